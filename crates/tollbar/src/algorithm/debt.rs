@@ -1,0 +1,256 @@
+//! The arithmetic of buckets: a debt of time that falls by one microsecond per microsecond.
+//!
+//! Charging `cost` tokens adds `cost` intervals to the debt; a bucket of `burst` tokens can owe at
+//! most `burst` intervals. An interval is a fraction `numerator / denominator` of microseconds, so
+//! the debt is counted in units of `1 / denominator` microsecond and every sum is an exact integer.
+//! The largest, a full debt, is below 2^53, which a double holds as well.
+//!
+//! 5 per 10 s with burst 5: an interval is 2,000,000 / 1 us, a full debt 10,000,000. Five requests
+//! at t = 0 owe all of it; at t = 0.1 s the debt is 9,900,000, so one more would owe 11,900,000:
+//! 1,900,000 too much, and 1.9 s is what the client is told to wait.
+
+use super::Algorithm;
+use super::word::{PAYLOAD_BITS, Parts, Step, WordState};
+use crate::fraction::Fraction;
+use crate::units::Rate;
+use crate::{Decision, Outcome, PolicyError, Timestamp};
+
+/// How long it takes to earn one token: exactly `numerator_us / denominator` microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interval {
+    /// The numerator, in microseconds.
+    pub numerator_us: u64,
+    /// The denominator.
+    pub denominator: u64,
+}
+
+/// The numbers of one bucket policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Meter {
+    name: &'static str,
+    interval: Interval,
+    /// A full debt, in units of `1 / denominator` microsecond; below 2^53.
+    full: u64,
+    /// A full debt in whole microseconds, rounded down.
+    full_us: u64,
+    burst: u64,
+    limit: u64,
+    window_us: u64,
+}
+
+/// What a client owes: the instant its debt is paid, and a part of a microsecond more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Owed {
+    paid_at_us: u64,
+    /// In units of `1 / denominator` microsecond, below one microsecond.
+    remainder: u64,
+}
+
+/// All products stay below this, where a double is still exact.
+pub(crate) const PRODUCT_MAX: u64 = 1 << 53;
+
+/// A full debt of time must leave room for the present in 53 bits.
+const FULL_US_MAX: u128 = (1 << 52) - 2;
+
+/// Denominators up to this leave a remainder that fits the payload of one word.
+const WORD_DENOMINATOR_MAX: u128 = 1 << PAYLOAD_BITS;
+const WIDE_DENOMINATOR_MAX: u128 = 1 << 31;
+
+impl Meter {
+    /// Rounds `rate` to an interval that is exact, or longer by less than a millionth.
+    pub(crate) fn new(
+        name: &'static str,
+        rate: Rate,
+        burst: Option<u64>,
+    ) -> Result<Self, PolicyError> {
+        let limit = (rate.tokens / rate.tokens_divisor).max(1);
+        let burst = burst.unwrap_or(limit);
+        if burst == 0 {
+            return Err(PolicyError::ZeroBurst);
+        }
+        let exact = Fraction::new(
+            u128::from(rate.window_us) * u128::from(rate.tokens_divisor),
+            u128::from(rate.tokens),
+        );
+        let refuse = || PolicyError::BurstTooLarge { burst };
+        // burst x numerator / denominator microseconds are owed at most.
+        let full_us_max = (u128::from(burst) * exact.numerator).div_ceil(exact.denominator);
+        if full_us_max > FULL_US_MAX {
+            return Err(refuse());
+        }
+        let units_per_us_max = u128::from(PRODUCT_MAX - 1) / full_us_max.max(1);
+        let interval = [WORD_DENOMINATOR_MAX, WIDE_DENOMINATOR_MAX]
+            .into_iter()
+            .map(|denominator_max| denominator_max.min(units_per_us_max).max(1))
+            .map(|denominator_max| exact.round_up_to_denominator(denominator_max))
+            .find(|rounded| rounded.is_within_a_millionth_above(exact))
+            .ok_or_else(refuse)?;
+        let full = u128::from(burst) * interval.numerator;
+        if full >= u128::from(PRODUCT_MAX) {
+            return Err(refuse());
+        }
+        Ok(Self {
+            name,
+            full: full as u64,
+            full_us: (full / interval.denominator) as u64,
+            interval: Interval {
+                numerator_us: interval.numerator as u64,
+                denominator: interval.denominator as u64,
+            },
+            burst,
+            limit,
+            window_us: rate.window_us,
+        })
+    }
+
+    pub(crate) fn interval(&self) -> Interval {
+        self.interval
+    }
+
+    pub(crate) fn fits_word(&self) -> bool {
+        u128::from(self.interval.denominator) <= WORD_DENOMINATOR_MAX
+    }
+
+    /// The step of every bucket. See the module's example for the numbers.
+    #[inline]
+    fn meter(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
+        let Debt { units: debt, was_above_full } = self.debt(owed, now_us);
+        if cost > self.burst {
+            return self.answer(Outcome::Never, debt, now_us, None);
+        }
+        if cost == 0 {
+            return self.answer(Outcome::Allow, debt, now_us, None);
+        }
+        // Neither sum can overflow: debt and cost x numerator are at most `full`, below 2^53.
+        let debt_after = debt + cost * self.interval.numerator_us;
+        if debt_after <= self.full {
+            let next = Some(self.owed(debt_after, now_us));
+            return self.answer(Outcome::Allow, debt_after, now_us, next);
+        }
+        let retry_after_us = (debt_after - self.full).div_ceil(self.interval.denominator);
+        // A debt above full was cut to full; store that, or the retry we promise would not hold.
+        let next = was_above_full.then(|| self.owed(debt, now_us));
+        self.answer(Outcome::Deny { retry_after_us }, debt, now_us, next)
+    }
+
+    #[inline]
+    fn answer(
+        &self,
+        outcome: Outcome,
+        debt: u64,
+        now_us: u64,
+        next: Option<Owed>,
+    ) -> Step<Owed> {
+        let remaining = (self.full - debt) / self.interval.numerator_us;
+        let reset_at = Timestamp::from_micros(now_us + self.to_us_ceil(debt));
+        Step { decision: Decision::new(outcome, self.limit, remaining, reset_at), next }
+    }
+
+    /// The debt at `now_us`, at most full.
+    #[inline]
+    fn debt(&self, owed: Owed, now_us: u64) -> Debt {
+        let Some(whole_us) = owed.paid_at_us.checked_sub(now_us) else {
+            return Debt { units: 0, was_above_full: false };
+        };
+        // More than full is owed only after a rule change or where the clock went back.
+        if whole_us > self.full_us {
+            return Debt { units: self.full, was_above_full: true };
+        }
+        // A remainder written under another denominator is cut to below one microsecond.
+        let remainder = owed.remainder.min(self.interval.denominator - 1);
+        let units = whole_us * self.interval.denominator + remainder;
+        Debt { units: units.min(self.full), was_above_full: units > self.full }
+    }
+
+    #[inline]
+    fn owed(&self, debt: u64, now_us: u64) -> Owed {
+        if self.interval.denominator == 1 {
+            return Owed { paid_at_us: now_us + debt, remainder: 0 };
+        }
+        Owed {
+            paid_at_us: now_us + debt / self.interval.denominator,
+            remainder: debt % self.interval.denominator,
+        }
+    }
+
+    #[inline]
+    fn to_us_ceil(&self, debt: u64) -> u64 {
+        if self.interval.denominator == 1 { debt } else { debt.div_ceil(self.interval.denominator) }
+    }
+}
+
+struct Debt {
+    units: u64,
+    was_above_full: bool,
+}
+
+impl Algorithm for Meter {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn capacity(&self) -> u64 {
+        self.burst
+    }
+
+    fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    fn words(&self) -> usize {
+        2
+    }
+
+    fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
+        self.transition_words(state, now, cost)
+    }
+
+    fn fresh_at(&self, state: &[u64]) -> Timestamp {
+        Timestamp::from_micros(Self::from_words(state).fresh_at_us())
+    }
+}
+
+impl WordState for Meter {
+    type State = Owed;
+
+    fn shift(&self) -> u32 {
+        0
+    }
+
+    #[inline]
+    fn step(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
+        self.meter(owed, now_us, cost)
+    }
+
+    #[inline]
+    fn from_parts(&self, parts: Parts) -> Owed {
+        let paid_at_us = parts.fresh_at_us.saturating_sub(u64::from(parts.payload > 0));
+        Owed { paid_at_us, remainder: parts.payload }
+    }
+
+    /// The leading time rounds the remainder up, so that a part of a microsecond still counts as
+    /// not yet fresh; `from_parts` takes it off again.
+    #[inline]
+    fn to_parts(&self, owed: Owed) -> Parts {
+        let remainder_max = (1 << PAYLOAD_BITS) - 1;
+        Parts { fresh_at_us: owed.fresh_at_us(), payload: owed.remainder.min(remainder_max) }
+    }
+
+    fn from_words(words: &[u64]) -> Owed {
+        Owed { paid_at_us: words[0], remainder: words[1] }
+    }
+
+    fn to_words(owed: Owed, words: &mut [u64]) {
+        words[..2].copy_from_slice(&[owed.paid_at_us, owed.remainder]);
+    }
+}
+
+impl Owed {
+    fn fresh_at_us(self) -> u64 {
+        self.paid_at_us + u64::from(self.remainder > 0)
+    }
+}

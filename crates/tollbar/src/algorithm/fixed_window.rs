@@ -1,0 +1,128 @@
+//! Fixed window: `limit` in each window of the clock, windows aligned to 1970.
+//!
+//! Cheap and easy to explain, and its weakness is as well: `limit` just before a boundary and
+//! `limit` just after it pass, twice the limit within a moment. Choose it for quotas, not for
+//! logins. The retry-after is exact: the window's end.
+
+use super::Algorithm;
+use super::word::{PAYLOAD_BITS, Parts, Step, WordState};
+use crate::units::Rate;
+use crate::{Decision, Outcome, PolicyError, Timestamp};
+
+/// The algorithm's name.
+pub const NAME: &str = "fixed_window";
+
+/// The numbers of one fixed window policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FixedWindow {
+    limit: u64,
+    window_us: u64,
+}
+
+/// The count of one window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct WindowCount {
+    end_us: u64,
+    count: u64,
+}
+
+impl FixedWindow {
+    pub(crate) fn new(rate: Rate) -> Result<Self, PolicyError> {
+        Ok(Self { limit: rate.whole_limit()?, window_us: rate.window_us })
+    }
+
+    pub(crate) fn fits_word(&self) -> bool {
+        self.limit <= self.count_max()
+    }
+
+    /// The largest count the payload of one word holds.
+    fn count_max(&self) -> u64 {
+        (1 << (PAYLOAD_BITS + self.shift())) - 1
+    }
+}
+
+/// The end of the window that `now_us` is in; the windows are aligned to 1970.
+#[inline]
+pub(super) fn window_end_us(now_us: u64, window_us: u64) -> u64 {
+    (now_us / window_us + 1) * window_us
+}
+
+impl WordState for FixedWindow {
+    type State = WindowCount;
+
+    fn shift(&self) -> u32 {
+        self.window_us.ilog2()
+    }
+
+    #[inline]
+    fn step(&self, state: WindowCount, now_us: u64, cost: u64) -> Step<WindowCount> {
+        // A window that has not ended is in force, even if the clock has gone back before it.
+        let WindowCount { end_us, count } = if state.end_us > now_us {
+            state
+        } else {
+            WindowCount { end_us: window_end_us(now_us, self.window_us), count: 0 }
+        };
+        let remaining = self.limit.saturating_sub(count);
+        let (outcome, remaining, next) = if cost > self.limit {
+            (Outcome::Never, remaining, None)
+        } else if cost == 0 {
+            (Outcome::Allow, remaining, None)
+        } else if cost <= remaining {
+            let next = WindowCount { end_us, count: count + cost };
+            (Outcome::Allow, remaining - cost, Some(next))
+        } else {
+            (Outcome::Deny { retry_after_us: end_us - now_us }, remaining, None)
+        };
+        let reset_at = Timestamp::from_micros(end_us);
+        Step { decision: Decision::new(outcome, self.limit, remaining, reset_at), next }
+    }
+
+    /// The stored end was rounded up by less than 2^shift, which is at most a window: rounding
+    /// down to a multiple of the window gives the exact one back.
+    #[inline]
+    fn from_parts(&self, parts: Parts) -> WindowCount {
+        let end_us = parts.fresh_at_us / self.window_us * self.window_us;
+        WindowCount { end_us, count: parts.payload }
+    }
+
+    /// Only a count from before the limit was lowered can be too large for the word; it stays
+    /// above the limit.
+    #[inline]
+    fn to_parts(&self, state: WindowCount) -> Parts {
+        Parts { fresh_at_us: state.end_us, payload: state.count.min(self.count_max()) }
+    }
+
+    fn from_words(words: &[u64]) -> WindowCount {
+        WindowCount { end_us: words[0], count: words[1] }
+    }
+
+    fn to_words(state: WindowCount, words: &mut [u64]) {
+        words[..2].copy_from_slice(&[state.end_us, state.count]);
+    }
+}
+
+impl Algorithm for FixedWindow {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    fn words(&self) -> usize {
+        2
+    }
+
+    fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
+        self.transition_words(state, now, cost)
+    }
+
+    fn fresh_at(&self, state: &[u64]) -> Timestamp {
+        Timestamp::from_micros(Self::from_words(state).end_us)
+    }
+}

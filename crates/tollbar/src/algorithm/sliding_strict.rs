@@ -1,0 +1,148 @@
+//! Sliding window, strict: never more than `limit` in any window, wherever it starts.
+//!
+//! The window is cut into `n` sub-windows, and the current one and the `n` before it must together
+//! stay within the limit. Those n + 1 cover any window that ends now, so the bound is hard; what it
+//! costs is that a request counts for up to one sub-window too long, and a client that always asks
+//! gets n / (n + 1) of the limit. The retry-after is exact: a sub-window's boundary.
+//!
+//! The state is the newest sub-window's number plus one (so that zero is fresh) and a ring of
+//! n + 1 counts.
+
+use super::{Algorithm, STATE_WORDS_MAX};
+use crate::units::Rate;
+use crate::{Decision, Outcome, PolicyError, Timestamp};
+
+/// The algorithm's name.
+pub const NAME: &str = "sliding_window_strict";
+
+/// The most sub-windows a window may be cut into.
+pub const SUBWINDOWS_MAX: u32 = STATE_WORDS_MAX as u32 - 2;
+
+/// The numbers of one strict policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SlidingStrict {
+    limit: u64,
+    window_us: u64,
+    /// Rounded up, so that n of them are at least a window.
+    subwindow_us: u64,
+    /// n, the sub-windows in a window. The ring has one more.
+    subwindows: u64,
+}
+
+impl SlidingStrict {
+    pub(crate) fn new(rate: Rate, subwindows: u32) -> Result<Self, PolicyError> {
+        if !(1..=SUBWINDOWS_MAX).contains(&subwindows) {
+            return Err(PolicyError::Subwindows { subwindows });
+        }
+        let subwindows = u64::from(subwindows);
+        Ok(Self {
+            limit: rate.whole_limit()?,
+            window_us: rate.window_us,
+            subwindow_us: rate.window_us.div_ceil(subwindows),
+            subwindows,
+        })
+    }
+
+    fn ring_len(&self) -> u64 {
+        self.subwindows + 1
+    }
+
+    /// The count of sub-window `number`, given that `state` is at its newest.
+    fn count(&self, state: &[u64], number: u64) -> u64 {
+        let Some(newest) = state[0].checked_sub(1) else { return 0 };
+        let is_in_ring = number <= newest && newest - number <= self.subwindows;
+        if is_in_ring { state[self.slot(number)] } else { 0 }
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        1 + (number % self.ring_len()) as usize
+    }
+
+    /// The sub-windows that count when `newest` is the current one.
+    fn in_force(&self, newest: u64) -> std::ops::RangeInclusive<u64> {
+        newest.saturating_sub(self.subwindows)..=newest
+    }
+
+    /// Moves the ring on to `current` and charges it.
+    fn charge(&self, state: &mut [u64], current: u64, cost: u64) {
+        let newest = match state[0].checked_sub(1) {
+            Some(newest) if current - newest <= self.subwindows => newest,
+            _ => {
+                state.fill(0);
+                current
+            }
+        };
+        for number in newest + 1..=current {
+            state[self.slot(number)] = 0;
+        }
+        state[0] = current + 1;
+        state[self.slot(current)] += cost;
+    }
+
+    /// The start of the first sub-window in which `cost` fits, if nobody else asks.
+    fn allowed_at_us(&self, state: &[u64], current: u64, used: u64, cost: u64) -> u64 {
+        let mut used = used;
+        let mut number = current;
+        while used + cost > self.limit && number <= current + self.subwindows {
+            if let Some(leaving) = number.checked_sub(self.subwindows) {
+                used -= self.count(state, leaving);
+            }
+            number += 1;
+        }
+        number * self.subwindow_us
+    }
+}
+
+impl Algorithm for SlidingStrict {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn variant(&self) -> u64 {
+        self.subwindows
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    fn words(&self) -> usize {
+        1 + self.ring_len() as usize
+    }
+
+    fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
+        let now_us = now.as_micros();
+        // The newest sub-window stays in force where the clock has gone back before it.
+        let current = (now_us / self.subwindow_us).max(state[0].saturating_sub(1));
+        let used: u64 = self.in_force(current).map(|number| self.count(state, number)).sum();
+        let remaining = self.limit.saturating_sub(used);
+        let (outcome, remaining) = if cost > self.limit {
+            (Outcome::Never, remaining)
+        } else if cost == 0 {
+            (Outcome::Allow, remaining)
+        } else if cost <= remaining {
+            self.charge(state, current, cost);
+            (Outcome::Allow, remaining - cost)
+        } else {
+            let allowed_at_us = self.allowed_at_us(state, current, used, cost);
+            (Outcome::Deny { retry_after_us: allowed_at_us - now_us }, remaining)
+        };
+        let reset_at = self.fresh_at(state).max(now);
+        Decision::new(outcome, self.limit, remaining, reset_at)
+    }
+
+    /// When the newest sub-window leaves; it was charged, or it would not be there.
+    fn fresh_at(&self, state: &[u64]) -> Timestamp {
+        match state[0] {
+            0 => Timestamp::ZERO,
+            newest_plus_one => {
+                let left_at = newest_plus_one + self.subwindows;
+                Timestamp::from_micros(left_at * self.subwindow_us)
+            }
+        }
+    }
+}

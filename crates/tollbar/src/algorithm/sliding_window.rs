@@ -1,0 +1,220 @@
+//! Sliding window counter: the count of this window plus a share of the last one's.
+//!
+//! A quarter into the window, three quarters of the last window still count. With 70 then and 30
+//! now the estimate is 70 x 0.75 + 30 = 82.5, so 17 more fit under a limit of 100. The estimate
+//! takes the last window's requests as evenly spread; if they were not, up to twice the limit can
+//! pass within one window's length. For a bound without that doubt use `sliding_strict`.
+//!
+//! What the last window still weighs is rounded up to whole requests. That changes no decision,
+//! since everything else is whole, and it is all the arithmetic there is: one product, one
+//! division. The retry-after is exact for the estimate.
+
+use super::Algorithm;
+use super::debt::PRODUCT_MAX;
+use super::fixed_window::window_end_us;
+use super::word::{PAYLOAD_BITS, Parts, Step, WordState};
+use crate::units::Rate;
+use crate::{Decision, Outcome, PolicyError, Timestamp};
+
+/// The algorithm's name.
+pub const NAME: &str = "sliding_window_counter";
+
+/// The numbers of one sliding window policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SlidingWindow {
+    limit: u64,
+    window_us: u64,
+    /// Time within the window is counted in this many microseconds, rounded down, so that
+    /// limit x ticks stays below 2^53. Mostly 1.
+    tick_us: u64,
+    ticks: u64,
+}
+
+/// The counts of the window that ends at `end_us` and of the one before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TwoCounts {
+    end_us: u64,
+    previous: u64,
+    current: u64,
+}
+
+impl SlidingWindow {
+    pub(crate) fn new(rate: Rate) -> Result<Self, PolicyError> {
+        let limit = rate.whole_limit()?;
+        let window_us = rate.window_us;
+        let is_exact = |ticks: u64| limit.checked_mul(ticks).is_some_and(|p| p < PRODUCT_MAX);
+        let tick_us = (0..15)
+            .map(|power| 10_u64.pow(power))
+            .take_while(|tick_us| window_us.is_multiple_of(*tick_us))
+            .find(|tick_us| is_exact(window_us / tick_us))
+            .ok_or(PolicyError::LimitTooLarge { limit })?;
+        Ok(Self { limit, window_us, tick_us, ticks: window_us / tick_us })
+    }
+
+    pub(crate) fn tick_us(&self) -> u64 {
+        self.tick_us
+    }
+
+    pub(crate) fn fits_word(&self) -> bool {
+        self.limit <= self.count_max()
+    }
+
+    /// Each of the two counts gets half of the payload.
+    #[inline]
+    fn count_bits(&self) -> u32 {
+        (PAYLOAD_BITS + self.shift()) / 2
+    }
+
+    #[inline]
+    fn count_max(&self) -> u64 {
+        (1 << self.count_bits()) - 1
+    }
+
+    /// The state as of `now_us`: moved on by as many windows as have ended since.
+    #[inline]
+    fn at(&self, state: TwoCounts, now_us: u64) -> TwoCounts {
+        if now_us < state.end_us {
+            // Also where the clock has gone back: the newest window stays in force.
+            state
+        } else if now_us < state.end_us + self.window_us {
+            let end_us = state.end_us + self.window_us;
+            TwoCounts { end_us, previous: state.current, current: 0 }
+        } else {
+            let end_us = window_end_us(now_us, self.window_us);
+            TwoCounts { end_us, previous: 0, current: 0 }
+        }
+    }
+
+    /// Ticks of the window that have passed; none where the clock is before it.
+    #[inline]
+    fn elapsed_ticks(&self, end_us: u64, now_us: u64) -> u64 {
+        let elapsed_us = self.window_us.saturating_sub(end_us - now_us);
+        if self.tick_us == 1 { elapsed_us } else { elapsed_us / self.tick_us }
+    }
+
+    /// How long until `cost` fits, if nobody else asks.
+    ///
+    /// `previous` weighs at most `room` once ceil(previous x (ticks - e) / ticks) <= room, which is
+    /// at e = ticks - floor(room x ticks / previous).
+    #[cold]
+    fn retry_after_us(&self, state: TwoCounts, now_us: u64, cost: u64) -> u64 {
+        let TwoCounts { end_us, previous, current } = state;
+        let start_us = end_us - self.window_us;
+        let wait_until_weight = |window_start_us: u64, count: u64, room: u64| {
+            let ticks_left = mul_div(room, self.ticks, count).min(self.ticks);
+            window_start_us + (self.ticks - ticks_left) * self.tick_us
+        };
+        let allowed_at_us = match self.limit.checked_sub(current + cost) {
+            Some(room) => wait_until_weight(start_us, previous, room),
+            // Not in this window. In the next one, what is current weighs as previous.
+            None => wait_until_weight(end_us, current, self.limit - cost),
+        };
+        allowed_at_us - now_us
+    }
+}
+
+/// floor(a x b / c). The product is below 2^53 unless the limit was lowered under a full counter.
+#[inline]
+fn mul_div(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product / c,
+        None => (u128::from(a) * u128::from(b) / u128::from(c)) as u64,
+    }
+}
+
+/// ceil(a x b / c).
+#[inline]
+fn mul_div_ceil(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product.div_ceil(c),
+        None => (u128::from(a) * u128::from(b)).div_ceil(u128::from(c)) as u64,
+    }
+}
+
+impl WordState for SlidingWindow {
+    type State = TwoCounts;
+
+    fn shift(&self) -> u32 {
+        self.window_us.ilog2()
+    }
+
+    #[inline]
+    fn step(&self, state: TwoCounts, now_us: u64, cost: u64) -> Step<TwoCounts> {
+        let state = self.at(state, now_us);
+        let ticks_left = self.ticks - self.elapsed_ticks(state.end_us, now_us);
+        let weight = match state.previous {
+            0 => 0,
+            previous => mul_div_ceil(previous, ticks_left, self.ticks),
+        };
+        let remaining = self.limit.saturating_sub(state.current + weight);
+        let (outcome, remaining, next) = if cost > self.limit {
+            (Outcome::Never, remaining, None)
+        } else if cost == 0 {
+            (Outcome::Allow, remaining, None)
+        } else if cost <= remaining {
+            let next = TwoCounts { current: state.current + cost, ..state };
+            (Outcome::Allow, remaining - cost, Some(next))
+        } else {
+            let retry_after_us = self.retry_after_us(state, now_us, cost);
+            (Outcome::Deny { retry_after_us }, remaining, None)
+        };
+        let reset_at = Timestamp::from_micros(state.end_us);
+        Step { decision: Decision::new(outcome, self.limit, remaining, reset_at), next }
+    }
+
+    /// As in the fixed window, rounding down to a multiple of the window undoes the rounding up.
+    #[inline]
+    fn from_parts(&self, parts: Parts) -> TwoCounts {
+        let fresh_at_us = parts.fresh_at_us / self.window_us * self.window_us;
+        TwoCounts {
+            end_us: fresh_at_us.saturating_sub(self.window_us),
+            previous: parts.payload & self.count_max(),
+            current: parts.payload >> self.count_bits() & self.count_max(),
+        }
+    }
+
+    /// Only counts from before the limit was lowered can be too large for the word; they stay at
+    /// or above the limit.
+    #[inline]
+    fn to_parts(&self, state: TwoCounts) -> Parts {
+        let previous = state.previous.min(self.count_max());
+        let current = state.current.min(self.count_max());
+        // A fresh state is all zeros, and stays so.
+        let fresh_at_us = if state.end_us == 0 { 0 } else { state.end_us + self.window_us };
+        Parts { fresh_at_us, payload: current << self.count_bits() | previous }
+    }
+
+    fn from_words(words: &[u64]) -> TwoCounts {
+        TwoCounts { end_us: words[0], previous: words[1], current: words[2] }
+    }
+
+    fn to_words(state: TwoCounts, words: &mut [u64]) {
+        words[..3].copy_from_slice(&[state.end_us, state.previous, state.current]);
+    }
+}
+
+impl Algorithm for SlidingWindow {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    fn words(&self) -> usize {
+        3
+    }
+
+    fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
+        self.transition_words(state, now, cost)
+    }
+
+    fn fresh_at(&self, state: &[u64]) -> Timestamp {
+        Timestamp::from_micros(Self::from_words(state).end_us + self.window_us)
+    }
+}

@@ -1,0 +1,106 @@
+//! What an algorithm adds so that its state fits one word of the memory store.
+//!
+//! A store that reuses a slot must know whether its counter is fresh without knowing whose it is.
+//! So every word leads with the time from which it is fresh, in units of 2^`shift` microseconds,
+//! rounded up, and what else the algorithm needs follows in the bits that the coarser unit frees:
+//!
+//! ```text
+//!  63  62 ................... 10+shift  9+shift ........ 0
+//! lock |  fresh_at >> shift, 53-shift bits |    payload    |
+//! ```
+//!
+//! A bucket has shift 0, so 10 bits for fractions of a microsecond. A window of `W` microseconds
+//! has the largest shift with 2^shift <= W: two windows then never share a rounded end, and the
+//! exact one can be had back.
+
+use super::Algorithm;
+use crate::{Decision, Timestamp};
+
+/// Bits of payload at shift 0.
+pub(crate) const PAYLOAD_BITS: u32 = 10;
+
+/// Set while one thread owns the slot; never part of a state.
+pub(crate) const LOCK_BIT: u64 = 1 << 63;
+
+/// What a step did.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step<S> {
+    pub(crate) decision: Decision,
+    /// The state to store; `None` where nothing changed.
+    pub(crate) next: Option<S>,
+}
+
+/// A state split as the word splits it. Time rounds up when it is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) fresh_at_us: u64,
+    pub(crate) payload: u64,
+}
+
+impl Parts {
+    /// The word, `fresh_at_us` rounded up to a multiple of 2^shift.
+    #[inline]
+    pub(crate) fn pack(self, shift: u32) -> u64 {
+        let coarse = self.fresh_at_us.div_ceil(1 << shift);
+        debug_assert!(coarse < 1 << (53 - shift) && self.payload < 1 << (PAYLOAD_BITS + shift));
+        coarse << (PAYLOAD_BITS + shift) | self.payload
+    }
+
+    #[inline]
+    pub(crate) fn unpack(word: u64, shift: u32) -> Self {
+        let payload_bits = PAYLOAD_BITS + shift;
+        Self {
+            fresh_at_us: word >> payload_bits << shift,
+            payload: word & ((1 << payload_bits) - 1),
+        }
+    }
+}
+
+/// An algorithm whose typed state has a word form, at least for most policies.
+pub(crate) trait WordState: Algorithm {
+    /// The state, unpacked.
+    type State: Copy + Default;
+
+    /// The unit of the leading time; the same for all policies of one identity.
+    fn shift(&self) -> u32;
+
+    /// The pure step.
+    fn step(&self, state: Self::State, now_us: u64, cost: u64) -> Step<Self::State>;
+
+    fn from_parts(&self, parts: Parts) -> Self::State;
+    fn to_parts(&self, state: Self::State) -> Parts;
+
+    /// For states kept as words: the same state in its wide form, and back.
+    fn from_words(words: &[u64]) -> Self::State;
+    fn to_words(state: Self::State, words: &mut [u64]);
+
+    /// [`Algorithm::transition`] for the wide form.
+    fn transition_words(&self, words: &mut [u64], now: Timestamp, cost: u64) -> Decision {
+        let step = self.step(Self::from_words(words), now.as_micros(), cost);
+        if let Some(next) = step.next {
+            Self::to_words(next, words);
+        }
+        step.decision
+    }
+}
+
+/// [`WordState`] without its type, for the paths where several algorithms meet.
+pub(crate) trait Packed {
+    fn load(&self, word: u64, words: &mut [u64]);
+    fn save(&self, words: &[u64]) -> u64;
+    fn word_shift(&self) -> u32;
+}
+
+impl<A: WordState> Packed for A {
+    fn load(&self, word: u64, words: &mut [u64]) {
+        A::to_words(self.from_parts(Parts::unpack(word, self.shift())), words);
+    }
+
+    fn save(&self, words: &[u64]) -> u64 {
+        self.to_parts(A::from_words(words)).pack(self.shift())
+    }
+
+    fn word_shift(&self) -> u32 {
+        self.shift()
+    }
+}

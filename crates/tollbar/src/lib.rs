@@ -1,0 +1,64 @@
+//! A rate limiter that is exact about what it promises.
+//!
+//! ```
+//! use tollbar::{Limiter, Policy};
+//! # fn main() -> Result<(), tollbar::PolicyError> {
+//! let limiter = Limiter::new(Policy::token_bucket("10/s")?);
+//! if limiter.check("user:42").is_allowed() {
+//!     // serve the request
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Policy`] is numbers and an algorithm, checked and rounded once. A [`Limiter`] asks a
+//! [`Store`] whether a key may pay its cost, and gets a [`Decision`]: allowed or not, what remains,
+//! when to come back. The [`MemoryStore`] counts in this process, in memory that is bounded when it
+//! is made; other stores implement the same trait.
+//!
+//! # What is promised
+//!
+//! | algorithm | at most, in any interval of length T | one that always asks gets at least |
+//! |---|---|---|
+//! | [token bucket](Policy::token_bucket), [leaky bucket](Policy::leaky_bucket) | burst + rate x T | rate x T - 1 |
+//! | [fixed window](Policy::fixed_window) | limit in any aligned window (twice that across a boundary) | limit per window |
+//! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
+//! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
+//!
+//! Every retry-after is exact: alone, the same request is denied one microsecond before it and
+//! allowed at it. A denied request charges nothing, and a request under several limits
+//! ([`Limiter::check_all`]) charges all of them or none.
+//!
+//! # What is defined at the edges
+//!
+//! Keys are any bytes of any length, the empty key included. Cost 0 peeks: it is allowed, charges
+//! nothing and says what remains. A cost above the policy's [capacity](Policy::capacity) is
+//! [`Outcome::Never`], which no retry will change. A clock that goes back mints nothing: counters
+//! wait until it has caught up. A clock past [`Timestamp::MAX`] reads as `MAX` and so stands
+//! still: what was charged stays charged.
+
+pub mod algorithm;
+mod clock;
+mod decision;
+mod failure;
+mod fraction;
+mod limiter;
+mod memory;
+mod policy;
+mod resolver;
+pub mod store;
+mod units;
+mod verdict;
+
+pub use algorithm::Algorithm;
+pub use algorithm::debt::Interval;
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use decision::{Decision, Degraded, Outcome};
+pub use failure::FailurePolicy;
+pub use limiter::{Limiter, LimiterBuilder};
+pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder};
+pub use policy::{Policy, PolicyError};
+pub use resolver::{Overrides, PolicyResolver};
+pub use store::{Batch, Charge, Consistency, Entry, Reply, Role, Store, StoreError};
+pub use units::{Rate, RateError, Timestamp};
+pub use verdict::Verdict;

@@ -1,0 +1,231 @@
+//! The limiter: a policy, a store, and what to do when the store cannot answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::store::{Batch, Entry, Store};
+use crate::{Decision, FailurePolicy, MemoryStore, Policy, PolicyResolver, Verdict};
+
+/// Limits keys. Share one by reference or in an `Arc`; it has no state outside its store.
+///
+/// ```
+/// use tollbar::{Limiter, Policy};
+/// # fn main() -> Result<(), tollbar::PolicyError> {
+/// let limiter = Limiter::new(Policy::token_bucket("10/s")?);
+/// let decision = limiter.check("user:42");
+/// assert!(decision.is_allowed());
+/// assert_eq!(decision.remaining(), 9);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The methods without `_async` answer at once over the memory store, and block the thread over a
+/// store across a network; from async code use those with it. Neither returns an error: when the
+/// store cannot answer, the [`FailurePolicy`] does, and the decision says so.
+pub struct Limiter {
+    policies: Policies,
+    store: Arc<dyn Store>,
+    on_failure: FailurePolicy,
+}
+
+enum Policies {
+    One(Box<Policy>),
+    Resolved(Box<dyn PolicyResolver>),
+}
+
+/// A [`Limiter`] in the making.
+#[derive(Debug)]
+pub struct LimiterBuilder {
+    policies: Policies,
+    store: Option<Arc<dyn Store>>,
+    on_failure: FailurePolicy,
+}
+
+/// How many keys `check_many` asks its store for at once.
+const CHECK_MANY_CHUNK: usize = 16;
+
+impl Limiter {
+    /// Every key under the same policy, in a memory store of its own for a million keys.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self::builder(policy).build()
+    }
+
+    /// Every key under the policy that `resolver` names, in a memory store of its own.
+    #[must_use]
+    pub fn resolved_by(resolver: impl PolicyResolver) -> Self {
+        Self::builder_resolved_by(resolver).build()
+    }
+
+    /// A limiter with one policy and other parts.
+    #[must_use]
+    pub fn builder(policy: Policy) -> LimiterBuilder {
+        LimiterBuilder::new(Policies::One(Box::new(policy)))
+    }
+
+    /// A limiter with a resolver and other parts.
+    #[must_use]
+    pub fn builder_resolved_by(resolver: impl PolicyResolver) -> LimiterBuilder {
+        LimiterBuilder::new(Policies::Resolved(Box::new(resolver)))
+    }
+
+    /// May `key` pass once?
+    #[inline]
+    pub fn check(&self, key: impl AsRef<[u8]>) -> Decision {
+        self.check_cost(key, 1)
+    }
+
+    /// May `key` pay `cost`? Cost 0 peeks: it is allowed and says what remains.
+    #[inline]
+    pub fn check_cost(&self, key: impl AsRef<[u8]>, cost: u64) -> Decision {
+        let key = key.as_ref();
+        self.policies.with(key, |policy| {
+            let answer = self.store.check(key, policy, cost).wait();
+            answer.unwrap_or_else(|_| self.on_failure.decide(key, policy, cost))
+        })
+    }
+
+    /// The same, without blocking the thread while a store across a network answers.
+    pub async fn check_async(&self, key: impl AsRef<[u8]>, cost: u64) -> Decision {
+        let key = key.as_ref();
+        let policy = self.policies.with(key, Policy::clone);
+        let answer = self.store.check(key, &policy, cost).await;
+        answer.unwrap_or_else(|_| self.on_failure.decide(key, &policy, cost))
+    }
+
+    /// What remains of `key`, without charging it.
+    #[inline]
+    pub fn peek(&self, key: impl AsRef<[u8]>) -> Decision {
+        self.check_cost(key, 0)
+    }
+
+    /// Makes the counter of `key` fresh. Does nothing while the store cannot be reached.
+    pub fn reset(&self, key: impl AsRef<[u8]>) {
+        let key = key.as_ref();
+        self.policies.with(key, |policy| {
+            // Nothing to decide in its place: a counter that cannot be reached stays as it is.
+            let _ = self.store.reset(key, policy).wait();
+        });
+    }
+
+    /// Many different requests of cost 1 at one instant, each charged by itself.
+    ///
+    /// `decisions` is emptied and then holds one per key. Several times faster per key than
+    /// [`check`](Self::check) where the keys are many: their memory is fetched together.
+    pub fn check_many<K: AsRef<[u8]>>(&self, keys: &[K], decisions: &mut Vec<Decision>) {
+        decisions.clear();
+        decisions.reserve(keys.len());
+        for keys in keys.chunks(CHECK_MANY_CHUNK) {
+            match &self.policies {
+                Policies::One(policy) => {
+                    self.check_chunk(keys.iter().map(|key| Entry::new(key, policy)), decisions);
+                }
+                Policies::Resolved(resolver) => {
+                    let policies: arrayvec::ArrayVec<Policy, CHECK_MANY_CHUNK> =
+                        keys.iter().map(|key| resolver.resolve(key.as_ref())).collect();
+                    let entries = keys.iter().zip(&policies);
+                    self.check_chunk(entries.map(|(key, policy)| Entry::new(key, policy)), decisions);
+                }
+            }
+        }
+    }
+
+    fn check_chunk<'e>(
+        &self,
+        entries: impl Iterator<Item = Entry<'e>>,
+        decisions: &mut Vec<Decision>,
+    ) {
+        let mut entries: arrayvec::ArrayVec<Entry<'e>, CHECK_MANY_CHUNK> = entries.collect();
+        let answer = self.store.check_all(Batch::independent(&mut entries)).wait();
+        if answer.is_err() {
+            self.decide_without_store(&mut entries);
+        }
+        decisions.extend(entries.iter().filter_map(Entry::decision));
+    }
+
+    /// One request under several policies or keys: all are charged, or none.
+    ///
+    /// The policies are those of the entries; the limiter lends its store and failure policy. Each
+    /// entry holds its own decision afterwards, and the verdict names the one that binds.
+    pub fn check_all(&self, entries: &mut [Entry<'_>]) -> Verdict {
+        if self.store.check_all(Batch::all_or_none(entries)).wait().is_err() {
+            self.decide_without_store(entries);
+        }
+        Verdict::of(entries)
+    }
+
+    /// The same, without blocking the thread while a store across a network answers.
+    pub async fn check_all_async(&self, entries: &mut [Entry<'_>]) -> Verdict {
+        if self.store.check_all(Batch::all_or_none(entries)).await.is_err() {
+            self.decide_without_store(entries);
+        }
+        Verdict::of(entries)
+    }
+
+    #[cold]
+    fn decide_without_store(&self, entries: &mut [Entry<'_>]) {
+        for entry in entries {
+            entry.decision = Some(self.on_failure.decide(entry.key, entry.policy, entry.cost));
+        }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+}
+
+impl Policies {
+    #[inline]
+    fn with<T>(&self, key: &[u8], f: impl FnOnce(&Policy) -> T) -> T {
+        match self {
+            Self::One(policy) => f(policy),
+            Self::Resolved(resolver) => f(&resolver.resolve(key)),
+        }
+    }
+}
+
+impl LimiterBuilder {
+    fn new(policies: Policies) -> Self {
+        Self { policies, store: None, on_failure: FailurePolicy::default() }
+    }
+
+    /// Counts in `store`, which other limiters may share.
+    #[must_use]
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
+    /// What to answer when the store cannot. By default, allow.
+    #[must_use]
+    pub fn on_failure(self, on_failure: FailurePolicy) -> Self {
+        Self { on_failure, ..self }
+    }
+
+    /// The limiter.
+    #[must_use]
+    pub fn build(self) -> Limiter {
+        let store = self.store.unwrap_or_else(|| Arc::new(MemoryStore::new()));
+        Limiter { policies: self.policies, store, on_failure: self.on_failure }
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("policies", &self.policies)
+            .field("store", &self.store)
+            .field("on_failure", &self.on_failure)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(policy) => f.debug_tuple("One").field(policy).finish(),
+            Self::Resolved(_) => f.write_str("Resolved(..)"),
+        }
+    }
+}

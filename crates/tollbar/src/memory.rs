@@ -1,0 +1,189 @@
+//! Counters in this process: a table of cache lines, bounded by construction.
+//!
+//! A check hashes the key, looks at one cache line (sometimes two), and charges by one
+//! compare-and-swap. A counter that is fresh again *is* absent: its slot is reused on the spot, so
+//! there is no sweeper, no expiry and no growth pause, and memory never exceeds what
+//! [`max_keys`](MemoryStoreBuilder::max_keys) set aside.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `counter_id` | the 64 bits that name a counter |
+//! | `slot` | tag and state, and the rules by which threads share them |
+//! | `table` | lines of slots; who makes room for whom |
+//! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
+//! | `single`, `batch` | one counter, several counters at once |
+//! | `pages`, `prefetch` | the two places that need `unsafe` |
+
+mod batch;
+mod counter_id;
+mod pages;
+mod prefetch;
+mod shards;
+mod single;
+mod slot;
+mod stats;
+mod sync;
+mod table;
+mod wide;
+
+#[cfg(all(test, not(tollbar_loom)))]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use counter_id::CounterHash;
+use shards::Shards;
+use table::{SLOTS_PER_LINE, Table};
+use wide::Wide;
+
+use crate::store::{Batch, Charge, Reply, Store};
+use crate::{Clock, Decision, Policy, SystemClock};
+
+pub use stats::MemoryStats;
+
+/// Keys a store has room for unless it is told otherwise.
+const KEYS_MAX_DEFAULT: usize = 1_000_000;
+
+/// For each key that fits one word, a sixteenth of a key with a longer state.
+const KEYS_PER_WIDE_KEY: usize = 16;
+
+/// Slots per key: at this load about four keys in a thousand have to be forgotten early.
+const SLOTS_PER_KEY: usize = 2;
+
+/// A store in this process. Exact, shared by all threads, bounded.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollbar::{Limiter, MemoryStore, Policy};
+///
+/// # fn main() -> Result<(), tollbar::PolicyError> {
+/// let store = Arc::new(MemoryStore::builder().max_keys(100_000).build());
+/// let reads = Limiter::builder(Policy::token_bucket("100/s")?).store(store.clone()).build();
+/// let writes = Limiter::builder(Policy::token_bucket("10/min")?).store(store).build();
+/// # assert!(reads.check("user:42").is_allowed() && writes.check("user:42").is_allowed());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct MemoryStore {
+    clock: AnyClock,
+    hash: CounterHash,
+    table: Table,
+    shards: Shards,
+    wide: Wide,
+    /// True once a policy whose algorithm is usually one word has been stored wide: only then need
+    /// a newcomer to the table be looked for among the wide counters.
+    has_outgrown: AtomicBool,
+    forced_evictions: AtomicU64,
+}
+
+/// How large a [`MemoryStore`] is, and which clock it goes by.
+#[derive(Debug)]
+pub struct MemoryStoreBuilder {
+    keys_max: usize,
+    wide_keys_max: Option<usize>,
+    clock: AnyClock,
+}
+
+/// The system's clock is called directly, any other through a table.
+#[derive(Debug)]
+enum AnyClock {
+    System(SystemClock),
+    Other(Arc<dyn Clock>),
+}
+
+impl MemoryStore {
+    /// A store for a million keys: 32 MB once they are all in use.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A store of another size or with another clock.
+    #[must_use]
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder {
+            keys_max: KEYS_MAX_DEFAULT,
+            wide_keys_max: None,
+            clock: AnyClock::System(SystemClock::new()),
+        }
+    }
+
+    #[inline]
+    fn now_us(&self) -> u64 {
+        let now = match &self.clock {
+            AnyClock::System(clock) => clock.now(),
+            AnyClock::Other(clock) => clock.now(),
+        };
+        now.clamp_to_clock().as_micros()
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStoreBuilder {
+    /// How many keys can be counted at the same time without one being forgotten early, as a
+    /// rule. Each costs 32 bytes. At least 1; a million by default.
+    #[must_use]
+    pub fn max_keys(self, keys_max: usize) -> Self {
+        Self { keys_max: keys_max.max(1), ..self }
+    }
+
+    /// The same for states of more than one word (strict windows, custom algorithms, rates and
+    /// limits too large for a word). A sixteenth of `max_keys` by default.
+    #[must_use]
+    pub fn max_wide_keys(self, keys_max: usize) -> Self {
+        Self { wide_keys_max: Some(keys_max.max(1)), ..self }
+    }
+
+    /// Another clock than the system's.
+    #[must_use]
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self { clock: AnyClock::Other(Arc::new(clock)), ..self }
+    }
+
+    /// The store. Sets the address space aside; memory follows as keys come.
+    #[must_use]
+    pub fn build(self) -> MemoryStore {
+        let wide_keys_max =
+            self.wide_keys_max.unwrap_or(self.keys_max.div_ceil(KEYS_PER_WIDE_KEY));
+        let shards = Shards::new();
+        MemoryStore {
+            clock: self.clock,
+            hash: CounterHash::random(),
+            table: Table::new((self.keys_max * SLOTS_PER_KEY).div_ceil(SLOTS_PER_LINE)),
+            wide: Wide::new(wide_keys_max, shards.count()),
+            shards,
+            has_outgrown: AtomicBool::new(false),
+            forced_evictions: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    #[inline]
+    fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
+        let id = self.hash.id(key, policy);
+        Reply::Ready(Ok(self.check_one(id, policy, self.now_us(), cost)))
+    }
+
+    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        Reply::Ready(match batch.charge {
+            Charge::AllOrNone => self.check_all_or_none(batch.entries),
+            Charge::Independent => {
+                self.check_independent(batch.entries);
+                Ok(())
+            }
+        })
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
+        self.reset_one(self.hash.id(key, policy), policy);
+        Reply::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,241 @@
+//! One counter: found, decided, charged.
+
+use std::sync::atomic::Ordering;
+
+use super::MemoryStore;
+use super::counter_id::{CounterId, MOVED};
+use super::shards::ShardGuard;
+use super::slot::Read;
+use super::sync::Backoff;
+use crate::algorithm::word::{Packed, Parts, WordState};
+use crate::algorithm::STATE_WORDS_MAX;
+use crate::policy::Kind;
+use crate::store::Entry;
+use crate::{Decision, Policy, Timestamp};
+
+/// How many entries are hashed and asked for ahead of the first decision. Sixteen misses are what
+/// a core of today keeps in flight.
+const LOOKAHEAD: usize = 16;
+
+impl MemoryStore {
+    /// Decides and charges one request.
+    #[inline]
+    pub(super) fn check_one(
+        &self,
+        id: CounterId,
+        policy: &Policy,
+        now_us: u64,
+        cost: u64,
+    ) -> Decision {
+        match &policy.kind {
+            Kind::Bucket(meter) if meter.fits_word() => self.check_word(meter, id, now_us, cost),
+            Kind::FixedWindow(window) if window.fits_word() => {
+                self.check_word(window, id, now_us, cost)
+            }
+            Kind::SlidingWindow(window) if window.fits_word() => {
+                self.check_word(window, id, now_us, cost)
+            }
+            kind => self.check_wide(kind, id, now_us, cost),
+        }
+    }
+
+    /// Decides and charges requests that have nothing to do with each other, at one instant.
+    ///
+    /// The clock is read once, and the lines of the next keys are on their way while the first are
+    /// decided.
+    pub(super) fn check_independent(&self, entries: &mut [Entry<'_>]) {
+        let now_us = self.now_us();
+        for group in entries.chunks_mut(LOOKAHEAD) {
+            let mut ids = [CounterId::new(0); LOOKAHEAD];
+            for (id, entry) in ids.iter_mut().zip(&*group) {
+                *id = self.hash.id(entry.key, entry.policy);
+                self.table.prefetch(*id);
+            }
+            for (id, entry) in ids.into_iter().zip(group) {
+                entry.decision = Some(self.check_one(id, entry.policy, now_us, entry.cost));
+            }
+        }
+    }
+
+    /// The path of almost every check: no lock, one compare-and-swap, and for a denial none.
+    #[inline]
+    fn check_word<A: WordState>(
+        &self,
+        algorithm: &A,
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Decision {
+        let shift = algorithm.shift();
+        let tag = id.tag(shift);
+        let mut backoff = Backoff::default();
+        loop {
+            let Some(slot) = self.table.find(id, tag) else {
+                let step = algorithm.step(A::State::default(), now_us, cost);
+                match step.next {
+                    // A peek, or a cost that can never pass: absent stays absent.
+                    None => return step.decision,
+                    Some(next) => {
+                        let word = algorithm.to_parts(next).pack(shift);
+                        if self.insert(algorithm, id, tag, word, now_us) {
+                            return step.decision;
+                        }
+                    }
+                }
+                backoff.wait();
+                continue;
+            };
+            match slot.read(tag) {
+                Read::Seen(seen) => {
+                    let state = algorithm.from_parts(Parts::unpack(seen.word, shift));
+                    let step = algorithm.step(state, now_us, cost);
+                    let holds = match step.next {
+                        Some(next) => slot.replace(seen, algorithm.to_parts(next).pack(shift), tag),
+                        None => slot.is_unchanged(seen),
+                    };
+                    if holds {
+                        return step.decision;
+                    }
+                }
+                Read::Locked => backoff.wait(),
+                Read::Gone => {}
+            }
+        }
+    }
+
+    /// Puts a counter that is not in the table there. False where it was there after all, or
+    /// there was no slot to be had at this moment: then everything is to be looked at again.
+    #[cold]
+    #[inline(never)]
+    fn insert(
+        &self,
+        algorithm: &impl WordState,
+        id: CounterId,
+        tag: u64,
+        word: u64,
+        now_us: u64,
+    ) -> bool {
+        let guard = self.shards.lock(id);
+        if self.table.find(id, tag).is_some() {
+            return false;
+        }
+        let Some(mut freed) = self.table.free(id, now_us) else {
+            return false;
+        };
+        self.count_eviction(freed.was_live);
+        let mut state = [0; STATE_WORDS_MAX];
+        let state = &mut state[..algorithm.words()];
+        let is_outgrown = self.take_outgrown(&guard, id, state);
+        freed.guard.hand_over(tag, if is_outgrown { algorithm.save(state) } else { word });
+        !is_outgrown
+    }
+
+    /// Takes the state of a counter that fits a word now, and was kept wide because its limit was
+    /// too large before the rule changed. False where there is none.
+    pub(super) fn take_outgrown(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        state: &mut [u64],
+    ) -> bool {
+        if !self.has_outgrown.load(Ordering::Acquire) {
+            return false;
+        }
+        let Some(place) = self.wide.find(guard, id, state.len()) else { return false };
+        self.wide.load(guard, place, state);
+        self.wide.forget(guard, place);
+        true
+    }
+
+    /// Loads the state of a wide counter, which may still be in the table if its limit was smaller
+    /// before the rule changed; then it is moved here. False where there is none.
+    pub(super) fn load_wide(
+        &self,
+        guard: &ShardGuard<'_>,
+        kind: &Kind,
+        id: CounterId,
+        now_us: u64,
+        state: &mut [u64],
+    ) -> bool {
+        if let Some(place) = self.wide.find(guard, id, state.len()) {
+            self.wide.load(guard, place, state);
+            return true;
+        }
+        let Some(packed) = kind.as_packed() else { return false };
+        // From now on a check under the old, smaller limit has to look here as well. Set before
+        // the slot is emptied, so that whoever finds it gone sees this.
+        self.has_outgrown.store(true, Ordering::Release);
+        let tag = id.tag(packed.word_shift());
+        let mut backoff = Backoff::default();
+        while let Some(slot) = self.table.find(id, tag) {
+            match slot.read(tag) {
+                Read::Seen(seen) => {
+                    if let Some(mut slot) = slot.try_lock(seen, tag) {
+                        packed.load(slot.word, state);
+                        slot.hand_over(MOVED, 0);
+                        self.save_wide(guard, kind, id, now_us, state);
+                        return true;
+                    }
+                }
+                Read::Locked => backoff.wait(),
+                Read::Gone => {}
+            }
+        }
+        false
+    }
+
+    pub(super) fn save_wide(
+        &self,
+        guard: &ShardGuard<'_>,
+        kind: &Kind,
+        id: CounterId,
+        now_us: u64,
+        state: &[u64],
+    ) {
+        let found = self.wide.find(guard, id, state.len());
+        let fresh_at_us = kind.as_dyn().fresh_at(state).as_micros();
+        let saved = self.wide.save(guard, id, found, state, fresh_at_us, now_us);
+        self.count_eviction(saved.evicted_live);
+    }
+
+    #[inline(never)]
+    fn check_wide(&self, kind: &Kind, id: CounterId, now_us: u64, cost: u64) -> Decision {
+        let algorithm = kind.as_dyn();
+        let mut before = [0; STATE_WORDS_MAX];
+        let before = &mut before[..algorithm.words()];
+        let guard = self.shards.lock(id);
+        self.load_wide(&guard, kind, id, now_us, before);
+        let mut state = [0; STATE_WORDS_MAX];
+        let state = &mut state[..algorithm.words()];
+        state.copy_from_slice(before);
+        let decision = algorithm.transition(state, Timestamp::from_micros(now_us), cost);
+        if state != before {
+            self.save_wide(&guard, kind, id, now_us, state);
+        }
+        decision
+    }
+
+    /// Makes one counter fresh, wherever it is.
+    pub(super) fn reset_one(&self, id: CounterId, policy: &Policy) {
+        let guard = self.shards.lock(id);
+        if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {
+            self.wide.forget(&guard, place);
+        }
+        let Some(packed) = policy.kind.as_packed() else { return };
+        let tag = id.tag(packed.word_shift());
+        let mut backoff = Backoff::default();
+        while let Some(slot) = self.table.find(id, tag) {
+            match slot.read(tag) {
+                Read::Seen(seen) if slot.replace(seen, 0, tag) => return,
+                Read::Locked => backoff.wait(),
+                Read::Seen(_) | Read::Gone => {}
+            }
+        }
+    }
+
+    pub(super) fn count_eviction(&self, was_live: bool) {
+        if was_live {
+            self.forced_evictions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! One slot of a line: a tag that says whose it is, and a word of state.
+//!
+//! The rules that keep two words consistent without a lock around every check:
+//!
+//! 1. Whoever charges a counter does it by one compare-and-swap of the state word.
+//! 2. Whoever changes a tag, or several slots at once, first sets the lock bit of the state word;
+//!    a locked word is nobody else's to read or write.
+//! 3. The state is stored xor a mask made from the tag. So a word read under one tag is never equal
+//!    to a word stored under another (but for a chance of 2^-63): a compare-and-swap that was
+//!    prepared for one key cannot succeed after the slot has passed to another, even if both
+//!    counters hold the same number.
+//! 4. Readers load state, then tag, then state again (by the compare-and-swap, or by
+//!    [`Slot::is_unchanged`]). By rule 2 the tag cannot have changed in between if the state has not.
+//!
+//! The models in `tests/loom.rs` run these under every interleaving.
+
+use super::counter_id::tag_shift;
+use super::sync::{AtomicU64, Ordering};
+use crate::algorithm::word::{LOCK_BIT, Parts};
+
+/// A slot in a line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot<'a> {
+    pub(super) tag: &'a AtomicU64,
+    pub(super) state: &'a AtomicU64,
+}
+
+/// A state word as it was read, raw and unmasked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    raw: u64,
+    pub(super) word: u64,
+}
+
+/// What reading a slot for one tag found.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Read {
+    Seen(Seen),
+    /// Another thread owns it; ask again.
+    Locked,
+    /// The slot belongs to another counter by now.
+    Gone,
+}
+
+#[inline]
+fn mask(tag: u64) -> u64 {
+    // An odd factor is a bijection: different tags have different masks but for the lock bit.
+    tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !LOCK_BIT
+}
+
+impl<'a> Slot<'a> {
+    #[inline]
+    pub(super) fn read(self, tag: u64) -> Read {
+        let raw = self.state.load(Ordering::Acquire);
+        if self.tag.load(Ordering::Acquire) != tag {
+            Read::Gone
+        } else if raw & LOCK_BIT != 0 {
+            Read::Locked
+        } else {
+            Read::Seen(Seen { raw, word: raw ^ mask(tag) })
+        }
+    }
+
+    /// Whose it is and what it holds, or `None` while it is locked.
+    #[inline]
+    pub(super) fn read_any(self) -> Option<(u64, Seen)> {
+        let raw = self.state.load(Ordering::Acquire);
+        let tag = self.tag.load(Ordering::Acquire);
+        (raw & LOCK_BIT == 0).then(|| (tag, Seen { raw, word: raw ^ mask(tag) }))
+    }
+
+    /// Stores `word` if nothing has changed since `seen`.
+    #[inline]
+    pub(super) fn replace(self, seen: Seen, word: u64, tag: u64) -> bool {
+        let new = word ^ mask(tag);
+        self.state.compare_exchange(seen.raw, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// True where what was `seen` is still so, and therefore was when the tag was read.
+    #[inline]
+    pub(super) fn is_unchanged(self, seen: Seen) -> bool {
+        self.state.load(Ordering::Acquire) == seen.raw
+    }
+
+    /// Locks the slot if nothing has changed since `seen`. It stays `tag`'s, holding `seen.word`,
+    /// until the guard is told otherwise.
+    pub(super) fn try_lock(self, seen: Seen, tag: u64) -> Option<SlotGuard<'a>> {
+        let locked = seen.raw | LOCK_BIT;
+        self.state
+            .compare_exchange(seen.raw, locked, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+            .then(|| SlotGuard { slot: self, tag, word: seen.word })
+    }
+}
+
+/// A locked slot. Dropping it unlocks the slot with what the guard holds by then.
+#[derive(Debug)]
+pub(super) struct SlotGuard<'a> {
+    slot: Slot<'a>,
+    tag: u64,
+    pub(super) word: u64,
+}
+
+impl SlotGuard<'_> {
+    /// Gives the slot to another counter.
+    pub(super) fn hand_over(&mut self, tag: u64, word: u64) {
+        self.slot.tag.store(tag, Ordering::Release);
+        self.tag = tag;
+        self.word = word;
+    }
+}
+
+impl Drop for SlotGuard<'_> {
+    fn drop(&mut self) {
+        self.slot.state.store(self.word ^ mask(self.tag), Ordering::Release);
+    }
+}
+
+/// How near to fresh a slot is: the lower, the less is forgiven by forgetting it.
+///
+/// First by the time from which it is fresh, then by the payload: of two windows that end together
+/// the one with the lower count. An empty slot ranks lowest of all.
+#[inline]
+pub(super) fn rank(tag: u64, word: u64) -> (u64, u64) {
+    let Parts { fresh_at_us, payload } = Parts::unpack(word, tag_shift(tag));
+    (fresh_at_us, payload)
+}

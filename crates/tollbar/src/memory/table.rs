@@ -1,0 +1,125 @@
+//! The table of one-word counters: cache lines of four slots, two lines for each key.
+//!
+//! A key lives in its first line, or in its second where the first was full of live counters when
+//! it came. A counter that is fresh may be overwritten at any time, so nothing is ever swept, and
+//! the table never grows. Where both lines are full of live counters, the one nearest to fresh is
+//! forgotten before its time: a *forced eviction*, which is counted.
+
+use super::counter_id::CounterId;
+use super::pages::{LINE_WORDS, Lines};
+use super::prefetch::prefetch;
+use super::slot::{Seen, Slot, SlotGuard, rank};
+use super::sync::AtomicU64;
+use super::sync::Ordering;
+
+pub(super) const SLOTS_PER_LINE: usize = LINE_WORDS / 2;
+
+#[derive(Debug)]
+pub(super) struct Table {
+    lines: Lines<AtomicU64>,
+}
+
+/// A slot that was made free for a newcomer, locked.
+pub(super) struct Freed<'a> {
+    pub(super) guard: SlotGuard<'a>,
+    /// True where a live counter was forgotten for it.
+    pub(super) was_live: bool,
+}
+
+impl Table {
+    pub(super) fn new(line_count: usize) -> Self {
+        Self { lines: Lines::zeroed(line_count) }
+    }
+
+    pub(super) fn slot_count(&self) -> usize {
+        self.lines.len() * SLOTS_PER_LINE
+    }
+
+    pub(super) fn line_count(&self) -> usize {
+        self.lines.len()
+    }
+
+    #[inline]
+    pub(super) fn prefetch(&self, id: CounterId) {
+        prefetch(self.lines.line(id.first_line(self.lines.len())));
+    }
+
+    /// The slots of line `index`.
+    #[inline]
+    pub(super) fn slots(&self, index: usize) -> impl Iterator<Item = Slot<'_>> {
+        let (pairs, _) = self.lines.line(index).as_chunks();
+        pairs.iter().map(|[tag, state]| Slot { tag, state })
+    }
+
+    /// The slot that bears `tag`, in either of the two lines of `id`.
+    #[inline]
+    pub(super) fn find(&self, id: CounterId, tag: u64) -> Option<Slot<'_>> {
+        let mut has_empty = false;
+        for slot in self.slots(id.first_line(self.lines.len())) {
+            let found = slot.tag.load(Ordering::Relaxed);
+            if found == tag {
+                return Some(slot);
+            }
+            has_empty |= found == 0;
+        }
+        // Slots never become empty again, and a key goes to its second line only where the first
+        // has none left: so it is not there.
+        if has_empty {
+            return None;
+        }
+        self.find_in_second(id, tag)
+    }
+
+    #[cold]
+    fn find_in_second(&self, id: CounterId, tag: u64) -> Option<Slot<'_>> {
+        self.slots(id.second_line(self.lines.len()))
+            .find(|slot| slot.tag.load(Ordering::Relaxed) == tag)
+    }
+
+    /// Locks the slot that a newcomer with this `id` should take, or `None` where every slot is
+    /// locked by others at this moment.
+    ///
+    /// Must be called under the lock of the id's shard, and after [`find`](Self::find) under that
+    /// same lock has not found it: that is what keeps a key from being inserted twice.
+    pub(super) fn free(&self, id: CounterId, now_us: u64) -> Option<Freed<'_>> {
+        loop {
+            let first = self.nearest_to_fresh(id.first_line(self.lines.len()));
+            let victim = match first {
+                Some(victim) if victim.is_fresh(now_us) => victim,
+                _ => {
+                    let second = self.nearest_to_fresh(id.second_line(self.lines.len()));
+                    first.into_iter().chain(second).min_by_key(Victim::rank)?
+                }
+            };
+            let was_live = !victim.is_fresh(now_us);
+            // Loses against a check of the victim's own key; then look again.
+            if let Some(guard) = victim.slot.try_lock(victim.seen, victim.tag) {
+                return Some(Freed { guard, was_live });
+            }
+        }
+    }
+
+    fn nearest_to_fresh(&self, line: usize) -> Option<Victim<'_>> {
+        self.slots(line)
+            .filter_map(|slot| slot.read_any().map(|(tag, seen)| Victim { slot, tag, seen }))
+            .min_by_key(Victim::rank)
+    }
+}
+
+/// A slot that may have to make room.
+#[derive(Clone, Copy)]
+struct Victim<'a> {
+    slot: Slot<'a>,
+    tag: u64,
+    seen: Seen,
+}
+
+impl Victim<'_> {
+    fn rank(&self) -> (u64, u64) {
+        rank(self.tag, self.seen.word)
+    }
+
+    fn is_fresh(&self, now_us: u64) -> bool {
+        self.rank().0 <= now_us
+    }
+}

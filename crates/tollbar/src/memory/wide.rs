@@ -1,0 +1,162 @@
+//! Counters whose state is more than one word, each under the lock of its shard.
+//!
+//! Sized in classes of 4 to 64 words; each class has its share of buckets per shard, eight entries
+//! each. As in the table, a fresh entry may be overwritten at any time, and where a bucket is full
+//! of live ones the nearest to fresh goes. The arrays are set aside when the store is made, and
+//! take memory only where they are touched.
+//!
+//! The words are atomics only so that they can be shared; every access is under the shard's lock,
+//! which the [`ShardGuard`] argument stands for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::counter_id::CounterId;
+use super::pages::zeroed;
+use super::shards::ShardGuard;
+use crate::algorithm::STATE_WORDS_MAX;
+
+const BUCKET_ENTRIES: usize = 8;
+
+/// 4, 8, 16, 32 and 64 words.
+const CLASS_COUNT: usize = 5;
+const CLASS_WORDS_MIN: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Wide {
+    classes: [Class; CLASS_COUNT],
+}
+
+/// All entries of one size.
+#[derive(Debug)]
+struct Class {
+    words_per_entry: usize,
+    buckets_per_shard: usize,
+    /// Of each entry: its counter's name (0: empty), and from when on it is fresh.
+    heads: Box<[AtomicU64]>,
+    words: Box<[AtomicU64]>,
+}
+
+/// Where an entry is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    class: usize,
+    entry: usize,
+}
+
+/// What saving a state displaced.
+pub(super) struct Saved {
+    pub(super) evicted_live: bool,
+}
+
+impl Wide {
+    /// Room for `keys_max` counters in each class, over `shard_count` shards.
+    pub(super) fn new(keys_max: usize, shard_count: usize) -> Self {
+        // Twice as many entries as keys, so that few buckets overflow; one bucket at the least.
+        let buckets_per_shard = (keys_max * 2).div_ceil(BUCKET_ENTRIES * shard_count).max(1);
+        let entries = buckets_per_shard * BUCKET_ENTRIES * shard_count;
+        let class = |index: usize| {
+            let words_per_entry = CLASS_WORDS_MIN << index;
+            Class {
+                words_per_entry,
+                buckets_per_shard,
+                heads: zeroed(entries * 2),
+                words: zeroed(entries * words_per_entry),
+            }
+        };
+        debug_assert_eq!(CLASS_WORDS_MIN << (CLASS_COUNT - 1), STATE_WORDS_MAX);
+        Self { classes: std::array::from_fn(class) }
+    }
+
+    /// What all classes together take when every page has been touched.
+    pub(super) fn bytes_max(&self) -> usize {
+        let words = |class: &Class| class.heads.len() + class.words.len();
+        self.classes.iter().map(words).sum::<usize>() * size_of::<AtomicU64>()
+    }
+
+    /// The entry of `id` among those of at least `words` words.
+    pub(super) fn find(&self, guard: &ShardGuard<'_>, id: CounterId, words: usize) -> Option<Place> {
+        let class = class_of(words);
+        let entries = self.classes[class].bucket(guard, id);
+        let found = entries.into_iter().find(|entry| self.classes[class].id(*entry) == id.get());
+        found.map(|entry| Place { class, entry })
+    }
+
+    pub(super) fn load(&self, _guard: &ShardGuard<'_>, place: Place, state: &mut [u64]) {
+        let words = self.classes[place.class].state(place.entry);
+        for (to, from) in state.iter_mut().zip(words) {
+            *to = from.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Stores `state`, where it was found or, for a newcomer, in place of the entry of its bucket
+    /// that is nearest to fresh.
+    pub(super) fn save(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        found: Option<Place>,
+        state: &[u64],
+        fresh_at_us: u64,
+        now_us: u64,
+    ) -> Saved {
+        let mut evicted_live = false;
+        let place = found.unwrap_or_else(|| {
+            let class = class_of(state.len());
+            let entries = self.classes[class].bucket(guard, id);
+            let nearest = entries.clone().min_by_key(|entry| self.classes[class].fresh_at_us(*entry));
+            let entry = nearest.unwrap_or(entries.start);
+            evicted_live = self.classes[class].fresh_at_us(entry) > now_us;
+            Place { class, entry }
+        });
+        let class = &self.classes[place.class];
+        class.heads[place.entry * 2].store(id.get(), Ordering::Relaxed);
+        class.heads[place.entry * 2 + 1].store(fresh_at_us, Ordering::Relaxed);
+        for (to, from) in class.state(place.entry).iter().zip(state) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        Saved { evicted_live }
+    }
+
+    pub(super) fn forget(&self, _guard: &ShardGuard<'_>, place: Place) {
+        let heads = &self.classes[place.class].heads;
+        heads[place.entry * 2].store(0, Ordering::Relaxed);
+        heads[place.entry * 2 + 1].store(0, Ordering::Relaxed);
+    }
+
+    /// How many entries are not fresh. Looks at every entry, without locks: an estimate while
+    /// checks are going on.
+    pub(super) fn live_count(&self, now_us: u64) -> usize {
+        let live = |class: &Class| {
+            let fresh_at = class.heads.iter().skip(1).step_by(2);
+            fresh_at.filter(|fresh_at| fresh_at.load(Ordering::Relaxed) > now_us).count()
+        };
+        self.classes.iter().map(live).sum()
+    }
+}
+
+impl Class {
+    /// The entries of the one bucket that `id` may be in. It belongs to the guarded shard.
+    fn bucket(&self, guard: &ShardGuard<'_>, id: CounterId) -> std::ops::Range<usize> {
+        let bucket = guard.shard() * self.buckets_per_shard + id.bucket(self.buckets_per_shard);
+        bucket * BUCKET_ENTRIES..(bucket + 1) * BUCKET_ENTRIES
+    }
+
+    fn id(&self, entry: usize) -> u64 {
+        self.heads[entry * 2].load(Ordering::Relaxed)
+    }
+
+    fn fresh_at_us(&self, entry: usize) -> u64 {
+        self.heads[entry * 2 + 1].load(Ordering::Relaxed)
+    }
+
+    fn state(&self, entry: usize) -> &[AtomicU64] {
+        &self.words[entry * self.words_per_entry..][..self.words_per_entry]
+    }
+}
+
+/// The smallest class with room for `words`.
+fn class_of(words: usize) -> usize {
+    debug_assert!(words <= STATE_WORDS_MAX);
+    let class_words = words.max(CLASS_WORDS_MIN).next_power_of_two();
+    (class_words / CLASS_WORDS_MIN).ilog2() as usize
+}

@@ -1,0 +1,269 @@
+//! A policy: numbers and an algorithm, checked and rounded once, trusted from then on.
+
+mod error;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::algorithm::debt::{Interval, Meter, PRODUCT_MAX};
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leaky_bucket::leaky_bucket;
+use crate::algorithm::sliding_strict::SlidingStrict;
+use crate::algorithm::sliding_window::SlidingWindow;
+use crate::algorithm::token_bucket::token_bucket;
+use crate::algorithm::word::Packed;
+use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
+use crate::units::{Rate, RateError};
+
+pub use error::PolicyError;
+
+/// How many tokens, in what time, counted how.
+///
+/// ```
+/// use tollbar::{Policy, Rate};
+/// # fn main() -> Result<(), tollbar::PolicyError> {
+/// let api = Policy::token_bucket("10/s")?.with_burst(50)?;
+/// let login = Policy::sliding_window_strict(Rate::per_minute(5), 10)?;
+/// assert_eq!((api.limit(), api.capacity()), (10, 50));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A policy has no name and no key: the same one serves any number of keys. What identifies a
+/// counter is the key together with the policy's algorithm and window; so a changed limit or burst
+/// keeps its counters, and a changed algorithm or window starts fresh.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub(crate) kind: Kind,
+    /// What the algorithm and the window add to a key's hash.
+    pub(crate) salt: u64,
+    rate: Option<Rate>,
+}
+
+/// The built-in algorithms by type, so that a check needs no virtual call.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Bucket(Meter),
+    FixedWindow(FixedWindow),
+    SlidingWindow(SlidingWindow),
+    SlidingStrict(SlidingStrict),
+    Custom(Arc<dyn Algorithm>),
+}
+
+impl Policy {
+    /// A bucket of tokens that fills at `rate` and holds, by default, one window's worth.
+    pub fn token_bucket<R>(rate: R) -> Result<Self, PolicyError>
+    where
+        R: TryInto<Rate>,
+        RateError: From<R::Error>,
+    {
+        let rate = valid(rate)?;
+        Ok(Self::of_rate(Kind::Bucket(token_bucket(rate, None)?), rate))
+    }
+
+    /// A bucket that leaks at `rate` and denies what would overflow it.
+    pub fn leaky_bucket<R>(rate: R) -> Result<Self, PolicyError>
+    where
+        R: TryInto<Rate>,
+        RateError: From<R::Error>,
+    {
+        let rate = valid(rate)?;
+        Ok(Self::of_rate(Kind::Bucket(leaky_bucket(rate, None)?), rate))
+    }
+
+    /// So many in each window of the clock; up to twice as many across a boundary.
+    pub fn fixed_window<R>(rate: R) -> Result<Self, PolicyError>
+    where
+        R: TryInto<Rate>,
+        RateError: From<R::Error>,
+    {
+        let rate = valid(rate)?;
+        Ok(Self::of_rate(Kind::FixedWindow(FixedWindow::new(rate)?), rate))
+    }
+
+    /// This window's count plus a share of the last one's stays within the limit.
+    pub fn sliding_window<R>(rate: R) -> Result<Self, PolicyError>
+    where
+        R: TryInto<Rate>,
+        RateError: From<R::Error>,
+    {
+        let rate = valid(rate)?;
+        Ok(Self::of_rate(Kind::SlidingWindow(SlidingWindow::new(rate)?), rate))
+    }
+
+    /// Never more than the limit in any window, counted in `subwindows` parts (1 to 62).
+    ///
+    /// A client that always asks gets `subwindows / (subwindows + 1)` of the limit; a counter costs
+    /// `subwindows + 2` words.
+    pub fn sliding_window_strict<R>(rate: R, subwindows: u32) -> Result<Self, PolicyError>
+    where
+        R: TryInto<Rate>,
+        RateError: From<R::Error>,
+    {
+        let rate = valid(rate)?;
+        Ok(Self::of_rate(Kind::SlidingStrict(SlidingStrict::new(rate, subwindows)?), rate))
+    }
+
+    /// An algorithm of your own. See [`Algorithm`].
+    pub fn custom(algorithm: Arc<dyn Algorithm>) -> Result<Self, PolicyError> {
+        let words = algorithm.words();
+        if !(1..=STATE_WORDS_MAX).contains(&words) {
+            return Err(PolicyError::StateWords { words });
+        }
+        Ok(Self::of(Kind::Custom(algorithm), None))
+    }
+
+    /// The same bucket holding `burst` tokens instead of one window's worth.
+    pub fn with_burst(self, burst: u64) -> Result<Self, PolicyError> {
+        match (self.kind, self.rate) {
+            (Kind::Bucket(meter), Some(rate)) => {
+                let meter = Meter::new(meter.name(), rate, Some(burst))?;
+                Ok(Self::of_rate(Kind::Bucket(meter), rate))
+            }
+            (kind, _) => Err(PolicyError::BurstWithoutBucket { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
+    fn of_rate(kind: Kind, rate: Rate) -> Self {
+        Self::of(kind, Some(rate))
+    }
+
+    fn of(kind: Kind, rate: Option<Rate>) -> Self {
+        let salt = salt(kind.as_dyn());
+        Self { kind, salt, rate }
+    }
+
+    /// Tokens per window.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.algorithm().limit()
+    }
+
+    /// The window.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        Duration::from_micros(self.algorithm().window_us())
+    }
+
+    /// The largest cost that can ever pass: the burst of a bucket, the limit of a window.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.algorithm().capacity()
+    }
+
+    /// The algorithm, as a pure function.
+    #[must_use]
+    pub fn algorithm(&self) -> &dyn Algorithm {
+        self.kind.as_dyn()
+    }
+
+    /// For buckets, the time that earns one token, after rounding: never shorter than asked for,
+    /// and longer by less than one part in a million.
+    #[must_use]
+    pub fn interval(&self) -> Option<Interval> {
+        match &self.kind {
+            Kind::Bucket(meter) => Some(meter.interval()),
+            _ => None,
+        }
+    }
+
+    /// For sliding window counters, the unit in which time within a window is counted: 1 unless
+    /// limit x window would reach 2<sup>53</sup>.
+    #[must_use]
+    pub fn sliding_granularity_us(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::SlidingWindow(window) => Some(window.tick_us()),
+            _ => None,
+        }
+    }
+}
+
+impl Kind {
+    pub(crate) fn as_dyn(&self) -> &dyn Algorithm {
+        match self {
+            Self::Bucket(meter) => meter,
+            Self::FixedWindow(window) => window,
+            Self::SlidingWindow(window) => window,
+            Self::SlidingStrict(window) => window,
+            Self::Custom(algorithm) => algorithm.as_ref(),
+        }
+    }
+
+    /// The word form of the algorithm's state, where it has one: for its usual policies.
+    pub(crate) fn as_packed(&self) -> Option<&dyn Packed> {
+        match self {
+            Self::Bucket(meter) => Some(meter),
+            Self::FixedWindow(window) => Some(window),
+            Self::SlidingWindow(window) => Some(window),
+            Self::SlidingStrict(_) | Self::Custom(_) => None,
+        }
+    }
+
+    /// True where the state of this very policy fits one word.
+    pub(crate) fn fits_word(&self) -> bool {
+        match self {
+            Self::Bucket(meter) => meter.fits_word(),
+            Self::FixedWindow(window) => window.fits_word(),
+            Self::SlidingWindow(window) => window.fits_word(),
+            Self::SlidingStrict(_) | Self::Custom(_) => false,
+        }
+    }
+}
+
+/// The longest window: ten years of 366 days.
+const WINDOW_US_MAX: u64 = 10 * 366 * 86_400 * 1_000_000;
+
+/// A billion a second is a thousand a microsecond.
+const TOKENS_PER_US_MAX: u128 = 1_000;
+
+fn valid<R>(rate: R) -> Result<Rate, PolicyError>
+where
+    R: TryInto<Rate>,
+    RateError: From<R::Error>,
+{
+    let rate: Rate = rate.try_into().map_err(RateError::from)?;
+    if rate.tokens == 0 {
+        return Err(PolicyError::ZeroLimit);
+    }
+    if rate.window_us == 0 {
+        return Err(PolicyError::ZeroWindow);
+    }
+    if rate.window_us > WINDOW_US_MAX {
+        return Err(PolicyError::WindowTooLong { window_us: rate.window_us });
+    }
+    if rate.tokens >= PRODUCT_MAX {
+        return Err(PolicyError::LimitTooLarge { limit: rate.tokens });
+    }
+    let tokens_max =
+        u128::from(rate.window_us) * u128::from(rate.tokens_divisor) * TOKENS_PER_US_MAX;
+    if u128::from(rate.tokens) > tokens_max {
+        return Err(PolicyError::RateTooFast);
+    }
+    Ok(rate)
+}
+
+impl Rate {
+    /// For windows, which count whole tokens.
+    pub(crate) fn whole_limit(self) -> Result<u64, PolicyError> {
+        if self.tokens.is_multiple_of(self.tokens_divisor) {
+            Ok(self.tokens / self.tokens_divisor)
+        } else {
+            Err(PolicyError::FractionalLimit)
+        }
+    }
+}
+
+/// FNV-1a over the identity. It only has to tell policies apart: the key's hash is what is keyed.
+fn salt(algorithm: &dyn Algorithm) -> u64 {
+    let numbers = [algorithm.window_us(), algorithm.variant()];
+    let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+    let bytes = algorithm.name().bytes().chain([0]).chain(bytes);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    // Spreads the last byte over all bits, so that two policies of one key lie in different lines.
+    (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

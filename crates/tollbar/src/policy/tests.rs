@@ -1,0 +1,100 @@
+//! What rounding keeps, and what is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[track_caller]
+fn interval(rate: &str) -> (u64, u64) {
+    let interval = Policy::token_bucket(rate).unwrap().interval().unwrap();
+    (interval.numerator_us, interval.denominator)
+}
+
+#[test]
+fn everyday_rates_are_held_exactly() {
+    assert_eq!(interval("10/s"), (100_000, 1));
+    assert_eq!(interval("0.5/s"), (2_000_000, 1));
+    assert_eq!(interval("100/min"), (600_000, 1));
+    assert_eq!(interval("1/month"), (2_592_000_000_000, 1));
+    assert_eq!(interval("1000000000/s"), (1, 1_000));
+    assert_eq!(interval("175000/s"), (40, 7));
+}
+
+#[test]
+fn awkward_rates_lose_less_than_a_millionth() {
+    // 600,000,001/s in whole nanoseconds would be a billion; as 1/600 us it is off by 2e-9.
+    assert_eq!(interval("600000001/s"), (1, 600));
+    // Too awkward for ten bits of fraction; still held, and exactly.
+    assert_eq!(interval("999999999/s"), (1_000_000, 999_999_999));
+}
+
+proptest! {
+    #[test]
+    fn no_rate_is_rounded_up_nor_down_by_a_millionth(
+        tokens in 1_u64..1_000_000_000,
+        window_us in prop_oneof![Just(1_000_000_u64), 1_000_000_u64..3_000_000_000_000],
+        burst in 1_u64..1_000,
+    ) {
+        let rate = Rate { tokens, tokens_divisor: 1, window_us };
+        let policy = Policy::token_bucket(rate).unwrap().with_burst(burst).unwrap();
+        let Interval { numerator_us, denominator } = policy.interval().unwrap();
+        // ours / asked = (denominator / numerator) / (tokens / window).
+        let ours = u128::from(denominator) * u128::from(window_us);
+        let asked = u128::from(numerator_us) * u128::from(tokens);
+        prop_assert!(ours <= asked);
+        prop_assert!((asked - ours) * 1_000_000 < asked);
+    }
+}
+
+#[track_caller]
+fn refused(policy: Result<Policy, PolicyError>, expected: &PolicyError) {
+    assert_eq!(policy.unwrap_err(), *expected);
+}
+
+#[test]
+fn what_cannot_be_counted_is_refused_with_its_reason() {
+    refused(Policy::token_bucket("0/s"), &PolicyError::ZeroLimit);
+    refused(Policy::fixed_window("10/0s"), &PolicyError::ZeroWindow);
+    refused(Policy::token_bucket(Rate::new(1, Duration::ZERO)), &PolicyError::ZeroWindow);
+    refused(Policy::token_bucket("1000000001/s"), &PolicyError::RateTooFast);
+    refused(Policy::token_bucket("1001/us"), &PolicyError::RateTooFast);
+    refused(
+        Policy::token_bucket("1/11year"),
+        &PolicyError::WindowTooLong { window_us: 346_896_000_000_000 },
+    );
+    let u64_max = Rate::new(u64::MAX, Duration::from_secs(1));
+    refused(Policy::token_bucket(u64_max), &PolicyError::LimitTooLarge { limit: u64::MAX });
+    refused(Policy::sliding_window(u64_max), &PolicyError::LimitTooLarge { limit: u64::MAX });
+    refused(Policy::fixed_window("2.5/s"), &PolicyError::FractionalLimit);
+    refused(Policy::sliding_window_strict("5/s", 0), &PolicyError::Subwindows { subwindows: 0 });
+    refused(Policy::sliding_window_strict("5/s", 63), &PolicyError::Subwindows { subwindows: 63 });
+    let bucket = |burst| Policy::token_bucket("1/month").unwrap().with_burst(burst);
+    refused(bucket(0), &PolicyError::ZeroBurst);
+    refused(bucket(u64::MAX), &PolicyError::BurstTooLarge { burst: u64::MAX });
+    refused(bucket(1_738), &PolicyError::BurstTooLarge { burst: 1_738 });
+    assert!(bucket(1_737).is_ok());
+    refused(
+        Policy::fixed_window("5/s").unwrap().with_burst(9),
+        &PolicyError::BurstWithoutBucket { algorithm: "fixed_window" },
+    );
+    assert!(matches!(Policy::token_bucket("ten/s"), Err(PolicyError::Rate(_))));
+}
+
+#[test]
+fn long_sliding_windows_count_time_in_coarser_ticks() {
+    let granularity = |rate: &str| Policy::sliding_window(rate).unwrap().sliding_granularity_us();
+    assert_eq!(granularity("100/min"), Some(1));
+    assert_eq!(granularity("1000000/day"), Some(10));
+    assert_eq!(granularity("10000000 per month"), Some(10_000));
+}
+
+#[test]
+fn the_limit_is_not_part_of_a_counters_identity_but_window_and_algorithm_are() {
+    let salt = |policy: Result<Policy, PolicyError>| policy.unwrap().salt;
+    let bucket = salt(Policy::token_bucket("10/s"));
+    assert_eq!(bucket, salt(Policy::token_bucket("20/s").unwrap().with_burst(5)));
+    assert_ne!(bucket, salt(Policy::token_bucket("10/min")));
+    assert_ne!(bucket, salt(Policy::leaky_bucket("10/s")));
+    let strict = |subwindows| salt(Policy::sliding_window_strict("10/s", subwindows));
+    assert_ne!(strict(4), strict(5));
+}

@@ -1,0 +1,58 @@
+//! Where counters live: what a limiter asks of any store.
+//!
+//! The store owns atomicity and the clock; the policy it is handed owns the arithmetic. A store in
+//! process answers at once ([`Reply::Ready`]); one across a network answers with a future
+//! ([`Reply::Pending`]), and no caller needs a runtime for the first.
+
+mod batch;
+mod reply;
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::{Decision, Policy};
+
+pub use batch::{Batch, Charge, Consistency, Entry, Role};
+pub use reply::Reply;
+
+/// A place where counters live.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Decides one request under one policy, and charges it if it is allowed. Cost 0 peeks.
+    fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision>;
+
+    /// Decides every entry of `batch` at one instant and leaves each decision in its entry.
+    ///
+    /// With [`Charge::AllOrNone`] either every enforced entry allows and all are charged, or
+    /// nothing is. With [`Charge::Independent`] each entry is decided and charged by itself.
+    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()>;
+
+    /// Makes the counter of `key` under `policy` fresh.
+    fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()>;
+}
+
+/// Why a store could not answer. Nothing was decided and, as far as the store knows, nothing
+/// charged.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// More entries than one batch may have.
+    #[error("a batch of {entries} entries is too large: send at most {entries_max}")]
+    BatchTooLarge {
+        /// How many there were.
+        entries: usize,
+        /// How many there may be.
+        entries_max: usize,
+    },
+    /// Every place a key could take is held by other checks at this moment.
+    #[error("every slot for this key is in use by other checks: make the store larger")]
+    Crowded,
+    /// The store cannot be reached, or has refused.
+    #[error("the store cannot answer")]
+    Unavailable {
+        /// What the store's client reported.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+}

@@ -1,0 +1,148 @@
+//! Several questions asked of a store at once.
+
+use crate::{Decision, Policy};
+
+/// One question: may `key` pay `cost` under `policy`? The store writes the answer into it.
+#[derive(Debug, Clone)]
+pub struct Entry<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) policy: &'a Policy,
+    pub(crate) cost: u64,
+    pub(crate) role: Role,
+    pub(crate) consistency: Consistency,
+    pub(crate) decision: Option<Decision>,
+}
+
+/// Whether an entry may deny the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// It may.
+    #[default]
+    Enforce,
+    /// It only reports. It is charged if it and the enforced entries allow, and never denies.
+    Shadow,
+}
+
+/// How exactly an entry must be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Consistency {
+    /// Exactly: no store answers from anything but the counter itself.
+    #[default]
+    Exact,
+}
+
+/// How the entries of a batch hang together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charge {
+    /// They are one request under several limits: all are charged, or none.
+    AllOrNone,
+    /// They are different requests: each is charged by itself.
+    Independent,
+}
+
+/// The entries of one call to a store.
+#[derive(Debug)]
+pub struct Batch<'a, 'e> {
+    pub(crate) entries: &'a mut [Entry<'e>],
+    pub(crate) charge: Charge,
+}
+
+impl<'a> Entry<'a> {
+    /// A question of cost 1, enforced.
+    #[must_use]
+    pub fn new<K: AsRef<[u8]> + ?Sized>(key: &'a K, policy: &'a Policy) -> Self {
+        Self {
+            key: key.as_ref(),
+            policy,
+            cost: 1,
+            role: Role::Enforce,
+            consistency: Consistency::Exact,
+            decision: None,
+        }
+    }
+
+    /// The same question at another cost; 0 peeks.
+    #[must_use]
+    pub fn with_cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// The same question in another role.
+    #[must_use]
+    pub fn with_role(self, role: Role) -> Self {
+        Self { role, ..self }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
+    /// The cost.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The role.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// How exactly it must be counted.
+    #[must_use]
+    pub fn consistency(&self) -> Consistency {
+        self.consistency
+    }
+
+    /// The store's answer; `None` until it has answered.
+    #[must_use]
+    pub fn decision(&self) -> Option<Decision> {
+        self.decision
+    }
+
+    /// For stores: leaves the answer in the entry.
+    pub fn decide(&mut self, decision: Decision) {
+        self.decision = Some(decision);
+    }
+}
+
+impl<'a, 'e> Batch<'a, 'e> {
+    /// One request under several limits.
+    #[must_use]
+    pub fn all_or_none(entries: &'a mut [Entry<'e>]) -> Self {
+        Self { entries, charge: Charge::AllOrNone }
+    }
+
+    /// Requests that have nothing to do with each other.
+    #[must_use]
+    pub fn independent(entries: &'a mut [Entry<'e>]) -> Self {
+        Self { entries, charge: Charge::Independent }
+    }
+
+    /// The entries.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry<'e>] {
+        self.entries
+    }
+
+    /// For stores: the entries, to be decided.
+    pub fn entries_mut(&mut self) -> &mut [Entry<'e>] {
+        self.entries
+    }
+
+    /// How they are charged.
+    #[must_use]
+    pub fn charge(&self) -> Charge {
+        self.charge
+    }
+}

@@ -1,0 +1,64 @@
+//! What a rate reads as, and what each mistake is told.
+
+use super::*;
+
+#[track_caller]
+fn check(text: &str, tokens: u64, tokens_divisor: u64, window_us: u64) {
+    assert_eq!(text.parse::<Rate>(), Ok(Rate { tokens, tokens_divisor, window_us }), "{text}");
+}
+
+#[test]
+fn every_form_of_a_rate_is_read() {
+    check("10/s", 10, 1, 1_000_000);
+    check("450/15min", 450, 1, 900_000_000);
+    check("5/10s", 5, 1, 10_000_000);
+    check("1000 per day", 1_000, 1, 86_400_000_000);
+    check("1_000_000 per 2 hours", 1_000_000, 1, 7_200_000_000);
+    check("0.5/s", 5, 10, 1_000_000);
+    check("2.50 / 3 s", 250, 100, 3_000_000);
+    check("1/month", 1, 1, 2_592_000_000_000);
+    check("1 per year", 1, 1, 31_536_000_000_000);
+    check("3/us", 3, 1, 1);
+    check("1/250ms", 1, 1, 250_000);
+}
+
+#[track_caller]
+fn refuse(text: &str, expected: &str) {
+    let message = text.parse::<Rate>().expect_err(text).to_string();
+    assert!(message.contains(expected), "{text}: {message}");
+}
+
+#[test]
+fn every_mistake_in_a_rate_says_what_to_write() {
+    refuse("", "write a number, `/` and a window");
+    refuse("10", "such as `10/s`");
+    refuse("/s", "`` is not a number of tokens");
+    refuse("-1/s", "`-1` is not a number");
+    refuse("1e9/s", "`1e9` is not a number");
+    refuse("_1/s", "`_1` is not a number");
+    refuse("1./s", "`1.` is not a number");
+    refuse("0.0000000000000000001/s", "9 of them after the point");
+    refuse("10/5m", "a bare `m` could be either");
+    refuse("10/", "`` is not a unit");
+    refuse("10/5", "`` is not a unit");
+    refuse("10/fortnight", "`fortnight` is not a unit");
+    refuse("10/99999999999999999999s", "not a whole number of windows");
+    refuse("10/9999999999999999month", "too long");
+    refuse(&"9".repeat(1_000), "9999999999...` is not a rate");
+}
+
+#[test]
+fn a_timestamp_past_the_end_is_the_end() {
+    let last = Timestamp::from_micros((1 << 53) - 1);
+    assert_eq!(Timestamp::from_micros(u64::MAX), last);
+    assert_eq!(Timestamp::MAX.after(Duration::MAX), last);
+    assert_eq!(last.clamp_to_clock(), Timestamp::MAX);
+    assert_eq!(Timestamp::ZERO.since(Timestamp::MAX), Duration::ZERO);
+}
+
+#[test]
+fn a_window_below_a_microsecond_rounds_up_and_not_to_zero() {
+    assert_eq!(Rate::new(1, Duration::from_nanos(1)).window_us, 1);
+    assert_eq!(Rate::new(1, Duration::from_nanos(1_001)).window_us, 2);
+    assert_eq!(Rate::new(1, Duration::ZERO).window_us, 0);
+}
