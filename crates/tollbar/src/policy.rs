@@ -32,15 +32,29 @@ pub use error::PolicyError;
 /// # }
 /// ```
 ///
-/// A policy has no name and no key: the same one serves any number of keys. What identifies a
-/// counter is the key together with the policy's algorithm and window; so a changed limit or burst
-/// keeps its counters, and a changed algorithm or window starts fresh.
+/// The same policy serves any number of keys. What identifies a counter is the key together with
+/// the policy's name, algorithm and window: a changed limit or burst keeps its counters, a changed
+/// algorithm or window starts fresh. So two policies of one algorithm and one window that meet on
+/// the same key in the same store count together, unless they have [names](Self::named):
+///
+/// ```
+/// # use tollbar::{MemoryStore, Policy, Store};
+/// # fn main() -> Result<(), tollbar::PolicyError> {
+/// let reads = Policy::token_bucket("100/s")?.named("reads");
+/// let writes = Policy::token_bucket("10/s")?.named("writes");
+/// # let store = MemoryStore::builder().max_keys(10).build();
+/// # store.check(b"key", &reads, 50).wait().unwrap();
+/// # assert_eq!(store.check(b"key", &writes, 0).wait().unwrap().remaining(), 10);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub(crate) kind: Kind,
-    /// What the algorithm and the window add to a key's hash.
+    /// What the name, the algorithm and the window add to a key's hash.
     pub(crate) salt: u64,
     rate: Option<Rate>,
+    name: Option<Arc<str>>,
 }
 
 /// The built-in algorithms by type, so that a check needs no virtual call.
@@ -118,13 +132,20 @@ impl Policy {
 
     /// The same bucket holding `burst` tokens instead of one window's worth.
     pub fn with_burst(self, burst: u64) -> Result<Self, PolicyError> {
-        match (self.kind, self.rate) {
+        match (&self.kind, self.rate) {
             (Kind::Bucket(meter), Some(rate)) => {
                 let meter = Meter::new(meter.name(), rate, Some(burst))?;
-                Ok(Self::of_rate(Kind::Bucket(meter), rate))
+                Ok(Self { kind: Kind::Bucket(meter), ..self })
             }
             (kind, _) => Err(PolicyError::BurstWithoutBucket { algorithm: kind.as_dyn().name() }),
         }
+    }
+
+    /// The same policy under a name, with counters of its own.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        let salt = salt(self.kind.as_dyn(), Some(name));
+        Self { salt, name: Some(name.into()), ..self }
     }
 
     fn of_rate(kind: Kind, rate: Rate) -> Self {
@@ -132,8 +153,14 @@ impl Policy {
     }
 
     fn of(kind: Kind, rate: Option<Rate>) -> Self {
-        let salt = salt(kind.as_dyn());
-        Self { kind, salt, rate }
+        let salt = salt(kind.as_dyn(), None);
+        Self { kind, salt, rate, name: None }
+    }
+
+    /// The name, where it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Tokens per window.
@@ -257,10 +284,11 @@ impl Rate {
 }
 
 /// FNV-1a over the identity. It only has to tell policies apart: the key's hash is what is keyed.
-fn salt(algorithm: &dyn Algorithm) -> u64 {
+fn salt(algorithm: &dyn Algorithm, name: Option<&str>) -> u64 {
     let numbers = [algorithm.window_us(), algorithm.variant()];
     let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
     let bytes = algorithm.name().bytes().chain([0]).chain(bytes);
+    let bytes = bytes.chain(name.unwrap_or_default().bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });

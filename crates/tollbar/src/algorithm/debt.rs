@@ -112,7 +112,7 @@ impl Meter {
     }
 
     /// The step of every bucket. See the module's example for the numbers.
-    #[inline]
+    #[inline(always)]
     fn meter(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
         let Debt { units: debt, was_above_full } = self.debt(owed, now_us);
         if cost > self.burst {
@@ -133,7 +133,7 @@ impl Meter {
         self.answer(Outcome::Deny { retry_after_us }, debt, now_us, next)
     }
 
-    #[inline]
+    #[inline(always)]
     fn answer(
         &self,
         outcome: Outcome,
@@ -147,7 +147,7 @@ impl Meter {
     }
 
     /// The debt at `now_us`, at most full.
-    #[inline]
+    #[inline(always)]
     fn debt(&self, owed: Owed, now_us: u64) -> Debt {
         let Some(whole_us) = owed.paid_at_us.checked_sub(now_us) else {
             return Debt { units: 0, was_above_full: false };
@@ -162,7 +162,7 @@ impl Meter {
         Debt { units: units.min(self.full), was_above_full: units > self.full }
     }
 
-    #[inline]
+    #[inline(always)]
     fn owed(&self, debt: u64, now_us: u64) -> Owed {
         if self.interval.denominator == 1 {
             return Owed { paid_at_us: now_us + debt, remainder: 0 };
@@ -221,12 +221,12 @@ impl WordState for Meter {
         0
     }
 
-    #[inline]
+    #[inline(always)]
     fn step(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
         self.meter(owed, now_us, cost)
     }
 
-    #[inline]
+    #[inline(always)]
     fn from_parts(&self, parts: Parts) -> Owed {
         let paid_at_us = parts.fresh_at_us.saturating_sub(u64::from(parts.payload > 0));
         Owed { paid_at_us, remainder: parts.payload }
@@ -234,7 +234,7 @@ impl WordState for Meter {
 
     /// The leading time rounds the remainder up, so that a part of a microsecond still counts as
     /// not yet fresh; `from_parts` takes it off again.
-    #[inline]
+    #[inline(always)]
     fn to_parts(&self, owed: Owed) -> Parts {
         let remainder_max = (1 << PAYLOAD_BITS) - 1;
         Parts { fresh_at_us: owed.fresh_at_us(), payload: owed.remainder.min(remainder_max) }

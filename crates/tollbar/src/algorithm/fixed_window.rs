@@ -54,7 +54,7 @@ impl WordState for FixedWindow {
         self.window_us.ilog2()
     }
 
-    #[inline]
+    #[inline(always)]
     fn step(&self, state: WindowCount, now_us: u64, cost: u64) -> Step<WindowCount> {
         // A window that has not ended is in force, even if the clock has gone back before it.
         let WindowCount { end_us, count } = if state.end_us > now_us {
@@ -79,7 +79,7 @@ impl WordState for FixedWindow {
 
     /// The stored end was rounded up by less than 2^shift, which is at most a window: rounding
     /// down to a multiple of the window gives the exact one back.
-    #[inline]
+    #[inline(always)]
     fn from_parts(&self, parts: Parts) -> WindowCount {
         let end_us = parts.fresh_at_us / self.window_us * self.window_us;
         WindowCount { end_us, count: parts.payload }
@@ -87,7 +87,7 @@ impl WordState for FixedWindow {
 
     /// Only a count from before the limit was lowered can be too large for the word; it stays
     /// above the limit.
-    #[inline]
+    #[inline(always)]
     fn to_parts(&self, state: WindowCount) -> Parts {
         Parts { fresh_at_us: state.end_us, payload: state.count.min(self.count_max()) }
     }

@@ -138,7 +138,7 @@ impl WordState for SlidingWindow {
         self.window_us.ilog2()
     }
 
-    #[inline]
+    #[inline(always)]
     fn step(&self, state: TwoCounts, now_us: u64, cost: u64) -> Step<TwoCounts> {
         let state = self.at(state, now_us);
         let ticks_left = self.ticks - self.elapsed_ticks(state.end_us, now_us);
@@ -163,7 +163,7 @@ impl WordState for SlidingWindow {
     }
 
     /// As in the fixed window, rounding down to a multiple of the window undoes the rounding up.
-    #[inline]
+    #[inline(always)]
     fn from_parts(&self, parts: Parts) -> TwoCounts {
         let fresh_at_us = parts.fresh_at_us / self.window_us * self.window_us;
         TwoCounts {
@@ -175,7 +175,7 @@ impl WordState for SlidingWindow {
 
     /// Only counts from before the limit was lowered can be too large for the word; they stay at
     /// or above the limit.
-    #[inline]
+    #[inline(always)]
     fn to_parts(&self, state: TwoCounts) -> Parts {
         let previous = state.previous.min(self.count_max());
         let current = state.current.min(self.count_max());

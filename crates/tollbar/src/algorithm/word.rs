@@ -89,6 +89,8 @@ pub(crate) trait Packed {
     fn load(&self, word: u64, words: &mut [u64]);
     fn save(&self, words: &[u64]) -> u64;
     fn word_shift(&self) -> u32;
+    /// Of the wide form.
+    fn state_words(&self) -> usize;
 }
 
 impl<A: WordState> Packed for A {
@@ -102,5 +104,9 @@ impl<A: WordState> Packed for A {
 
     fn word_shift(&self) -> u32 {
         self.shift()
+    }
+
+    fn state_words(&self) -> usize {
+        self.words()
     }
 }

@@ -118,7 +118,7 @@ impl MemoryStore {
         for unit in units {
             let state = &mut states[unit.words.clone()];
             if unit.kind.fits_word() {
-                self.read_word(unit, state);
+                self.read_word(unit, now_us, state);
             } else {
                 let guard = self.shards.lock(unit.id);
                 self.load_wide(&guard, unit.kind, unit.id, now_us, state);
@@ -127,10 +127,17 @@ impl MemoryStore {
         states
     }
 
-    fn read_word(&self, unit: &Unit<'_>, state: &mut [u64]) {
+    fn read_word(&self, unit: &Unit<'_>, now_us: u64, state: &mut [u64]) {
         let Some((packed, tag)) = unit.packed() else { return };
         let mut backoff = Backoff::default();
-        while let Some(slot) = self.table.find(unit.id, tag) {
+        loop {
+            let Some(slot) = self.table.find(unit.id, tag) else {
+                if !self.recall(packed, unit.id, now_us) {
+                    return;
+                }
+                backoff.wait();
+                continue;
+            };
             match slot.read(tag) {
                 Read::Seen(seen) if slot.is_unchanged(seen) => return packed.load(seen.word, state),
                 Read::Locked => backoff.wait(),
@@ -213,16 +220,13 @@ impl MemoryStore {
         held: &Held<'a>,
         now_us: u64,
     ) -> Result<SlotGuard<'a>, LockError> {
-        let Some((packed, tag)) = unit.packed() else { return Err(LockError::NeedsShards) };
-        let guard = self.guard_of(held, unit.id);
+        let (packed, tag) = unit.packed().ok_or(LockError::NeedsShards)?;
+        if self.bring_back(self.guard_of(held, unit.id), packed, unit.id, now_us) {
+            return self.lock_present(unit.id, tag).ok_or(LockError::Crowded);
+        }
         let mut freed = self.table.free(unit.id, now_us).ok_or(LockError::Crowded)?;
         self.count_eviction(freed.was_live);
         freed.guard.hand_over(tag, 0);
-        let mut state = [0; STATE_WORDS_MAX];
-        let state = &mut state[..unit.kind.as_dyn().words()];
-        if self.take_outgrown(guard, unit.id, state) {
-            freed.guard.word = packed.save(state);
-        }
         Ok(freed.guard)
     }
 

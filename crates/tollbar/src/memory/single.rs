@@ -58,7 +58,7 @@ impl MemoryStore {
     }
 
     /// The path of almost every check: no lock, one compare-and-swap, and for a denial none.
-    #[inline]
+    #[inline(always)]
     fn check_word<A: WordState>(
         &self,
         algorithm: &A,
@@ -72,15 +72,16 @@ impl MemoryStore {
         loop {
             let Some(slot) = self.table.find(id, tag) else {
                 let step = algorithm.step(A::State::default(), now_us, cost);
-                match step.next {
-                    // A peek, or a cost that can never pass: absent stays absent.
-                    None => return step.decision,
+                let is_settled = match step.next {
                     Some(next) => {
                         let word = algorithm.to_parts(next).pack(shift);
-                        if self.insert(algorithm, id, tag, word, now_us) {
-                            return step.decision;
-                        }
+                        self.insert(algorithm, id, word, now_us)
                     }
+                    // A peek, or a cost that can never pass: absent stays absent.
+                    None => !self.recall(algorithm, id, now_us),
+                };
+                if is_settled {
+                    return step.decision;
                 }
                 backoff.wait();
                 continue;
@@ -107,43 +108,51 @@ impl MemoryStore {
     /// there was no slot to be had at this moment: then everything is to be looked at again.
     #[cold]
     #[inline(never)]
-    fn insert(
-        &self,
-        algorithm: &impl WordState,
-        id: CounterId,
-        tag: u64,
-        word: u64,
-        now_us: u64,
-    ) -> bool {
+    fn insert(&self, packed: &dyn Packed, id: CounterId, word: u64, now_us: u64) -> bool {
+        let tag = id.tag(packed.word_shift());
         let guard = self.shards.lock(id);
-        if self.table.find(id, tag).is_some() {
+        if self.table.find(id, tag).is_some() || self.bring_back(&guard, packed, id, now_us) {
             return false;
         }
-        let Some(mut freed) = self.table.free(id, now_us) else {
-            return false;
-        };
+        let Some(mut freed) = self.table.free(id, now_us) else { return false };
         self.count_eviction(freed.was_live);
-        let mut state = [0; STATE_WORDS_MAX];
-        let state = &mut state[..algorithm.words()];
-        let is_outgrown = self.take_outgrown(&guard, id, state);
-        freed.guard.hand_over(tag, if is_outgrown { algorithm.save(state) } else { word });
-        !is_outgrown
+        freed.guard.hand_over(tag, word);
+        true
     }
 
-    /// Takes the state of a counter that fits a word now, and was kept wide because its limit was
-    /// too large before the rule changed. False where there is none.
-    pub(super) fn take_outgrown(
+    /// True where a counter that was not in the table is now, and is to be looked at again.
+    #[cold]
+    pub(super) fn recall(&self, packed: &dyn Packed, id: CounterId, now_us: u64) -> bool {
+        if !self.has_outgrown.load(Ordering::Acquire) {
+            return false;
+        }
+        let tag = id.tag(packed.word_shift());
+        let guard = self.shards.lock(id);
+        self.table.find(id, tag).is_some() || self.bring_back(&guard, packed, id, now_us)
+    }
+
+    /// Moves a counter that fits a word now into the table, if it was kept wide because its limit
+    /// was too large before the rule changed. True where there was one; not yet moved if there was
+    /// no slot to be had.
+    pub(super) fn bring_back(
         &self,
         guard: &ShardGuard<'_>,
+        packed: &dyn Packed,
         id: CounterId,
-        state: &mut [u64],
+        now_us: u64,
     ) -> bool {
         if !self.has_outgrown.load(Ordering::Acquire) {
             return false;
         }
+        let mut state = [0; STATE_WORDS_MAX];
+        let state = &mut state[..packed.state_words()];
         let Some(place) = self.wide.find(guard, id, state.len()) else { return false };
-        self.wide.load(guard, place, state);
-        self.wide.forget(guard, place);
+        if let Some(mut freed) = self.table.free(id, now_us) {
+            self.count_eviction(freed.was_live);
+            self.wide.load(guard, place, state);
+            self.wide.forget(guard, place);
+            freed.guard.hand_over(id.tag(packed.word_shift()), packed.save(state));
+        }
         true
     }
 

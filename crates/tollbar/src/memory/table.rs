@@ -14,6 +14,10 @@ use super::sync::Ordering;
 
 pub(super) const SLOTS_PER_LINE: usize = LINE_WORDS / 2;
 
+/// For how long a counter must have been fresh for its slot to be taken without a look at the
+/// newcomer's other line. Five busy keys of one line would otherwise drive each other out by turns.
+const RESTED_US: u64 = 1_000_000;
+
 #[derive(Debug)]
 pub(super) struct Table {
     lines: Lines<AtomicU64>,
@@ -85,7 +89,7 @@ impl Table {
         loop {
             let first = self.nearest_to_fresh(id.first_line(self.lines.len()));
             let victim = match first {
-                Some(victim) if victim.is_fresh(now_us) => victim,
+                Some(victim) if victim.is_fresh(now_us.saturating_sub(RESTED_US)) => victim,
                 _ => {
                     let second = self.nearest_to_fresh(id.second_line(self.lines.len()));
                     first.into_iter().chain(second).min_by_key(Victim::rank)?

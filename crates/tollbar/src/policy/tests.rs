@@ -89,12 +89,17 @@ fn long_sliding_windows_count_time_in_coarser_ticks() {
 }
 
 #[test]
-fn the_limit_is_not_part_of_a_counters_identity_but_window_and_algorithm_are() {
+fn the_limit_is_not_part_of_a_counters_identity_but_name_window_and_algorithm_are() {
     let salt = |policy: Result<Policy, PolicyError>| policy.unwrap().salt;
     let bucket = salt(Policy::token_bucket("10/s"));
     assert_eq!(bucket, salt(Policy::token_bucket("20/s").unwrap().with_burst(5)));
     assert_ne!(bucket, salt(Policy::token_bucket("10/min")));
     assert_ne!(bucket, salt(Policy::leaky_bucket("10/s")));
+    let named = |name: &str| Policy::token_bucket("10/s").unwrap().named(name);
+    assert_ne!(bucket, named("reads").salt);
+    assert_ne!(named("writes").salt, named("reads").salt);
+    let rebuilt = named("reads").with_burst(50).unwrap();
+    assert_eq!((rebuilt.salt, rebuilt.name()), (named("reads").salt, Some("reads")));
     let strict = |subwindows| salt(Policy::sliding_window_strict("10/s", subwindows));
     assert_ne!(strict(4), strict(5));
 }

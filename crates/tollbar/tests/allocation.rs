@@ -1,0 +1,78 @@
+//! No check allocates: not a hit, not a miss, not a denial, not a batch.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use tollbar::{Entry, Limiter, MemoryStore, Policy, Store};
+
+/// Counts what this thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[expect(unsafe_code, reason = "an allocator that counts is the only way to see allocations")]
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[track_caller]
+fn allocates_nothing(what: &str, f: impl FnOnce()) {
+    let before = ALLOCATIONS.with(Cell::get);
+    f();
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "{what} allocated");
+}
+
+#[test]
+fn no_check_allocates() {
+    let store = Arc::new(MemoryStore::builder().max_keys(64).build());
+    let keys: Vec<String> = (0..1_000).map(|key| format!("key:{key}")).collect();
+    let policies = [
+        Policy::token_bucket("3/month").unwrap(),
+        Policy::leaky_bucket("999999999/s").unwrap(),
+        Policy::fixed_window("3/month").unwrap(),
+        Policy::sliding_window("3/month").unwrap(),
+        Policy::sliding_window_strict("3/month", 62).unwrap(),
+    ];
+    for policy in &policies {
+        let limiter = Limiter::builder(policy.clone()).store(store.clone()).build();
+        let mut decisions = Vec::with_capacity(keys.len());
+        let name = policy.algorithm().name();
+        // A table for 64 keys: hits, misses, evictions and denials are all in here.
+        allocates_nothing(name, || {
+            for key in keys.iter().chain(&keys[..10]).chain(&keys[..10]).chain(&keys[..10]) {
+                limiter.check(key);
+                limiter.peek(key);
+            }
+            limiter.check_many(&keys, &mut decisions);
+            limiter.reset(&keys[0]);
+        });
+    }
+    let mut entries: Vec<Entry<'_>> =
+        policies.iter().map(|policy| Entry::new("batch", policy)).collect();
+    let limiter = Limiter::builder(policies[0].clone()).store(store.clone()).build();
+    allocates_nothing("a batch", || {
+        for _ in 0..5 {
+            limiter.check_all(&mut entries);
+        }
+    });
+    allocates_nothing("statistics", || {
+        assert!(store.stats().live_keys > 0);
+    });
+    let _: &dyn Store = &*store;
+}

@@ -1,0 +1,64 @@
+//! The tables worked out by hand, against the in-memory store; one test for each table, so that a
+//! failure names it. The tables themselves are in `tollbar_testkit::by_hand`, where every other
+//! store finds them too.
+
+use tollbar::{Outcome, Policy, Timestamp};
+use tollbar_testkit::by_hand;
+use tollbar_testkit::memory_subject::MemorySubject;
+use tollbar_testkit::subject::Subject;
+
+macro_rules! tables {
+    ($($name:ident),+ $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                let (_, case) = by_hand::CASES
+                    .iter()
+                    .find(|(name, _)| *name == stringify!($name))
+                    .expect("the table is among the cases");
+                case(&MemorySubject::boxed);
+            }
+        )+
+
+        #[test]
+        fn every_table_has_a_test_of_its_own() {
+            let tested = [$(stringify!($name)),+];
+            let tables: Vec<_> = by_hand::CASES.iter().map(|(name, _)| *name).collect();
+            assert_eq!(tables, tested);
+        }
+    };
+}
+
+tables![
+    token_bucket_of_5_per_10_s,
+    buckets_of_10_at_5_per_s_deny_the_11th_for_200_ms,
+    cost_10_never_passes_a_capacity_of_5,
+    half_a_token_per_second_is_one_every_two,
+    fixed_window_of_100_per_min_passes_200_around_a_boundary,
+    fixed_window_of_3_counts_down_and_denies,
+    sliding_window_weighs_the_previous_window,
+    sliding_window_forgets_after_an_idle_window,
+    sliding_window_of_100_is_open_again_at_60_6_s,
+    leaky_bucket_polled_every_100_ms_drains,
+    idling_59_s_earns_100_and_not_197,
+    one_per_minute_with_burst_1_limits,
+    strict_window_counts_a_sub_window_longer,
+];
+
+/// A bucket that adds what it has earned at every poll, rounded down, never earns anything when
+/// it is polled faster than that.
+#[test]
+fn one_per_minute_polled_every_100_us_grants_exactly_its_due() {
+    let policy = Policy::token_bucket("1/min").unwrap();
+    let start_us = 1_699_999_980_000_000;
+    let subject = MemorySubject::at(Timestamp::from_micros(start_us));
+    let subject: &dyn Subject = &subject;
+    let polls = (0..=2 * 60 * 10_000_u64).map(|poll| poll * 100);
+    let granted: Vec<u64> = polls
+        .filter(|after_us| {
+            let now = Timestamp::from_micros(start_us + after_us);
+            subject.check(now, b"key", &policy, 1).outcome == Outcome::Allow
+        })
+        .collect();
+    assert_eq!(granted, [0, 60_000_000, 120_000_000]);
+}

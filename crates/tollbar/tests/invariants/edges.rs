@@ -1,0 +1,169 @@
+//! All or nothing, costs of nothing and of too much, refused numbers, and what a rule change and
+//! a boundary do.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollbar::{Charge, Outcome, Policy, PolicyError, Rate, Role, Timestamp};
+use tollbar_testkit::adversary::Standing;
+use tollbar_testkit::answer::Answer;
+use tollbar_testkit::memory_subject::MemorySubject;
+use tollbar_testkit::oracle::Question;
+use tollbar_testkit::strategy::{self, Move, cases};
+use tollbar_testkit::subject::Subject;
+
+const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
+
+/// Plays single requests; the standing afterwards.
+fn play(subject: &dyn Subject, start: Timestamp, policies: &[Policy], moves: &[Move]) -> Standing {
+    let mut standing = Standing::at(start);
+    for each in moves {
+        let policy = &policies[each.policy % policies.len()];
+        standing.now = standing.advanced(each.advance, policy);
+        let cost = standing.cost(each.price, policy);
+        standing.last = Some(subject.check(standing.now, KEYS[each.key], policy, cost));
+    }
+    standing
+}
+
+fn peek_all(subject: &dyn Subject, now: Timestamp, policies: &[Policy]) -> Vec<Answer> {
+    let counters = KEYS.iter().flat_map(|key| policies.iter().map(move |policy| (key, policy)));
+    counters.map(|(key, policy)| subject.peek(now, key, policy)).collect()
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn a_denied_batch_leaves_every_counter_as_it_was(
+        policies in strategy::policies(),
+        start in strategy::start(),
+        moves in strategy::trace(0..30),
+        batch in strategy::trace(1..6),
+    ) {
+        let subject = MemorySubject::at(start);
+        let subject: &dyn Subject = &subject;
+        let standing = play(subject, start, &policies, &moves);
+        let before = peek_all(subject, standing.now, &policies);
+        let questions: Vec<Question<'_>> = batch
+            .iter()
+            .map(|each| {
+                let policy = &policies[each.policy % policies.len()];
+                let cost = standing.cost(each.price, policy);
+                Question { key: KEYS[each.key], policy, cost, role: each.role }
+            })
+            .collect();
+        let answers = subject.check_all(standing.now, Charge::AllOrNone, &questions);
+        let allows = |(asked, answer): (&Question<'_>, &Answer)| {
+            asked.role == Role::Shadow || answer.outcome == Outcome::Allow
+        };
+        if !questions.iter().zip(&answers).all(allows) {
+            prop_assert_eq!(peek_all(subject, standing.now, &policies), before);
+        }
+    }
+
+    #[test]
+    fn cost_0_and_costs_above_capacity_charge_nothing(
+        policy in strategy::policy(),
+        start in strategy::start(),
+        moves in strategy::trace_with_jumps_back(0..30),
+        above in prop_oneof![Just(1), Just(u64::MAX), 2_u64..1_000_000],
+    ) {
+        let subject = MemorySubject::at(start);
+        let subject: &dyn Subject = &subject;
+        let policies = [policy];
+        let [policy] = &policies;
+        let standing = play(subject, start, &policies, &moves);
+        let before = peek_all(subject, standing.now, &policies);
+        let cost = policy.capacity().saturating_add(above);
+        for key in KEYS {
+            let peeked = subject.peek(standing.now, key, policy);
+            prop_assert_eq!(peeked.outcome, Outcome::Allow);
+            let refused = subject.check(standing.now, key, policy, cost);
+            prop_assert_eq!(refused, Answer { outcome: Outcome::Never, ..peeked });
+        }
+        prop_assert_eq!(peek_all(subject, standing.now, &policies), before);
+    }
+
+    /// A debt that was written in thirds of a microsecond may be read in sevenths. What the
+    /// change forgives or adds is less than one microsecond.
+    #[test]
+    fn a_rule_change_between_fractions_moves_a_debt_by_less_than_a_microsecond(
+        (before, after) in (1_u64..2_000, 1_u64..2_000),
+        window_us in 1_000_u64..5_000,
+        cost in 1_u64..2_000,
+    ) {
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        let subject = MemorySubject::at(now);
+        let subject: &dyn Subject = &subject;
+        let window = Duration::from_micros(window_us);
+        let bucket = |limit| Policy::token_bucket(Rate::new(limit, window)).unwrap();
+        let (before, after) = (bucket(before), bucket(after));
+        // Leaves room for one more under any limit.
+        let cost = cost.min(before.capacity() / 2).max(1);
+        let charged = subject.check(now, b"a", &before, cost);
+        let seen = subject.check(now, b"a", &after, 1);
+        let token_us = |policy: &Policy| {
+            let interval = policy.interval().unwrap();
+            interval.numerator_us as f64 / interval.denominator as f64
+        };
+        let exact_us = cost as f64 * token_us(&before) + token_us(&after);
+        if exact_us + 1.0 < after.capacity() as f64 * token_us(&after) {
+            let debt_us = (seen.reset_at.as_micros() - now.as_micros()) as f64;
+            // Less than one for the change, and less than one for rounding up what is reported.
+            prop_assert!((debt_us - exact_us).abs() < 2.0, "{charged:?} {seen:?} {exact_us}");
+        }
+    }
+}
+
+#[test]
+fn fixed_window_admits_2x_limit_across_a_boundary() {
+    let policy = Policy::fixed_window("100/min").unwrap();
+    let boundary_us = 1_700_000_040_000_000;
+    let subject = MemorySubject::at(Timestamp::ZERO);
+    let subject: &dyn Subject = &subject;
+    let passing = |now_us| {
+        let now = Timestamp::from_micros(now_us);
+        let asked = (0..150).map(|_| subject.check(now, b"a", &policy, 1).outcome);
+        asked.filter(|outcome| *outcome == Outcome::Allow).count()
+    };
+    assert_eq!((passing(boundary_us - 1), passing(boundary_us)), (100, 100));
+}
+
+#[test]
+fn a_limit_that_no_longer_fits_one_word_keeps_its_counter_and_so_does_one_that_fits_again() {
+    // Two counts of a window of 4 us have six bits each in a word: 63.
+    let window = |limit| Policy::sliding_window(Rate::new(limit, Duration::from_micros(4))).unwrap();
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    let subject = MemorySubject::at(now);
+    let subject: &dyn Subject = &subject;
+    assert_eq!(subject.check(now, b"a", &window(50), 20).remaining, 30);
+    assert_eq!(subject.peek(now, b"a", &window(1_000)).remaining, 980);
+    assert_eq!(subject.check(now, b"a", &window(1_000), 10).remaining, 970);
+    assert_eq!(subject.peek(now, b"a", &window(50)).remaining, 20);
+    assert_eq!(subject.check(now, b"a", &window(50), 1).remaining, 19);
+}
+
+#[test]
+fn numbers_that_cannot_be_counted_are_refused() {
+    let refused = |policy: Result<Policy, PolicyError>| policy.expect_err("it must be refused");
+    assert_eq!(refused(Policy::token_bucket("0/s")), PolicyError::ZeroLimit);
+    assert_eq!(refused(Policy::leaky_bucket("0.0/s")), PolicyError::ZeroLimit);
+    assert_eq!(refused(Policy::fixed_window("1/0s")), PolicyError::ZeroWindow);
+    assert_eq!(refused(Policy::sliding_window("0.5/s")), PolicyError::FractionalLimit);
+    let no_parts = refused(Policy::sliding_window_strict("5/s", 0));
+    assert_eq!(no_parts, PolicyError::Subwindows { subwindows: 0 });
+    let burst = |burst| refused(Policy::token_bucket("1/month").and_then(|it| it.with_burst(burst)));
+    assert_eq!(burst(0), PolicyError::ZeroBurst);
+    assert_eq!(burst(u64::MAX), PolicyError::BurstTooLarge { burst: u64::MAX });
+    let most = Rate::new(u64::MAX, Duration::MAX);
+    for policy in [
+        Policy::token_bucket(most),
+        Policy::leaky_bucket(most),
+        Policy::fixed_window(most),
+        Policy::sliding_window(most),
+        Policy::sliding_window_strict(most, 10),
+    ] {
+        refused(policy);
+    }
+}

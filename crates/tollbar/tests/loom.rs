@@ -1,0 +1,187 @@
+//! Models of the memory store: every interleaving of a few threads on a few slots.
+//!
+//! Run by `cargo xtask test`, with `--cfg tollbar_loom`; without it there is nothing here.
+
+#![cfg(tollbar_loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+use tollbar::{Clock, Entry, ManualClock, MemoryStore, Policy, Store, Timestamp, Verdict};
+
+/// One line of four slots, so that every key meets every other.
+fn store(max_keys: usize) -> MemoryStore {
+    let clock = ManualClock::at(Timestamp::from_micros(1_000_000));
+    assert_eq!(clock.now().as_micros(), 1_000_000);
+    MemoryStore::builder().max_keys(max_keys).max_wide_keys(1).clock(clock).build()
+}
+
+fn passes(store: &MemoryStore, key: &str, policy: &Policy) -> bool {
+    store.check(key.as_bytes(), policy, 1).wait().unwrap().is_allowed()
+}
+
+fn remaining(store: &MemoryStore, key: &str, policy: &Policy) -> u64 {
+    store.check(key.as_bytes(), policy, 0).wait().unwrap().remaining()
+}
+
+fn all_or_none(store: &MemoryStore, keys: [(&str, &Policy); 2]) -> bool {
+    let mut entries = keys.map(|(key, policy)| Entry::new(key, policy));
+    store.check_all(tollbar::Batch::all_or_none(&mut entries)).wait().unwrap();
+    Verdict::of(&entries).is_allowed()
+}
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 20_000;
+    builder.check(f);
+}
+
+/// Runs `left` and `right` side by side and returns what each came to.
+fn race<L: 'static, R: 'static>(
+    left: impl FnOnce() -> L + 'static,
+    right: impl FnOnce() -> R + 'static,
+) -> (L, R) {
+    let left = thread::spawn(left);
+    let right = thread::spawn(right);
+    (left.join().unwrap(), right.join().unwrap())
+}
+
+#[test]
+fn of_two_threads_after_the_last_token_one_gets_it() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("2/min").unwrap();
+        assert!(passes(&store, "key", &policy));
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (left, right) = race(move || passes(&a, "key", &p), move || passes(&b, "key", &q));
+        assert!(left ^ right, "{left} and {right}");
+    });
+}
+
+#[test]
+fn a_cold_key_is_not_inserted_twice() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("3/min").unwrap();
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (left, right) = race(move || passes(&a, "key", &p), move || passes(&b, "key", &q));
+        assert!(left && right);
+        assert_eq!(remaining(&store, "key", &policy), 1);
+        assert_eq!(store.stats().live_keys, 1);
+    });
+}
+
+#[test]
+fn a_cold_key_is_not_inserted_twice_into_two_lines() {
+    // Two lines, the table full of live keys, so that the newcomer may go to either.
+    model(|| {
+        let store = Arc::new(store(4));
+        let policy = Policy::token_bucket("3/min").unwrap();
+        for key in 0..8 {
+            passes(&store, &key.to_string(), &policy);
+        }
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (left, right) = race(move || passes(&a, "new", &p), move || passes(&b, "new", &q));
+        assert!(left && right);
+        assert_eq!(remaining(&store, "new", &policy), 1);
+    });
+}
+
+#[test]
+fn an_eviction_never_charges_the_wrong_key() {
+    // Four keys fill the line, all with the same debt, so that a stale compare-and-swap would find
+    // the number it expects. One is checked while another key takes its slot.
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("9/min").unwrap();
+        for key in ["a", "b", "c", "d"] {
+            passes(&store, key, &policy);
+        }
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        race(move || passes(&a, "a", &p), move || passes(&b, "new", &q));
+        assert_eq!(remaining(&store, "new", &policy), 8, "charged once, by itself");
+        // It was charged twice, or forgotten and charged once, or forgotten after its charge.
+        let left = remaining(&store, "a", &policy);
+        assert!([7, 8, 9].contains(&left), "{left}");
+        for key in ["b", "c", "d"] {
+            let left = remaining(&store, key, &policy);
+            assert!([8, 9].contains(&left), "{key}: {left}");
+        }
+        assert_eq!(store.stats().forced_evictions, 1);
+    });
+}
+
+#[test]
+fn a_batch_is_all_or_nothing_beside_a_single_check() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let (one, many) =
+            (Policy::token_bucket("1/min").unwrap(), Policy::token_bucket("5/min").unwrap());
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q, r) = (one.clone(), many.clone(), one.clone());
+        let (batch, single) = race(
+            move || all_or_none(&a, [("many", &q), ("one", &p)]),
+            move || passes(&b, "one", &r),
+        );
+        assert!(batch ^ single, "{batch} and {single}");
+        assert_eq!(remaining(&store, "many", &many), if batch { 4 } else { 5 });
+    });
+}
+
+#[test]
+fn two_batches_in_opposite_order_end_and_one_passes() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let (one, many) =
+            (Policy::token_bucket("1/min").unwrap(), Policy::token_bucket("5/min").unwrap());
+        // In the table already, so that the batches lock slots without their shards.
+        passes(&store, "many", &many);
+        store.check(b"one", &one, 1).wait().unwrap();
+        store.reset(b"one", &one).wait().unwrap();
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q, r, s) = (one.clone(), many.clone(), one.clone(), many.clone());
+        let (left, right) = race(
+            move || all_or_none(&a, [("many", &q), ("one", &p)]),
+            move || all_or_none(&b, [("one", &r), ("many", &s)]),
+        );
+        assert!(left ^ right, "{left} and {right}");
+        assert_eq!(remaining(&store, "many", &many), 3);
+    });
+}
+
+#[test]
+fn a_denied_batch_takes_nothing_that_another_request_needed() {
+    // `one` is spent, so the batch must be denied, and must not even for a moment take the only
+    // token of `other` from the request beside it.
+    model(|| {
+        let store = Arc::new(store(2));
+        let one = Policy::token_bucket("1/min").unwrap();
+        passes(&store, "one", &one);
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q, r) = (one.clone(), one.clone(), one.clone());
+        let (batch, single) = race(
+            move || all_or_none(&a, [("other", &p), ("one", &q)]),
+            move || passes(&b, "other", &r),
+        );
+        assert!(!batch && single);
+    });
+}
+
+#[test]
+fn a_counter_that_outgrows_its_word_is_moved_once() {
+    // The limit is raised above what a word holds while another thread still checks under the old.
+    model(|| {
+        let store = Arc::new(store(2));
+        let small = Policy::sliding_window("10/s").unwrap();
+        let large = Policy::sliding_window("100000/s").unwrap();
+        assert!(passes(&store, "key", &small));
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (small.clone(), large.clone());
+        let (left, right) = race(move || passes(&a, "key", &p), move || passes(&b, "key", &q));
+        assert!(left && right);
+        assert_eq!(remaining(&store, "key", &large), 100_000 - 3);
+    });
+}

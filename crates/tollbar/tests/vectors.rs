@@ -1,0 +1,47 @@
+//! The in-memory store gives the answers of every committed vector.
+
+use tollbar_testkit::memory_subject::MemorySubject;
+use tollbar_testkit::{suite, vector};
+
+fn run(file: &str) {
+    let vectors = vector::load(file);
+    assert!(!vectors.is_empty());
+    for vector in &vectors {
+        suite::run_vector(&MemorySubject::boxed, vector);
+    }
+}
+
+#[test]
+fn memory_store_answers_the_token_bucket_vectors() {
+    run("token_bucket");
+}
+
+#[test]
+fn memory_store_answers_the_leaky_bucket_vectors() {
+    run("leaky_bucket");
+}
+
+#[test]
+fn memory_store_answers_the_fixed_window_vectors() {
+    run("fixed_window");
+}
+
+#[test]
+fn memory_store_answers_the_sliding_window_counter_vectors() {
+    run("sliding_window_counter");
+}
+
+#[test]
+fn memory_store_answers_the_sliding_window_strict_vectors() {
+    run("sliding_window_strict");
+}
+
+#[test]
+fn memory_store_answers_the_batch_vectors() {
+    run("batches");
+}
+
+#[test]
+fn memory_store_answers_the_rule_change_vectors() {
+    run("rule_change");
+}

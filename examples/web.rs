@@ -1,0 +1,47 @@
+//! One limiter shared by all handlers of a web service.
+//!
+//! `cargo run --release --example web`, then: `for i in $(seq 7); do curl -i localhost:3000; done`
+//! `PORT=0` takes any free port.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tollbar::{Limiter, Policy};
+
+type Shared = Arc<Limiter>;
+
+async fn hello(
+    State(limiter): State<Shared>,
+    ConnectInfo(client): ConnectInfo<SocketAddr>,
+) -> Response {
+    let decision = limiter.check(client.ip().to_string());
+    match decision.retry_after() {
+        None => format!("hello, {} left\n", decision.remaining()).into_response(),
+        Some(wait) => {
+            // Whole seconds, rounded up: a client that comes back then gets through.
+            let seconds = wait.as_micros().div_ceil(1_000_000).to_string();
+            let headers = [(header::RETRY_AFTER, seconds)];
+            (StatusCode::TOO_MANY_REQUESTS, headers, "too many requests\n").into_response()
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let limiter: Shared = Arc::new(Limiter::new(Policy::token_bucket("5/10s")?));
+    let app = Router::new().route("/", get(hello)).with_state(limiter);
+    let port = match std::env::var("PORT") {
+        Ok(port) => port.parse().map_err(|_| format!("PORT={port}: write a port number"))?,
+        Err(_) => 3000,
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+    println!("listening on http://{}; 5 requests per 10 s pass", listener.local_addr()?);
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}
