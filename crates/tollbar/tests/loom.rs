@@ -102,15 +102,17 @@ fn an_eviction_never_charges_the_wrong_key() {
         let (a, b) = (store.clone(), store.clone());
         let (p, q) = (policy.clone(), policy.clone());
         race(move || passes(&a, "a", &p), move || passes(&b, "new", &q));
-        assert_eq!(remaining(&store, "new", &policy), 8, "charged once, by itself");
-        // It was charged twice, or forgotten and charged once, or forgotten after its charge.
-        let left = remaining(&store, "a", &policy);
-        assert!([7, 8, 9].contains(&left), "{left}");
-        for key in ["b", "c", "d"] {
+        // Each key was charged as often as it was checked, or has been forgotten since, and never
+        // for another. `a` may have been driven out by `new` and have driven it out in turn.
+        let evictions = store.stats().forced_evictions;
+        assert!([1, 2].contains(&evictions), "{evictions}");
+        let forgotten = ["a", "b", "c", "d", "new"].map(|key| {
             let left = remaining(&store, key, &policy);
-            assert!([8, 9].contains(&left), "{key}: {left}");
-        }
-        assert_eq!(store.stats().forced_evictions, 1);
+            let checks = if key == "a" { [2, 1] } else { [1, 1] };
+            assert!(left == 9 || checks.contains(&(9 - left)), "{key}: {left} left");
+            u64::from(left == 9)
+        });
+        assert_eq!(forgotten.iter().sum::<u64>(), 1, "five keys, four slots");
     });
 }
 

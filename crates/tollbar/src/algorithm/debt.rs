@@ -226,6 +226,12 @@ impl WordState for Meter {
         self.meter(owed, now_us, cost)
     }
 
+    /// A remainder written under a finer denominator is cut to what fits; it stays below one
+    /// microsecond.
+    fn fits(&self, _owed: Owed) -> bool {
+        true
+    }
+
     #[inline(always)]
     fn from_parts(&self, parts: Parts) -> Owed {
         let paid_at_us = parts.fresh_at_us.saturating_sub(u64::from(parts.payload > 0));

@@ -77,6 +77,10 @@ impl WordState for FixedWindow {
         Step { decision: Decision::new(outcome, self.limit, remaining, reset_at), next }
     }
 
+    fn fits(&self, state: WindowCount) -> bool {
+        state.count <= self.count_max()
+    }
+
     /// The stored end was rounded up by less than 2^shift, which is at most a window: rounding
     /// down to a multiple of the window gives the exact one back.
     #[inline(always)]
@@ -85,11 +89,9 @@ impl WordState for FixedWindow {
         WindowCount { end_us, count: parts.payload }
     }
 
-    /// Only a count from before the limit was lowered can be too large for the word; it stays
-    /// above the limit.
     #[inline(always)]
     fn to_parts(&self, state: WindowCount) -> Parts {
-        Parts { fresh_at_us: state.end_us, payload: state.count.min(self.count_max()) }
+        Parts { fresh_at_us: state.end_us, payload: state.count }
     }
 
     fn from_words(words: &[u64]) -> WindowCount {

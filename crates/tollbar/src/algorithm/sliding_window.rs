@@ -162,6 +162,10 @@ impl WordState for SlidingWindow {
         Step { decision: Decision::new(outcome, self.limit, remaining, reset_at), next }
     }
 
+    fn fits(&self, state: TwoCounts) -> bool {
+        state.previous.max(state.current) <= self.count_max()
+    }
+
     /// As in the fixed window, rounding down to a multiple of the window undoes the rounding up.
     #[inline(always)]
     fn from_parts(&self, parts: Parts) -> TwoCounts {
@@ -173,15 +177,11 @@ impl WordState for SlidingWindow {
         }
     }
 
-    /// Only counts from before the limit was lowered can be too large for the word; they stay at
-    /// or above the limit.
     #[inline(always)]
     fn to_parts(&self, state: TwoCounts) -> Parts {
-        let previous = state.previous.min(self.count_max());
-        let current = state.current.min(self.count_max());
         // A fresh state is all zeros, and stays so.
         let fresh_at_us = if state.end_us == 0 { 0 } else { state.end_us + self.window_us };
-        Parts { fresh_at_us, payload: current << self.count_bits() | previous }
+        Parts { fresh_at_us, payload: state.current << self.count_bits() | state.previous }
     }
 
     fn from_words(words: &[u64]) -> TwoCounts {

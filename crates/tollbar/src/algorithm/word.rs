@@ -67,8 +67,13 @@ pub(crate) trait WordState: Algorithm {
     /// The pure step.
     fn step(&self, state: Self::State, now_us: u64, cost: u64) -> Step<Self::State>;
 
-    fn from_parts(&self, parts: Parts) -> Self::State;
+    /// True where `state` fits a word. Always, but for counts from before a limit was lowered to
+    /// what a word can hold.
+    fn fits(&self, state: Self::State) -> bool;
+
+    /// Of a state that [`fits`](Self::fits).
     fn to_parts(&self, state: Self::State) -> Parts;
+    fn from_parts(&self, parts: Parts) -> Self::State;
 
     /// For states kept as words: the same state in its wide form, and back.
     fn from_words(words: &[u64]) -> Self::State;
@@ -87,7 +92,8 @@ pub(crate) trait WordState: Algorithm {
 /// [`WordState`] without its type, for the paths where several algorithms meet.
 pub(crate) trait Packed {
     fn load(&self, word: u64, words: &mut [u64]);
-    fn save(&self, words: &[u64]) -> u64;
+    /// `None` where the state does not fit a word.
+    fn save(&self, words: &[u64]) -> Option<u64>;
     fn word_shift(&self) -> u32;
     /// Of the wide form.
     fn state_words(&self) -> usize;
@@ -98,8 +104,9 @@ impl<A: WordState> Packed for A {
         A::to_words(self.from_parts(Parts::unpack(word, self.shift())), words);
     }
 
-    fn save(&self, words: &[u64]) -> u64 {
-        self.to_parts(A::from_words(words)).pack(self.shift())
+    fn save(&self, words: &[u64]) -> Option<u64> {
+        let state = A::from_words(words);
+        self.fits(state).then(|| self.to_parts(state).pack(self.shift()))
     }
 
     fn word_shift(&self) -> u32 {

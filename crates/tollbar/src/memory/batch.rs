@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::shards::ShardGuard;
+use super::single::Whereabouts;
 use super::slot::{Read, SlotGuard};
 use super::sync::Backoff;
 use crate::algorithm::STATE_WORDS_MAX;
@@ -17,8 +18,8 @@ use crate::policy::Kind;
 use crate::store::{Entry, Role, StoreError};
 use crate::{Decision, Timestamp};
 
-/// The most entries a batch of all or none may have.
-pub(super) const BATCH_ENTRIES_MAX: usize = 32;
+/// The most entries a batch of all or none may have. Loom's threads have small stacks.
+const BATCH_ENTRIES_MAX: usize = if cfg!(tollbar_loom) { 4 } else { 32 };
 
 /// How often a batch that finds no free slot lets all go and tries again.
 const CROWDED_ROUNDS_MAX: u32 = 256;
@@ -68,20 +69,24 @@ impl MemoryStore {
         let units = self.units(entries, &mut unit_of);
         let mut batch = Deciding { entries, units: &units, unit_of: &unit_of, now_us };
 
-        let before = self.read(&units, now_us);
-        let tally = batch.decide(&mut before.clone());
+        // Both are 16 KB of which a few words are used: they are filled in place, never moved.
+        let (mut before, mut after) = (States::new(), States::new());
+        self.read(&units, now_us, &mut before);
+        copy(&before, &mut after);
+        let tally = batch.decide(&mut after);
         if !tally.allowed && !tally.denial_writes {
             batch.report_uncharged(&before);
             return Ok(());
         }
 
         let mut held = self.lock(&units, now_us)?;
-        let before = self.read_held(&units, &held, now_us);
-        let mut after = before.clone();
+        self.read_held(&units, &held, now_us, &mut before);
+        copy(&before, &mut after);
         let tally = batch.decide(&mut after);
         if !tally.allowed {
             batch.report_uncharged(&before);
-            after = batch.denied_states(&before);
+            copy(&before, &mut after);
+            batch.cut_denied(&mut after);
         }
         self.write_held(&units, &mut held, &before, &after, now_us);
         Ok(())
@@ -113,18 +118,27 @@ impl MemoryStore {
     }
 
     /// The states as they are, each read by itself.
-    fn read(&self, units: &[Unit<'_>], now_us: u64) -> States {
-        let mut states = zeroed_states(units);
+    fn read(&self, units: &[Unit<'_>], now_us: u64, states: &mut States) {
+        zero(states, units);
         for unit in units {
             let state = &mut states[unit.words.clone()];
             if unit.kind.fits_word() {
                 self.read_word(unit, now_us, state);
             } else {
-                let guard = self.shards.lock(unit.id);
-                self.load_wide(&guard, unit.kind, unit.id, now_us, state);
+                self.load_unit(&self.shards.lock(unit.id), unit, now_us, state);
             }
         }
-        states
+    }
+
+    fn load_unit(
+        &self,
+        guard: &ShardGuard<'_>,
+        unit: &Unit<'_>,
+        now_us: u64,
+        state: &mut [u64],
+    ) {
+        let (algorithm, packed) = (unit.kind.as_dyn(), unit.kind.as_packed());
+        self.load_wide(guard, algorithm, packed, unit.id, now_us, state);
     }
 
     fn read_word(&self, unit: &Unit<'_>, now_us: u64, state: &mut [u64]) {
@@ -132,10 +146,14 @@ impl MemoryStore {
         let mut backoff = Backoff::default();
         loop {
             let Some(slot) = self.table.find(unit.id, tag) else {
-                if !self.recall(packed, unit.id, now_us) {
-                    return;
+                match self.recall(packed, unit.id, now_us) {
+                    Whereabouts::New => return,
+                    Whereabouts::Table => backoff.wait(),
+                    Whereabouts::Wide => {
+                        let guard = self.shards.lock(unit.id);
+                        return self.load_unit(&guard, unit, now_us, state);
+                    }
                 }
-                backoff.wait();
                 continue;
             };
             match slot.read(tag) {
@@ -183,11 +201,11 @@ impl MemoryStore {
         for unit in units {
             let slot = match unit.packed() {
                 Some((_, tag)) if unit.kind.fits_word() => {
-                    Some(match self.lock_present(unit.id, tag) {
-                        Some(slot) => slot,
+                    match self.lock_present(unit.id, tag) {
+                        Some(slot) => Some(slot),
                         None if with_shards => self.lock_newcomer(unit, &held, now_us)?,
                         None => return Err(LockError::NeedsShards),
-                    })
+                    }
                 }
                 _ if with_shards => None,
                 _ => return Err(LockError::NeedsShards),
@@ -213,21 +231,25 @@ impl MemoryStore {
         None
     }
 
-    /// Gives a counter that is not in the table a slot, fresh and locked.
+    /// Gives a counter that is not in the table a slot, fresh and locked; none where it is wide.
     fn lock_newcomer<'a>(
         &'a self,
         unit: &Unit<'_>,
         held: &Held<'a>,
         now_us: u64,
-    ) -> Result<SlotGuard<'a>, LockError> {
+    ) -> Result<Option<SlotGuard<'a>>, LockError> {
         let (packed, tag) = unit.packed().ok_or(LockError::NeedsShards)?;
-        if self.bring_back(self.guard_of(held, unit.id), packed, unit.id, now_us) {
-            return self.lock_present(unit.id, tag).ok_or(LockError::Crowded);
+        match self.bring_back(self.guard_of(held, unit.id), packed, unit.id, now_us) {
+            Whereabouts::New => {}
+            Whereabouts::Wide => return Ok(None),
+            Whereabouts::Table => {
+                return self.lock_present(unit.id, tag).map(Some).ok_or(LockError::Crowded);
+            }
         }
         let mut freed = self.table.free(unit.id, now_us).ok_or(LockError::Crowded)?;
         self.count_eviction(freed.was_live);
         freed.guard.hand_over(tag, 0);
-        Ok(freed.guard)
+        Ok(Some(freed.guard))
     }
 
     fn guard_of<'h, 'a>(&self, held: &'h Held<'a>, id: CounterId) -> &'h ShardGuard<'a> {
@@ -236,19 +258,23 @@ impl MemoryStore {
         found.expect("every shard of the batch is locked before its slots")
     }
 
-    fn read_held(&self, units: &[Unit<'_>], held: &Held<'_>, now_us: u64) -> States {
-        let mut states = zeroed_states(units);
+    fn read_held(
+        &self,
+        units: &[Unit<'_>],
+        held: &Held<'_>,
+        now_us: u64,
+        states: &mut States,
+    ) {
+        zero(states, units);
         for (unit, slot) in units.iter().zip(&held.slots) {
             let state = &mut states[unit.words.clone()];
             match (slot, unit.packed()) {
                 (Some(slot), Some((packed, _))) => packed.load(slot.word, state),
                 _ => {
-                    let guard = self.guard_of(held, unit.id);
-                    self.load_wide(guard, unit.kind, unit.id, now_us, state);
+                    self.load_unit(self.guard_of(held, unit.id), unit, now_us, state);
                 }
             }
         }
-        states
     }
 
     fn write_held(
@@ -265,18 +291,27 @@ impl MemoryStore {
                 continue;
             }
             match (&mut held.slots[at], unit.packed()) {
-                (Some(slot), Some((packed, _))) => slot.word = packed.save(state),
+                (Some(slot), Some((packed, _))) => {
+                    let word = packed.save(state);
+                    slot.word = word.expect("a state from a word, charged under a limit that fits");
+                }
                 _ => {
                     let guard = self.guard_of(held, unit.id);
-                    self.save_wide(guard, unit.kind, unit.id, now_us, state);
+                    self.save_wide(guard, unit.kind.as_dyn(), unit.id, now_us, state);
                 }
             }
         }
     }
 }
 
-fn zeroed_states(units: &[Unit<'_>]) -> States {
-    std::iter::repeat_n(0, units.last().map_or(0, |unit| unit.words.end)).collect()
+fn zero(states: &mut States, units: &[Unit<'_>]) {
+    states.clear();
+    states.extend(std::iter::repeat_n(0, units.last().map_or(0, |unit| unit.words.end)));
+}
+
+fn copy(from: &States, to: &mut States) {
+    to.clear();
+    to.extend(from.iter().copied());
 }
 
 impl Unit<'_> {
@@ -296,16 +331,11 @@ struct Deciding<'b, 'e> {
 }
 
 impl Deciding<'_, '_> {
-    /// Decides every entry in order on `states`, charging as it goes: the enforced ones first, and
-    /// the shadows only where all of those allow.
+    /// Decides every entry in order on `states`, charging as it goes: the enforced ones first, then
+    /// the shadows. Where an enforced one denies, what was charged is not to be kept.
     fn decide(&mut self, states: &mut States) -> Tally {
         let mut tally = Tally { allowed: true, denial_writes: false };
         for role in [Role::Enforce, Role::Shadow] {
-            // A shadow of a denied request is only looked at.
-            let mut looked_at;
-            let states =
-                if tally.allowed { &mut *states } else { looked_at = states.clone(); &mut looked_at };
-            let live = tally.allowed;
             for at in 0..self.entries.len() {
                 if self.entries[at].role != role {
                     continue;
@@ -313,12 +343,10 @@ impl Deciding<'_, '_> {
                 let state = &mut states[self.units[self.unit_of[at]].words.clone()];
                 let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
                 let decision = self.transition(at, &mut next);
-                if decision.is_allowed() {
-                    state.copy_from_slice(&next);
-                } else if role == Role::Enforce {
+                if role == Role::Enforce && !decision.is_allowed() {
                     tally.allowed = false;
                     tally.denial_writes |= state != &next[..];
-                } else if live {
+                } else {
                     state.copy_from_slice(&next);
                 }
                 self.entries[at].decision = Some(decision);
@@ -346,17 +374,19 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// What a denied batch leaves behind: the states as they were, but for debts above full, which
-    /// a denial cuts to full so that the retry-after it has just told holds.
-    fn denied_states(&self, before: &States) -> States {
-        let mut states = before.clone();
+    /// What a denied batch leaves behind: `states` as they were, but for debts above full, which a
+    /// denial cuts to full so that the retry-after it has just told holds.
+    fn cut_denied(&self, states: &mut States) {
         for at in 0..self.entries.len() {
+            // A shadow of a denied request has seen nothing.
+            if self.entries[at].role == Role::Shadow {
+                continue;
+            }
             let state = &mut states[self.units[self.unit_of[at]].words.clone()];
             let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
             if !self.transition(at, &mut next).is_allowed() {
                 state.copy_from_slice(&next);
             }
         }
-        states
     }
 }

@@ -8,7 +8,7 @@ use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
 use crate::algorithm::word::{Packed, Parts, WordState};
-use crate::algorithm::STATE_WORDS_MAX;
+use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::policy::Kind;
 use crate::store::Entry;
 use crate::{Decision, Policy, Timestamp};
@@ -16,6 +16,17 @@ use crate::{Decision, Policy, Timestamp};
 /// How many entries are hashed and asked for ahead of the first decision. Sixteen misses are what
 /// a core of today keeps in flight.
 const LOOKAHEAD: usize = 16;
+
+/// Where a counter that was not found in the table turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// Nowhere: it was fresh, and is in the table now if it was to be put there.
+    New,
+    /// In the table after all, or there is no slot to be had at this moment: look again.
+    Table,
+    /// Among the wide counters, where it has to be decided.
+    Wide,
+}
 
 impl MemoryStore {
     /// Decides and charges one request.
@@ -35,7 +46,7 @@ impl MemoryStore {
             Kind::SlidingWindow(window) if window.fits_word() => {
                 self.check_word(window, id, now_us, cost)
             }
-            kind => self.check_wide(kind, id, now_us, cost),
+            kind => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
         }
     }
 
@@ -72,18 +83,21 @@ impl MemoryStore {
         loop {
             let Some(slot) = self.table.find(id, tag) else {
                 let step = algorithm.step(A::State::default(), now_us, cost);
-                let is_settled = match step.next {
+                let whereabouts = match step.next {
                     Some(next) => {
                         let word = algorithm.to_parts(next).pack(shift);
                         self.insert(algorithm, id, word, now_us)
                     }
                     // A peek, or a cost that can never pass: absent stays absent.
-                    None => !self.recall(algorithm, id, now_us),
+                    None => self.recall(algorithm, id, now_us),
                 };
-                if is_settled {
-                    return step.decision;
+                match whereabouts {
+                    Whereabouts::New => return step.decision,
+                    Whereabouts::Wide => {
+                        return self.check_wide(algorithm, Some(algorithm), id, now_us, cost);
+                    }
+                    Whereabouts::Table => backoff.wait(),
                 }
-                backoff.wait();
                 continue;
             };
             match slot.read(tag) {
@@ -104,73 +118,77 @@ impl MemoryStore {
         }
     }
 
-    /// Puts a counter that is not in the table there. False where it was there after all, or
-    /// there was no slot to be had at this moment: then everything is to be looked at again.
+    /// Puts a counter into the table that was not found there.
     #[cold]
     #[inline(never)]
-    fn insert(&self, packed: &dyn Packed, id: CounterId, word: u64, now_us: u64) -> bool {
+    fn insert(&self, packed: &dyn Packed, id: CounterId, word: u64, now_us: u64) -> Whereabouts {
         let tag = id.tag(packed.word_shift());
         let guard = self.shards.lock(id);
-        if self.table.find(id, tag).is_some() || self.bring_back(&guard, packed, id, now_us) {
-            return false;
+        if self.table.find(id, tag).is_some() {
+            return Whereabouts::Table;
         }
-        let Some(mut freed) = self.table.free(id, now_us) else { return false };
+        let whereabouts = self.bring_back(&guard, packed, id, now_us);
+        if whereabouts != Whereabouts::New {
+            return whereabouts;
+        }
+        let Some(mut freed) = self.table.free(id, now_us) else { return Whereabouts::Table };
         self.count_eviction(freed.was_live);
         freed.guard.hand_over(tag, word);
-        true
+        Whereabouts::New
     }
 
-    /// True where a counter that was not in the table is now, and is to be looked at again.
+    /// Where a counter is that was not found in the table.
     #[cold]
-    pub(super) fn recall(&self, packed: &dyn Packed, id: CounterId, now_us: u64) -> bool {
+    pub(super) fn recall(&self, packed: &dyn Packed, id: CounterId, now_us: u64) -> Whereabouts {
         if !self.has_outgrown.load(Ordering::Acquire) {
-            return false;
+            return Whereabouts::New;
         }
-        let tag = id.tag(packed.word_shift());
         let guard = self.shards.lock(id);
-        self.table.find(id, tag).is_some() || self.bring_back(&guard, packed, id, now_us)
+        if self.table.find(id, id.tag(packed.word_shift())).is_some() {
+            return Whereabouts::Table;
+        }
+        self.bring_back(&guard, packed, id, now_us)
     }
 
-    /// Moves a counter that fits a word now into the table, if it was kept wide because its limit
-    /// was too large before the rule changed. True where there was one; not yet moved if there was
-    /// no slot to be had.
+    /// Moves a counter that was not found in the table there, if it was kept wide because its limit
+    /// was too large before the rule changed, and fits a word now.
     pub(super) fn bring_back(
         &self,
         guard: &ShardGuard<'_>,
         packed: &dyn Packed,
         id: CounterId,
         now_us: u64,
-    ) -> bool {
+    ) -> Whereabouts {
         if !self.has_outgrown.load(Ordering::Acquire) {
-            return false;
+            return Whereabouts::New;
         }
         let mut state = [0; STATE_WORDS_MAX];
         let state = &mut state[..packed.state_words()];
-        let Some(place) = self.wide.find(guard, id, state.len()) else { return false };
-        if let Some(mut freed) = self.table.free(id, now_us) {
-            self.count_eviction(freed.was_live);
-            self.wide.load(guard, place, state);
-            self.wide.forget(guard, place);
-            freed.guard.hand_over(id.tag(packed.word_shift()), packed.save(state));
-        }
-        true
+        let Some(place) = self.wide.find(guard, id, state.len()) else { return Whereabouts::New };
+        self.wide.load(guard, place, state);
+        let Some(word) = packed.save(state) else { return Whereabouts::Wide };
+        let Some(mut freed) = self.table.free(id, now_us) else { return Whereabouts::Wide };
+        self.count_eviction(freed.was_live);
+        self.wide.forget(guard, place);
+        freed.guard.hand_over(id.tag(packed.word_shift()), word);
+        Whereabouts::Table
     }
 
     /// Loads the state of a wide counter, which may still be in the table if its limit was smaller
-    /// before the rule changed; then it is moved here. False where there is none.
+    /// before the rule changed; then it is moved here. Where there is none, `state` stays fresh.
     pub(super) fn load_wide(
         &self,
         guard: &ShardGuard<'_>,
-        kind: &Kind,
+        algorithm: &dyn Algorithm,
+        packed: Option<&dyn Packed>,
         id: CounterId,
         now_us: u64,
         state: &mut [u64],
-    ) -> bool {
+    ) {
         if let Some(place) = self.wide.find(guard, id, state.len()) {
-            self.wide.load(guard, place, state);
-            return true;
+            return self.wide.load(guard, place, state);
         }
-        let Some(packed) = kind.as_packed() else { return false };
+        let Some(packed) = packed else { return };
         // From now on a check under the old, smaller limit has to look here as well. Set before
         // the slot is emptied, so that whoever finds it gone sees this.
         self.has_outgrown.store(true, Ordering::Release);
@@ -182,44 +200,48 @@ impl MemoryStore {
                     if let Some(mut slot) = slot.try_lock(seen, tag) {
                         packed.load(slot.word, state);
                         slot.hand_over(MOVED, 0);
-                        self.save_wide(guard, kind, id, now_us, state);
-                        return true;
+                        return self.save_wide(guard, algorithm, id, now_us, state);
                     }
                 }
                 Read::Locked => backoff.wait(),
                 Read::Gone => {}
             }
         }
-        false
     }
 
     pub(super) fn save_wide(
         &self,
         guard: &ShardGuard<'_>,
-        kind: &Kind,
+        algorithm: &dyn Algorithm,
         id: CounterId,
         now_us: u64,
         state: &[u64],
     ) {
         let found = self.wide.find(guard, id, state.len());
-        let fresh_at_us = kind.as_dyn().fresh_at(state).as_micros();
+        let fresh_at_us = algorithm.fresh_at(state).as_micros();
         let saved = self.wide.save(guard, id, found, state, fresh_at_us, now_us);
         self.count_eviction(saved.evicted_live);
     }
 
     #[inline(never)]
-    fn check_wide(&self, kind: &Kind, id: CounterId, now_us: u64, cost: u64) -> Decision {
-        let algorithm = kind.as_dyn();
+    fn check_wide(
+        &self,
+        algorithm: &dyn Algorithm,
+        packed: Option<&dyn Packed>,
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Decision {
         let mut before = [0; STATE_WORDS_MAX];
         let before = &mut before[..algorithm.words()];
         let guard = self.shards.lock(id);
-        self.load_wide(&guard, kind, id, now_us, before);
+        self.load_wide(&guard, algorithm, packed, id, now_us, before);
         let mut state = [0; STATE_WORDS_MAX];
         let state = &mut state[..algorithm.words()];
         state.copy_from_slice(before);
         let decision = algorithm.transition(state, Timestamp::from_micros(now_us), cost);
         if state != before {
-            self.save_wide(&guard, kind, id, now_us, state);
+            self.save_wide(&guard, algorithm, id, now_us, state);
         }
         decision
     }

@@ -20,10 +20,7 @@ fn batches() -> impl Strategy<Value = Vec<(Charge, Vec<Move>)>> {
 }
 
 /// Panics would be printed at every step of the search for a smaller failure.
-fn agrees(
-    start: Timestamp,
-    play: impl FnOnce(&mut Duel) -> Result<(), String>,
-) -> TestCaseResult {
+fn agrees(start: Timestamp, play: impl FnOnce(&mut Duel) -> Result<(), String>) -> TestCaseResult {
     play(&mut Duel::new(MemorySubject::boxed(start))).map_err(TestCaseError::fail)
 }
 
@@ -115,7 +112,9 @@ proptest! {
 fn one_version_each(mut batches: Vec<(Charge, Vec<Move>)>) -> Vec<(Charge, Vec<Move>)> {
     for (_, moves) in &mut batches {
         let version = moves[0].policy;
-        moves.iter_mut().for_each(|each| each.policy = version);
+        for each in moves {
+            each.policy = version;
+        }
     }
     batches
 }

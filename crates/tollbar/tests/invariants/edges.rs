@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollbar::{Charge, Outcome, Policy, PolicyError, Rate, Role, Timestamp};
+use tollbar_testkit::admitted::Admitted;
 use tollbar_testkit::adversary::Standing;
 use tollbar_testkit::answer::Answer;
 use tollbar_testkit::memory_subject::MemorySubject;
@@ -27,8 +28,12 @@ fn play(subject: &dyn Subject, start: Timestamp, policies: &[Policy], moves: &[M
 }
 
 fn peek_all(subject: &dyn Subject, now: Timestamp, policies: &[Policy]) -> Vec<Answer> {
-    let counters = KEYS.iter().flat_map(|key| policies.iter().map(move |policy| (key, policy)));
-    counters.map(|(key, policy)| subject.peek(now, key, policy)).collect()
+    let counters = KEYS
+        .iter()
+        .flat_map(|key| policies.iter().map(move |policy| (key, policy)));
+    counters
+        .map(|(key, policy)| subject.peek(now, key, policy))
+        .collect()
 }
 
 proptest! {
@@ -133,7 +138,8 @@ fn fixed_window_admits_2x_limit_across_a_boundary() {
 #[test]
 fn a_limit_that_no_longer_fits_one_word_keeps_its_counter_and_so_does_one_that_fits_again() {
     // Two counts of a window of 4 us have six bits each in a word: 63.
-    let window = |limit| Policy::sliding_window(Rate::new(limit, Duration::from_micros(4))).unwrap();
+    let window =
+        |limit| Policy::sliding_window(Rate::new(limit, Duration::from_micros(4))).unwrap();
     let now = Timestamp::from_micros(1_700_000_000_000_000);
     let subject = MemorySubject::at(now);
     let subject: &dyn Subject = &subject;
@@ -144,18 +150,109 @@ fn a_limit_that_no_longer_fits_one_word_keeps_its_counter_and_so_does_one_that_f
     assert_eq!(subject.check(now, b"a", &window(50), 1).remaining, 19);
 }
 
+/// A denial under a lowered burst cuts a debt above full to full. A shadow of a request that was
+/// denied has seen nothing, so its debt stays whole for the day the burst is raised again.
+#[test]
+fn a_denied_batch_forgives_its_shadows_nothing() {
+    let burst = |burst| {
+        Policy::token_bucket("1/s")
+            .unwrap()
+            .with_burst(burst)
+            .unwrap()
+    };
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    let subject = MemorySubject::at(now);
+    let subject: &dyn Subject = &subject;
+    for key in [b"denied", b"shadow"] {
+        subject.check(now, key, &burst(10), 10);
+    }
+    let lowered = burst(2);
+    let enforce = Question {
+        key: b"denied",
+        policy: &lowered,
+        cost: 1,
+        role: Role::Enforce,
+    };
+    let shadow = Question {
+        key: b"shadow",
+        role: Role::Shadow,
+        ..enforce
+    };
+    subject.check_all(now, Charge::AllOrNone, &[enforce, shadow]);
+    assert_eq!(subject.peek(now, b"denied", &burst(10)).remaining, 8);
+    assert_eq!(subject.peek(now, b"shadow", &burst(10)).remaining, 0);
+}
+
+/// Why the rate of a bucket is promised only to buckets that are not full between two ticks.
+#[test]
+fn a_bucket_that_is_full_between_two_microseconds_earns_nothing_until_the_next() {
+    let policy = Policy::token_bucket("0.7/3us").unwrap();
+    let start = Timestamp::from_micros(1_700_000_000_000_000);
+    let subject = MemorySubject::at(start);
+    let admitted = Admitted::to_the_greedy(&subject, &policy, start, 7);
+    let after_us = admitted
+        .charges
+        .iter()
+        .map(|(at_us, _)| at_us - start.as_micros());
+    // A token is due every 4.29 us, and the bucket holds one.
+    assert_eq!(after_us.collect::<Vec<_>>(), [0, 5, 10, 15]);
+}
+
+/// The first version lowered the count to what a word holds when the limit was lowered, and so
+/// gave the difference away when it was raised again.
+#[test]
+fn a_limit_that_is_lowered_and_raised_again_has_given_nothing_away() {
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    let subject = MemorySubject::at(now);
+    let subject: &dyn Subject = &subject;
+    let window = Duration::from_micros(7);
+    let policies: [fn(Rate) -> Result<Policy, PolicyError>; 3] =
+        [Policy::fixed_window, Policy::sliding_window, |rate| {
+            Policy::sliding_window_strict(rate, 7)
+        }];
+    for policy in policies {
+        let limit = |limit| policy(Rate::new(limit, window)).unwrap();
+        let full = subject.check(now, b"a", &limit(6_000), 6_000);
+        assert_eq!((full.outcome, full.remaining), (Outcome::Allow, 0));
+        let lowered = subject.check(now, b"a", &limit(1), 1);
+        assert!(
+            matches!(lowered.outcome, Outcome::Deny { .. }),
+            "{lowered:?}"
+        );
+        let raised = subject.check(now, b"a", &limit(6_000), 1);
+        assert!(
+            matches!(raised.outcome, Outcome::Deny { .. }),
+            "{:?}: {raised:?}",
+            limit(6_000)
+        );
+    }
+}
+
 #[test]
 fn numbers_that_cannot_be_counted_are_refused() {
     let refused = |policy: Result<Policy, PolicyError>| policy.expect_err("it must be refused");
     assert_eq!(refused(Policy::token_bucket("0/s")), PolicyError::ZeroLimit);
-    assert_eq!(refused(Policy::leaky_bucket("0.0/s")), PolicyError::ZeroLimit);
-    assert_eq!(refused(Policy::fixed_window("1/0s")), PolicyError::ZeroWindow);
-    assert_eq!(refused(Policy::sliding_window("0.5/s")), PolicyError::FractionalLimit);
+    assert_eq!(
+        refused(Policy::leaky_bucket("0.0/s")),
+        PolicyError::ZeroLimit
+    );
+    assert_eq!(
+        refused(Policy::fixed_window("1/0s")),
+        PolicyError::ZeroWindow
+    );
+    assert_eq!(
+        refused(Policy::sliding_window("0.5/s")),
+        PolicyError::FractionalLimit
+    );
     let no_parts = refused(Policy::sliding_window_strict("5/s", 0));
     assert_eq!(no_parts, PolicyError::Subwindows { subwindows: 0 });
-    let burst = |burst| refused(Policy::token_bucket("1/month").and_then(|it| it.with_burst(burst)));
+    let burst =
+        |burst| refused(Policy::token_bucket("1/month").and_then(|it| it.with_burst(burst)));
     assert_eq!(burst(0), PolicyError::ZeroBurst);
-    assert_eq!(burst(u64::MAX), PolicyError::BurstTooLarge { burst: u64::MAX });
+    assert_eq!(
+        burst(u64::MAX),
+        PolicyError::BurstTooLarge { burst: u64::MAX }
+    );
     let most = Rate::new(u64::MAX, Duration::MAX);
     for policy in [
         Policy::token_bucket(most),

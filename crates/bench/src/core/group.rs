@@ -1,0 +1,143 @@
+//! One group: the workers are started and filled, then take turns.
+
+use std::error::Error;
+
+use tollbar_bench::harness::{Contest, Worker, run_rounds};
+
+use super::plan::{Family, Group, is_wanted};
+use super::{Effort, Found, WORKER};
+
+/// Measures what `only` asks for of `group` and adds it to `found`. Whoever cannot be measured is
+/// told about on standard error and left out.
+pub(crate) fn run(
+    group: &Group,
+    thread_counts: &[usize],
+    effort: Effort,
+    only: &str,
+    found: &mut Found,
+) {
+    let wanted: Vec<&Family> = group
+        .families
+        .iter()
+        .filter(|family| {
+            let mut names = family.subjects.iter().flat_map(|subject| {
+                group.table.workloads.iter().flat_map(move |workload| {
+                    thread_counts
+                        .iter()
+                        .map(move |threads| (subject, workload.name, *threads))
+                })
+            });
+            names.any(|(subject, workload, threads)| is_wanted(only, subject, workload, threads))
+        })
+        .copied()
+        .collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let mut fleet = Fleet::default();
+    eprintln!("{}: filling {} tables", group.table.name, wanted.len());
+    // As many at a time as there are cores: nothing is timed yet.
+    for families in wanted.chunks(thread_counts.len()) {
+        fleet.start(families, group, found);
+    }
+
+    let contests = contests(group, &fleet, thread_counts, only);
+    eprintln!("{}: measuring {} rounds", group.table.name, effort.rounds);
+    let figures = run_rounds(
+        &contests,
+        effort.rounds,
+        effort.duration_ms,
+        |request| fleet.worker_of(&request.subject).measure(request),
+        |name, error| {
+            let reason = chain(&error);
+            eprintln!("{} {}: absent: {reason}", name.subject, name.workload);
+        },
+    );
+    found.figures.extend(figures);
+}
+
+/// The workers of a group.
+#[derive(Default)]
+struct Fleet {
+    workers: Vec<(&'static Family, Worker)>,
+}
+
+impl Fleet {
+    /// Starts a worker for each of `families` and waits until their tables are filled.
+    fn start(&mut self, families: &[&'static Family], group: &Group, found: &mut Found) {
+        let started: Vec<_> = families
+            .iter()
+            .filter(|family| {
+                if family.build.is_none() {
+                    eprintln!("{}: absent: built without this peer", family.name);
+                }
+                family.build.is_some()
+            })
+            .map(|family| {
+                let args = ["core", WORKER, family.name, group.table.name];
+                (*family, Worker::start(&args))
+            })
+            .collect();
+        for (family, worker) in started {
+            let ready = worker.and_then(|mut worker| Ok((worker.hello()?, worker)));
+            match ready {
+                Ok((hello, worker)) => {
+                    found
+                        .facts
+                        .insert((family.name, group.table.name), hello.facts);
+                    self.workers.push((family, worker));
+                }
+                Err(error) => eprintln!("{}: absent: {}", family.name, chain(&error)),
+            }
+        }
+    }
+
+    fn has(&self, subject: &str) -> bool {
+        self.workers
+            .iter()
+            .any(|(family, _)| family.subjects.contains(&subject))
+    }
+
+    fn worker_of(&mut self, subject: &str) -> &mut Worker {
+        let found = self
+            .workers
+            .iter_mut()
+            .find(|(family, _)| family.subjects.contains(&subject));
+        &mut found
+            .expect("only subjects of the fleet are in a contest")
+            .1
+    }
+}
+
+fn contests(group: &Group, fleet: &Fleet, thread_counts: &[usize], only: &str) -> Vec<Contest> {
+    let mut contests = Vec::new();
+    for workload in group.table.workloads {
+        for &threads in thread_counts {
+            let subjects: Vec<String> = group
+                .families
+                .iter()
+                .flat_map(|family| family.subjects)
+                .filter(|subject| is_wanted(only, subject, workload.name, threads))
+                .filter(|subject| fleet.has(subject))
+                .map(ToString::to_string)
+                .collect();
+            contests.push(Contest {
+                workload: workload.name.to_owned(),
+                threads,
+                subjects,
+            });
+        }
+    }
+    contests
+}
+
+/// An error with its causes on one line.
+fn chain(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        line = format!("{line}: {cause}");
+        source = cause.source();
+    }
+    line
+}

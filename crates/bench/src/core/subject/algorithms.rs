@@ -1,0 +1,107 @@
+//! Every algorithm of Tollbar apart, allowing and denying; two policies at once; and a peek.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollbar::{Entry, Policy, PolicyError, Rate};
+
+use super::tollbar::{limiter, store};
+use super::{Built, Expects, Trial, count};
+use crate::core::plan::Table;
+
+const SUBJECT: &str = "tollbar";
+
+/// Allows every check of a run, and still fits the one word in which a window counter is kept.
+fn generous() -> Rate {
+    Rate::new(1_000_000, Duration::from_hours(1))
+}
+
+/// Allows the check that fills the table, and no other.
+fn stingy() -> Rate {
+    Rate::new(1, Duration::from_hours(24))
+}
+
+pub(crate) fn build(_: &Table) -> Built {
+    let mut trials = Vec::new();
+    trials.extend(both(
+        "token_bucket_allow",
+        "token_bucket_deny",
+        Policy::token_bucket,
+    ));
+    trials.extend(both(
+        "leaky_bucket_allow",
+        "leaky_bucket_deny",
+        Policy::leaky_bucket,
+    ));
+    trials.extend(both(
+        "fixed_window_allow",
+        "fixed_window_deny",
+        Policy::fixed_window,
+    ));
+    trials.extend(both(
+        "sliding_window_allow",
+        "sliding_window_deny",
+        Policy::sliding_window,
+    ));
+    trials.extend(both(
+        "sliding_window_strict_allow",
+        "sliding_window_strict_deny",
+        |rate| Policy::sliding_window_strict(rate, 10),
+    ));
+    trials.push(all_or_none(
+        "all_or_none_2_allow",
+        Expects::Allow,
+        generous(),
+    ));
+    trials.push(all_or_none("all_or_none_2_deny", Expects::Deny, stingy()));
+    let mut built = Built::separate(trials);
+    add_peek(&mut built);
+    built
+}
+
+fn both(
+    allow: &'static str,
+    deny: &'static str,
+    policy: impl Fn(Rate) -> Result<Policy, PolicyError>,
+) -> [Trial; 2] {
+    let trial = |workload, expects, rate| {
+        let policy = policy(rate).expect("the rates are within bounds");
+        let limiter = limiter(&store(0), &policy);
+        Trial::under(SUBJECT, workload, expects, move |keys| {
+            count(keys, |key| limiter.check(key).is_allowed())
+        })
+    };
+    [
+        trial(allow, Expects::Allow, generous()),
+        trial(deny, Expects::Deny, stingy()),
+    ]
+}
+
+/// A request under a bucket and a window at once.
+fn all_or_none(workload: &'static str, expects: Expects, window: Rate) -> Trial {
+    let bucket = Policy::token_bucket(generous()).expect("the rates are within bounds");
+    let window = Policy::fixed_window(window).expect("the rates are within bounds");
+    let limiter = limiter(&store(0), &bucket);
+    Trial::under(SUBJECT, workload, expects, move |keys| {
+        count(keys, |key| {
+            let mut entries = [Entry::new(key, &bucket), Entry::new(key, &window)];
+            limiter.check_all(&mut entries).is_allowed()
+        })
+    })
+}
+
+/// Looks at counters that are there: filling charges them.
+fn add_peek(built: &mut Built) {
+    let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
+    let peeked = Arc::new(limiter(&store(0), &policy));
+    let charged = Arc::clone(&peeked);
+    built
+        .trials
+        .push(Trial::under(SUBJECT, "peek", Expects::Allow, move |keys| {
+            count(keys, |key| peeked.peek(key).is_allowed())
+        }));
+    let fill_others = Arc::clone(&built.fill);
+    built.fill = Arc::new(move |keys: &[String]| {
+        fill_others(keys) + count(keys, |key| charged.check(key).is_allowed())
+    });
+}

@@ -1,0 +1,14 @@
+//! What every benchmark of Tollbar shares: keys, rounds, medians, reports, and the floor.
+//!
+//! Ratios are the point, not absolute times: the machine is shared and its speed drifts, so every
+//! subject is measured once a round, in an order that rotates, and ratios are taken within a
+//! round. Nothing here knows a limiter; the subjects are the binary's.
+
+pub mod floor;
+pub mod harness;
+mod huge_pages;
+pub mod keys;
+pub mod machine;
+pub mod report;
+pub mod sample;
+pub mod timer;

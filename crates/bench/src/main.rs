@@ -1,0 +1,34 @@
+//! `cargo run --release -p tollbar-bench -- NAME ..`: the benchmarks, one subcommand each.
+
+mod args;
+mod core;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
+       tollbar-bench core --flood [--keys N] [--cost N] [--json FILE]
+
+core     checks in process, beside other limiters and a floor
+  --quick           fewer and shorter rounds: done within two minutes
+  --json FILE       also write the figures as JSON
+  --only SUBSTRING  only subjects and workloads whose name, such as
+                    `tollbar/uniform_1m_2t`, contains it
+  --flood           instead: a flood of distinct keys through a bounded store; exits with 1
+                    if memory outgrows its cap or a busy throttled key is forgiven
+  --keys N          how many keys the flood has (50000000)
+  --cost N          what each of them pays, of a burst of 10 (1)";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.split_first() {
+        Some((&"core", rest)) => core::main(rest),
+        Some((&"help" | &"--help" | &"-h", _)) => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Some((name, _)) => args::refuse(&format!("there is no benchmark `{name}`")),
+        None => args::refuse("which benchmark?"),
+    }
+}

@@ -1,0 +1,42 @@
+//! The benchmarks' own stopwatch.
+//!
+//! It does not take a `tollbar::Clock`, because that clock is one of the things measured.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// Started when it is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch {
+    started: Instant,
+}
+
+impl Stopwatch {
+    /// Starts now.
+    #[must_use]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "real elapsed time is what a benchmark measures"
+    )]
+    pub fn start() -> Self {
+        Self {
+            started: Instant::now(),
+        }
+    }
+
+    /// The time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// The wall clock, for peers that are handed the time and read no clock themselves.
+#[must_use]
+#[inline]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a peer's reading of the clock is part of its cost"
+)]
+pub fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}

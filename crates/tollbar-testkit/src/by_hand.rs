@@ -1,0 +1,292 @@
+//! Tables worked out by hand: what the algorithms mean, in numbers a reader can follow.
+//!
+//! The oracle has no part in them. It must pass them too.
+
+use tollbar::{Outcome, Policy, PolicyError, Timestamp};
+
+use crate::subject::{Factory, Subject};
+use crate::suite::Case;
+
+/// The tables, by what they show.
+pub const CASES: &[Case] = &[
+    ("token_bucket_of_5_per_10_s", token_bucket_of_5_per_10_s),
+    (
+        "buckets_of_10_at_5_per_s_deny_the_11th_for_200_ms",
+        buckets_of_10_at_5_per_s,
+    ),
+    (
+        "cost_10_never_passes_a_capacity_of_5",
+        cost_10_never_passes_a_capacity_of_5,
+    ),
+    (
+        "half_a_token_per_second_is_one_every_two",
+        half_a_token_per_second,
+    ),
+    (
+        "fixed_window_of_100_per_min_passes_200_around_a_boundary",
+        fixed_window_around_a_boundary,
+    ),
+    (
+        "fixed_window_of_3_counts_down_and_denies",
+        fixed_window_of_3_counts_down,
+    ),
+    (
+        "sliding_window_weighs_the_previous_window",
+        sliding_window_weighs_the_previous,
+    ),
+    (
+        "sliding_window_forgets_after_an_idle_window",
+        sliding_window_forgets_after_idling,
+    ),
+    (
+        "sliding_window_of_100_is_open_again_at_60_6_s",
+        sliding_window_is_open_again_at_60_6_s,
+    ),
+    (
+        "leaky_bucket_polled_every_100_ms_drains",
+        leaky_bucket_polled_every_100_ms_drains,
+    ),
+    (
+        "idling_59_s_earns_100_and_not_197",
+        idling_59_s_earns_100_and_not_197,
+    ),
+    (
+        "one_per_minute_with_burst_1_limits",
+        one_per_minute_with_burst_1_limits,
+    ),
+    (
+        "strict_window_counts_a_sub_window_longer",
+        strict_window_counts_a_sub_window_longer,
+    ),
+];
+
+const SECOND_US: u64 = 1_000_000;
+const MS_US: u64 = 1_000;
+
+/// A time at which a minute begins; the tables count from here.
+const START_US: u64 = 1_699_999_980 * SECOND_US;
+
+/// What a row expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// Allowed, with so many left.
+    Allow(u64),
+    /// Denied, for so many microseconds.
+    Deny(u64),
+    /// Never, with so many left.
+    Never(u64),
+}
+
+use Want::{Allow, Deny, Never};
+
+/// When (microseconds after the start), for how many tokens, and the answer.
+type Row = (u64, u64, Want);
+
+fn table(factory: &Factory<'_>, policy: Result<Policy, PolicyError>, rows: &[Row]) {
+    let policy = policy.expect("the table's policy is accepted");
+    let subject = factory(at(0));
+    for (number, row) in rows.iter().enumerate() {
+        let (after_us, cost, want) = *row;
+        let answer = subject.check(at(after_us), b"key", &policy, cost);
+        let got = match answer.outcome {
+            Outcome::Allow => Allow(answer.remaining),
+            Outcome::Deny { retry_after_us } => Deny(retry_after_us),
+            Outcome::Never => Never(answer.remaining),
+        };
+        assert!(
+            got == want,
+            "store `{}`, row {number} of {policy:?}, {after_us} us after the start:\n\
+             got:      {got:?}\nexpected: {want:?}",
+            subject.name(),
+        );
+    }
+}
+
+fn at(after_us: u64) -> Timestamp {
+    Timestamp::from_micros(START_US + after_us)
+}
+
+/// How many of `requests` pass at `after_us`, one token each.
+fn passing(subject: &dyn Subject, policy: &Policy, after_us: u64, requests: u64) -> u64 {
+    let passes = |_: &u64| subject.check(at(after_us), b"key", policy, 1).outcome == Outcome::Allow;
+    (0..requests).filter(passes).count() as u64
+}
+
+fn token_bucket_of_5_per_10_s(factory: &Factory<'_>) {
+    let policy = Policy::token_bucket("5/10s").and_then(|policy| policy.with_burst(5));
+    table(
+        factory,
+        policy,
+        &[
+            (0, 1, Allow(4)),
+            (0, 1, Allow(3)),
+            (0, 1, Allow(2)),
+            (0, 1, Allow(1)),
+            (0, 1, Allow(0)),
+            // A token is earned every 2 s: the first is due at 2.0 s.
+            (100 * MS_US, 1, Deny(1_900 * MS_US)),
+            (2_000 * MS_US - 1, 1, Deny(1)),
+            (2_000 * MS_US, 1, Allow(0)),
+            (2_000 * MS_US, 1, Deny(2_000 * MS_US)),
+            (12_000 * MS_US - 1, 0, Allow(4)),
+            (12_000 * MS_US, 0, Allow(5)),
+            (12_000 * MS_US, 5, Allow(0)),
+        ],
+    );
+}
+
+fn buckets_of_10_at_5_per_s(factory: &Factory<'_>) {
+    for policy in [Policy::token_bucket("5/s"), Policy::leaky_bucket("5/s")] {
+        let mut rows: Vec<Row> = (0..10).rev().map(|left| (0, 1, Allow(left))).collect();
+        rows.extend([
+            (0, 1, Deny(200 * MS_US)),
+            (200 * MS_US - 1, 1, Deny(1)),
+            (200 * MS_US, 1, Allow(0)),
+            (2_200 * MS_US, 10, Allow(0)),
+        ]);
+        table(
+            factory,
+            policy.and_then(|policy| policy.with_burst(10)),
+            &rows,
+        );
+    }
+}
+
+fn cost_10_never_passes_a_capacity_of_5(factory: &Factory<'_>) {
+    let burst = |policy: Result<Policy, PolicyError>| policy.and_then(|it| it.with_burst(5));
+    for policy in [
+        burst(Policy::token_bucket("20/s")),
+        burst(Policy::leaky_bucket("20/s")),
+        Policy::fixed_window("5/s"),
+        Policy::sliding_window("5/s"),
+        Policy::sliding_window_strict("5/s", 10),
+    ] {
+        let rows = [
+            (0, 10, Never(5)),
+            (0, 6, Never(5)),
+            (0, 5, Allow(0)),
+            (0, u64::MAX, Never(0)),
+        ];
+        table(factory, policy, &rows);
+    }
+}
+
+fn half_a_token_per_second(factory: &Factory<'_>) {
+    let rows = [
+        (0, 1, Allow(0)),
+        (0, 1, Deny(2 * SECOND_US)),
+        (SECOND_US, 1, Deny(SECOND_US)),
+        (2 * SECOND_US, 1, Allow(0)),
+        (3 * SECOND_US, 2, Never(0)),
+        (4 * SECOND_US, 1, Allow(0)),
+    ];
+    table(factory, Policy::token_bucket("0.5/s"), &rows);
+    table(factory, Policy::leaky_bucket("0.5/s"), &rows);
+}
+
+fn fixed_window_around_a_boundary(factory: &Factory<'_>) {
+    let policy = Policy::fixed_window("100/min").expect("100/min is a policy");
+    let subject = factory(at(0));
+    assert_eq!(passing(&*subject, &policy, 59 * SECOND_US, 101), 100);
+    assert_eq!(passing(&*subject, &policy, 61 * SECOND_US, 101), 100);
+}
+
+fn fixed_window_of_3_counts_down(factory: &Factory<'_>) {
+    let rows = [
+        (20 * SECOND_US, 1, Allow(2)),
+        (20 * SECOND_US, 1, Allow(1)),
+        (20 * SECOND_US, 1, Allow(0)),
+        (20 * SECOND_US, 1, Deny(40 * SECOND_US)),
+        (20 * SECOND_US, 1, Deny(40 * SECOND_US)),
+        (60 * SECOND_US, 1, Allow(2)),
+    ];
+    table(factory, Policy::fixed_window("3/60s"), &rows);
+}
+
+fn sliding_window_weighs_the_previous(factory: &Factory<'_>) {
+    let policy = Policy::sliding_window("100/min").expect("100/min is a policy");
+    let subject = factory(at(0));
+    assert_eq!(passing(&*subject, &policy, 30 * SECOND_US, 70), 70);
+    assert_eq!(passing(&*subject, &policy, 75 * SECOND_US, 30), 30);
+    // 70 x 3/4 + 30 = 82.5: 17 more make 99.5, 18 would make 100.5.
+    assert_eq!(
+        subject.peek(at(75 * SECOND_US), b"key", &policy).remaining,
+        17
+    );
+    assert_eq!(passing(&*subject, &policy, 75 * SECOND_US, 40), 17);
+}
+
+fn sliding_window_forgets_after_idling(factory: &Factory<'_>) {
+    let rows = [
+        (59 * SECOND_US, 100, Allow(0)),
+        // The last instant of the next window: 100 x 1 us / 60 s is still something.
+        (120 * SECOND_US - 1, 0, Allow(99)),
+        (120 * SECOND_US, 100, Allow(0)),
+    ];
+    table(factory, Policy::sliding_window("100/min"), &rows);
+}
+
+fn sliding_window_is_open_again_at_60_6_s(factory: &Factory<'_>) {
+    let rows = [
+        (15 * SECOND_US, 100, Allow(0)),
+        // 100 x (60 - 0.6) / 60 = 99, which leaves room for one.
+        (15 * SECOND_US, 1, Deny(45_600 * MS_US)),
+        (60_600 * MS_US - 1, 1, Deny(1)),
+        (60_600 * MS_US, 1, Allow(0)),
+    ];
+    table(factory, Policy::sliding_window("100/60s"), &rows);
+}
+
+fn leaky_bucket_polled_every_100_ms_drains(factory: &Factory<'_>) {
+    let mut rows = vec![(0, 5, Allow(0))];
+    for poll in 1..=100 {
+        // One leaks out every 2 s, however often somebody asks.
+        let since_grant_ms = poll * 100 % 2_000;
+        let want = match since_grant_ms {
+            0 => Allow(0),
+            _ => Deny((2_000 - since_grant_ms) * MS_US),
+        };
+        rows.push((poll * 100 * MS_US, 1, want));
+    }
+    rows.push((20_000 * MS_US - 1, 0, Allow(4)));
+    rows.push((20_000 * MS_US, 0, Allow(5)));
+    table(factory, Policy::leaky_bucket("5/10s"), &rows);
+}
+
+fn idling_59_s_earns_100_and_not_197(factory: &Factory<'_>) {
+    let policy = Policy::token_bucket("100/min").and_then(|policy| policy.with_burst(100));
+    let policy = policy.expect("100/min is a policy");
+    let subject = factory(at(0));
+    assert_eq!(passing(&*subject, &policy, 0, 1), 1);
+    assert_eq!(passing(&*subject, &policy, 59 * SECOND_US, 300), 100);
+}
+
+fn one_per_minute_with_burst_1_limits(factory: &Factory<'_>) {
+    for policy in [Policy::token_bucket("1/60s"), Policy::leaky_bucket("1/60s")] {
+        let rows = [
+            (0, 1, Allow(0)),
+            (0, 1, Deny(60 * SECOND_US)),
+            (59 * SECOND_US, 1, Deny(SECOND_US)),
+            (60 * SECOND_US, 1, Allow(0)),
+            (61 * SECOND_US, 1, Deny(59 * SECOND_US)),
+        ];
+        table(
+            factory,
+            policy.and_then(|policy| policy.with_burst(1)),
+            &rows,
+        );
+    }
+}
+
+fn strict_window_counts_a_sub_window_longer(factory: &Factory<'_>) {
+    let rows = [
+        // Sub-windows of 10 s: what came at 9 s counts until those of 10 s to 70 s are over.
+        (9 * SECOND_US, 2, Allow(1)),
+        (35 * SECOND_US, 1, Allow(0)),
+        (35 * SECOND_US, 1, Deny(35 * SECOND_US)),
+        (35 * SECOND_US, 3, Deny(65 * SECOND_US)),
+        (70 * SECOND_US - 1, 1, Deny(1)),
+        (70 * SECOND_US, 1, Allow(1)),
+    ];
+    table(factory, Policy::sliding_window_strict("3/min", 6), &rows);
+}

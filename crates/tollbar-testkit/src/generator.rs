@@ -1,0 +1,270 @@
+//! Writes the vectors: deterministic traces that aim at boundaries, answered by the oracle.
+
+use tollbar::{Charge, Policy, Role, Timestamp};
+
+use crate::adversary::{Advance, Price, Standing};
+use crate::answer::Answer;
+use crate::oracle::{Oracle, Question};
+use crate::spec::{Kind, PolicySpec};
+use crate::vector::{Step, Vector, VectorEntry};
+use crate::xorshift::Xorshift;
+
+const SECOND_US: u64 = 1_000_000;
+const MINUTE_US: u64 = 60 * SECOND_US;
+const DAY_US: u64 = 24 * 60 * MINUTE_US;
+
+/// 2023-11-14T22:13:20Z, in the middle of most windows.
+const START_US: u64 = 1_700_000_000_000_000;
+
+/// All vector files: their names and what is in them.
+#[must_use]
+pub fn all() -> Vec<(&'static str, Vec<Vector>)> {
+    let mut files: Vec<_> = Kind::ALL
+        .map(|kind| (kind.name(), one_algorithm(kind)))
+        .into();
+    files.push(("batches", batches()));
+    files.push(("rule_change", rule_changes()));
+    files
+}
+
+/// One vector for each of a set of awkward rates.
+fn one_algorithm(kind: Kind) -> Vec<Vector> {
+    let plan = Plan {
+        steps: 85,
+        keys: &["a", "b"],
+        batches: false,
+    };
+    rates(kind)
+        .into_iter()
+        .map(|(label, spec)| {
+            let name = format!("{}: {label}", kind.name());
+            plan.write(name, vec![spec])
+        })
+        .collect()
+}
+
+fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
+    let spec = |limit, window_us| PolicySpec::new(kind, limit, window_us);
+    let mut rates = vec![
+        ("5 per 10 s", spec(5, 10 * SECOND_US)),
+        ("1 per minute", spec(1, MINUTE_US)),
+        ("7 per 3 s", spec(7, 3 * SECOND_US)),
+        ("100 per minute", spec(100, MINUTE_US)),
+        ("1 per 30 days", spec(1, 30 * DAY_US)),
+        ("3 per 7 us", spec(3, 7)),
+        ("1,000,000 per s", spec(1_000_000, SECOND_US)),
+    ];
+    if kind.is_bucket() {
+        rates.extend([
+            ("5 per s, burst 10", spec(5, SECOND_US).with_burst(10)),
+            ("100 per s, burst 1", spec(100, SECOND_US).with_burst(1)),
+            ("600,000,001 per s", spec(600_000_001, SECOND_US)),
+            (
+                "1,000,000,000 per s, burst 1,024",
+                spec(1_000_000_000, SECOND_US).with_burst(1_024),
+            ),
+        ]);
+    }
+    if kind == Kind::SlidingWindowStrict {
+        rates.extend([
+            ("20 per s in 1 part", spec(20, SECOND_US).with_parts(1)),
+            ("20 per s in 3 parts", spec(20, SECOND_US).with_parts(3)),
+        ]);
+    }
+    rates
+}
+
+fn batches() -> Vec<Vector> {
+    let plan = Plan {
+        steps: 130,
+        keys: &["a", "a", "b"],
+        batches: true,
+    };
+    let minute = |kind, limit| PolicySpec::new(kind, limit, MINUTE_US);
+    let second = |kind, limit| PolicySpec::new(kind, limit, SECOND_US);
+    vec![
+        plan.write(
+            "batches: one of each algorithm".into(),
+            Kind::ALL.map(|kind| minute(kind, 3)).into(),
+        ),
+        plan.write(
+            "batches: per second and per minute".into(),
+            vec![
+                second(Kind::TokenBucket, 2),
+                minute(Kind::SlidingWindow, 6),
+                second(Kind::FixedWindow, 3),
+            ],
+        ),
+        plan.write(
+            "batches: the same counter under two limits".into(),
+            vec![minute(Kind::FixedWindow, 3), minute(Kind::FixedWindow, 5)],
+        ),
+    ]
+}
+
+fn rule_changes() -> Vec<Vector> {
+    let plan = Plan {
+        steps: 150,
+        keys: &["a"],
+        batches: false,
+    };
+    Kind::ALL
+        .into_iter()
+        .map(|kind| {
+            let spec = |limit| PolicySpec::new(kind, limit, MINUTE_US);
+            let mut policies = vec![spec(6), spec(20), spec(2), spec(60)];
+            if kind.is_bucket() {
+                policies.extend([spec(6).with_burst(2), spec(6).with_burst(30)]);
+            } else {
+                // Another window: a counter of its own.
+                policies.push(PolicySpec::new(kind, 6, 10 * SECOND_US));
+            }
+            plan.write(format!("rule change: {}", kind.name()), policies)
+        })
+        .collect()
+}
+
+/// What kind of trace to write.
+struct Plan {
+    steps: usize,
+    keys: &'static [&'static str],
+    batches: bool,
+}
+
+/// One entry as it was drawn: the cost is not known before the time is.
+struct Draw {
+    key: &'static str,
+    policy: usize,
+    price: Price,
+    role: Role,
+}
+
+impl Plan {
+    fn write(&self, name: String, specs: Vec<PolicySpec>) -> Vector {
+        let mut random = Xorshift::named(&name);
+        let policies: Vec<Policy> = specs
+            .iter()
+            .map(|spec| spec.build().expect("the generator's policies fit"))
+            .collect();
+        let mut oracle = Oracle::new();
+        let mut standing = Standing::at(Timestamp::from_micros(START_US));
+        let mut policy_in_force = 0;
+        let mut steps = Vec::with_capacity(self.steps);
+        while steps.len() < self.steps {
+            if random.below(12) == 0 {
+                policy_in_force = random.below(specs.len() as u64) as usize;
+            }
+            let advance = draw_advance(&mut random);
+            standing.now = standing.advanced(advance, &policies[policy_in_force]);
+            let step = self.step(&mut random, &policies, policy_in_force, &standing);
+            let answers = ask(&mut oracle, &policies, &step);
+            standing.last = answers.last().copied();
+            steps.push(Step {
+                expect: answers.into_iter().map(Into::into).collect(),
+                ..step
+            });
+        }
+        Vector {
+            name,
+            policies: specs,
+            steps,
+        }
+    }
+
+    /// A step without its answers.
+    fn step(
+        &self,
+        random: &mut Xorshift,
+        policies: &[Policy],
+        policy_in_force: usize,
+        standing: &Standing,
+    ) -> Step {
+        let entry_count = if self.batches { 1 + random.below(3) } else { 1 };
+        let entries = (0..entry_count)
+            .map(|_| self.draw(random, policies.len(), policy_in_force))
+            .map(|draw| VectorEntry {
+                key: draw.key.to_owned(),
+                policy: draw.policy,
+                cost: standing.cost(draw.price, &policies[draw.policy]),
+                role: draw.role,
+            })
+            .collect();
+        let charge = if self.batches && random.below(4) > 0 {
+            Charge::AllOrNone
+        } else {
+            Charge::Independent
+        };
+        Step {
+            at_us: standing.now.as_micros(),
+            charge,
+            entries,
+            expect: Vec::new(),
+        }
+    }
+
+    fn draw(&self, random: &mut Xorshift, policy_count: usize, policy_in_force: usize) -> Draw {
+        let key = random.pick(self.keys);
+        if !self.batches {
+            let price = draw_price(random);
+            return Draw {
+                key,
+                policy: policy_in_force,
+                price,
+                role: Role::Enforce,
+            };
+        }
+        let policy = random.below(policy_count as u64) as usize;
+        let shadow = random.below(5) == 0;
+        let role = if shadow { Role::Shadow } else { Role::Enforce };
+        Draw {
+            key,
+            policy,
+            price: draw_price(random),
+            role,
+        }
+    }
+}
+
+/// The answers the oracle gives to a step.
+pub fn ask(oracle: &mut Oracle, policies: &[Policy], step: &Step) -> Vec<Answer> {
+    let now = Timestamp::from_micros(step.at_us);
+    let questions: Vec<_> = step
+        .entries
+        .iter()
+        .map(|entry| Question {
+            key: entry.key.as_bytes(),
+            policy: &policies[entry.policy],
+            cost: entry.cost,
+            role: entry.role,
+        })
+        .collect();
+    oracle.check_all(now, step.charge, &questions)
+}
+
+fn draw_advance(random: &mut Xorshift) -> Advance {
+    let offset = random.pick(&[-1, 0, 0, 1]);
+    match random.below(20) {
+        0..=8 => Advance::Stay,
+        9 => Advance::Ticks(1 + random.below(3)),
+        10..=11 => Advance::Tokens(random.below(1_024)),
+        12..=14 => Advance::Retry(offset),
+        15 => Advance::Reset(offset),
+        16 => Advance::Boundary(offset),
+        17..=18 => Advance::Windows(random.below(16)),
+        _ => Advance::Windows(random.below(64)),
+    }
+}
+
+fn draw_price(random: &mut Xorshift) -> Price {
+    match random.below(40) {
+        0..=21 => Price::Exactly(1),
+        22..=23 => Price::Exactly(0),
+        24..=27 => Price::Exactly(2 + random.below(3)),
+        28..=30 => Price::Remaining(0),
+        31..=33 => Price::Remaining(1),
+        34..=35 => Price::Capacity(0),
+        36 => Price::Capacity(1),
+        37..=38 => Price::Share(random.below(16)),
+        _ => Price::Most,
+    }
+}

@@ -1,0 +1,29 @@
+//! Judges for tollbar: what the library and every store are held against.
+//!
+//! * [`oracle`]: keeps every charge it ever saw and answers from the whole log, exactly.
+//! * [`vector`] and `vectors/*.json`: traces with their answers, for stores in any language;
+//!   [`generator`] writes them.
+//! * [`suite`]: everything a store must pass, given a [`subject::Factory`].
+//! * [`by_hand`]: tables that no program worked out.
+//! * [`strategy`] and [`adversary`]: random policies and traces that aim at boundaries;
+//!   [`admitted`] sums up what passed.
+//! * [`duel`]: a store and the oracle, asked the same.
+//!
+//! Unpublished, and depends on `tollbar` alone: no store's crate is needed to judge a store.
+
+pub mod admitted;
+pub mod adversary;
+pub mod answer;
+pub mod by_hand;
+pub mod duel;
+pub mod generator;
+pub mod memory_subject;
+pub mod oracle;
+pub mod oracle_store;
+pub mod ratio;
+pub mod spec;
+pub mod strategy;
+pub mod subject;
+pub mod suite;
+pub mod vector;
+pub mod xorshift;

@@ -1,0 +1,54 @@
+//! What an algorithm says of a history. Each answer follows from the whole log, every time.
+
+use std::fmt::Debug;
+
+use super::log::{Event, Log};
+use crate::ratio::Ratio;
+
+/// One algorithm with its numbers.
+pub trait Law: Debug {
+    /// The largest cost that can ever pass.
+    fn capacity(&self) -> u64;
+
+    /// Whether `cost` may be charged at `now_us`.
+    fn fits(&self, log: &Log, now_us: u128, cost: u64) -> bool;
+
+    /// Tokens left at `now_us`.
+    fn remaining(&self, log: &Log, now_us: u128) -> u128;
+
+    /// When the counter is back to where it began, as its algorithm means it.
+    fn reset_at_us(&self, log: &Log, now_us: u128) -> u128;
+
+    /// What a check leaves behind before it is answered.
+    fn notice(&self, _log: &mut Log, _now_us: u128) {}
+
+    /// Writes a charge down.
+    fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
+        log.events.push(Event::Charged {
+            at_us: now_us,
+            cost,
+            token_us: Ratio::ZERO,
+        });
+    }
+
+    /// The least wait after which the same request passes if nobody else comes: found by asking,
+    /// since what has been let go stays let go.
+    fn retry_after_us(&self, log: &Log, now_us: u128, cost: u64) -> u128 {
+        let fits_after = |wait_us: u128| self.fits(log, now_us + wait_us, cost);
+        let mut too_short_us = 0;
+        let mut long_enough_us = 1;
+        while !fits_after(long_enough_us) {
+            too_short_us = long_enough_us;
+            long_enough_us *= 2;
+        }
+        while long_enough_us - too_short_us > 1 {
+            let middle_us = too_short_us.midpoint(long_enough_us);
+            if fits_after(middle_us) {
+                long_enough_us = middle_us;
+            } else {
+                too_short_us = middle_us;
+            }
+        }
+        long_enough_us
+    }
+}

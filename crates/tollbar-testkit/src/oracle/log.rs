@@ -1,0 +1,59 @@
+//! Everything a counter was ever charged, in the order it was charged. Nothing is forgotten.
+
+use crate::ratio::Ratio;
+
+/// One thing that happened to a counter.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A request was admitted.
+    Charged {
+        /// When, by the clock as it stood.
+        at_us: u128,
+        /// What it paid.
+        cost: u64,
+        /// What a token was worth then, in microseconds; zero for windows, which count tokens.
+        token_us: Ratio,
+    },
+    /// A bucket owed more than it can hold (its rule changed or its clock went back) and the
+    /// surplus was forgiven.
+    Capped {
+        /// When, by the clock as it stood.
+        at_us: u128,
+        /// What it owes at most from then on, in microseconds.
+        debt_max: Ratio,
+    },
+}
+
+/// The history of one counter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Log {
+    /// Oldest first.
+    pub events: Vec<Event>,
+}
+
+impl Log {
+    /// The newest window of `window_us` that was charged.
+    pub(super) fn newest_window(&self, window_us: u128) -> Option<u128> {
+        self.by_window(window_us).last().map(|(window, _)| window)
+    }
+
+    /// What was charged to the windows numbered `from..=to`.
+    pub(super) fn sum(&self, window_us: u128, from: u128, to: u128) -> u128 {
+        self.by_window(window_us)
+            .filter(|(window, _)| (from..=to).contains(window))
+            .map(|(_, cost)| cost)
+            .sum()
+    }
+
+    /// Each charge with the window it counts in: that of its time, unless the clock had gone back
+    /// to before a window already charged; then that one.
+    fn by_window(&self, window_us: u128) -> impl Iterator<Item = (u128, u128)> {
+        self.events.iter().scan(0, move |newest, event| {
+            let Event::Charged { at_us, cost, .. } = event else {
+                unreachable!("only buckets are capped")
+            };
+            *newest = (*newest).max(at_us / window_us);
+            Some((*newest, u128::from(*cost)))
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! The naive judge: it writes down every charge and answers each question from the whole log.
+//!
+//! Slow on purpose, so that it is plainly right. It shares no arithmetic with the crate: a bucket
+//! is a debt replayed in fractions, a window is a filter over the log, and a retry-after is found
+//! by asking when the same request would pass.
+
+mod bucket;
+mod fixed;
+mod law;
+mod log;
+mod sliding;
+mod strict;
+mod terms;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
+
+pub use self::bucket::Bucket;
+pub use self::fixed::Fixed;
+pub use self::law::Law;
+pub use self::log::{Event, Log};
+pub use self::sliding::Sliding;
+pub use self::strict::Strict;
+pub use self::terms::{Identity, Terms};
+use crate::answer::Answer;
+
+/// One entry of a batch, as the oracle is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Who.
+    pub key: &'a [u8],
+    /// Under which numbers.
+    pub policy: &'a Policy,
+    /// For how many tokens.
+    pub cost: u64,
+    /// Whether it counts towards the verdict.
+    pub role: Role,
+}
+
+/// Every counter there ever was.
+#[derive(Debug, Clone, Default)]
+pub struct Oracle {
+    logs: HashMap<(Vec<u8>, Identity), Log>,
+}
+
+impl Oracle {
+    /// A judge that has seen nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One request under one policy.
+    pub fn check(&mut self, now: Timestamp, key: &[u8], policy: &Policy, cost: u64) -> Answer {
+        let terms = Terms::of(policy);
+        let log = self
+            .logs
+            .entry((key.to_vec(), terms.identity.clone()))
+            .or_default();
+        terms.answer(log, now, cost)
+    }
+
+    /// Several requests at one instant.
+    pub fn check_all(
+        &mut self,
+        now: Timestamp,
+        charge: Charge,
+        batch: &[Question<'_>],
+    ) -> Vec<Answer> {
+        match charge {
+            Charge::AllOrNone => self.check_all_or_none(now, batch),
+            Charge::Independent => self.check_independent(now, batch),
+        }
+    }
+
+    fn check_independent(&mut self, now: Timestamp, batch: &[Question<'_>]) -> Vec<Answer> {
+        batch
+            .iter()
+            .map(|asked| self.check(now, asked.key, asked.policy, asked.cost))
+            .collect()
+    }
+
+    /// The entries are tried in order on a copy of the world, each seeing the charges of those
+    /// before it: first the enforced ones, so that no shadow can be the reason for a denial. The
+    /// copy becomes the world if every enforced entry was allowed.
+    fn check_all_or_none(&mut self, now: Timestamp, batch: &[Question<'_>]) -> Vec<Answer> {
+        let mut tried = self.clone();
+        let mut answers = vec![None; batch.len()];
+        for role in [Role::Enforce, Role::Shadow] {
+            for (asked, answer) in batch.iter().zip(&mut answers) {
+                if asked.role == role {
+                    *answer = Some(tried.check(now, asked.key, asked.policy, asked.cost));
+                }
+            }
+        }
+        let answers: Vec<Answer> = answers.into_iter().flatten().collect();
+        let denied = |(asked, answer): (&Question<'_>, &Answer)| {
+            asked.role == Role::Enforce && answer.outcome != Outcome::Allow
+        };
+        if !batch.iter().zip(&answers).any(denied) {
+            *self = tried;
+            return answers;
+        }
+        let reported = batch
+            .iter()
+            .zip(answers)
+            .map(|(asked, answer)| match answer.outcome {
+                // It would have passed, and has not paid: what remains is what remained.
+                Outcome::Allow => self.check(now, asked.key, asked.policy, 0),
+                Outcome::Deny { .. } | Outcome::Never => answer,
+            });
+        let reported = reported.collect();
+        // A shadow leaves nothing behind where its request has not passed.
+        for asked in batch.iter().filter(|asked| asked.role == Role::Enforce) {
+            self.notice(now, asked);
+        }
+        reported
+    }
+
+    /// What a question leaves behind though its batch was denied.
+    fn notice(&mut self, now: Timestamp, asked: &Question<'_>) {
+        let terms = Terms::of(asked.policy);
+        let log = self
+            .logs
+            .entry((asked.key.to_vec(), terms.identity.clone()))
+            .or_default();
+        terms.notice(log, now, asked.cost);
+    }
+
+    /// Forgets one counter.
+    pub fn reset(&mut self, key: &[u8], policy: &Policy) {
+        self.logs
+            .remove(&(key.to_vec(), Terms::of(policy).identity));
+    }
+}

@@ -1,0 +1,128 @@
+//! What the oracle reads from a policy: its numbers, and which counters it shares.
+
+use tollbar::{Outcome, Policy, Timestamp};
+
+use super::bucket::Bucket;
+use super::fixed::Fixed;
+use super::law::Law;
+use super::log::Log;
+use super::sliding::Sliding;
+use super::strict::Strict;
+use crate::answer::Answer;
+use crate::ratio::Ratio;
+
+/// Policies of one identity count on the same counter of a key, whatever their limits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Token bucket and leaky bucket decide alike, and yet do not share.
+    pub algorithm: &'static str,
+    /// The window's length.
+    pub window_us: u128,
+    /// The n of strict(n); zero elsewhere.
+    pub parts: u32,
+}
+
+/// A policy as the oracle sees it.
+#[derive(Debug)]
+pub struct Terms {
+    /// Whose counter it is.
+    pub identity: Identity,
+    /// The limit reported.
+    pub limit: u64,
+    /// How it decides.
+    pub law: Box<dyn Law>,
+}
+
+impl Terms {
+    /// Reads a policy.
+    ///
+    /// # Panics
+    /// If the algorithm is none of the crate's own.
+    #[must_use]
+    pub fn of(policy: &Policy) -> Self {
+        let algorithm = policy.algorithm().name();
+        let limit = policy.limit();
+        let window_us = policy.window().as_micros();
+        let mut parts = 0;
+        let law: Box<dyn Law> = match algorithm {
+            "token_bucket" | "leaky_bucket" => {
+                let interval = policy.interval().expect("a bucket has an interval");
+                let numerator = u128::from(interval.numerator_us);
+                let token_us = Ratio::new(numerator, u128::from(interval.denominator));
+                Box::new(Bucket {
+                    token_us,
+                    burst: policy.capacity(),
+                })
+            }
+            "fixed_window" => Box::new(Fixed { limit, window_us }),
+            "sliding_window_counter" => {
+                let granularity_us = policy.sliding_granularity_us().unwrap_or(1).into();
+                Box::new(Sliding {
+                    limit,
+                    window_us,
+                    granularity_us,
+                })
+            }
+            "sliding_window_strict" => {
+                parts = policy.algorithm().variant() as u32;
+                Box::new(Strict {
+                    limit,
+                    window_us,
+                    parts,
+                })
+            }
+            other => panic!("the oracle has no model of `{other}`"),
+        };
+        Self {
+            identity: Identity {
+                algorithm,
+                window_us,
+                parts,
+            },
+            limit,
+            law,
+        }
+    }
+
+    /// The answer to `cost` at `now`, which is also written down in `log` if it is a charge.
+    ///
+    /// # Panics
+    /// If a number does not fit in 64 bits: policies are refused before that.
+    pub fn answer(&self, log: &mut Log, now: Timestamp, cost: u64) -> Answer {
+        let now_us = u128::from(now.as_micros());
+        let law = &*self.law;
+        let outcome = if cost > law.capacity() {
+            Outcome::Never
+        } else if cost == 0 {
+            Outcome::Allow
+        } else {
+            self.notice(log, now, cost);
+            if law.fits(log, now_us, cost) {
+                law.charge(log, now_us, cost);
+                Outcome::Allow
+            } else {
+                Outcome::Deny {
+                    retry_after_us: narrow(law.retry_after_us(log, now_us, cost)),
+                }
+            }
+        };
+        Answer {
+            outcome,
+            limit: self.limit,
+            remaining: narrow(law.remaining(log, now_us)),
+            reset_at: Timestamp::from_micros(narrow(law.reset_at_us(log, now_us))),
+        }
+    }
+
+    /// What a question leaves behind in `log` whatever the answer; peeks and the impossible leave
+    /// nothing.
+    pub(super) fn notice(&self, log: &mut Log, now: Timestamp, cost: u64) {
+        if (1..=self.law.capacity()).contains(&cost) {
+            self.law.notice(log, now.as_micros().into());
+        }
+    }
+}
+
+fn narrow(number: u128) -> u64 {
+    u64::try_from(number).expect("an answer fits in 64 bits")
+}

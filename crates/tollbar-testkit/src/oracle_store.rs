@@ -1,0 +1,78 @@
+//! The oracle dressed as a store, so that the suite and the tables can judge the judge.
+
+use std::sync::{Mutex, MutexGuard};
+
+use tollbar::{Batch, Clock, Decision, ManualClock, Policy, Reply, Store, Timestamp};
+
+use crate::oracle::{Oracle, Question};
+use crate::subject::Subject;
+
+/// A store that forgets nothing and is in no hurry.
+#[derive(Debug)]
+pub struct OracleStore {
+    oracle: Mutex<Oracle>,
+    clock: ManualClock,
+}
+
+impl OracleStore {
+    /// An empty one whose clock stands at `now`.
+    #[must_use]
+    pub fn at(now: Timestamp) -> Self {
+        Self {
+            oracle: Mutex::default(),
+            clock: ManualClock::at(now),
+        }
+    }
+
+    fn oracle(&self) -> MutexGuard<'_, Oracle> {
+        self.oracle.lock().expect("no judge has panicked")
+    }
+}
+
+impl Store for OracleStore {
+    fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
+        Reply::Ready(Ok(self
+            .oracle()
+            .check(self.clock.now(), key, policy, cost)
+            .into()))
+    }
+
+    fn check_all<'a, 'e: 'a>(&'a self, mut batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        let questions: Vec<Question<'_>> = batch
+            .entries()
+            .iter()
+            .map(|entry| Question {
+                key: entry.key(),
+                policy: entry.policy(),
+                cost: entry.cost(),
+                role: entry.role(),
+            })
+            .collect();
+        let answers = self
+            .oracle()
+            .check_all(self.clock.now(), batch.charge(), &questions);
+        for (entry, answer) in batch.entries_mut().iter_mut().zip(answers) {
+            entry.decide(answer.into());
+        }
+        Reply::Ready(Ok(()))
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
+        self.oracle().reset(key, policy);
+        Reply::Ready(Ok(()))
+    }
+}
+
+impl Subject for OracleStore {
+    fn name(&self) -> &'static str {
+        "oracle"
+    }
+
+    fn store(&self) -> &dyn Store {
+        self
+    }
+
+    fn set_now(&self, now: Timestamp) {
+        self.clock.set(now);
+    }
+}

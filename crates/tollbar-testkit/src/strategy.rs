@@ -1,0 +1,249 @@
+//! Random policies and traces for property tests: awkward rates, and moves that aim at
+//! boundaries.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollbar::{Policy, PolicyError, Rate, Role, Timestamp};
+
+use crate::adversary::{Advance, Price};
+use crate::oracle::Terms;
+use crate::spec::{Kind, PolicySpec};
+
+/// One request of a trace, reckoned from the answer before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Move {
+    /// How the clock moves first.
+    pub advance: Advance,
+    /// What is asked for.
+    pub price: Price,
+    /// Who asks; taken modulo the number of keys.
+    pub key: usize,
+    /// Under which policy; taken modulo the number of policies.
+    pub policy: usize,
+    /// In a batch, whether it counts towards the verdict.
+    pub role: Role,
+}
+
+/// So many cases unless `PROPTEST_CASES` says otherwise. A failure is printed in full and belongs
+/// in a test of its own, so no file of seeds is kept.
+#[must_use]
+pub fn cases(cases: u32) -> ProptestConfig {
+    let mut config = ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = cases;
+    }
+    config
+}
+
+/// Any algorithm.
+pub fn kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(Kind::ALL.to_vec())
+}
+
+/// Rates people write, rates that do not divide, and the extremes.
+pub fn rate() -> impl Strategy<Value = Rate> {
+    let awkward = prop::sample::select(vec![
+        "5/10s",
+        "7/3s",
+        "3/7us",
+        "1/us",
+        "1000/us",
+        "600000001/s",
+        "999999999/s",
+        "1000000000/s",
+        "1/month",
+        "1000000/month",
+        "1/10year",
+        "450/15min",
+    ])
+    .prop_map(parsed);
+    let between = |limits: std::ops::Range<u64>, windows_us: std::ops::Range<u64>| {
+        (limits, windows_us)
+            .prop_map(|(limit, window_us)| Rate::new(limit, Duration::from_micros(window_us)))
+    };
+    prop_oneof![
+        2 => awkward,
+        2 => between(1..9, 1..40),
+        1 => between(1..4_000, 4..64),
+        2 => between(1..200, 1_000..100_000_000),
+        1 => between(1..5_000_000, 1_000_000..100_000_000_000),
+    ]
+}
+
+/// Rates that earn a fraction of a token in a window: for buckets only.
+pub fn fractional_rate() -> impl Strategy<Value = Rate> {
+    prop::sample::select(vec!["0.5/s", "0.001/min", "2.5/s", "33.3/s", "0.7/3us"]).prop_map(parsed)
+}
+
+fn parsed(text: &str) -> Rate {
+    text.parse().expect("the rates written here are rates")
+}
+
+/// Any policy the crate accepts.
+pub fn policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![
+        4 => kind().prop_flat_map(policy_of),
+        1 => (bucket_kind(), fractional_rate(), burst()).prop_filter_map(
+            "the crate refuses it",
+            |(kind, rate, burst)| build(kind, rate, burst, 1).ok()
+        ),
+    ]
+}
+
+/// Any policy of one algorithm.
+pub fn policy_of(kind: Kind) -> impl Strategy<Value = Policy> {
+    (rate(), burst(), 1_u32..13)
+        .prop_filter_map("the crate refuses it", move |(rate, burst, parts)| {
+            build(kind, rate, burst, parts).ok()
+        })
+}
+
+/// A few policies no two of which share a counter.
+pub fn policies() -> impl Strategy<Value = Vec<Policy>> {
+    vec(policy(), 1..4).prop_map(|mut policies| {
+        let mut taken = HashSet::new();
+        policies.retain(|policy| taken.insert(Terms::of(policy).identity));
+        policies
+    })
+}
+
+fn bucket_kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(vec![Kind::TokenBucket, Kind::LeakyBucket])
+}
+
+fn window_kind() -> impl Strategy<Value = Kind> {
+    let windows = Kind::ALL.into_iter().filter(|kind| !kind.is_bucket());
+    prop::sample::select(windows.collect::<Vec<_>>())
+}
+
+fn burst() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![
+        Just(None),
+        (1_u64..20).prop_map(Some),
+        (1_u64..5_000).prop_map(Some)
+    ]
+}
+
+fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Policy, PolicyError> {
+    match kind {
+        Kind::TokenBucket => with_burst(Policy::token_bucket(rate)?, burst),
+        Kind::LeakyBucket => with_burst(Policy::leaky_bucket(rate)?, burst),
+        Kind::FixedWindow => Policy::fixed_window(rate),
+        Kind::SlidingWindow => Policy::sliding_window(rate),
+        Kind::SlidingWindowStrict => Policy::sliding_window_strict(rate, parts),
+    }
+}
+
+fn with_burst(policy: Policy, burst: Option<u64>) -> Result<Policy, PolicyError> {
+    match burst {
+        Some(burst) => policy.with_burst(burst),
+        None => Ok(policy),
+    }
+}
+
+/// Versions of one rule: the same counter under other limits and bursts.
+///
+/// A bucket's intervals are whole microseconds here, which a change of rule carries over exactly.
+pub fn versions() -> impl Strategy<Value = Vec<Policy>> {
+    // Divided by any limit up to ten, this leaves nothing over.
+    let divisible = (1_u64..30).prop_map(|parts| (parts * 2_520, 10_u64));
+    let bucket = (bucket_kind(), divisible.clone());
+    let numbers = prop_oneof![
+        divisible,
+        (1_u64..30).prop_map(|parts| (parts * 2_520, 2_000)),
+        // Limits that need more than one word of state, and limits that do not.
+        (4_u64..64).prop_map(|window_us| (window_us, 3_000)),
+    ];
+    let window = (window_kind(), numbers);
+    prop_oneof![2 => bucket, 3 => window].prop_flat_map(|(kind, (window_us, limit_max))| {
+        (vec((1..=limit_max, burst()), 2..5), 1_u32..13).prop_map(move |(numbers, parts)| {
+            let version = |(limit, burst): (u64, Option<u64>)| {
+                let burst = burst.filter(|_| kind.is_bucket());
+                let spec = PolicySpec {
+                    burst,
+                    ..PolicySpec::new(kind, limit, window_us)
+                };
+                accepted(&spec.with_parts(parts))
+            };
+            numbers.into_iter().map(version).collect()
+        })
+    })
+}
+
+fn accepted(spec: &PolicySpec) -> Policy {
+    spec.build().expect("small numbers fit")
+}
+
+/// Where a trace begins: today, the beginning of time or its end.
+pub fn start() -> impl Strategy<Value = Timestamp> {
+    prop_oneof![
+        6 => 1_700_000_000_000_000_u64..1_700_000_100_000_000,
+        1 => 0_u64..1_000,
+        1 => (0_u64..1_000_000).prop_map(|before| Timestamp::MAX.as_micros() - before),
+    ]
+    .prop_map(Timestamp::from_micros)
+}
+
+/// A trace whose clock never goes back.
+pub fn trace(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Move>> {
+    vec(moved(forward().boxed()), len)
+}
+
+/// A trace whose clock may go back at any step.
+pub fn trace_with_jumps_back(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Move>> {
+    let advance = prop_oneof![4 => forward(), 1 => backward()];
+    vec(moved(advance.boxed()), len)
+}
+
+fn moved(advance: BoxedStrategy<Advance>) -> impl Strategy<Value = Move> {
+    let role = prop_oneof![4 => Just(Role::Enforce), 1 => Just(Role::Shadow)];
+    // Most steps keep the policy of the trace's beginning.
+    let policy = (0_usize..60).prop_map(|policy| policy.saturating_sub(40));
+    (advance, price(), 0_usize..3, policy, role).prop_map(|(advance, price, key, policy, role)| {
+        Move {
+            advance,
+            price,
+            key,
+            policy,
+            role,
+        }
+    })
+}
+
+fn forward() -> impl Strategy<Value = Advance> {
+    prop_oneof![
+        6 => Just(Advance::Stay),
+        2 => (1_u64..4).prop_map(Advance::Ticks),
+        3 => (0_u64..1_024).prop_map(Advance::Tokens),
+        4 => (-1_i8..2).prop_map(Advance::Retry),
+        2 => (-1_i8..2).prop_map(Advance::Reset),
+        2 => (-1_i8..2).prop_map(Advance::Boundary),
+        2 => (0_u64..16).prop_map(Advance::Windows),
+        1 => (0_u64..64).prop_map(Advance::Windows),
+    ]
+}
+
+fn backward() -> impl Strategy<Value = Advance> {
+    prop_oneof![
+        (1_u64..4).prop_map(Advance::BackTicks),
+        (0_u64..48).prop_map(Advance::BackWindows),
+    ]
+}
+
+fn price() -> impl Strategy<Value = Price> {
+    prop_oneof![
+        8 => Just(Price::Exactly(1)),
+        1 => Just(Price::Exactly(0)),
+        3 => (2_u64..6).prop_map(Price::Exactly),
+        2 => (0_u64..2).prop_map(Price::Remaining),
+        1 => (0_u64..2).prop_map(Price::Capacity),
+        2 => (0_u64..17).prop_map(Price::Share),
+        1 => Just(Price::Most),
+    ]
+}

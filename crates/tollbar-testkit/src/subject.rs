@@ -1,0 +1,97 @@
+//! A store under judgement, with a clock the judge may move.
+
+use std::rc::Rc;
+
+use tollbar::{Batch, Charge, Entry, Policy, Store, StoreError, Timestamp};
+
+use crate::answer::Answer;
+use crate::oracle::Question;
+
+/// A store and its clock.
+pub trait Subject {
+    /// What to call it when it is wrong.
+    fn name(&self) -> &str;
+
+    /// The store, empty at first.
+    fn store(&self) -> &dyn Store;
+
+    /// Puts the store's clock to `now`, forward or back.
+    fn set_now(&self, now: Timestamp);
+}
+
+impl<S: Subject + ?Sized> Subject for Rc<S> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn store(&self) -> &dyn Store {
+        (**self).store()
+    }
+
+    fn set_now(&self, now: Timestamp) {
+        (**self).set_now(now);
+    }
+}
+
+/// Makes an empty store whose clock stands at the given time.
+pub type Factory<'a> = dyn Fn(Timestamp) -> Box<dyn Subject> + 'a;
+
+impl dyn Subject + '_ {
+    /// Asks for `cost` at `now`.
+    ///
+    /// # Panics
+    /// If the store fails.
+    pub fn check(&self, now: Timestamp, key: &[u8], policy: &Policy, cost: u64) -> Answer {
+        self.set_now(now);
+        self.answered(self.store().check(key, policy, cost).wait())
+            .into()
+    }
+
+    /// Asks for what is left at `now`.
+    pub fn peek(&self, now: Timestamp, key: &[u8], policy: &Policy) -> Answer {
+        self.check(now, key, policy, 0)
+    }
+
+    /// Asks for a whole batch at `now`.
+    ///
+    /// # Panics
+    /// If the store fails, or leaves an entry without an answer.
+    pub fn check_all(&self, now: Timestamp, charge: Charge, batch: &[Question<'_>]) -> Vec<Answer> {
+        self.set_now(now);
+        let mut entries: Vec<Entry<'_>> = batch
+            .iter()
+            .map(|asked| {
+                Entry::new(asked.key, asked.policy)
+                    .with_cost(asked.cost)
+                    .with_role(asked.role)
+            })
+            .collect();
+        let batch = match charge {
+            Charge::AllOrNone => Batch::all_or_none(&mut entries),
+            Charge::Independent => Batch::independent(&mut entries),
+        };
+        self.answered(self.store().check_all(batch).wait());
+        entries
+            .iter()
+            .map(|entry| {
+                entry
+                    .decision()
+                    .expect("a store answers every entry")
+                    .into()
+            })
+            .collect()
+    }
+
+    /// Forgets one counter.
+    ///
+    /// # Panics
+    /// If the store fails.
+    pub fn reset(&self, now: Timestamp, key: &[u8], policy: &Policy) {
+        self.set_now(now);
+        self.answered(self.store().reset(key, policy).wait());
+    }
+
+    fn answered<T>(&self, reply: Result<T, StoreError>) -> T {
+        reply.unwrap_or_else(|error| panic!("store `{}` failed: {error}", self.name()))
+    }
+}

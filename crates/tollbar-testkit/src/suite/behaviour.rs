@@ -1,0 +1,375 @@
+//! What every store does on a good day.
+
+use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
+
+use super::{Case, four_a_minute, minute_start};
+use crate::oracle::Question;
+use crate::spec::{Kind, PolicySpec};
+use crate::subject::{Factory, Subject};
+
+pub(super) const CASES: &[Case] = &[
+    ("peek_charges_nothing", peek_charges_nothing),
+    (
+        "denied_request_charges_nothing",
+        denied_request_charges_nothing,
+    ),
+    ("retry_after_is_honest", retry_after_is_honest),
+    (
+        "reset_makes_one_counter_fresh",
+        reset_makes_one_counter_fresh,
+    ),
+    ("cost_above_capacity_is_never", cost_above_capacity_is_never),
+    ("denied_batch_charges_nothing", denied_batch_charges_nothing),
+    (
+        "allowed_batch_charges_every_entry",
+        allowed_batch_charges_every_entry,
+    ),
+    (
+        "independent_entries_are_charged_by_themselves",
+        independent_entries_charge_by_themselves,
+    ),
+    ("shadow_never_denies", shadow_never_denies),
+    (
+        "shadow_is_charged_only_with_the_batch",
+        shadow_is_charged_only_with_the_batch,
+    ),
+    (
+        "same_counter_twice_counts_twice",
+        same_counter_twice_counts_twice,
+    ),
+    ("an_empty_batch_is_answered", an_empty_batch_is_answered),
+    (
+        "algorithms_and_windows_do_not_share_counters",
+        algorithms_and_windows_do_not_share,
+    ),
+    (
+        "a_changed_limit_keeps_its_counter",
+        a_changed_limit_keeps_its_counter,
+    ),
+];
+
+const KEY: &[u8] = b"user:42";
+
+fn enforce<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> Question<'a> {
+    Question {
+        key,
+        policy,
+        cost,
+        role: Role::Enforce,
+    }
+}
+
+fn shadow<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> Question<'a> {
+    Question {
+        role: Role::Shadow,
+        ..enforce(key, policy, cost)
+    }
+}
+
+#[track_caller]
+fn assert_allowed(subject: &dyn Subject, now: Timestamp, policy: &Policy, cost: u64) {
+    let answer = subject.check(now, KEY, policy, cost);
+    assert!(
+        answer.outcome == Outcome::Allow,
+        "store `{}` must allow {cost} of {policy:?}, and says {answer:?}",
+        subject.name(),
+    );
+}
+
+/// For each algorithm: an empty store, four tokens a minute.
+fn each(factory: &Factory<'_>, case: impl Fn(&dyn Subject, Timestamp, &Policy)) {
+    for policy in &four_a_minute() {
+        case(&*factory(minute_start()), minute_start(), policy);
+    }
+}
+
+fn peek_charges_nothing(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        for _ in 0..3 {
+            let answer = subject.peek(now, KEY, policy);
+            assert_eq!(
+                (answer.outcome, answer.remaining),
+                (Outcome::Allow, 4),
+                "{}",
+                subject.name()
+            );
+        }
+        assert_allowed(subject, now, policy, 4);
+        let answer = subject.peek(now, KEY, policy);
+        assert_eq!(
+            (answer.outcome, answer.remaining),
+            (Outcome::Allow, 0),
+            "{}",
+            subject.name()
+        );
+    });
+}
+
+fn denied_request_charges_nothing(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        assert_allowed(subject, now, policy, 3);
+        let before = subject.peek(now, KEY, policy);
+        for _ in 0..3 {
+            let denied = subject.check(now, KEY, policy, 2);
+            assert!(
+                matches!(denied.outcome, Outcome::Deny { .. }) && denied.remaining == 1,
+                "store `{}` must deny 2 of 1 and say that 1 is left: {denied:?}",
+                subject.name(),
+            );
+        }
+        assert_eq!(subject.peek(now, KEY, policy), before, "{}", subject.name());
+        assert_allowed(subject, now, policy, 1);
+    });
+}
+
+fn retry_after_is_honest(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        assert_allowed(subject, now, policy, 4);
+        let answer = subject.check(now, KEY, policy, 3);
+        let Outcome::Deny { retry_after_us } = answer.outcome else {
+            panic!("store `{}` must deny 3 of 0: {answer:?}", subject.name());
+        };
+        let after = |wait_us| Timestamp::from_micros(now.as_micros() + wait_us);
+        let early = subject.check(after(retry_after_us - 1), KEY, policy, 3);
+        assert_eq!(
+            early.outcome,
+            Outcome::Deny { retry_after_us: 1 },
+            "store `{}`, {policy:?}, a tick too early",
+            subject.name(),
+        );
+        assert_allowed(subject, after(retry_after_us), policy, 3);
+    });
+}
+
+fn reset_makes_one_counter_fresh(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        subject.reset(now, b"nobody", policy);
+        let fresh = subject.peek(now, KEY, policy);
+        assert_allowed(subject, now, policy, 4);
+        let other = subject.check(now, b"other", policy, 3);
+        subject.reset(now, KEY, policy);
+        assert_eq!(subject.peek(now, KEY, policy), fresh, "{}", subject.name());
+        assert_eq!(
+            subject.peek(now, b"other", policy),
+            other,
+            "{}",
+            subject.name()
+        );
+        assert_allowed(subject, now, policy, 4);
+    });
+}
+
+fn cost_above_capacity_is_never(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        for cost in [5, u64::MAX - 1, u64::MAX] {
+            let answer = subject.check(now, KEY, policy, cost);
+            assert_eq!(
+                (answer.outcome, answer.remaining),
+                (Outcome::Never, 4),
+                "store `{}`, cost {cost}",
+                subject.name()
+            );
+        }
+        assert_allowed(subject, now, policy, 4);
+        assert_eq!(subject.check(now, KEY, policy, 5).outcome, Outcome::Never);
+    });
+}
+
+fn denied_batch_charges_nothing(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        subject.check(now, b"full", policy, 4);
+        let first = subject.check(now, b"first", policy, 1);
+        for denied in [enforce(b"full", policy, 1), enforce(b"full", policy, 5)] {
+            let batch = [
+                enforce(b"first", policy, 2),
+                denied,
+                enforce(b"last", policy, 1),
+            ];
+            let answers = subject.check_all(now, Charge::AllOrNone, &batch);
+            assert_eq!(
+                answers[0],
+                first,
+                "store `{}`: allowed, not charged",
+                subject.name()
+            );
+            assert_ne!(answers[1].outcome, Outcome::Allow, "{}", subject.name());
+            let (outcome, left) = (answers[2].outcome, answers[2].remaining);
+            assert_eq!((outcome, left), (Outcome::Allow, 4), "{}", subject.name());
+        }
+        assert_eq!(
+            subject.peek(now, b"first", policy),
+            first,
+            "{}",
+            subject.name()
+        );
+        assert_eq!(
+            subject.peek(now, b"last", policy).remaining,
+            4,
+            "{}",
+            subject.name()
+        );
+    });
+}
+
+fn allowed_batch_charges_every_entry(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        let batch = [
+            enforce(b"first", policy, 1),
+            shadow(b"second", policy, 2),
+            enforce(b"third", policy, 4),
+        ];
+        let answers = subject.check_all(now, Charge::AllOrNone, &batch);
+        for ((asked, answer), left) in batch.iter().zip(answers).zip([3, 2, 0]) {
+            assert_eq!((answer.outcome, answer.remaining), (Outcome::Allow, left));
+            assert_eq!(
+                subject.peek(now, asked.key, policy),
+                answer,
+                "{}",
+                subject.name()
+            );
+        }
+    });
+}
+
+fn independent_entries_charge_by_themselves(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        subject.check(now, b"full", policy, 4);
+        let batch = [
+            enforce(b"full", policy, 1),
+            enforce(b"first", policy, 1),
+            enforce(b"first", policy, 9),
+            enforce(b"first", policy, 1),
+        ];
+        let answers = subject.check_all(now, Charge::Independent, &batch);
+        let left: Vec<u64> = answers.iter().map(|answer| answer.remaining).collect();
+        assert_eq!(left, [0, 3, 3, 2], "{}", subject.name());
+        assert!(
+            matches!(answers[0].outcome, Outcome::Deny { .. }),
+            "{}",
+            subject.name()
+        );
+        assert_eq!(answers[2].outcome, Outcome::Never, "{}", subject.name());
+        assert_eq!(
+            subject.peek(now, b"first", policy).remaining,
+            2,
+            "{}",
+            subject.name()
+        );
+    });
+}
+
+fn shadow_never_denies(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        subject.check(now, b"full", policy, 4);
+        let batch = [shadow(b"full", policy, 1), enforce(b"first", policy, 1)];
+        let answers = subject.check_all(now, Charge::AllOrNone, &batch);
+        assert!(
+            matches!(answers[0].outcome, Outcome::Deny { .. }),
+            "{}",
+            subject.name()
+        );
+        assert_eq!(answers[1].outcome, Outcome::Allow, "{}", subject.name());
+        assert_eq!(
+            subject.peek(now, b"first", policy).remaining,
+            3,
+            "{}",
+            subject.name()
+        );
+    });
+}
+
+fn shadow_is_charged_only_with_the_batch(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        subject.check(now, b"full", policy, 4);
+        let batch = [shadow(b"watched", policy, 1), enforce(b"full", policy, 1)];
+        subject.check_all(now, Charge::AllOrNone, &batch);
+        assert_eq!(
+            subject.peek(now, b"watched", policy).remaining,
+            4,
+            "{}",
+            subject.name()
+        );
+        let batch = [shadow(b"watched", policy, 1), enforce(b"first", policy, 1)];
+        subject.check_all(now, Charge::AllOrNone, &batch);
+        assert_eq!(
+            subject.peek(now, b"watched", policy).remaining,
+            3,
+            "{}",
+            subject.name()
+        );
+    });
+}
+
+fn same_counter_twice_counts_twice(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        let batch = [enforce(KEY, policy, 3), enforce(KEY, policy, 2)];
+        let answers = subject.check_all(now, Charge::AllOrNone, &batch);
+        assert_eq!(answers[0].outcome, Outcome::Allow, "{}", subject.name());
+        assert!(
+            matches!(answers[1].outcome, Outcome::Deny { .. }),
+            "{}",
+            subject.name()
+        );
+        assert_eq!(
+            subject.peek(now, KEY, policy).remaining,
+            4,
+            "{}",
+            subject.name()
+        );
+
+        let batch = [enforce(KEY, policy, 2), enforce(KEY, policy, 2)];
+        let answers = subject.check_all(now, Charge::AllOrNone, &batch);
+        assert_eq!(answers[1].outcome, Outcome::Allow, "{}", subject.name());
+        assert_eq!(
+            subject.peek(now, KEY, policy).remaining,
+            0,
+            "{}",
+            subject.name()
+        );
+    });
+}
+
+fn an_empty_batch_is_answered(factory: &Factory<'_>) {
+    let subject = factory(minute_start());
+    for charge in [Charge::AllOrNone, Charge::Independent] {
+        assert!(subject.check_all(minute_start(), charge, &[]).is_empty());
+    }
+}
+
+fn algorithms_and_windows_do_not_share(factory: &Factory<'_>) {
+    let subject = factory(minute_start());
+    let rates = ["4/min", "4/h"];
+    let policies = rates.iter().flat_map(|rate| {
+        [
+            Policy::token_bucket(*rate),
+            Policy::leaky_bucket(*rate),
+            Policy::fixed_window(*rate),
+            Policy::sliding_window(*rate),
+            Policy::sliding_window_strict(*rate, 10),
+            Policy::sliding_window_strict(*rate, 9),
+        ]
+    });
+    for policy in policies {
+        let policy = policy.expect("four in a window is a policy");
+        assert_allowed(&*subject, minute_start(), &policy, 4);
+    }
+}
+
+fn a_changed_limit_keeps_its_counter(factory: &Factory<'_>) {
+    for kind in Kind::ALL {
+        let subject = factory(minute_start());
+        let limit = |limit| {
+            PolicySpec::new(kind, limit, 60_000_000)
+                .build()
+                .expect("a few a minute is a policy")
+        };
+        assert_allowed(&*subject, minute_start(), &limit(4), 3);
+        let left_of = |policy| subject.peek(minute_start(), KEY, &policy).remaining;
+        // Three of four a minute are 45 s of debt, which is six of eight a minute.
+        let left_of_8 = if kind.is_bucket() { 2 } else { 5 };
+        assert_eq!(left_of(limit(8)), left_of_8, "{}, {kind:?}", subject.name());
+        // 45 s of 60 are one and a half of two a minute, and windows are over their limit.
+        assert_eq!(left_of(limit(2)), 0, "{}, {kind:?}", subject.name());
+        assert_eq!(left_of(limit(4)), 1, "{}, {kind:?}", subject.name());
+    }
+}

@@ -1,0 +1,245 @@
+//! Vectors: traces with their answers, in JSON, for every store in every language.
+//!
+//! A file is an array of vectors:
+//!
+//! ```json
+//! { "name": "..", "policies": [ {"algorithm": "token_bucket", "limit": 5, "window_us": 10000000,
+//!                                "burst": 5} ],
+//!   "steps": [ {"at_us": 0, "charge": "independent",
+//!               "entries": [ {"key": "a", "policy": 0, "cost": 1} ],
+//!               "expect": [ {"outcome": "allow", "remaining": 4, "limit": 5,
+//!                            "reset_at_us": 2000000} ] } ] }
+//! ```
+//!
+//! All entries of a step are decided at one instant, `at_us`. A step of one entry that charges
+//! independently is a plain `check`. Left out: `role` where it is `enforce`, `retry_after_us`
+//! unless denied, `burst` and `strict_n` where the policy has none. `burst` left out of a bucket
+//! means the limit.
+//!
+//! Every number is below 2<sup>53</sup> so that readers whose numbers are doubles can cope, with
+//! one exception: the cost `u64::MAX` is written as the string `"18446744073709551615"`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tollbar::{Charge, Outcome, Role, Timestamp};
+
+use crate::answer::Answer;
+use crate::spec::PolicySpec;
+
+/// A trace and the answers it must get from a store that starts empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vector {
+    /// What it shows.
+    pub name: String,
+    /// The policies its entries refer to by number.
+    pub policies: Vec<PolicySpec>,
+    /// In order of time.
+    pub steps: Vec<Step>,
+}
+
+/// One call to a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// The clock.
+    pub at_us: u64,
+    /// Whether the entries stand or fall together.
+    #[serde(with = "ChargeName")]
+    pub charge: Charge,
+    /// What is asked.
+    pub entries: Vec<VectorEntry>,
+    /// What must be answered, entry by entry.
+    pub expect: Vec<Expect>,
+}
+
+/// [`Charge`] as the vectors write it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Charge", rename_all = "snake_case")]
+enum ChargeName {
+    AllOrNone,
+    Independent,
+}
+
+/// One entry of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorEntry {
+    /// Who.
+    pub key: String,
+    /// Which of the vector's policies.
+    pub policy: usize,
+    /// For how many tokens.
+    #[serde(serialize_with = "write_cost", deserialize_with = "read_cost")]
+    pub cost: u64,
+    /// Whether it counts towards the verdict.
+    #[serde(default, with = "RoleName", skip_serializing_if = "is_enforce")]
+    pub role: Role,
+}
+
+/// [`Role`] as the vectors write it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Role", rename_all = "snake_case")]
+enum RoleName {
+    Enforce,
+    Shadow,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_enforce(role: &Role) -> bool {
+    *role == Role::Enforce
+}
+
+/// The answer one entry must get.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expect {
+    /// Allow, deny or never.
+    pub outcome: OutcomeName,
+    /// For a denial, how long to wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_us: Option<u64>,
+    /// Tokens left.
+    pub remaining: u64,
+    /// The limit reported.
+    pub limit: u64,
+    /// When the counter is reset.
+    pub reset_at_us: u64,
+}
+
+/// [`Outcome`] without its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeName {
+    /// It may pass.
+    Allow,
+    /// Not now.
+    Deny,
+    /// Not at all.
+    Never,
+}
+
+impl From<Answer> for Expect {
+    fn from(answer: Answer) -> Self {
+        let (outcome, retry_after_us) = match answer.outcome {
+            Outcome::Allow => (OutcomeName::Allow, None),
+            Outcome::Deny { retry_after_us } => (OutcomeName::Deny, Some(retry_after_us)),
+            Outcome::Never => (OutcomeName::Never, None),
+        };
+        Self {
+            outcome,
+            retry_after_us,
+            remaining: answer.remaining,
+            limit: answer.limit,
+            reset_at_us: answer.reset_at.as_micros(),
+        }
+    }
+}
+
+impl From<&Expect> for Answer {
+    /// # Panics
+    /// If a denial says no `retry_after_us`.
+    fn from(expect: &Expect) -> Self {
+        let outcome = match expect.outcome {
+            OutcomeName::Allow => Outcome::Allow,
+            OutcomeName::Deny => Outcome::Deny {
+                retry_after_us: expect
+                    .retry_after_us
+                    .expect("a denial says when to come back"),
+            },
+            OutcomeName::Never => Outcome::Never,
+        };
+        Self {
+            outcome,
+            limit: expect.limit,
+            remaining: expect.remaining,
+            reset_at: Timestamp::from_micros(expect.reset_at_us),
+        }
+    }
+}
+
+/// The committed file `vectors/{name}.json`.
+#[must_use]
+pub fn path(name: &str) -> PathBuf {
+    [
+        env!("CARGO_MANIFEST_DIR"),
+        "vectors",
+        &format!("{name}.json"),
+    ]
+    .iter()
+    .collect()
+}
+
+/// Reads the committed file `vectors/{name}.json`.
+///
+/// # Panics
+/// If there is no such file, or it holds anything but vectors.
+#[must_use]
+pub fn load(name: &str) -> Vec<Vector> {
+    let path = path(name);
+    let text = fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{} is no vector file: {error}", path.display()))
+}
+
+/// The text of a vector file: one line for each step, so that a change shows as its steps.
+///
+/// # Panics
+/// Never: vectors have a JSON form.
+#[must_use]
+pub fn render(vectors: &[Vector]) -> String {
+    let vectors: Vec<String> = vectors
+        .iter()
+        .map(|vector| {
+            format!(
+                "{{\"name\":{},\n\"policies\":[\n{}],\n\"steps\":[\n{}]}}",
+                json(&vector.name),
+                lines(&vector.policies),
+                lines(&vector.steps)
+            )
+        })
+        .collect();
+    format!("[{}]\n", vectors.join(",\n"))
+}
+
+fn lines<T: Serialize>(values: &[T]) -> String {
+    values.iter().map(json).collect::<Vec<_>>().join(",\n")
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("vectors have a JSON form")
+}
+
+/// The least number that a double may not hold exactly.
+const DOUBLE_EXACT_END: u64 = 1 << 53;
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn write_cost<S: Serializer>(cost: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    if *cost < DOUBLE_EXACT_END {
+        serializer.serialize_u64(*cost)
+    } else {
+        serializer.serialize_str(&cost.to_string())
+    }
+}
+
+fn read_cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Cost {
+        Number(u64),
+        Text(String),
+    }
+    match Cost::deserialize(deserializer)? {
+        Cost::Number(cost) => Ok(cost),
+        Cost::Text(text) => text.parse().map_err(serde::de::Error::custom),
+    }
+}

@@ -1,0 +1,96 @@
+//! The Debian packages that tests need beyond Rust and a C compiler, and how they get here.
+//!
+//! A package that is present is never touched, so a prepared machine needs neither root nor apt.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// A package and the command that succeeds once it is usable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Package {
+    pub(crate) name: &'static str,
+    pub(crate) probe: &'static [&'static str],
+}
+
+/// Installs those of `packages` whose probe fails.
+pub(crate) fn ensure(packages: &[Package]) -> Result<()> {
+    let missing = missing(packages);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if !shell::succeeds(&["apt-get", "--version"]) {
+        bail!("missing: {list}; there is no apt-get here, install them by other means");
+    }
+    if !is_root() {
+        bail!("missing: {list}; run as root: apt-get update && apt-get install -y {list}");
+    }
+    println!("==> installing {list}");
+    shell::run(apt_get().arg("update"))?;
+    shell::run(apt_get().args(["install", "-y"]).args(&missing))?;
+
+    let still_missing = self::missing(packages);
+    if !still_missing.is_empty() {
+        bail!(
+            "apt-get succeeded, and yet these do not work: {}",
+            still_missing.join(" ")
+        );
+    }
+    Ok(())
+}
+
+fn missing(packages: &[Package]) -> Vec<&'static str> {
+    packages
+        .iter()
+        .filter(|package| !shell::succeeds(package.probe))
+        .map(|it| it.name)
+        .collect()
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command
+        .arg("--quiet")
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn is_root() -> bool {
+    shell::read(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_missing_when_its_probe_fails_or_cannot_start() {
+        let packages = [
+            Package {
+                name: "here",
+                probe: &["true"],
+            },
+            Package {
+                name: "broken",
+                probe: &["false"],
+            },
+            Package {
+                name: "absent",
+                probe: &["no-such-program-here", "--version"],
+            },
+        ];
+        assert_eq!(missing(&packages), ["broken", "absent"]);
+    }
+
+    #[test]
+    fn nothing_is_installed_when_nothing_is_missing() {
+        let packages = [Package {
+            name: "no-such-package",
+            probe: &["true"],
+        }];
+        ensure(&packages).expect("the probe succeeds, so apt is never asked");
+    }
+}

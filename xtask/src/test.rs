@@ -1,0 +1,202 @@
+//! `cargo xtask test`: every test there is, in the order in which a mistake is found soonest.
+//!
+//! Steps stop at the first failure. Formatting and lints are not tests: `.ci/run` has them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::debian::{self, Package};
+use crate::shell::{self, Steps, cargo};
+
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "valgrind",
+        probe: &["valgrind", "--version"],
+    },
+    // Without the symbols of the C library valgrind may start and refuse to run anything.
+    Package {
+        name: "libc6-dbg",
+        probe: &["valgrind", "--quiet", "true"],
+    },
+];
+
+/// The examples that end by themselves.
+const EXAMPLES: &[&str] = &[
+    "five_lines",
+    "tenants",
+    "several_limits",
+    "algorithms",
+    "custom_algorithm",
+];
+
+/// How often a loom model may switch threads against their will. Loom's manual finds two or three
+/// enough for most bugs; the search grows steeply with the number.
+const LOOM_PREEMPTIONS: u32 = 2;
+const LOOM_PREEMPTIONS_LONG: u32 = 3;
+
+/// Random cases per property test with `--long`; proptest's own default is 256.
+const PROPTEST_CASES_LONG: u32 = 20_000;
+
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
+    let long = parse(args)?;
+    debian::ensure(PACKAGES)?;
+
+    let mut steps = Steps::begin();
+    steps.run(
+        "unit, integration and doc tests",
+        cargo(&["test", "--workspace", "--exclude", "tollbar-bench"]).current_dir(root),
+    )?;
+    steps.run(
+        "tests of the benchmarks",
+        cargo(&["test", "--package", "tollbar-bench"]).current_dir(root),
+    )?;
+    steps.run("loom models", &mut loom(root, LOOM_PREEMPTIONS))?;
+    for name in EXAMPLES {
+        let args = [
+            "run",
+            "--quiet",
+            "--package",
+            "tollbar-examples",
+            "--example",
+            name,
+        ];
+        steps.run(&format!("example {name}"), cargo(&args).current_dir(root))?;
+    }
+    steps.run(
+        "unsafe code under valgrind",
+        &mut memcheck(root, "tollbar", "pages")?,
+    )?;
+    if long {
+        steps.run(
+            "loom models, deeper",
+            &mut loom(root, LOOM_PREEMPTIONS_LONG),
+        )?;
+        steps.run("long tests", &mut long_tests(root))?;
+    }
+    steps.finish();
+    Ok(())
+}
+
+fn parse(args: &[String]) -> Result<bool> {
+    match args {
+        [] => Ok(false),
+        [flag] if flag == "--long" => Ok(true),
+        _ => bail!("`test` takes `--long` or nothing\n{}", crate::USAGE),
+    }
+}
+
+fn loom(root: &Path, preemptions_max: u32) -> Command {
+    let mut command = cargo(&[
+        "test",
+        "--package",
+        "tollbar",
+        "--release",
+        "--test",
+        "loom",
+    ]);
+    command
+        .current_dir(root)
+        .env(
+            "RUSTFLAGS",
+            with_loom(std::env::var("RUSTFLAGS").ok().as_deref()),
+        )
+        // Other flags rebuild everything: a directory of its own keeps both builds warm.
+        .env("CARGO_TARGET_DIR", "target/loom")
+        .env("LOOM_MAX_PREEMPTIONS", preemptions_max.to_string());
+    command
+}
+
+fn with_loom(flags: Option<&str>) -> String {
+    const LOOM: &str = "--cfg tollbar_loom";
+    match flags {
+        None | Some("") => LOOM.to_owned(),
+        Some(flags) => format!("{flags} {LOOM}"),
+    }
+}
+
+fn long_tests(root: &Path) -> Command {
+    let args = [
+        "test",
+        "--workspace",
+        "--release",
+        "--exclude",
+        "tollbar-bench",
+        "--",
+        "--ignored",
+    ];
+    let mut command = cargo(&args);
+    command
+        .current_dir(root)
+        .env("PROPTEST_CASES", PROPTEST_CASES_LONG.to_string());
+    command
+}
+
+/// The integration test `test` of `package` under valgrind's memory checker. Builds it first.
+fn memcheck(root: &Path, package: &str, test: &str) -> Result<Command> {
+    let mut build = cargo(&["test", "--package", package, "--test", test, "--no-run"]);
+    build
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(root);
+    let messages = shell::read(&mut build)?;
+    let binary = test_binary(&messages, test)
+        .with_context(|| format!("cargo built no test binary `{test}` of {package}"))?;
+
+    let mut command = Command::new("valgrind");
+    command.args(["--error-exitcode=1", "--quiet"]).arg(binary);
+    // Where `cargo test` would run it.
+    command.current_dir(root.join("crates").join(package));
+    Ok(command)
+}
+
+/// The path of the integration test `test` in cargo's messages, one JSON object a line.
+fn test_binary(messages: &str, test: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let target = &message["target"];
+        let is_it = message["reason"] == "compiler-artifact"
+            && target["name"] == test
+            && target["kind"][0] == "test";
+        is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_binary_is_found_among_libraries_and_noise() {
+        let messages = r#"
+{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"pages"},"executable":null}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"other"},"executable":"/t/other"}
+not json
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"pages"},"executable":"/t/pages-1"}
+{"reason":"build-finished","success":true}
+"#;
+        assert_eq!(
+            test_binary(messages, "pages"),
+            Some(PathBuf::from("/t/pages-1"))
+        );
+        assert_eq!(test_binary(messages, "absent"), None);
+    }
+
+    #[test]
+    fn loom_is_added_to_the_flags_that_are_set() {
+        assert_eq!(with_loom(None), "--cfg tollbar_loom");
+        assert_eq!(with_loom(Some("")), "--cfg tollbar_loom");
+        assert_eq!(
+            with_loom(Some("-C opt-level=1")),
+            "-C opt-level=1 --cfg tollbar_loom"
+        );
+    }
+
+    #[test]
+    fn long_is_the_only_flag() {
+        assert!(!parse(&[]).expect("no flag is fine"));
+        assert!(parse(&["--long".to_owned()]).expect("--long is fine"));
+        assert!(parse(&["--quick".to_owned()]).is_err());
+        assert!(parse(&["--long".to_owned(), "--long".to_owned()]).is_err());
+    }
+}
