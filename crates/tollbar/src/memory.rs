@@ -110,6 +110,12 @@ impl MemoryStore {
         }
     }
 
+    /// What [`Store::check`] answers, at once.
+    #[inline]
+    pub fn check_now(&self, key: &[u8], policy: &Policy, cost: u64) -> Decision {
+        self.check_one(self.hash.id(key, policy), policy, self.now_us(), cost)
+    }
+
     #[inline]
     fn now_us(&self) -> u64 {
         let now = match &self.clock {
@@ -168,8 +174,7 @@ impl MemoryStoreBuilder {
 impl Store for MemoryStore {
     #[inline]
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
-        let id = self.hash.id(key, policy);
-        Reply::Ready(Ok(self.check_one(id, policy, self.now_us(), cost)))
+        Reply::Ready(Ok(self.check_now(key, policy, cost)))
     }
 
     fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {

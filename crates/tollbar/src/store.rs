@@ -7,6 +7,7 @@
 mod batch;
 mod reply;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub use batch::{Batch, Charge, Consistency, Entry, Role};
 pub use reply::Reply;
 
 /// A place where counters live.
-pub trait Store: fmt::Debug + Send + Sync + 'static {
+pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// Decides one request under one policy, and charges it if it is allowed. Cost 0 peeks.
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision>;
 

@@ -117,6 +117,46 @@ fn an_eviction_never_charges_the_wrong_key() {
 }
 
 #[test]
+fn a_denial_never_speaks_of_another_keys_counter() {
+    // `a` owes least of four, so that `new` takes its slot while `a` is being denied.
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("9/min").unwrap();
+        for (key, cost) in [("a", 8), ("b", 9), ("c", 9), ("d", 9)] {
+            store.check(key.as_bytes(), &policy, cost).wait().unwrap();
+        }
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (decision, _) =
+            race(move || a.check(b"a", &p, 2).wait().unwrap(), move || passes(&b, "new", &q));
+        // Denied with one left, or forgotten and allowed.
+        let seen = (decision.is_allowed(), decision.remaining());
+        assert!([(false, 1), (true, 7)].contains(&seen), "{seen:?}");
+    });
+}
+
+#[test]
+fn a_check_that_meets_an_insertion_sees_none_of_the_last_owners_counter() {
+    // The table is full; `a` takes a slot over in one thread while the other already finds its tag.
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::fixed_window("9/min").unwrap();
+        for key in ["b", "c", "d", "e"] {
+            store.check(key.as_bytes(), &policy, 5).wait().unwrap();
+        }
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let check = |store: &MemoryStore, policy: &Policy, cost| {
+            let decision = store.check(b"a", policy, cost).wait().unwrap();
+            (decision.is_allowed(), decision.remaining())
+        };
+        let seen = race(move || check(&a, &p, 2), move || check(&b, &q, 8));
+        let (two_first, eight_first) = (((true, 7), (false, 7)), ((false, 1), (true, 1)));
+        assert!([two_first, eight_first].contains(&seen), "{seen:?}");
+    });
+}
+
+#[test]
 fn a_batch_is_all_or_nothing_beside_a_single_check() {
     model(|| {
         let store = Arc::new(store(2));

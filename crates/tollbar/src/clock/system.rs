@@ -18,6 +18,8 @@ use crate::Timestamp;
 #[derive(Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
+    /// Microseconds per tick of the counter, in units of 2^-64, and 0.1% too few.
+    us_per_tick: u64,
     started: Instant,
     /// The wall clock's microseconds at `started`.
     started_us: u64,
@@ -39,8 +41,10 @@ impl SystemClock {
     pub fn new() -> Self {
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let counter = quanta::Clock::new();
         let clock = Self {
-            counter: quanta::Clock::new(),
+            us_per_tick: us_per_tick(&counter),
+            counter,
             started: Instant::now(),
             started_us: u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX),
             offset_us: AtomicU64::new(0),
@@ -59,8 +63,7 @@ impl SystemClock {
     /// millisecond) and never back, as long as the counter's frequency is known to 0.1%.
     #[inline]
     fn counter_us(&self) -> u64 {
-        let ns = self.counter.delta_as_nanos(0, self.counter.raw());
-        (ns - ns / 1_024) / 1_000
+        (u128::from(self.counter.raw()) * u128::from(self.us_per_tick) >> 64) as u64
     }
 
     /// Reads the operating system's clock and corrects the offset.
@@ -80,6 +83,16 @@ impl SystemClock {
         self.trusted_until_us.store(counter_us + TRUSTED_US, Ordering::Release);
         counter_us.wrapping_add(in_force_us)
     }
+}
+
+/// What the counter's calibration says of 2^40 ticks (some minutes), as one factor: the clock is
+/// then one multiplication.
+fn us_per_tick(counter: &quanta::Clock) -> u64 {
+    let ns = u128::from(counter.delta_as_nanos(0, 1 << 40));
+    let slow_ns = ns - ns / 1_024;
+    // A counter of less than a megahertz would not fit, and would be no use; it would stand still,
+    // and every reading ask the system.
+    u64::try_from((slow_ns << 24) / 1_000).unwrap_or(0)
 }
 
 impl Default for SystemClock {

@@ -3,7 +3,7 @@
 #[cfg(not(tollbar_loom))]
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use siphasher::sip::SipHasher13;
+use polymur_hash::PolymurHash;
 
 use crate::Policy;
 
@@ -15,10 +15,10 @@ use crate::Policy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CounterId(u64);
 
-/// SipHash-1-3 under keys drawn when the store is made.
+/// PolymurHash under a key drawn when the store is made.
 #[derive(Debug)]
 pub(super) struct CounterHash {
-    hasher: SipHasher13,
+    hasher: PolymurHash,
 }
 
 impl CounterHash {
@@ -29,7 +29,7 @@ impl CounterHash {
         // A model must be the same every time it is run.
         #[cfg(tollbar_loom)]
         let random = || 0;
-        Self { hasher: SipHasher13::new_with_keys(random(), random()) }
+        Self { hasher: PolymurHash::from_u64x2_seed(random(), random()) }
     }
 
     #[inline]

@@ -69,7 +69,9 @@ impl MemoryStore {
     }
 
     /// The path of almost every check: no lock, one compare-and-swap, and for a denial none.
-    #[inline(always)]
+    ///
+    /// A function of its own for each algorithm: together in one they spill their registers.
+    #[inline(never)]
     fn check_word<A: WordState>(
         &self,
         algorithm: &A,

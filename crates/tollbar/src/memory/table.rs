@@ -58,26 +58,23 @@ impl Table {
     /// The slot that bears `tag`, in either of the two lines of `id`.
     #[inline]
     pub(super) fn find(&self, id: CounterId, tag: u64) -> Option<Slot<'_>> {
-        let mut has_empty = false;
-        for slot in self.slots(id.first_line(self.lines.len())) {
-            let found = slot.tag.load(Ordering::Relaxed);
-            if found == tag {
-                return Some(slot);
-            }
-            has_empty |= found == 0;
-        }
-        // Slots never become empty again, and a key goes to its second line only where the first
-        // has none left: so it is not there.
-        if has_empty {
-            return None;
-        }
-        self.find_in_second(id, tag)
+        let first = self.lines.line(id.first_line(self.lines.len()));
+        find_in_line(first, tag).or_else(|| self.find_in_second(first, id, tag))
     }
 
     #[cold]
-    fn find_in_second(&self, id: CounterId, tag: u64) -> Option<Slot<'_>> {
-        self.slots(id.second_line(self.lines.len()))
-            .find(|slot| slot.tag.load(Ordering::Relaxed) == tag)
+    fn find_in_second(
+        &self,
+        first: &[AtomicU64; LINE_WORDS],
+        id: CounterId,
+        tag: u64,
+    ) -> Option<Slot<'_>> {
+        // Slots never become empty again, and a key goes to its second line only where the first
+        // has none left: so where there is one, it is not there.
+        if find_in_line(first, 0).is_some() {
+            return None;
+        }
+        find_in_line(self.lines.line(id.second_line(self.lines.len())), tag)
     }
 
     /// Locks the slot that a newcomer with this `id` should take, or `None` where every slot is
@@ -108,6 +105,18 @@ impl Table {
             .filter_map(|slot| slot.read_any().map(|(tag, seen)| Victim { slot, tag, seen }))
             .min_by_key(Victim::rank)
     }
+}
+
+/// Looks at all four tags before it branches: which one it is cannot be predicted.
+#[inline]
+fn find_in_line(line: &[AtomicU64; LINE_WORDS], tag: u64) -> Option<Slot<'_>> {
+    let (slots, _) = line.as_chunks::<2>();
+    let mut found = 0_u32;
+    for (at, [slot_tag, _]) in slots.iter().enumerate() {
+        found |= u32::from(slot_tag.load(Ordering::Relaxed) == tag) << at;
+    }
+    let [tag, state] = slots.get(found.trailing_zeros() as usize)?;
+    Some(Slot { tag, state })
 }
 
 /// A slot that may have to make room.

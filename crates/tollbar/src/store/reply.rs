@@ -22,6 +22,7 @@ impl<T> Reply<'_, T> {
     ///
     /// A store that answers at once never blocks. Do not call it for a store whose futures need
     /// the runtime that this very thread drives.
+    #[inline(always)]
     pub fn wait(self) -> Result<T, StoreError> {
         match self {
             Self::Ready(answer) => answer,
@@ -85,6 +86,8 @@ impl Wake for Unpark {
     }
 }
 
+#[cold]
+#[inline(never)]
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));

@@ -150,6 +150,34 @@ fn a_limit_that_no_longer_fits_one_word_keeps_its_counter_and_so_does_one_that_f
     assert_eq!(subject.check(now, b"a", &window(50), 1).remaining, 19);
 }
 
+/// One more key than there are slots. A tick before the others are fresh, one of them is lost and
+/// counted as lost. Once they are fresh nothing is: for a bucket at that very tick, for a window
+/// within one more, because a word keeps the end of a window rounded up by less than its length.
+#[test]
+fn a_full_store_loses_a_counter_only_while_none_is_fresh() {
+    let start = Timestamp::from_micros(1_700_000_000_000_000);
+    let window = Duration::from_secs(1);
+    let cases = [
+        (Policy::token_bucket("1/s"), window, Duration::ZERO),
+        (Policy::fixed_window("1/s"), window, window),
+        (Policy::sliding_window("1/s"), window * 2, window),
+    ];
+    for (policy, fresh_after, given_up_after) in cases {
+        let policy = policy.unwrap();
+        let fresh_at = start.after(fresh_after);
+        let a_tick_before = Timestamp::from_micros(fresh_at.as_micros() - 1);
+        for (now, lost) in [(a_tick_before, 1), (fresh_at.after(given_up_after), 0)] {
+            let memory = MemorySubject::with_keys_max(start, 1);
+            let subject: &dyn Subject = &memory;
+            for key in 0..memory.stats().slots {
+                subject.check(start, &key.to_le_bytes(), &policy, 1);
+            }
+            subject.check(now, b"one more", &policy, 1);
+            assert_eq!(memory.stats().forced_evictions, lost, "{policy:?}");
+        }
+    }
+}
+
 /// A denial under a lowered burst cuts a debt above full to full. A shadow of a request that was
 /// denied has seen nothing, so its debt stays whole for the day the burst is raised again.
 #[test]
