@@ -16,10 +16,9 @@ const WINDOW_TICKS: usize = 20;
 /// limit, silence, and a flood.
 fn traffic(tick: usize) -> u32 {
     match tick {
-        18..20 => 5,            // ten just before the boundary at 10 s,
-        20..22 => 5,            // and ten just after it
-        26..42 if tick % 2 == 0 => 1, // one a second
-        52..68 => 3,            // six a second: six times the limit
+        18..22 => 5, // ten just before the boundary at 10 s, and ten just after it
+        26..42 => u32::from(tick.is_multiple_of(2)), // one a second
+        52..68 => 3, // six a second: six times the limit
         _ => 0,
     }
 }

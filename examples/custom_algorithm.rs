@@ -78,7 +78,7 @@ fn main() -> Result<(), tollbar::PolicyError> {
         assert!(!limiter.check("login:ann").is_allowed());
         clock.advance(pause);
     }
-    clock.advance(Duration::from_secs(120));
+    clock.advance(Duration::from_mins(2));
     let decision = limiter.check("login:ann");
     let pause = decision.reset_at().since(tollbar::Clock::now(&clock));
     println!("after two quiet minutes: {pause:?} again");

@@ -7,10 +7,8 @@ use anyhow::{Result, bail};
 use crate::shell;
 
 /// Each benchmark, and what it measures.
-const BENCHMARKS: &[(&str, &str)] = &[(
-    "core",
-    "checks in process, beside other limiters and a floor",
-)];
+const BENCHMARKS: &[(&str, &str)] =
+    &[("core", "checks in process, beside other limiters and a floor")];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (name, flags) = parse(args)?;
@@ -30,10 +28,8 @@ fn parse(args: &[String]) -> Result<(&str, &[String])> {
 }
 
 fn known() -> String {
-    let lines: Vec<String> = BENCHMARKS
-        .iter()
-        .map(|(name, what)| format!("  {name:<8} {what}"))
-        .collect();
+    let lines: Vec<String> =
+        BENCHMARKS.iter().map(|(name, what)| format!("  {name:<8} {what}")).collect();
     lines.join("\n")
 }
 
@@ -56,9 +52,7 @@ mod tests {
     #[test]
     fn an_unknown_or_absent_name_is_answered_with_the_known_ones() {
         for args in [&["cores"][..], &[], &["--quick"]] {
-            let message = parse(&owned(args))
-                .expect_err("no such benchmark")
-                .to_string();
+            let message = parse(&owned(args)).expect_err("no such benchmark").to_string();
             assert!(message.contains("  core "), "{args:?} gave: {message}");
         }
     }

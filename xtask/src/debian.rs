@@ -34,27 +34,18 @@ pub(crate) fn ensure(packages: &[Package]) -> Result<()> {
 
     let still_missing = self::missing(packages);
     if !still_missing.is_empty() {
-        bail!(
-            "apt-get succeeded, and yet these do not work: {}",
-            still_missing.join(" ")
-        );
+        bail!("apt-get succeeded, and yet these do not work: {}", still_missing.join(" "));
     }
     Ok(())
 }
 
 fn missing(packages: &[Package]) -> Vec<&'static str> {
-    packages
-        .iter()
-        .filter(|package| !shell::succeeds(package.probe))
-        .map(|it| it.name)
-        .collect()
+    packages.iter().filter(|package| !shell::succeeds(package.probe)).map(|it| it.name).collect()
 }
 
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
-    command
-        .arg("--quiet")
-        .env("DEBIAN_FRONTEND", "noninteractive");
+    command.arg("--quiet").env("DEBIAN_FRONTEND", "noninteractive");
     command
 }
 
@@ -69,28 +60,16 @@ mod tests {
     #[test]
     fn a_package_is_missing_when_its_probe_fails_or_cannot_start() {
         let packages = [
-            Package {
-                name: "here",
-                probe: &["true"],
-            },
-            Package {
-                name: "broken",
-                probe: &["false"],
-            },
-            Package {
-                name: "absent",
-                probe: &["no-such-program-here", "--version"],
-            },
+            Package { name: "here", probe: &["true"] },
+            Package { name: "broken", probe: &["false"] },
+            Package { name: "absent", probe: &["no-such-program-here", "--version"] },
         ];
         assert_eq!(missing(&packages), ["broken", "absent"]);
     }
 
     #[test]
     fn nothing_is_installed_when_nothing_is_missing() {
-        let packages = [Package {
-            name: "no-such-package",
-            probe: &["true"],
-        }];
+        let packages = [Package { name: "no-such-package", probe: &["true"] }];
         ensure(&packages).expect("the probe succeeds, so apt is never asked");
     }
 }

@@ -54,10 +54,7 @@ fn root() -> PathBuf {
     // that is started by hand.
     let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-    crate_dir
-        .parent()
-        .map(Path::to_path_buf)
-        .unwrap_or(crate_dir)
+    crate_dir.parent().map(Path::to_path_buf).unwrap_or(crate_dir)
 }
 
 #[cfg(test)]
@@ -71,17 +68,9 @@ mod tests {
 
     #[test]
     fn wrong_arguments_are_answered_with_the_usage() {
-        for args in [
-            &[][..],
-            &["frobnicate"],
-            &["tidy", "now"],
-            &["test", "--longer"],
-        ] {
+        for args in [&[][..], &["frobnicate"], &["tidy", "now"], &["test", "--longer"]] {
             let message = message_of(args);
-            assert!(
-                message.contains("usage: cargo xtask"),
-                "{args:?} gave: {message}"
-            );
+            assert!(message.contains("usage: cargo xtask"), "{args:?} gave: {message}");
         }
     }
 

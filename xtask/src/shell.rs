@@ -19,9 +19,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 /// Runs `command` with its output going straight to the terminal.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = describe(command);
-    let status = command
-        .status()
-        .with_context(|| format!("cannot start `{shown}`"))?;
+    let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
     if !status.success() {
         bail!("`{shown}` failed ({status})");
     }
@@ -46,10 +44,7 @@ pub(crate) fn succeeds(command: &[&str]) -> bool {
     let Some((program, args)) = command.split_first() else {
         return false;
     };
-    Command::new(program)
-        .args(args)
-        .output()
-        .is_ok_and(|output| output.status.success())
+    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
 /// The command as one would type it, with the variables it sets in front.
@@ -57,30 +52,18 @@ fn describe(command: &Command) -> String {
     let mut words: Vec<String> = command
         .get_envs()
         .filter_map(|(name, value)| {
-            Some(format!(
-                "{}={}",
-                name.to_string_lossy(),
-                quoted(&value?.to_string_lossy())
-            ))
+            Some(format!("{}={}", name.to_string_lossy(), quoted(&value?.to_string_lossy())))
         })
         .collect();
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
     words.push(name.to_string_lossy().into_owned());
-    words.extend(
-        command
-            .get_args()
-            .map(|word| quoted(&word.to_string_lossy())),
-    );
+    words.extend(command.get_args().map(|word| quoted(&word.to_string_lossy())));
     words.join(" ")
 }
 
 fn quoted(word: &str) -> String {
-    if word.contains(' ') {
-        format!("'{word}'")
-    } else {
-        word.to_owned()
-    }
+    if word.contains(' ') { format!("'{word}'") } else { word.to_owned() }
 }
 
 /// The steps of a verb, counted and timed.
@@ -92,10 +75,7 @@ pub(crate) struct Steps {
 
 impl Steps {
     pub(crate) fn begin() -> Self {
-        Self {
-            begun: Stopwatch::start(),
-            passed: 0,
-        }
+        Self { begun: Stopwatch::start(), passed: 0 }
     }
 
     /// Runs `command` as the next step. The first that fails ends the verb.
@@ -121,14 +101,9 @@ struct Stopwatch {
 }
 
 impl Stopwatch {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "tells a person how long a step took"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "tells a person how long a step took")]
     fn start() -> Self {
-        Self {
-            started: Instant::now(),
-        }
+        Self { started: Instant::now() }
     }
 }
 
@@ -149,14 +124,8 @@ mod tests {
     #[test]
     fn a_command_is_shown_as_one_would_type_it() {
         let mut command = Command::new("/some/where/cargo");
-        command
-            .args(["test", "two words"])
-            .env("RUSTFLAGS", "--cfg x")
-            .env_remove("HOME");
-        assert_eq!(
-            describe(&command),
-            "RUSTFLAGS='--cfg x' cargo test 'two words'"
-        );
+        command.args(["test", "two words"]).env("RUSTFLAGS", "--cfg x").env_remove("HOME");
+        assert_eq!(describe(&command), "RUSTFLAGS='--cfg x' cargo test 'two words'");
     }
 
     #[test]
@@ -175,10 +144,7 @@ mod tests {
 
     #[test]
     fn output_is_returned_and_a_failure_returns_none() {
-        assert_eq!(
-            read(Command::new("echo").arg("hello")).expect("echo prints"),
-            "hello\n"
-        );
+        assert_eq!(read(Command::new("echo").arg("hello")).expect("echo prints"), "hello\n");
         assert!(read(&mut Command::new("false")).is_err());
     }
 

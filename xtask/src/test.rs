@@ -11,33 +11,21 @@ use crate::debian::{self, Package};
 use crate::shell::{self, Steps, cargo};
 
 const PACKAGES: &[Package] = &[
-    Package {
-        name: "valgrind",
-        probe: &["valgrind", "--version"],
-    },
+    Package { name: "valgrind", probe: &["valgrind", "--version"] },
     // Without the symbols of the C library valgrind may start and refuse to run anything.
-    Package {
-        name: "libc6-dbg",
-        probe: &["valgrind", "--quiet", "true"],
-    },
+    Package { name: "libc6-dbg", probe: &["valgrind", "--quiet", "true"] },
 ];
 
 /// The examples that end by themselves.
-const EXAMPLES: &[&str] = &[
-    "five_lines",
-    "tenants",
-    "several_limits",
-    "algorithms",
-    "custom_algorithm",
-];
+const EXAMPLES: &[&str] =
+    &["five_lines", "tenants", "several_limits", "algorithms", "custom_algorithm"];
 
-/// How often a loom model may switch threads against their will. Loom's manual finds two or three
-/// enough for most bugs; the search grows steeply with the number.
-const LOOM_PREEMPTIONS: u32 = 2;
+/// How often the models of three threads, which run with `--long`, may switch threads against their
+/// will. Loom's manual finds two or three enough for most bugs; those of two threads need no bound.
 const LOOM_PREEMPTIONS_LONG: u32 = 3;
 
 /// Random cases per property test with `--long`; proptest's own default is 256.
-const PROPTEST_CASES_LONG: u32 = 20_000;
+const PROPTEST_CASES_LONG: u32 = 4_000;
 
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let long = parse(args)?;
@@ -52,28 +40,21 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
         "tests of the benchmarks",
         cargo(&["test", "--package", "tollbar-bench"]).current_dir(root),
     )?;
-    steps.run("loom models", &mut loom(root, LOOM_PREEMPTIONS))?;
+    steps.run("loom models", &mut loom(root))?;
     for name in EXAMPLES {
-        let args = [
-            "run",
-            "--quiet",
-            "--package",
-            "tollbar-examples",
-            "--example",
-            name,
-        ];
+        let args = ["run", "--quiet", "--package", "tollbar-examples", "--example", name];
         steps.run(&format!("example {name}"), cargo(&args).current_dir(root))?;
     }
-    steps.run(
-        "unsafe code under valgrind",
-        &mut memcheck(root, "tollbar", "pages")?,
-    )?;
+    steps.run("unsafe code under valgrind", &mut memcheck(root, "tollbar", "pages")?)?;
     if long {
+        let preemptions_max = LOOM_PREEMPTIONS_LONG.to_string();
         steps.run(
-            "loom models, deeper",
-            &mut loom(root, LOOM_PREEMPTIONS_LONG),
+            "loom models of three threads",
+            loom(root).args(["--", "--ignored"]).env("LOOM_MAX_PREEMPTIONS", preemptions_max),
         )?;
         steps.run("long tests", &mut long_tests(root))?;
+        let flood = ["run", "--release", "--package", "tollbar-bench", "--", "core", "--flood"];
+        steps.run("flood of 50 million keys", cargo(&flood).current_dir(root))?;
     }
     steps.finish();
     Ok(())
@@ -87,24 +68,13 @@ fn parse(args: &[String]) -> Result<bool> {
     }
 }
 
-fn loom(root: &Path, preemptions_max: u32) -> Command {
-    let mut command = cargo(&[
-        "test",
-        "--package",
-        "tollbar",
-        "--release",
-        "--test",
-        "loom",
-    ]);
+fn loom(root: &Path) -> Command {
+    let mut command = cargo(&["test", "--package", "tollbar", "--release", "--test", "loom"]);
     command
         .current_dir(root)
-        .env(
-            "RUSTFLAGS",
-            with_loom(std::env::var("RUSTFLAGS").ok().as_deref()),
-        )
+        .env("RUSTFLAGS", with_loom(std::env::var("RUSTFLAGS").ok().as_deref()))
         // Other flags rebuild everything: a directory of its own keeps both builds warm.
-        .env("CARGO_TARGET_DIR", "target/loom")
-        .env("LOOM_MAX_PREEMPTIONS", preemptions_max.to_string());
+        .env("CARGO_TARGET_DIR", "target/loom");
     command
 }
 
@@ -124,21 +94,17 @@ fn long_tests(root: &Path) -> Command {
         "--exclude",
         "tollbar-bench",
         "--",
-        "--ignored",
+        "--include-ignored",
     ];
     let mut command = cargo(&args);
-    command
-        .current_dir(root)
-        .env("PROPTEST_CASES", PROPTEST_CASES_LONG.to_string());
+    command.current_dir(root).env("PROPTEST_CASES", PROPTEST_CASES_LONG.to_string());
     command
 }
 
 /// The integration test `test` of `package` under valgrind's memory checker. Builds it first.
 fn memcheck(root: &Path, package: &str, test: &str) -> Result<Command> {
     let mut build = cargo(&["test", "--package", package, "--test", test, "--no-run"]);
-    build
-        .arg("--message-format=json-render-diagnostics")
-        .current_dir(root);
+    build.arg("--message-format=json-render-diagnostics").current_dir(root);
     let messages = shell::read(&mut build)?;
     let binary = test_binary(&messages, test)
         .with_context(|| format!("cargo built no test binary `{test}` of {package}"))?;
@@ -175,10 +141,7 @@ not json
 {"reason":"compiler-artifact","target":{"kind":["test"],"name":"pages"},"executable":"/t/pages-1"}
 {"reason":"build-finished","success":true}
 "#;
-        assert_eq!(
-            test_binary(messages, "pages"),
-            Some(PathBuf::from("/t/pages-1"))
-        );
+        assert_eq!(test_binary(messages, "pages"), Some(PathBuf::from("/t/pages-1")));
         assert_eq!(test_binary(messages, "absent"), None);
     }
 
@@ -186,10 +149,7 @@ not json
     fn loom_is_added_to_the_flags_that_are_set() {
         assert_eq!(with_loom(None), "--cfg tollbar_loom");
         assert_eq!(with_loom(Some("")), "--cfg tollbar_loom");
-        assert_eq!(
-            with_loom(Some("-C opt-level=1")),
-            "-C opt-level=1 --cfg tollbar_loom"
-        );
+        assert_eq!(with_loom(Some("-C opt-level=1")), "-C opt-level=1 --cfg tollbar_loom");
     }
 
     #[test]

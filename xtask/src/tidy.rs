@@ -18,10 +18,7 @@ use crate::debian::{self, Package};
 
 use tree::{Finding, Tree};
 
-const PACKAGES: &[Package] = &[Package {
-    name: "git",
-    probe: &["git", "--version"],
-}];
+const PACKAGES: &[Package] = &[Package { name: "git", probe: &["git", "--version"] }];
 
 /// Every check. A new one is a function and a line here.
 const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
@@ -51,17 +48,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         println!("{finding}");
     }
     if !findings.is_empty() {
-        bail!(
-            "tidy: {} to put right in {} files",
-            findings.len(),
-            tree.file_count()
-        );
+        bail!("tidy: {} to put right in {} files", findings.len(), tree.file_count());
     }
-    println!(
-        "tidy: {} files, {} checks, nothing to do",
-        tree.file_count(),
-        CHECKS.len()
-    );
+    println!("tidy: {} files, {} checks, nothing to do", tree.file_count(), CHECKS.len());
     Ok(())
 }
 
@@ -88,23 +77,14 @@ mod tests {
 
         let untidy = Tree::of(&[
             ("crates/tollbar/src/lib.rs", "fn a() {\n    todo!() \n}\n"),
-            (
-                "crates/tollbar/Cargo.toml",
-                "[package]\nname = \"tollbar\"\n",
-            ),
+            ("crates/tollbar/Cargo.toml", "[package]\nname = \"tollbar\"\n"),
             changelog,
         ]);
-        let places: Vec<(String, usize)> = findings(&untidy)
-            .into_iter()
-            .map(|it| (it.path, it.line))
-            .collect();
+        let places: Vec<(String, usize)> =
+            findings(&untidy).into_iter().map(|it| (it.path, it.line)).collect();
         let lib = || "crates/tollbar/src/lib.rs".to_owned();
-        let expected = [
-            ("crates/tollbar/Cargo.toml".to_owned(), 1),
-            (lib(), 1),
-            (lib(), 2),
-            (lib(), 2),
-        ];
+        let expected =
+            [("crates/tollbar/Cargo.toml".to_owned(), 1), (lib(), 1), (lib(), 2), (lib(), 2)];
         assert_eq!(places, expected);
     }
 }

@@ -10,9 +10,7 @@ pub(crate) struct Args<'a> {
 
 impl<'a> Args<'a> {
     pub(crate) fn new(args: &[&'a str]) -> Self {
-        Self {
-            rest: args.to_vec(),
-        }
+        Self { rest: args.to_vec() }
     }
 
     /// Whether `flag` is there.
@@ -40,10 +38,7 @@ impl<'a> Args<'a> {
         let Some(value) = self.value(flag)? else {
             return Ok(None);
         };
-        value
-            .parse()
-            .map(Some)
-            .map_err(|_| format!("`{flag} {value}` is not a number"))
+        value.parse().map(Some).map_err(|_| format!("`{flag} {value}` is not a number"))
     }
 
     /// Fails if anything was not asked for.
@@ -76,12 +71,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        assert!(
-            Args::new(&["--json"])
-                .value("--json")
-                .unwrap_err()
-                .contains("--json")
-        );
+        assert!(Args::new(&["--json"]).value("--json").unwrap_err().contains("--json"));
         let mut args = Args::new(&["--keys", "many", "--what"]);
         assert!(args.parsed::<u64>("--keys").unwrap_err().contains("many"));
         assert!(args.finish().unwrap_err().contains("--what"));

@@ -33,14 +33,8 @@ struct Effort {
     duration_ms: u64,
 }
 
-const FULL: Effort = Effort {
-    rounds: 7,
-    duration_ms: 250,
-};
-const QUICK: Effort = Effort {
-    rounds: 3,
-    duration_ms: 60,
-};
+const FULL: Effort = Effort { rounds: 7, duration_ms: 250 };
+const QUICK: Effort = Effort { rounds: 3, duration_ms: 60 };
 
 /// What a run found.
 #[derive(Debug, Default)]
@@ -63,15 +57,8 @@ pub(crate) fn main(args: &[&str]) -> ExitCode {
 
 #[derive(Debug)]
 enum Task<'a> {
-    Measure {
-        effort: Effort,
-        only: &'a str,
-        json: Option<&'a Path>,
-    },
-    Flood {
-        options: flood::Options,
-        json: Option<&'a Path>,
-    },
+    Measure { effort: Effort, only: &'a str, json: Option<&'a Path> },
+    Flood { options: flood::Options, json: Option<&'a Path> },
 }
 
 fn parse(mut args: Args<'_>) -> Result<Task<'_>, String> {
@@ -84,11 +71,7 @@ fn parse(mut args: Args<'_>) -> Result<Task<'_>, String> {
         Task::Flood { options, json }
     } else {
         let effort = if args.flag("--quick") { QUICK } else { FULL };
-        Task::Measure {
-            effort,
-            only: args.value("--only")?.unwrap_or_default(),
-            json,
-        }
+        Task::Measure { effort, only: args.value("--only")?.unwrap_or_default(), json }
     };
     args.finish()?;
     Ok(task)
@@ -115,10 +98,7 @@ fn measure(effort: Effort, only: &str, json: Option<&Path>) -> ExitCode {
 /// One thread and two, as far as there are cores: two threads on one core measure the scheduler.
 fn thread_counts() -> Vec<usize> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    [1, 2]
-        .into_iter()
-        .filter(|threads| *threads <= cores)
-        .collect()
+    [1, 2].into_iter().filter(|threads| *threads <= cores).collect()
 }
 
 /// Writes the JSON, if a file was named.
@@ -145,10 +125,7 @@ mod tests {
         let Ok(Task::Measure { effort, only, json }) = parse(Args::new(&args)) else {
             panic!("a measurement was asked for");
         };
-        assert_eq!(
-            (effort.rounds, only, json),
-            (QUICK.rounds, "hot", Some(Path::new("x.json")))
-        );
+        assert_eq!((effort.rounds, only, json), (QUICK.rounds, "hot", Some(Path::new("x.json"))));
 
         let Ok(Task::Flood { options, .. }) = parse(Args::new(&["--flood", "--keys", "9"])) else {
             panic!("a flood was asked for");

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use siphasher::sip::SipHasher13;
+use polymur_hash::PolymurHash;
 use tollbar::Clock;
 
 use crate::huge_pages::{Words, prefetch};
@@ -34,7 +34,7 @@ pub struct FloorQuota {
 pub struct Floor<C> {
     words: Words,
     line_count: u64,
-    hasher: SipHasher13,
+    hasher: PolymurHash,
     clock: C,
     interval_us: u64,
     full_us: u64,
@@ -49,7 +49,7 @@ impl<C: Clock> Floor<C> {
         Self {
             words: Words::zeroed(line_count * LINE_WORDS),
             line_count: line_count as u64,
-            hasher: SipHasher13::new_with_keys(0x5EED, 0x70_11BA),
+            hasher: PolymurHash::from_u64x2_seed(0x5EED, 0x70_11BA),
             clock,
             interval_us: quota.interval_us,
             full_us: quota.interval_us * quota.burst,
@@ -84,10 +84,7 @@ impl<C: Clock> Floor<C> {
             prefetch(&self.words.as_slice()[self.line_start(*hash)]);
         }
         let now_us = self.clock.now().as_micros();
-        hashes
-            .iter()
-            .map(|hash| u64::from(self.take(self.slot(*hash), now_us)))
-            .sum()
+        hashes.iter().map(|hash| u64::from(self.take(self.slot(*hash), now_us))).sum()
     }
 
     /// Where the line of `hash` begins: the hash scaled to the number of lines.
@@ -163,17 +160,12 @@ mod tests {
 
     fn floor(key_count_max: usize) -> (Floor<ManualClock>, ManualClock) {
         let clock = ManualClock::at(START);
-        let quota = FloorQuota {
-            interval_us: 1_000,
-            burst: 5,
-        };
+        let quota = FloorQuota { interval_us: 1_000, burst: 5 };
         (Floor::new(key_count_max, quota, clock.clone()), clock)
     }
 
     fn allowed(floor: &Floor<ManualClock>, key: &str, attempts: usize) -> usize {
-        (0..attempts)
-            .filter(|_| floor.check(key.as_bytes()))
-            .count()
+        (0..attempts).filter(|_| floor.check(key.as_bytes())).count()
     }
 
     #[test]
@@ -200,18 +192,12 @@ mod tests {
     #[test]
     fn two_threads_share_one_burst() {
         let clock = ManualClock::at(START);
-        let quota = FloorQuota {
-            interval_us: 1,
-            burst: 10_000,
-        };
+        let quota = FloorQuota { interval_us: 1, burst: 10_000 };
         let floor = Floor::new(16, quota, clock);
         let total: usize = std::thread::scope(|scope| {
             let checks = || (0..20_000).filter(|_| floor.check(b"shared")).count();
             let threads = [scope.spawn(checks), scope.spawn(checks)];
-            threads
-                .map(|thread| thread.join().expect("no panic"))
-                .iter()
-                .sum()
+            threads.map(|thread| thread.join().expect("no panic")).iter().sum()
         });
         assert_eq!(total, 10_000);
     }

@@ -1,10 +1,7 @@
 //! Zeroed memory aligned to, and where the kernel grants it backed by, huge pages.
 //!
 //! The one place of this crate that maps memory.
-#![expect(
-    unsafe_code,
-    reason = "mmap, madvise and sysconf have no safe form in std"
-)]
+#![expect(unsafe_code, reason = "mmap, madvise and sysconf have no safe form in std")]
 
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -48,10 +45,7 @@ impl Words {
                 0,
             )
         };
-        assert!(
-            address != libc::MAP_FAILED,
-            "cannot map {mapping_bytes} bytes"
-        );
+        assert!(address != libc::MAP_FAILED, "cannot map {mapping_bytes} bytes");
         let mapping = NonNull::new(address).expect("the kernel maps nothing at zero");
         let skip = address.cast::<u8>().align_offset(HUGE_PAGE_BYTES);
         // SAFETY: `skip` is below HUGE_PAGE_BYTES, and the mapping is that much longer than `bytes`,
@@ -60,12 +54,7 @@ impl Words {
         // SAFETY: the range lies inside our own mapping. It is only advice: a refusal leaves
         // ordinary pages, so the result does not matter.
         unsafe { libc::madvise(first.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
-        Self {
-            mapping,
-            mapping_bytes,
-            first: first.cast(),
-            len,
-        }
+        Self { mapping, mapping_bytes, first: first.cast(), len }
     }
 
     pub(crate) fn as_slice(&self) -> &[AtomicU64] {

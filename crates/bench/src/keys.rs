@@ -93,14 +93,10 @@ pub fn sequence(order: Order, key_count: u64, accesses: usize) -> Vec<String> {
     const STRIDE: u64 = 7_368_787;
     let mut random = Random::new(SEED);
     match order {
-        Order::Uniform => (0..accesses)
-            .map(|_| key(random.below(key_count)))
-            .collect(),
+        Order::Uniform => (0..accesses).map(|_| key(random.below(key_count))).collect(),
         Order::Zipf => {
             let zipf = Zipf::new(key_count, 0.99);
-            (0..accesses)
-                .map(|_| key(zipf.rank(&mut random) * STRIDE % key_count))
-                .collect()
+            (0..accesses).map(|_| key(zipf.rank(&mut random) * STRIDE % key_count)).collect()
         }
     }
 }
@@ -117,14 +113,8 @@ mod tests {
 
     #[test]
     fn a_sequence_is_the_same_each_time() {
-        assert_eq!(
-            sequence(Order::Uniform, 1_000, 50),
-            sequence(Order::Uniform, 1_000, 50)
-        );
-        assert_eq!(
-            sequence(Order::Zipf, 1_000, 50),
-            sequence(Order::Zipf, 1_000, 50)
-        );
+        assert_eq!(sequence(Order::Uniform, 1_000, 50), sequence(Order::Uniform, 1_000, 50));
+        assert_eq!(sequence(Order::Zipf, 1_000, 50), sequence(Order::Zipf, 1_000, 50));
     }
 
     #[test]
@@ -135,10 +125,7 @@ mod tests {
             counts[random.below(100) as usize] += 1;
         }
         // 1,000 expected each, with a standard deviation of 31.
-        assert!(
-            counts.iter().all(|count| (800..1_200).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
     }
 
     #[test]
@@ -154,10 +141,7 @@ mod tests {
         for rank in [1_u32, 2, 5, 20] {
             let expected = f64::from(draws) * f64::from(rank).powf(-0.99) / weights;
             let seen = f64::from(counts[rank as usize - 1]);
-            assert!(
-                (seen / expected - 1.0).abs() < 0.1,
-                "rank {rank}: {seen} of {expected}"
-            );
+            assert!((seen / expected - 1.0).abs() < 0.1, "rank {rank}: {seen} of {expected}");
         }
         // The tail is reached too.
         assert!(counts[500..].iter().sum::<u32>() > 0);

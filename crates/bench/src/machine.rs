@@ -75,10 +75,7 @@ mod tests {
         let cpuinfo = "processor\t: 0\nmodel name\t: A Processor\nmodel name\t: Another\n";
         assert_eq!(field(cpuinfo, "model name").as_deref(), Some("A Processor"));
         assert_eq!(field(cpuinfo, "flags"), None);
-        assert_eq!(
-            bracketed("always [madvise] never\n").as_deref(),
-            Some("madvise")
-        );
+        assert_eq!(bracketed("always [madvise] never\n").as_deref(), Some("madvise"));
         assert_eq!(bracketed("nothing"), None);
     }
 

@@ -66,16 +66,7 @@ impl Row {
     /// A figure that was read once.
     #[must_use]
     pub fn once(trial: &TrialName, metric: &str, value: f64) -> Self {
-        Self::new(
-            trial,
-            metric,
-            Some(Summary {
-                value,
-                low: value,
-                high: value,
-                rounds: 1,
-            }),
-        )
+        Self::new(trial, metric, Some(Summary { value, low: value, high: value, rounds: 1 }))
     }
 }
 
@@ -94,11 +85,7 @@ impl TrialName {
     /// Names a trial.
     #[must_use]
     pub fn new(subject: &str, workload: &str, threads: usize) -> Self {
-        Self {
-            subject: subject.to_owned(),
-            workload: workload.to_owned(),
-            threads,
-        }
+        Self { subject: subject.to_owned(), workload: workload.to_owned(), threads }
     }
 }
 
@@ -144,14 +131,7 @@ impl Target {
             Bound::AtLeast => value >= target,
             Bound::AtMost => value <= target,
         });
-        Self {
-            name,
-            unit,
-            value: value.map(rounded),
-            target,
-            met,
-            bound,
-        }
+        Self { name, unit, value: value.map(rounded), target, met, bound }
     }
 }
 
@@ -182,12 +162,7 @@ mod tests {
             huge_pages: "madvise".to_owned(),
             rustc: "rustc 1.95.0".to_owned(),
         };
-        let summary = Summary {
-            value: 212.004,
-            low: 205.1,
-            high: 230.7,
-            rounds: 5,
-        };
+        let summary = Summary { value: 212.004, low: 205.1, high: 230.7, rounds: 5 };
         Report {
             benchmark: "core",
             machine,
@@ -197,11 +172,7 @@ mod tests {
                     "ns_per_check",
                     Some(summary),
                 ),
-                Row::new(
-                    &TrialName::new("limitador", "uniform_1m", 1),
-                    "ns_per_check",
-                    None,
-                ),
+                Row::new(&TrialName::new("limitador", "uniform_1m", 1), "ns_per_check", None),
             ],
             targets: vec![Target::new(
                 "uniform_1m_1t vs governor".to_owned(),

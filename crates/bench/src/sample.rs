@@ -27,12 +27,7 @@ pub fn summarise(figures: &[f64]) -> Option<Summary> {
     } else {
         f64::midpoint(sorted[middle - 1], sorted[middle])
     };
-    Some(Summary {
-        value,
-        low,
-        high,
-        rounds: sorted.len(),
-    })
+    Some(Summary { value, low, high, rounds: sorted.len() })
 }
 
 /// How many times `ours` goes into `theirs`, round by round, summed up.
@@ -41,11 +36,7 @@ pub fn summarise(figures: &[f64]) -> Option<Summary> {
 /// rounds slows both; dividing medians would compare different moments.
 #[must_use]
 pub fn ratio(theirs: &[f64], ours: &[f64]) -> Option<Summary> {
-    let ratios: Vec<f64> = theirs
-        .iter()
-        .zip(ours)
-        .map(|(theirs, ours)| theirs / ours)
-        .collect();
+    let ratios: Vec<f64> = theirs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect();
     summarise(&ratios)
 }
 
@@ -68,15 +59,7 @@ mod tests {
     #[test]
     fn low_and_high_are_the_extremes() {
         let summary = summarise(&[3.0, 200.0, 1.0]).expect("there are figures");
-        assert_eq!(
-            summary,
-            Summary {
-                value: 3.0,
-                low: 1.0,
-                high: 200.0,
-                rounds: 3
-            }
-        );
+        assert_eq!(summary, Summary { value: 3.0, low: 1.0, high: 200.0, rounds: 3 });
     }
 
     #[test]
@@ -84,14 +67,6 @@ mod tests {
         let theirs = [100.0, 200.0, 400.0];
         let ours = [50.0, 100.0, 200.0];
         let ratio = ratio(&theirs, &ours).expect("there are rounds");
-        assert_eq!(
-            ratio,
-            Summary {
-                value: 2.0,
-                low: 2.0,
-                high: 2.0,
-                rounds: 3
-            }
-        );
+        assert_eq!(ratio, Summary { value: 2.0, low: 2.0, high: 2.0, rounds: 3 });
     }
 }

@@ -13,14 +13,9 @@ pub struct Stopwatch {
 impl Stopwatch {
     /// Starts now.
     #[must_use]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "real elapsed time is what a benchmark measures"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "real elapsed time is what a benchmark measures")]
     pub fn start() -> Self {
-        Self {
-            started: Instant::now(),
-        }
+        Self { started: Instant::now() }
     }
 
     /// The time since the start.
@@ -33,10 +28,7 @@ impl Stopwatch {
 /// The wall clock, for peers that are handed the time and read no clock themselves.
 #[must_use]
 #[inline]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a peer's reading of the clock is part of its cost"
-)]
+#[expect(clippy::disallowed_methods, reason = "a peer's reading of the clock is part of its cost")]
 pub fn wall_clock() -> SystemTime {
     SystemTime::now()
 }

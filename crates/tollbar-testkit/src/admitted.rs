@@ -71,15 +71,10 @@ impl Admitted {
     pub fn intervals(&self) -> impl Iterator<Item = Span> {
         (0..self.charges.len()).flat_map(move |first| {
             let from_us = self.charges[first].0;
-            self.charges[first..]
-                .iter()
-                .scan(0, move |tokens, (at_us, cost)| {
-                    *tokens += cost;
-                    Some(Span {
-                        length_us: at_us - from_us,
-                        tokens: *tokens,
-                    })
-                })
+            self.charges[first..].iter().scan(0, move |tokens, (at_us, cost)| {
+                *tokens += cost;
+                Some(Span { length_us: at_us - from_us, tokens: *tokens })
+            })
         })
     }
 
@@ -89,10 +84,7 @@ impl Admitted {
             let from_us = self.charges[first].0;
             let after = self.charges[first + 1..].iter();
             after.scan(0, move |tokens, (at_us, cost)| {
-                let span = Span {
-                    length_us: (at_us - from_us).saturating_sub(1),
-                    tokens: *tokens,
-                };
+                let span = Span { length_us: (at_us - from_us).saturating_sub(1), tokens: *tokens };
                 *tokens += cost;
                 Some(span)
             })
@@ -103,20 +95,14 @@ impl Admitted {
     #[must_use]
     pub fn in_window_ending(&self, end_us: u64, window_us: u64) -> u64 {
         let within = |at_us: u64| at_us <= end_us && end_us - at_us < window_us;
-        self.charges
-            .iter()
-            .filter(|(at_us, _)| within(*at_us))
-            .map(|(_, cost)| cost)
-            .sum()
+        self.charges.iter().filter(|(at_us, _)| within(*at_us)).map(|(_, cost)| cost).sum()
     }
 
     /// The most that passed in any window of this length, wherever it begins.
     #[must_use]
     pub fn most_in_any_window(&self, window_us: u64) -> u64 {
         let ends = self.charges.iter().map(|(at_us, _)| *at_us);
-        ends.map(|end_us| self.in_window_ending(end_us, window_us))
-            .max()
-            .unwrap_or(0)
+        ends.map(|end_us| self.in_window_ending(end_us, window_us)).max().unwrap_or(0)
     }
 
     /// What passed in each window of this length that begins at a multiple of it.

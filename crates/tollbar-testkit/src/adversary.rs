@@ -75,17 +75,12 @@ impl Standing {
             Advance::Ticks(ticks) => now_us.saturating_add(ticks),
             Advance::Tokens(parts) => later(parts, window_us / policy.limit().max(1) / 256),
             Advance::Retry(offset) => near(now_us.saturating_add(self.retry_after_us()), offset),
-            Advance::Reset(offset) => near(
-                self.last
-                    .map_or(now_us, |answer| answer.reset_at.as_micros()),
-                offset,
-            ),
-            Advance::Boundary(offset) => near(
-                (now_us / window_us)
-                    .saturating_add(1)
-                    .saturating_mul(window_us),
-                offset,
-            ),
+            Advance::Reset(offset) => {
+                near(self.last.map_or(now_us, |answer| answer.reset_at.as_micros()), offset)
+            }
+            Advance::Boundary(offset) => {
+                near((now_us / window_us).saturating_add(1).saturating_mul(window_us), offset)
+            }
             Advance::Windows(parts) => later(parts, window_us / 16),
             Advance::BackTicks(ticks) => now_us.saturating_sub(ticks),
             Advance::BackWindows(parts) => {
@@ -101,10 +96,9 @@ impl Standing {
         let capacity = policy.capacity();
         match price {
             Price::Exactly(cost) => cost,
-            Price::Remaining(more) => self
-                .last
-                .map_or(1, |answer| answer.remaining)
-                .saturating_add(more),
+            Price::Remaining(more) => {
+                self.last.map_or(1, |answer| answer.remaining).saturating_add(more)
+            }
             Price::Capacity(more) => capacity.saturating_add(more),
             Price::Share(parts) => (capacity / 16).saturating_mul(parts),
             Price::Most => u64::MAX,

@@ -19,11 +19,7 @@ impl From<Decision> for Answer {
     /// # Panics
     /// If the decision is degraded: nothing judged here may be.
     fn from(decision: Decision) -> Self {
-        assert_eq!(
-            decision.degraded(),
-            None,
-            "a store answered with a degraded decision"
-        );
+        assert_eq!(decision.degraded(), None, "a store answered with a degraded decision");
         Self {
             outcome: decision.outcome(),
             limit: decision.limit(),
@@ -35,11 +31,6 @@ impl From<Decision> for Answer {
 
 impl From<Answer> for Decision {
     fn from(answer: Answer) -> Self {
-        Self::new(
-            answer.outcome,
-            answer.limit,
-            answer.remaining,
-            answer.reset_at,
-        )
+        Self::new(answer.outcome, answer.limit, answer.remaining, answer.reset_at)
     }
 }

@@ -10,54 +10,18 @@ use crate::suite::Case;
 /// The tables, by what they show.
 pub const CASES: &[Case] = &[
     ("token_bucket_of_5_per_10_s", token_bucket_of_5_per_10_s),
-    (
-        "buckets_of_10_at_5_per_s_deny_the_11th_for_200_ms",
-        buckets_of_10_at_5_per_s,
-    ),
-    (
-        "cost_10_never_passes_a_capacity_of_5",
-        cost_10_never_passes_a_capacity_of_5,
-    ),
-    (
-        "half_a_token_per_second_is_one_every_two",
-        half_a_token_per_second,
-    ),
-    (
-        "fixed_window_of_100_per_min_passes_200_around_a_boundary",
-        fixed_window_around_a_boundary,
-    ),
-    (
-        "fixed_window_of_3_counts_down_and_denies",
-        fixed_window_of_3_counts_down,
-    ),
-    (
-        "sliding_window_weighs_the_previous_window",
-        sliding_window_weighs_the_previous,
-    ),
-    (
-        "sliding_window_forgets_after_an_idle_window",
-        sliding_window_forgets_after_idling,
-    ),
-    (
-        "sliding_window_of_100_is_open_again_at_60_6_s",
-        sliding_window_is_open_again_at_60_6_s,
-    ),
-    (
-        "leaky_bucket_polled_every_100_ms_drains",
-        leaky_bucket_polled_every_100_ms_drains,
-    ),
-    (
-        "idling_59_s_earns_100_and_not_197",
-        idling_59_s_earns_100_and_not_197,
-    ),
-    (
-        "one_per_minute_with_burst_1_limits",
-        one_per_minute_with_burst_1_limits,
-    ),
-    (
-        "strict_window_counts_a_sub_window_longer",
-        strict_window_counts_a_sub_window_longer,
-    ),
+    ("buckets_of_10_at_5_per_s_deny_the_11th_for_200_ms", buckets_of_10_at_5_per_s),
+    ("cost_10_never_passes_a_capacity_of_5", cost_10_never_passes_a_capacity_of_5),
+    ("half_a_token_per_second_is_one_every_two", half_a_token_per_second),
+    ("fixed_window_of_100_per_min_passes_200_around_a_boundary", fixed_window_around_a_boundary),
+    ("fixed_window_of_3_counts_down_and_denies", fixed_window_of_3_counts_down),
+    ("sliding_window_weighs_the_previous_window", sliding_window_weighs_the_previous),
+    ("sliding_window_forgets_after_an_idle_window", sliding_window_forgets_after_idling),
+    ("sliding_window_of_100_is_open_again_at_60_6_s", sliding_window_is_open_again_at_60_6_s),
+    ("leaky_bucket_polled_every_100_ms_drains", leaky_bucket_polled_every_100_ms_drains),
+    ("idling_59_s_earns_100_and_not_197", idling_59_s_earns_100_and_not_197),
+    ("one_per_minute_with_burst_1_limits", one_per_minute_with_burst_1_limits),
+    ("strict_window_counts_a_sub_window_longer", strict_window_counts_a_sub_window_longer),
 ];
 
 const SECOND_US: u64 = 1_000_000;
@@ -144,11 +108,7 @@ fn buckets_of_10_at_5_per_s(factory: &Factory<'_>) {
             (200 * MS_US, 1, Allow(0)),
             (2_200 * MS_US, 10, Allow(0)),
         ]);
-        table(
-            factory,
-            policy.and_then(|policy| policy.with_burst(10)),
-            &rows,
-        );
+        table(factory, policy.and_then(|policy| policy.with_burst(10)), &rows);
     }
 }
 
@@ -161,12 +121,7 @@ fn cost_10_never_passes_a_capacity_of_5(factory: &Factory<'_>) {
         Policy::sliding_window("5/s"),
         Policy::sliding_window_strict("5/s", 10),
     ] {
-        let rows = [
-            (0, 10, Never(5)),
-            (0, 6, Never(5)),
-            (0, 5, Allow(0)),
-            (0, u64::MAX, Never(0)),
-        ];
+        let rows = [(0, 10, Never(5)), (0, 6, Never(5)), (0, 5, Allow(0)), (0, u64::MAX, Never(0))];
         table(factory, policy, &rows);
     }
 }
@@ -209,10 +164,7 @@ fn sliding_window_weighs_the_previous(factory: &Factory<'_>) {
     assert_eq!(passing(&*subject, &policy, 30 * SECOND_US, 70), 70);
     assert_eq!(passing(&*subject, &policy, 75 * SECOND_US, 30), 30);
     // 70 x 3/4 + 30 = 82.5: 17 more make 99.5, 18 would make 100.5.
-    assert_eq!(
-        subject.peek(at(75 * SECOND_US), b"key", &policy).remaining,
-        17
-    );
+    assert_eq!(subject.peek(at(75 * SECOND_US), b"key", &policy).remaining, 17);
     assert_eq!(passing(&*subject, &policy, 75 * SECOND_US, 40), 17);
 }
 
@@ -270,11 +222,7 @@ fn one_per_minute_with_burst_1_limits(factory: &Factory<'_>) {
             (60 * SECOND_US, 1, Allow(0)),
             (61 * SECOND_US, 1, Deny(59 * SECOND_US)),
         ];
-        table(
-            factory,
-            policy.and_then(|policy| policy.with_burst(1)),
-            &rows,
-        );
+        table(factory, policy.and_then(|policy| policy.with_burst(1)), &rows);
     }
 }
 

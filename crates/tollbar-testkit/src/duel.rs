@@ -19,11 +19,7 @@ impl Duel {
     /// A store that has seen nothing against an oracle that has seen nothing.
     #[must_use]
     pub fn new(subject: Box<dyn Subject>) -> Self {
-        Self {
-            subject,
-            oracle: Oracle::new(),
-            story: Vec::new(),
-        }
+        Self { subject, oracle: Oracle::new(), story: Vec::new() }
     }
 
     /// One request.
@@ -39,16 +35,7 @@ impl Duel {
     ) -> Result<Answer, String> {
         let expected = self.oracle.check(now, key, policy, cost);
         let got = self.subject.check(now, key, policy, cost);
-        self.tell(
-            now,
-            &[Question {
-                key,
-                policy,
-                cost,
-                role: Role::Enforce,
-            }],
-            &[got],
-        );
+        self.tell(now, &[Question { key, policy, cost, role: Role::Enforce }], &[got]);
         self.compare(&[expected], &[got])?;
         Ok(got)
     }
@@ -119,10 +106,7 @@ impl Duel {
                     role: each.role,
                 })
                 .collect();
-            standing.last = self
-                .check_all(standing.now, *charge, &questions)?
-                .last()
-                .copied();
+            standing.last = self.check_all(standing.now, *charge, &questions)?.last().copied();
         }
         Ok(())
     }

@@ -19,9 +19,7 @@ const START_US: u64 = 1_700_000_000_000_000;
 /// All vector files: their names and what is in them.
 #[must_use]
 pub fn all() -> Vec<(&'static str, Vec<Vector>)> {
-    let mut files: Vec<_> = Kind::ALL
-        .map(|kind| (kind.name(), one_algorithm(kind)))
-        .into();
+    let mut files: Vec<_> = Kind::ALL.map(|kind| (kind.name(), one_algorithm(kind))).into();
     files.push(("batches", batches()));
     files.push(("rule_change", rule_changes()));
     files
@@ -29,11 +27,7 @@ pub fn all() -> Vec<(&'static str, Vec<Vector>)> {
 
 /// One vector for each of a set of awkward rates.
 fn one_algorithm(kind: Kind) -> Vec<Vector> {
-    let plan = Plan {
-        steps: 85,
-        keys: &["a", "b"],
-        batches: false,
-    };
+    let plan = Plan { steps: 85, keys: &["a", "b"], batches: false };
     rates(kind)
         .into_iter()
         .map(|(label, spec)| {
@@ -59,10 +53,7 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
             ("5 per s, burst 10", spec(5, SECOND_US).with_burst(10)),
             ("100 per s, burst 1", spec(100, SECOND_US).with_burst(1)),
             ("600,000,001 per s", spec(600_000_001, SECOND_US)),
-            (
-                "1,000,000,000 per s, burst 1,024",
-                spec(1_000_000_000, SECOND_US).with_burst(1_024),
-            ),
+            ("1,000,000,000 per s, burst 1,024", spec(1_000_000_000, SECOND_US).with_burst(1_024)),
         ]);
     }
     if kind == Kind::SlidingWindowStrict {
@@ -75,11 +66,7 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
 }
 
 fn batches() -> Vec<Vector> {
-    let plan = Plan {
-        steps: 130,
-        keys: &["a", "a", "b"],
-        batches: true,
-    };
+    let plan = Plan { steps: 130, keys: &["a", "a", "b"], batches: true };
     let minute = |kind, limit| PolicySpec::new(kind, limit, MINUTE_US);
     let second = |kind, limit| PolicySpec::new(kind, limit, SECOND_US);
     vec![
@@ -103,11 +90,7 @@ fn batches() -> Vec<Vector> {
 }
 
 fn rule_changes() -> Vec<Vector> {
-    let plan = Plan {
-        steps: 150,
-        keys: &["a"],
-        batches: false,
-    };
+    let plan = Plan { steps: 150, keys: &["a"], batches: false };
     Kind::ALL
         .into_iter()
         .map(|kind| {
@@ -142,10 +125,8 @@ struct Draw {
 impl Plan {
     fn write(&self, name: String, specs: Vec<PolicySpec>) -> Vector {
         let mut random = Xorshift::named(&name);
-        let policies: Vec<Policy> = specs
-            .iter()
-            .map(|spec| spec.build().expect("the generator's policies fit"))
-            .collect();
+        let policies: Vec<Policy> =
+            specs.iter().map(|spec| spec.build().expect("the generator's policies fit")).collect();
         let mut oracle = Oracle::new();
         let mut standing = Standing::at(Timestamp::from_micros(START_US));
         let mut policy_in_force = 0;
@@ -159,16 +140,9 @@ impl Plan {
             let step = self.step(&mut random, &policies, policy_in_force, &standing);
             let answers = ask(&mut oracle, &policies, &step);
             standing.last = answers.last().copied();
-            steps.push(Step {
-                expect: answers.into_iter().map(Into::into).collect(),
-                ..step
-            });
+            steps.push(Step { expect: answers.into_iter().map(Into::into).collect(), ..step });
         }
-        Vector {
-            name,
-            policies: specs,
-            steps,
-        }
+        Vector { name, policies: specs, steps }
     }
 
     /// A step without its answers.
@@ -194,34 +168,19 @@ impl Plan {
         } else {
             Charge::Independent
         };
-        Step {
-            at_us: standing.now.as_micros(),
-            charge,
-            entries,
-            expect: Vec::new(),
-        }
+        Step { at_us: standing.now.as_micros(), charge, entries, expect: Vec::new() }
     }
 
     fn draw(&self, random: &mut Xorshift, policy_count: usize, policy_in_force: usize) -> Draw {
         let key = random.pick(self.keys);
         if !self.batches {
             let price = draw_price(random);
-            return Draw {
-                key,
-                policy: policy_in_force,
-                price,
-                role: Role::Enforce,
-            };
+            return Draw { key, policy: policy_in_force, price, role: Role::Enforce };
         }
         let policy = random.below(policy_count as u64) as usize;
         let shadow = random.below(5) == 0;
         let role = if shadow { Role::Shadow } else { Role::Enforce };
-        Draw {
-            key,
-            policy,
-            price: draw_price(random),
-            role,
-        }
+        Draw { key, policy, price: draw_price(random), role }
     }
 }
 

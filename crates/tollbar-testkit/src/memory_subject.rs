@@ -25,13 +25,8 @@ impl MemorySubject {
     #[must_use]
     pub fn with_keys_max(now: Timestamp, keys_max: usize) -> Self {
         let clock = ManualClock::at(now);
-        let builder = MemoryStore::builder()
-            .max_keys(keys_max)
-            .max_wide_keys(keys_max);
-        Self {
-            store: builder.clock(clock.clone()).build(),
-            clock,
-        }
+        let builder = MemoryStore::builder().max_keys(keys_max).max_wide_keys(keys_max);
+        Self { store: builder.clock(clock.clone()).build(), clock }
     }
 
     /// The same, as the suite's factories return it.

@@ -18,10 +18,7 @@ impl OracleStore {
     /// An empty one whose clock stands at `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
-        Self {
-            oracle: Mutex::default(),
-            clock: ManualClock::at(now),
-        }
+        Self { oracle: Mutex::default(), clock: ManualClock::at(now) }
     }
 
     fn oracle(&self) -> MutexGuard<'_, Oracle> {
@@ -31,10 +28,7 @@ impl OracleStore {
 
 impl Store for OracleStore {
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
-        Reply::Ready(Ok(self
-            .oracle()
-            .check(self.clock.now(), key, policy, cost)
-            .into()))
+        Reply::Ready(Ok(self.oracle().check(self.clock.now(), key, policy, cost).into()))
     }
 
     fn check_all<'a, 'e: 'a>(&'a self, mut batch: Batch<'a, 'e>) -> Reply<'a, ()> {
@@ -48,9 +42,7 @@ impl Store for OracleStore {
                 role: entry.role(),
             })
             .collect();
-        let answers = self
-            .oracle()
-            .check_all(self.clock.now(), batch.charge(), &questions);
+        let answers = self.oracle().check_all(self.clock.now(), batch.charge(), &questions);
         for (entry, answer) in batch.entries_mut().iter_mut().zip(answers) {
             entry.decide(answer.into());
         }

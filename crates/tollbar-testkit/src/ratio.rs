@@ -14,10 +14,7 @@ pub struct Ratio {
 
 impl Ratio {
     /// Nothing at all.
-    pub const ZERO: Self = Self {
-        numerator: 0,
-        denominator: 1,
-    };
+    pub const ZERO: Self = Self { numerator: 0, denominator: 1 };
 
     /// `numerator / denominator`.
     ///
@@ -30,19 +27,13 @@ impl Ratio {
             return Self::whole(numerator);
         }
         let divisor = gcd(numerator, denominator);
-        Self {
-            numerator: numerator / divisor,
-            denominator: denominator / divisor,
-        }
+        Self { numerator: numerator / divisor, denominator: denominator / divisor }
     }
 
     /// A whole number.
     #[must_use]
     pub fn whole(number: u128) -> Self {
-        Self {
-            numerator: number,
-            denominator: 1,
-        }
+        Self { numerator: number, denominator: 1 }
     }
 
     /// The sum.
@@ -105,8 +96,7 @@ impl Ord for Ratio {
 }
 
 fn product(left: u128, right: u128) -> u128 {
-    left.checked_mul(right)
-        .expect("a product of the oracle fits in 128 bits")
+    left.checked_mul(right).expect("a product of the oracle fits in 128 bits")
 }
 
 fn gcd(mut left: u128, mut right: u128) -> u128 {

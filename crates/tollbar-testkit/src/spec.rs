@@ -74,31 +74,19 @@ impl PolicySpec {
     #[must_use]
     pub fn new(algorithm: Kind, limit: u64, window_us: u64) -> Self {
         let strict_n = (algorithm == Kind::SlidingWindowStrict).then_some(10);
-        Self {
-            algorithm,
-            limit,
-            window_us,
-            burst: None,
-            strict_n,
-        }
+        Self { algorithm, limit, window_us, burst: None, strict_n }
     }
 
     /// The same with a burst.
     #[must_use]
     pub fn with_burst(self, burst: u64) -> Self {
-        Self {
-            burst: Some(burst),
-            ..self
-        }
+        Self { burst: Some(burst), ..self }
     }
 
     /// The same with another number of parts.
     #[must_use]
     pub fn with_parts(self, strict_n: u32) -> Self {
-        Self {
-            strict_n: Some(strict_n),
-            ..self
-        }
+        Self { strict_n: Some(strict_n), ..self }
     }
 
     /// The policy itself.

@@ -31,10 +31,7 @@ pub struct Move {
 /// in a test of its own, so no file of seeds is kept.
 #[must_use]
 pub fn cases(cases: u32) -> ProptestConfig {
-    let mut config = ProptestConfig {
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = cases;
     }
@@ -123,11 +120,7 @@ fn window_kind() -> impl Strategy<Value = Kind> {
 }
 
 fn burst() -> impl Strategy<Value = Option<u64>> {
-    prop_oneof![
-        Just(None),
-        (1_u64..20).prop_map(Some),
-        (1_u64..5_000).prop_map(Some)
-    ]
+    prop_oneof![Just(None), (1_u64..20).prop_map(Some), (1_u64..5_000).prop_map(Some)]
 }
 
 fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Policy, PolicyError> {
@@ -165,10 +158,7 @@ pub fn versions() -> impl Strategy<Value = Vec<Policy>> {
         (vec((1..=limit_max, burst()), 2..5), 1_u32..13).prop_map(move |(numbers, parts)| {
             let version = |(limit, burst): (u64, Option<u64>)| {
                 let burst = burst.filter(|_| kind.is_bucket());
-                let spec = PolicySpec {
-                    burst,
-                    ..PolicySpec::new(kind, limit, window_us)
-                };
+                let spec = PolicySpec { burst, ..PolicySpec::new(kind, limit, window_us) };
                 accepted(&spec.with_parts(parts))
             };
             numbers.into_iter().map(version).collect()
@@ -205,15 +195,8 @@ fn moved(advance: BoxedStrategy<Advance>) -> impl Strategy<Value = Move> {
     let role = prop_oneof![4 => Just(Role::Enforce), 1 => Just(Role::Shadow)];
     // Most steps keep the policy of the trace's beginning.
     let policy = (0_usize..60).prop_map(|policy| policy.saturating_sub(40));
-    (advance, price(), 0_usize..3, policy, role).prop_map(|(advance, price, key, policy, role)| {
-        Move {
-            advance,
-            price,
-            key,
-            policy,
-            role,
-        }
-    })
+    (advance, price(), 0_usize..3, policy, role)
+        .prop_map(|(advance, price, key, policy, role)| Move { advance, price, key, policy, role })
 }
 
 fn forward() -> impl Strategy<Value = Advance> {
@@ -230,10 +213,7 @@ fn forward() -> impl Strategy<Value = Advance> {
 }
 
 fn backward() -> impl Strategy<Value = Advance> {
-    prop_oneof![
-        (1_u64..4).prop_map(Advance::BackTicks),
-        (0_u64..48).prop_map(Advance::BackWindows),
-    ]
+    prop_oneof![(1_u64..4).prop_map(Advance::BackTicks), (0_u64..48).prop_map(Advance::BackWindows),]
 }
 
 fn price() -> impl Strategy<Value = Price> {

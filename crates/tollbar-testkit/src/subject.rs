@@ -43,8 +43,7 @@ impl dyn Subject + '_ {
     /// If the store fails.
     pub fn check(&self, now: Timestamp, key: &[u8], policy: &Policy, cost: u64) -> Answer {
         self.set_now(now);
-        self.answered(self.store().check(key, policy, cost).wait())
-            .into()
+        self.answered(self.store().check(key, policy, cost).wait()).into()
     }
 
     /// Asks for what is left at `now`.
@@ -61,9 +60,7 @@ impl dyn Subject + '_ {
         let mut entries: Vec<Entry<'_>> = batch
             .iter()
             .map(|asked| {
-                Entry::new(asked.key, asked.policy)
-                    .with_cost(asked.cost)
-                    .with_role(asked.role)
+                Entry::new(asked.key, asked.policy).with_cost(asked.cost).with_role(asked.role)
             })
             .collect();
         let batch = match charge {
@@ -73,12 +70,7 @@ impl dyn Subject + '_ {
         self.answered(self.store().check_all(batch).wait());
         entries
             .iter()
-            .map(|entry| {
-                entry
-                    .decision()
-                    .expect("a store answers every entry")
-                    .into()
-            })
+            .map(|entry| entry.decision().expect("a store answers every entry").into())
             .collect()
     }
 

@@ -99,9 +99,7 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
 /// One policy of each algorithm: four tokens a minute.
 fn four_a_minute() -> [Policy; 5] {
     Kind::ALL.map(|kind| {
-        PolicySpec::new(kind, 4, 60_000_000)
-            .build()
-            .expect("four a minute is a policy")
+        PolicySpec::new(kind, 4, 60_000_000).build().expect("four a minute is a policy")
     })
 }
 

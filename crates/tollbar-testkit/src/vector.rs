@@ -87,10 +87,7 @@ enum RoleName {
     Shadow,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_enforce(role: &Role) -> bool {
     *role == Role::Enforce
 }
@@ -148,9 +145,7 @@ impl From<&Expect> for Answer {
         let outcome = match expect.outcome {
             OutcomeName::Allow => Outcome::Allow,
             OutcomeName::Deny => Outcome::Deny {
-                retry_after_us: expect
-                    .retry_after_us
-                    .expect("a denial says when to come back"),
+                retry_after_us: expect.retry_after_us.expect("a denial says when to come back"),
             },
             OutcomeName::Never => Outcome::Never,
         };
@@ -166,13 +161,7 @@ impl From<&Expect> for Answer {
 /// The committed file `vectors/{name}.json`.
 #[must_use]
 pub fn path(name: &str) -> PathBuf {
-    [
-        env!("CARGO_MANIFEST_DIR"),
-        "vectors",
-        &format!("{name}.json"),
-    ]
-    .iter()
-    .collect()
+    [env!("CARGO_MANIFEST_DIR"), "vectors", &format!("{name}.json")].iter().collect()
 }
 
 /// Reads the committed file `vectors/{name}.json`.
@@ -219,10 +208,7 @@ fn json<T: Serialize>(value: &T) -> String {
 /// The least number that a double may not hold exactly.
 const DOUBLE_EXACT_END: u64 = 1 << 53;
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn write_cost<S: Serializer>(cost: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     if *cost < DOUBLE_EXACT_END {
         serializer.serialize_u64(*cost)

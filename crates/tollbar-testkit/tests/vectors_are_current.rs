@@ -12,11 +12,7 @@ fn committed_vectors_are_what_the_generator_writes() {
     let bless = env::var_os("TOLLBAR_BLESS").is_some_and(|value| value == "1");
     for (name, vectors) in generator::all() {
         let text = vector::render(&vectors);
-        assert!(
-            text.len() < FILE_BYTES_MAX,
-            "{name} has {} bytes",
-            text.len()
-        );
+        assert!(text.len() < FILE_BYTES_MAX, "{name} has {} bytes", text.len());
         if bless {
             fs::write(vector::path(name), &text).expect("the vectors can be written");
         }
@@ -25,18 +21,10 @@ fn committed_vectors_are_what_the_generator_writes() {
             "vectors/{name}.json is not what the generator writes; if that is meant, run the tests \
              of tollbar-testkit once with TOLLBAR_BLESS=1 and review the difference",
         );
-        assert_eq!(
-            vector::load(name),
-            vectors,
-            "{name} reads back as it was written"
-        );
+        assert_eq!(vector::load(name), vectors, "{name} reads back as it was written");
     }
     let files = fs::read_dir(vector::path("any").with_file_name("")).expect("vectors/ is there");
-    assert_eq!(
-        files.count(),
-        suite::VECTOR_FILES.len(),
-        "a file in vectors/ that no test runs"
-    );
+    assert_eq!(files.count(), suite::VECTOR_FILES.len(), "a file in vectors/ that no test runs");
 }
 
 #[test]

@@ -53,9 +53,8 @@ impl ManualClock {
 
     /// Moves the clock on by `step`; below a microsecond rounds down.
     pub fn advance(&self, step: Duration) {
-        let advanced = |now_us| {
-            Some(Timestamp::from_micros(now_us).after(step).clamp_to_clock().as_micros())
-        };
+        let advanced =
+            |now_us| Some(Timestamp::from_micros(now_us).after(step).clamp_to_clock().as_micros());
         // The closure never returns `None`, so this cannot fail.
         let _ = self.now_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, advanced);
     }

@@ -51,6 +51,9 @@ impl Decision {
         Self { outcome, limit, remaining, reset_at, degraded: None }
     }
 
+    /// What stands in a decision's place until it is made.
+    pub(crate) const UNDECIDED: Self = Self::new(Outcome::Never, 0, 0, Timestamp::ZERO);
+
     /// Allow, deny or never.
     #[must_use]
     pub const fn outcome(&self) -> Outcome {

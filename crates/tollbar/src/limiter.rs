@@ -123,6 +123,9 @@ impl Limiter {
     /// `decisions` is emptied and then holds one per key. Several times faster per key than
     /// [`check`](Self::check) where the keys are many: their memory is fetched together.
     pub fn check_many<K: AsRef<[u8]>>(&self, keys: &[K], decisions: &mut Vec<Decision>) {
+        if let (Policies::One(policy), Some(memory)) = (&self.policies, &self.memory) {
+            return memory.check_many_now(keys, policy, decisions);
+        }
         decisions.clear();
         decisions.reserve(keys.len());
         for keys in keys.chunks(CHECK_MANY_CHUNK) {
@@ -134,7 +137,10 @@ impl Limiter {
                     let policies: arrayvec::ArrayVec<Policy, CHECK_MANY_CHUNK> =
                         keys.iter().map(|key| resolver.resolve(key.as_ref())).collect();
                     let entries = keys.iter().zip(&policies);
-                    self.check_chunk(entries.map(|(key, policy)| Entry::new(key, policy)), decisions);
+                    self.check_chunk(
+                        entries.map(|(key, policy)| Entry::new(key, policy)),
+                        decisions,
+                    );
                 }
             }
         }
@@ -233,7 +239,7 @@ impl fmt::Debug for Limiter {
             .field("policies", &self.policies)
             .field("store", &self.store)
             .field("on_failure", &self.on_failure)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -110,12 +110,6 @@ impl MemoryStore {
         }
     }
 
-    /// What [`Store::check`] answers, at once.
-    #[inline]
-    pub fn check_now(&self, key: &[u8], policy: &Policy, cost: u64) -> Decision {
-        self.check_one(self.hash.id(key, policy), policy, self.now_us(), cost)
-    }
-
     #[inline]
     fn now_us(&self) -> u64 {
         let now = match &self.clock {
@@ -156,8 +150,7 @@ impl MemoryStoreBuilder {
     /// The store. Sets the address space aside; memory follows as keys come.
     #[must_use]
     pub fn build(self) -> MemoryStore {
-        let wide_keys_max =
-            self.wide_keys_max.unwrap_or(self.keys_max.div_ceil(KEYS_PER_WIDE_KEY));
+        let wide_keys_max = self.wide_keys_max.unwrap_or(self.keys_max.div_ceil(KEYS_PER_WIDE_KEY));
         let shards = Shards::new();
         MemoryStore {
             clock: self.clock,

@@ -55,11 +55,19 @@ impl Overrides {
     }
 
     /// Puts every key without one of its own under `policy`.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "it is given away; the swap may clone it twice"
+    )]
     pub fn set_default(&self, policy: Policy) {
         self.change(|table| table.default = policy.clone());
     }
 
     /// Puts `key` under a policy of its own.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "it is given away; the swap may clone it twice"
+    )]
     pub fn set(&self, key: impl AsRef<[u8]>, policy: Policy) {
         self.change(|table| {
             table.by_key.insert(key.as_ref().into(), policy.clone());

@@ -33,16 +33,11 @@ impl World<'_> {
         let mut reached = vec![start];
         for _ in 0..STEPS_MAX {
             let moved = reached.iter().flat_map(|from| {
-                (0..=2).map(|advance_us| Point {
-                    now_us: from.now_us + advance_us,
-                    ..from.clone()
-                })
+                (0..=2).map(|advance_us| Point { now_us: from.now_us + advance_us, ..from.clone() })
             });
             let new = moved.filter(|point| asked.insert((point.now_us, point.log.clone())));
             let mut new: Vec<Point> = new.collect();
-            let asks = new
-                .iter()
-                .flat_map(|point| (0..=3).map(move |cost| (point, cost)));
+            let asks = new.iter().flat_map(|point| (0..=3).map(move |cost| (point, cost)));
             let charged: Vec<_> = asks.filter_map(|(at, cost)| self.ask(at, cost)).collect();
             new.extend(charged);
             reached = new;
@@ -54,11 +49,7 @@ impl World<'_> {
         let mut next = at.clone();
         let now = Timestamp::from_micros(at.now_us);
         let expected = self.terms.answer(&mut next.log, now, cost);
-        let got = self
-            .policy
-            .algorithm()
-            .transition(&mut next.state, now, cost)
-            .into();
+        let got = self.policy.algorithm().transition(&mut next.state, now, cost).into();
         assert_eq!(
             expected, got,
             "oracle (left) and {:?} differ: cost {cost} at {} after {:?}",
@@ -66,10 +57,7 @@ impl World<'_> {
         );
         self.answers += 1;
         let is_charge = cost > 0 && expected.outcome == Outcome::Allow;
-        assert!(
-            is_charge || next.state == at.state,
-            "{got:?} changed the state"
-        );
+        assert!(is_charge || next.state == at.state, "{got:?} changed the state");
         is_charge.then_some(next)
     }
 }
@@ -85,16 +73,8 @@ fn explore_all(kind: Kind, vary: impl Fn(&PolicySpec) -> Vec<PolicySpec>) {
             for start_us in starts_us {
                 let terms = Terms::of(&policy);
                 let state = vec![0; policy.algorithm().words()];
-                let start = Point {
-                    now_us: *start_us,
-                    log: Log::default(),
-                    state,
-                };
-                let mut world = World {
-                    policy: &policy,
-                    terms,
-                    answers: 0,
-                };
+                let start = Point { now_us: *start_us, log: Log::default(), state };
+                let mut world = World { policy: &policy, terms, answers: 0 };
                 world.explore(start);
                 answers += world.answers;
             }
@@ -105,9 +85,7 @@ fn explore_all(kind: Kind, vary: impl Fn(&PolicySpec) -> Vec<PolicySpec>) {
 }
 
 fn bursts(spec: &PolicySpec) -> Vec<PolicySpec> {
-    (1..=3)
-        .map(|burst| spec.clone().with_burst(burst))
-        .collect()
+    (1..=3).map(|burst| spec.clone().with_burst(burst)).collect()
 }
 
 #[test]
@@ -133,8 +111,6 @@ fn sliding_window_agrees_with_the_oracle_in_every_small_world() {
 #[test]
 fn strict_window_agrees_with_the_oracle_in_every_small_world() {
     explore_all(Kind::SlidingWindowStrict, |spec| {
-        (1..=3)
-            .map(|parts| spec.clone().with_parts(parts))
-            .collect()
+        (1..=3).map(|parts| spec.clone().with_parts(parts)).collect()
     });
 }

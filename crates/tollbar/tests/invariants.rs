@@ -42,10 +42,7 @@ fn window_us(policy: &Policy) -> u64 {
 
 /// tokens x interval <= burst x interval + T, in units of 1 / denominator us.
 fn is_within_burst_and_rate(policy: &Policy, span: Span) -> bool {
-    let Interval {
-        numerator_us,
-        denominator,
-    } = policy.interval().unwrap();
+    let Interval { numerator_us, denominator } = policy.interval().unwrap();
     let earned = u128::from(span.length_us) * u128::from(denominator);
     let token = u128::from(numerator_us);
     u128::from(span.tokens) * token <= u128::from(policy.capacity()) * token + earned
@@ -53,10 +50,7 @@ fn is_within_burst_and_rate(policy: &Policy, span: Span) -> bool {
 
 /// (tokens + 1) x interval > T: short of the rate by less than one token.
 fn is_short_by_less_than_one(policy: &Policy, span: Span) -> bool {
-    let Interval {
-        numerator_us,
-        denominator,
-    } = policy.interval().unwrap();
+    let Interval { numerator_us, denominator } = policy.interval().unwrap();
     let earned = u128::from(span.length_us) * u128::from(denominator);
     u128::from(span.tokens + 1) * u128::from(numerator_us) > earned
 }
@@ -65,10 +59,7 @@ fn is_short_by_less_than_one(policy: &Policy, span: Span) -> bool {
 /// the rest of that microsecond; one whose last token but one takes longer than that never does,
 /// nor one that gets full on the tick.
 fn holds_what_it_earns_in_a_tick(policy: &Policy) -> bool {
-    let Interval {
-        numerator_us,
-        denominator,
-    } = policy.interval().unwrap();
+    let Interval { numerator_us, denominator } = policy.interval().unwrap();
     let all_but_one = u128::from(policy.capacity() - 1) * u128::from(numerator_us);
     denominator == 1 || all_but_one >= u128::from(denominator)
 }

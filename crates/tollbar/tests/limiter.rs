@@ -136,9 +136,12 @@ fn overrides_change_at_run_time_and_keep_what_was_counted() {
 #[test]
 fn a_closure_resolves_policies() {
     let (free, paid) = (bucket("1/s"), bucket("100/s"));
-    let limiter = Limiter::resolved_by(move |key: &[u8]| {
-        if key.starts_with(b"paid:") { paid.clone() } else { free.clone() }
-    });
+    let limiter =
+        Limiter::resolved_by(
+            move |key: &[u8]| {
+                if key.starts_with(b"paid:") { paid.clone() } else { free.clone() }
+            },
+        );
     assert_eq!(limiter.check("paid:7").limit(), 100);
     assert_eq!(limiter.check("8").limit(), 1);
 }
@@ -163,7 +166,7 @@ fn the_binding_decision_is_the_longest_retry_or_the_least_left() {
     // Denied by the first two: the minute is the longer wait.
     let verdict = ask(1);
     assert_eq!(verdict.binding(), Some(1));
-    assert_eq!(verdict.decision().unwrap().retry_after(), Some(Duration::from_secs(60)));
+    assert_eq!(verdict.decision().unwrap().retry_after(), Some(Duration::from_mins(1)));
     // What can never pass binds before any wait.
     let verdict = ask(11);
     assert_eq!((verdict.binding(), verdict.outcome()), (Some(2), Outcome::Never));
@@ -191,10 +194,7 @@ fn a_batch_that_is_too_large_is_refused_and_the_failure_policy_answers() {
     let mut entries: Vec<Entry<'_>> = keys.iter().map(|key| Entry::new(key, &policy)).collect();
     let store = MemoryStore::builder().max_keys(100).build();
     let refused = store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        "a batch of 33 entries is too large: send at most 32"
-    );
+    assert_eq!(refused.to_string(), "a batch of 33 entries is too large: send at most 32");
     assert!(entries.iter().all(|entry| entry.decision().is_none()));
     // Independent entries have no such limit.
     store.check_all(Batch::independent(&mut entries)).wait().unwrap();

@@ -34,13 +34,11 @@ pub(crate) fn code_only(text: &str) -> String {
 /// Where `word` stands in `code` as a word of its own: `unsafe` is not in `unsafe_code`.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = code.as_bytes();
-    code.match_indices(word)
-        .map(|(at, _)| at)
-        .filter(move |&at| {
-            let before = at.checked_sub(1).and_then(|it| bytes.get(it));
-            let after = bytes.get(at + word.len());
-            !before.copied().is_some_and(is_word) && !after.copied().is_some_and(is_word)
-        })
+    code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
+        let before = at.checked_sub(1).and_then(|it| bytes.get(it));
+        let after = bytes.get(at + word.len());
+        !before.copied().is_some_and(is_word) && !after.copied().is_some_and(is_word)
+    })
 }
 
 fn is_word(byte: u8) -> bool {
@@ -52,9 +50,7 @@ fn line_end(bytes: &[u8], at: usize) -> usize {
 }
 
 fn find(bytes: &[u8], from: usize, is_there: impl Fn(&[u8]) -> bool) -> usize {
-    (from..bytes.len())
-        .find(|&at| is_there(&bytes[at..]))
-        .unwrap_or(bytes.len())
+    (from..bytes.len()).find(|&at| is_there(&bytes[at..])).unwrap_or(bytes.len())
 }
 
 /// Block comments nest.
@@ -105,10 +101,7 @@ fn starts_literal(bytes: &[u8], at: usize) -> bool {
 
 /// `None` where no raw string starts: `r` as a name, or `r#type`.
 fn raw_string_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let hashes = bytes[start + 1..]
-        .iter()
-        .take_while(|&&byte| byte == b'#')
-        .count();
+    let hashes = bytes[start + 1..].iter().take_while(|&&byte| byte == b'#').count();
     let open = start + 1 + hashes;
     if bytes.get(open) != Some(&b'"') {
         return None;
@@ -127,9 +120,7 @@ fn char_end(text: &str, start: usize) -> usize {
         Some('\\') => {
             // The character after the backslash may be a quote: '\''.
             let escaped = 1 + chars.next().map_or(0, char::len_utf8);
-            inside[escaped..]
-                .find('\'')
-                .map_or(text.len(), |at| start + 1 + escaped + at + 1)
+            inside[escaped..].find('\'').map_or(text.len(), |at| start + 1 + escaped + at + 1)
         }
         Some(first) if chars.next() == Some('\'') => start + 1 + first.len_utf8() + 1,
         _ => start + 1,
@@ -160,33 +151,19 @@ mod tests {
             ("x // \"no string\ny", "x y"),
         ];
         for (text, code) in cases {
-            let words: Vec<String> = code_only(text)
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect();
+            let words: Vec<String> =
+                code_only(text).split_whitespace().map(str::to_owned).collect();
             assert_eq!(words.join(" "), code, "{text}");
         }
     }
 
     #[test]
     fn length_and_lines_stay_even_where_nothing_is_closed() {
-        for text in [
-            "\"a\nb",
-            "/* a\n",
-            "r##\"a\"#\n",
-            "'\\",
-            "'",
-            "\"\\",
-            "é 'é \"é\n\"",
-            "/",
-        ] {
+        for text in ["\"a\nb", "/* a\n", "r##\"a\"#\n", "'\\", "'", "\"\\", "é 'é \"é\n\"", "/"]
+        {
             let code = code_only(text);
             assert_eq!(code.len(), text.len(), "{text:?}");
-            assert_eq!(
-                code.matches('\n').count(),
-                text.matches('\n').count(),
-                "{text:?}"
-            );
+            assert_eq!(code.matches('\n').count(), text.matches('\n').count(), "{text:?}");
         }
     }
 

@@ -43,11 +43,7 @@ fn decision_number(name: &str) -> Option<u32> {
     let (number, title) = name.strip_suffix(".md")?.split_once('-')?;
     let is_title = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
     let well_formed = number.len() == 4 && !title.is_empty() && title.chars().all(is_title);
-    if well_formed {
-        number.parse().ok()
-    } else {
-        None
-    }
+    if well_formed { number.parse().ok() } else { None }
 }
 
 /// The changelog has a place for what comes next.
@@ -56,11 +52,7 @@ pub(crate) fn changelog(tree: &Tree) -> Vec<Finding> {
     match tree.file(CHANGELOG) {
         Some(file) if has_line(file, CHANGELOG_HEADING) => Vec::new(),
         Some(file) => vec![file.finding(1, message())],
-        None => vec![Finding {
-            path: CHANGELOG.to_owned(),
-            line: 1,
-            message: message(),
-        }],
+        None => vec![Finding { path: CHANGELOG.to_owned(), line: 1, message: message() }],
     }
 }
 
@@ -88,10 +80,7 @@ pub(crate) fn links(tree: &Tree) -> Vec<Finding> {
 
 /// `https:`, `mailto:` and the like. A path has no colon before its first slash.
 fn has_scheme(target: &str) -> bool {
-    target
-        .split('/')
-        .next()
-        .is_some_and(|first| first.contains(':'))
+    target.split('/').next().is_some_and(|first| first.contains(':'))
 }
 
 /// The targets of inline links, images and reference definitions, outside of code.
@@ -100,9 +89,7 @@ fn link_targets(file: &File) -> Vec<(usize, &str)> {
     let mut fence: Option<&str> = None;
     for (number, line) in file.lines() {
         let trimmed = line.trim_start();
-        let mark = ["```", "~~~"]
-            .into_iter()
-            .find(|it| trimmed.starts_with(it));
+        let mark = ["```", "~~~"].into_iter().find(|it| trimmed.starts_with(it));
         match (fence, mark) {
             (None, Some(_)) => fence = mark,
             (Some(open), Some(found)) if open == found => fence = None,
@@ -116,9 +103,7 @@ fn link_targets(file: &File) -> Vec<(usize, &str)> {
 fn targets_in(line: &str) -> impl Iterator<Item = &str> {
     // An odd piece between backticks is code; one that is never closed is not worth the trouble.
     let prose = line.split('`').step_by(2);
-    let inline = prose
-        .flat_map(|piece| piece.split("](").skip(1))
-        .filter_map(inline_target);
+    let inline = prose.flat_map(|piece| piece.split("](").skip(1)).filter_map(inline_target);
     let definition = line
         .strip_prefix('[')
         .and_then(|it| it.split_once("]:"))
@@ -131,8 +116,7 @@ fn inline_target(rest: &str) -> Option<&str> {
     if let Some(bracketed) = rest.strip_prefix('<') {
         return bracketed.split_once('>').map(|(target, _)| target);
     }
-    rest.split_once(')')
-        .and_then(|(inside, _)| inside.split_whitespace().next())
+    rest.split_once(')').and_then(|(inside, _)| inside.split_whitespace().next())
 }
 
 /// `target` as seen from the file `from`, as a path of the repository. `None` if it leaves it.
@@ -173,10 +157,7 @@ mod tests {
         assert_eq!(decisions(&fine), []);
 
         let faulty = Tree::of(&[
-            (
-                "docs/decisions/0001-a.md",
-                "# Title\n\n## Problem\n\n### Decision\n\n## Rejected\n",
-            ),
+            ("docs/decisions/0001-a.md", "# Title\n\n## Problem\n\n### Decision\n\n## Rejected\n"),
             ("docs/decisions/0003-c.md", whole),
             ("docs/decisions/0003-d.md", whole),
             ("docs/decisions/4-e.md", whole),

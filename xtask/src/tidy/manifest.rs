@@ -20,13 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const TESTKIT: &str = "tollbar-testkit";
 
 /// Other limiters: measured against, never built upon.
-const PEERS: &[&str] = &[
-    "governor",
-    "leaky-bucket",
-    "limitador",
-    "ratelimit",
-    "throttlecrab",
-];
+const PEERS: &[&str] = &["governor", "leaky-bucket", "limitador", "ratelimit", "throttlecrab"];
 const PEERS_PLACE: &str = "crates/bench/";
 
 /// Every crate takes its lints from the workspace.
@@ -35,19 +29,15 @@ pub(crate) fn lints(tree: &Tree) -> Vec<Finding> {
         .filter(|(_, manifest)| manifest.package.is_some() && !manifest.is_workspace)
         .filter(|(_, manifest)| !manifest.has_workspace_lints)
         .map(|(file, _)| {
-            file.finding(
-                1,
-                "has lints of its own; write `[lints]` and `workspace = true`",
-            )
+            file.finding(1, "has lints of its own; write `[lints]` and `workspace = true`")
         })
         .collect()
 }
 
 /// Dependencies between our crates point one way.
 pub(crate) fn layers(tree: &Tree) -> Vec<Finding> {
-    let ours: BTreeSet<String> = manifests(tree)
-        .filter_map(|(_, manifest)| manifest.package)
-        .collect();
+    let ours: BTreeSet<String> =
+        manifests(tree).filter_map(|(_, manifest)| manifest.package).collect();
     let mut findings = Vec::new();
     for (file, manifest) in manifests(tree) {
         let Some(name) = manifest.package.as_deref() else {
@@ -95,9 +85,7 @@ pub(crate) fn peers(tree: &Tree) -> Vec<Finding> {
 }
 
 fn manifests(tree: &Tree) -> impl Iterator<Item = (&File, Manifest)> {
-    tree.files()
-        .filter(|file| file.name() == "Cargo.toml")
-        .map(|file| (file, Manifest::read(file)))
+    tree.files().filter(|file| file.name() == "Cargo.toml").map(|file| (file, Manifest::read(file)))
 }
 
 #[derive(Debug, Default)]
@@ -144,11 +132,7 @@ impl Manifest {
         if let [above @ .., name] = section
             && let Some(is_dev) = dependencies_kind(above)
         {
-            self.dependencies.push(Dependency {
-                name: name.clone(),
-                line,
-                is_dev,
-            });
+            self.dependencies.push(Dependency { name: name.clone(), line, is_dev });
         }
     }
 
@@ -163,9 +147,7 @@ impl Manifest {
             && let Some(name) = key.first()
         {
             // `alias = { package = "name" }`
-            let real = value
-                .split_once("package")
-                .and_then(|(_, rest)| quoted(rest));
+            let real = value.split_once("package").and_then(|(_, rest)| quoted(rest));
             let name = real.unwrap_or_else(|| name.clone());
             self.dependencies.push(Dependency { name, line, is_dev });
         } else if let [above @ .., _] = section
@@ -258,11 +240,8 @@ one = []
         let manifest = Manifest::read(tree.file("Cargo.toml").expect("it was put there"));
         assert_eq!(manifest.package.as_deref(), Some("a"));
         assert!(!manifest.is_workspace && !manifest.has_workspace_lints);
-        let read: Vec<(&str, usize, bool)> = manifest
-            .dependencies
-            .iter()
-            .map(|it| (it.name.as_str(), it.line, it.is_dev))
-            .collect();
+        let read: Vec<(&str, usize, bool)> =
+            manifest.dependencies.iter().map(|it| (it.name.as_str(), it.line, it.is_dev)).collect();
         let expected = [
             ("one", 8, false),
             ("two", 9, false),
@@ -279,19 +258,10 @@ one = []
     fn crates_without_the_shared_lints_are_found() {
         let tree = Tree::of(&[
             ("Cargo.toml", "[workspace]\nmembers = []\n"),
-            (
-                "fuzz/Cargo.toml",
-                "[workspace]\n[package]\nname = \"fuzz\"\n",
-            ),
+            ("fuzz/Cargo.toml", "[workspace]\n[package]\nname = \"fuzz\"\n"),
             ("crates/a/Cargo.toml", &package("a", LINTS)),
-            (
-                "crates/b/Cargo.toml",
-                &package("b", "lints.workspace = true\n"),
-            ),
-            (
-                "crates/c/Cargo.toml",
-                &package("c", "\n[lints]\nworkspace = false\n"),
-            ),
+            ("crates/b/Cargo.toml", &package("b", "lints.workspace = true\n")),
+            ("crates/c/Cargo.toml", &package("c", "\n[lints]\nworkspace = false\n")),
         ]);
         let expected = [
             // In [package], so the dotted key means `package.lints`, which cargo ignores.
@@ -306,24 +276,15 @@ one = []
         let tree = Tree::of(&[
             (
                 "crates/tollbar/Cargo.toml",
-                &package(
-                    "tollbar",
-                    "[dev-dependencies]\ntollbar-testkit.workspace = true\n",
-                ),
+                &package("tollbar", "[dev-dependencies]\ntollbar-testkit.workspace = true\n"),
             ),
             (
                 "crates/tollbar-testkit/Cargo.toml",
-                &package(
-                    "tollbar-testkit",
-                    "[dependencies]\ntollbar = \"1\"\nxtask = \"1\"\n",
-                ),
+                &package("tollbar-testkit", "[dependencies]\ntollbar = \"1\"\nxtask = \"1\"\n"),
             ),
             (
                 "xtask/Cargo.toml",
-                &package(
-                    "xtask",
-                    "[dependencies]\nserde_json = \"1\"\ntollbar-testkit = \"1\"\n",
-                ),
+                &package("xtask", "[dependencies]\nserde_json = \"1\"\ntollbar-testkit = \"1\"\n"),
             ),
             ("crates/new/Cargo.toml", &package("tollbar-new", "")),
         ]);
@@ -341,10 +302,7 @@ one = []
     fn peers_are_for_the_benchmarks() {
         let uses = "[dependencies]\ngovernor = \"0.10\"\n";
         let tree = Tree::of(&[
-            (
-                "Cargo.toml",
-                "[workspace.dependencies]\ngovernor = \"0.10\"\n",
-            ),
+            ("Cargo.toml", "[workspace.dependencies]\ngovernor = \"0.10\"\n"),
             ("crates/bench/Cargo.toml", &package("tollbar-bench", uses)),
             ("crates/tollbar/Cargo.toml", &package("tollbar", uses)),
         ]);

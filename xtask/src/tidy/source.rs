@@ -11,6 +11,7 @@ const TEST_LINE_COUNT_MAX: usize = 800;
 const UNSAFE_PLACES: &[&str] = &[
     "crates/tollbar/src/memory/pages.rs",
     "crates/tollbar/src/memory/prefetch.rs",
+    "crates/tollbar/tests/allocation.rs",
     "crates/bench/",
 ];
 
@@ -30,10 +31,7 @@ pub(crate) fn opening(tree: &Tree) -> Vec<Finding> {
     files
         .filter(|file| !file.text.starts_with("//!"))
         .map(|file| {
-            file.finding(
-                1,
-                "opens without `//!`; say what it is and what it refuses to do",
-            )
+            file.finding(1, "opens without `//!`; say what it is and what it refuses to do")
         })
         .collect()
 }
@@ -42,11 +40,7 @@ pub(crate) fn opening(tree: &Tree) -> Vec<Finding> {
 pub(crate) fn length(tree: &Tree) -> Vec<Finding> {
     tree.rust_files()
         .filter_map(|file| {
-            let max = if is_test(file) {
-                TEST_LINE_COUNT_MAX
-            } else {
-                LINE_COUNT_MAX
-            };
+            let max = if is_test(file) { TEST_LINE_COUNT_MAX } else { LINE_COUNT_MAX };
             let count = file.lines().count();
             let message = || format!("{count} lines, at most {max}; move one noun out");
             (count > max).then(|| file.finding(max + 1, message()))
@@ -68,11 +62,7 @@ pub(crate) fn unsafe_places(tree: &Tree) -> Vec<Finding> {
     let files = tree.rust_files().filter(|file| !allowed(&file.path));
     files
         .flat_map(|file| {
-            word_findings(
-                file,
-                "unsafe",
-                "`unsafe` here; move it to a file that is allowed it",
-            )
+            word_findings(file, "unsafe", "`unsafe` here; move it to a file that is allowed it")
         })
         .collect()
 }
@@ -87,10 +77,9 @@ pub(crate) fn safety_comments(tree: &Tree) -> Vec<Finding> {
             let promises = next.starts_with(['{', '(']) || next.starts_with("impl");
             let line = file.line_at(at);
             if promises && !has_safety_comment(&file.text, line) {
-                findings.push(file.finding(
-                    line,
-                    "`unsafe` without a reason; write `// SAFETY: ..` above it",
-                ));
+                findings.push(
+                    file.finding(line, "`unsafe` without a reason; write `// SAFETY: ..` above it"),
+                );
             }
         }
     }
@@ -106,9 +95,7 @@ fn has_safety_comment(text: &str, line: usize) -> bool {
             || !(it.is_empty() || it.starts_with("//") || it.ends_with([';', '{', '}', ',']))
     };
     while above.next_if(same_statement).is_some() {}
-    above
-        .take_while(|it| it.starts_with("//"))
-        .any(|it| it.starts_with("// SAFETY:"))
+    above.take_while(|it| it.starts_with("//")).any(|it| it.starts_with("// SAFETY:"))
 }
 
 /// What is committed is finished.
@@ -120,10 +107,7 @@ pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
         for name in MACROS {
             let calls = words(&code, name).filter(|at| code[at + name.len()..].starts_with('!'));
             findings.extend(calls.map(|at| {
-                file.finding(
-                    file.line_at(at),
-                    format!("`{name}!`; finish it or take it out"),
-                )
+                file.finding(file.line_at(at), format!("`{name}!`; finish it or take it out"))
             }));
         }
     }
@@ -135,11 +119,7 @@ pub(crate) fn sleeping(tree: &Tree) -> Vec<Finding> {
     tree.rust_files()
         .filter(|file| !file.path.starts_with(SLEEPING_PLACE))
         .flat_map(|file| {
-            word_findings(
-                file,
-                "thread::sleep",
-                "sleeps; advance a `ManualClock` instead",
-            )
+            word_findings(file, "thread::sleep", "sleeps; advance a `ManualClock` instead")
         })
         .collect()
 }
@@ -179,9 +159,7 @@ fn attribute_length(code: &str) -> usize {
 
 fn word_findings(file: &File, word: &str, message: &str) -> Vec<Finding> {
     let code = code_only(&file.text);
-    words(&code, word)
-        .map(|at| file.finding(file.line_at(at), message))
-        .collect()
+    words(&code, word).map(|at| file.finding(file.line_at(at), message)).collect()
 }
 
 #[cfg(test)]

@@ -29,9 +29,7 @@ pub(crate) fn whitespace(tree: &Tree) -> Vec<Finding> {
 pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     by_line(tree, |_, line| {
         let path = machine_path(line)?;
-        Some(format!(
-            "`{path}` is a path of one machine; write it relative to the repository"
-        ))
+        Some(format!("`{path}` is a path of one machine; write it relative to the repository"))
     })
 }
 
@@ -42,9 +40,7 @@ pub(crate) fn mirrors(tree: &Tree) -> Vec<Finding> {
             return Some("replaces a package source; keep that in your own cargo home".to_owned());
         }
         let host = mirror_host(line)?;
-        Some(format!(
-            "`{host}` is a package mirror; name the package and not where it was got"
-        ))
+        Some(format!("`{host}` is a package mirror; name the package and not where it was got"))
     })
 }
 
@@ -52,12 +48,9 @@ fn by_line(tree: &Tree, check: impl Fn(&File, &str) -> Option<String>) -> Vec<Fi
     let files = tree.files().filter(|file| file.name() != LOCKFILE);
     files
         .flat_map(|file| {
-            let findings = file
-                .lines()
-                .filter_map(|(number, line)| Some((number, check(file, line)?)));
-            findings
-                .map(|(number, message)| file.finding(number, message))
-                .collect::<Vec<_>>()
+            let findings =
+                file.lines().filter_map(|(number, line)| Some((number, check(file, line)?)));
+            findings.map(|(number, message)| file.finding(number, message)).collect::<Vec<_>>()
         })
         .collect()
 }
@@ -97,9 +90,7 @@ fn mirror_host(line: &str) -> Option<&str> {
         let host = &after[..after.find(|it| !is_host(it)).unwrap_or(after.len())];
         let lower = host.to_lowercase();
         let named_so = MIRROR_WORDS.iter().any(|word| lower.contains(word));
-        let is_sparse = ["sparse+https", "sparse+http"]
-            .iter()
-            .any(|it| line[..at].ends_with(it));
+        let is_sparse = ["sparse+https", "sparse+http"].iter().any(|it| line[..at].ends_with(it));
         (named_so || (is_sparse && lower != "index.crates.io")).then_some(host)
     })
 }
@@ -111,10 +102,7 @@ mod tests {
     // Samples are put together from parts, or this file would be a finding itself.
 
     fn messages(findings: &[Finding]) -> Vec<(usize, &str)> {
-        findings
-            .iter()
-            .map(|it| (it.line, it.message.as_str()))
-            .collect()
+        findings.iter().map(|it| (it.line, it.message.as_str())).collect()
     }
 
     #[test]
@@ -127,10 +115,7 @@ mod tests {
             (5, "no newline at the end of the file; add one"),
         ];
         assert_eq!(messages(&whitespace(&tree)), expected);
-        assert_eq!(
-            whitespace(&Tree::of(&[("a.md", "fine\n\nend\n"), ("empty", "")])),
-            []
-        );
+        assert_eq!(whitespace(&Tree::of(&[("a.md", "fine\n\nend\n"), ("empty", "")])), []);
     }
 
     #[test]
@@ -139,14 +124,8 @@ mod tests {
             (concat!("see /wo", "rk/notes.md"), concat!("/wo", "rk/")),
             (concat!("`/ro", "ot/.cargo`"), concat!("/ro", "ot/")),
             (concat!("cd /ho", "me/ann/src"), concat!("/ho", "me/ann/")),
-            (
-                concat!("\"/Us", "ers/ann/src\""),
-                concat!("/Us", "ers/ann/"),
-            ),
-            (
-                concat!("file:///etc and /ro", "ot/x"),
-                concat!("/ro", "ot/"),
-            ),
+            (concat!("\"/Us", "ers/ann/src\""), concat!("/Us", "ers/ann/")),
+            (concat!("file:///etc and /ro", "ot/x"), concat!("/ro", "ot/")),
         ];
         for (line, path) in cases {
             assert_eq!(machine_path(line), Some(path), "{line}");
@@ -173,11 +152,7 @@ mod tests {
     #[test]
     fn the_lockfile_may_name_any_source() {
         let line = concat!("path = \"/ro", "ot/x\"\n");
-        let tree = Tree::of(&[
-            ("Cargo.lock", line),
-            ("fuzz/Cargo.lock", line),
-            ("a.toml", line),
-        ]);
+        let tree = Tree::of(&[("Cargo.lock", line), ("fuzz/Cargo.lock", line), ("a.toml", line)]);
         let findings = machine_paths(&tree);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].path, "a.toml");
@@ -186,21 +161,9 @@ mod tests {
     #[test]
     fn mirrors_are_found_and_the_public_registry_is_not_one() {
         let cases = [
-            (
-                concat!("deb http:", "//mirror.example.net/debian stable main"),
-                true,
-            ),
-            (
-                concat!("index = \"https:", "//artifactory.example.com/api/crates\""),
-                true,
-            ),
-            (
-                concat!(
-                    "registry = \"sparse+https:",
-                    "//packages.example.com/crates/\""
-                ),
-                true,
-            ),
+            (concat!("deb http:", "//mirror.example.net/debian stable main"), true),
+            (concat!("index = \"https:", "//artifactory.example.com/api/crates\""), true),
+            (concat!("registry = \"sparse+https:", "//packages.example.com/crates/\""), true),
             ("registry = \"sparse+https://index.crates.io/\"", false),
             ("https://github.com/rust-lang/crates.io-index", false),
             ("https://docs.rs/loom", false),
@@ -217,9 +180,6 @@ mod tests {
         let tree = Tree::of(&[(".cargo/config.toml", text), ("notes.md", text)]);
         let findings = mirrors(&tree);
         assert_eq!(findings.len(), 1);
-        assert_eq!(
-            (findings[0].path.as_str(), findings[0].line),
-            (".cargo/config.toml", 2)
-        );
+        assert_eq!((findings[0].path.as_str(), findings[0].line), (".cargo/config.toml", 2));
     }
 }

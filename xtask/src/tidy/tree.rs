@@ -24,9 +24,7 @@ impl File {
     }
 
     pub(crate) fn has_extension(&self, extension: &str) -> bool {
-        Path::new(&self.path)
-            .extension()
-            .is_some_and(|it| it == extension)
+        Path::new(&self.path).extension().is_some_and(|it| it == extension)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -36,9 +34,7 @@ impl File {
     /// Lines with their numbers, counted from 1. Unlike `str::lines`, keeps a carriage return.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let body = self.text.strip_suffix('\n').unwrap_or(&self.text);
-        body.split('\n')
-            .enumerate()
-            .map(|(index, line)| (index + 1, line))
+        body.split('\n').enumerate().map(|(index, line)| (index + 1, line))
     }
 
     /// The number of the line that holds the byte at `offset`.
@@ -47,11 +43,7 @@ impl File {
     }
 
     pub(crate) fn finding(&self, line: usize, message: impl Into<String>) -> Finding {
-        Finding {
-            path: self.path.clone(),
-            line,
-            message: message.into(),
-        }
+        Finding { path: self.path.clone(), line, message: message.into() }
     }
 }
 
@@ -116,10 +108,7 @@ impl Tree {
             return;
         }
         if let Ok(text) = String::from_utf8(bytes) {
-            self.files.push(File {
-                path: path.to_owned(),
-                text,
-            });
+            self.files.push(File { path: path.to_owned(), text });
         }
     }
 
@@ -159,13 +148,7 @@ mod tests {
     #[test]
     fn a_directory_exists_when_a_file_is_in_it() {
         let tree = Tree::of(&[("docs/guides/start.md", ""), ("docs-old.md", "")]);
-        for present in [
-            "",
-            "docs",
-            "docs/guides",
-            "docs/guides/start.md",
-            "docs-old.md",
-        ] {
+        for present in ["", "docs", "docs/guides", "docs/guides/start.md", "docs-old.md"] {
             assert!(tree.has(present), "{present}");
         }
         for absent in ["doc", "docs/guide", "docs-old", "docs/guides/start"] {
@@ -187,19 +170,13 @@ mod tests {
         let tree = Tree::of(&[("a.txt", "one\ntwo\n")]);
         let file = tree.file("a.txt").expect("it was put there");
         assert_eq!(file.lines().collect::<Vec<_>>(), [(1, "one"), (2, "two")]);
-        assert_eq!(
-            (file.line_at(0), file.line_at(3), file.line_at(4)),
-            (1, 1, 2)
-        );
+        assert_eq!((file.line_at(0), file.line_at(3), file.line_at(4)), (1, 1, 2));
     }
 
     #[test]
     fn a_finding_reads_as_editors_expect() {
         let tree = Tree::of(&[("a.txt", "")]);
-        let finding = tree
-            .file("a.txt")
-            .expect("it was put there")
-            .finding(7, "wrong; right it");
+        let finding = tree.file("a.txt").expect("it was put there").finding(7, "wrong; right it");
         assert_eq!(finding.to_string(), "a.txt:7: wrong; right it");
     }
 }

@@ -67,11 +67,7 @@ pub(crate) fn main(options: Options, json: Option<&Path>) -> ExitCode {
     };
     print!("{}\n{}", report.other_table(), report.target_table());
     let saved = save(&report, json);
-    if report.targets.iter().all(|target| target.met) {
-        saved
-    } else {
-        ExitCode::FAILURE
-    }
+    if report.targets.iter().all(|target| target.met) { saved } else { ExitCode::FAILURE }
 }
 
 /// What happened to the throttled keys.
@@ -99,10 +95,7 @@ fn flood_store(options: Options) -> Ours {
         .and_then(|policy| policy.with_burst(BURST))
         .expect("ten an hour is a policy");
     let resident_before = resident_bytes();
-    let store = MemoryStore::builder()
-        .max_keys(KEY_COUNT_MAX)
-        .clock(clock.clone())
-        .build();
+    let store = MemoryStore::builder().max_keys(KEY_COUNT_MAX).clock(clock.clone()).build();
     let mut key = String::new();
     let forgiven = flood(options, |request| {
         clock.set(Timestamp::from_micros(request.now_us));
@@ -126,9 +119,7 @@ fn flood_store(options: Options) -> Ours {
 fn flood_lru(options: Options) -> Forgiven {
     let capacity = NonZeroUsize::new(KEY_COUNT_MAX).expect("a million is not zero");
     let mut arrivals_us: LruCache<u64, u64> = LruCache::new(capacity);
-    flood(options, |request| {
-        take(arrivals_us.get_or_insert_mut(request.key, || 0), request)
-    })
+    flood(options, |request| take(arrivals_us.get_or_insert_mut(request.key, || 0), request))
 }
 
 /// A request of the scenario.
@@ -144,34 +135,18 @@ fn flood(options: Options, is_allowed: impl FnMut(Request) -> bool) -> Forgiven 
     let mut judge = Judge::new(is_allowed);
     let mut now_us = START.as_micros();
     for key in 0..BUSY_COUNT + SILENT_COUNT {
-        judge.ask_throttled(Request {
-            key,
-            now_us,
-            cost: BURST,
-        });
+        judge.ask_throttled(Request { key, now_us, cost: BURST });
     }
     for turn in 0..options.key_count {
         now_us += STEP_US;
-        judge.ask_new(Request {
-            key: FLOOD_FIRST + turn,
-            now_us,
-            cost: options.cost,
-        });
+        judge.ask_new(Request { key: FLOOD_FIRST + turn, now_us, cost: options.cost });
         if turn % BUSY_EVERY == 0 {
             let key = turn / BUSY_EVERY % BUSY_COUNT;
-            judge.ask_throttled(Request {
-                key,
-                now_us,
-                cost: 1,
-            });
+            judge.ask_throttled(Request { key, now_us, cost: 1 });
         }
     }
     for key in 0..BUSY_COUNT + SILENT_COUNT {
-        judge.ask_throttled(Request {
-            key,
-            now_us,
-            cost: 1,
-        });
+        judge.ask_throttled(Request { key, now_us, cost: 1 });
     }
     judge.verdict()
 }
@@ -285,53 +260,35 @@ mod tests {
 
     use super::*;
 
-    const SMALL: Options = Options {
-        key_count: 600_000,
-        cost: 1,
-    };
+    const SMALL: Options = Options { key_count: 600_000, cost: 1 };
 
     #[test]
     fn a_limiter_that_forgets_nothing_forgives_nobody() {
         let mut arrivals_us: HashMap<u64, u64> = HashMap::new();
-        let forgiven = flood(SMALL, |request| {
-            take(arrivals_us.entry(request.key).or_default(), request)
-        });
+        let forgiven =
+            flood(SMALL, |request| take(arrivals_us.entry(request.key).or_default(), request));
         assert_eq!(forgiven, Forgiven::default());
     }
 
     #[test]
     fn a_limiter_that_remembers_nothing_forgives_everybody() {
         let forgiven = flood(SMALL, |request| take(&mut 0, request));
-        let expected = Forgiven {
-            busy_keys: 1_000,
-            silent_keys: 1_000,
-            falsely_denied: 0,
-        };
+        let expected = Forgiven { busy_keys: 1_000, silent_keys: 1_000, falsely_denied: 0 };
         assert_eq!(forgiven, expected);
     }
 
     #[test]
     fn an_lru_forgives_the_silent() {
         // Above its million keys and the two thousand.
-        let options = Options {
-            key_count: 1_100_000,
-            cost: 1,
-        };
-        let expected = Forgiven {
-            busy_keys: 0,
-            silent_keys: 1_000,
-            falsely_denied: 0,
-        };
+        let options = Options { key_count: 1_100_000, cost: 1 };
+        let expected = Forgiven { busy_keys: 0, silent_keys: 1_000, falsely_denied: 0 };
         assert_eq!(flood_lru(options), expected);
     }
 
     #[test]
     fn outgrown_memory_or_a_forgiven_busy_key_misses_its_target() {
         let ours = Ours {
-            forgiven: Forgiven {
-                busy_keys: 1,
-                ..Forgiven::default()
-            },
+            forgiven: Forgiven { busy_keys: 1, ..Forgiven::default() },
             resident_before: Some(1_000),
             resident_after: Some(2_060),
             store_bytes: 1_000,
@@ -339,10 +296,7 @@ mod tests {
         };
         assert!(targets(&ours).iter().all(|target| !target.met));
         let ours = Ours {
-            forgiven: Forgiven {
-                silent_keys: 9,
-                ..Forgiven::default()
-            },
+            forgiven: Forgiven { silent_keys: 9, ..Forgiven::default() },
             resident_after: Some(2_050),
             ..ours
         };

@@ -22,9 +22,7 @@ pub(crate) fn run(
         .filter(|family| {
             let mut names = family.subjects.iter().flat_map(|subject| {
                 group.table.workloads.iter().flat_map(move |workload| {
-                    thread_counts
-                        .iter()
-                        .map(move |threads| (subject, workload.name, *threads))
+                    thread_counts.iter().map(move |threads| (subject, workload.name, *threads))
                 })
             });
             names.any(|(subject, workload, threads)| is_wanted(only, subject, workload, threads))
@@ -82,9 +80,7 @@ impl Fleet {
             let ready = worker.and_then(|mut worker| Ok((worker.hello()?, worker)));
             match ready {
                 Ok((hello, worker)) => {
-                    found
-                        .facts
-                        .insert((family.name, group.table.name), hello.facts);
+                    found.facts.insert((family.name, group.table.name), hello.facts);
                     self.workers.push((family, worker));
                 }
                 Err(error) => eprintln!("{}: absent: {}", family.name, chain(&error)),
@@ -93,19 +89,12 @@ impl Fleet {
     }
 
     fn has(&self, subject: &str) -> bool {
-        self.workers
-            .iter()
-            .any(|(family, _)| family.subjects.contains(&subject))
+        self.workers.iter().any(|(family, _)| family.subjects.contains(&subject))
     }
 
     fn worker_of(&mut self, subject: &str) -> &mut Worker {
-        let found = self
-            .workers
-            .iter_mut()
-            .find(|(family, _)| family.subjects.contains(&subject));
-        &mut found
-            .expect("only subjects of the fleet are in a contest")
-            .1
+        let found = self.workers.iter_mut().find(|(family, _)| family.subjects.contains(&subject));
+        &mut found.expect("only subjects of the fleet are in a contest").1
     }
 }
 
@@ -121,11 +110,7 @@ fn contests(group: &Group, fleet: &Fleet, thread_counts: &[usize], only: &str) -
                 .filter(|subject| fleet.has(subject))
                 .map(ToString::to_string)
                 .collect();
-            contests.push(Contest {
-                workload: workload.name.to_owned(),
-                threads,
-                subjects,
-            });
+            contests.push(Contest { workload: workload.name.to_owned(), threads, subjects });
         }
     }
     contests

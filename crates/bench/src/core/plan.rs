@@ -37,10 +37,7 @@ pub(crate) struct Quota {
 
 impl Quota {
     const fn new(interval: Duration, burst: u32) -> Self {
-        Self {
-            interval,
-            burst: NonZeroU32::new(burst).expect("a burst is at least one"),
-        }
+        Self { interval, burst: NonZeroU32::new(burst).expect("a burst is at least one") }
     }
 }
 
@@ -69,10 +66,7 @@ const MILLION: u64 = 1_000_000;
 const LONG: usize = 4 << 20;
 
 const fn uniform(name: &'static str) -> Workload {
-    Workload {
-        name,
-        order: Order::Uniform,
-    }
+    Workload { name, order: Order::Uniform }
 }
 
 static HOT: Table = Table {
@@ -97,13 +91,7 @@ static KEYS_1M: Table = Table {
     key_count: MILLION,
     access_count: LONG,
     quota: Quota::new(Duration::from_mins(1), 40_000_000),
-    workloads: &[
-        uniform("uniform_1m"),
-        Workload {
-            name: "zipf_1m",
-            order: Order::Zipf,
-        },
-    ],
+    workloads: &[uniform("uniform_1m"), Workload { name: "zipf_1m", order: Order::Zipf }],
 };
 
 static KEYS_10M: Table = Table {
@@ -215,11 +203,8 @@ static LEAKY_BUCKET: Family = Family {
     build: peer!("leaky-bucket", subject::leaky_bucket::build),
 };
 
-static ALGORITHM: Family = Family {
-    name: "algorithms",
-    subjects: &["tollbar"],
-    build: Some(subject::algorithms::build),
-};
+static ALGORITHM: Family =
+    Family { name: "algorithms", subjects: &["tollbar"], build: Some(subject::algorithms::build) };
 
 const KEYED: &[&Family] = &[
     &TOLLBAR,
@@ -232,50 +217,23 @@ const KEYED: &[&Family] = &[
 ];
 
 /// Without limitador, which takes a kilobyte and 5 microseconds per key.
-const KEYED_10M: &[&Family] = &[
-    &TOLLBAR,
-    &FLOOR,
-    &GOVERNOR_DASHMAP,
-    &GOVERNOR_HASHMAP,
-    &GOVERNOR_STATE,
-    &THROTTLECRAB,
-];
+const KEYED_10M: &[&Family] =
+    &[&TOLLBAR, &FLOOR, &GOVERNOR_DASHMAP, &GOVERNOR_HASHMAP, &GOVERNOR_STATE, &THROTTLECRAB];
 
 /// Everything, in the order in which it is measured.
 pub(crate) const GROUPS: &[Group] = &[
-    Group {
-        table: &HOT,
-        families: KEYED,
-    },
-    Group {
-        table: &KEYS_1K,
-        families: KEYED,
-    },
-    Group {
-        table: &KEYS_1M,
-        families: KEYED,
-    },
-    Group {
-        table: &KEYS_10M,
-        families: KEYED_10M,
-    },
-    Group {
-        table: &UNKEYED,
-        families: &[&GOVERNOR_DIRECT, &RATELIMIT, &LEAKY_BUCKET],
-    },
-    Group {
-        table: &ALGORITHMS,
-        families: &[&ALGORITHM],
-    },
+    Group { table: &HOT, families: KEYED },
+    Group { table: &KEYS_1K, families: KEYED },
+    Group { table: &KEYS_1M, families: KEYED },
+    Group { table: &KEYS_10M, families: KEYED_10M },
+    Group { table: &UNKEYED, families: &[&GOVERNOR_DIRECT, &RATELIMIT, &LEAKY_BUCKET] },
+    Group { table: &ALGORITHMS, families: &[&ALGORITHM] },
 ];
 
 /// The family and the table of these names, for a worker.
 pub(crate) fn find(family: &str, table: &str) -> Option<(&'static Family, &'static Table)> {
     let group = GROUPS.iter().find(|group| group.table.name == table)?;
-    let family = group
-        .families
-        .iter()
-        .find(|candidate| candidate.name == family)?;
+    let family = group.families.iter().find(|candidate| candidate.name == family)?;
     Some((family, group.table))
 }
 
@@ -295,11 +253,7 @@ mod tests {
     #[test]
     fn sequences_are_made_of_whole_chunks() {
         for group in GROUPS {
-            assert!(
-                group.table.access_count.is_multiple_of(CHUNK),
-                "{}",
-                group.table.name
-            );
+            assert!(group.table.access_count.is_multiple_of(CHUNK), "{}", group.table.name);
         }
     }
 
@@ -307,11 +261,7 @@ mod tests {
     fn quotas_fit_microseconds_of_52_bits_after_the_present() {
         for Group { table, .. } in GROUPS {
             let full_us = table.quota.interval.as_micros() * u128::from(table.quota.burst.get());
-            assert!(
-                full_us <= 2_500_000_000_000_000,
-                "{}: {full_us}",
-                table.name
-            );
+            assert!(full_us <= 2_500_000_000_000_000, "{}: {full_us}", table.name);
         }
     }
 
@@ -321,11 +271,7 @@ mod tests {
         for group in GROUPS {
             for subject in group.families.iter().flat_map(|family| family.subjects) {
                 for workload in group.table.workloads {
-                    assert!(
-                        seen.insert((subject, workload.name)),
-                        "{subject} {}",
-                        workload.name
-                    );
+                    assert!(seen.insert((subject, workload.name)), "{subject} {}", workload.name);
                 }
             }
         }

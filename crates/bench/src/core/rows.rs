@@ -8,26 +8,16 @@ use super::plan::{GROUPS, is_wanted};
 
 /// The columns of each table for people.
 const SECTIONS: &[(&str, &[&str])] = &[
-    (
-        "ns per check and thread, keyed",
-        &["hot", "keys_1k", "uniform_1m", "zipf_1m", "uniform_10m"],
-    ),
-    (
-        "ns per check and thread, one limiter without keys",
-        &["unkeyed_allow", "unkeyed_deny"],
-    ),
+    ("ns per check and thread, keyed", &["hot", "keys_1k", "uniform_1m", "zipf_1m", "uniform_10m"]),
+    ("ns per check and thread, one limiter without keys", &["unkeyed_allow", "unkeyed_deny"]),
 ];
 
 /// The tables for people.
 pub(crate) fn tables(report: &Report) -> String {
-    let mut tables: Vec<String> = SECTIONS
-        .iter()
-        .map(|(title, workloads)| report.time_table(title, workloads))
-        .collect();
-    let in_sections: Vec<&str> = SECTIONS
-        .iter()
-        .flat_map(|(_, workloads)| workloads.iter().copied())
-        .collect();
+    let mut tables: Vec<String> =
+        SECTIONS.iter().map(|(title, workloads)| report.time_table(title, workloads)).collect();
+    let in_sections: Vec<&str> =
+        SECTIONS.iter().flat_map(|(_, workloads)| workloads.iter().copied()).collect();
     tables.push(report.time_list("ns per check and thread, 1,000 keys", &in_sections));
     tables.push(report.other_table());
     tables.push(report.target_table());
@@ -54,10 +44,7 @@ fn time_rows(found: &Found, thread_counts: &[usize], only: &str) -> Vec<Row> {
                         continue;
                     }
                     let name = TrialName::new(subject, workload.name, threads);
-                    let summary = found
-                        .figures
-                        .get(&name)
-                        .and_then(|rounds| summarise(rounds));
+                    let summary = found.figures.get(&name).and_then(|rounds| summarise(rounds));
                     rows.push(Row::new(&name, "ns_per_check", summary));
                 }
             }
@@ -84,31 +71,19 @@ fn fact_rows(found: &Found) -> Vec<Row> {
 /// Comparisons that are told and not aimed for: with the peer that, like us, works out what
 /// remains, and of batches with the floor's.
 const COMPARISONS: &[(&str, &str, &str)] = &[
-    (
-        "tollbar",
-        "governor_dashmap_state_information",
-        "speedup_over_governor_state_information",
-    ),
+    ("tollbar", "governor_dashmap_state_information", "speedup_over_governor_state_information"),
     (
         "tollbar_check_many_16",
         "governor_dashmap_state_information",
         "speedup_over_governor_state_information",
     ),
-    (
-        "tollbar_check_many_16",
-        "floor_batched_256",
-        "speedup_over_floor_batched_256",
-    ),
+    ("tollbar_check_many_16", "floor_batched_256", "speedup_over_floor_batched_256"),
 ];
 
 fn ratio_rows(found: &Found) -> Vec<Row> {
     let mut rows = Vec::new();
     for (ours, theirs, metric) in COMPARISONS {
-        for (name, ours_ns) in found
-            .figures
-            .iter()
-            .filter(|(name, _)| name.subject == *ours)
-        {
+        for (name, ours_ns) in found.figures.iter().filter(|(name, _)| name.subject == *ours) {
             let theirs = TrialName::new(theirs, &name.workload, name.threads);
             if let Some(theirs_ns) = found.figures.get(&theirs) {
                 rows.push(Row::new(name, metric, ratio(theirs_ns, ours_ns)));
@@ -125,19 +100,11 @@ mod tests {
     #[test]
     fn a_trial_without_figures_is_a_row_without_a_value() {
         let mut found = Found::default();
-        found
-            .figures
-            .insert(TrialName::new("tollbar", "hot", 1), vec![30.0, 31.0, 29.0]);
+        found.figures.insert(TrialName::new("tollbar", "hot", 1), vec![30.0, 31.0, 29.0]);
         let rows = all(&found, &[1], "/hot_1t");
-        let tollbar = rows
-            .iter()
-            .find(|row| row.subject == "tollbar")
-            .expect("it was measured");
+        let tollbar = rows.iter().find(|row| row.subject == "tollbar").expect("it was measured");
         assert_eq!((tollbar.value, tollbar.rounds), (Some(30.0), 3));
-        let peer = rows
-            .iter()
-            .find(|row| row.subject == "throttlecrab")
-            .expect("it was asked for");
+        let peer = rows.iter().find(|row| row.subject == "throttlecrab").expect("it was asked for");
         assert_eq!((peer.value, peer.rounds), (None, 0));
     }
 
@@ -145,20 +112,10 @@ mod tests {
     fn the_comparison_with_state_information_is_told() {
         let mut found = Found::default();
         let theirs = "governor_dashmap_state_information";
-        found
-            .figures
-            .insert(TrialName::new("tollbar", "hot", 2), vec![30.0]);
-        found
-            .figures
-            .insert(TrialName::new(theirs, "hot", 2), vec![75.0]);
+        found.figures.insert(TrialName::new("tollbar", "hot", 2), vec![30.0]);
+        found.figures.insert(TrialName::new(theirs, "hot", 2), vec![75.0]);
         let rows = all(&found, &[2], "");
-        let told = rows
-            .iter()
-            .find(|row| row.metric.starts_with("speedup"))
-            .expect("it is told");
-        assert_eq!(
-            (told.workload.as_str(), told.threads, told.value),
-            ("hot", 2, Some(2.5))
-        );
+        let told = rows.iter().find(|row| row.metric.starts_with("speedup")).expect("it is told");
+        assert_eq!((told.workload.as_str(), told.threads, told.value), ("hot", 2, Some(2.5)));
     }
 }

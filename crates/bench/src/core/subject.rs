@@ -53,25 +53,14 @@ impl Built {
         checks: impl Fn(&[String]) -> u64 + Send + Sync + 'static,
     ) -> Self {
         let trial = Trial::allowing(subject, checks);
-        Self {
-            fill: Arc::clone(&trial.checks),
-            trials: vec![trial],
-            facts: Box::new(Vec::new),
-        }
+        Self { fill: Arc::clone(&trial.checks), trials: vec![trial], facts: Box::new(Vec::new) }
     }
 
     /// Trials with a limiter each, all of which are filled.
     pub(crate) fn separate(trials: Vec<Trial>) -> Self {
-        let fills: Vec<_> = trials
-            .iter()
-            .map(|trial| Arc::clone(&trial.checks))
-            .collect();
+        let fills: Vec<_> = trials.iter().map(|trial| Arc::clone(&trial.checks)).collect();
         let fill = Arc::new(move |keys: &[String]| fills.iter().map(|fill| fill(keys)).sum());
-        Self {
-            trials,
-            fill,
-            facts: Box::new(Vec::new),
-        }
+        Self { trials, fill, facts: Box::new(Vec::new) }
     }
 
     pub(crate) fn trial(&self, subject: &str, workload: &str) -> Option<&Trial> {
@@ -87,12 +76,7 @@ impl Trial {
         subject: &'static str,
         checks: impl Fn(&[String]) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            subject,
-            workload: None,
-            checks: Arc::new(checks),
-            expects: Expects::Allow,
-        }
+        Self { subject, workload: None, checks: Arc::new(checks), expects: Expects::Allow }
     }
 
     /// For one workload only.
@@ -102,12 +86,7 @@ impl Trial {
         expects: Expects,
         checks: impl Fn(&[String]) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            subject,
-            workload: Some(workload),
-            checks: Arc::new(checks),
-            expects,
-        }
+        Self { subject, workload: Some(workload), checks: Arc::new(checks), expects }
     }
 }
 

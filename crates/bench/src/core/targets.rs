@@ -51,21 +51,12 @@ pub(crate) fn evaluate(found: &Found, complete: bool) -> Vec<Target> {
                 .and_then(|(ours, floor)| ratio(ours, floor))
                 .map(|summary| summary.value);
             let name = format!("{workload}_{threads}t vs floor");
-            targets.push(Target::new(
-                name,
-                "ratio",
-                value,
-                Bound::AtMost,
-                VS_FLOOR_MAX,
-            ));
+            targets.push(Target::new(name, "ratio", value, Bound::AtMost, VS_FLOOR_MAX));
         }
     }
     let fact = |metric: &str| {
         let facts = found.facts.get(&("tollbar", "10m"))?;
-        facts
-            .iter()
-            .find(|(name, _)| name == metric)
-            .map(|(_, value)| *value)
+        facts.iter().find(|(name, _)| name == metric).map(|(_, value)| *value)
     };
     targets.push(Target::new(
         "bytes per key at 10m live keys".to_owned(),
@@ -91,10 +82,7 @@ fn rounds<'a>(
     workload: &str,
     threads: usize,
 ) -> Option<&'a [f64]> {
-    found
-        .figures
-        .get(&TrialName::new(subject, workload, threads))
-        .map(Vec::as_slice)
+    found.figures.get(&TrialName::new(subject, workload, threads)).map(Vec::as_slice)
 }
 
 /// How many times faster `subject` is than the faster of governor's stores.
@@ -115,9 +103,7 @@ mod tests {
     fn found(figures: &[(&str, &str, usize, f64)]) -> Found {
         let mut found = Found::default();
         for (subject, workload, threads, ns) in figures {
-            found
-                .figures
-                .insert(TrialName::new(subject, workload, *threads), vec![*ns; 3]);
+            found.figures.insert(TrialName::new(subject, workload, *threads), vec![*ns; 3]);
         }
         found
     }
@@ -137,10 +123,7 @@ mod tests {
             ("governor_hashmap", "uniform_1m", 1, 440.0),
         ]);
         let target = target(&found, "uniform_1m_1t vs governor");
-        assert_eq!(
-            (target.value, target.target, target.met),
-            (Some(2.2), 2.0, true)
-        );
+        assert_eq!((target.value, target.target, target.met), (Some(2.2), 2.0, true));
     }
 
     #[test]
@@ -154,11 +137,7 @@ mod tests {
     fn every_target_has_a_row_even_if_nothing_was_measured() {
         let targets = evaluate(&Found::default(), true);
         assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2);
-        assert!(
-            targets
-                .iter()
-                .all(|target| target.value.is_none() && !target.met)
-        );
+        assert!(targets.iter().all(|target| target.value.is_none() && !target.met));
         assert!(evaluate(&Found::default(), false).is_empty());
     }
 

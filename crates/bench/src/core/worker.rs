@@ -43,10 +43,7 @@ pub(crate) fn main(family: &str, table: &str) -> ExitCode {
         && let (Some(before), Some(after)) = (before, resident_bytes())
     {
         let grown = after.saturating_sub(before);
-        facts.push((
-            "bytes_per_key".to_owned(),
-            grown as f64 / table.key_count as f64,
-        ));
+        facts.push(("bytes_per_key".to_owned(), grown as f64 / table.key_count as f64));
     }
     let answer = |request: &Request| {
         let keys = sequences
@@ -82,13 +79,7 @@ fn measure(built: &Built, keys: &[String], request: &Request) -> Answer {
         .trial(&request.subject, &request.workload)
         .ok_or_else(|| format!("no subject `{}` here", request.subject))?;
     let duration = Duration::from_millis(request.duration_ms);
-    let timed = time_checks(
-        &*trial.checks,
-        keys,
-        request.threads,
-        request.round,
-        duration,
-    );
+    let timed = time_checks(&*trial.checks, keys, request.threads, request.round, duration);
     judge(trial, timed)
 }
 
@@ -99,13 +90,8 @@ fn judge(trial: &Trial, timed: Timed) -> Answer {
         Expects::Deny => timed.allowed,
     };
     if unexpected as f64 > timed.checks as f64 * UNEXPECTED_SHARE_MAX {
-        let Timed {
-            checks, allowed, ..
-        } = timed;
-        return Err(format!(
-            "{allowed} of {checks} were allowed where {:?} is due",
-            trial.expects
-        ));
+        let Timed { checks, allowed, .. } = timed;
+        return Err(format!("{allowed} of {checks} were allowed where {:?} is due", trial.expects));
     }
     Ok(timed.ns_per_check)
 }
@@ -176,17 +162,10 @@ mod tests {
             checks: Arc::new(|keys: &[String]| keys.len() as u64),
             expects,
         };
-        let timed = Timed {
-            ns_per_check: 5.0,
-            checks: 10_000,
-            allowed: 9_995,
-        };
+        let timed = Timed { ns_per_check: 5.0, checks: 10_000, allowed: 9_995 };
         assert_eq!(judge(&trial(Expects::Allow), timed), Ok(5.0));
         assert!(judge(&trial(Expects::Deny), timed).is_err());
-        let timed = Timed {
-            allowed: 9_000,
-            ..timed
-        };
+        let timed = Timed { allowed: 9_000, ..timed };
         assert!(judge(&trial(Expects::Allow), timed).is_err());
     }
 }

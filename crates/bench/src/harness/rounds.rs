@@ -68,11 +68,7 @@ mod tests {
 
     fn contest(subjects: &[&str]) -> Contest {
         let subjects = subjects.iter().map(ToString::to_string).collect();
-        Contest {
-            workload: "hot".to_owned(),
-            threads: 1,
-            subjects,
-        }
+        Contest { workload: "hot".to_owned(), threads: 1, subjects }
     }
 
     #[test]
@@ -101,21 +97,12 @@ mod tests {
             3,
             1,
             |request| match (request.subject.as_str(), request.round) {
-                ("bad", 1) => Err(WorkerError::Ended {
-                    worker: "bad".to_owned(),
-                    source: None,
-                }),
+                ("bad", 1) => Err(WorkerError::Ended { worker: "bad".to_owned(), source: None }),
                 _ => Ok(1.0),
             },
             |name, _| told.push(name.subject.clone()),
         );
         assert_eq!(told, ["bad"]);
-        assert_eq!(
-            figures
-                .keys()
-                .map(|name| name.subject.as_str())
-                .collect::<Vec<_>>(),
-            ["good"]
-        );
+        assert_eq!(figures.keys().map(|name| name.subject.as_str()).collect::<Vec<_>>(), ["good"]);
     }
 }

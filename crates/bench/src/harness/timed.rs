@@ -39,11 +39,7 @@ pub fn time_checks(
     round: usize,
     duration: Duration,
 ) -> Timed {
-    assert!(
-        !keys.is_empty() && keys.len().is_multiple_of(CHUNK),
-        "{} keys",
-        keys.len()
-    );
+    assert!(!keys.is_empty() && keys.len().is_multiple_of(CHUNK), "{} keys", keys.len());
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let barrier = Barrier::new(threads);
     let totals: Vec<Timed> = std::thread::scope(|scope| {
@@ -64,10 +60,7 @@ pub fn time_checks(
                 })
             })
             .collect();
-        spawned
-            .into_iter()
-            .map(|thread| thread.join().expect("a check panicked"))
-            .collect()
+        spawned.into_iter().map(|thread| thread.join().expect("a check panicked")).collect()
     });
     Timed {
         ns_per_check: totals.iter().map(|timed| timed.ns_per_check).sum::<f64>() / threads as f64,
@@ -87,11 +80,7 @@ fn time_chunks(chunks: &mut impl Iterator<Item = u64>, duration: Duration) -> Ti
         if elapsed >= duration {
             let checks = count * CHUNK as u64;
             let ns_per_check = elapsed.as_nanos() as f64 / checks as f64;
-            return Timed {
-                ns_per_check,
-                checks,
-                allowed,
-            };
+            return Timed { ns_per_check, checks, allowed };
         }
     }
 }
@@ -103,10 +92,7 @@ fn start_chunk(chunk_count: usize, thread: usize, threads: usize, round: usize) 
 
 /// The chunks of `key_count` keys from chunk `start` on, round and round.
 fn chunks(key_count: usize, start: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..key_count / CHUNK)
-        .cycle()
-        .skip(start)
-        .map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK)
+    (0..key_count / CHUNK).cycle().skip(start).map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK)
 }
 
 #[cfg(test)]
@@ -134,10 +120,7 @@ mod tests {
 
     #[test]
     fn chunks_wrap_around() {
-        let starts: Vec<usize> = chunks(3 * CHUNK, 2)
-            .take(4)
-            .map(|range| range.start)
-            .collect();
+        let starts: Vec<usize> = chunks(3 * CHUNK, 2).take(4).map(|range| range.start).collect();
         assert_eq!(starts, [2 * CHUNK, 0, CHUNK, 2 * CHUNK]);
     }
 

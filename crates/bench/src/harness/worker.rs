@@ -22,10 +22,7 @@ impl Worker {
     /// [`Worker::hello`] waits for it.
     pub fn start(args: &[&str]) -> Result<Self, WorkerError> {
         let name = args.join(" ");
-        let failed = |source| WorkerError::Start {
-            worker: name.clone(),
-            source,
-        };
+        let failed = |source| WorkerError::Start { worker: name.clone(), source };
         let executable = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(executable)
             .args(args)
@@ -36,12 +33,7 @@ impl Worker {
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             unreachable!("both pipes were asked for just above");
         };
-        Ok(Self {
-            name,
-            child,
-            requests,
-            answers: BufReader::new(answers),
-        })
+        Ok(Self { name, child, requests, answers: BufReader::new(answers) })
     }
 
     /// Waits until the worker's table is filled.
@@ -56,29 +48,18 @@ impl Worker {
             source: Some(source),
         })?;
         let answer: Answer = self.receive()?;
-        answer.map_err(|reason| WorkerError::Refused {
-            worker: self.name.clone(),
-            reason,
-        })
+        answer.map_err(|reason| WorkerError::Refused { worker: self.name.clone(), reason })
     }
 
     fn receive<T: DeserializeOwned>(&mut self) -> Result<T, WorkerError> {
-        let ended = |source| WorkerError::Ended {
-            worker: self.name.clone(),
-            source,
-        };
+        let ended = |source| WorkerError::Ended { worker: self.name.clone(), source };
         let mut line = String::new();
-        let bytes = self
-            .answers
-            .read_line(&mut line)
-            .map_err(|source| ended(Some(source)))?;
+        let bytes = self.answers.read_line(&mut line).map_err(|source| ended(Some(source)))?;
         if bytes == 0 {
             return Err(ended(None));
         }
-        serde_json::from_str(&line).map_err(|source| WorkerError::Garbled {
-            worker: self.name.clone(),
-            source,
-        })
+        serde_json::from_str(&line)
+            .map_err(|source| WorkerError::Garbled { worker: self.name.clone(), source })
     }
 }
 

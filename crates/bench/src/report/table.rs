@@ -58,11 +58,7 @@ impl Report {
                 .collect();
             lines.push([workload.to_owned(), cell.join(" / ")]);
         }
-        if lines.len() == 1 {
-            String::new()
-        } else {
-            aligned(&lines)
-        }
+        if lines.len() == 1 { String::new() } else { aligned(&lines) }
     }
 
     /// Every other figure, a line each.
@@ -71,12 +67,7 @@ impl Report {
         let mut lines = vec![["other figures", "workload", "metric", "value"].map(str::to_owned)];
         for row in self.rows.iter().filter(|row| row.metric != "ns_per_check") {
             let workload = format!("{}_{}t", row.workload, row.threads);
-            lines.push([
-                row.subject.clone(),
-                workload,
-                row.metric.clone(),
-                figure(row.value),
-            ]);
+            lines.push([row.subject.clone(), workload, row.metric.clone(), figure(row.value)]);
         }
         if lines.len() == 1 {
             return String::new();
@@ -104,11 +95,7 @@ impl Report {
             ]);
         }
         let met = self.targets.iter().filter(|target| target.met).count();
-        format!(
-            "{}{met} of {} targets met\n",
-            aligned(&lines),
-            self.targets.len()
-        )
+        format!("{}{met} of {} targets met\n", aligned(&lines), self.targets.len())
     }
 }
 

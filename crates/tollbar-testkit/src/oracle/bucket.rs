@@ -26,11 +26,7 @@ impl Bucket {
         let mut owed_since_us = 0;
         for event in &log.events {
             match event {
-                Event::Charged {
-                    at_us,
-                    cost,
-                    token_us,
-                } => {
+                Event::Charged { at_us, cost, token_us } => {
                     debt = aged(debt, owed_since_us, *at_us).plus(token_us.times((*cost).into()));
                     owed_since_us = *at_us;
                 }
@@ -61,10 +57,7 @@ impl Law for Bucket {
 
     fn notice(&self, log: &mut Log, now_us: u128) {
         if Self::debt(log, now_us) > self.full_debt() {
-            log.events.push(Event::Capped {
-                at_us: now_us,
-                debt_max: self.full_debt(),
-            });
+            log.events.push(Event::Capped { at_us: now_us, debt_max: self.full_debt() });
         }
     }
 
@@ -74,17 +67,11 @@ impl Law for Bucket {
     }
 
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
-        log.events.push(Event::Charged {
-            at_us: now_us,
-            cost,
-            token_us: self.token_us,
-        });
+        log.events.push(Event::Charged { at_us: now_us, cost, token_us: self.token_us });
     }
 
     fn remaining(&self, log: &Log, now_us: u128) -> u128 {
-        self.full_debt()
-            .minus_or_zero(Self::debt(log, now_us))
-            .whole_parts(self.token_us)
+        self.full_debt().minus_or_zero(Self::debt(log, now_us)).whole_parts(self.token_us)
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {

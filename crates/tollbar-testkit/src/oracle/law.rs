@@ -24,11 +24,7 @@ pub trait Law: Debug {
 
     /// Writes a charge down.
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
-        log.events.push(Event::Charged {
-            at_us: now_us,
-            cost,
-            token_us: Ratio::ZERO,
-        });
+        log.events.push(Event::Charged { at_us: now_us, cost, token_us: Ratio::ZERO });
     }
 
     /// The least wait after which the same request passes if nobody else comes: found by asking,

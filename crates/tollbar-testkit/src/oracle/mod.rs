@@ -57,10 +57,7 @@ impl Oracle {
     /// One request under one policy.
     pub fn check(&mut self, now: Timestamp, key: &[u8], policy: &Policy, cost: u64) -> Answer {
         let terms = Terms::of(policy);
-        let log = self
-            .logs
-            .entry((key.to_vec(), terms.identity.clone()))
-            .or_default();
+        let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
         terms.answer(log, now, cost)
     }
 
@@ -78,10 +75,7 @@ impl Oracle {
     }
 
     fn check_independent(&mut self, now: Timestamp, batch: &[Question<'_>]) -> Vec<Answer> {
-        batch
-            .iter()
-            .map(|asked| self.check(now, asked.key, asked.policy, asked.cost))
-            .collect()
+        batch.iter().map(|asked| self.check(now, asked.key, asked.policy, asked.cost)).collect()
     }
 
     /// The entries are tried in order on a copy of the world, each seeing the charges of those
@@ -105,14 +99,11 @@ impl Oracle {
             *self = tried;
             return answers;
         }
-        let reported = batch
-            .iter()
-            .zip(answers)
-            .map(|(asked, answer)| match answer.outcome {
-                // It would have passed, and has not paid: what remains is what remained.
-                Outcome::Allow => self.check(now, asked.key, asked.policy, 0),
-                Outcome::Deny { .. } | Outcome::Never => answer,
-            });
+        let reported = batch.iter().zip(answers).map(|(asked, answer)| match answer.outcome {
+            // It would have passed, and has not paid: what remains is what remained.
+            Outcome::Allow => self.check(now, asked.key, asked.policy, 0),
+            Outcome::Deny { .. } | Outcome::Never => answer,
+        });
         let reported = reported.collect();
         // A shadow leaves nothing behind where its request has not passed.
         for asked in batch.iter().filter(|asked| asked.role == Role::Enforce) {
@@ -124,16 +115,12 @@ impl Oracle {
     /// What a question leaves behind though its batch was denied.
     fn notice(&mut self, now: Timestamp, asked: &Question<'_>) {
         let terms = Terms::of(asked.policy);
-        let log = self
-            .logs
-            .entry((asked.key.to_vec(), terms.identity.clone()))
-            .or_default();
+        let log = self.logs.entry((asked.key.to_vec(), terms.identity.clone())).or_default();
         terms.notice(log, now, asked.cost);
     }
 
     /// Forgets one counter.
     pub fn reset(&mut self, key: &[u8], policy: &Policy) {
-        self.logs
-            .remove(&(key.to_vec(), Terms::of(policy).identity));
+        self.logs.remove(&(key.to_vec(), Terms::of(policy).identity));
     }
 }

@@ -49,39 +49,20 @@ impl Terms {
                 let interval = policy.interval().expect("a bucket has an interval");
                 let numerator = u128::from(interval.numerator_us);
                 let token_us = Ratio::new(numerator, u128::from(interval.denominator));
-                Box::new(Bucket {
-                    token_us,
-                    burst: policy.capacity(),
-                })
+                Box::new(Bucket { token_us, burst: policy.capacity() })
             }
             "fixed_window" => Box::new(Fixed { limit, window_us }),
             "sliding_window_counter" => {
                 let granularity_us = policy.sliding_granularity_us().unwrap_or(1).into();
-                Box::new(Sliding {
-                    limit,
-                    window_us,
-                    granularity_us,
-                })
+                Box::new(Sliding { limit, window_us, granularity_us })
             }
             "sliding_window_strict" => {
                 parts = policy.algorithm().variant() as u32;
-                Box::new(Strict {
-                    limit,
-                    window_us,
-                    parts,
-                })
+                Box::new(Strict { limit, window_us, parts })
             }
             other => panic!("the oracle has no model of `{other}`"),
         };
-        Self {
-            identity: Identity {
-                algorithm,
-                window_us,
-                parts,
-            },
-            limit,
-            law,
-        }
+        Self { identity: Identity { algorithm, window_us, parts }, limit, law }
     }
 
     /// The answer to `cost` at `now`, which is also written down in `log` if it is a charge.
@@ -101,9 +82,7 @@ impl Terms {
                 law.charge(log, now_us, cost);
                 Outcome::Allow
             } else {
-                Outcome::Deny {
-                    retry_after_us: narrow(law.retry_after_us(log, now_us, cost)),
-                }
+                Outcome::Deny { retry_after_us: narrow(law.retry_after_us(log, now_us, cost)) }
             }
         };
         Answer {

@@ -9,61 +9,29 @@ use crate::subject::{Factory, Subject};
 
 pub(super) const CASES: &[Case] = &[
     ("peek_charges_nothing", peek_charges_nothing),
-    (
-        "denied_request_charges_nothing",
-        denied_request_charges_nothing,
-    ),
+    ("denied_request_charges_nothing", denied_request_charges_nothing),
     ("retry_after_is_honest", retry_after_is_honest),
-    (
-        "reset_makes_one_counter_fresh",
-        reset_makes_one_counter_fresh,
-    ),
+    ("reset_makes_one_counter_fresh", reset_makes_one_counter_fresh),
     ("cost_above_capacity_is_never", cost_above_capacity_is_never),
     ("denied_batch_charges_nothing", denied_batch_charges_nothing),
-    (
-        "allowed_batch_charges_every_entry",
-        allowed_batch_charges_every_entry,
-    ),
-    (
-        "independent_entries_are_charged_by_themselves",
-        independent_entries_charge_by_themselves,
-    ),
+    ("allowed_batch_charges_every_entry", allowed_batch_charges_every_entry),
+    ("independent_entries_are_charged_by_themselves", independent_entries_charge_by_themselves),
     ("shadow_never_denies", shadow_never_denies),
-    (
-        "shadow_is_charged_only_with_the_batch",
-        shadow_is_charged_only_with_the_batch,
-    ),
-    (
-        "same_counter_twice_counts_twice",
-        same_counter_twice_counts_twice,
-    ),
+    ("shadow_is_charged_only_with_the_batch", shadow_is_charged_only_with_the_batch),
+    ("same_counter_twice_counts_twice", same_counter_twice_counts_twice),
     ("an_empty_batch_is_answered", an_empty_batch_is_answered),
-    (
-        "algorithms_and_windows_do_not_share_counters",
-        algorithms_and_windows_do_not_share,
-    ),
-    (
-        "a_changed_limit_keeps_its_counter",
-        a_changed_limit_keeps_its_counter,
-    ),
+    ("algorithms_and_windows_do_not_share_counters", algorithms_and_windows_do_not_share),
+    ("a_changed_limit_keeps_its_counter", a_changed_limit_keeps_its_counter),
 ];
 
 const KEY: &[u8] = b"user:42";
 
 fn enforce<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> Question<'a> {
-    Question {
-        key,
-        policy,
-        cost,
-        role: Role::Enforce,
-    }
+    Question { key, policy, cost, role: Role::Enforce }
 }
 
 fn shadow<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> Question<'a> {
-    Question {
-        role: Role::Shadow,
-        ..enforce(key, policy, cost)
-    }
+    Question { role: Role::Shadow, ..enforce(key, policy, cost) }
 }
 
 #[track_caller]
@@ -96,12 +64,7 @@ fn peek_charges_nothing(factory: &Factory<'_>) {
         }
         assert_allowed(subject, now, policy, 4);
         let answer = subject.peek(now, KEY, policy);
-        assert_eq!(
-            (answer.outcome, answer.remaining),
-            (Outcome::Allow, 0),
-            "{}",
-            subject.name()
-        );
+        assert_eq!((answer.outcome, answer.remaining), (Outcome::Allow, 0), "{}", subject.name());
     });
 }
 
@@ -149,12 +112,7 @@ fn reset_makes_one_counter_fresh(factory: &Factory<'_>) {
         let other = subject.check(now, b"other", policy, 3);
         subject.reset(now, KEY, policy);
         assert_eq!(subject.peek(now, KEY, policy), fresh, "{}", subject.name());
-        assert_eq!(
-            subject.peek(now, b"other", policy),
-            other,
-            "{}",
-            subject.name()
-        );
+        assert_eq!(subject.peek(now, b"other", policy), other, "{}", subject.name());
         assert_allowed(subject, now, policy, 4);
     });
 }
@@ -180,34 +138,15 @@ fn denied_batch_charges_nothing(factory: &Factory<'_>) {
         subject.check(now, b"full", policy, 4);
         let first = subject.check(now, b"first", policy, 1);
         for denied in [enforce(b"full", policy, 1), enforce(b"full", policy, 5)] {
-            let batch = [
-                enforce(b"first", policy, 2),
-                denied,
-                enforce(b"last", policy, 1),
-            ];
+            let batch = [enforce(b"first", policy, 2), denied, enforce(b"last", policy, 1)];
             let answers = subject.check_all(now, Charge::AllOrNone, &batch);
-            assert_eq!(
-                answers[0],
-                first,
-                "store `{}`: allowed, not charged",
-                subject.name()
-            );
+            assert_eq!(answers[0], first, "store `{}`: allowed, not charged", subject.name());
             assert_ne!(answers[1].outcome, Outcome::Allow, "{}", subject.name());
             let (outcome, left) = (answers[2].outcome, answers[2].remaining);
             assert_eq!((outcome, left), (Outcome::Allow, 4), "{}", subject.name());
         }
-        assert_eq!(
-            subject.peek(now, b"first", policy),
-            first,
-            "{}",
-            subject.name()
-        );
-        assert_eq!(
-            subject.peek(now, b"last", policy).remaining,
-            4,
-            "{}",
-            subject.name()
-        );
+        assert_eq!(subject.peek(now, b"first", policy), first, "{}", subject.name());
+        assert_eq!(subject.peek(now, b"last", policy).remaining, 4, "{}", subject.name());
     });
 }
 
@@ -221,12 +160,7 @@ fn allowed_batch_charges_every_entry(factory: &Factory<'_>) {
         let answers = subject.check_all(now, Charge::AllOrNone, &batch);
         for ((asked, answer), left) in batch.iter().zip(answers).zip([3, 2, 0]) {
             assert_eq!((answer.outcome, answer.remaining), (Outcome::Allow, left));
-            assert_eq!(
-                subject.peek(now, asked.key, policy),
-                answer,
-                "{}",
-                subject.name()
-            );
+            assert_eq!(subject.peek(now, asked.key, policy), answer, "{}", subject.name());
         }
     });
 }
@@ -243,18 +177,9 @@ fn independent_entries_charge_by_themselves(factory: &Factory<'_>) {
         let answers = subject.check_all(now, Charge::Independent, &batch);
         let left: Vec<u64> = answers.iter().map(|answer| answer.remaining).collect();
         assert_eq!(left, [0, 3, 3, 2], "{}", subject.name());
-        assert!(
-            matches!(answers[0].outcome, Outcome::Deny { .. }),
-            "{}",
-            subject.name()
-        );
+        assert!(matches!(answers[0].outcome, Outcome::Deny { .. }), "{}", subject.name());
         assert_eq!(answers[2].outcome, Outcome::Never, "{}", subject.name());
-        assert_eq!(
-            subject.peek(now, b"first", policy).remaining,
-            2,
-            "{}",
-            subject.name()
-        );
+        assert_eq!(subject.peek(now, b"first", policy).remaining, 2, "{}", subject.name());
     });
 }
 
@@ -263,18 +188,9 @@ fn shadow_never_denies(factory: &Factory<'_>) {
         subject.check(now, b"full", policy, 4);
         let batch = [shadow(b"full", policy, 1), enforce(b"first", policy, 1)];
         let answers = subject.check_all(now, Charge::AllOrNone, &batch);
-        assert!(
-            matches!(answers[0].outcome, Outcome::Deny { .. }),
-            "{}",
-            subject.name()
-        );
+        assert!(matches!(answers[0].outcome, Outcome::Deny { .. }), "{}", subject.name());
         assert_eq!(answers[1].outcome, Outcome::Allow, "{}", subject.name());
-        assert_eq!(
-            subject.peek(now, b"first", policy).remaining,
-            3,
-            "{}",
-            subject.name()
-        );
+        assert_eq!(subject.peek(now, b"first", policy).remaining, 3, "{}", subject.name());
     });
 }
 
@@ -283,20 +199,10 @@ fn shadow_is_charged_only_with_the_batch(factory: &Factory<'_>) {
         subject.check(now, b"full", policy, 4);
         let batch = [shadow(b"watched", policy, 1), enforce(b"full", policy, 1)];
         subject.check_all(now, Charge::AllOrNone, &batch);
-        assert_eq!(
-            subject.peek(now, b"watched", policy).remaining,
-            4,
-            "{}",
-            subject.name()
-        );
+        assert_eq!(subject.peek(now, b"watched", policy).remaining, 4, "{}", subject.name());
         let batch = [shadow(b"watched", policy, 1), enforce(b"first", policy, 1)];
         subject.check_all(now, Charge::AllOrNone, &batch);
-        assert_eq!(
-            subject.peek(now, b"watched", policy).remaining,
-            3,
-            "{}",
-            subject.name()
-        );
+        assert_eq!(subject.peek(now, b"watched", policy).remaining, 3, "{}", subject.name());
     });
 }
 
@@ -305,27 +211,13 @@ fn same_counter_twice_counts_twice(factory: &Factory<'_>) {
         let batch = [enforce(KEY, policy, 3), enforce(KEY, policy, 2)];
         let answers = subject.check_all(now, Charge::AllOrNone, &batch);
         assert_eq!(answers[0].outcome, Outcome::Allow, "{}", subject.name());
-        assert!(
-            matches!(answers[1].outcome, Outcome::Deny { .. }),
-            "{}",
-            subject.name()
-        );
-        assert_eq!(
-            subject.peek(now, KEY, policy).remaining,
-            4,
-            "{}",
-            subject.name()
-        );
+        assert!(matches!(answers[1].outcome, Outcome::Deny { .. }), "{}", subject.name());
+        assert_eq!(subject.peek(now, KEY, policy).remaining, 4, "{}", subject.name());
 
         let batch = [enforce(KEY, policy, 2), enforce(KEY, policy, 2)];
         let answers = subject.check_all(now, Charge::AllOrNone, &batch);
         assert_eq!(answers[1].outcome, Outcome::Allow, "{}", subject.name());
-        assert_eq!(
-            subject.peek(now, KEY, policy).remaining,
-            0,
-            "{}",
-            subject.name()
-        );
+        assert_eq!(subject.peek(now, KEY, policy).remaining, 0, "{}", subject.name());
     });
 }
 
@@ -359,9 +251,7 @@ fn a_changed_limit_keeps_its_counter(factory: &Factory<'_>) {
     for kind in Kind::ALL {
         let subject = factory(minute_start());
         let limit = |limit| {
-            PolicySpec::new(kind, limit, 60_000_000)
-                .build()
-                .expect("a few a minute is a policy")
+            PolicySpec::new(kind, limit, 60_000_000).build().expect("a few a minute is a policy")
         };
         assert_allowed(&*subject, minute_start(), &limit(4), 3);
         let left_of = |policy| subject.peek(minute_start(), KEY, &policy).remaining;

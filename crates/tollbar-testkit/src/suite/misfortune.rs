@@ -9,30 +9,12 @@ use crate::subject::{Factory, Subject};
 pub(super) const CASES: &[Case] = &[
     ("the_empty_key_is_a_key", the_empty_key_is_a_key),
     ("keys_are_bytes", keys_are_bytes),
-    (
-        "keys_of_64_kib_differ_by_their_last_byte",
-        keys_of_64_kib_differ_by_their_last_byte,
-    ),
-    (
-        "cost_of_u64_max_charges_nothing",
-        cost_of_u64_max_charges_nothing,
-    ),
-    (
-        "limits_hold_at_the_beginning_of_time",
-        limits_hold_at_the_beginning_of_time,
-    ),
-    (
-        "limits_hold_at_the_end_of_time",
-        limits_hold_at_the_end_of_time,
-    ),
-    (
-        "a_clock_that_goes_back_mints_nothing",
-        a_clock_that_goes_back_mints_nothing,
-    ),
-    (
-        "a_clock_that_goes_back_agrees_with_the_oracle",
-        a_clock_back_agrees_with_the_oracle,
-    ),
+    ("keys_of_64_kib_differ_by_their_last_byte", keys_of_64_kib_differ_by_their_last_byte),
+    ("cost_of_u64_max_charges_nothing", cost_of_u64_max_charges_nothing),
+    ("limits_hold_at_the_beginning_of_time", limits_hold_at_the_beginning_of_time),
+    ("limits_hold_at_the_end_of_time", limits_hold_at_the_end_of_time),
+    ("a_clock_that_goes_back_mints_nothing", a_clock_that_goes_back_mints_nothing),
+    ("a_clock_that_goes_back_agrees_with_the_oracle", a_clock_back_agrees_with_the_oracle),
 ];
 
 /// Four pass, the fifth does not.
@@ -49,12 +31,7 @@ fn assert_four_pass(subject: &dyn Subject, now: Timestamp, key: &[u8], policy: &
     for _ in 0..3 {
         let answer = subject.check(now, key, policy, 1);
         assert!(
-            matches!(
-                answer.outcome,
-                Outcome::Deny {
-                    retry_after_us: 1..
-                }
-            ),
+            matches!(answer.outcome, Outcome::Deny { retry_after_us: 1.. }),
             "store `{}` must deny the fifth of {policy:?}: {answer:?}",
             subject.name(),
         );
@@ -94,12 +71,7 @@ fn cost_of_u64_max_charges_nothing(factory: &Factory<'_>) {
     let subject = factory(minute_start());
     for policy in &four_a_minute() {
         let answer = subject.check(minute_start(), b"", policy, u64::MAX);
-        assert_eq!(
-            answer.outcome,
-            Outcome::Never,
-            "store `{}`, {policy:?}",
-            subject.name()
-        );
+        assert_eq!(answer.outcome, Outcome::Never, "store `{}`, {policy:?}", subject.name());
         assert_four_pass(&*subject, minute_start(), b"", policy);
     }
 }
@@ -144,8 +116,7 @@ fn a_clock_back_agrees_with_the_oracle(factory: &Factory<'_>) {
         for time_s in times_s {
             let now = Timestamp::from_micros(start_us + time_s * 1_000_000);
             for cost in [0, 1, 2, 5, 1] {
-                duel.check(now, b"", policy, cost)
-                    .unwrap_or_else(|story| panic!("{story}"));
+                duel.check(now, b"", policy, cost).unwrap_or_else(|story| panic!("{story}"));
             }
         }
     }

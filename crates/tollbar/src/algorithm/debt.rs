@@ -134,13 +134,7 @@ impl Meter {
     }
 
     #[inline(always)]
-    fn answer(
-        &self,
-        outcome: Outcome,
-        debt: u64,
-        now_us: u64,
-        next: Option<Owed>,
-    ) -> Step<Owed> {
+    fn answer(&self, outcome: Outcome, debt: u64, now_us: u64, next: Option<Owed>) -> Step<Owed> {
         let remaining = (self.full - debt) / self.interval.numerator_us;
         let reset_at = Timestamp::from_micros(now_us + self.to_us_ceil(debt));
         Step { decision: Decision::new(outcome, self.limit, remaining, reset_at), next }
@@ -233,15 +227,15 @@ impl WordState for Meter {
     }
 
     #[inline(always)]
-    fn from_parts(&self, parts: Parts) -> Owed {
+    fn unpack(&self, parts: Parts) -> Owed {
         let paid_at_us = parts.fresh_at_us.saturating_sub(u64::from(parts.payload > 0));
         Owed { paid_at_us, remainder: parts.payload }
     }
 
     /// The leading time rounds the remainder up, so that a part of a microsecond still counts as
-    /// not yet fresh; `from_parts` takes it off again.
+    /// not yet fresh; `unpack` takes it off again.
     #[inline(always)]
-    fn to_parts(&self, owed: Owed) -> Parts {
+    fn pack(&self, owed: Owed) -> Parts {
         let remainder_max = (1 << PAYLOAD_BITS) - 1;
         Parts { fresh_at_us: owed.fresh_at_us(), payload: owed.remainder.min(remainder_max) }
     }

@@ -5,7 +5,7 @@
 //! logins. The retry-after is exact: the window's end.
 
 use super::Algorithm;
-use super::word::{PAYLOAD_BITS, Parts, Step, WordState};
+use super::word::{PAYLOAD_BITS, Parts, Step, WordState, window_shift};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -51,7 +51,7 @@ impl WordState for FixedWindow {
     type State = WindowCount;
 
     fn shift(&self) -> u32 {
-        self.window_us.ilog2()
+        window_shift(self.window_us)
     }
 
     #[inline(always)]
@@ -81,16 +81,16 @@ impl WordState for FixedWindow {
         state.count <= self.count_max()
     }
 
-    /// The stored end was rounded up by less than 2^shift, which is at most a window: rounding
-    /// down to a multiple of the window gives the exact one back.
+    /// The stored end was rounded up by less than 2^shift, which is less than a window:
+    /// rounding down to a multiple of the window gives the exact one back.
     #[inline(always)]
-    fn from_parts(&self, parts: Parts) -> WindowCount {
+    fn unpack(&self, parts: Parts) -> WindowCount {
         let end_us = parts.fresh_at_us / self.window_us * self.window_us;
         WindowCount { end_us, count: parts.payload }
     }
 
     #[inline(always)]
-    fn to_parts(&self, state: WindowCount) -> Parts {
+    fn pack(&self, state: WindowCount) -> Parts {
         Parts { fresh_at_us: state.end_us, payload: state.count }
     }
 

@@ -49,7 +49,9 @@ impl SlidingStrict {
 
     /// The count of sub-window `number`, given that `state` is at its newest.
     fn count(&self, state: &[u64], number: u64) -> u64 {
-        let Some(newest) = state[0].checked_sub(1) else { return 0 };
+        let Some(newest) = state[0].checked_sub(1) else {
+            return 0;
+        };
         let is_in_ring = number <= newest && newest - number <= self.subwindows;
         if is_in_ring { state[self.slot(number)] } else { 0 }
     }

@@ -12,7 +12,7 @@
 use super::Algorithm;
 use super::debt::PRODUCT_MAX;
 use super::fixed_window::window_end_us;
-use super::word::{PAYLOAD_BITS, Parts, Step, WordState};
+use super::word::{PAYLOAD_BITS, Parts, Step, WordState, window_shift};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -62,7 +62,7 @@ impl SlidingWindow {
     /// Each of the two counts gets half of the payload.
     #[inline]
     fn count_bits(&self) -> u32 {
-        (PAYLOAD_BITS + self.shift()) / 2
+        (PAYLOAD_BITS + self.shift()) >> 1
     }
 
     #[inline]
@@ -135,7 +135,7 @@ impl WordState for SlidingWindow {
     type State = TwoCounts;
 
     fn shift(&self) -> u32 {
-        self.window_us.ilog2()
+        window_shift(self.window_us)
     }
 
     #[inline(always)]
@@ -168,7 +168,7 @@ impl WordState for SlidingWindow {
 
     /// As in the fixed window, rounding down to a multiple of the window undoes the rounding up.
     #[inline(always)]
-    fn from_parts(&self, parts: Parts) -> TwoCounts {
+    fn unpack(&self, parts: Parts) -> TwoCounts {
         let fresh_at_us = parts.fresh_at_us / self.window_us * self.window_us;
         TwoCounts {
             end_us: fresh_at_us.saturating_sub(self.window_us),
@@ -178,7 +178,7 @@ impl WordState for SlidingWindow {
     }
 
     #[inline(always)]
-    fn to_parts(&self, state: TwoCounts) -> Parts {
+    fn pack(&self, state: TwoCounts) -> Parts {
         // A fresh state is all zeros, and stays so.
         let fresh_at_us = if state.end_us == 0 { 0 } else { state.end_us + self.window_us };
         Parts { fresh_at_us, payload: state.current << self.count_bits() | state.previous }

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A bucket has shift 0, so 10 bits for fractions of a microsecond. A window of `W` microseconds
-//! has the largest shift with 2^shift <= W: two windows then never share a rounded end, and the
-//! exact one can be had back.
+//! has the shift of [`window_shift`]: an end rounded up to it is less than an eighth of a window
+//! too late, which a counter may outstay its time by, and the exact end can be had back by rounding
+//! down to a multiple of `W`.
 
 use super::Algorithm;
 use crate::{Decision, Timestamp};
@@ -21,6 +22,12 @@ pub(crate) const PAYLOAD_BITS: u32 = 10;
 
 /// Set while one thread owns the slot; never part of a state.
 pub(crate) const LOCK_BIT: u64 = 1 << 63;
+
+/// The unit for the ends of windows: more than a sixteenth and at most an eighth of the window.
+/// Finer, and less is left for the counts; coarser, and slots are reused later.
+pub(super) fn window_shift(window_us: u64) -> u32 {
+    window_us.ilog2().saturating_sub(3)
+}
 
 /// What a step did.
 #[derive(Debug, Clone, Copy)]
@@ -40,14 +47,14 @@ pub(crate) struct Parts {
 impl Parts {
     /// The word, `fresh_at_us` rounded up to a multiple of 2^shift.
     #[inline]
-    pub(crate) fn pack(self, shift: u32) -> u64 {
+    pub(crate) fn to_word(self, shift: u32) -> u64 {
         let coarse = self.fresh_at_us.div_ceil(1 << shift);
         debug_assert!(coarse < 1 << (53 - shift) && self.payload < 1 << (PAYLOAD_BITS + shift));
         coarse << (PAYLOAD_BITS + shift) | self.payload
     }
 
     #[inline]
-    pub(crate) fn unpack(word: u64, shift: u32) -> Self {
+    pub(crate) fn of_word(word: u64, shift: u32) -> Self {
         let payload_bits = PAYLOAD_BITS + shift;
         Self {
             fresh_at_us: word >> payload_bits << shift,
@@ -72,8 +79,8 @@ pub(crate) trait WordState: Algorithm {
     fn fits(&self, state: Self::State) -> bool;
 
     /// Of a state that [`fits`](Self::fits).
-    fn to_parts(&self, state: Self::State) -> Parts;
-    fn from_parts(&self, parts: Parts) -> Self::State;
+    fn pack(&self, state: Self::State) -> Parts;
+    fn unpack(&self, parts: Parts) -> Self::State;
 
     /// For states kept as words: the same state in its wide form, and back.
     fn from_words(words: &[u64]) -> Self::State;
@@ -101,12 +108,12 @@ pub(crate) trait Packed {
 
 impl<A: WordState> Packed for A {
     fn load(&self, word: u64, words: &mut [u64]) {
-        A::to_words(self.from_parts(Parts::unpack(word, self.shift())), words);
+        A::to_words(self.unpack(Parts::of_word(word, self.shift())), words);
     }
 
     fn save(&self, words: &[u64]) -> Option<u64> {
         let state = A::from_words(words);
-        self.fits(state).then(|| self.to_parts(state).pack(self.shift()))
+        self.fits(state).then(|| self.pack(state).to_word(self.shift()))
     }
 
     fn word_shift(&self) -> u32 {

@@ -63,12 +63,11 @@ impl SystemClock {
     /// millisecond) and never back, as long as the counter's frequency is known to 0.1%.
     #[inline]
     fn counter_us(&self) -> u64 {
-        (u128::from(self.counter.raw()) * u128::from(self.us_per_tick) >> 64) as u64
+        ((u128::from(self.counter.raw()) * u128::from(self.us_per_tick)) >> 64) as u64
     }
 
     /// Reads the operating system's clock and corrects the offset.
     #[cold]
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
     fn anchor(&self) -> u64 {
         let elapsed_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let counter_us = self.counter_us();
@@ -141,7 +140,10 @@ mod tests {
     fn the_system_clock_keeps_step_with_the_monotonic_clock() {
         let clock = SystemClock::new();
         let first = clock.now();
-        #[expect(clippy::disallowed_methods, reason = "the monotonic clock is what we compare with")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the monotonic clock is what we compare with"
+        )]
         let started = Instant::now();
         let mut elapsed_us = 0;
         while elapsed_us < 20_000 {

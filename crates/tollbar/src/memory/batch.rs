@@ -130,19 +130,15 @@ impl MemoryStore {
         }
     }
 
-    fn load_unit(
-        &self,
-        guard: &ShardGuard<'_>,
-        unit: &Unit<'_>,
-        now_us: u64,
-        state: &mut [u64],
-    ) {
+    fn load_unit(&self, guard: &ShardGuard<'_>, unit: &Unit<'_>, now_us: u64, state: &mut [u64]) {
         let (algorithm, packed) = (unit.kind.as_dyn(), unit.kind.as_packed());
         self.load_wide(guard, algorithm, packed, unit.id, now_us, state);
     }
 
     fn read_word(&self, unit: &Unit<'_>, now_us: u64, state: &mut [u64]) {
-        let Some((packed, tag)) = unit.packed() else { return };
+        let Some((packed, tag)) = unit.packed() else {
+            return;
+        };
         let mut backoff = Backoff::default();
         loop {
             let Some(slot) = self.table.find(unit.id, tag) else {
@@ -157,7 +153,9 @@ impl MemoryStore {
                 continue;
             };
             match slot.read(tag) {
-                Read::Seen(seen) if slot.is_unchanged(seen) => return packed.load(seen.word, state),
+                Read::Seen(seen) if slot.is_unchanged(seen) => {
+                    return packed.load(seen.word, state);
+                }
                 Read::Locked => backoff.wait(),
                 Read::Seen(_) | Read::Gone => {}
             }
@@ -200,13 +198,11 @@ impl MemoryStore {
         }
         for unit in units {
             let slot = match unit.packed() {
-                Some((_, tag)) if unit.kind.fits_word() => {
-                    match self.lock_present(unit.id, tag) {
-                        Some(slot) => Some(slot),
-                        None if with_shards => self.lock_newcomer(unit, &held, now_us)?,
-                        None => return Err(LockError::NeedsShards),
-                    }
-                }
+                Some((_, tag)) if unit.kind.fits_word() => match self.lock_present(unit.id, tag) {
+                    Some(slot) => Some(slot),
+                    None if with_shards => self.lock_newcomer(unit, &held, now_us)?,
+                    None => return Err(LockError::NeedsShards),
+                },
                 _ if with_shards => None,
                 _ => return Err(LockError::NeedsShards),
             };
@@ -258,13 +254,7 @@ impl MemoryStore {
         found.expect("every shard of the batch is locked before its slots")
     }
 
-    fn read_held(
-        &self,
-        units: &[Unit<'_>],
-        held: &Held<'_>,
-        now_us: u64,
-        states: &mut States,
-    ) {
+    fn read_held(&self, units: &[Unit<'_>], held: &Held<'_>, now_us: u64, states: &mut States) {
         zero(states, units);
         for (unit, slot) in units.iter().zip(&held.slots) {
             let state = &mut states[unit.words.clone()];
@@ -290,15 +280,12 @@ impl MemoryStore {
             if state == &before[unit.words.clone()] {
                 continue;
             }
-            match (&mut held.slots[at], unit.packed()) {
-                (Some(slot), Some((packed, _))) => {
-                    let word = packed.save(state);
-                    slot.word = word.expect("a state from a word, charged under a limit that fits");
-                }
-                _ => {
-                    let guard = self.guard_of(held, unit.id);
-                    self.save_wide(guard, unit.kind.as_dyn(), unit.id, now_us, state);
-                }
+            if let (Some(slot), Some((packed, _))) = (&mut held.slots[at], unit.packed()) {
+                let word = packed.save(state);
+                slot.word = word.expect("a state from a word, charged under a limit that fits");
+            } else {
+                let guard = self.guard_of(held, unit.id);
+                self.save_wide(guard, unit.kind.as_dyn(), unit.id, now_us, state);
             }
         }
     }
@@ -346,9 +333,8 @@ impl Deciding<'_, '_> {
                 if role == Role::Enforce && !decision.is_allowed() {
                     tally.allowed = false;
                     tally.denial_writes |= state != &next[..];
-                } else {
-                    state.copy_from_slice(&next);
                 }
+                state.copy_from_slice(&next);
                 self.entries[at].decision = Some(decision);
             }
         }

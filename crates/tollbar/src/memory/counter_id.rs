@@ -15,7 +15,7 @@ use crate::Policy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CounterId(u64);
 
-/// PolymurHash under a key drawn when the store is made.
+/// `PolymurHash` under a key drawn when the store is made.
 #[derive(Debug)]
 pub(super) struct CounterHash {
     hasher: PolymurHash,
@@ -96,7 +96,7 @@ pub(super) fn tag_shift(tag: u64) -> u32 {
 /// Maps 64 bits evenly onto `0..count`, without a division.
 #[inline]
 fn scale(bits: u64, count: usize) -> usize {
-    (u128::from(bits) * count as u128 >> 64) as usize
+    ((u128::from(bits) * count as u128) >> 64) as usize
 }
 
 #[cfg(test)]

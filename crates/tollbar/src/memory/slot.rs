@@ -122,6 +122,6 @@ impl Drop for SlotGuard<'_> {
 /// the one with the lower count. An empty slot ranks lowest of all.
 #[inline]
 pub(super) fn rank(tag: u64, word: u64) -> (u64, u64) {
-    let Parts { fresh_at_us, payload } = Parts::unpack(word, tag_shift(tag));
+    let Parts { fresh_at_us, payload } = Parts::of_word(word, tag_shift(tag));
     (fresh_at_us, payload)
 }

@@ -93,7 +93,8 @@ fn a_denial_and_a_peek_store_nothing() {
 /// The table, word for word.
 fn words_of(store: &MemoryStore) -> Vec<u64> {
     let slots = (0..store.table.line_count()).flat_map(|line| store.table.slots(line));
-    let load = |word: &std::sync::atomic::AtomicU64| word.load(std::sync::atomic::Ordering::Relaxed);
+    let load =
+        |word: &std::sync::atomic::AtomicU64| word.load(std::sync::atomic::Ordering::Relaxed);
     slots.flat_map(|slot| [load(slot.tag), load(slot.state)]).collect()
 }
 
@@ -158,10 +159,8 @@ fn a_limit_that_outgrows_one_word_and_back_keeps_the_count() {
 #[test]
 fn statistics_count_live_keys_of_both_kinds() {
     let (store, clock) = store(1_000);
-    let (bucket, strict) = (
-        Policy::token_bucket("1/s").unwrap(),
-        Policy::sliding_window_strict("1/s", 4).unwrap(),
-    );
+    let (bucket, strict) =
+        (Policy::token_bucket("1/s").unwrap(), Policy::sliding_window_strict("1/s", 4).unwrap());
     for key in 0..100 {
         check(&store, &key.to_string(), &bucket, 1);
     }

@@ -74,7 +74,12 @@ impl Wide {
     }
 
     /// The entry of `id` among those of at least `words` words.
-    pub(super) fn find(&self, guard: &ShardGuard<'_>, id: CounterId, words: usize) -> Option<Place> {
+    pub(super) fn find(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        words: usize,
+    ) -> Option<Place> {
         let class = class_of(words);
         let entries = self.classes[class].bucket(guard, id);
         let found = entries.into_iter().find(|entry| self.classes[class].id(*entry) == id.get());
@@ -103,7 +108,8 @@ impl Wide {
         let place = found.unwrap_or_else(|| {
             let class = class_of(state.len());
             let entries = self.classes[class].bucket(guard, id);
-            let nearest = entries.clone().min_by_key(|entry| self.classes[class].fresh_at_us(*entry));
+            let nearest =
+                entries.clone().min_by_key(|entry| self.classes[class].fresh_at_us(*entry));
             let entry = nearest.unwrap_or(entries.start);
             evicted_live = self.classes[class].fresh_at_us(entry) > now_us;
             Place { class, entry }

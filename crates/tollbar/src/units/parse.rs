@@ -11,7 +11,9 @@ use super::{Rate, SECOND_US};
 #[non_exhaustive]
 pub enum RateError {
     /// Neither `/` nor `per` stands between the number and the window.
-    #[error("`{text}` is not a rate: write a number, `/` and a window, such as `10/s` or `450/15min`")]
+    #[error(
+        "`{text}` is not a rate: write a number, `/` and a window, such as `10/s` or `450/15min`"
+    )]
     Shape {
         /// The whole text.
         text: String,
@@ -116,7 +118,9 @@ fn unit_us(unit: &str) -> Result<u64, RateError> {
         "w" | "week" | "weeks" => 7 * 86_400 * SECOND_US,
         "month" | "months" => 30 * 86_400 * SECOND_US,
         "year" | "years" => 365 * 86_400 * SECOND_US,
-        _ => return Err(RateError::Unit { unit: shorten(unit) }),
+        _ => {
+            return Err(RateError::Unit { unit: shorten(unit) });
+        }
     })
 }
 

@@ -1,5 +1,7 @@
 //! What a rate reads as, and what each mistake is told.
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[track_caller]
@@ -45,6 +47,21 @@ fn every_mistake_in_a_rate_says_what_to_write() {
     refuse("10/99999999999999999999s", "not a whole number of windows");
     refuse("10/9999999999999999month", "too long");
     refuse(&"9".repeat(1_000), "9999999999...` is not a rate");
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_rate_or_a_short_error(text in "[0-9a-zé_. /-]{0,80}") {
+        if let Err(error) = text.parse::<Rate>() {
+            prop_assert!(error.to_string().len() < 300, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read(tokens in 0_u64..1_000_000, count in 1_u64..1_000) {
+        let rate: Rate = format!("{tokens}/{count}min").parse().unwrap();
+        prop_assert_eq!(rate, Rate { tokens, tokens_divisor: 1, window_us: count * 60_000_000 });
+    }
 }
 
 #[test]

@@ -28,12 +28,8 @@ fn play(subject: &dyn Subject, start: Timestamp, policies: &[Policy], moves: &[M
 }
 
 fn peek_all(subject: &dyn Subject, now: Timestamp, policies: &[Policy]) -> Vec<Answer> {
-    let counters = KEYS
-        .iter()
-        .flat_map(|key| policies.iter().map(move |policy| (key, policy)));
-    counters
-        .map(|(key, policy)| subject.peek(now, key, policy))
-        .collect()
+    let counters = KEYS.iter().flat_map(|key| policies.iter().map(move |policy| (key, policy)));
+    counters.map(|(key, policy)| subject.peek(now, key, policy)).collect()
 }
 
 proptest! {
@@ -182,12 +178,7 @@ fn a_full_store_loses_a_counter_only_while_none_is_fresh() {
 /// denied has seen nothing, so its debt stays whole for the day the burst is raised again.
 #[test]
 fn a_denied_batch_forgives_its_shadows_nothing() {
-    let burst = |burst| {
-        Policy::token_bucket("1/s")
-            .unwrap()
-            .with_burst(burst)
-            .unwrap()
-    };
+    let burst = |burst| Policy::token_bucket("1/s").unwrap().with_burst(burst).unwrap();
     let now = Timestamp::from_micros(1_700_000_000_000_000);
     let subject = MemorySubject::at(now);
     let subject: &dyn Subject = &subject;
@@ -195,17 +186,8 @@ fn a_denied_batch_forgives_its_shadows_nothing() {
         subject.check(now, key, &burst(10), 10);
     }
     let lowered = burst(2);
-    let enforce = Question {
-        key: b"denied",
-        policy: &lowered,
-        cost: 1,
-        role: Role::Enforce,
-    };
-    let shadow = Question {
-        key: b"shadow",
-        role: Role::Shadow,
-        ..enforce
-    };
+    let enforce = Question { key: b"denied", policy: &lowered, cost: 1, role: Role::Enforce };
+    let shadow = Question { key: b"shadow", role: Role::Shadow, ..enforce };
     subject.check_all(now, Charge::AllOrNone, &[enforce, shadow]);
     assert_eq!(subject.peek(now, b"denied", &burst(10)).remaining, 8);
     assert_eq!(subject.peek(now, b"shadow", &burst(10)).remaining, 0);
@@ -218,10 +200,7 @@ fn a_bucket_that_is_full_between_two_microseconds_earns_nothing_until_the_next()
     let start = Timestamp::from_micros(1_700_000_000_000_000);
     let subject = MemorySubject::at(start);
     let admitted = Admitted::to_the_greedy(&subject, &policy, start, 7);
-    let after_us = admitted
-        .charges
-        .iter()
-        .map(|(at_us, _)| at_us - start.as_micros());
+    let after_us = admitted.charges.iter().map(|(at_us, _)| at_us - start.as_micros());
     // A token is due every 4.29 us, and the bucket holds one.
     assert_eq!(after_us.collect::<Vec<_>>(), [0, 5, 10, 15]);
 }
@@ -243,16 +222,9 @@ fn a_limit_that_is_lowered_and_raised_again_has_given_nothing_away() {
         let full = subject.check(now, b"a", &limit(6_000), 6_000);
         assert_eq!((full.outcome, full.remaining), (Outcome::Allow, 0));
         let lowered = subject.check(now, b"a", &limit(1), 1);
-        assert!(
-            matches!(lowered.outcome, Outcome::Deny { .. }),
-            "{lowered:?}"
-        );
+        assert!(matches!(lowered.outcome, Outcome::Deny { .. }), "{lowered:?}");
         let raised = subject.check(now, b"a", &limit(6_000), 1);
-        assert!(
-            matches!(raised.outcome, Outcome::Deny { .. }),
-            "{:?}: {raised:?}",
-            limit(6_000)
-        );
+        assert!(matches!(raised.outcome, Outcome::Deny { .. }), "{:?}: {raised:?}", limit(6_000));
     }
 }
 
@@ -260,27 +232,15 @@ fn a_limit_that_is_lowered_and_raised_again_has_given_nothing_away() {
 fn numbers_that_cannot_be_counted_are_refused() {
     let refused = |policy: Result<Policy, PolicyError>| policy.expect_err("it must be refused");
     assert_eq!(refused(Policy::token_bucket("0/s")), PolicyError::ZeroLimit);
-    assert_eq!(
-        refused(Policy::leaky_bucket("0.0/s")),
-        PolicyError::ZeroLimit
-    );
-    assert_eq!(
-        refused(Policy::fixed_window("1/0s")),
-        PolicyError::ZeroWindow
-    );
-    assert_eq!(
-        refused(Policy::sliding_window("0.5/s")),
-        PolicyError::FractionalLimit
-    );
+    assert_eq!(refused(Policy::leaky_bucket("0.0/s")), PolicyError::ZeroLimit);
+    assert_eq!(refused(Policy::fixed_window("1/0s")), PolicyError::ZeroWindow);
+    assert_eq!(refused(Policy::sliding_window("0.5/s")), PolicyError::FractionalLimit);
     let no_parts = refused(Policy::sliding_window_strict("5/s", 0));
     assert_eq!(no_parts, PolicyError::Subwindows { subwindows: 0 });
     let burst =
         |burst| refused(Policy::token_bucket("1/month").and_then(|it| it.with_burst(burst)));
     assert_eq!(burst(0), PolicyError::ZeroBurst);
-    assert_eq!(
-        burst(u64::MAX),
-        PolicyError::BurstTooLarge { burst: u64::MAX }
-    );
+    assert_eq!(burst(u64::MAX), PolicyError::BurstTooLarge { burst: u64::MAX });
     let most = Rate::new(u64::MAX, Duration::MAX);
     for policy in [
         Policy::token_bucket(most),

@@ -3,18 +3,12 @@
 use super::*;
 
 fn places(findings: &[Finding]) -> Vec<(&str, usize)> {
-    findings
-        .iter()
-        .map(|it| (it.path.as_str(), it.line))
-        .collect()
+    findings.iter().map(|it| (it.path.as_str(), it.line)).collect()
 }
 
 /// The lines a check finds in one file of the library.
 fn lines_found(check: fn(&Tree) -> Vec<Finding>, text: &str) -> Vec<usize> {
-    check(&Tree::of(&[("crates/tollbar/src/lib.rs", text)]))
-        .iter()
-        .map(|it| it.line)
-        .collect()
+    check(&Tree::of(&[("crates/tollbar/src/lib.rs", text)])).iter().map(|it| it.line).collect()
 }
 
 #[test]
@@ -56,10 +50,8 @@ fn unsafe_is_found_outside_its_places_and_only_as_code() {
         ("crates/tollbar/src/memory/table.rs", code),
         ("crates/tollbar/src/memory/pages.rs.rs", code),
     ]);
-    let expected = [
-        ("crates/tollbar/src/memory/table.rs", 4),
-        ("crates/tollbar/src/memory/pages.rs.rs", 4),
-    ];
+    let expected =
+        [("crates/tollbar/src/memory/table.rs", 4), ("crates/tollbar/src/memory/pages.rs.rs", 4)];
     assert_eq!(places(&unsafe_places(&tree)), expected);
 }
 
@@ -86,10 +78,7 @@ fn an_unsafe_block_without_a_reason_is_found() {
         ("// It is mapped.\nunsafe { f() }\n", 2),
         ("// SAFETY: it is mapped.\n\nunsafe { f() }\n", 3),
         ("// SAFETY: it is mapped.\nf();\nunsafe { g() }\n", 3),
-        (
-            "// SAFETY: of another.\nunsafe { f() };\nunsafe { g() }\n",
-            3,
-        ),
+        ("// SAFETY: of another.\nunsafe { f() };\nunsafe { g() }\n", 3),
         ("unsafe impl Send for Pages {}\n", 1),
         ("#[unsafe(no_mangle)]\nfn f() {}\n", 1),
     ];
@@ -108,14 +97,8 @@ fn unfinished_code_is_found_and_words_about_it_are_not() {
 fn sleeping_is_for_benchmarks() {
     let text =
         "// thread::sleep\nstd::thread::sleep(d);\nuse std::thread::sleep;\nthread::sleepy();\n";
-    let tree = Tree::of(&[
-        ("crates/bench/src/main.rs", text),
-        ("crates/a/tests/b.rs", text),
-    ]);
-    assert_eq!(
-        places(&sleeping(&tree)),
-        [("crates/a/tests/b.rs", 2), ("crates/a/tests/b.rs", 3)]
-    );
+    let tree = Tree::of(&[("crates/bench/src/main.rs", text), ("crates/a/tests/b.rs", text)]);
+    assert_eq!(places(&sleeping(&tree)), [("crates/a/tests/b.rs", 2), ("crates/a/tests/b.rs", 3)]);
 }
 
 #[test]

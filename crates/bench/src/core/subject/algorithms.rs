@@ -23,36 +23,14 @@ fn stingy() -> Rate {
 
 pub(crate) fn build(_: &Table) -> Built {
     let mut trials = Vec::new();
-    trials.extend(both(
-        "token_bucket_allow",
-        "token_bucket_deny",
-        Policy::token_bucket,
-    ));
-    trials.extend(both(
-        "leaky_bucket_allow",
-        "leaky_bucket_deny",
-        Policy::leaky_bucket,
-    ));
-    trials.extend(both(
-        "fixed_window_allow",
-        "fixed_window_deny",
-        Policy::fixed_window,
-    ));
-    trials.extend(both(
-        "sliding_window_allow",
-        "sliding_window_deny",
-        Policy::sliding_window,
-    ));
-    trials.extend(both(
-        "sliding_window_strict_allow",
-        "sliding_window_strict_deny",
-        |rate| Policy::sliding_window_strict(rate, 10),
-    ));
-    trials.push(all_or_none(
-        "all_or_none_2_allow",
-        Expects::Allow,
-        generous(),
-    ));
+    trials.extend(both("token_bucket_allow", "token_bucket_deny", Policy::token_bucket));
+    trials.extend(both("leaky_bucket_allow", "leaky_bucket_deny", Policy::leaky_bucket));
+    trials.extend(both("fixed_window_allow", "fixed_window_deny", Policy::fixed_window));
+    trials.extend(both("sliding_window_allow", "sliding_window_deny", Policy::sliding_window));
+    trials.extend(both("sliding_window_strict_allow", "sliding_window_strict_deny", |rate| {
+        Policy::sliding_window_strict(rate, 10)
+    }));
+    trials.push(all_or_none("all_or_none_2_allow", Expects::Allow, generous()));
     trials.push(all_or_none("all_or_none_2_deny", Expects::Deny, stingy()));
     let mut built = Built::separate(trials);
     add_peek(&mut built);
@@ -71,10 +49,7 @@ fn both(
             count(keys, |key| limiter.check(key).is_allowed())
         })
     };
-    [
-        trial(allow, Expects::Allow, generous()),
-        trial(deny, Expects::Deny, stingy()),
-    ]
+    [trial(allow, Expects::Allow, generous()), trial(deny, Expects::Deny, stingy())]
 }
 
 /// A request under a bucket and a window at once.
@@ -95,11 +70,9 @@ fn add_peek(built: &mut Built) {
     let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
     let peeked = Arc::new(limiter(&store(0), &policy));
     let charged = Arc::clone(&peeked);
-    built
-        .trials
-        .push(Trial::under(SUBJECT, "peek", Expects::Allow, move |keys| {
-            count(keys, |key| peeked.peek(key).is_allowed())
-        }));
+    built.trials.push(Trial::under(SUBJECT, "peek", Expects::Allow, move |keys| {
+        count(keys, |key| peeked.peek(key).is_allowed())
+    }));
     let fill_others = Arc::clone(&built.fill);
     built.fill = Arc::new(move |keys: &[String]| {
         fill_others(keys) + count(keys, |key| charged.check(key).is_allowed())

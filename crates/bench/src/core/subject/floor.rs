@@ -16,15 +16,10 @@ pub(crate) fn build(table: &Table) -> Built {
     let key_count_max = table.key_count.max(KEY_COUNT_MAX_LEAST) as usize;
     let single = Arc::new(Floor::new(key_count_max, quota, SystemClock::new()));
     let batched = Arc::clone(&single);
-    let mut built = Built::keyed("floor", move |keys| {
-        count(keys, |key| single.check(key.as_bytes()))
-    });
-    built
-        .trials
-        .push(Trial::allowing("floor_batched_256", move |keys| {
-            keys.chunks(GROUP)
-                .map(|group| batched.check_group(group))
-                .sum()
-        }));
+    let mut built =
+        Built::keyed("floor", move |keys| count(keys, |key| single.check(key.as_bytes())));
+    built.trials.push(Trial::allowing("floor_batched_256", move |keys| {
+        keys.chunks(GROUP).map(|group| batched.check_group(group)).sum()
+    }));
     built
 }

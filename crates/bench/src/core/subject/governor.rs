@@ -12,17 +12,13 @@ use crate::core::plan::{self, Table};
 
 pub(crate) fn build_dashmap(table: &Table) -> Built {
     let limiter = RateLimiter::dashmap(quota(table.quota));
-    Built::keyed("governor_dashmap", move |keys| {
-        count(keys, |key| limiter.check_key(key).is_ok())
-    })
+    Built::keyed("governor_dashmap", move |keys| count(keys, |key| limiter.check_key(key).is_ok()))
 }
 
 /// A `HashMap` behind the mutex that governor puts around it.
 pub(crate) fn build_hashmap(table: &Table) -> Built {
     let limiter = RateLimiter::hashmap(quota(table.quota));
-    Built::keyed("governor_hashmap", move |keys| {
-        count(keys, |key| limiter.check_key(key).is_ok())
-    })
+    Built::keyed("governor_hashmap", move |keys| count(keys, |key| limiter.check_key(key).is_ok()))
 }
 
 /// Tells what remains, as we always do.
@@ -31,27 +27,17 @@ pub(crate) fn build_state_information(table: &Table) -> Built {
         RateLimiter::dashmap(quota(table.quota)).with_middleware::<StateInformationMiddleware>();
     Built::keyed("governor_dashmap_state_information", move |keys| {
         count(keys, |key| {
-            limiter
-                .check_key(key)
-                .map(|state| black_box(state.remaining_burst_capacity()))
-                .is_ok()
+            limiter.check_key(key).map(|state| black_box(state.remaining_burst_capacity())).is_ok()
         })
     })
 }
 
 pub(crate) fn build_direct(table: &Table) -> Built {
-    let once_a_day = plan::Quota {
-        interval: Duration::from_hours(24),
-        burst: NonZeroU32::MIN,
-    };
+    let once_a_day = plan::Quota { interval: Duration::from_hours(24), burst: NonZeroU32::MIN };
     let limiters = [table.quota, once_a_day].map(|limit| RateLimiter::direct(quota(limit)));
-    unkeyed("governor_direct", limiters, |limiter| {
-        limiter.check().is_ok()
-    })
+    unkeyed("governor_direct", limiters, |limiter| limiter.check().is_ok())
 }
 
 fn quota(quota: plan::Quota) -> Quota {
-    Quota::with_period(quota.interval)
-        .expect("no interval is zero")
-        .allow_burst(quota.burst)
+    Quota::with_period(quota.interval).expect("no interval is zero").allow_burst(quota.burst)
 }

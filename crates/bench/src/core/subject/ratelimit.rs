@@ -19,7 +19,5 @@ pub(crate) fn build(table: &Table) -> Built {
         .period(Duration::from_hours(24))
         .build()
         .expect("a day is a period");
-    unkeyed("ratelimit", [allowing, denying], |limiter| {
-        limiter.try_wait().is_ok()
-    })
+    unkeyed("ratelimit", [allowing, denying], |limiter| limiter.try_wait().is_ok())
 }

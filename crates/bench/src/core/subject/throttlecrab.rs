@@ -9,18 +9,13 @@ use super::{Built, count};
 use crate::core::plan::Table;
 
 pub(crate) fn build(table: &Table) -> Built {
-    let store = PeriodicStore::builder()
-        .capacity(table.key_count as usize)
-        .build();
+    let store = PeriodicStore::builder().capacity(table.key_count as usize).build();
     let limiter = Mutex::new(RateLimiter::new(store));
     let burst = i64::from(table.quota.burst.get());
     // It counts `count` per `period` whole seconds.
     let interval_ms = i64::try_from(table.quota.interval.as_millis()).expect("minutes at most");
-    let (per_period, period_s) = if interval_ms < 1_000 {
-        (1_000 / interval_ms, 1)
-    } else {
-        (1, interval_ms / 1_000)
-    };
+    let (per_period, period_s) =
+        if interval_ms < 1_000 { (1_000 / interval_ms, 1) } else { (1, interval_ms / 1_000) };
     Built::keyed("throttlecrab", move |keys| {
         count(keys, |key| {
             let now = wall_clock();

@@ -17,35 +17,24 @@ pub(crate) fn build(table: &Table) -> Built {
     let limiter = Arc::new(limiter(&store, &policy));
 
     let single = Arc::clone(&limiter);
-    let mut built = Built::keyed("tollbar", move |keys| {
-        count(keys, |key| single.check(key).is_allowed())
-    });
+    let mut built =
+        Built::keyed("tollbar", move |keys| count(keys, |key| single.check(key).is_allowed()));
     let direct = Arc::clone(&store);
-    built
-        .trials
-        .push(Trial::allowing("tollbar_store", move |keys| {
-            count(keys, |key| {
-                direct
-                    .check(key.as_bytes(), &policy, 1)
-                    .wait()
-                    .is_ok_and(|it| it.is_allowed())
-            })
-        }));
-    built
-        .trials
-        .push(Trial::allowing("tollbar_check_many_16", move |keys| {
-            let mut decisions = Vec::with_capacity(GROUP);
-            let mut allowed = 0;
-            for group in keys.chunks(GROUP) {
-                decisions.clear();
-                limiter.check_many(group, &mut decisions);
-                allowed += decisions
-                    .iter()
-                    .filter(|decision| decision.is_allowed())
-                    .count() as u64;
-            }
-            allowed
-        }));
+    built.trials.push(Trial::allowing("tollbar_store", move |keys| {
+        count(keys, |key| {
+            direct.check(key.as_bytes(), &policy, 1).wait().is_ok_and(|it| it.is_allowed())
+        })
+    }));
+    built.trials.push(Trial::allowing("tollbar_check_many_16", move |keys| {
+        let mut decisions = Vec::with_capacity(GROUP);
+        let mut allowed = 0;
+        for group in keys.chunks(GROUP) {
+            decisions.clear();
+            limiter.check_many(group, &mut decisions);
+            allowed += decisions.iter().filter(|decision| decision.is_allowed()).count() as u64;
+        }
+        allowed
+    }));
 
     // Told only where the store is as full as it may be.
     let key_count = table.key_count;
@@ -55,10 +44,7 @@ pub(crate) fn build(table: &Table) -> Built {
             let share = |count: f64| count / key_count as f64;
             vec![
                 (STORE_BYTES_PER_KEY.to_owned(), share(stats.bytes as f64)),
-                (
-                    FORCED_EVICTIONS_PERCENT.to_owned(),
-                    100.0 * share(stats.forced_evictions as f64),
-                ),
+                (FORCED_EVICTIONS_PERCENT.to_owned(), 100.0 * share(stats.forced_evictions as f64)),
             ]
         });
     }
