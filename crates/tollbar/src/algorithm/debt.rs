@@ -10,7 +10,7 @@
 //! 1,900,000 too much, and 1.9 s is what the client is told to wait.
 
 use super::Algorithm;
-use super::word::{PAYLOAD_BITS, Parts, Step, WordState};
+use super::word::{Basis, PAYLOAD_BITS, Parts, Step, WordState};
 use crate::fraction::Fraction;
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
@@ -116,28 +116,21 @@ impl Meter {
     fn meter(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
         let Debt { units: debt, was_above_full } = self.debt(owed, now_us);
         if cost > self.burst {
-            return self.answer(Outcome::Never, debt, now_us, None);
+            return Step::of_debt(Outcome::Never, debt, None);
         }
         if cost == 0 {
-            return self.answer(Outcome::Allow, debt, now_us, None);
+            return Step::of_debt(Outcome::Allow, debt, None);
         }
         // Neither sum can overflow: debt and cost x numerator are at most `full`, below 2^53.
         let debt_after = debt + cost * self.interval.numerator_us;
         if debt_after <= self.full {
             let next = Some(self.owed(debt_after, now_us));
-            return self.answer(Outcome::Allow, debt_after, now_us, next);
+            return Step::of_debt(Outcome::Allow, debt_after, next);
         }
         let retry_after_us = (debt_after - self.full).div_ceil(self.interval.denominator);
         // A debt above full was cut to full; store that, or the retry we promise would not hold.
         let next = was_above_full.then(|| self.owed(debt, now_us));
-        self.answer(Outcome::Deny { retry_after_us }, debt, now_us, next)
-    }
-
-    #[inline(always)]
-    fn answer(&self, outcome: Outcome, debt: u64, now_us: u64, next: Option<Owed>) -> Step<Owed> {
-        let remaining = (self.full - debt) / self.interval.numerator_us;
-        let reset_at = Timestamp::from_micros(now_us + self.to_us_ceil(debt));
-        Step { decision: Decision::new(outcome, self.limit, remaining, reset_at), next }
+        Step::of_debt(Outcome::Deny { retry_after_us }, debt, next)
     }
 
     /// The debt at `now_us`, at most full.
@@ -170,6 +163,13 @@ impl Meter {
     #[inline]
     fn to_us_ceil(&self, debt: u64) -> u64 {
         if self.interval.denominator == 1 { debt } else { debt.div_ceil(self.interval.denominator) }
+    }
+}
+
+impl Step<Owed> {
+    #[inline(always)]
+    fn of_debt(outcome: Outcome, debt: u64, next: Option<Owed>) -> Self {
+        Self { outcome, next, basis: Basis { amount: debt, end_us: 0 } }
     }
 }
 
@@ -218,6 +218,14 @@ impl WordState for Meter {
     #[inline(always)]
     fn step(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
         self.meter(owed, now_us, cost)
+    }
+
+    #[inline(always)]
+    fn decision(&self, step: &Step<Owed>, now_us: u64) -> Decision {
+        let debt = step.basis.amount;
+        let remaining = (self.full - debt) / self.interval.numerator_us;
+        let reset_at = Timestamp::from_micros(now_us + self.to_us_ceil(debt));
+        Decision::new(step.outcome, self.limit, remaining, reset_at)
     }
 
     /// A remainder written under a finer denominator is cut to what fits; it stays below one

@@ -5,7 +5,7 @@
 //! logins. The retry-after is exact: the window's end.
 
 use super::Algorithm;
-use super::word::{PAYLOAD_BITS, Parts, Step, WordState, window_shift};
+use super::word::{Basis, PAYLOAD_BITS, Parts, Step, WordState, window_shift};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -73,8 +73,7 @@ impl WordState for FixedWindow {
         } else {
             (Outcome::Deny { retry_after_us: end_us - now_us }, remaining, None)
         };
-        let reset_at = Timestamp::from_micros(end_us);
-        Step { decision: Decision::new(outcome, self.limit, remaining, reset_at), next }
+        Step { outcome, next, basis: Basis { amount: remaining, end_us } }
     }
 
     fn fits(&self, state: WindowCount) -> bool {

@@ -12,7 +12,7 @@
 use super::Algorithm;
 use super::debt::PRODUCT_MAX;
 use super::fixed_window::window_end_us;
-use super::word::{PAYLOAD_BITS, Parts, Step, WordState, window_shift};
+use super::word::{Basis, PAYLOAD_BITS, Parts, Step, WordState, window_shift};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -158,8 +158,7 @@ impl WordState for SlidingWindow {
             let retry_after_us = self.retry_after_us(state, now_us, cost);
             (Outcome::Deny { retry_after_us }, remaining, None)
         };
-        let reset_at = Timestamp::from_micros(state.end_us);
-        Step { decision: Decision::new(outcome, self.limit, remaining, reset_at), next }
+        Step { outcome, next, basis: Basis { amount: remaining, end_us: state.end_us } }
     }
 
     fn fits(&self, state: TwoCounts) -> bool {

@@ -15,7 +15,7 @@
 //! down to a multiple of `W`.
 
 use super::Algorithm;
-use crate::{Decision, Timestamp};
+use crate::{Decision, Outcome, Timestamp};
 
 /// Bits of payload at shift 0.
 pub(crate) const PAYLOAD_BITS: u32 = 10;
@@ -29,12 +29,26 @@ pub(super) fn window_shift(window_us: u64) -> u32 {
     window_us.ilog2().saturating_sub(3)
 }
 
-/// What a step did.
+/// What a step came to.
+///
+/// Not yet a [`Decision`]: what remains and when it resets take a division or two, which
+/// [`WordState::decision`] does after the state is stored. Before, it would hold the store up, and
+/// on a key that two threads want at once the one that holds up is overtaken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step<S> {
-    pub(crate) decision: Decision,
+    pub(crate) outcome: Outcome,
     /// The state to store; `None` where nothing changed.
     pub(crate) next: Option<S>,
+    pub(crate) basis: Basis,
+}
+
+/// What a decision's other numbers follow from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Basis {
+    /// After the charge, where there was one: what a bucket owes, what of a window remains.
+    pub(crate) amount: u64,
+    /// The end of the window; buckets have none.
+    pub(crate) end_us: u64,
 }
 
 /// A state split as the word splits it. Time rounds up when it is packed.
@@ -74,6 +88,13 @@ pub(crate) trait WordState: Algorithm {
     /// The pure step.
     fn step(&self, state: Self::State, now_us: u64, cost: u64) -> Step<Self::State>;
 
+    /// The decision that a step at `now_us` came to.
+    #[inline(always)]
+    fn decision(&self, step: &Step<Self::State>, _now_us: u64) -> Decision {
+        let reset_at = Timestamp::from_micros(step.basis.end_us);
+        Decision::new(step.outcome, self.limit(), step.basis.amount, reset_at)
+    }
+
     /// True where `state` fits a word. Always, but for counts from before a limit was lowered to
     /// what a word can hold.
     fn fits(&self, state: Self::State) -> bool;
@@ -92,7 +113,7 @@ pub(crate) trait WordState: Algorithm {
         if let Some(next) = step.next {
             Self::to_words(next, words);
         }
-        step.decision
+        self.decision(&step, now.as_micros())
     }
 }
 

@@ -180,7 +180,7 @@ impl MemoryStore {
                     None => self.recall(algorithm, id, now_us),
                 };
                 match whereabouts {
-                    Whereabouts::New => return step.decision,
+                    Whereabouts::New => return algorithm.decision(&step, now_us),
                     Whereabouts::Wide => {
                         return self.check_wide(algorithm, Some(algorithm), id, now_us, cost);
                     }
@@ -188,21 +188,21 @@ impl MemoryStore {
                 }
                 continue;
             };
-            match slot.read(tag) {
-                Read::Seen(seen) => {
-                    let state = algorithm.unpack(Parts::of_word(seen.word, shift));
-                    let step = algorithm.step(state, now_us, cost);
-                    let holds = match step.next {
-                        Some(next) => slot.replace(seen, algorithm.pack(next).to_word(shift), tag),
-                        None => slot.is_unchanged(seen),
-                    };
-                    if holds {
-                        return step.decision;
-                    }
+            let mut read = slot.read(tag);
+            while let Read::Seen(seen) = read {
+                let state = algorithm.unpack(Parts::of_word(seen.word, shift));
+                let step = algorithm.step(state, now_us, cost);
+                let stored = match step.next {
+                    Some(next) => slot.replace(seen, algorithm.pack(next).to_word(shift), tag),
+                    None if slot.is_unchanged(seen) => Ok(()),
+                    None => Err(slot.read(tag)),
+                };
+                match stored {
+                    Ok(()) => return algorithm.decision(&step, now_us),
+                    Err(newer) => read = newer,
                 }
-                Read::Locked => backoff.wait(),
-                Read::Gone => {}
             }
+            backoff.wait();
         }
     }
 
@@ -355,7 +355,7 @@ impl MemoryStore {
         let mut backoff = Backoff::default();
         while let Some(slot) = self.table.find(id, tag) {
             match slot.read(tag) {
-                Read::Seen(seen) if slot.replace(seen, 0, tag) => return,
+                Read::Seen(seen) if slot.replace(seen, 0, tag).is_ok() => return,
                 Read::Locked => backoff.wait(),
                 Read::Seen(_) | Read::Gone => {}
             }

@@ -51,7 +51,12 @@ fn mask(tag: u64) -> u64 {
 impl<'a> Slot<'a> {
     #[inline]
     pub(super) fn read(self, tag: u64) -> Read {
-        let raw = self.state.load(Ordering::Acquire);
+        self.read_raw(self.state.load(Ordering::Acquire), tag)
+    }
+
+    /// What `raw`, which has just been loaded, means to the owner of `tag`.
+    #[inline]
+    fn read_raw(self, raw: u64, tag: u64) -> Read {
         if self.tag.load(Ordering::Acquire) != tag {
             Read::Gone
         } else if raw & LOCK_BIT != 0 {
@@ -69,11 +74,15 @@ impl<'a> Slot<'a> {
         (raw & LOCK_BIT == 0).then(|| (tag, Seen { raw, word: raw ^ mask(tag) }))
     }
 
-    /// Stores `word` if nothing has changed since `seen`.
+    /// Stores `word` if nothing has changed since `seen`; otherwise reads again, at the price of
+    /// the attempt: it has brought the line here, and the next attempt should come before it leaves.
     #[inline]
-    pub(super) fn replace(self, seen: Seen, word: u64, tag: u64) -> bool {
+    pub(super) fn replace(self, seen: Seen, word: u64, tag: u64) -> Result<(), Read> {
         let new = word ^ mask(tag);
-        self.state.compare_exchange(seen.raw, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        match self.state.compare_exchange(seen.raw, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(raw) => Err(self.read_raw(raw, tag)),
+        }
     }
 
     /// True where what was `seen` is still so, and therefore was when the tag was read.
