@@ -20,10 +20,6 @@ const PACKAGES: &[Package] = &[
 const EXAMPLES: &[&str] =
     &["five_lines", "tenants", "several_limits", "algorithms", "custom_algorithm"];
 
-/// How often the models of three threads, which run with `--long`, may switch threads against their
-/// will. Loom's manual finds two or three enough for most bugs; those of two threads need no bound.
-const LOOM_PREEMPTIONS_LONG: u32 = 3;
-
 /// Random cases per property test with `--long`; proptest's own default is 256.
 const PROPTEST_CASES_LONG: u32 = 4_000;
 
@@ -47,11 +43,6 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     }
     steps.run("unsafe code under valgrind", &mut memcheck(root, "tollbar", "pages")?)?;
     if long {
-        let preemptions_max = LOOM_PREEMPTIONS_LONG.to_string();
-        steps.run(
-            "loom models of three threads",
-            loom(root).args(["--", "--ignored"]).env("LOOM_MAX_PREEMPTIONS", preemptions_max),
-        )?;
         steps.run("long tests", &mut long_tests(root))?;
         let flood = ["run", "--release", "--package", "tollbar-bench", "--", "core", "--flood"];
         steps.run("flood of 50 million keys", cargo(&flood).current_dir(root))?;

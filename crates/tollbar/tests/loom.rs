@@ -1,6 +1,8 @@
 //! Models of the memory store: every interleaving of a few threads on a few slots.
 //!
-//! Run by `cargo xtask test`, with `--cfg tollbar_loom`; without it there is nothing here.
+//! Run by `cargo xtask test`, with `--cfg tollbar_loom`; without it there is nothing here. Two threads
+//! each, and no bound on their switches. Not three: two that wait for the third to leave a slot can
+//! yield to each other for ever as far as loom knows. Those are in `threads.rs`, on real threads.
 
 #![cfg(tollbar_loom)]
 
@@ -225,48 +227,5 @@ fn a_counter_that_outgrows_its_word_is_moved_once() {
         let (left, right) = race(move || passes(&a, "key", &p), move || passes(&b, "key", &q));
         assert!(left && right);
         assert_eq!(remaining(&store, "key", &large), 100_000 - 3);
-    });
-}
-
-#[test]
-#[ignore = "long: three threads"]
-fn three_threads_on_the_last_two_tokens_get_two() {
-    model(|| {
-        let store = Arc::new(store(2));
-        let policy = Policy::token_bucket("2/min").unwrap();
-        let threads: Vec<_> = (0..3)
-            .map(|_| {
-                let (store, policy) = (store.clone(), policy.clone());
-                thread::spawn(move || passes(&store, "key", &policy))
-            })
-            .collect();
-        let passed = threads.into_iter().map(|thread| thread.join().unwrap());
-        assert_eq!(passed.filter(|passed| *passed).count(), 2);
-    });
-}
-
-#[test]
-#[ignore = "long: three threads"]
-fn a_batch_beside_a_check_and_an_eviction_stays_all_or_nothing() {
-    model(|| {
-        let store = Arc::new(store(2));
-        let (one, many) =
-            (Policy::token_bucket("1/min").unwrap(), Policy::token_bucket("5/min").unwrap());
-        // Four slots: three full debts, so that the newcomers meet in what is left.
-        for key in ["b", "c"] {
-            store.check(key.as_bytes(), &many, 5).wait().unwrap();
-        }
-        let (p, q, r, s) = (one.clone(), many.clone(), one.clone(), many.clone());
-        let (a, b, c) = (store.clone(), store.clone(), store.clone());
-        let batch = thread::spawn(move || all_or_none(&a, [("many", &q), ("one", &p)]));
-        let single = thread::spawn(move || passes(&b, "one", &r));
-        let newcomer = thread::spawn(move || passes(&c, "new", &s));
-        let (batch, single) = (batch.join().unwrap(), single.join().unwrap());
-        assert!(newcomer.join().unwrap());
-        // Of five counters in four slots one may have been forgotten, and then both may pass.
-        let evictions = store.stats().forced_evictions;
-        assert!(batch ^ single || evictions > 0, "{batch} and {single}, {evictions} evictions");
-        let left = remaining(&store, "many", &many);
-        assert!(left == if batch { 4 } else { 5 } || evictions > 0, "{left}");
     });
 }
