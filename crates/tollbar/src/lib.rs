@@ -25,6 +25,10 @@
 //! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
 //!
+//! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until
+//! the next, so where the time per token is not whole, "rate x T - 1" needs a burst of more than a
+//! microsecond's worth.
+//!
 //! Every retry-after is exact: alone, the same request is denied one microsecond before it and
 //! allowed at it. A denied request charges nothing, and a request under several limits
 //! ([`Limiter::check_all`]) charges all of them or none.

@@ -69,20 +69,24 @@ impl MemoryStore {
         let units = self.units(entries, &mut unit_of);
         let mut batch = Deciding { entries, units: &units, unit_of: &unit_of, now_us };
 
-        // Both are 16 KB of which a few words are used: they are filled in place, never moved.
-        let (mut before, mut after) = (States::new(), States::new());
+        // Each is 16 KB of which a few words are used: they are filled in place, never moved.
+        let (mut before, mut after, mut held_now) = (States::new(), States::new(), States::new());
         self.read(&units, now_us, &mut before);
         copy(&before, &mut after);
-        let tally = batch.decide(&mut after);
+        let mut tally = batch.decide(&mut after);
         if !tally.allowed && !tally.denial_writes {
             batch.report_uncharged(&before);
             return Ok(());
         }
 
         let mut held = self.lock(&units, now_us)?;
-        self.read_held(&units, &held, now_us, &mut before);
-        copy(&before, &mut after);
-        let tally = batch.decide(&mut after);
+        self.read_held(&units, &held, now_us, &mut held_now);
+        // Mostly nothing has happened in between, and what was decided stands.
+        if held_now != before {
+            copy(&held_now, &mut before);
+            copy(&held_now, &mut after);
+            tally = batch.decide(&mut after);
+        }
         if !tally.allowed {
             batch.report_uncharged(&before);
             copy(&before, &mut after);
