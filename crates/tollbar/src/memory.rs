@@ -12,10 +12,12 @@
 //! | `table` | lines of slots; who makes room for whom |
 //! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
 //! | `single`, `batch` | one counter, several counters at once |
+//! | `moving` | counters that outgrow their word, and come back |
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
 
 mod batch;
 mod counter_id;
+mod moving;
 mod pages;
 mod prefetch;
 mod shards;

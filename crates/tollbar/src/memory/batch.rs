@@ -9,8 +9,8 @@ use arrayvec::ArrayVec;
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
+use super::moving::Whereabouts;
 use super::shards::ShardGuard;
-use super::single::Whereabouts;
 use super::slot::{Read, SlotGuard};
 use super::sync::Backoff;
 use crate::algorithm::STATE_WORDS_MAX;

@@ -1,0 +1,120 @@
+//! Counters that outgrow their word when a limit is raised, and fit again when it is lowered.
+//!
+//! A counter is in one place at a time: in the table, or among the wide ones. It is moved by the
+//! first check under the changed rule, always under the lock of its shard, so that checks under the
+//! old and the new rule never count apart.
+
+use std::sync::atomic::Ordering;
+
+use super::MemoryStore;
+use super::counter_id::{CounterId, MOVED};
+use super::shards::ShardGuard;
+use super::slot::Read;
+use super::sync::Backoff;
+use crate::algorithm::word::Packed;
+use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
+
+/// Where a counter that was not found in the table turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// Nowhere: it was fresh, and is in the table now if it was to be put there.
+    New,
+    /// In the table after all, or there is no slot to be had at this moment: look again.
+    Table,
+    /// Among the wide counters, where it has to be decided.
+    Wide,
+}
+
+impl MemoryStore {
+    /// Where a counter is that was not found in the table.
+    #[cold]
+    pub(super) fn recall(&self, packed: &dyn Packed, id: CounterId, now_us: u64) -> Whereabouts {
+        if !self.has_outgrown.load(Ordering::Acquire) {
+            return Whereabouts::New;
+        }
+        let guard = self.shards.lock(id);
+        if self.table.find(id, id.tag(packed.word_shift())).is_some() {
+            return Whereabouts::Table;
+        }
+        self.bring_back(&guard, packed, id, now_us)
+    }
+
+    /// Moves a counter that was not found in the table there, if it was kept wide because its limit
+    /// was too large before the rule changed, and fits a word now.
+    pub(super) fn bring_back(
+        &self,
+        guard: &ShardGuard<'_>,
+        packed: &dyn Packed,
+        id: CounterId,
+        now_us: u64,
+    ) -> Whereabouts {
+        if !self.has_outgrown.load(Ordering::Acquire) {
+            return Whereabouts::New;
+        }
+        let mut state = [0; STATE_WORDS_MAX];
+        let state = &mut state[..packed.state_words()];
+        let Some(place) = self.wide.find(guard, id, state.len()) else {
+            return Whereabouts::New;
+        };
+        self.wide.load(guard, place, state);
+        let Some(word) = packed.save(state) else {
+            return Whereabouts::Wide;
+        };
+        let Some(mut freed) = self.table.free(id, now_us) else {
+            return Whereabouts::Wide;
+        };
+        self.count_eviction(freed.was_live);
+        self.wide.forget(guard, place);
+        freed.guard.hand_over(id.tag(packed.word_shift()), word);
+        Whereabouts::Table
+    }
+
+    /// Loads the state of a wide counter, which may still be in the table if its limit was smaller
+    /// before the rule changed; then it is moved here. Where there is none, `state` stays fresh.
+    pub(super) fn load_wide(
+        &self,
+        guard: &ShardGuard<'_>,
+        algorithm: &dyn Algorithm,
+        packed: Option<&dyn Packed>,
+        id: CounterId,
+        now_us: u64,
+        state: &mut [u64],
+    ) {
+        if let Some(place) = self.wide.find(guard, id, state.len()) {
+            return self.wide.load(guard, place, state);
+        }
+        let Some(packed) = packed else { return };
+        // From now on a check under the old, smaller limit has to look here as well. Set before
+        // the slot is emptied, so that whoever finds it gone sees this.
+        self.has_outgrown.store(true, Ordering::Release);
+        let tag = id.tag(packed.word_shift());
+        let mut backoff = Backoff::default();
+        while let Some(slot) = self.table.find(id, tag) {
+            match slot.read(tag) {
+                Read::Seen(seen) => {
+                    if let Some(mut slot) = slot.try_lock(seen, tag) {
+                        packed.load(slot.word, state);
+                        slot.hand_over(MOVED, 0);
+                        return self.save_wide(guard, algorithm, id, now_us, state);
+                    }
+                }
+                Read::Locked => backoff.wait(),
+                Read::Gone => {}
+            }
+        }
+    }
+
+    pub(super) fn save_wide(
+        &self,
+        guard: &ShardGuard<'_>,
+        algorithm: &dyn Algorithm,
+        id: CounterId,
+        now_us: u64,
+        state: &[u64],
+    ) {
+        let found = self.wide.find(guard, id, state.len());
+        let fresh_at_us = algorithm.fresh_at(state).as_micros();
+        let saved = self.wide.save(guard, id, found, state, fresh_at_us, now_us);
+        self.count_eviction(saved.evicted_live);
+    }
+}
