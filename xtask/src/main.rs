@@ -4,6 +4,7 @@
 
 mod bench;
 mod debian;
+mod fuzz;
 mod shell;
 mod test;
 mod tidy;

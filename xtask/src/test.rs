@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::debian::{self, Package};
+use crate::fuzz;
 use crate::shell::{self, Steps, cargo};
 
 const PACKAGES: &[Package] = &[
@@ -44,6 +45,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     steps.run("unsafe code under valgrind", &mut memcheck(root, "tollbar", "pages")?)?;
     if long {
         steps.run("long tests", &mut long_tests(root))?;
+        fuzz::run(root, &mut steps)?;
         let flood = ["run", "--release", "--package", "tollbar-bench", "--", "core", "--flood"];
         steps.run("flood of 50 million keys", cargo(&flood).current_dir(root))?;
     }

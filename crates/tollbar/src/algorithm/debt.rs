@@ -74,10 +74,11 @@ impl Meter {
         );
         let refuse = || PolicyError::BurstTooLarge { burst };
         // burst x numerator / denominator microseconds are owed at most.
-        let full_us_max = (u128::from(burst) * exact.numerator).div_ceil(exact.denominator);
-        if full_us_max > FULL_US_MAX {
-            return Err(refuse());
-        }
+        let full_us_max = u128::from(burst)
+            .checked_mul(exact.numerator)
+            .map(|product| product.div_ceil(exact.denominator))
+            .filter(|full_us| *full_us <= FULL_US_MAX)
+            .ok_or_else(refuse)?;
         let units_per_us_max = u128::from(PRODUCT_MAX - 1) / full_us_max.max(1);
         let interval = [WORD_DENOMINATOR_MAX, WIDE_DENOMINATOR_MAX]
             .into_iter()

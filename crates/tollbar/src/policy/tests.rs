@@ -73,6 +73,11 @@ fn what_cannot_be_counted_is_refused_with_its_reason() {
     refused(bucket(u64::MAX), &PolicyError::BurstTooLarge { burst: u64::MAX });
     refused(bucket(1_738), &PolicyError::BurstTooLarge { burst: 1_738 });
     assert!(bucket(1_737).is_ok());
+    // Found by the fuzzer: a fraction of nine digits times a large burst is more than 128 bits.
+    refused(
+        Policy::token_bucket("6.666626666/70d").unwrap().with_burst(3_401_966_373_333_918_969),
+        &PolicyError::BurstTooLarge { burst: 3_401_966_373_333_918_969 },
+    );
     refused(
         Policy::fixed_window("5/s").unwrap().with_burst(9),
         &PolicyError::BurstWithoutBucket { algorithm: "fixed_window" },

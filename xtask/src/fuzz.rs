@@ -1,0 +1,61 @@
+//! Fuzzing: every target of `fuzz/` for a minute, by `cargo fuzz`, which is installed if missing.
+//!
+//! On the stable toolchain, so without sanitizers: what is looked for are panics, overflows and
+//! answers that differ from the oracle's.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::shell::{Steps, cargo};
+
+const SECONDS_PER_TARGET: u32 = 60;
+
+/// Where tools are installed that cargo can build; kept over runs.
+const TOOLS: &str = "target/tools";
+
+pub(crate) fn run(root: &Path, steps: &mut Steps) -> Result<()> {
+    let tools = root.join(TOOLS);
+    let cargo_fuzz = tools.join("bin/cargo-fuzz");
+    if !cargo_fuzz.exists() {
+        let mut install = cargo(&["install", "--locked", "--root"]);
+        steps.run("install cargo-fuzz", install.arg(&tools).arg("cargo-fuzz"))?;
+    }
+    for target in targets(root)? {
+        let seconds = format!("-max_total_time={SECONDS_PER_TARGET}");
+        let mut fuzz = Command::new(&cargo_fuzz);
+        fuzz.current_dir(root.join("fuzz"));
+        fuzz.args(["fuzz", "run", "--sanitizer", "none", target.as_str(), "--", seconds.as_str()]);
+        steps.run(&format!("fuzz {target}"), &mut fuzz)?;
+    }
+    Ok(())
+}
+
+/// The names of the files in `fuzz/fuzz_targets`, in order.
+fn targets(root: &Path) -> Result<Vec<String>> {
+    let folder = root.join("fuzz/fuzz_targets");
+    let entries = folder.read_dir().with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if let (Some(name), Some("rs")) =
+            (path.file_stem(), path.extension().and_then(|end| end.to_str()))
+        {
+            names.push(name.to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_of_the_folder_is_found() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        assert_eq!(targets(root).unwrap(), ["rate", "trace"]);
+    }
+}
