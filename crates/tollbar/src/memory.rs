@@ -11,12 +11,13 @@
 //! | `slot` | tag and state, and the rules by which threads share them |
 //! | `table` | lines of slots; who makes room for whom |
 //! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
-//! | `single`, `batch` | one counter, several counters at once |
+//! | `single`, `batch`, `deciding` | one counter, several counters at once, what a batch comes to |
 //! | `moving` | counters that outgrow their word, and come back |
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
 
 mod batch;
 mod counter_id;
+mod deciding;
 mod moving;
 mod pages;
 mod prefetch;

@@ -9,39 +9,15 @@ use arrayvec::ArrayVec;
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
+use super::deciding::{BATCH_ENTRIES_MAX, Deciding, States, Unit, copy, zero};
 use super::moving::Whereabouts;
 use super::shards::ShardGuard;
 use super::slot::{Read, SlotGuard};
 use super::sync::Backoff;
-use crate::algorithm::STATE_WORDS_MAX;
-use crate::policy::Kind;
-use crate::store::{Entry, Role, StoreError};
-use crate::{Decision, Timestamp};
-
-/// The most entries a batch of all or none may have. Loom's threads have small stacks.
-const BATCH_ENTRIES_MAX: usize = if cfg!(tollbar_loom) { 4 } else { 32 };
+use crate::store::{Entry, StoreError};
 
 /// How often a batch that finds no free slot lets all go and tries again.
 const CROWDED_ROUNDS_MAX: u32 = 256;
-
-/// The states of all counters of a batch, one after the other.
-type States = ArrayVec<u64, { BATCH_ENTRIES_MAX * STATE_WORDS_MAX }>;
-
-/// One counter of a batch; several entries may share it.
-struct Unit<'a> {
-    id: CounterId,
-    /// Of the first entry that asks for it; one whose state is wide comes first.
-    kind: &'a Kind,
-    /// Where its state is among the batch's.
-    words: std::ops::Range<usize>,
-}
-
-/// What deciding the entries in order came to.
-struct Tally {
-    allowed: bool,
-    /// A denial that wants to write: a debt above full was cut to full.
-    denial_writes: bool,
-}
 
 /// The locks of a batch, held until its states are stored.
 #[derive(Default)]
@@ -49,6 +25,13 @@ struct Held<'a> {
     // Dropped in this order: slots first, then the shards they may have been inserted under.
     slots: ArrayVec<Option<SlotGuard<'a>>, BATCH_ENTRIES_MAX>,
     shards: ArrayVec<ShardGuard<'a>, BATCH_ENTRIES_MAX>,
+}
+
+impl Held<'_> {
+    fn release(&mut self) {
+        self.slots.clear();
+        self.shards.clear();
+    }
 }
 
 enum LockError {
@@ -65,11 +48,12 @@ impl MemoryStore {
             return Err(StoreError::BatchTooLarge { entries: entries.len(), entries_max });
         }
         let now_us = self.now_us();
-        let mut unit_of = ArrayVec::<usize, BATCH_ENTRIES_MAX>::new();
-        let units = self.units(entries, &mut unit_of);
+        // These and the states below are kilobytes of which a few words are used: they are filled in
+        // place and never moved.
+        let (mut units, mut unit_of) = (ArrayVec::new(), ArrayVec::new());
+        self.name(entries, &mut units, &mut unit_of);
         let mut batch = Deciding { entries, units: &units, unit_of: &unit_of, now_us };
 
-        // Each is 16 KB of which a few words are used: they are filled in place, never moved.
         let (mut before, mut after, mut held_now) = (States::new(), States::new(), States::new());
         self.read(&units, now_us, &mut before);
         copy(&before, &mut after);
@@ -79,7 +63,8 @@ impl MemoryStore {
             return Ok(());
         }
 
-        let mut held = self.lock(&units, now_us)?;
+        let mut held = Held::default();
+        self.lock(&units, now_us, &mut held)?;
         self.read_held(&units, &held, now_us, &mut held_now);
         // Mostly nothing has happened in between, and what was decided stands.
         if held_now != before {
@@ -98,27 +83,28 @@ impl MemoryStore {
 
     /// The different counters of a batch in the order of their names, and which one each entry
     /// asks for.
-    fn units<'e>(
+    fn name<'e>(
         &self,
         entries: &[Entry<'e>],
+        units: &mut ArrayVec<Unit<'e>, BATCH_ENTRIES_MAX>,
         unit_of: &mut ArrayVec<usize, BATCH_ENTRIES_MAX>,
-    ) -> ArrayVec<Unit<'e>, BATCH_ENTRIES_MAX> {
-        let ids: ArrayVec<CounterId, BATCH_ENTRIES_MAX> =
-            entries.iter().map(|entry| self.hash.id(entry.key, entry.policy)).collect();
-        let mut order: ArrayVec<usize, BATCH_ENTRIES_MAX> = (0..entries.len()).collect();
-        order.sort_unstable_by_key(|&at| (ids[at], entries[at].policy.kind.fits_word(), at));
-        unit_of.extend(std::iter::repeat_n(0, entries.len()));
-        let mut units = ArrayVec::<Unit<'e>, BATCH_ENTRIES_MAX>::new();
-        for at in order {
-            if units.last().is_none_or(|unit| unit.id != ids[at]) {
+    ) {
+        let mut order = ArrayVec::<(CounterId, bool, usize), BATCH_ENTRIES_MAX>::new();
+        for (at, entry) in entries.iter().enumerate() {
+            let id = self.hash.id(entry.key, entry.policy);
+            order.push((id, entry.policy.kind.fits_word(), at));
+            unit_of.push(0);
+        }
+        order.sort_unstable();
+        for &(id, _, at) in &order {
+            if units.last().is_none_or(|unit| unit.id != id) {
                 let kind = &entries[at].policy.kind;
                 let start = units.last().map_or(0, |unit| unit.words.end);
                 let words = start..start + kind.as_dyn().words();
-                units.push(Unit { id: ids[at], kind, words });
+                units.push(Unit { id, kind, words });
             }
             unit_of[at] = units.len() - 1;
         }
-        units
     }
 
     /// The states as they are, each read by itself.
@@ -167,12 +153,21 @@ impl MemoryStore {
     }
 
     /// Locks every counter. Without shards where all of them are in the table.
-    fn lock<'a>(&'a self, units: &[Unit<'_>], now_us: u64) -> Result<Held<'a>, StoreError> {
+    fn lock<'a>(
+        &'a self,
+        units: &[Unit<'_>],
+        now_us: u64,
+        held: &mut Held<'a>,
+    ) -> Result<(), StoreError> {
         let mut with_shards = false;
         let mut backoff = Backoff::default();
         loop {
-            match self.try_lock(units, now_us, with_shards) {
-                Ok(held) => return Ok(held),
+            let locked = self.try_lock(units, now_us, with_shards, held);
+            if locked.is_err() {
+                held.release();
+            }
+            match locked {
+                Ok(()) => return Ok(()),
                 Err(LockError::NeedsShards) => with_shards = true,
                 // The batch itself may hold them all: then trying again will not help.
                 Err(LockError::Crowded) if backoff.rounds() >= CROWDED_ROUNDS_MAX => {
@@ -188,8 +183,8 @@ impl MemoryStore {
         units: &[Unit<'_>],
         now_us: u64,
         with_shards: bool,
-    ) -> Result<Held<'a>, LockError> {
-        let mut held = Held::default();
+        held: &mut Held<'a>,
+    ) -> Result<(), LockError> {
         if with_shards {
             let mut shards: ArrayVec<usize, BATCH_ENTRIES_MAX> =
                 units.iter().map(|unit| self.shards.shard_of(unit.id)).collect();
@@ -204,7 +199,7 @@ impl MemoryStore {
             let slot = match unit.packed() {
                 Some((_, tag)) if unit.kind.fits_word() => match self.lock_present(unit.id, tag) {
                     Some(slot) => Some(slot),
-                    None if with_shards => self.lock_newcomer(unit, &held, now_us)?,
+                    None if with_shards => self.lock_newcomer(unit, held, now_us)?,
                     None => return Err(LockError::NeedsShards),
                 },
                 _ if with_shards => None,
@@ -212,7 +207,7 @@ impl MemoryStore {
             };
             held.slots.push(slot);
         }
-        Ok(held)
+        Ok(())
     }
 
     fn lock_present(&self, id: CounterId, tag: u64) -> Option<SlotGuard<'_>> {
@@ -290,92 +285,6 @@ impl MemoryStore {
             } else {
                 let guard = self.guard_of(held, unit.id);
                 self.save_wide(guard, unit.kind.as_dyn(), unit.id, now_us, state);
-            }
-        }
-    }
-}
-
-fn zero(states: &mut States, units: &[Unit<'_>]) {
-    states.clear();
-    states.extend(std::iter::repeat_n(0, units.last().map_or(0, |unit| unit.words.end)));
-}
-
-fn copy(from: &States, to: &mut States) {
-    to.clear();
-    to.extend(from.iter().copied());
-}
-
-impl Unit<'_> {
-    /// Its word form and its tag in the table, where the algorithm has one.
-    fn packed(&self) -> Option<(&dyn crate::algorithm::word::Packed, u64)> {
-        let packed = self.kind.as_packed()?;
-        Some((packed, self.id.tag(packed.word_shift())))
-    }
-}
-
-/// The entries of a batch and the counters they ask for.
-struct Deciding<'b, 'e> {
-    entries: &'b mut [Entry<'e>],
-    units: &'b [Unit<'e>],
-    unit_of: &'b [usize],
-    now_us: u64,
-}
-
-impl Deciding<'_, '_> {
-    /// Decides every entry in order on `states`, charging as it goes: the enforced ones first, then
-    /// the shadows. Where an enforced one denies, what was charged is not to be kept.
-    fn decide(&mut self, states: &mut States) -> Tally {
-        let mut tally = Tally { allowed: true, denial_writes: false };
-        for role in [Role::Enforce, Role::Shadow] {
-            for at in 0..self.entries.len() {
-                if self.entries[at].role != role {
-                    continue;
-                }
-                let state = &mut states[self.units[self.unit_of[at]].words.clone()];
-                let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-                let decision = self.transition(at, &mut next);
-                if role == Role::Enforce && !decision.is_allowed() {
-                    tally.allowed = false;
-                    tally.denial_writes |= state != &next[..];
-                }
-                state.copy_from_slice(&next);
-                self.entries[at].decision = Some(decision);
-            }
-        }
-        tally
-    }
-
-    fn transition(&self, at: usize, state: &mut [u64]) -> Decision {
-        let entry = &self.entries[at];
-        let now = Timestamp::from_micros(self.now_us);
-        entry.policy.algorithm().transition(state, now, entry.cost)
-    }
-
-    /// For a request that was denied: the entries that would have allowed say what remains now,
-    /// since nothing was taken from them.
-    fn report_uncharged(&mut self, before: &States) {
-        let now = Timestamp::from_micros(self.now_us);
-        for (entry, unit) in self.entries.iter_mut().zip(self.unit_of) {
-            if entry.decision.is_some_and(|decision| decision.is_allowed()) {
-                let state = &before[self.units[*unit].words.clone()];
-                let mut state: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-                entry.decision = Some(entry.policy.algorithm().transition(&mut state, now, 0));
-            }
-        }
-    }
-
-    /// What a denied batch leaves behind: `states` as they were, but for debts above full, which a
-    /// denial cuts to full so that the retry-after it has just told holds.
-    fn cut_denied(&self, states: &mut States) {
-        for at in 0..self.entries.len() {
-            // A shadow of a denied request has seen nothing.
-            if self.entries[at].role == Role::Shadow {
-                continue;
-            }
-            let state = &mut states[self.units[self.unit_of[at]].words.clone()];
-            let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-            if !self.transition(at, &mut next).is_allowed() {
-                state.copy_from_slice(&next);
             }
         }
     }

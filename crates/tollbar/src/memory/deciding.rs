@@ -1,0 +1,120 @@
+//! What a batch comes to: the decisions of its entries on the states of their counters.
+//!
+//! Knows no table and no lock; `batch.rs` brings the states and takes them back.
+
+use arrayvec::ArrayVec;
+
+use super::counter_id::CounterId;
+use crate::algorithm::STATE_WORDS_MAX;
+use crate::algorithm::word::Packed;
+use crate::policy::Kind;
+use crate::store::{Entry, Role};
+use crate::{Decision, Timestamp};
+
+/// The most entries a batch of all or none may have. Loom's threads have small stacks.
+pub(super) const BATCH_ENTRIES_MAX: usize = if cfg!(tollbar_loom) { 4 } else { 32 };
+
+/// The states of all counters of a batch, one after the other.
+pub(super) type States = ArrayVec<u64, { BATCH_ENTRIES_MAX * STATE_WORDS_MAX }>;
+
+/// One counter of a batch; several entries may share it.
+pub(super) struct Unit<'a> {
+    pub(super) id: CounterId,
+    /// Of the first entry that asks for it; one whose state is wide comes first.
+    pub(super) kind: &'a Kind,
+    /// Where its state is among the batch's.
+    pub(super) words: std::ops::Range<usize>,
+}
+
+/// What deciding the entries in order came to.
+pub(super) struct Tally {
+    pub(super) allowed: bool,
+    /// A denial that wants to write: a debt above full was cut to full.
+    pub(super) denial_writes: bool,
+}
+
+/// The entries of a batch and the counters they ask for.
+pub(super) struct Deciding<'b, 'e> {
+    pub(super) entries: &'b mut [Entry<'e>],
+    pub(super) units: &'b [Unit<'e>],
+    pub(super) unit_of: &'b [usize],
+    pub(super) now_us: u64,
+}
+
+impl Deciding<'_, '_> {
+    /// Decides every entry in order on `states`, charging as it goes: the enforced ones first, then
+    /// the shadows. Where an enforced one denies, what was charged is not to be kept.
+    pub(super) fn decide(&mut self, states: &mut States) -> Tally {
+        let mut tally = Tally { allowed: true, denial_writes: false };
+        for role in [Role::Enforce, Role::Shadow] {
+            for at in 0..self.entries.len() {
+                if self.entries[at].role != role {
+                    continue;
+                }
+                let state = &mut states[self.units[self.unit_of[at]].words.clone()];
+                let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
+                let decision = self.transition(at, &mut next);
+                if role == Role::Enforce && !decision.is_allowed() {
+                    tally.allowed = false;
+                    tally.denial_writes |= state != &next[..];
+                }
+                state.copy_from_slice(&next);
+                self.entries[at].decision = Some(decision);
+            }
+        }
+        tally
+    }
+
+    fn transition(&self, at: usize, state: &mut [u64]) -> Decision {
+        let entry = &self.entries[at];
+        let now = Timestamp::from_micros(self.now_us);
+        entry.policy.algorithm().transition(state, now, entry.cost)
+    }
+
+    /// For a request that was denied: the entries that would have allowed say what remains now,
+    /// since nothing was taken from them.
+    pub(super) fn report_uncharged(&mut self, before: &States) {
+        let now = Timestamp::from_micros(self.now_us);
+        for (entry, unit) in self.entries.iter_mut().zip(self.unit_of) {
+            if entry.decision.is_some_and(|decision| decision.is_allowed()) {
+                let state = &before[self.units[*unit].words.clone()];
+                let mut state: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
+                entry.decision = Some(entry.policy.algorithm().transition(&mut state, now, 0));
+            }
+        }
+    }
+
+    /// What a denied batch leaves behind: `states` as they were, but for debts above full, which a
+    /// denial cuts to full so that the retry-after it has just told holds.
+    pub(super) fn cut_denied(&self, states: &mut States) {
+        for at in 0..self.entries.len() {
+            // A shadow of a denied request has seen nothing.
+            if self.entries[at].role == Role::Shadow {
+                continue;
+            }
+            let state = &mut states[self.units[self.unit_of[at]].words.clone()];
+            let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
+            if !self.transition(at, &mut next).is_allowed() {
+                state.copy_from_slice(&next);
+            }
+        }
+    }
+}
+
+impl Unit<'_> {
+    /// Its word form and its tag in the table, where the algorithm has one.
+    pub(super) fn packed(&self) -> Option<(&dyn Packed, u64)> {
+        let packed = self.kind.as_packed()?;
+        Some((packed, self.id.tag(packed.word_shift())))
+    }
+}
+
+pub(super) fn zero(states: &mut States, units: &[Unit<'_>]) {
+    states.clear();
+    states.extend(std::iter::repeat_n(0, units.last().map_or(0, |unit| unit.words.end)));
+}
+
+pub(super) fn copy(from: &States, to: &mut States) {
+    to.clear();
+    to.extend(from.iter().copied());
+}
