@@ -148,15 +148,15 @@ fn a_limit_that_no_longer_fits_one_word_keeps_its_counter_and_so_does_one_that_f
 
 /// One more key than there are slots. A tick before the others are fresh, one of them is lost and
 /// counted as lost. Once they are fresh nothing is: for a bucket at that very tick, for a window
-/// within one more, because a word keeps the end of a window rounded up by less than its length.
+/// within an eighth of one, because a word keeps its end rounded up by less than that.
 #[test]
 fn a_full_store_loses_a_counter_only_while_none_is_fresh() {
     let start = Timestamp::from_micros(1_700_000_000_000_000);
     let window = Duration::from_secs(1);
     let cases = [
         (Policy::token_bucket("1/s"), window, Duration::ZERO),
-        (Policy::fixed_window("1/s"), window, window),
-        (Policy::sliding_window("1/s"), window * 2, window),
+        (Policy::fixed_window("1/s"), window, window / 8),
+        (Policy::sliding_window("1/s"), window * 2, window / 8),
     ];
     for (policy, fresh_after, given_up_after) in cases {
         let policy = policy.unwrap();
