@@ -40,7 +40,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok(port) => port.parse().map_err(|_| format!("PORT={port}: write a port number"))?,
         Err(_) => 3000,
     };
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .await
+        .map_err(|error| format!("cannot listen on port {port} ({error}): set PORT to another"))?;
     println!("listening on http://{}; 5 requests per 10 s pass", listener.local_addr()?);
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())
