@@ -12,6 +12,7 @@
 //! | `table` | lines of slots; who makes room for whom |
 //! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
 //! | `single`, `batch` | one counter, several counters at once |
+//! | `snapshot` | counters in a file, and back |
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
 
 mod batch;
@@ -21,6 +22,7 @@ mod prefetch;
 mod shards;
 mod single;
 mod slot;
+mod snapshot;
 mod stats;
 mod sync;
 mod table;
@@ -30,7 +32,7 @@ mod wide;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use counter_id::CounterHash;
 use shards::Shards;
@@ -40,6 +42,7 @@ use wide::Wide;
 use crate::store::{Batch, Charge, Reply, Store};
 use crate::{Clock, Decision, Policy, SystemClock};
 
+pub use snapshot::{SnapshotError, SnapshotSummary};
 pub use stats::MemoryStats;
 
 /// Keys a store has room for unless it is told otherwise.
@@ -76,6 +79,9 @@ pub struct MemoryStore {
     /// a newcomer to the table be looked for among the wide counters.
     has_outgrown: AtomicBool,
     forced_evictions: AtomicU64,
+    /// While there are any, no wide counter moves into the table: behind the back of a snapshot
+    /// that has already been there.
+    snapshots_running: AtomicUsize,
 }
 
 /// How large a [`MemoryStore`] is, and which clock it goes by.
@@ -150,16 +156,21 @@ impl MemoryStoreBuilder {
     /// The store. Sets the address space aside; memory follows as keys come.
     #[must_use]
     pub fn build(self) -> MemoryStore {
+        self.build_with(CounterHash::random())
+    }
+
+    fn build_with(self, hash: CounterHash) -> MemoryStore {
         let wide_keys_max = self.wide_keys_max.unwrap_or(self.keys_max.div_ceil(KEYS_PER_WIDE_KEY));
         let shards = Shards::new();
         MemoryStore {
             clock: self.clock,
-            hash: CounterHash::random(),
+            hash,
             table: Table::new((self.keys_max * SLOTS_PER_KEY).div_ceil(SLOTS_PER_LINE)),
             wide: Wide::new(wide_keys_max, shards.count()),
             shards,
             has_outgrown: AtomicBool::new(false),
             forced_evictions: AtomicU64::new(0),
+            snapshots_running: AtomicUsize::new(0),
         }
     }
 }

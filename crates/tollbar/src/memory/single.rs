@@ -257,6 +257,9 @@ impl MemoryStore {
         let Some(place) = self.wide.find(guard, id, state.len()) else {
             return Whereabouts::New;
         };
+        if self.snapshots_running.load(Ordering::Acquire) > 0 {
+            return Whereabouts::Wide;
+        }
         self.wide.load(guard, place, state);
         let Some(word) = packed.save(state) else {
             return Whereabouts::Wide;
