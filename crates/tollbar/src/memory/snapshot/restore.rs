@@ -18,6 +18,7 @@ use super::{file, read_settled};
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::memory::counter_id::{CounterHash, CounterId, MOVED, names_of_tag};
 use crate::memory::slot::{Slot, rank};
+use crate::memory::table::SLOTS_PER_LINE;
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
 
 /// With fewer lines, a tag and its line stand for many names.
@@ -44,8 +45,13 @@ impl MemoryStoreBuilder {
             return Err(SnapshotError::OtherSize { keys_max: snapshot.header.line_count * 2 });
         }
         let now_us = store.now_us();
-        for entry in snapshot.words().filter(|entry| entry.rank().0 > now_us) {
-            store.restore_word(entry, line_count, now_us);
+        let live = || snapshot.words().filter(|entry| entry.rank().0 > now_us);
+        if line_count == store.table.line_count() {
+            live().for_each(|entry| store.restore_to_line(entry, now_us));
+        } else {
+            live().for_each(|entry| store.restore_likely(entry, line_count, now_us));
+            // These displace nobody, so they come when everybody else is there.
+            live().for_each(|entry| store.restore_unlikely(entry, line_count, now_us));
         }
         store.has_outgrown.store(snapshot.has_outgrown, Ordering::Release);
         for entry in snapshot.wide() {
@@ -84,19 +90,11 @@ impl WordEntry {
 
 // The store is nobody else's yet: no slot is locked, and what is read stays so.
 impl MemoryStore {
-    /// Puts in a counter that was in line `entry.line` of `line_count`.
-    fn restore_word(&self, entry: WordEntry, line_count: usize, now_us: u64) {
-        let names = names_of_tag(entry.tag, entry.line, line_count);
-        if line_count != self.table.line_count() {
-            for name in names {
-                if !self.keep_later(name, entry) {
-                    self.place(self.slots_of(name), entry, now_us);
-                }
-            }
-            return;
-        }
+    /// Puts in a counter that was in the same line of a table of the same size.
+    fn restore_to_line(&self, entry: WordEntry, now_us: u64) {
+        let line_count = self.table.line_count();
         let mut is_there = false;
-        for name in names {
+        for name in names_of_tag(entry.tag, entry.line, line_count) {
             is_there |= self.keep_later(name, entry);
             if name.first_line(line_count) != entry.line {
                 self.mark_once_full(name.first_line(line_count));
@@ -107,6 +105,35 @@ impl MemoryStore {
         }
     }
 
+    /// Puts in a counter that was in line `entry.line` of `line_count`, by the likelier of its
+    /// names: most counters are in their first line.
+    fn restore_likely(&self, entry: WordEntry, line_count: usize, now_us: u64) {
+        for name in names_of_tag(entry.tag, entry.line, line_count).take(1) {
+            if !self.keep_later(name, entry) {
+                self.place(self.slots_of(name), entry, now_us);
+            }
+        }
+    }
+
+    /// The same by the other names, where there are any, and only where there is a slot to spare.
+    fn restore_unlikely(&self, entry: WordEntry, line_count: usize, now_us: u64) {
+        for name in names_of_tag(entry.tag, entry.line, line_count).skip(1) {
+            if self.keep_later(name, entry) {
+                continue;
+            }
+            let is_spare = |slot: &Slot<'_>| {
+                let (tag, word) = read_settled(*slot);
+                rank(tag, word).0 <= now_us
+            };
+            if self.slots_of(name).any(|slot| is_spare(&slot)) {
+                self.place(self.slots_of(name), entry, now_us);
+            } else {
+                // It may have been the right one.
+                self.count_eviction(true);
+            }
+        }
+    }
+
     /// The slots that a counter may be in, those of its first line first.
     fn slots_of(&self, id: CounterId) -> impl Iterator<Item = Slot<'_>> {
         let line_count = self.table.line_count();
@@ -114,15 +141,20 @@ impl MemoryStore {
         lines.into_iter().flat_map(|line| self.table.slots(line))
     }
 
-    /// True where the counter is there already; then the state farther from fresh stays. One that
-    /// was forgotten and came back while the snapshot was taken can be in it twice.
+    /// True where the counter is there already; then the state farther from fresh stays.
+    ///
+    /// One that was forgotten and came back while the snapshot was taken can be in it twice; and
+    /// the two names that a tag may stand for often have a line in common.
     fn keep_later(&self, id: CounterId, entry: WordEntry) -> bool {
-        let is_it = |slot: &Slot<'_>| read_settled(*slot).0 == entry.tag;
-        let Some(slot) = self.slots_of(id).find(is_it) else {
+        let is_it = |(_, slot): &(usize, Slot<'_>)| read_settled(*slot).0 == entry.tag;
+        let Some((at, slot)) = self.slots_of(id).enumerate().find(is_it) else {
             return false;
         };
         if rank(entry.tag, read_settled(slot).1) < entry.rank() {
             overwrite(slot, entry.tag, entry.word);
+        }
+        if at >= SLOTS_PER_LINE {
+            self.mark_once_full(id.first_line(self.table.line_count()));
         }
         true
     }
