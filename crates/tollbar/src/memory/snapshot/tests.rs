@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::format::{Snapshot, VERSION};
 use super::*;
+use crate::memory::counter_id::{CounterHash, names_of_tag};
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
 use crate::{Decision, ManualClock, Policy};
 
@@ -18,6 +19,11 @@ fn builder(max_keys: usize) -> (MemoryStoreBuilder, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_micros(START_US));
     let builder = MemoryStore::builder().max_keys(max_keys).max_wide_keys(64);
     (builder.clock(clock.clone()), clock)
+}
+
+/// With a hash that is the same in every run, so that the same counters meet in a line.
+fn store(max_keys: usize) -> MemoryStore {
+    builder(max_keys).0.build_with(CounterHash::from_seeds([1, 2]))
 }
 
 fn check(store: &MemoryStore, key: &str, policy: &Policy, cost: u64) -> Decision {
@@ -38,7 +44,7 @@ fn strict() -> Policy {
 
 /// A counter of the table and a wide one.
 fn small_snapshot() -> Vec<u8> {
-    let store = builder(4).0.build();
+    let store = store(4);
     check(&store, "a", &bucket(), 3);
     check(&store, "b", &strict(), 4);
     let mut bytes = Vec::new();
@@ -194,8 +200,7 @@ proptest! {
 
 #[test]
 fn of_more_counters_than_there_is_room_for_those_nearest_to_fresh_are_forgotten() {
-    let (large, _) = builder(4_000);
-    let store = large.build();
+    let store = store(4_000);
     let (long, wide) = (bucket(), strict());
     for key in 0..2_000 {
         check(&store, &key.to_string(), &long, 1);
@@ -224,16 +229,14 @@ fn of_more_counters_than_there_is_room_for_those_nearest_to_fresh_are_forgotten(
 /// How many counters go in under a second name, which nobody has.
 fn copies(bytes: &[u8], line_count: usize) -> u64 {
     let snapshot = Snapshot::read(&mut &*bytes, u64::MAX - 1).unwrap();
-    let names = |entry: format::WordEntry| {
-        crate::memory::counter_id::names_of_tag(entry.tag, entry.line, line_count).count() as u64
-    };
+    let names =
+        |entry: format::WordEntry| names_of_tag(entry.tag, entry.line, line_count).count() as u64;
     snapshot.words().map(|entry| names(entry) - 1).sum()
 }
 
 #[test]
 fn a_very_small_store_is_restored_to_its_own_size_only() {
-    let (small, _) = builder(510);
-    let store = small.build();
+    let store = store(510);
     check(&store, "a", &bucket(), 3);
     let mut bytes = Vec::new();
     store.write_snapshot(&mut bytes).unwrap();
@@ -266,10 +269,9 @@ impl<F: FnOnce()> Write for Meanwhile<F> {
 fn counters_that_move_while_a_snapshot_is_taken_are_in_it_once() {
     let word = Policy::fixed_window("100/s").unwrap();
     let wide = Policy::fixed_window("1000000000/s").unwrap();
-    let (builder, _) = builder(10_000);
-    let store = builder.build();
+    let store = store(50_000);
     // Enough that the first piece is written when half of the table is still to be read.
-    for key in 0..5_000 {
+    for key in 0..6_000 {
         check(&store, &format!("filler:{key}"), &word, 1);
     }
     for key in 0..50 {
@@ -285,7 +287,7 @@ fn counters_that_move_while_a_snapshot_is_taken_are_in_it_once() {
     let mut to = Meanwhile { bytes: Vec::new(), act: Some(act) };
     store.write_snapshot(&mut to).unwrap();
     let bytes = to.bytes;
-    for max_keys in [10_000, 20_000] {
+    for max_keys in [50_000, 70_000] {
         let new = restore(max_keys, &bytes).unwrap();
         assert_eq!(new.stats().forced_evictions, 0);
         for key in 0..50 {
@@ -307,7 +309,7 @@ fn counters_that_move_while_a_snapshot_is_taken_are_in_it_once() {
 
 #[test]
 fn a_failed_writer_is_told_and_ends_the_snapshot() {
-    let store = builder(4).0.build();
+    let store = store(4);
     check(&store, "a", &bucket(), 1);
     let mut no_room = [0; 20];
     let error = store.write_snapshot(&mut no_room.as_mut_slice()).unwrap_err();
@@ -378,7 +380,7 @@ fn a_snapshot_that_fails_leaves_the_old_one_as_it_was() {
     assert_eq!(fs::read(&path).unwrap(), b"old");
     assert_eq!(directory.names(), ["counters"]);
 
-    let store = builder(4).0.build();
+    let store = store(4);
     for nowhere in [directory.0.join("absent/counters"), PathBuf::from("/"), PathBuf::new()] {
         assert!(matches!(store.snapshot_to_file(nowhere), Err(SnapshotError::Io { .. })));
     }
