@@ -1,13 +1,13 @@
-//! What is refused, what makes room, and what moves while a snapshot is taken.
+//! What makes room, what moves while a snapshot is taken, and what is in the file.
+
+mod refused;
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use proptest::prelude::*;
-
-use super::format::{Snapshot, VERSION};
+use super::format::Snapshot;
 use super::*;
 use crate::memory::counter_id::{CounterHash, names_of_tag};
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
@@ -40,93 +40,6 @@ fn bucket() -> Policy {
 
 fn strict() -> Policy {
     Policy::sliding_window_strict("10/h", 2).unwrap()
-}
-
-/// A counter of the table and a wide one.
-fn small_snapshot() -> Vec<u8> {
-    let store = store(4);
-    check(&store, "a", &bucket(), 3);
-    check(&store, "b", &strict(), 4);
-    let mut bytes = Vec::new();
-    assert_eq!(store.write_snapshot(&mut bytes).unwrap().counters, 2);
-    bytes
-}
-
-/// With the checksum that its bytes ask for.
-fn signed(mut bytes: Vec<u8>) -> Vec<u8> {
-    let end = bytes.len() - 4;
-    let checksum = crc32fast::hash(&bytes[..end]);
-    bytes[end..].copy_from_slice(&checksum.to_le_bytes());
-    bytes
-}
-
-#[test]
-fn every_flipped_bit_is_noticed() {
-    let whole = small_snapshot();
-    for at in 0..whole.len() {
-        for bit in 0..8 {
-            let mut bytes = whole.clone();
-            bytes[at] ^= 1 << bit;
-            let error = restore(4, &bytes).unwrap_err();
-            let as_expected = match at {
-                0..8 => matches!(error, SnapshotError::NotASnapshot),
-                8..12 => matches!(error, SnapshotError::Version { .. }),
-                _ => matches!(error, SnapshotError::Corrupt { .. }),
-            };
-            assert!(as_expected, "byte {at}, bit {bit}: {error}");
-        }
-    }
-    assert!(restore(4, &whole).is_ok());
-}
-
-#[test]
-fn whatever_is_missing_or_too_much_is_noticed() {
-    let whole = small_snapshot();
-    for length in 0..whole.len() {
-        let error = restore(4, &whole[..length]).unwrap_err();
-        let as_expected = match length {
-            0..8 => matches!(error, SnapshotError::NotASnapshot),
-            _ => matches!(error, SnapshotError::Corrupt { .. }),
-        };
-        assert!(as_expected, "{length} bytes: {error}");
-    }
-    for more in [1, 24, 48] {
-        let longer = [whole.as_slice(), &vec![0; more]].concat();
-        assert!(matches!(restore(4, &longer), Err(SnapshotError::Corrupt { .. })));
-        // Not even with a checksum that is right.
-        assert!(matches!(restore(4, &signed(longer)), Err(SnapshotError::Corrupt { .. })));
-    }
-}
-
-#[test]
-fn a_foreign_file_is_told_from_a_damaged_one() {
-    for foreign in [&b""[..], b"toll", b"#!/bin/sh\nexit 0\n", &[0; 1_000]] {
-        assert!(matches!(restore(4, foreign), Err(SnapshotError::NotASnapshot)));
-    }
-    // Of an endless one, no more is read than it takes to know.
-    let endless = builder(4).0.restore(&mut io::repeat(b't'));
-    assert!(matches!(endless, Err(SnapshotError::NotASnapshot)));
-}
-
-#[test]
-fn another_version_is_named() {
-    let mut bytes = small_snapshot();
-    bytes[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
-    let error = restore(4, &signed(bytes)).unwrap_err();
-    let message = "the snapshot is of format 2, and this version reads format 1: start with an \
-                   empty store, or restore with the version that wrote it";
-    assert_eq!(error.to_string(), message);
-}
-
-#[test]
-fn an_endless_snapshot_is_read_only_so_far() {
-    let whole = small_snapshot();
-    let mut endless = io::Read::chain(whole.as_slice(), io::repeat(0));
-    let error = Snapshot::read(&mut endless, 1_000_000).unwrap_err();
-    assert!(matches!(error, SnapshotError::TooLarge { bytes_max: 1_000_000 }));
-    let length = whole.len() as u64;
-    assert!(Snapshot::read(&mut whole.as_slice(), length).is_ok());
-    assert!(Snapshot::read(&mut whole.as_slice(), length - 1).is_err());
 }
 
 /// Of each algorithm a policy, and what its counter in the kept snapshot has been charged.
@@ -162,41 +75,6 @@ const GOLDEN: &[u8] = b"\
     2818e9cd70a04f4e86e500ae4c2a250a06003d690e00000000000000000000000000000000000000000007000000\
     00000000040000000000000001000000000000000000000000000000000000000000000000000000000000000000\
     000000000000000000000000000010a3ca02";
-
-proptest! {
-    #[test]
-    fn any_bytes_are_refused_or_read_without_a_panic(
-        bytes in prop::collection::vec(any::<u8>(), 0..600),
-        cut in 0_usize..300,
-    ) {
-        prop_assert!(restore(4, &bytes).is_err());
-        let whole = small_snapshot();
-        // After a true beginning, and even with a true checksum.
-        let mut bytes = [&whole[..cut.min(whole.len())], &bytes, &[0; 4]].concat();
-        prop_assert!(restore(4, &bytes).is_err());
-        bytes = signed(bytes);
-        let _ = restore(4, &bytes);
-    }
-
-    #[test]
-    fn any_number_in_it_is_refused_or_read_without_a_panic(
-        changes in prop::collection::vec((12_usize..280, any::<u64>(), 0_u32..64), 1..4),
-        max_keys in prop_oneof![Just(4_usize), 1_usize..2_000],
-    ) {
-        let mut bytes = small_snapshot();
-        for (at, number, shift) in changes {
-            let at = at.min(bytes.len() - 12);
-            bytes[at..at + 8].copy_from_slice(&(number >> shift).to_le_bytes());
-        }
-        if let Ok(store) = restore(max_keys, &signed(bytes)) {
-            // No slot is left locked, and no shift is one that no word has.
-            let _ = store.stats();
-            for key in 0..100 {
-                check(&store, &key.to_string(), &bucket(), 1);
-            }
-        }
-    }
-}
 
 #[test]
 fn of_more_counters_than_there_is_room_for_those_nearest_to_fresh_are_forgotten() {
