@@ -190,7 +190,7 @@ fn while_checks_go_on_no_counter_is_torn() {
     // Every charge takes 3 of 100, so whoever is whole has a multiple of 3; and once the checks of
     // a key are over (it is denied), it is exactly where they left it.
     let clock = clock();
-    let store = builder(2_000, &clock).build();
+    let store = builder(20_000, &clock).build();
     let policies = [
         Policy::token_bucket("100/day").unwrap(),
         Policy::fixed_window("100/day").unwrap(),
@@ -220,7 +220,7 @@ fn while_checks_go_on_no_counter_is_torn() {
         }
         let mut last: Option<MemoryStore> = None;
         while !done.load(Ordering::Acquire) {
-            let new = builder(2_000, &clock).restore(&mut snapshot(&store).as_slice()).unwrap();
+            let new = builder(20_000, &clock).restore(&mut snapshot(&store).as_slice()).unwrap();
             for key in 0..301 {
                 let key = key.to_string();
                 for policy in &policies {
