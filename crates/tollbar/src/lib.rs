@@ -60,7 +60,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
 pub use limiter::{Limiter, LimiterBuilder};
-pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder};
+pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
 pub use policy::{Policy, PolicyError};
 pub use resolver::{Overrides, PolicyResolver};
 pub use store::{Batch, Charge, Consistency, Entry, Reply, Role, Store, StoreError};

@@ -13,6 +13,7 @@
 //! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
 //! | `single`, `batch`, `deciding` | one counter, several counters at once, what a batch comes to |
 //! | `moving` | counters that outgrow their word, and come back |
+//! | `snapshot` | counters in a file, and back |
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
 
 mod batch;
@@ -24,6 +25,7 @@ mod prefetch;
 mod shards;
 mod single;
 mod slot;
+mod snapshot;
 mod stats;
 mod sync;
 mod table;
@@ -33,7 +35,7 @@ mod wide;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use counter_id::CounterHash;
 use shards::Shards;
@@ -43,6 +45,7 @@ use wide::Wide;
 use crate::store::{Batch, Charge, Reply, Store};
 use crate::{Clock, Decision, Policy, SystemClock};
 
+pub use snapshot::{SnapshotError, SnapshotSummary};
 pub use stats::MemoryStats;
 
 /// Keys a store has room for unless it is told otherwise.
@@ -79,6 +82,9 @@ pub struct MemoryStore {
     /// a newcomer to the table be looked for among the wide counters.
     has_outgrown: AtomicBool,
     forced_evictions: AtomicU64,
+    /// While there are any, no wide counter moves into the table: behind the back of a snapshot
+    /// that has already been there.
+    snapshots_running: AtomicUsize,
 }
 
 /// How large a [`MemoryStore`] is, and which clock it goes by.
@@ -153,16 +159,21 @@ impl MemoryStoreBuilder {
     /// The store. Sets the address space aside; memory follows as keys come.
     #[must_use]
     pub fn build(self) -> MemoryStore {
+        self.build_with(CounterHash::random())
+    }
+
+    fn build_with(self, hash: CounterHash) -> MemoryStore {
         let wide_keys_max = self.wide_keys_max.unwrap_or(self.keys_max.div_ceil(KEYS_PER_WIDE_KEY));
         let shards = Shards::new();
         MemoryStore {
             clock: self.clock,
-            hash: CounterHash::random(),
+            hash,
             table: Table::new((self.keys_max * SLOTS_PER_KEY).div_ceil(SLOTS_PER_LINE)),
             wide: Wide::new(wide_keys_max, shards.count()),
             shards,
             has_outgrown: AtomicBool::new(false),
             forced_evictions: AtomicU64::new(0),
+            snapshots_running: AtomicUsize::new(0),
         }
     }
 }

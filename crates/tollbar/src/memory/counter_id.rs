@@ -1,5 +1,6 @@
 //! From a key and a policy to the 64 bits that name a counter.
 
+use std::fmt;
 #[cfg(not(tollbar_loom))]
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -16,9 +17,9 @@ use crate::Policy;
 pub(super) struct CounterId(u64);
 
 /// `PolymurHash` under a key drawn when the store is made.
-#[derive(Debug)]
 pub(super) struct CounterHash {
     hasher: PolymurHash,
+    seeds: [u64; 2],
 }
 
 impl CounterHash {
@@ -29,12 +30,29 @@ impl CounterHash {
         // A model must be the same every time it is run.
         #[cfg(tollbar_loom)]
         let random = || 0;
-        Self { hasher: PolymurHash::from_u64x2_seed(random(), random()) }
+        Self::from_seeds([random(), random()])
+    }
+
+    /// The hash that gives the same names as the one whose [`seeds`](Self::seeds) these are.
+    pub(super) fn from_seeds(seeds: [u64; 2]) -> Self {
+        Self { hasher: PolymurHash::from_u64x2_seed(seeds[0], seeds[1]), seeds }
+    }
+
+    /// The secret key.
+    pub(super) fn seeds(&self) -> [u64; 2] {
+        self.seeds
     }
 
     #[inline]
     pub(super) fn id(&self, key: &[u8], policy: &Policy) -> CounterId {
         CounterId::new(self.hasher.hash(key) ^ policy.salt)
+    }
+}
+
+impl fmt::Debug for CounterHash {
+    /// Without the key, which is a secret and would end up in a log.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("CounterHash").finish_non_exhaustive()
     }
 }
 
@@ -44,6 +62,9 @@ const IN_USE: u64 = 0x80;
 /// The tag of a slot whose counter has moved away. Unlike an empty slot it says nothing about
 /// whether the line was ever full.
 pub(super) const MOVED: u64 = 0x40;
+
+/// More than the shift of any window; with it, a word still has a bit of time.
+const SHIFT_MAX: u32 = 52;
 
 impl CounterId {
     pub(super) fn new(hash: u64) -> Self {
@@ -60,6 +81,11 @@ impl CounterId {
         self.0 << 8 | IN_USE | u64::from(shift)
     }
 
+    /// True where `tag` is this counter's, whatever its shift.
+    pub(super) fn is_named_by(self, tag: u64) -> bool {
+        self.tag(tag_shift(tag)) == tag
+    }
+
     /// The first line it may live in: the high bits, scaled to `line_count`.
     #[inline]
     pub(super) fn first_line(self, line_count: usize) -> usize {
@@ -69,9 +95,13 @@ impl CounterId {
     /// The second line: other bits, and another line wherever there is one.
     #[inline]
     pub(super) fn second_line(self, line_count: usize) -> usize {
-        let step = 1 + scale(self.0.rotate_left(32), line_count - 1);
-        let line = self.first_line(line_count) + step;
+        let line = self.first_line(line_count) + self.second_step(line_count);
         if line >= line_count { line - line_count } else { line }
+    }
+
+    #[inline]
+    fn second_step(self, line_count: usize) -> usize {
+        1 + scale(self.0.rotate_left(32), line_count - 1)
     }
 
     /// One of `count`, by bits of their own.
@@ -85,6 +115,45 @@ impl CounterId {
     pub(super) fn shard(self, shard_count: usize) -> usize {
         self.0 as usize & (shard_count - 1)
     }
+}
+
+/// The counters that a tag in line `line` can stand for.
+///
+/// A tag keeps 56 bits of the name; the high 8 follow from the line. In `line_count` lines,
+/// names that differ in the high bits alone are `line_count` / 256 lines apart, so from 256 lines
+/// on there is one name at most whose first line this is, and, the step to a second line hanging
+/// on the low bits, one (at a boundary, two) whose second line it is. Mostly only one of them
+/// exists: that both do has a chance of 256 in `line_count`.
+pub(super) fn names_of_tag(
+    tag: u64,
+    line: usize,
+    line_count: usize,
+) -> impl Iterator<Item = CounterId> {
+    let low = tag >> 8;
+    let name = move |high: u64| CounterId(high << 56 | low);
+    let names_in = move |first: usize| {
+        // first <= name x count / 2^64 < first + 1, and the high bits are name / 2^56.
+        let least = first as u64 * 256 / line_count as u64;
+        let most = ((first as u64 + 1) * 256 / line_count as u64).min(255);
+        let names = (least..=most).map(name);
+        names.filter(move |name| name.0 != 0 && name.first_line(line_count) == first)
+    };
+    // The high bits come last in what the step is made from: it is the same for all of them, or
+    // nearly so.
+    let steps = name(0).second_step(line_count)..=name(255).second_step(line_count);
+    let firsts = steps.map(move |step| (line + line_count - step) % line_count);
+    let seconds = firsts.filter(move |first| *first != line).flat_map(names_in);
+    names_in(line).chain(seconds.filter(move |name| name.second_line(line_count) == line))
+}
+
+/// True where a counter can have written such a tag: no stranger's shift, which would not fit.
+pub(super) fn is_valid_tag(tag: u64) -> bool {
+    is_in_use(tag) && tag & MOVED == 0 && tag_shift(tag) <= SHIFT_MAX
+}
+
+/// True where the slot belongs to a counter.
+pub(super) fn is_in_use(tag: u64) -> bool {
+    tag & IN_USE != 0
 }
 
 /// How to read the time of the state beside this tag.
@@ -115,6 +184,23 @@ mod tests {
             let (first, second) = (id.first_line(line_count), id.second_line(line_count));
             prop_assert!(first < line_count && second < line_count);
             prop_assert!(first != second || line_count == 1);
+        }
+
+        #[test]
+        fn a_tag_and_a_line_of_either_kind_lead_back_to_the_name(
+            hash: u64,
+            line_count in prop_oneof![1_usize..1_000, 1_usize..100_000_000, Just(1 << 36)],
+        ) {
+            let id = CounterId::new(hash);
+            for line in [id.first_line(line_count), id.second_line(line_count)] {
+                let names: Vec<_> = names_of_tag(id.tag(7), line, line_count).collect();
+                prop_assert!(names.contains(&id));
+                prop_assert!(line_count < 256 || names.len() <= 3, "{names:?}");
+                for (at, name) in names.iter().enumerate() {
+                    prop_assert_eq!(name.tag(7), id.tag(7));
+                    prop_assert!(!names[..at].contains(name));
+                }
+            }
         }
     }
 

@@ -56,6 +56,10 @@ impl MemoryStore {
         let Some(place) = self.wide.find(guard, id, state.len()) else {
             return Whereabouts::New;
         };
+        // A snapshot has read the table already: moved there now, the counter would not be in it.
+        if self.snapshots_running.load(Ordering::Acquire) > 0 {
+            return Whereabouts::Wide;
+        }
         self.wide.load(guard, place, state);
         let Some(word) = packed.save(state) else {
             return Whereabouts::Wide;

@@ -17,9 +17,10 @@ use crate::algorithm::STATE_WORDS_MAX;
 
 const BUCKET_ENTRIES: usize = 8;
 
-/// 4, 8, 16, 32 and 64 words.
-const CLASS_COUNT: usize = 5;
-const CLASS_WORDS_MIN: usize = 4;
+/// How many words the entries of each class have.
+pub(super) const CLASS_WORDS: [usize; CLASS_COUNT] = [4, 8, 16, 32, 64];
+pub(super) const CLASS_COUNT: usize = 5;
+const CLASS_WORDS_MIN: usize = CLASS_WORDS[0];
 
 #[derive(Debug)]
 pub(super) struct Wide {
@@ -54,17 +55,14 @@ impl Wide {
         // Twice as many entries as keys, so that few buckets overflow; one bucket at the least.
         let buckets_per_shard = (keys_max * 2).div_ceil(BUCKET_ENTRIES * shard_count).max(1);
         let entries = buckets_per_shard * BUCKET_ENTRIES * shard_count;
-        let class = |index: usize| {
-            let words_per_entry = CLASS_WORDS_MIN << index;
-            Class {
-                words_per_entry,
-                buckets_per_shard,
-                heads: zeroed(entries * 2),
-                words: zeroed(entries * words_per_entry),
-            }
+        let class = |words_per_entry: usize| Class {
+            words_per_entry,
+            buckets_per_shard,
+            heads: zeroed(entries * 2),
+            words: zeroed(entries * words_per_entry),
         };
-        debug_assert_eq!(CLASS_WORDS_MIN << (CLASS_COUNT - 1), STATE_WORDS_MAX);
-        Self { classes: std::array::from_fn(class) }
+        debug_assert_eq!(CLASS_WORDS[CLASS_COUNT - 1], STATE_WORDS_MAX);
+        Self { classes: CLASS_WORDS.map(class) }
     }
 
     /// What all classes together take when every page has been touched.
@@ -121,6 +119,49 @@ impl Wide {
             to.store(*from, Ordering::Relaxed);
         }
         Saved { evicted_live }
+    }
+
+    /// Saves the state of a newcomer. Unlike [`save`](Self::save), where the bucket is full of live
+    /// entries that are all farther from fresh, it is the newcomer who is forgotten.
+    pub(super) fn admit(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        state: &[u64],
+        fresh_at_us: u64,
+        now_us: u64,
+    ) -> Saved {
+        let class = &self.classes[class_of(state.len())];
+        let found = self.find(guard, id, state.len());
+        if found.is_some_and(|place| class.fresh_at_us(place.entry) >= fresh_at_us) {
+            return Saved { evicted_live: false };
+        }
+        let mut others = class.bucket(guard, id);
+        let is_last = others.all(|entry| class.fresh_at_us(entry) > fresh_at_us.max(now_us));
+        if found.is_none() && is_last {
+            return Saved { evicted_live: true };
+        }
+        self.save(guard, id, found, state, fresh_at_us, now_us)
+    }
+
+    /// Hands out every entry of the guarded shard with `words` words that is not fresh: its name,
+    /// from when on it is fresh, and its state.
+    pub(super) fn for_each_live(
+        &self,
+        guard: &ShardGuard<'_>,
+        words: usize,
+        now_us: u64,
+        mut visit: impl FnMut(u64, u64, &[AtomicU64]),
+    ) {
+        let class = &self.classes[class_of(words)];
+        let entries_per_shard = class.buckets_per_shard * BUCKET_ENTRIES;
+        let first = guard.shard() * entries_per_shard;
+        for entry in first..first + entries_per_shard {
+            let fresh_at_us = class.fresh_at_us(entry);
+            if fresh_at_us > now_us {
+                visit(class.id(entry), fresh_at_us, class.state(entry));
+            }
+        }
     }
 
     pub(super) fn forget(&self, _guard: &ShardGuard<'_>, place: Place) {
