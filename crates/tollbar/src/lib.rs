@@ -22,6 +22,7 @@
 //! |---|---|---|
 //! | [token bucket](Policy::token_bucket), [leaky bucket](Policy::leaky_bucket) | burst + rate x T | rate x T - 1 |
 //! | [fixed window](Policy::fixed_window) | limit in any aligned window (twice that across a boundary) | limit per window |
+//! | [calendar window](Policy::calendar_window) | limit in any day, week or month (twice that across a boundary) | limit per day, week or month |
 //! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
 //!
@@ -55,6 +56,7 @@ mod units;
 mod verdict;
 
 pub use algorithm::Algorithm;
+pub use algorithm::calendar_window::Period;
 pub use algorithm::debt::Interval;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};

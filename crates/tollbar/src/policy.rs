@@ -8,6 +8,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::algorithm::calendar_window::{CalendarWindow, Period};
 use crate::algorithm::debt::{Interval, Meter, PRODUCT_MAX};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
@@ -62,6 +63,7 @@ pub struct Policy {
 pub(crate) enum Kind {
     Bucket(Meter),
     FixedWindow(FixedWindow),
+    CalendarWindow(CalendarWindow),
     SlidingWindow(SlidingWindow),
     SlidingStrict(SlidingStrict),
     Custom(Arc<dyn Algorithm>),
@@ -96,6 +98,24 @@ impl Policy {
     {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::FixedWindow(FixedWindow::new(rate)?), rate))
+    }
+
+    /// So many in each day, week or month of the calendar in UTC; up to twice as many across a
+    /// boundary. [`with_utc_offset`](Self::with_utc_offset) has it begin at another midnight.
+    ///
+    /// ```
+    /// use tollbar::{Period, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let monthly = Policy::calendar_window(10_000, Period::Month)?;
+    /// let daily_in_delhi = Policy::calendar_window(500, Period::Day)?.with_utc_offset(5 * 60 + 30)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The [window](Self::window) of a month is reported as 30 days; what is counted is the month.
+    pub fn calendar_window(limit: u64, period: Period) -> Result<Self, PolicyError> {
+        let rate = valid(Rate::new(limit, Duration::from_micros(period.nominal_us())))?;
+        Ok(Self::of_rate(Kind::CalendarWindow(CalendarWindow::new(limit, period)), rate))
     }
 
     /// This window's count plus a share of the last one's stays within the limit.
@@ -138,6 +158,21 @@ impl Policy {
                 Ok(Self { kind: Kind::Bucket(meter), ..self })
             }
             (kind, _) => Err(PolicyError::BurstWithoutBucket { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
+    /// The same calendar at a fixed offset from UTC, in minutes, positive to the east: -1080 to
+    /// 1080. Each offset has counters of its own.
+    ///
+    /// A time zone that has summer time has two of them; this stays with the one it is given.
+    pub fn with_utc_offset(self, minutes: i32) -> Result<Self, PolicyError> {
+        match self.kind {
+            Kind::CalendarWindow(window) => {
+                let kind = Kind::CalendarWindow(window.with_utc_offset(minutes)?);
+                let salt = salt(kind.as_dyn(), self.name.as_deref());
+                Ok(Self { kind, salt, ..self })
+            }
+            kind => Err(PolicyError::OffsetWithoutCalendar { algorithm: kind.as_dyn().name() }),
         }
     }
 
@@ -197,6 +232,24 @@ impl Policy {
         }
     }
 
+    /// For calendar windows, what of the calendar they are.
+    #[must_use]
+    pub fn period(&self) -> Option<Period> {
+        match &self.kind {
+            Kind::CalendarWindow(window) => Some(window.period()),
+            _ => None,
+        }
+    }
+
+    /// For calendar windows, how far their midnight is east of UTC.
+    #[must_use]
+    pub fn utc_offset_minutes(&self) -> Option<i32> {
+        match &self.kind {
+            Kind::CalendarWindow(window) => Some(window.utc_offset_minutes()),
+            _ => None,
+        }
+    }
+
     /// For sliding window counters, the unit in which time within a window is counted: 1 unless
     /// limit x window would reach 2<sup>53</sup>.
     #[must_use]
@@ -213,6 +266,7 @@ impl Kind {
         match self {
             Self::Bucket(meter) => meter,
             Self::FixedWindow(window) => window,
+            Self::CalendarWindow(window) => window,
             Self::SlidingWindow(window) => window,
             Self::SlidingStrict(window) => window,
             Self::Custom(algorithm) => algorithm.as_ref(),
@@ -224,6 +278,7 @@ impl Kind {
         match self {
             Self::Bucket(meter) => Some(meter),
             Self::FixedWindow(window) => Some(window),
+            Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
             Self::SlidingStrict(_) | Self::Custom(_) => None,
         }
@@ -234,6 +289,7 @@ impl Kind {
         match self {
             Self::Bucket(meter) => meter.fits_word(),
             Self::FixedWindow(window) => window.fits_word(),
+            Self::CalendarWindow(window) => window.fits_word(),
             Self::SlidingWindow(window) => window.fits_word(),
             Self::SlidingStrict(_) | Self::Custom(_) => false,
         }
