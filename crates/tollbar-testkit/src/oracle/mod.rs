@@ -5,6 +5,7 @@
 //! by asking when the same request would pass.
 
 mod bucket;
+mod calendar;
 mod fixed;
 mod law;
 mod log;
@@ -20,6 +21,7 @@ use std::collections::HashMap;
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 pub use self::bucket::Bucket;
+pub use self::calendar::Calendar;
 pub use self::fixed::Fixed;
 pub use self::law::Law;
 pub use self::log::{Event, Log};
