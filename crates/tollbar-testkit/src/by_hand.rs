@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     ("half_a_token_per_second_is_one_every_two", half_a_token_per_second),
     ("fixed_window_of_100_per_min_passes_200_around_a_boundary", fixed_window_around_a_boundary),
     ("fixed_window_of_3_counts_down_and_denies", fixed_window_of_3_counts_down),
+    ("a_staggered_minute_of_the_key_key_begins_42_s_late", a_staggered_minute),
     ("ten_thousand_a_month_begin_again_after_a_leap_day", ten_thousand_a_month),
     ("a_day_in_india_begins_at_18_30_utc", a_day_in_india_begins_at_18_30_utc),
     ("a_week_ends_on_sunday", a_week_ends_on_sunday),
@@ -121,6 +122,7 @@ fn cost_10_never_passes_a_capacity_of_5(factory: &Factory<'_>) {
         burst(Policy::token_bucket("20/s")),
         burst(Policy::leaky_bucket("20/s")),
         Policy::fixed_window("5/s"),
+        Policy::fixed_window("5/s").and_then(Policy::staggered),
         Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/s"),
         Policy::sliding_window_strict("5/s", 10),
@@ -160,6 +162,22 @@ fn fixed_window_of_3_counts_down(factory: &Factory<'_>) {
         (60 * SECOND_US, 1, Allow(2)),
     ];
     table(factory, Policy::fixed_window("3/60s"), &rows);
+}
+
+fn a_staggered_minute(factory: &Factory<'_>) {
+    // By the documented function, worked out by a script in another language.
+    const STAGGER_US: u64 = 42_135_032;
+    let rows = [
+        (0, 2, Allow(1)),
+        (0, 2, Deny(STAGGER_US)),
+        (STAGGER_US - 1, 1, Allow(0)),
+        (STAGGER_US - 1, 1, Deny(1)),
+        (STAGGER_US, 3, Allow(0)),
+        // The minute itself is no boundary here.
+        (60 * SECOND_US, 1, Deny(STAGGER_US)),
+        (60 * SECOND_US + STAGGER_US, 1, Allow(2)),
+    ];
+    table(factory, Policy::fixed_window("3/min").and_then(Policy::staggered), &rows);
 }
 
 /// Microseconds from the start, 2023-11-14T22:13:00Z, until `unix_s`.

@@ -102,7 +102,7 @@ fn batches() -> Vec<Vector> {
 }
 
 fn rule_changes() -> Vec<Vector> {
-    let plan = Plan { steps: 150, keys: &["a"], batches: false };
+    let plan = Plan { steps: 110, keys: &["a"], batches: false };
     Kind::ALL
         .into_iter()
         .map(|kind| {

@@ -15,6 +15,8 @@ pub enum Kind {
     LeakyBucket,
     /// A count per aligned window.
     FixedWindow,
+    /// A count per window, aligned by the key.
+    StaggeredWindow,
     /// A count per day, week or month.
     CalendarWindow,
     /// The current window and a share of the previous one.
@@ -26,10 +28,11 @@ pub enum Kind {
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
+        Self::StaggeredWindow,
         Self::CalendarWindow,
         Self::SlidingWindow,
         Self::SlidingWindowStrict,
@@ -42,6 +45,7 @@ impl Kind {
             Self::TokenBucket => "token_bucket",
             Self::LeakyBucket => "leaky_bucket",
             Self::FixedWindow => "fixed_window",
+            Self::StaggeredWindow => "staggered_window",
             Self::CalendarWindow => "calendar_window",
             Self::SlidingWindow => "sliding_window_counter",
             Self::SlidingWindowStrict => "sliding_window_strict",
@@ -159,6 +163,7 @@ impl PolicySpec {
             Kind::TokenBucket => Policy::token_bucket(rate),
             Kind::LeakyBucket => Policy::leaky_bucket(rate),
             Kind::FixedWindow => Policy::fixed_window(rate),
+            Kind::StaggeredWindow => Policy::fixed_window(rate).and_then(Policy::staggered),
             Kind::CalendarWindow => {
                 let period = self.period.unwrap_or_else(|| PeriodName::of_window(self.window_us));
                 Policy::calendar_window(self.limit, period.period())

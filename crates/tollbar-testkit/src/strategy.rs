@@ -158,6 +158,7 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
         Kind::TokenBucket => with_burst(Policy::token_bucket(rate)?, burst),
         Kind::LeakyBucket => with_burst(Policy::leaky_bucket(rate)?, burst),
         Kind::FixedWindow => Policy::fixed_window(rate),
+        Kind::StaggeredWindow => Policy::fixed_window(rate)?.staggered(),
         Kind::CalendarWindow => unreachable!("a calendar window has no rate"),
         Kind::SlidingWindow => Policy::sliding_window(rate),
         Kind::SlidingWindowStrict => Policy::sliding_window_strict(rate, parts),

@@ -5,6 +5,7 @@ mod error;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
+use crate::algorithm::staggered_window::{StaggeredWindow, stagger_us};
 use crate::algorithm::token_bucket::token_bucket;
 use crate::algorithm::word::Packed;
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
+use crate::fnv::fnv1a_spread;
 use crate::units::{Rate, RateError};
 
 pub use error::PolicyError;
@@ -63,6 +66,8 @@ pub struct Policy {
 pub(crate) enum Kind {
     Bucket(Meter),
     FixedWindow(FixedWindow),
+    /// Before it counts, it is bound to a key: see [`for_key`](Self::for_key).
+    StaggeredWindow(StaggeredWindow),
     CalendarWindow(CalendarWindow),
     SlidingWindow(SlidingWindow),
     SlidingStrict(SlidingStrict),
@@ -161,6 +166,31 @@ impl Policy {
         }
     }
 
+    /// The same fixed window beginning at another moment for every key, so that not all who were
+    /// denied come back at once. It has counters of its own, apart from the plain window's.
+    ///
+    /// ```
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::fixed_window("100/h")?.staggered()?);
+    /// assert_ne!(limiter.check("user:42").reset_at(), limiter.check("user:43").reset_at());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// When a key's windows begin follows from its bytes: [`stagger_us`](Self::stagger_us).
+    pub fn staggered(self) -> Result<Self, PolicyError> {
+        match &self.kind {
+            Kind::FixedWindow(window) => {
+                let kind = Kind::StaggeredWindow(window.staggered());
+                let salt = salt(kind.as_dyn(), self.name.as_deref());
+                Ok(Self { kind, salt, ..self })
+            }
+            Kind::StaggeredWindow(_) => Ok(self),
+            kind => Err(PolicyError::StaggerWithoutFixedWindow { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
     /// The same calendar at a fixed offset from UTC, in minutes, positive to the east: -1080 to
     /// 1080. Each offset has counters of its own.
     ///
@@ -216,7 +246,8 @@ impl Policy {
         self.algorithm().capacity()
     }
 
-    /// The algorithm, as a pure function.
+    /// The algorithm, as a pure function. It knows no key, so of a [staggered](Self::staggered)
+    /// window it is that of a key whose [`stagger_us`](Self::stagger_us) is 0.
     #[must_use]
     pub fn algorithm(&self) -> &dyn Algorithm {
         self.kind.as_dyn()
@@ -228,6 +259,17 @@ impl Policy {
     pub fn interval(&self) -> Option<Interval> {
         match &self.kind {
             Kind::Bucket(meter) => Some(meter.interval()),
+            _ => None,
+        }
+    }
+
+    /// For staggered windows, how long after a multiple of the window those of `key` begin. Public
+    /// arithmetic, the same in every store: see
+    /// [`staggered_window::stagger_us`](crate::algorithm::staggered_window::stagger_us).
+    #[must_use]
+    pub fn stagger_us(&self, key: &[u8]) -> Option<u64> {
+        match &self.kind {
+            Kind::StaggeredWindow(window) => Some(stagger_us(key, window.window_us())),
             _ => None,
         }
     }
@@ -262,10 +304,20 @@ impl Policy {
 }
 
 impl Kind {
+    /// What counts for this very key. The same for all, but for staggered windows.
+    #[inline]
+    pub(crate) fn for_key(&self, key: &[u8]) -> Cow<'_, Self> {
+        match self {
+            Self::StaggeredWindow(window) => Cow::Owned(Self::StaggeredWindow(window.for_key(key))),
+            _ => Cow::Borrowed(self),
+        }
+    }
+
     pub(crate) fn as_dyn(&self) -> &dyn Algorithm {
         match self {
             Self::Bucket(meter) => meter,
             Self::FixedWindow(window) => window,
+            Self::StaggeredWindow(window) => window,
             Self::CalendarWindow(window) => window,
             Self::SlidingWindow(window) => window,
             Self::SlidingStrict(window) => window,
@@ -278,6 +330,7 @@ impl Kind {
         match self {
             Self::Bucket(meter) => Some(meter),
             Self::FixedWindow(window) => Some(window),
+            Self::StaggeredWindow(window) => Some(window),
             Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
             Self::SlidingStrict(_) | Self::Custom(_) => None,
@@ -289,6 +342,7 @@ impl Kind {
         match self {
             Self::Bucket(meter) => meter.fits_word(),
             Self::FixedWindow(window) => window.fits_word(),
+            Self::StaggeredWindow(window) => window.fits_word(),
             Self::CalendarWindow(window) => window.fits_word(),
             Self::SlidingWindow(window) => window.fits_word(),
             Self::SlidingStrict(_) | Self::Custom(_) => false,
@@ -339,15 +393,11 @@ impl Rate {
     }
 }
 
-/// FNV-1a over the identity. It only has to tell policies apart: the key's hash is what is keyed.
+/// A hash of the identity. It only has to tell policies apart, and to lay two policies of one key
+/// in different lines: the key's hash is what is keyed.
 fn salt(algorithm: &dyn Algorithm, name: Option<&str>) -> u64 {
     let numbers = [algorithm.window_us(), algorithm.variant()];
     let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
     let bytes = algorithm.name().bytes().chain([0]).chain(bytes);
-    let bytes = bytes.chain(name.unwrap_or_default().bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    // Spreads the last byte over all bits, so that two policies of one key lie in different lines.
-    (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    fnv1a_spread(bytes.chain(name.unwrap_or_default().bytes()))
 }

@@ -36,6 +36,7 @@ tables![
     half_a_token_per_second_is_one_every_two,
     fixed_window_of_100_per_min_passes_200_around_a_boundary,
     fixed_window_of_3_counts_down_and_denies,
+    a_staggered_minute_of_the_key_key_begins_42_s_late,
     ten_thousand_a_month_begin_again_after_a_leap_day,
     a_day_in_india_begins_at_18_30_utc,
     a_week_ends_on_sunday,

@@ -105,6 +105,12 @@ fn fixed_window_agrees_with_the_oracle_in_every_small_world() {
     explore_all(Kind::FixedWindow, |spec| vec![spec.clone()]);
 }
 
+/// Without a key, so without a stagger: what is left is the fixed window.
+#[test]
+fn unbound_staggered_window_agrees_with_the_oracle_in_every_small_world() {
+    explore_all(Kind::StaggeredWindow, |spec| vec![spec.clone()]);
+}
+
 /// No calendar has windows of a few microseconds, so these worlds lie around the end of one.
 #[test]
 fn calendar_window_agrees_with_the_oracle_in_every_small_world_around_a_midnight() {

@@ -44,6 +44,7 @@ fn policies() -> Vec<Policy> {
         Policy::token_bucket("50/month").unwrap(),
         Policy::token_bucket("999999999/s").unwrap().with_burst(50).unwrap(),
         Policy::fixed_window("50/month").unwrap(),
+        Policy::fixed_window("50/h").unwrap().staggered().unwrap(),
         Policy::calendar_window(50, Period::Month).unwrap(),
         Policy::sliding_window("50/month").unwrap(),
         Policy::sliding_window_strict("50/month", 4).unwrap(),

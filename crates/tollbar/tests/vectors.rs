@@ -27,6 +27,11 @@ fn memory_store_answers_the_fixed_window_vectors() {
 }
 
 #[test]
+fn memory_store_answers_the_staggered_window_vectors() {
+    run("staggered_window");
+}
+
+#[test]
 fn memory_store_answers_the_calendar_window_vectors() {
     run("calendar_window");
 }

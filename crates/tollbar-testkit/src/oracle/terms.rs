@@ -8,6 +8,7 @@ use super::fixed::Fixed;
 use super::law::Law;
 use super::log::Log;
 use super::sliding::Sliding;
+use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
 use crate::almanac::Almanac;
 use crate::answer::Answer;
@@ -38,7 +39,23 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Reads a policy.
+    /// Reads a policy as it is for one key.
+    ///
+    /// # Panics
+    /// If the algorithm is none of the crate's own.
+    #[must_use]
+    pub fn for_key(policy: &Policy, key: &[u8]) -> Self {
+        let mut terms = Self::of(policy);
+        if policy.algorithm().name() == "staggered_window" {
+            let window_us = policy.window().as_micros();
+            let fixed = Fixed { limit: policy.limit(), window_us };
+            let stagger_us = stagger_us(key, window_us);
+            terms.law = Box::new(Staggered { fixed, stagger_us });
+        }
+        terms
+    }
+
+    /// Reads a policy as its algorithm is without a key: nothing is staggered.
     ///
     /// # Panics
     /// If the algorithm is none of the crate's own.
@@ -56,7 +73,7 @@ impl Terms {
                 let token_us = Ratio::new(numerator, u128::from(interval.denominator));
                 Box::new(Bucket { token_us, burst: policy.capacity() })
             }
-            "fixed_window" => Box::new(Fixed { limit, window_us }),
+            "fixed_window" | "staggered_window" => Box::new(Fixed { limit, window_us }),
             "calendar_window" => {
                 let period = policy.period().expect("a calendar window has a period");
                 let utc_offset_minutes = policy.utc_offset_minutes().expect("and an offset");

@@ -236,6 +236,7 @@ fn algorithms_and_windows_do_not_share(factory: &Factory<'_>) {
             Policy::token_bucket(*rate),
             Policy::leaky_bucket(*rate),
             Policy::fixed_window(*rate),
+            Policy::fixed_window(*rate).and_then(Policy::staggered),
             Policy::sliding_window(*rate),
             Policy::sliding_window_strict(*rate, 10),
             Policy::sliding_window_strict(*rate, 9),

@@ -5,6 +5,7 @@
 //! logins. The retry-after is exact: the window's end.
 
 use super::Algorithm;
+use super::staggered_window::StaggeredWindow;
 use super::window_count::{self, WindowCount};
 use super::word::{Parts, Step, WordState, count_max, window_shift};
 use crate::units::Rate;
@@ -23,6 +24,11 @@ pub(crate) struct FixedWindow {
 impl FixedWindow {
     pub(crate) fn new(rate: Rate) -> Result<Self, PolicyError> {
         Ok(Self { limit: rate.whole_limit()?, window_us: rate.window_us })
+    }
+
+    /// The same limit in windows that begin at another moment for every key.
+    pub(crate) fn staggered(&self) -> StaggeredWindow {
+        StaggeredWindow::new(self.limit, self.window_us)
     }
 
     pub(crate) fn fits_word(&self) -> bool {

@@ -5,6 +5,8 @@
 //! locked, in the order of their names so that two batches never wait for each other in a circle,
 //! read and decided again, and charged.
 
+use std::borrow::Cow;
+
 use arrayvec::ArrayVec;
 
 use super::MemoryStore;
@@ -31,7 +33,7 @@ type States = ArrayVec<u64, { BATCH_ENTRIES_MAX * STATE_WORDS_MAX }>;
 struct Unit<'a> {
     id: CounterId,
     /// Of the first entry that asks for it; one whose state is wide comes first.
-    kind: &'a Kind,
+    kind: Cow<'a, Kind>,
     /// Where its state is among the batch's.
     words: std::ops::Range<usize>,
 }
@@ -111,7 +113,7 @@ impl MemoryStore {
         let mut units = ArrayVec::<Unit<'e>, BATCH_ENTRIES_MAX>::new();
         for at in order {
             if units.last().is_none_or(|unit| unit.id != ids[at]) {
-                let kind = &entries[at].policy.kind;
+                let kind = entries[at].policy.kind.for_key(entries[at].key);
                 let start = units.last().map_or(0, |unit| unit.words.end);
                 let words = start..start + kind.as_dyn().words();
                 units.push(Unit { id: ids[at], kind, words });
@@ -348,7 +350,7 @@ impl Deciding<'_, '_> {
     fn transition(&self, at: usize, state: &mut [u64]) -> Decision {
         let entry = &self.entries[at];
         let now = Timestamp::from_micros(self.now_us);
-        entry.policy.algorithm().transition(state, now, entry.cost)
+        entry.policy.kind.for_key(entry.key).as_dyn().transition(state, now, entry.cost)
     }
 
     /// For a request that was denied: the entries that would have allowed say what remains now,
@@ -359,7 +361,8 @@ impl Deciding<'_, '_> {
             if entry.decision.is_some_and(|decision| decision.is_allowed()) {
                 let state = &before[self.units[*unit].words.clone()];
                 let mut state: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-                entry.decision = Some(entry.policy.algorithm().transition(&mut state, now, 0));
+                let kind = entry.policy.kind.for_key(entry.key);
+                entry.decision = Some(kind.as_dyn().transition(&mut state, now, 0));
             }
         }
     }

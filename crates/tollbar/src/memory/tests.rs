@@ -74,6 +74,7 @@ fn a_denial_and_a_peek_store_nothing() {
     for policy in [
         Policy::token_bucket("5/min"),
         Policy::fixed_window("5/min"),
+        Policy::fixed_window("5/min").and_then(Policy::staggered),
         Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/min"),
         Policy::sliding_window_strict("5/min", 4),
@@ -134,6 +135,10 @@ fn a_limit_that_outgrows_one_word_and_back_keeps_the_count() {
     for (small, large) in [
         (Policy::sliding_window("100/s"), Policy::sliding_window("100000/s")),
         (Policy::fixed_window("100/s"), Policy::fixed_window("1000000000/s")),
+        (
+            Policy::fixed_window("100/min").and_then(Policy::staggered),
+            Policy::fixed_window("60000000000/min").and_then(Policy::staggered),
+        ),
         (
             Policy::calendar_window(100, Period::Month),
             Policy::calendar_window(1 << 48, Period::Month),

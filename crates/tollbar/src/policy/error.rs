@@ -62,6 +62,12 @@ pub enum PolicyError {
         /// The algorithm that was given a burst.
         algorithm: &'static str,
     },
+    /// Only a fixed window can begin anywhere.
+    #[error("`{algorithm}` cannot be staggered: leave it out, or use a fixed window")]
+    StaggerWithoutFixedWindow {
+        /// The algorithm that was to be staggered.
+        algorithm: &'static str,
+    },
     /// An offset from UTC that is on no clock.
     #[error(
         "an offset of {minutes} minutes from UTC is too far: write minutes from \

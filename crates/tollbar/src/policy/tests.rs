@@ -114,6 +114,31 @@ fn what_is_on_no_calendar_is_refused_with_its_reason() {
 }
 
 #[test]
+fn only_a_fixed_window_is_staggered_and_then_it_counts_apart() {
+    for policy in [
+        Policy::token_bucket("5/s"),
+        Policy::leaky_bucket("5/s"),
+        Policy::sliding_window("5/s"),
+        Policy::sliding_window_strict("5/s", 4),
+        Policy::calendar_window(5, Period::Day),
+    ] {
+        let policy = policy.unwrap();
+        let algorithm = policy.algorithm().name();
+        refused(policy.staggered(), &PolicyError::StaggerWithoutFixedWindow { algorithm });
+    }
+    let plain = Policy::fixed_window("5/min").unwrap().named("a");
+    let staggered = plain.clone().staggered().unwrap();
+    assert_ne!(staggered.salt, plain.salt);
+    assert_ne!(staggered.salt, Policy::fixed_window("5/min").unwrap().staggered().unwrap().salt);
+    assert_eq!(
+        (staggered.name(), staggered.limit(), staggered.window()),
+        (Some("a"), 5, Duration::from_mins(1))
+    );
+    assert_eq!((plain.stagger_us(b"key"), staggered.stagger_us(b"key")), (None, Some(42_135_032)));
+    assert_eq!(staggered.clone().staggered().unwrap().salt, staggered.salt);
+}
+
+#[test]
 fn each_period_and_each_offset_has_counters_of_its_own() {
     let policy = |limit, period, minutes| {
         Policy::calendar_window(limit, period).unwrap().with_utc_offset(minutes).unwrap()
