@@ -8,8 +8,6 @@
 //! As in the fixed window, `limit` just before a boundary and `limit` just after it pass. The
 //! retry-after is exact: the end of the day, week or month.
 
-use std::ops::Range;
-
 use super::Algorithm;
 use super::civil::Date;
 use super::window_count::{self, WindowCount};
@@ -57,20 +55,24 @@ impl Period {
         }
     }
 
-    /// The days since 1970 of the period that `day` is in.
+    /// The first day of the period that `day` is in; both since 1970.
     #[inline]
-    fn days_around(self, day: i64) -> Range<i64> {
+    fn first_day(self, day: i64) -> i64 {
         match self {
-            Self::Day => day..day + 1,
-            Self::Week => {
-                // 1970-01-01 was a Thursday, three days after a Monday.
-                let monday = day - (day + 3).rem_euclid(7);
-                monday..monday + 7
-            }
-            Self::Month => {
-                let date = Date::from_days(day);
-                day - (date.day - 1)..date.next_month().to_days()
-            }
+            Self::Day => day,
+            // 1970-01-01 was a Thursday, three days after a Monday.
+            Self::Week => day - (day + 3).rem_euclid(7),
+            Self::Month => day - i64::from(Date::from_days(day).day - 1),
+        }
+    }
+
+    /// The first day of the period after the one that `day` is in.
+    #[inline]
+    fn next_first_day(self, day: i64) -> i64 {
+        match self {
+            Self::Day => day + 1,
+            Self::Week => self.first_day(day) + 7,
+            Self::Month => Date::from_days(day).next_month().to_days(),
         }
     }
 }
@@ -107,16 +109,34 @@ impl CalendarWindow {
         self.limit <= count_max(self.shift())
     }
 
-    /// The window that `at_us` is in. What is before 1970 is cut off.
+    /// The beginning of the window that `at_us` is in; what is before 1970 is cut off.
     #[inline]
-    fn window_around(&self, at_us: u64) -> Range<u64> {
-        // East of UTC the clock on the wall is ahead: at +05:30 the day begins at 18:30 UTC. Time
-        // is below 2^53, so nothing here comes near the end of an i64.
-        let offset_us = i64::from(self.utc_offset_minutes) * MINUTE_US;
-        let local_day = (at_us.cast_signed() + offset_us).div_euclid(DAY_US);
-        let days = self.period.days_around(local_day);
-        let utc_us = |day: i64| (day * DAY_US - offset_us).max(0).cast_unsigned();
-        utc_us(days.start)..utc_us(days.end)
+    fn window_start_us(&self, at_us: u64) -> u64 {
+        self.utc_us(self.period.first_day(self.local_day(at_us)))
+    }
+
+    /// The end of the window that `at_us` is in.
+    #[inline]
+    fn window_end_us(&self, at_us: u64) -> u64 {
+        self.utc_us(self.period.next_first_day(self.local_day(at_us)))
+    }
+
+    // East of UTC the clock on the wall is ahead: at +05:30 the day begins at 18:30 UTC. Time is
+    // below 2^53, so nothing here comes near the end of an i64.
+
+    #[inline]
+    fn local_day(&self, at_us: u64) -> i64 {
+        (at_us.cast_signed() + self.offset_us()).div_euclid(DAY_US)
+    }
+
+    #[inline]
+    fn utc_us(&self, local_day: i64) -> u64 {
+        (local_day * DAY_US - self.offset_us()).max(0).cast_unsigned()
+    }
+
+    #[inline]
+    fn offset_us(&self) -> i64 {
+        i64::from(self.utc_offset_minutes) * MINUTE_US
     }
 }
 
@@ -130,7 +150,7 @@ impl WordState for CalendarWindow {
 
     #[inline(always)]
     fn step(&self, state: WindowCount, now_us: u64, cost: u64) -> Step<WindowCount> {
-        state.step(self.limit, now_us, cost, |now_us| self.window_around(now_us).end)
+        state.step(self.limit, now_us, cost, |now_us| self.window_end_us(now_us))
     }
 
     fn fits(&self, state: WindowCount) -> bool {
@@ -146,8 +166,7 @@ impl WordState for CalendarWindow {
     /// before, which is cut off to 0.
     #[inline(always)]
     fn unpack(&self, parts: Parts) -> WindowCount {
-        let end_us = self.window_around(parts.fresh_at_us).start;
-        WindowCount { end_us, count: parts.payload }
+        WindowCount { end_us: self.window_start_us(parts.fresh_at_us), count: parts.payload }
     }
 
     #[inline(always)]
@@ -198,6 +217,8 @@ impl Algorithm for CalendarWindow {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     const PERIODS: [Period; 3] = [Period::Day, Period::Week, Period::Month];
@@ -207,8 +228,9 @@ mod tests {
     }
 
     fn window_around(period: Period, utc_offset_minutes: i32, at_s: u64) -> Range<u64> {
-        let around = window(period, utc_offset_minutes).window_around(at_s * 1_000_000);
-        around.start / 1_000_000..around.end / 1_000_000
+        let window = window(period, utc_offset_minutes);
+        let now_us = at_s * 1_000_000;
+        window.window_start_us(now_us) / 1_000_000..window.window_end_us(now_us) / 1_000_000
     }
 
     /// The seconds are those of `date --utc --date=... +%s`.
@@ -244,10 +266,10 @@ mod tests {
                 let shift = window.shift();
                 let mut end_us = 0;
                 loop {
-                    let around = window.window_around(end_us);
-                    assert_eq!(around.start, end_us, "windows follow each other without a gap");
-                    assert!(end_us == 0 || around.end - end_us >= period.shortest_us());
-                    end_us = around.end;
+                    let start_us = window.window_start_us(end_us);
+                    assert_eq!(start_us, end_us, "windows follow each other without a gap");
+                    end_us = window.window_end_us(start_us);
+                    assert!(start_us == 0 || end_us - start_us >= period.shortest_us());
                     if end_us.next_multiple_of(1 << shift) >= 1 << 53 {
                         break;
                     }

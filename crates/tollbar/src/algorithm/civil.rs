@@ -2,40 +2,43 @@
 //!
 //! The method is Howard Hinnant's (`days_from_civil`, `civil_from_days`). A year is taken to begin
 //! in March, so that the leap day comes last and every month but that one has a fixed length; 400
-//! years are an era of 146,097 days, after which all repeats.
+//! years are an era of 146,097 days, after which all repeats. Days are from the first of March of
+//! the year 0 on, which keeps all numbers below 2<sup>32</sup> and unsigned: a check on a monthly
+//! quota does this once, and it is most of its work.
 
 /// Days from 0000-03-01, where eras are counted from, to 1970-01-01.
 const EPOCH_DAY: i64 = 719_468;
 
-const ERA_DAYS: i64 = 146_097;
-const ERA_YEARS: i64 = 400;
+const ERA_DAYS: u32 = 146_097;
+const ERA_YEARS: u32 = 400;
 
-/// A day of the calendar.
+/// A day of the calendar, from 0000-03-01 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Date {
-    pub(super) year: i64,
+    pub(super) year: u32,
     /// 1 to 12.
-    pub(super) month: i64,
+    pub(super) month: u32,
     /// 1 to 31.
-    pub(super) day: i64,
+    pub(super) day: u32,
 }
 
 impl Date {
     /// The date of the day `days` after 1970-01-01, or before it where that is negative.
     #[inline]
     pub(super) fn from_days(days: i64) -> Self {
-        let days = days + EPOCH_DAY;
-        let era = days.div_euclid(ERA_DAYS);
-        let day_of_era = days.rem_euclid(ERA_DAYS);
-        // Takes out the leap days: one in 4 years, none in 100, one in 400. Rounding down is meant,
-        // here and below.
+        debug_assert!((-EPOCH_DAY..1 << 31).contains(&days));
+        let days = (days + EPOCH_DAY).cast_unsigned() as u32;
+        // Rounding down is meant, here and below.
+        let era = days / ERA_DAYS;
+        let day_of_era = days % ERA_DAYS;
+        // Takes out the leap days: one in 4 years, none in 100, one in 400.
         let year_of_era =
             (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - days_before_year(year_of_era);
         let month_from_march = (5 * day_of_year + 2) / 153;
         let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
         Self {
-            year: era * ERA_YEARS + year_of_era + i64::from(month <= 2),
+            year: era * ERA_YEARS + year_of_era + u32::from(month <= 2),
             month,
             day: day_of_year - days_before_month(month_from_march) + 1,
         }
@@ -44,11 +47,11 @@ impl Date {
     /// Days since 1970-01-01; negative before it.
     #[inline]
     pub(super) fn to_days(self) -> i64 {
-        let year = self.year - i64::from(self.month <= 2);
+        let year = self.year - u32::from(self.month <= 2);
         let month_from_march = if self.month > 2 { self.month - 3 } else { self.month + 9 };
         let day_of_year = days_before_month(month_from_march) + self.day - 1;
-        let day_of_era = days_before_year(year.rem_euclid(ERA_YEARS)) + day_of_year;
-        year.div_euclid(ERA_YEARS) * ERA_DAYS + day_of_era - EPOCH_DAY
+        let day_of_era = days_before_year(year % ERA_YEARS) + day_of_year;
+        i64::from(year / ERA_YEARS * ERA_DAYS + day_of_era) - EPOCH_DAY
     }
 
     /// The first day of the month after this one.
@@ -63,14 +66,14 @@ impl Date {
 
 /// Of an era, before its year `year`, 0 to 399.
 #[inline]
-fn days_before_year(year: i64) -> i64 {
+fn days_before_year(year: u32) -> u32 {
     year * 365 + year / 4 - year / 100
 }
 
 /// Of a year, before its month `month_from_march`, 0 to 11. From March the lengths are 31, 30, 31,
 /// 30, 31 and again: 153 days in five months, and the rounding falls right.
 #[inline]
-fn days_before_month(month_from_march: i64) -> i64 {
+fn days_before_month(month_from_march: u32) -> u32 {
     (153 * month_from_march + 2) / 5
 }
 
@@ -78,7 +81,7 @@ fn days_before_month(month_from_march: i64) -> i64 {
 mod tests {
     use super::*;
 
-    fn date(year: i64, month: i64, day: i64) -> Date {
+    fn date(year: u32, month: u32, day: u32) -> Date {
         Date { year, month, day }
     }
 
