@@ -2,7 +2,7 @@
 //!
 //! The oracle has no part in them. It must pass them too.
 
-use tollbar::{Outcome, Policy, PolicyError, Timestamp};
+use tollbar::{Outcome, Period, Policy, PolicyError, Timestamp};
 
 use crate::subject::{Factory, Subject};
 use crate::suite::Case;
@@ -15,6 +15,10 @@ pub const CASES: &[Case] = &[
     ("half_a_token_per_second_is_one_every_two", half_a_token_per_second),
     ("fixed_window_of_100_per_min_passes_200_around_a_boundary", fixed_window_around_a_boundary),
     ("fixed_window_of_3_counts_down_and_denies", fixed_window_of_3_counts_down),
+    ("a_staggered_minute_of_the_key_key_begins_42_s_late", a_staggered_minute),
+    ("ten_thousand_a_month_begin_again_after_a_leap_day", ten_thousand_a_month),
+    ("a_day_in_india_begins_at_18_30_utc", a_day_in_india_begins_at_18_30_utc),
+    ("a_week_ends_on_sunday", a_week_ends_on_sunday),
     ("sliding_window_weighs_the_previous_window", sliding_window_weighs_the_previous),
     ("sliding_window_forgets_after_an_idle_window", sliding_window_forgets_after_idling),
     ("sliding_window_of_100_is_open_again_at_60_6_s", sliding_window_is_open_again_at_60_6_s),
@@ -118,6 +122,8 @@ fn cost_10_never_passes_a_capacity_of_5(factory: &Factory<'_>) {
         burst(Policy::token_bucket("20/s")),
         burst(Policy::leaky_bucket("20/s")),
         Policy::fixed_window("5/s"),
+        Policy::fixed_window("5/s").and_then(Policy::staggered),
+        Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/s"),
         Policy::sliding_window_strict("5/s", 10),
     ] {
@@ -156,6 +162,80 @@ fn fixed_window_of_3_counts_down(factory: &Factory<'_>) {
         (60 * SECOND_US, 1, Allow(2)),
     ];
     table(factory, Policy::fixed_window("3/60s"), &rows);
+}
+
+fn a_staggered_minute(factory: &Factory<'_>) {
+    // By the documented function, worked out by a script in another language.
+    const STAGGER_US: u64 = 42_135_032;
+    let rows = [
+        (0, 2, Allow(1)),
+        (0, 2, Deny(STAGGER_US)),
+        (STAGGER_US - 1, 1, Allow(0)),
+        (STAGGER_US - 1, 1, Deny(1)),
+        (STAGGER_US, 3, Allow(0)),
+        // The minute itself is no boundary here.
+        (60 * SECOND_US, 1, Deny(STAGGER_US)),
+        (60 * SECOND_US + STAGGER_US, 1, Allow(2)),
+    ];
+    table(factory, Policy::fixed_window("3/min").and_then(Policy::staggered), &rows);
+}
+
+/// Microseconds from the start, 2023-11-14T22:13:00Z, until `unix_s`.
+const fn until(unix_s: u64) -> u64 {
+    unix_s * SECOND_US - START_US
+}
+
+fn ten_thousand_a_month(factory: &Factory<'_>) {
+    const FEBRUARY_15: u64 = until(1_707_955_200);
+    const MARCH: u64 = until(1_709_251_200);
+    const APRIL: u64 = until(1_711_929_600);
+    const DAY_US: u64 = 86_400 * SECOND_US;
+    let rows = [
+        (FEBRUARY_15, 9_999, Allow(1)),
+        // 2024 is a leap year: the 15th to the 29th are 15 days.
+        (FEBRUARY_15, 2, Deny(15 * DAY_US)),
+        // 2024-02-29T23:59:59.999999Z, and a microsecond later.
+        (MARCH - 1, 1, Allow(0)),
+        (MARCH - 1, 1, Deny(1)),
+        (MARCH, 10_000, Allow(0)),
+        (MARCH, 1, Deny(31 * DAY_US)),
+        (MARCH, 10_001, Never(0)),
+        (APRIL, 0, Allow(10_000)),
+    ];
+    table(factory, Policy::calendar_window(10_000, Period::Month), &rows);
+}
+
+fn a_day_in_india_begins_at_18_30_utc(factory: &Factory<'_>) {
+    const HOUR_US: u64 = 3_600 * SECOND_US;
+    // 2023-11-15T18:30Z, midnight at +05:30.
+    const MIDNIGHT: u64 = until(1_700_073_000);
+    let rows = [
+        (MIDNIGHT - 1, 3, Allow(0)),
+        (MIDNIGHT - 1, 1, Deny(1)),
+        (MIDNIGHT, 2, Allow(1)),
+        // Midnight in UTC is nothing special there.
+        (MIDNIGHT + 5 * HOUR_US + HOUR_US / 2, 2, Deny(18 * HOUR_US + HOUR_US / 2)),
+        (MIDNIGHT + 24 * HOUR_US, 3, Allow(0)),
+    ];
+    let policy = Policy::calendar_window(3, Period::Day);
+    table(factory, policy.and_then(|policy| policy.with_utc_offset(330)), &rows);
+}
+
+fn a_week_ends_on_sunday(factory: &Factory<'_>) {
+    // 2023-11-20T00:00Z, the Monday after the start.
+    const MONDAY: u64 = until(1_700_438_400);
+    const WEEK_US: u64 = 7 * 86_400 * SECOND_US;
+    let rows = [
+        (0, 1, Allow(2)),
+        (MONDAY - 1, 2, Allow(0)),
+        (MONDAY - 1, 1, Deny(1)),
+        (MONDAY, 3, Allow(0)),
+        (MONDAY, 1, Deny(WEEK_US)),
+        // The clock goes back into the week before: this one stays in force.
+        (MONDAY - 1, 1, Deny(WEEK_US + 1)),
+        (MONDAY + WEEK_US, 1, Allow(2)),
+    ];
+    table(factory, Policy::calendar_window(3, Period::Week), &rows);
 }
 
 fn sliding_window_weighs_the_previous(factory: &Factory<'_>) {

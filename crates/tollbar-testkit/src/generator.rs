@@ -39,6 +39,18 @@ fn one_algorithm(kind: Kind) -> Vec<Vector> {
 
 fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
     let spec = |limit, window_us| PolicySpec::new(kind, limit, window_us);
+    if kind == Kind::CalendarWindow {
+        return vec![
+            ("5 a day", spec(5, DAY_US)),
+            ("3 a day at +05:30", spec(3, DAY_US).with_utc_offset(330)),
+            ("3 a day at -18:00", spec(3, DAY_US).with_utc_offset(-1_080)),
+            ("7 a week", spec(7, 7 * DAY_US)),
+            ("7 a week at +14:00", spec(7, 7 * DAY_US).with_utc_offset(840)),
+            ("10,000 a month", spec(10_000, 30 * DAY_US)),
+            ("2 a month at -09:30", spec(2, 30 * DAY_US).with_utc_offset(-570)),
+            ("50,000,000,000,000 a day", spec(50_000_000_000_000, DAY_US)),
+        ];
+    }
     let mut rates = vec![
         ("5 per 10 s", spec(5, 10 * SECOND_US)),
         ("1 per minute", spec(1, MINUTE_US)),
@@ -90,7 +102,7 @@ fn batches() -> Vec<Vector> {
 }
 
 fn rule_changes() -> Vec<Vector> {
-    let plan = Plan { steps: 150, keys: &["a"], batches: false };
+    let plan = Plan { steps: 110, keys: &["a"], batches: false };
     Kind::ALL
         .into_iter()
         .map(|kind| {
@@ -98,6 +110,9 @@ fn rule_changes() -> Vec<Vector> {
             let mut policies = vec![spec(6), spec(20), spec(2), spec(60)];
             if kind.is_bucket() {
                 policies.extend([spec(6).with_burst(2), spec(6).with_burst(30)]);
+            } else if kind == Kind::CalendarWindow {
+                // Another calendar: a counter of its own.
+                policies.push(spec(6).with_utc_offset(60));
             } else {
                 // Another window: a counter of its own.
                 policies.push(PolicySpec::new(kind, 6, 10 * SECOND_US));

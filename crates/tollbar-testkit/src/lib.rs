@@ -7,12 +7,14 @@
 //! * [`by_hand`]: tables that no program worked out.
 //! * [`strategy`] and [`adversary`]: random policies and traces that aim at boundaries;
 //!   [`admitted`] sums up what passed.
+//! * [`almanac`]: a calendar written out day by day.
 //! * [`duel`]: a store and the oracle, asked the same.
 //!
 //! Unpublished, and depends on `tollbar` alone: no store's crate is needed to judge a store.
 
 pub mod admitted;
 pub mod adversary;
+pub mod almanac;
 pub mod answer;
 pub mod by_hand;
 pub mod duel;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tollbar::{Policy, PolicyError, Rate};
+use tollbar::{Period, Policy, PolicyError, Rate};
 
 /// The algorithms the crate has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,6 +15,10 @@ pub enum Kind {
     LeakyBucket,
     /// A count per aligned window.
     FixedWindow,
+    /// A count per window, aligned by the key.
+    StaggeredWindow,
+    /// A count per day, week or month.
+    CalendarWindow,
     /// The current window and a share of the previous one.
     #[serde(rename = "sliding_window_counter")]
     SlidingWindow,
@@ -24,10 +28,12 @@ pub enum Kind {
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
+        Self::StaggeredWindow,
+        Self::CalendarWindow,
         Self::SlidingWindow,
         Self::SlidingWindowStrict,
     ];
@@ -39,6 +45,8 @@ impl Kind {
             Self::TokenBucket => "token_bucket",
             Self::LeakyBucket => "leaky_bucket",
             Self::FixedWindow => "fixed_window",
+            Self::StaggeredWindow => "staggered_window",
+            Self::CalendarWindow => "calendar_window",
             Self::SlidingWindow => "sliding_window_counter",
             Self::SlidingWindowStrict => "sliding_window_strict",
         }
@@ -67,14 +75,67 @@ pub struct PolicySpec {
     /// `sliding_window_strict`: into how many parts the window is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_n: Option<u32>,
+    /// `calendar_window`: what of the calendar a window is. `window_us` is then only what is
+    /// reported: a month has 30 days there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<PeriodName>,
+    /// `calendar_window`: how far its midnight is east of UTC; absent means UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utc_offset_minutes: Option<i32>,
+}
+
+/// [`Period`] as the vectors write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PeriodName {
+    /// From midnight to midnight.
+    Day,
+    /// From Monday to Sunday.
+    Week,
+    /// From the first to the last.
+    Month,
+}
+
+impl PeriodName {
+    const DAY_US: u64 = 86_400_000_000;
+
+    /// The shortest that is at least `window_us` long, or a month.
+    fn of_window(window_us: u64) -> Self {
+        match window_us.div_ceil(Self::DAY_US) {
+            0..=1 => Self::Day,
+            2..=7 => Self::Week,
+            _ => Self::Month,
+        }
+    }
+
+    fn period(self) -> Period {
+        match self {
+            Self::Day => Period::Day,
+            Self::Week => Period::Week,
+            Self::Month => Period::Month,
+        }
+    }
+
+    /// The length reported.
+    fn window_us(self) -> u64 {
+        match self {
+            Self::Day => Self::DAY_US,
+            Self::Week => 7 * Self::DAY_US,
+            Self::Month => 30 * Self::DAY_US,
+        }
+    }
 }
 
 impl PolicySpec {
-    /// `limit` tokens in `window_us`; strict windows are cut in ten.
+    /// `limit` tokens in `window_us`; strict windows are cut in ten, and a calendar window is the
+    /// day, week or month nearest above.
     #[must_use]
     pub fn new(algorithm: Kind, limit: u64, window_us: u64) -> Self {
         let strict_n = (algorithm == Kind::SlidingWindowStrict).then_some(10);
-        Self { algorithm, limit, window_us, burst: None, strict_n }
+        let period = (algorithm == Kind::CalendarWindow).then(|| PeriodName::of_window(window_us));
+        let window_us = period.map_or(window_us, PeriodName::window_us);
+        let burst = None;
+        Self { algorithm, limit, window_us, burst, strict_n, period, utc_offset_minutes: None }
     }
 
     /// The same with a burst.
@@ -89,6 +150,12 @@ impl PolicySpec {
         Self { strict_n: Some(strict_n), ..self }
     }
 
+    /// The same calendar at another offset from UTC.
+    #[must_use]
+    pub fn with_utc_offset(self, minutes: i32) -> Self {
+        Self { utc_offset_minutes: Some(minutes), ..self }
+    }
+
     /// The policy itself.
     pub fn build(&self) -> Result<Policy, PolicyError> {
         let rate = Rate::new(self.limit, Duration::from_micros(self.window_us));
@@ -96,6 +163,12 @@ impl PolicySpec {
             Kind::TokenBucket => Policy::token_bucket(rate),
             Kind::LeakyBucket => Policy::leaky_bucket(rate),
             Kind::FixedWindow => Policy::fixed_window(rate),
+            Kind::StaggeredWindow => Policy::fixed_window(rate).and_then(Policy::staggered),
+            Kind::CalendarWindow => {
+                let period = self.period.unwrap_or_else(|| PeriodName::of_window(self.window_us));
+                Policy::calendar_window(self.limit, period.period())
+                    .and_then(|policy| policy.with_utc_offset(self.utc_offset_minutes.unwrap_or(0)))
+            }
             Kind::SlidingWindow => Policy::sliding_window(rate),
             Kind::SlidingWindowStrict => {
                 Policy::sliding_window_strict(rate, self.strict_n.unwrap_or(10))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollbar::{Policy, PolicyError, Rate, Role, Timestamp};
+use tollbar::{Period, Policy, PolicyError, Rate, Role, Timestamp};
 
 use crate::adversary::{Advance, Price};
 use crate::oracle::Terms;
@@ -95,10 +95,39 @@ pub fn policy() -> impl Strategy<Value = Policy> {
 
 /// Any policy of one algorithm.
 pub fn policy_of(kind: Kind) -> impl Strategy<Value = Policy> {
+    if kind == Kind::CalendarWindow {
+        return calendar_policy().boxed();
+    }
     (rate(), burst(), 1_u32..13)
         .prop_filter_map("the crate refuses it", move |(rate, burst, parts)| {
             build(kind, rate, burst, parts).ok()
         })
+        .boxed()
+}
+
+/// Any day, week or month, anywhere on earth, with limits for one word and for more.
+fn calendar_policy() -> impl Strategy<Value = Policy> {
+    (calendar_limit(), period(), utc_offset_minutes())
+        .prop_map(|(limit, period, minutes)| calendar(limit, period, minutes))
+}
+
+fn calendar_limit() -> impl Strategy<Value = u64> {
+    // A word holds the counts of a day below 2^43.
+    prop_oneof![6 => 1_u64..20, 2 => 1_u64..100_000, 1 => (1_u64 << 43) - 2..(1 << 43) + 2]
+}
+
+fn period() -> impl Strategy<Value = Period> {
+    prop::sample::select(vec![Period::Day, Period::Week, Period::Month])
+}
+
+fn utc_offset_minutes() -> impl Strategy<Value = i32> {
+    prop_oneof![2 => Just(0), 2 => -1_080..=1_080, 1 => Just(-1_080), 1 => Just(1_080)]
+}
+
+fn calendar(limit: u64, period: Period, utc_offset_minutes: i32) -> Policy {
+    Policy::calendar_window(limit, period)
+        .and_then(|policy| policy.with_utc_offset(utc_offset_minutes))
+        .expect("a calendar window of these numbers is a policy")
 }
 
 /// A few policies no two of which share a counter.
@@ -115,7 +144,8 @@ fn bucket_kind() -> impl Strategy<Value = Kind> {
 }
 
 fn window_kind() -> impl Strategy<Value = Kind> {
-    let windows = Kind::ALL.into_iter().filter(|kind| !kind.is_bucket());
+    let has_rate = |kind: &Kind| !kind.is_bucket() && *kind != Kind::CalendarWindow;
+    let windows = Kind::ALL.into_iter().filter(has_rate);
     prop::sample::select(windows.collect::<Vec<_>>())
 }
 
@@ -128,6 +158,8 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
         Kind::TokenBucket => with_burst(Policy::token_bucket(rate)?, burst),
         Kind::LeakyBucket => with_burst(Policy::leaky_bucket(rate)?, burst),
         Kind::FixedWindow => Policy::fixed_window(rate),
+        Kind::StaggeredWindow => Policy::fixed_window(rate)?.staggered(),
+        Kind::CalendarWindow => unreachable!("a calendar window has no rate"),
         Kind::SlidingWindow => Policy::sliding_window(rate),
         Kind::SlidingWindowStrict => Policy::sliding_window_strict(rate, parts),
     }
@@ -154,7 +186,13 @@ pub fn versions() -> impl Strategy<Value = Vec<Policy>> {
         (4_u64..64).prop_map(|window_us| (window_us, 3_000)),
     ];
     let window = (window_kind(), numbers);
-    prop_oneof![2 => bucket, 3 => window].prop_flat_map(|(kind, (window_us, limit_max))| {
+    let calendar = (vec(calendar_limit(), 2..5), period(), utc_offset_minutes()).prop_map(
+        |(limits, period, minutes)| {
+            limits.into_iter().map(|limit| calendar(limit, period, minutes)).collect()
+        },
+    );
+    let of_rates = prop_oneof![2 => bucket, 3 => window];
+    let of_rates = of_rates.prop_flat_map(|(kind, (window_us, limit_max))| {
         (vec((1..=limit_max, burst()), 2..5), 1_u32..13).prop_map(move |(numbers, parts)| {
             let version = |(limit, burst): (u64, Option<u64>)| {
                 let burst = burst.filter(|_| kind.is_bucket());
@@ -163,7 +201,8 @@ pub fn versions() -> impl Strategy<Value = Vec<Policy>> {
             };
             numbers.into_iter().map(version).collect()
         })
-    })
+    });
+    prop_oneof![5 => of_rates, 1 => calendar]
 }
 
 fn accepted(spec: &PolicySpec) -> Policy {

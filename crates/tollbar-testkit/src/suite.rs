@@ -23,10 +23,12 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 7] = [
+pub const VECTOR_FILES: [&str; 9] = [
     "token_bucket",
     "leaky_bucket",
     "fixed_window",
+    "staggered_window",
+    "calendar_window",
     "sliding_window_counter",
     "sliding_window_strict",
     "batches",
@@ -96,8 +98,8 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
     }
 }
 
-/// One policy of each algorithm: four tokens a minute.
-fn four_a_minute() -> [Policy; 5] {
+/// One policy of each algorithm: four tokens a minute, or a day where a day is the least.
+fn four_a_minute() -> [Policy; 7] {
     Kind::ALL.map(|kind| {
         PolicySpec::new(kind, 4, 60_000_000).build().expect("four a minute is a policy")
     })

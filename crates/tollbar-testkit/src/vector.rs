@@ -13,8 +13,10 @@
 //!
 //! All entries of a step are decided at one instant, `at_us`. A step of one entry that charges
 //! independently is a plain `check`. Left out: `role` where it is `enforce`, `retry_after_us`
-//! unless denied, `burst` and `strict_n` where the policy has none. `burst` left out of a bucket
-//! means the limit.
+//! unless denied, `burst`, `strict_n`, `period` and `utc_offset_minutes` where the policy has none.
+//! `burst` left out of a bucket means the limit, the offset left out of a calendar means UTC.
+//! When the windows of a `staggered_window` begin follows from the key's bytes:
+//! [`tollbar::algorithm::staggered_window::stagger_us`].
 //!
 //! Every number is below 2<sup>53</sup> so that readers whose numbers are doubles can cope, with
 //! one exception: the cost `u64::MAX` is written as the string `"18446744073709551615"`.

@@ -8,18 +8,24 @@
 //! | [`token_bucket`] | burst + rate x T |
 //! | [`leaky_bucket`] | burst + rate x T |
 //! | [`fixed_window`] | limit in any aligned window, so up to twice the limit across a boundary |
+//! | [`staggered_window`] | the same, and each key has windows of its own |
+//! | [`calendar_window`] | limit in any day, week or month, so up to twice the limit across a boundary |
 //! | [`sliding_window`] | the weighted estimate stays within the limit; below twice the limit |
 //! | [`sliding_strict`] | limit in any window |
 //!
 //! A new one is a type that implements [`Algorithm`], in any crate: see
 //! [`Policy::custom`](crate::Policy::custom).
 
+pub mod calendar_window;
+mod civil;
 pub(crate) mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod sliding_strict;
 pub mod sliding_window;
+pub mod staggered_window;
 pub mod token_bucket;
+mod window_count;
 pub(crate) mod word;
 
 use std::fmt;

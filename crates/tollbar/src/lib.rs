@@ -22,6 +22,8 @@
 //! |---|---|---|
 //! | [token bucket](Policy::token_bucket), [leaky bucket](Policy::leaky_bucket) | burst + rate x T | rate x T - 1 |
 //! | [fixed window](Policy::fixed_window) | limit in any aligned window (twice that across a boundary) | limit per window |
+//! | [staggered window](Policy::staggered) | the same, each key in windows of its own | limit per window |
+//! | [calendar window](Policy::calendar_window) | limit in any day, week or month (twice that across a boundary) | limit per day, week or month |
 //! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
 //!
@@ -45,6 +47,7 @@ pub mod algorithm;
 mod clock;
 mod decision;
 mod failure;
+mod fnv;
 mod fraction;
 mod limiter;
 mod memory;
@@ -55,6 +58,7 @@ mod units;
 mod verdict;
 
 pub use algorithm::Algorithm;
+pub use algorithm::calendar_window::Period;
 pub use algorithm::debt::Interval;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};

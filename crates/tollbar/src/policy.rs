@@ -5,17 +5,21 @@ mod error;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::algorithm::calendar_window::{CalendarWindow, Period};
 use crate::algorithm::debt::{Interval, Meter, PRODUCT_MAX};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
+use crate::algorithm::staggered_window::{StaggeredWindow, stagger_us};
 use crate::algorithm::token_bucket::token_bucket;
 use crate::algorithm::word::Packed;
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
+use crate::fnv::fnv1a_spread;
 use crate::units::{Rate, RateError};
 
 pub use error::PolicyError;
@@ -62,6 +66,9 @@ pub struct Policy {
 pub(crate) enum Kind {
     Bucket(Meter),
     FixedWindow(FixedWindow),
+    /// Before it counts, it is bound to a key: see [`for_key`](Self::for_key).
+    StaggeredWindow(StaggeredWindow),
+    CalendarWindow(CalendarWindow),
     SlidingWindow(SlidingWindow),
     SlidingStrict(SlidingStrict),
     Custom(Arc<dyn Algorithm>),
@@ -96,6 +103,24 @@ impl Policy {
     {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::FixedWindow(FixedWindow::new(rate)?), rate))
+    }
+
+    /// So many in each day, week or month of the calendar in UTC; up to twice as many across a
+    /// boundary. [`with_utc_offset`](Self::with_utc_offset) has it begin at another midnight.
+    ///
+    /// ```
+    /// use tollbar::{Period, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let monthly = Policy::calendar_window(10_000, Period::Month)?;
+    /// let daily_in_delhi = Policy::calendar_window(500, Period::Day)?.with_utc_offset(5 * 60 + 30)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The [window](Self::window) of a month is reported as 30 days; what is counted is the month.
+    pub fn calendar_window(limit: u64, period: Period) -> Result<Self, PolicyError> {
+        let rate = valid(Rate::new(limit, Duration::from_micros(period.nominal_us())))?;
+        Ok(Self::of_rate(Kind::CalendarWindow(CalendarWindow::new(limit, period)), rate))
     }
 
     /// This window's count plus a share of the last one's stays within the limit.
@@ -141,6 +166,46 @@ impl Policy {
         }
     }
 
+    /// The same fixed window beginning at another moment for every key, so that not all who were
+    /// denied come back at once. It has counters of its own, apart from the plain window's.
+    ///
+    /// ```
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::fixed_window("100/h")?.staggered()?);
+    /// assert_ne!(limiter.check("user:42").reset_at(), limiter.check("user:43").reset_at());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// When a key's windows begin follows from its bytes: [`stagger_us`](Self::stagger_us).
+    pub fn staggered(self) -> Result<Self, PolicyError> {
+        match &self.kind {
+            Kind::FixedWindow(window) => {
+                let kind = Kind::StaggeredWindow(window.staggered());
+                let salt = salt(kind.as_dyn(), self.name.as_deref());
+                Ok(Self { kind, salt, ..self })
+            }
+            Kind::StaggeredWindow(_) => Ok(self),
+            kind => Err(PolicyError::StaggerWithoutFixedWindow { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
+    /// The same calendar at a fixed offset from UTC, in minutes, positive to the east: -1080 to
+    /// 1080. Each offset has counters of its own.
+    ///
+    /// A time zone that has summer time has two of them; this stays with the one it is given.
+    pub fn with_utc_offset(self, minutes: i32) -> Result<Self, PolicyError> {
+        match self.kind {
+            Kind::CalendarWindow(window) => {
+                let kind = Kind::CalendarWindow(window.with_utc_offset(minutes)?);
+                let salt = salt(kind.as_dyn(), self.name.as_deref());
+                Ok(Self { kind, salt, ..self })
+            }
+            kind => Err(PolicyError::OffsetWithoutCalendar { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
     /// The same policy under a name, with counters of its own.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
@@ -181,7 +246,8 @@ impl Policy {
         self.algorithm().capacity()
     }
 
-    /// The algorithm, as a pure function.
+    /// The algorithm, as a pure function. It knows no key, so of a [staggered](Self::staggered)
+    /// window it is that of a key whose [`stagger_us`](Self::stagger_us) is 0.
     #[must_use]
     pub fn algorithm(&self) -> &dyn Algorithm {
         self.kind.as_dyn()
@@ -193,6 +259,35 @@ impl Policy {
     pub fn interval(&self) -> Option<Interval> {
         match &self.kind {
             Kind::Bucket(meter) => Some(meter.interval()),
+            _ => None,
+        }
+    }
+
+    /// For staggered windows, how long after a multiple of the window those of `key` begin. Public
+    /// arithmetic, the same in every store: see
+    /// [`staggered_window::stagger_us`](crate::algorithm::staggered_window::stagger_us).
+    #[must_use]
+    pub fn stagger_us(&self, key: &[u8]) -> Option<u64> {
+        match &self.kind {
+            Kind::StaggeredWindow(window) => Some(stagger_us(key, window.window_us())),
+            _ => None,
+        }
+    }
+
+    /// For calendar windows, what of the calendar they are.
+    #[must_use]
+    pub fn period(&self) -> Option<Period> {
+        match &self.kind {
+            Kind::CalendarWindow(window) => Some(window.period()),
+            _ => None,
+        }
+    }
+
+    /// For calendar windows, how far their midnight is east of UTC.
+    #[must_use]
+    pub fn utc_offset_minutes(&self) -> Option<i32> {
+        match &self.kind {
+            Kind::CalendarWindow(window) => Some(window.utc_offset_minutes()),
             _ => None,
         }
     }
@@ -209,10 +304,21 @@ impl Policy {
 }
 
 impl Kind {
+    /// What counts for this very key. The same for all, but for staggered windows.
+    #[inline]
+    pub(crate) fn for_key(&self, key: &[u8]) -> Cow<'_, Self> {
+        match self {
+            Self::StaggeredWindow(window) => Cow::Owned(Self::StaggeredWindow(window.for_key(key))),
+            _ => Cow::Borrowed(self),
+        }
+    }
+
     pub(crate) fn as_dyn(&self) -> &dyn Algorithm {
         match self {
             Self::Bucket(meter) => meter,
             Self::FixedWindow(window) => window,
+            Self::StaggeredWindow(window) => window,
+            Self::CalendarWindow(window) => window,
             Self::SlidingWindow(window) => window,
             Self::SlidingStrict(window) => window,
             Self::Custom(algorithm) => algorithm.as_ref(),
@@ -224,6 +330,8 @@ impl Kind {
         match self {
             Self::Bucket(meter) => Some(meter),
             Self::FixedWindow(window) => Some(window),
+            Self::StaggeredWindow(window) => Some(window),
+            Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
             Self::SlidingStrict(_) | Self::Custom(_) => None,
         }
@@ -234,6 +342,8 @@ impl Kind {
         match self {
             Self::Bucket(meter) => meter.fits_word(),
             Self::FixedWindow(window) => window.fits_word(),
+            Self::StaggeredWindow(window) => window.fits_word(),
+            Self::CalendarWindow(window) => window.fits_word(),
             Self::SlidingWindow(window) => window.fits_word(),
             Self::SlidingStrict(_) | Self::Custom(_) => false,
         }
@@ -283,15 +393,11 @@ impl Rate {
     }
 }
 
-/// FNV-1a over the identity. It only has to tell policies apart: the key's hash is what is keyed.
+/// A hash of the identity. It only has to tell policies apart, and to lay two policies of one key
+/// in different lines: the key's hash is what is keyed.
 fn salt(algorithm: &dyn Algorithm, name: Option<&str>) -> u64 {
     let numbers = [algorithm.window_us(), algorithm.variant()];
     let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
     let bytes = algorithm.name().bytes().chain([0]).chain(bytes);
-    let bytes = bytes.chain(name.unwrap_or_default().bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    // Spreads the last byte over all bits, so that two policies of one key lie in different lines.
-    (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    fnv1a_spread(bytes.chain(name.unwrap_or_default().bytes()))
 }

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use tollbar::{Entry, Limiter, MemoryStore, Policy, Store};
+use tollbar::{Entry, Limiter, MemoryStore, Period, Policy, Store};
 
 /// Counts what this thread allocates.
 struct Counting;
@@ -46,6 +46,8 @@ fn no_check_allocates() {
         Policy::token_bucket("3/month").unwrap(),
         Policy::leaky_bucket("999999999/s").unwrap(),
         Policy::fixed_window("3/month").unwrap(),
+        Policy::fixed_window("3/h").unwrap().staggered().unwrap(),
+        Policy::calendar_window(3, Period::Month).unwrap(),
         Policy::sliding_window("3/month").unwrap(),
         Policy::sliding_window_strict("3/month", 62).unwrap(),
     ];

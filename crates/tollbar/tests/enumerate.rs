@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use tollbar::{Outcome, Policy, Timestamp};
+use tollbar::{Outcome, Period, Policy, Timestamp};
 use tollbar_testkit::oracle::{Log, Terms};
 use tollbar_testkit::spec::{Kind, PolicySpec};
 
@@ -70,18 +70,20 @@ fn explore_all(kind: Kind, vary: impl Fn(&PolicySpec) -> Vec<PolicySpec>) {
             // Windows of all lengths begin here. The beginning of time is a case of its own where
             // windows are looked for before it; to buckets all times are alike.
             let starts_us: &[u64] = if kind.is_bucket() { &[24] } else { &[0, 24] };
-            for start_us in starts_us {
-                let terms = Terms::of(&policy);
-                let state = vec![0; policy.algorithm().words()];
-                let start = Point { now_us: *start_us, log: Log::default(), state };
-                let mut world = World { policy: &policy, terms, answers: 0 };
-                world.explore(start);
-                answers += world.answers;
-            }
+            answers += starts_us.iter().map(|start| explore_from(*start, &policy)).sum::<usize>();
         }
     }
     assert!(answers > 10_000, "only {answers} answers were compared");
     println!("{answers} answers compared");
+}
+
+/// How many answers were compared.
+fn explore_from(start_us: u64, policy: &Policy) -> usize {
+    let state = vec![0; policy.algorithm().words()];
+    let start = Point { now_us: start_us, log: Log::default(), state };
+    let mut world = World { policy, terms: Terms::of(policy), answers: 0 };
+    world.explore(start);
+    world.answers
 }
 
 fn bursts(spec: &PolicySpec) -> Vec<PolicySpec> {
@@ -101,6 +103,38 @@ fn leaky_bucket_agrees_with_the_oracle_in_every_small_world() {
 #[test]
 fn fixed_window_agrees_with_the_oracle_in_every_small_world() {
     explore_all(Kind::FixedWindow, |spec| vec![spec.clone()]);
+}
+
+/// Without a key, so without a stagger: what is left is the fixed window.
+#[test]
+fn unbound_staggered_window_agrees_with_the_oracle_in_every_small_world() {
+    explore_all(Kind::StaggeredWindow, |spec| vec![spec.clone()]);
+}
+
+/// No calendar has windows of a few microseconds, so these worlds lie around the end of one.
+#[test]
+fn calendar_window_agrees_with_the_oracle_in_every_small_world_around_a_midnight() {
+    // 1970-01-02, Monday 1970-01-05, 1970-02-01, 2000-03-01, 2024-03-01 after a leap day,
+    // 2100-03-01 after none; each at an offset of its own.
+    let midnights_s = [
+        (86_400, 0),
+        (345_600, 330),
+        (2_678_400, -570),
+        (951_868_800, 1_080),
+        (1_709_251_200, 0),
+        (4_107_542_400, -1_080),
+    ];
+    let mut answers = 0;
+    for (midnight_s, minutes) in midnights_s {
+        let midnight_us = (midnight_s - i64::from(minutes) * 60).cast_unsigned() * 1_000_000;
+        for period in [Period::Day, Period::Week, Period::Month] {
+            let policy = Policy::calendar_window(2, period).unwrap();
+            let policy = policy.with_utc_offset(minutes).unwrap();
+            answers += explore_from(midnight_us - 3, &policy);
+        }
+    }
+    assert!(answers > 10_000, "only {answers} answers were compared");
+    println!("{answers} answers compared");
 }
 
 #[test]

@@ -8,10 +8,13 @@ mod agreement;
 #[path = "invariants/edges.rs"]
 mod edges;
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use tollbar::{Interval, Outcome, Policy, Timestamp};
 use tollbar_testkit::admitted::{Admitted, Span};
 use tollbar_testkit::adversary::Standing;
+use tollbar_testkit::almanac::Almanac;
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::spec::Kind;
 use tollbar_testkit::strategy::{self, Move, cases};
@@ -34,6 +37,36 @@ fn admitted(policy: &Policy, start: Timestamp, moves: &[Move]) -> Admitted {
 
 fn greedy(policy: &Policy, start: Timestamp) -> Admitted {
     Admitted::to_the_greedy(&MemorySubject::at(start), policy, start, REQUESTS)
+}
+
+/// With the windows of the key where aligned ones are.
+fn on_the_clock_of_the_key(policy: &Policy, mut admitted: Admitted) -> Admitted {
+    let stagger_us = policy.stagger_us(b"key").unwrap();
+    for (at_us, _) in &mut admitted.charges {
+        *at_us -= stagger_us;
+    }
+    admitted
+}
+
+/// Any time before 2100: long enough before the end for every window that follows.
+fn any_time() -> impl Strategy<Value = Timestamp> {
+    (0_u64..4_102_444_800_000_000).prop_map(Timestamp::from_micros)
+}
+
+fn almanac(policy: &Policy) -> Almanac {
+    Almanac {
+        period: policy.period().unwrap(),
+        utc_offset_minutes: policy.utc_offset_minutes().unwrap(),
+    }
+}
+
+/// What passed in each window, by the calendar that was written out day by day.
+fn by_calendar_window(policy: &Policy, admitted: &Admitted) -> BTreeMap<u128, u64> {
+    let mut sums = BTreeMap::new();
+    for (at_us, cost) in &admitted.charges {
+        *sums.entry(almanac(policy).window(u128::from(*at_us))).or_default() += cost;
+    }
+    sums
 }
 
 fn window_us(policy: &Policy) -> u64 {
@@ -109,6 +142,52 @@ proptest! {
         sums.pop_last();
         let first = start.as_micros() / window_us(&policy);
         prop_assert!(sums.keys().copied().eq(first..first + sums.len() as u64), "{sums:?}");
+        prop_assert!(sums.values().all(|sum| *sum == policy.limit()), "{sums:?}");
+    }
+
+    #[test]
+    fn a_staggered_window_admits_at_most_its_limit_in_any_window_of_its_key(
+        policy in strategy::policy_of(Kind::StaggeredWindow),
+        start in start(),
+        moves in strategy::trace(1..REQUESTS),
+    ) {
+        let sums = on_the_clock_of_the_key(&policy, admitted(&policy, start, &moves))
+            .by_aligned_window(window_us(&policy));
+        prop_assert!(sums.values().all(|sum| *sum <= policy.limit()), "{sums:?}");
+    }
+
+    #[test]
+    fn a_greedy_client_gets_the_limit_of_every_staggered_window(
+        policy in strategy::policy_of(Kind::StaggeredWindow), start in start(),
+    ) {
+        let mut sums = on_the_clock_of_the_key(&policy, greedy(&policy, start))
+            .by_aligned_window(window_us(&policy));
+        // The requests may have run out in the last one.
+        sums.pop_last();
+        let first = sums.first_key_value().map_or(0, |(first, _)| *first);
+        prop_assert!(sums.keys().copied().eq(first..first + sums.len() as u64), "{sums:?}");
+        prop_assert!(sums.values().all(|sum| *sum == policy.limit()), "{sums:?}");
+    }
+
+    #[test]
+    fn a_calendar_window_admits_at_most_its_limit_in_any_day_week_or_month(
+        policy in strategy::policy_of(Kind::CalendarWindow),
+        start in any_time(),
+        moves in strategy::trace(1..REQUESTS),
+    ) {
+        let sums = by_calendar_window(&policy, &admitted(&policy, start, &moves));
+        prop_assert!(sums.values().all(|sum| *sum <= policy.limit()), "{sums:?}");
+    }
+
+    #[test]
+    fn a_greedy_client_gets_the_limit_of_every_calendar_window(
+        policy in strategy::policy_of(Kind::CalendarWindow), start in any_time(),
+    ) {
+        let mut sums = by_calendar_window(&policy, &greedy(&policy, start));
+        let first = almanac(&policy).window(start.as_micros().into());
+        // The requests may have run out in the last one.
+        sums.pop_last();
+        prop_assert!(sums.keys().copied().eq(first..first + sums.len() as u128), "{sums:?}");
         prop_assert!(sums.values().all(|sum| *sum == policy.limit()), "{sums:?}");
     }
 

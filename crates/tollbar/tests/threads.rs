@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use tollbar::{Batch, Entry, ManualClock, MemoryStore, Policy, Store, Timestamp, Verdict};
+use tollbar::{Batch, Entry, ManualClock, MemoryStore, Period, Policy, Store, Timestamp, Verdict};
 
 fn store(max_keys: usize) -> MemoryStore {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
@@ -44,6 +44,8 @@ fn policies() -> Vec<Policy> {
         Policy::token_bucket("50/month").unwrap(),
         Policy::token_bucket("999999999/s").unwrap().with_burst(50).unwrap(),
         Policy::fixed_window("50/month").unwrap(),
+        Policy::fixed_window("50/h").unwrap().staggered().unwrap(),
+        Policy::calendar_window(50, Period::Month).unwrap(),
         Policy::sliding_window("50/month").unwrap(),
         Policy::sliding_window_strict("50/month", 4).unwrap(),
     ]

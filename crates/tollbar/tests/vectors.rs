@@ -27,6 +27,16 @@ fn memory_store_answers_the_fixed_window_vectors() {
 }
 
 #[test]
+fn memory_store_answers_the_staggered_window_vectors() {
+    run("staggered_window");
+}
+
+#[test]
+fn memory_store_answers_the_calendar_window_vectors() {
+    run("calendar_window");
+}
+
+#[test]
 fn memory_store_answers_the_sliding_window_counter_vectors() {
     run("sliding_window_counter");
 }

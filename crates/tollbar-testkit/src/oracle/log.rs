@@ -34,12 +34,12 @@ pub struct Log {
 impl Log {
     /// The newest window of `window_us` that was charged.
     pub(super) fn newest_window(&self, window_us: u128) -> Option<u128> {
-        self.by_window(window_us).last().map(|(window, _)| window)
+        self.by_window(|at_us| at_us / window_us).last().map(|(window, _)| window)
     }
 
     /// What was charged to the windows numbered `from..=to`.
     pub(super) fn sum(&self, window_us: u128, from: u128, to: u128) -> u128 {
-        self.by_window(window_us)
+        self.by_window(|at_us| at_us / window_us)
             .filter(|(window, _)| (from..=to).contains(window))
             .map(|(_, cost)| cost)
             .sum()
@@ -47,12 +47,15 @@ impl Log {
 
     /// Each charge with the window it counts in: that of its time, unless the clock had gone back
     /// to before a window already charged; then that one.
-    fn by_window(&self, window_us: u128) -> impl Iterator<Item = (u128, u128)> {
+    pub(super) fn by_window(
+        &self,
+        window_of: impl Fn(u128) -> u128,
+    ) -> impl Iterator<Item = (u128, u128)> {
         self.events.iter().scan(0, move |newest, event| {
             let Event::Charged { at_us, cost, .. } = event else {
                 unreachable!("only buckets are capped")
             };
-            *newest = (*newest).max(at_us / window_us);
+            *newest = (*newest).max(window_of(*at_us));
             Some((*newest, u128::from(*cost)))
         })
     }

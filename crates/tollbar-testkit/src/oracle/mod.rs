@@ -5,10 +5,12 @@
 //! by asking when the same request would pass.
 
 mod bucket;
+mod calendar;
 mod fixed;
 mod law;
 mod log;
 mod sliding;
+mod staggered;
 mod strict;
 mod terms;
 
@@ -20,10 +22,12 @@ use std::collections::HashMap;
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 pub use self::bucket::Bucket;
+pub use self::calendar::Calendar;
 pub use self::fixed::Fixed;
 pub use self::law::Law;
 pub use self::log::{Event, Log};
 pub use self::sliding::Sliding;
+pub use self::staggered::Staggered;
 pub use self::strict::Strict;
 pub use self::terms::{Identity, Terms};
 use crate::answer::Answer;
@@ -56,7 +60,7 @@ impl Oracle {
 
     /// One request under one policy.
     pub fn check(&mut self, now: Timestamp, key: &[u8], policy: &Policy, cost: u64) -> Answer {
-        let terms = Terms::of(policy);
+        let terms = Terms::for_key(policy, key);
         let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
         terms.answer(log, now, cost)
     }
@@ -114,7 +118,7 @@ impl Oracle {
 
     /// What a question leaves behind though its batch was denied.
     fn notice(&mut self, now: Timestamp, asked: &Question<'_>) {
-        let terms = Terms::of(asked.policy);
+        let terms = Terms::for_key(asked.policy, asked.key);
         let log = self.logs.entry((asked.key.to_vec(), terms.identity.clone())).or_default();
         terms.notice(log, now, asked.cost);
     }

@@ -3,11 +3,14 @@
 use tollbar::{Outcome, Policy, Timestamp};
 
 use super::bucket::Bucket;
+use super::calendar::Calendar;
 use super::fixed::Fixed;
 use super::law::Law;
 use super::log::Log;
 use super::sliding::Sliding;
+use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
+use crate::almanac::Almanac;
 use crate::answer::Answer;
 use crate::ratio::Ratio;
 
@@ -20,6 +23,8 @@ pub struct Identity {
     pub window_us: u128,
     /// The n of strict(n); zero elsewhere.
     pub parts: u32,
+    /// Of calendar windows.
+    pub almanac: Option<Almanac>,
 }
 
 /// A policy as the oracle sees it.
@@ -34,7 +39,23 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Reads a policy.
+    /// Reads a policy as it is for one key.
+    ///
+    /// # Panics
+    /// If the algorithm is none of the crate's own.
+    #[must_use]
+    pub fn for_key(policy: &Policy, key: &[u8]) -> Self {
+        let mut terms = Self::of(policy);
+        if policy.algorithm().name() == "staggered_window" {
+            let window_us = policy.window().as_micros();
+            let fixed = Fixed { limit: policy.limit(), window_us };
+            let stagger_us = stagger_us(key, window_us);
+            terms.law = Box::new(Staggered { fixed, stagger_us });
+        }
+        terms
+    }
+
+    /// Reads a policy as its algorithm is without a key: nothing is staggered.
     ///
     /// # Panics
     /// If the algorithm is none of the crate's own.
@@ -44,6 +65,7 @@ impl Terms {
         let limit = policy.limit();
         let window_us = policy.window().as_micros();
         let mut parts = 0;
+        let mut almanac = None;
         let law: Box<dyn Law> = match algorithm {
             "token_bucket" | "leaky_bucket" => {
                 let interval = policy.interval().expect("a bucket has an interval");
@@ -51,7 +73,14 @@ impl Terms {
                 let token_us = Ratio::new(numerator, u128::from(interval.denominator));
                 Box::new(Bucket { token_us, burst: policy.capacity() })
             }
-            "fixed_window" => Box::new(Fixed { limit, window_us }),
+            "fixed_window" | "staggered_window" => Box::new(Fixed { limit, window_us }),
+            "calendar_window" => {
+                let period = policy.period().expect("a calendar window has a period");
+                let utc_offset_minutes = policy.utc_offset_minutes().expect("and an offset");
+                let of_policy = Almanac { period, utc_offset_minutes };
+                almanac = Some(of_policy);
+                Box::new(Calendar { limit, almanac: of_policy })
+            }
             "sliding_window_counter" => {
                 let granularity_us = policy.sliding_granularity_us().unwrap_or(1).into();
                 Box::new(Sliding { limit, window_us, granularity_us })
@@ -62,7 +91,7 @@ impl Terms {
             }
             other => panic!("the oracle has no model of `{other}`"),
         };
-        Self { identity: Identity { algorithm, window_us, parts }, limit, law }
+        Self { identity: Identity { algorithm, window_us, parts, almanac }, limit, law }
     }
 
     /// The answer to `cost` at `now`, which is also written down in `log` if it is a charge.

@@ -1,6 +1,6 @@
 //! What every store does on a good day.
 
-use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
+use tollbar::{Charge, Outcome, Period, Policy, Role, Timestamp};
 
 use super::{Case, four_a_minute, minute_start};
 use crate::oracle::Question;
@@ -236,12 +236,19 @@ fn algorithms_and_windows_do_not_share(factory: &Factory<'_>) {
             Policy::token_bucket(*rate),
             Policy::leaky_bucket(*rate),
             Policy::fixed_window(*rate),
+            Policy::fixed_window(*rate).and_then(Policy::staggered),
             Policy::sliding_window(*rate),
             Policy::sliding_window_strict(*rate, 10),
             Policy::sliding_window_strict(*rate, 9),
         ]
     });
-    for policy in policies {
+    let calendars = [Period::Day, Period::Week, Period::Month].into_iter().flat_map(|period| {
+        let policy = |minutes| {
+            Policy::calendar_window(4, period).and_then(|policy| policy.with_utc_offset(minutes))
+        };
+        [policy(0), policy(1), policy(-1)]
+    });
+    for policy in policies.chain(calendars) {
         let policy = policy.expect("four in a window is a policy");
         assert_allowed(&*subject, minute_start(), &policy, 4);
     }

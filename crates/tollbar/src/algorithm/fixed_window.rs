@@ -5,9 +5,11 @@
 //! logins. The retry-after is exact: the window's end.
 
 use super::Algorithm;
-use super::word::{Basis, PAYLOAD_BITS, Parts, Step, WordState, window_shift};
+use super::staggered_window::StaggeredWindow;
+use super::window_count::{self, WindowCount};
+use super::word::{Parts, Step, WordState, count_max, window_shift};
 use crate::units::Rate;
-use crate::{Decision, Outcome, PolicyError, Timestamp};
+use crate::{Decision, PolicyError, Timestamp};
 
 /// The algorithm's name.
 pub const NAME: &str = "fixed_window";
@@ -19,25 +21,18 @@ pub(crate) struct FixedWindow {
     window_us: u64,
 }
 
-/// The count of one window.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct WindowCount {
-    end_us: u64,
-    count: u64,
-}
-
 impl FixedWindow {
     pub(crate) fn new(rate: Rate) -> Result<Self, PolicyError> {
         Ok(Self { limit: rate.whole_limit()?, window_us: rate.window_us })
     }
 
-    pub(crate) fn fits_word(&self) -> bool {
-        self.limit <= self.count_max()
+    /// The same limit in windows that begin at another moment for every key.
+    pub(crate) fn staggered(&self) -> StaggeredWindow {
+        StaggeredWindow::new(self.limit, self.window_us)
     }
 
-    /// The largest count the payload of one word holds.
-    fn count_max(&self) -> u64 {
-        (1 << (PAYLOAD_BITS + self.shift())) - 1
+    pub(crate) fn fits_word(&self) -> bool {
+        self.limit <= count_max(self.shift())
     }
 }
 
@@ -56,28 +51,11 @@ impl WordState for FixedWindow {
 
     #[inline(always)]
     fn step(&self, state: WindowCount, now_us: u64, cost: u64) -> Step<WindowCount> {
-        // A window that has not ended is in force, even if the clock has gone back before it.
-        let WindowCount { end_us, count } = if state.end_us > now_us {
-            state
-        } else {
-            WindowCount { end_us: window_end_us(now_us, self.window_us), count: 0 }
-        };
-        let remaining = self.limit.saturating_sub(count);
-        let (outcome, remaining, next) = if cost > self.limit {
-            (Outcome::Never, remaining, None)
-        } else if cost == 0 {
-            (Outcome::Allow, remaining, None)
-        } else if cost <= remaining {
-            let next = WindowCount { end_us, count: count + cost };
-            (Outcome::Allow, remaining - cost, Some(next))
-        } else {
-            (Outcome::Deny { retry_after_us: end_us - now_us }, remaining, None)
-        };
-        Step { outcome, next, basis: Basis { amount: remaining, end_us } }
+        state.step(self.limit, now_us, cost, |now_us| window_end_us(now_us, self.window_us))
     }
 
     fn fits(&self, state: WindowCount) -> bool {
-        state.count <= self.count_max()
+        state.count <= count_max(self.shift())
     }
 
     /// The stored end was rounded up by less than 2^shift, which is less than a window:
@@ -90,15 +68,15 @@ impl WordState for FixedWindow {
 
     #[inline(always)]
     fn pack(&self, state: WindowCount) -> Parts {
-        Parts { fresh_at_us: state.end_us, payload: state.count }
+        state.to_parts()
     }
 
     fn from_words(words: &[u64]) -> WindowCount {
-        WindowCount { end_us: words[0], count: words[1] }
+        WindowCount::from_words(words)
     }
 
     fn to_words(state: WindowCount, words: &mut [u64]) {
-        words[..2].copy_from_slice(&[state.end_us, state.count]);
+        state.to_words(words);
     }
 }
 
@@ -116,7 +94,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn words(&self) -> usize {
-        2
+        window_count::WORDS
     }
 
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {

@@ -29,6 +29,12 @@ pub(super) fn window_shift(window_us: u64) -> u32 {
     window_us.ilog2().saturating_sub(3)
 }
 
+/// The largest count that the payload of a word holds if it holds nothing else.
+#[inline]
+pub(super) fn count_max(shift: u32) -> u64 {
+    (1 << (PAYLOAD_BITS + shift)) - 1
+}
+
 /// What a step came to.
 ///
 /// Not yet a [`Decision`]: what remains and when it resets take a division or two, which

@@ -98,7 +98,7 @@ impl MemoryStore {
         order.sort_unstable();
         for &(id, _, at) in &order {
             if units.last().is_none_or(|unit| unit.id != id) {
-                let kind = &entries[at].policy.kind;
+                let kind = entries[at].policy.kind.for_key(entries[at].key);
                 let start = units.last().map_or(0, |unit| unit.words.end);
                 let words = start..start + kind.as_dyn().words();
                 units.push(Unit { id, kind, words });

@@ -2,6 +2,8 @@
 //!
 //! Knows no table and no lock; `batch.rs` brings the states and takes them back.
 
+use std::borrow::Cow;
+
 use arrayvec::ArrayVec;
 
 use super::counter_id::CounterId;
@@ -21,7 +23,7 @@ pub(super) type States = ArrayVec<u64, { BATCH_ENTRIES_MAX * STATE_WORDS_MAX }>;
 pub(super) struct Unit<'a> {
     pub(super) id: CounterId,
     /// Of the first entry that asks for it; one whose state is wide comes first.
-    pub(super) kind: &'a Kind,
+    pub(super) kind: Cow<'a, Kind>,
     /// Where its state is among the batch's.
     pub(super) words: std::ops::Range<usize>,
 }
@@ -68,7 +70,7 @@ impl Deciding<'_, '_> {
     fn transition(&self, at: usize, state: &mut [u64]) -> Decision {
         let entry = &self.entries[at];
         let now = Timestamp::from_micros(self.now_us);
-        entry.policy.algorithm().transition(state, now, entry.cost)
+        entry.policy.kind.for_key(entry.key).as_dyn().transition(state, now, entry.cost)
     }
 
     /// For a request that was denied: the entries that would have allowed say what remains now,
@@ -79,7 +81,8 @@ impl Deciding<'_, '_> {
             if entry.decision.is_some_and(|decision| decision.is_allowed()) {
                 let state = &before[self.units[*unit].words.clone()];
                 let mut state: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-                entry.decision = Some(entry.policy.algorithm().transition(&mut state, now, 0));
+                let kind = entry.policy.kind.for_key(entry.key);
+                entry.decision = Some(kind.as_dyn().transition(&mut state, now, 0));
             }
         }
     }

@@ -19,16 +19,28 @@ use crate::{Decision, Policy, Timestamp};
 /// a core of today keeps in flight.
 const LOOKAHEAD: usize = 16;
 
-/// The same expression for each algorithm, by its own type where its state fits one word.
+/// The same expression for each algorithm, by its own type where its state fits one word. Only a
+/// staggered window looks at the key.
 macro_rules! by_algorithm {
-    ($kind:expr, {
+    ($kind:expr, $key:expr, {
         word($algorithm:ident) => $word:expr,
         wide($other:ident) => $wide:expr $(,)?
     }) => {
         match $kind {
             Kind::Bucket($algorithm) if $algorithm.fits_word() => $word,
             Kind::FixedWindow($algorithm) if $algorithm.fits_word() => $word,
+            Kind::CalendarWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::SlidingWindow($algorithm) if $algorithm.fits_word() => $word,
+            Kind::StaggeredWindow(window) => {
+                let window = window.for_key($key);
+                if window.fits_word() {
+                    let $algorithm = &window;
+                    $word
+                } else {
+                    let $other = &Kind::StaggeredWindow(window);
+                    $wide
+                }
+            }
             $other => $wide,
         }
     };
@@ -40,7 +52,7 @@ impl MemoryStore {
     pub fn check_now(&self, key: &[u8], policy: &Policy, cost: u64) -> Decision {
         let id = self.hash.id(key, policy);
         let now_us = self.now_us();
-        by_algorithm!(&policy.kind, {
+        by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word(algorithm, id, now_us, cost),
             wide(kind) => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
         })
@@ -54,12 +66,13 @@ impl MemoryStore {
     fn check_into(
         &self,
         id: CounterId,
+        key: &[u8],
         policy: &Policy,
         now_us: u64,
         cost: u64,
         decision: &mut Decision,
     ) {
-        by_algorithm!(&policy.kind, {
+        by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word_into(algorithm, id, now_us, cost, decision),
             wide(kind) => {
                 *decision = self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost);
@@ -73,7 +86,7 @@ impl MemoryStore {
         let id = |entry: &&mut Entry<'_>| self.hash.id(entry.key, entry.policy);
         self.fetch_ahead(entries.iter_mut(), id, |entry, id| {
             let decision = entry.decision.insert(Decision::UNDECIDED);
-            self.check_into(id, entry.policy, now_us, entry.cost, decision);
+            self.check_into(id, entry.key, entry.policy, now_us, entry.cost, decision);
         });
     }
 
@@ -89,8 +102,8 @@ impl MemoryStore {
         decisions.clear();
         decisions.resize(keys.len(), Decision::UNDECIDED);
         let id = |(key, _): &(&K, _)| self.hash.id(key.as_ref(), policy);
-        self.fetch_ahead(keys.iter().zip(decisions), id, |(_, decision), id| {
-            self.check_into(id, policy, now_us, 1, decision);
+        self.fetch_ahead(keys.iter().zip(decisions), id, |(key, decision), id| {
+            self.check_into(id, key.as_ref(), policy, now_us, 1, decision);
         });
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{Batch, Entry, ManualClock, Outcome, StoreError, Timestamp, Verdict};
+use crate::{Batch, Entry, ManualClock, Outcome, Period, StoreError, Timestamp, Verdict};
 
 fn store(max_keys: usize) -> (MemoryStore, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
@@ -74,6 +74,8 @@ fn a_denial_and_a_peek_store_nothing() {
     for policy in [
         Policy::token_bucket("5/min"),
         Policy::fixed_window("5/min"),
+        Policy::fixed_window("5/min").and_then(Policy::staggered),
+        Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/min"),
         Policy::sliding_window_strict("5/min", 4),
     ] {
@@ -133,6 +135,14 @@ fn a_limit_that_outgrows_one_word_and_back_keeps_the_count() {
     for (small, large) in [
         (Policy::sliding_window("100/s"), Policy::sliding_window("100000/s")),
         (Policy::fixed_window("100/s"), Policy::fixed_window("1000000000/s")),
+        (
+            Policy::fixed_window("100/min").and_then(Policy::staggered),
+            Policy::fixed_window("60000000000/min").and_then(Policy::staggered),
+        ),
+        (
+            Policy::calendar_window(100, Period::Month),
+            Policy::calendar_window(1 << 48, Period::Month),
+        ),
     ] {
         let (small, large) = (small.unwrap(), large.unwrap());
         assert!(small.kind.fits_word() && !large.kind.fits_word());

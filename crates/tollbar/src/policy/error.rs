@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::algorithm::STATE_WORDS_MAX;
+use crate::algorithm::calendar_window::UTC_OFFSET_MINUTES_MAX;
 use crate::algorithm::sliding_strict::SUBWINDOWS_MAX;
 use crate::units::RateError;
 
@@ -59,6 +60,27 @@ pub enum PolicyError {
     #[error("`{algorithm}` has no burst: leave it out, or use a token bucket")]
     BurstWithoutBucket {
         /// The algorithm that was given a burst.
+        algorithm: &'static str,
+    },
+    /// Only a fixed window can begin anywhere.
+    #[error("`{algorithm}` cannot be staggered: leave it out, or use a fixed window")]
+    StaggerWithoutFixedWindow {
+        /// The algorithm that was to be staggered.
+        algorithm: &'static str,
+    },
+    /// An offset from UTC that is on no clock.
+    #[error(
+        "an offset of {minutes} minutes from UTC is too far: write minutes from \
+         -{UTC_OFFSET_MINUTES_MAX} to {UTC_OFFSET_MINUTES_MAX}, such as 330 for +05:30"
+    )]
+    UtcOffset {
+        /// The offset asked for.
+        minutes: i32,
+    },
+    /// Only a calendar has a midnight.
+    #[error("`{algorithm}` knows no calendar: leave the offset out, or use a calendar window")]
+    OffsetWithoutCalendar {
+        /// The algorithm that was given an offset.
         algorithm: &'static str,
     },
     /// The number of sub-windows of a strict window.

@@ -86,6 +86,90 @@ fn what_cannot_be_counted_is_refused_with_its_reason() {
 }
 
 #[test]
+fn what_is_on_no_calendar_is_refused_with_its_reason() {
+    refused(Policy::calendar_window(0, Period::Day), &PolicyError::ZeroLimit);
+    refused(
+        Policy::calendar_window(u64::MAX, Period::Month),
+        &PolicyError::LimitTooLarge { limit: u64::MAX },
+    );
+    let a_billion_a_second = 86_400 * 1_000_000_000;
+    assert!(Policy::calendar_window(a_billion_a_second, Period::Day).is_ok());
+    refused(
+        Policy::calendar_window(a_billion_a_second + 1, Period::Day),
+        &PolicyError::RateTooFast,
+    );
+    let at = |minutes| Policy::calendar_window(5, Period::Week).unwrap().with_utc_offset(minutes);
+    assert!(at(-1_080).is_ok() && at(1_080).is_ok());
+    for minutes in [i32::MIN, -1_081, 1_081, i32::MAX] {
+        refused(at(minutes), &PolicyError::UtcOffset { minutes });
+    }
+    refused(
+        Policy::fixed_window("5/day").unwrap().with_utc_offset(0),
+        &PolicyError::OffsetWithoutCalendar { algorithm: "fixed_window" },
+    );
+    refused(
+        at(0).unwrap().with_burst(9),
+        &PolicyError::BurstWithoutBucket { algorithm: "calendar_window" },
+    );
+    assert_eq!(
+        at(1_081).unwrap_err().to_string(),
+        "an offset of 1081 minutes from UTC is too far: write minutes from -1080 to 1080, such as \
+         330 for +05:30",
+    );
+}
+
+#[test]
+fn only_a_fixed_window_is_staggered_and_then_it_counts_apart() {
+    for policy in [
+        Policy::token_bucket("5/s"),
+        Policy::leaky_bucket("5/s"),
+        Policy::sliding_window("5/s"),
+        Policy::sliding_window_strict("5/s", 4),
+        Policy::calendar_window(5, Period::Day),
+    ] {
+        let policy = policy.unwrap();
+        let algorithm = policy.algorithm().name();
+        refused(policy.staggered(), &PolicyError::StaggerWithoutFixedWindow { algorithm });
+    }
+    let plain = Policy::fixed_window("5/min").unwrap().named("a");
+    let staggered = plain.clone().staggered().unwrap();
+    assert_ne!(staggered.salt, plain.salt);
+    assert_ne!(staggered.salt, Policy::fixed_window("5/min").unwrap().staggered().unwrap().salt);
+    assert_eq!(
+        (staggered.name(), staggered.limit(), staggered.window()),
+        (Some("a"), 5, Duration::from_mins(1))
+    );
+    assert_eq!((plain.stagger_us(b"key"), staggered.stagger_us(b"key")), (None, Some(42_135_032)));
+    assert_eq!(staggered.clone().staggered().unwrap().salt, staggered.salt);
+}
+
+#[test]
+fn each_period_and_each_offset_has_counters_of_its_own() {
+    let policy = |limit, period, minutes| {
+        Policy::calendar_window(limit, period).unwrap().with_utc_offset(minutes).unwrap()
+    };
+    let salt = |period, minutes| policy(5, period, minutes).salt;
+    let day = Policy::calendar_window(5, Period::Day).unwrap();
+    assert_eq!(day.salt, salt(Period::Day, 0));
+    assert_eq!(day.salt, policy(9, Period::Day, 0).salt);
+    assert_ne!(day.salt, Policy::fixed_window("5/day").unwrap().salt);
+    let mut salts: Vec<u64> = [Period::Day, Period::Week, Period::Month]
+        .into_iter()
+        .flat_map(|period| (-1_080..=1_080).map(move |minutes| salt(period, minutes)))
+        .collect();
+    salts.sort_unstable();
+    salts.dedup();
+    assert_eq!(salts.len(), 3 * 2_161);
+    // A name stays, whichever is given first.
+    let named_first = day.named("quota").with_utc_offset(60).unwrap();
+    assert_eq!(named_first.salt, policy(5, Period::Day, 60).named("quota").salt);
+    assert_eq!(
+        (named_first.period(), named_first.utc_offset_minutes()),
+        (Some(Period::Day), Some(60))
+    );
+}
+
+#[test]
 fn long_sliding_windows_count_time_in_coarser_ticks() {
     let granularity = |rate: &str| Policy::sliding_window(rate).unwrap().sliding_granularity_us();
     assert_eq!(granularity("100/min"), Some(1));

@@ -4,7 +4,7 @@
 //! In a table of as many lines it goes into the same line again. For a table of another size its
 //! name is worked out from tag and line; where two names are possible it is put in under both, of
 //! which one is never asked for and is gone when it is fresh.
-//! `docs/decisions/0008-a-snapshot-keeps-a-counter-with-its-line.md` has the reasons.
+//! `docs/decisions/0009-a-snapshot-keeps-a-counter-with-its-line.md` has the reasons.
 
 use std::io::Read;
 use std::path::Path;
