@@ -1,11 +1,11 @@
 //! A policy: numbers and an algorithm, checked and rounded once, trusted from then on.
 
 mod error;
+mod kind;
 
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
-use crate::algorithm::staggered_window::{StaggeredWindow, stagger_us};
+use crate::algorithm::staggered_window::stagger_us;
 use crate::algorithm::token_bucket::token_bucket;
-use crate::algorithm::word::Packed;
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::fnv::fnv1a_spread;
 use crate::units::{Rate, RateError};
 
 pub use error::PolicyError;
+pub(crate) use kind::Kind;
 
 /// How many tokens, in what time, counted how.
 ///
@@ -59,19 +59,6 @@ pub struct Policy {
     pub(crate) salt: u64,
     rate: Option<Rate>,
     name: Option<Arc<str>>,
-}
-
-/// The built-in algorithms by type, so that a check needs no virtual call.
-#[derive(Debug, Clone)]
-pub(crate) enum Kind {
-    Bucket(Meter),
-    FixedWindow(FixedWindow),
-    /// Before it counts, it is bound to a key: see [`for_key`](Self::for_key).
-    StaggeredWindow(StaggeredWindow),
-    CalendarWindow(CalendarWindow),
-    SlidingWindow(SlidingWindow),
-    SlidingStrict(SlidingStrict),
-    Custom(Arc<dyn Algorithm>),
 }
 
 impl Policy {
@@ -299,53 +286,6 @@ impl Policy {
         match &self.kind {
             Kind::SlidingWindow(window) => Some(window.tick_us()),
             _ => None,
-        }
-    }
-}
-
-impl Kind {
-    /// What counts for this very key. The same for all, but for staggered windows.
-    #[inline]
-    pub(crate) fn for_key(&self, key: &[u8]) -> Cow<'_, Self> {
-        match self {
-            Self::StaggeredWindow(window) => Cow::Owned(Self::StaggeredWindow(window.for_key(key))),
-            _ => Cow::Borrowed(self),
-        }
-    }
-
-    pub(crate) fn as_dyn(&self) -> &dyn Algorithm {
-        match self {
-            Self::Bucket(meter) => meter,
-            Self::FixedWindow(window) => window,
-            Self::StaggeredWindow(window) => window,
-            Self::CalendarWindow(window) => window,
-            Self::SlidingWindow(window) => window,
-            Self::SlidingStrict(window) => window,
-            Self::Custom(algorithm) => algorithm.as_ref(),
-        }
-    }
-
-    /// The word form of the algorithm's state, where it has one: for its usual policies.
-    pub(crate) fn as_packed(&self) -> Option<&dyn Packed> {
-        match self {
-            Self::Bucket(meter) => Some(meter),
-            Self::FixedWindow(window) => Some(window),
-            Self::StaggeredWindow(window) => Some(window),
-            Self::CalendarWindow(window) => Some(window),
-            Self::SlidingWindow(window) => Some(window),
-            Self::SlidingStrict(_) | Self::Custom(_) => None,
-        }
-    }
-
-    /// True where the state of this very policy fits one word.
-    pub(crate) fn fits_word(&self) -> bool {
-        match self {
-            Self::Bucket(meter) => meter.fits_word(),
-            Self::FixedWindow(window) => window.fits_word(),
-            Self::StaggeredWindow(window) => window.fits_word(),
-            Self::CalendarWindow(window) => window.fits_word(),
-            Self::SlidingWindow(window) => window.fits_word(),
-            Self::SlidingStrict(_) | Self::Custom(_) => false,
         }
     }
 }

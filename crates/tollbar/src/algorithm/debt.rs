@@ -10,7 +10,7 @@
 //! 1,900,000 too much, and 1.9 s is what the client is told to wait.
 
 use super::Algorithm;
-use super::word::{Basis, PAYLOAD_BITS, Parts, Step, WordState};
+use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, WordState};
 use crate::fraction::Fraction;
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
@@ -250,7 +250,7 @@ impl WordState for Meter {
     }
 
     fn from_words(words: &[u64]) -> Owed {
-        Owed { paid_at_us: words[0], remainder: words[1] }
+        Owed { paid_at_us: words[0].min(NUMBER_MAX), remainder: words[1] }
     }
 
     fn to_words(owed: Owed, words: &mut [u64]) {

@@ -8,6 +8,7 @@
 //! The state is the newest sub-window's number plus one (so that zero is fresh) and a ring of
 //! n + 1 counts.
 
+use super::word::NUMBER_MAX;
 use super::{Algorithm, STATE_WORDS_MAX};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
@@ -53,7 +54,13 @@ impl SlidingStrict {
             return 0;
         };
         let is_in_ring = number <= newest && newest - number <= self.subwindows;
-        if is_in_ring { state[self.slot(number)] } else { 0 }
+        if is_in_ring { state[self.slot(number)].min(NUMBER_MAX) } else { 0 }
+    }
+
+    /// The newest sub-window that was charged. One that cannot be, which no check has written, is
+    /// the last that can.
+    fn newest(&self, state: &[u64]) -> Option<u64> {
+        state[0].checked_sub(1).map(|newest| newest.min(NUMBER_MAX / self.subwindow_us))
     }
 
     fn slot(&self, number: u64) -> usize {
@@ -67,7 +74,7 @@ impl SlidingStrict {
 
     /// Moves the ring on to `current` and charges it.
     fn charge(&self, state: &mut [u64], current: u64, cost: u64) {
-        let newest = match state[0].checked_sub(1) {
+        let newest = match self.newest(state) {
             Some(newest) if current - newest <= self.subwindows => newest,
             _ => {
                 state.fill(0);
@@ -78,7 +85,8 @@ impl SlidingStrict {
             state[self.slot(number)] = 0;
         }
         state[0] = current + 1;
-        state[self.slot(current)] += cost;
+        let count = &mut state[self.slot(current)];
+        *count = (*count).min(NUMBER_MAX) + cost;
     }
 
     /// The start of the first sub-window in which `cost` fits, if nobody else asks.
@@ -119,7 +127,7 @@ impl Algorithm for SlidingStrict {
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
         let now_us = now.as_micros();
         // The newest sub-window stays in force where the clock has gone back before it.
-        let current = (now_us / self.subwindow_us).max(state[0].saturating_sub(1));
+        let current = (now_us / self.subwindow_us).max(self.newest(state).unwrap_or(0));
         let used: u64 = self.in_force(current).map(|number| self.count(state, number)).sum();
         let remaining = self.limit.saturating_sub(used);
         let (outcome, remaining) = if cost > self.limit {
@@ -139,10 +147,10 @@ impl Algorithm for SlidingStrict {
 
     /// When the newest sub-window leaves; it was charged, or it would not be there.
     fn fresh_at(&self, state: &[u64]) -> Timestamp {
-        match state[0] {
-            0 => Timestamp::ZERO,
-            newest_plus_one => {
-                let left_at = newest_plus_one + self.subwindows;
+        match self.newest(state) {
+            None => Timestamp::ZERO,
+            Some(newest) => {
+                let left_at = newest + 1 + self.subwindows;
                 Timestamp::from_micros(left_at * self.subwindow_us)
             }
         }

@@ -12,7 +12,7 @@
 use super::Algorithm;
 use super::debt::PRODUCT_MAX;
 use super::fixed_window::window_end_us;
-use super::word::{Basis, PAYLOAD_BITS, Parts, Step, WordState, window_shift};
+use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, WordState, window_shift};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -99,7 +99,8 @@ impl SlidingWindow {
     #[cold]
     fn retry_after_us(&self, state: TwoCounts, now_us: u64, cost: u64) -> u64 {
         let TwoCounts { end_us, previous, current } = state;
-        let start_us = end_us - self.window_us;
+        // Saturating for states that no check has written; those that one has are in order.
+        let start_us = end_us.saturating_sub(self.window_us);
         let wait_until_weight = |window_start_us: u64, count: u64, room: u64| {
             let ticks_left = mul_div(room, self.ticks, count).min(self.ticks);
             window_start_us + (self.ticks - ticks_left) * self.tick_us
@@ -109,7 +110,7 @@ impl SlidingWindow {
             // Not in this window. In the next one, what is current weighs as previous.
             None => wait_until_weight(end_us, current, self.limit - cost),
         };
-        allowed_at_us - now_us
+        allowed_at_us.saturating_sub(now_us)
     }
 }
 
@@ -184,7 +185,8 @@ impl WordState for SlidingWindow {
     }
 
     fn from_words(words: &[u64]) -> TwoCounts {
-        TwoCounts { end_us: words[0], previous: words[1], current: words[2] }
+        let [end_us, previous, current] = [0, 1, 2].map(|at| words[at].min(NUMBER_MAX));
+        TwoCounts { end_us, previous, current }
     }
 
     fn to_words(state: TwoCounts, words: &mut [u64]) {

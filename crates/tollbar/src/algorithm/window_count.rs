@@ -1,7 +1,7 @@
 //! The state of a window that counts from zero, and its step: whatever the windows are, they
 //! differ only in where they end.
 
-use super::word::{Basis, Parts, Step};
+use super::word::{Basis, NUMBER_MAX, Parts, Step};
 use crate::Outcome;
 
 /// Words of the wide form.
@@ -51,7 +51,7 @@ impl WindowCount {
     }
 
     pub(super) fn from_words(words: &[u64]) -> Self {
-        Self { end_us: words[0], count: words[1] }
+        Self { end_us: words[0].min(NUMBER_MAX), count: words[1].min(NUMBER_MAX) }
     }
 
     pub(super) fn to_words(self, words: &mut [u64]) {

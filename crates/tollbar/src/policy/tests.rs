@@ -46,6 +46,38 @@ proptest! {
     }
 }
 
+proptest! {
+    /// A state that no check has written comes out of a damaged store, or a rule that changed.
+    #[test]
+    fn no_state_makes_an_algorithm_panic(
+        words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..9, Just(u64::MAX)], 64),
+        now_us in prop_oneof![Just(0), Just(u64::MAX), 0_u64..1 << 52],
+        cost in prop_oneof![any::<u64>(), 0_u64..5],
+        rate in prop_oneof![Just("3/s"), Just("999999999/s"), Just("1/month"), Just("9/7us")],
+    ) {
+        for policy in [
+            Policy::token_bucket(rate),
+            Policy::leaky_bucket(rate),
+            Policy::fixed_window(rate),
+            Policy::fixed_window(rate).and_then(Policy::staggered),
+            Policy::calendar_window(3, Period::Month),
+            Policy::sliding_window(rate),
+            Policy::sliding_window_strict(rate, 4),
+            Policy::sliding_window_strict(rate, 62),
+        ] {
+            let policy = policy.unwrap();
+            let algorithm = policy.algorithm();
+            let mut state = words[..algorithm.words()].to_vec();
+            for cost in [0, 1, cost, policy.capacity()] {
+                let now = crate::Timestamp::from_micros(now_us).clamp_to_clock();
+                let decision = algorithm.transition(&mut state, now, cost);
+                prop_assert!(decision.remaining() <= policy.capacity());
+                algorithm.fresh_at(&state);
+            }
+        }
+    }
+}
+
 #[track_caller]
 fn refused(policy: Result<Policy, PolicyError>, expected: &PolicyError) {
     assert_eq!(policy.unwrap_err(), *expected);
