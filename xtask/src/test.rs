@@ -18,8 +18,15 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// The examples that end by themselves.
-const EXAMPLES: &[&str] =
-    &["five_lines", "tenants", "several_limits", "algorithms", "custom_algorithm", "snapshot"];
+const EXAMPLES: &[&str] = &[
+    "five_lines",
+    "tenants",
+    "several_limits",
+    "algorithms",
+    "quota",
+    "custom_algorithm",
+    "snapshot",
+];
 
 /// Random cases per property test with `--long`; proptest's own default is 256.
 const PROPTEST_CASES_LONG: u32 = 4_000;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollbar::{Entry, Policy, PolicyError, Rate};
+use tollbar::{Entry, Period, Policy, PolicyError, Rate};
 
 use super::tollbar::{limiter, store};
 use super::{Built, Expects, Trial, count};
@@ -26,6 +26,12 @@ pub(crate) fn build(_: &Table) -> Built {
     trials.extend(both("token_bucket_allow", "token_bucket_deny", Policy::token_bucket));
     trials.extend(both("leaky_bucket_allow", "leaky_bucket_deny", Policy::leaky_bucket));
     trials.extend(both("fixed_window_allow", "fixed_window_deny", Policy::fixed_window));
+    trials.extend(both("staggered_window_allow", "staggered_window_deny", |rate| {
+        Policy::fixed_window(rate)?.staggered()
+    }));
+    trials.extend(both("calendar_month_allow", "calendar_month_deny", |rate| {
+        Policy::calendar_window(Policy::fixed_window(rate)?.limit(), Period::Month)
+    }));
     trials.extend(both("sliding_window_allow", "sliding_window_deny", Policy::sliding_window));
     trials.extend(both("sliding_window_strict_allow", "sliding_window_strict_deny", |rate| {
         Policy::sliding_window_strict(rate, 10)
