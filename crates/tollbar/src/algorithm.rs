@@ -18,6 +18,7 @@
 
 pub mod calendar_window;
 mod civil;
+mod counted_window;
 pub(crate) mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
@@ -25,7 +26,6 @@ pub mod sliding_strict;
 pub mod sliding_window;
 pub mod staggered_window;
 pub mod token_bucket;
-mod window_count;
 pub(crate) mod word;
 
 use std::fmt;

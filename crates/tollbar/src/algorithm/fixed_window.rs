@@ -4,35 +4,32 @@
 //! `limit` just after it pass, twice the limit within a moment. Choose it for quotas, not for
 //! logins. The retry-after is exact: the window's end.
 
-use super::Algorithm;
+use super::counted_window::{CountedWindow, Windows};
 use super::staggered_window::StaggeredWindow;
-use super::window_count::{self, WindowCount};
-use super::word::{Parts, Step, WordState, count_max, window_shift};
+use crate::PolicyError;
 use crate::units::Rate;
-use crate::{Decision, PolicyError, Timestamp};
 
 /// The algorithm's name.
 pub const NAME: &str = "fixed_window";
 
-/// The numbers of one fixed window policy.
+/// So many in each window of the clock.
+pub(crate) type FixedWindow = CountedWindow<Aligned>;
+
+/// Windows of one length, aligned to 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FixedWindow {
-    limit: u64,
+pub(crate) struct Aligned {
     window_us: u64,
 }
 
 impl FixedWindow {
     pub(crate) fn new(rate: Rate) -> Result<Self, PolicyError> {
-        Ok(Self { limit: rate.whole_limit()?, window_us: rate.window_us })
+        let windows = Aligned { window_us: rate.window_us };
+        Ok(Self { limit: rate.whole_limit()?, windows })
     }
 
     /// The same limit in windows that begin at another moment for every key.
     pub(crate) fn staggered(&self) -> StaggeredWindow {
-        StaggeredWindow::new(self.limit, self.window_us)
-    }
-
-    pub(crate) fn fits_word(&self) -> bool {
-        self.limit <= count_max(self.shift())
+        StaggeredWindow::new(self.limit, self.windows.window_us)
     }
 }
 
@@ -42,66 +39,20 @@ pub(super) fn window_end_us(now_us: u64, window_us: u64) -> u64 {
     (now_us / window_us + 1) * window_us
 }
 
-impl WordState for FixedWindow {
-    type State = WindowCount;
-
-    fn shift(&self) -> u32 {
-        window_shift(self.window_us)
-    }
-
-    #[inline(always)]
-    fn step(&self, state: WindowCount, now_us: u64, cost: u64) -> Step<WindowCount> {
-        state.step(self.limit, now_us, cost, |now_us| window_end_us(now_us, self.window_us))
-    }
-
-    fn fits(&self, state: WindowCount) -> bool {
-        state.count <= count_max(self.shift())
-    }
-
-    /// The stored end was rounded up by less than 2^shift, which is less than a window:
-    /// rounding down to a multiple of the window gives the exact one back.
-    #[inline(always)]
-    fn unpack(&self, parts: Parts) -> WindowCount {
-        let end_us = parts.fresh_at_us / self.window_us * self.window_us;
-        WindowCount { end_us, count: parts.payload }
-    }
-
-    #[inline(always)]
-    fn pack(&self, state: WindowCount) -> Parts {
-        state.to_parts()
-    }
-
-    fn from_words(words: &[u64]) -> WindowCount {
-        WindowCount::from_words(words)
-    }
-
-    fn to_words(state: WindowCount, words: &mut [u64]) {
-        state.to_words(words);
-    }
-}
-
-impl Algorithm for FixedWindow {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn limit(&self) -> u64 {
-        self.limit
-    }
+impl Windows for Aligned {
+    const NAME: &'static str = NAME;
 
     fn window_us(&self) -> u64 {
         self.window_us
     }
 
-    fn words(&self) -> usize {
-        window_count::WORDS
+    #[inline(always)]
+    fn start_us(&self, at_us: u64) -> u64 {
+        at_us / self.window_us * self.window_us
     }
 
-    fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
-        self.transition_words(state, now, cost)
-    }
-
-    fn fresh_at(&self, state: &[u64]) -> Timestamp {
-        Timestamp::from_micros(Self::from_words(state).end_us)
+    #[inline(always)]
+    fn end_us(&self, at_us: u64) -> u64 {
+        window_end_us(at_us, self.window_us)
     }
 }

@@ -7,11 +7,8 @@
 //! The moment follows from the key's bytes alone, by a public function ([`stagger_us`]): every
 //! store and every process has the same. It is no secret and protects nothing.
 
-use super::Algorithm;
-use super::window_count::{self, WindowCount};
-use super::word::{Parts, Step, WordState, count_max, window_shift};
+use super::counted_window::{CountedWindow, Windows};
 use crate::fnv::fnv1a_spread;
-use crate::{Decision, Timestamp};
 
 /// The algorithm's name.
 pub const NAME: &str = "staggered_window";
@@ -34,10 +31,12 @@ pub fn stagger_us(key: &[u8], window_us: u64) -> u64 {
     ((u128::from(hash) * u128::from(window_us)) >> 64) as u64
 }
 
-/// The numbers of one staggered policy, and of one key of it.
+/// So many in each window of the key's own.
+pub(crate) type StaggeredWindow = CountedWindow<Staggered>;
+
+/// Windows of one length, begun at a moment of the key's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StaggeredWindow {
-    limit: u64,
+pub(crate) struct Staggered {
     window_us: u64,
     /// Zero until it is bound to a key.
     stagger_us: u64,
@@ -45,22 +44,26 @@ pub(crate) struct StaggeredWindow {
 
 impl StaggeredWindow {
     pub(crate) fn new(limit: u64, window_us: u64) -> Self {
-        Self { limit, window_us, stagger_us: 0 }
+        Self { limit, windows: Staggered { window_us, stagger_us: 0 } }
     }
 
     /// The same for one key: what a check counts with.
     #[inline]
     pub(crate) fn for_key(&self, key: &[u8]) -> Self {
-        Self { stagger_us: stagger_us(key, self.window_us), ..*self }
+        let window_us = self.windows.window_us;
+        let windows = Staggered { window_us, stagger_us: stagger_us(key, window_us) };
+        Self { limit: self.limit, windows }
+    }
+}
+
+impl Windows for Staggered {
+    const NAME: &'static str = NAME;
+
+    fn window_us(&self) -> u64 {
+        self.window_us
     }
 
-    pub(crate) fn fits_word(&self) -> bool {
-        self.limit <= count_max(self.shift())
-    }
-
-    /// The last instant not after `at_us` at which a window begins; the beginning of time where
-    /// there is none.
-    #[inline]
+    #[inline(always)]
     fn start_us(&self, at_us: u64) -> u64 {
         match at_us.checked_sub(self.stagger_us) {
             Some(since_us) => self.stagger_us + since_us / self.window_us * self.window_us,
@@ -68,76 +71,12 @@ impl StaggeredWindow {
         }
     }
 
-    /// The end of the window that `now_us` is in.
-    #[inline]
-    fn window_end_us(&self, now_us: u64) -> u64 {
-        if now_us < self.stagger_us {
+    #[inline(always)]
+    fn end_us(&self, at_us: u64) -> u64 {
+        if at_us < self.stagger_us {
             return self.stagger_us;
         }
-        self.start_us(now_us) + self.window_us
-    }
-}
-
-impl WordState for StaggeredWindow {
-    type State = WindowCount;
-
-    fn shift(&self) -> u32 {
-        window_shift(self.window_us)
-    }
-
-    #[inline(always)]
-    fn step(&self, state: WindowCount, now_us: u64, cost: u64) -> Step<WindowCount> {
-        state.step(self.limit, now_us, cost, |now_us| self.window_end_us(now_us))
-    }
-
-    fn fits(&self, state: WindowCount) -> bool {
-        state.count <= count_max(self.shift())
-    }
-
-    /// As in the fixed window: the stored end, rounded up by less than a window, lies in the window
-    /// that begins at the exact end. Only a fresh word, 0, lies before the first beginning.
-    #[inline(always)]
-    fn unpack(&self, parts: Parts) -> WindowCount {
-        WindowCount { end_us: self.start_us(parts.fresh_at_us), count: parts.payload }
-    }
-
-    #[inline(always)]
-    fn pack(&self, state: WindowCount) -> Parts {
-        state.to_parts()
-    }
-
-    fn from_words(words: &[u64]) -> WindowCount {
-        WindowCount::from_words(words)
-    }
-
-    fn to_words(state: WindowCount, words: &mut [u64]) {
-        state.to_words(words);
-    }
-}
-
-impl Algorithm for StaggeredWindow {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    fn window_us(&self) -> u64 {
-        self.window_us
-    }
-
-    fn words(&self) -> usize {
-        window_count::WORDS
-    }
-
-    fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
-        self.transition_words(state, now, cost)
-    }
-
-    fn fresh_at(&self, state: &[u64]) -> Timestamp {
-        Timestamp::from_micros(Self::from_words(state).end_us)
+        self.start_us(at_us) + self.window_us
     }
 }
 
@@ -145,6 +84,8 @@ impl Algorithm for StaggeredWindow {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::counted_window::WindowCount;
+    use super::super::word::{Parts, WordState, count_max};
     use super::*;
 
     /// Keys that differ in their last digits, as most do, and windows of powers of two as well.
@@ -169,10 +110,11 @@ mod tests {
             now_us in prop_oneof![0_u64..200, 0_u64..1 << 52],
         ) {
             let window = StaggeredWindow::new(1, window_us).for_key(&key);
-            prop_assert!(window.stagger_us < window_us);
-            let end_us = window.window_end_us(now_us);
+            let stagger_us = window.windows.stagger_us;
+            prop_assert!(stagger_us < window_us);
+            let end_us = window.windows.end_us(now_us);
             prop_assert!(now_us < end_us && end_us - now_us <= window_us);
-            prop_assert_eq!(end_us % window_us, window.stagger_us);
+            prop_assert_eq!(end_us % window_us, stagger_us);
             let shift = window.shift();
             let state = WindowCount { end_us, count: count_max(shift) };
             let word = window.pack(state).to_word(shift);
