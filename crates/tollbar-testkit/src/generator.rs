@@ -4,7 +4,7 @@ use tollbar::{Charge, Policy, Role, Timestamp};
 
 use crate::adversary::{Advance, Price, Standing};
 use crate::answer::Answer;
-use crate::oracle::{Oracle, Question};
+use crate::oracle::Oracle;
 use crate::spec::{Kind, PolicySpec};
 use crate::vector::{Step, Vector, VectorEntry};
 use crate::xorshift::Xorshift;
@@ -202,17 +202,7 @@ impl Plan {
 /// The answers the oracle gives to a step.
 pub fn ask(oracle: &mut Oracle, policies: &[Policy], step: &Step) -> Vec<Answer> {
     let now = Timestamp::from_micros(step.at_us);
-    let questions: Vec<_> = step
-        .entries
-        .iter()
-        .map(|entry| Question {
-            key: entry.key.as_bytes(),
-            policy: &policies[entry.policy],
-            cost: entry.cost,
-            role: entry.role,
-        })
-        .collect();
-    oracle.check_all(now, step.charge, &questions)
+    oracle.check_all(now, step.charge, &step.questions(policies))
 }
 
 fn draw_advance(random: &mut Xorshift) -> Advance {

@@ -14,7 +14,6 @@ use tollbar::{Charge, Policy, Timestamp};
 
 use crate::answer::Answer;
 use crate::by_hand;
-use crate::oracle::Question;
 use crate::spec::{Kind, PolicySpec};
 use crate::subject::Factory;
 use crate::vector::{self, Vector};
@@ -71,16 +70,7 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
     let start_us = vector.steps.first().map_or(0, |step| step.at_us);
     let subject = factory(Timestamp::from_micros(start_us));
     for (number, step) in vector.steps.iter().enumerate() {
-        let questions: Vec<Question<'_>> = step
-            .entries
-            .iter()
-            .map(|entry| Question {
-                key: entry.key.as_bytes(),
-                policy: &policies[entry.policy],
-                cost: entry.cost,
-                role: entry.role,
-            })
-            .collect();
+        let questions = step.questions(&policies);
         let now = Timestamp::from_micros(step.at_us);
         let got = match (step.charge, &questions[..]) {
             (Charge::Independent, [only]) => {

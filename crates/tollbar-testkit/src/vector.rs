@@ -25,9 +25,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tollbar::{Charge, Outcome, Role, Timestamp};
+use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 use crate::answer::Answer;
+use crate::oracle::Question;
 use crate::spec::PolicySpec;
 
 /// A trace and the answers it must get from a store that starts empty.
@@ -55,6 +56,20 @@ pub struct Step {
     pub entries: Vec<VectorEntry>,
     /// What must be answered, entry by entry.
     pub expect: Vec<Expect>,
+}
+
+impl Step {
+    /// What is asked, under the policies of its vector.
+    #[must_use]
+    pub fn questions<'a>(&'a self, policies: &'a [Policy]) -> Vec<Question<'a>> {
+        let question = |entry: &'a VectorEntry| Question {
+            key: entry.key.as_bytes(),
+            policy: &policies[entry.policy],
+            cost: entry.cost,
+            role: entry.role,
+        };
+        self.entries.iter().map(question).collect()
+    }
 }
 
 /// [`Charge`] as the vectors write it.
