@@ -61,7 +61,7 @@ impl Admitted {
             match subject.check(now, b"key", policy, 1).outcome {
                 Outcome::Allow => admitted.charges.push((now_us, 1)),
                 Outcome::Deny { retry_after_us } => now_us += retry_after_us,
-                Outcome::Never => unreachable!("one token always fits"),
+                Outcome::Busy | Outcome::Never => unreachable!("one token always fits"),
             }
         }
         admitted

@@ -41,11 +41,13 @@ enum Want {
     Allow(u64),
     /// Denied, for so many microseconds.
     Deny(u64),
+    /// Denied, and nobody knows for how long.
+    Busy,
     /// Never, with so many left.
     Never(u64),
 }
 
-use Want::{Allow, Deny, Never};
+use Want::{Allow, Busy, Deny, Never};
 
 /// When (microseconds after the start), for how many tokens, and the answer.
 type Row = (u64, u64, Want);
@@ -59,6 +61,7 @@ fn table(factory: &Factory<'_>, policy: Result<Policy, PolicyError>, rows: &[Row
         let got = match answer.outcome {
             Outcome::Allow => Allow(answer.remaining),
             Outcome::Deny { retry_after_us } => Deny(retry_after_us),
+            Outcome::Busy => Busy,
             Outcome::Never => Never(answer.remaining),
         };
         assert!(

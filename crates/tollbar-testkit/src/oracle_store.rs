@@ -49,6 +49,16 @@ impl Store for OracleStore {
         Reply::Ready(Ok(()))
     }
 
+    fn refund<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+        amount: u64,
+    ) -> Reply<'a, u64> {
+        Reply::Ready(Ok(self.oracle().refund(self.clock.now(), key, policy, stamp, amount)))
+    }
+
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
         self.oracle().reset(key, policy);
         Reply::Ready(Ok(()))

@@ -134,6 +134,8 @@ pub enum OutcomeName {
     Allow,
     /// Not now.
     Deny,
+    /// Not now, and nobody knows when.
+    Busy,
     /// Not at all.
     Never,
 }
@@ -143,6 +145,7 @@ impl From<Answer> for Expect {
         let (outcome, retry_after_us) = match answer.outcome {
             Outcome::Allow => (OutcomeName::Allow, None),
             Outcome::Deny { retry_after_us } => (OutcomeName::Deny, Some(retry_after_us)),
+            Outcome::Busy => (OutcomeName::Busy, None),
             Outcome::Never => (OutcomeName::Never, None),
         };
         Self {
@@ -164,6 +167,7 @@ impl From<&Expect> for Answer {
             OutcomeName::Deny => Outcome::Deny {
                 retry_after_us: expect.retry_after_us.expect("a denial says when to come back"),
             },
+            OutcomeName::Busy => Outcome::Busy,
             OutcomeName::Never => Outcome::Never,
         };
         Self {

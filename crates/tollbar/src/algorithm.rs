@@ -122,6 +122,26 @@ pub trait Algorithm: fmt::Debug + Send + Sync + 'static {
     /// the state was written under other numbers.
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision;
 
+    /// Names the charge that [`transition`](Self::transition) has just left in `state`, so that
+    /// [`refund`](Self::refund) can tell later what is left of it: the instant it will be paid, the
+    /// window it is counted in.
+    fn stamp(&self, _state: &[u64]) -> u64 {
+        0
+    }
+
+    /// Takes back `amount` tokens of the charge called `stamp`, as far as it still counts at `now`,
+    /// and says how many. It must not give back what time has given back already, or a client would
+    /// be let through twice for it; an algorithm that cannot tell gives nothing back.
+    fn refund(&self, _state: &mut [u64], _now: Timestamp, _stamp: u64, _amount: u64) -> u64 {
+        0
+    }
+
+    /// Charges `amount` tokens that were spent already, whether or not there is room for them, and
+    /// says how many it has charged: by default none.
+    fn overdraw(&self, _state: &mut [u64], _now: Timestamp, _amount: u64) -> u64 {
+        0
+    }
+
     /// From when on `state` is as good as fresh.
     fn fresh_at(&self, state: &[u64]) -> Timestamp;
 }

@@ -1,5 +1,6 @@
 //! One policy's answer, and what may be read from it.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::Timestamp;
@@ -15,15 +16,16 @@ pub enum Outcome {
         /// before, allowed at it.
         retry_after_us: u64,
     },
+    /// Not now, and when is not known: permits come back when whoever holds them is done. Nothing
+    /// was charged.
+    Busy,
     /// Not now and not later: the cost is above what the policy can ever hold.
     Never,
 }
 
 /// What happened when the store could not answer and a [`FailurePolicy`](crate::FailurePolicy)
 /// answered in its place.
-// Eight bytes, which makes a decision whole words and copying one cheap: byte by byte it cost 5 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
 pub enum Degraded {
     /// Let through unlimited.
     Allowed,
@@ -33,6 +35,11 @@ pub enum Degraded {
     Fallback,
 }
 
+/// What few decisions have: a delay, and how they were degraded. Together in one word, because a
+/// decision that is whole words is cheap to copy: with a byte in it, it cost 5 ns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Rarities(u64);
+
 /// One policy's answer to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
@@ -40,7 +47,7 @@ pub struct Decision {
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
     pub(crate) reset_at: Timestamp,
-    pub(crate) degraded: Option<Degraded>,
+    rarities: Rarities,
 }
 
 impl Decision {
@@ -48,7 +55,14 @@ impl Decision {
     /// charge, where there was one.
     #[must_use]
     pub const fn new(outcome: Outcome, limit: u64, remaining: u64, reset_at: Timestamp) -> Self {
-        Self { outcome, limit, remaining, reset_at, degraded: None }
+        Self { outcome, limit, remaining, reset_at, rarities: Rarities::NONE }
+    }
+
+    /// The same answer of a queue, in which an allowed request waits `delay_us` for its turn.
+    #[must_use]
+    pub const fn with_delay_us(mut self, delay_us: u64) -> Self {
+        self.rarities = self.rarities.with_delay_us(delay_us);
+        self
     }
 
     /// What stands in a decision's place until it is made.
@@ -78,13 +92,20 @@ impl Decision {
         self.remaining
     }
 
-    /// For a denial, how long to wait; `None` for an allowed request and for one that will never
-    /// pass.
+    /// For an allowed request, how long it has to wait for its turn before it goes on. Zero, but
+    /// for queues.
+    #[must_use]
+    pub const fn delay(&self) -> Duration {
+        Duration::from_micros(self.rarities.delay_us())
+    }
+
+    /// For a denial, how long to wait before asking again; `None` for an allowed request, for one
+    /// that will never pass, and where nobody can know.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
             Outcome::Deny { retry_after_us } => Some(Duration::from_micros(retry_after_us)),
-            Outcome::Allow | Outcome::Never => None,
+            Outcome::Allow | Outcome::Busy | Outcome::Never => None,
         }
     }
 
@@ -97,21 +118,19 @@ impl Decision {
     /// Set where the store could not answer and the failure policy did.
     #[must_use]
     pub const fn degraded(&self) -> Option<Degraded> {
-        self.degraded
+        self.rarities.degraded()
     }
 
     /// The same answer, marked as given without the store.
     pub(crate) const fn into_degraded(mut self, how: Degraded) -> Self {
-        self.degraded = Some(how);
+        self.rarities = self.rarities.with_degraded(how);
         self
     }
 
-    /// True where this binds harder than `other`: `Never` before the longest retry, before the
-    /// least share of its limit remaining.
+    /// True where this binds harder than `other`: `Never` before the longest retry, before `Busy`,
+    /// before the least share of its limit remaining.
     pub(crate) fn binds_before(&self, other: &Self) -> bool {
         match (self.outcome, other.outcome) {
-            (Outcome::Never, theirs) => theirs != Outcome::Never,
-            (Outcome::Deny { .. }, Outcome::Allow) => true,
             (Outcome::Deny { retry_after_us: mine }, Outcome::Deny { retry_after_us: theirs }) => {
                 mine > theirs
             }
@@ -120,7 +139,80 @@ impl Decision {
                 u128::from(self.remaining) * u128::from(other.limit)
                     < u128::from(other.remaining) * u128::from(self.limit)
             }
-            (Outcome::Deny { .. }, Outcome::Never) | (Outcome::Allow, _) => false,
+            (mine, theirs) => mine.severity() > theirs.severity(),
         }
+    }
+}
+
+impl Outcome {
+    fn severity(self) -> u8 {
+        match self {
+            Self::Allow => 0,
+            Self::Busy => 1,
+            Self::Deny { .. } => 2,
+            Self::Never => 3,
+        }
+    }
+}
+
+impl Rarities {
+    const NONE: Self = Self(0);
+
+    /// The low bits; the delay is above them.
+    const DEGRADED_BITS: u32 = 2;
+    const DEGRADED_MASK: u64 = (1 << Self::DEGRADED_BITS) - 1;
+
+    /// A delay too long for its bits, 140,000 years, is cut.
+    const DELAY_US_MAX: u64 = u64::MAX >> Self::DEGRADED_BITS;
+
+    const fn with_delay_us(self, delay_us: u64) -> Self {
+        let delay_us = if delay_us < Self::DELAY_US_MAX { delay_us } else { Self::DELAY_US_MAX };
+        Self(delay_us << Self::DEGRADED_BITS | self.0 & Self::DEGRADED_MASK)
+    }
+
+    const fn with_degraded(self, how: Degraded) -> Self {
+        let code = match how {
+            Degraded::Allowed => 1,
+            Degraded::Denied => 2,
+            Degraded::Fallback => 3,
+        };
+        Self(self.0 & !Self::DEGRADED_MASK | code)
+    }
+
+    const fn delay_us(self) -> u64 {
+        self.0 >> Self::DEGRADED_BITS
+    }
+
+    const fn degraded(self) -> Option<Degraded> {
+        match self.0 & Self::DEGRADED_MASK {
+            1 => Some(Degraded::Allowed),
+            2 => Some(Degraded::Denied),
+            3 => Some(Degraded::Fallback),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Rarities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{delay_us: {}, degraded: {:?}}}", self.delay_us(), self.degraded())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_and_a_degradation_do_not_disturb_each_other() {
+        for how in [Degraded::Allowed, Degraded::Denied, Degraded::Fallback] {
+            let plain = Decision::new(Outcome::Allow, 1, 1, Timestamp::ZERO);
+            assert_eq!((plain.delay(), plain.degraded()), (Duration::ZERO, None));
+            let both = plain.with_delay_us(1_500).into_degraded(how);
+            assert_eq!((both.delay(), both.degraded()), (Duration::from_micros(1_500), Some(how)));
+            assert_eq!(both, plain.into_degraded(how).with_delay_us(1_500));
+        }
+        let longest = Decision::UNDECIDED.with_delay_us(u64::MAX).delay();
+        assert_eq!(longest, Duration::from_micros(u64::MAX >> 2));
     }
 }

@@ -13,6 +13,7 @@
 //! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
 //! | `single`, `batch`, `deciding` | one counter, several counters at once, what a batch comes to |
 //! | `moving` | counters that outgrow their word, and come back |
+//! | `settling` | charges given back, and charged after the fact |
 //! | `snapshot` | counters in a file, and back |
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
 
@@ -22,6 +23,7 @@ mod deciding;
 mod moving;
 mod pages;
 mod prefetch;
+mod settling;
 mod shards;
 mod single;
 mod slot;
@@ -192,6 +194,16 @@ impl Store for MemoryStore {
                 Ok(())
             }
         })
+    }
+
+    fn refund<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+        amount: u64,
+    ) -> Reply<'a, u64> {
+        Reply::Ready(Ok(self.refund_now(key, policy, stamp, amount)))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

@@ -29,6 +29,16 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// nothing is. With [`Charge::Independent`] each entry is decided and charged by itself.
     fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()>;
 
+    /// Gives back `amount` tokens of a charge to `key` under `policy`, as far as it still counts,
+    /// and answers how many. `stamp` is what [`Entry::stamp`] called the charge.
+    fn refund<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+        amount: u64,
+    ) -> Reply<'a, u64>;
+
     /// Makes the counter of `key` under `policy` fresh.
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()>;
 }

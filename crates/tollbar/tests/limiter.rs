@@ -55,6 +55,10 @@ impl Store for Remote {
         self.reply(self.inner.check_all(batch).wait())
     }
 
+    fn refund<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64, _: u64) -> Reply<'a, u64> {
+        self.reply(Ok(0))
+    }
+
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
         self.reply(self.inner.reset(key, policy).wait())
     }

@@ -27,6 +27,12 @@ pub trait Law: Debug {
         log.events.push(Event::Charged { at_us: now_us, cost, token_us: Ratio::ZERO });
     }
 
+    /// Gives back up to `amount` of the charge that is event number `stamp`, as far as it still
+    /// counts, and says how much.
+    fn refund(&self, _log: &mut Log, _now_us: u128, _stamp: u64, _amount: u64) -> u64 {
+        0
+    }
+
     /// The least wait after which the same request passes if nobody else comes: found by asking,
     /// since what has been let go stays let go.
     fn retry_after_us(&self, log: &Log, now_us: u128, cost: u64) -> u128 {

@@ -106,7 +106,7 @@ impl Oracle {
         let reported = batch.iter().zip(answers).map(|(asked, answer)| match answer.outcome {
             // It would have passed, and has not paid: what remains is what remained.
             Outcome::Allow => self.check(now, asked.key, asked.policy, 0),
-            Outcome::Deny { .. } | Outcome::Never => answer,
+            Outcome::Deny { .. } | Outcome::Busy | Outcome::Never => answer,
         });
         let reported = reported.collect();
         // A shadow leaves nothing behind where its request has not passed.
@@ -121,6 +121,20 @@ impl Oracle {
         let terms = Terms::for_key(asked.policy, asked.key);
         let log = self.logs.entry((asked.key.to_vec(), terms.identity.clone())).or_default();
         terms.notice(log, now, asked.cost);
+    }
+
+    /// Gives back up to `amount` of the charge that `stamp` numbers, as far as it still counts.
+    pub fn refund(
+        &mut self,
+        now: Timestamp,
+        key: &[u8],
+        policy: &Policy,
+        stamp: u64,
+        amount: u64,
+    ) -> u64 {
+        let terms = Terms::for_key(policy, key);
+        let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
+        terms.law.refund(log, now.as_micros().into(), stamp, amount)
     }
 
     /// Forgets one counter.

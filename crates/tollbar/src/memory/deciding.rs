@@ -62,6 +62,7 @@ impl Deciding<'_, '_> {
                 }
                 state.copy_from_slice(&next);
                 self.entries[at].decision = Some(decision);
+                self.entries[at].stamp = self.stamp(at, &next);
             }
         }
         tally
@@ -71,6 +72,11 @@ impl Deciding<'_, '_> {
         let entry = &self.entries[at];
         let now = Timestamp::from_micros(self.now_us);
         entry.policy.kind.for_key(entry.key).as_dyn().transition(state, now, entry.cost)
+    }
+
+    fn stamp(&self, at: usize, state: &[u64]) -> u64 {
+        let entry = &self.entries[at];
+        entry.policy.kind.for_key(entry.key).as_dyn().stamp(state)
     }
 
     /// For a request that was denied: the entries that would have allowed say what remains now,

@@ -211,7 +211,13 @@ impl MemoryStore {
     /// Puts a counter into the table that was not found there.
     #[cold]
     #[inline(never)]
-    fn insert(&self, packed: &dyn Packed, id: CounterId, word: u64, now_us: u64) -> Whereabouts {
+    pub(super) fn insert(
+        &self,
+        packed: &dyn Packed,
+        id: CounterId,
+        word: u64,
+        now_us: u64,
+    ) -> Whereabouts {
         let tag = id.tag(packed.word_shift());
         let guard = self.shards.lock(id);
         if self.table.find(id, tag).is_some() {

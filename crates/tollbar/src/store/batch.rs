@@ -11,6 +11,7 @@ pub struct Entry<'a> {
     pub(crate) role: Role,
     pub(crate) consistency: Consistency,
     pub(crate) decision: Option<Decision>,
+    pub(crate) stamp: u64,
 }
 
 /// Whether an entry may deny the request.
@@ -59,6 +60,7 @@ impl<'a> Entry<'a> {
             role: Role::Enforce,
             consistency: Consistency::Exact,
             decision: None,
+            stamp: 0,
         }
     }
 
@@ -108,6 +110,18 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn decision(&self) -> Option<Decision> {
         self.decision
+    }
+
+    /// What the store calls the charge, for [`Store::refund`](crate::Store::refund). It means
+    /// something only where the entry was charged: in an allowed batch of all or none.
+    #[must_use]
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// For stores: leaves the name of the charge in the entry.
+    pub fn set_stamp(&mut self, stamp: u64) {
+        self.stamp = stamp;
     }
 
     /// For stores: leaves the answer in the entry.
