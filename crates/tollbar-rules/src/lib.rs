@@ -2,13 +2,25 @@
 
 mod cidr;
 mod condition;
+mod cost;
+mod date;
+mod file;
+mod limit;
 mod path;
 mod pattern;
 mod request;
+mod rule;
+mod rule_set;
 mod subject;
+mod suggest;
 
 pub use cidr::{Cidr, CidrError};
 pub use condition::{Condition, Conditions, Test};
+pub use cost::Costs;
+pub use file::{FileError, Finding, Position, RuleFile};
+pub use limit::{Counting, Limit, LimitError, LimitOptions};
 pub use pattern::{PathPattern, PatternError};
 pub use request::{Criticality, Request, RequestError};
+pub use rule::{Exemption, Mode, OnStoreFailure, Rule, TierLimits, Tiers};
+pub use rule_set::{RuleError, RuleProblem, RuleSet, RuleSetError};
 pub use subject::{Missing, Per, readable};
