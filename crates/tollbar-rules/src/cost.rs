@@ -33,7 +33,12 @@ impl Costs {
     pub fn of(&self, request: &Request<'_>) -> u64 {
         let by_condition =
             self.by_condition.iter().filter(|(conditions, _)| conditions.hold(request));
-        let highest = by_condition.map(|(_, cost)| *cost).chain(self.said_by(request)).max();
+        self.of_found(request, by_condition.map(|(_, cost)| *cost))
+    }
+
+    /// The same, where the costs whose conditions hold are known.
+    pub(crate) fn of_found(&self, request: &Request<'_>, found: impl Iterator<Item = u64>) -> u64 {
+        let highest = found.chain(self.said_by(request)).max();
         request.cost().saturating_mul(highest.unwrap_or(self.default))
     }
 

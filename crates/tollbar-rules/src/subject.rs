@@ -34,13 +34,13 @@ pub enum Per {
 
 /// What became of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found<'r> {
+pub(crate) enum Found {
     /// Its key has been written.
     Key,
-    /// The rule does not apply, for want of this attribute.
-    Skip(&'r str),
-    /// The request is denied, for want of this attribute.
-    Deny(&'r str),
+    /// The rule does not apply, for want of the attribute in this place of `per`.
+    Skip(usize),
+    /// The request is denied, for want of the attribute in this place of `per`.
+    Deny(usize),
 }
 
 /// Keys are written here; those of usual length without an allocation.
@@ -94,13 +94,13 @@ impl Missing {
 
 /// Writes the key of the request's subject at the end of `keys`.
 #[inline]
-pub(crate) fn write_key<'r>(
-    per: &'r [Per],
+pub(crate) fn write_key(
+    per: &[Per],
     missing: Missing,
     request: &Request<'_>,
     keys: &mut KeyBuffer,
-) -> Found<'r> {
-    for part in per {
+) -> Found {
+    for (at, part) in per.iter().enumerate() {
         let written = match part {
             Per::Client => write_client(request, keys),
             Per::Attribute(name) => write_attribute(name, request, keys),
@@ -109,8 +109,8 @@ pub(crate) fn write_key<'r>(
             continue;
         }
         match missing {
-            Missing::Skip => return Found::Skip(part.name()),
-            Missing::Deny => return Found::Deny(part.name()),
+            Missing::Skip => return Found::Skip(at),
+            Missing::Deny => return Found::Deny(at),
             Missing::Ip if write_ip(request, keys) => {}
             Missing::Ip | Missing::Shared => push(Tag::Shared, "", keys),
         }
@@ -189,8 +189,8 @@ mod tests {
         let mut keys = KeyBuffer::new();
         match write_key(&per, missing, &request, &mut keys) {
             Found::Key => Ok(keys.to_vec()),
-            Found::Skip(name) => Err(format!("skip {name}")),
-            Found::Deny(name) => Err(format!("deny {name}")),
+            Found::Skip(at) => Err(format!("skip {}", per[at].name())),
+            Found::Deny(at) => Err(format!("deny {}", per[at].name())),
         }
     }
 

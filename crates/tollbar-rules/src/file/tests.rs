@@ -183,7 +183,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
     );
     refused(
         "rules:\n  - name: a\n    limit: 1/s\n   mode: x",
-        "rules.yaml:4:4: this is not YAML: while parsing a block mapping, did not find expected key",
+        "rules.yaml:4:4: this is not YAML: while parsing a block collection, did not find expected '-' indicator",
     );
     refused(
         "rules: []\n---\nrules: []",
@@ -191,7 +191,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
     );
     refused(
         "rules: !!seq []",
-        "rules.yaml:1:14: tags such as `!!str` mean nothing here: leave it out",
+        "rules.yaml:1:8: tags such as `!!str` mean nothing here: leave it out",
     );
     refused("? [a]\n: b", "rules.yaml:1:3: a field is named by a text, not by a list");
     refused(

@@ -1,0 +1,218 @@
+//! One version of the rules, compiled: what a check needs, and nothing it has to work out.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tollbar::{Policy, Timestamp};
+
+use crate::matcher::{ItemId, Items, Matcher};
+use crate::top::Top;
+use crate::{Conditions, Limit, Request, Rule, RuleSet, TierLimits};
+
+/// Lists longer than this are looked up and not gone through.
+const LISTED_MAX: usize = 8;
+
+/// A version of the rules. Checks hold on to one while they last, so none sees half of two.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) rules: RuleSet,
+    /// Counts up with every change.
+    pub(crate) version: u64,
+    matcher: Matcher,
+    plans: Vec<Plan>,
+}
+
+/// A rule, compiled.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    limits: Policies,
+    /// In the order of the rule's tiers; `None` is unlimited.
+    tiers: Vec<Option<Policies>>,
+    default_tier: Option<usize>,
+    candidate: Policies,
+    /// The places of the rules that it replaces.
+    pub(crate) replaces: Vec<ItemId>,
+    /// Where subjects are written by the same recipe as for an earlier rule, its place.
+    pub(crate) same_subject_as: ItemId,
+    exemptions: Option<Matcher>,
+    costs: Option<Matcher>,
+    /// Who is limited most by it.
+    pub(crate) top: Arc<Top>,
+}
+
+/// The limits of a rule or a tier, under the rule's name.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    pub(crate) whole: Box<[Policy]>,
+    /// This node's share of each, for when the store cannot answer.
+    pub(crate) shares: Box<[Policy]>,
+}
+
+/// Which limits of a rule a request is under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// The rule's own.
+    Rule,
+    /// Those of the tier in this place.
+    At(usize),
+}
+
+impl Snapshot {
+    pub(crate) fn new(rules: RuleSet, version: u64, before: Option<&Self>) -> Self {
+        let list = rules.rules();
+        let places: HashMap<&str, ItemId> =
+            list.iter().enumerate().map(|(at, rule)| (&*rule.name, at as ItemId)).collect();
+        let tops: HashMap<&str, &Arc<Top>> = before
+            .into_iter()
+            .flat_map(|before| before.rules.rules().iter().zip(&before.plans))
+            .map(|(rule, plan)| (&**rule.identity(), &plan.top))
+            .collect();
+        let mut recipes = HashMap::new();
+        let mut plans = Vec::with_capacity(list.len());
+        for (at, rule) in list.iter().enumerate() {
+            let recipe: (Vec<&str>, _) =
+                (rule.per.iter().map(crate::Per::name).collect(), rule.missing as u8);
+            let same_subject_as = *recipes.entry(recipe).or_insert(at as ItemId);
+            let top = tops.get(&**rule.identity()).map_or_else(Arc::default, |top| Arc::clone(top));
+            let replaces = rule.replaces.iter().filter_map(|name| places.get(&**name).copied());
+            let replaces = replaces.collect();
+            plans.push(Plan::new(rule, rules.node_count(), replaces, same_subject_as, top));
+        }
+        let matcher = Matcher::new(list.iter().map(|rule| &rule.conditions));
+        Self { version, matcher, plans, rules }
+    }
+
+    pub(crate) fn rule(&self, at: ItemId) -> &Rule {
+        &self.rules.rules()[at as usize]
+    }
+
+    pub(crate) fn plan(&self, at: ItemId) -> &Plan {
+        &self.plans[at as usize]
+    }
+
+    /// The place of the rule of that name.
+    pub(crate) fn find(&self, name: &str) -> Option<ItemId> {
+        self.rules.rules().iter().position(|rule| *rule.name == *name).map(|at| at as ItemId)
+    }
+
+    /// The rules that match, the first to be looked at first.
+    #[inline]
+    pub(crate) fn matching(&self, request: &Request<'_>, found: &mut Items) {
+        self.matcher.matching(request, |at| &self.rule(at).conditions, found);
+    }
+
+    /// The first exemption of a rule that covers the request.
+    pub(crate) fn exemption(
+        &self,
+        at: ItemId,
+        request: &Request<'_>,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<usize> {
+        let rule = self.rule(at);
+        if rule.exemptions.is_empty() {
+            return None;
+        }
+        let all = 0..rule.exemptions.len();
+        let candidates = proposed(self.plan(at).exemptions.as_ref(), all, request, |at| {
+            &rule.exemptions[at].conditions
+        });
+        let now = now();
+        candidates.into_iter().find(|at| rule.exemptions[*at].covers(request, now))
+    }
+
+    /// What a request costs under a rule.
+    pub(crate) fn cost(&self, at: ItemId, request: &Request<'_>) -> u64 {
+        let costs = &self.rule(at).costs;
+        match &self.plan(at).costs {
+            None => costs.of(request),
+            index => {
+                let all = 0..costs.by_condition.len();
+                let found = proposed(index.as_ref(), all, request, |at| &costs.by_condition[at].0);
+                costs.of_found(request, found.into_iter().map(|at| costs.by_condition[at].1))
+            }
+        }
+    }
+}
+
+/// The places of a list whose conditions may hold: by the index where there is one, else all.
+fn proposed<'c>(
+    index: Option<&Matcher>,
+    all: Range<usize>,
+    request: &Request<'_>,
+    conditions: impl Fn(usize) -> &'c Conditions,
+) -> SmallVec<[usize; LISTED_MAX]> {
+    let Some(index) = index else {
+        return all.collect();
+    };
+    let mut found = Items::new();
+    index.matching(request, |at| conditions(at as usize), &mut found);
+    found.into_iter().map(|at| at as usize).collect()
+}
+
+impl Plan {
+    fn new(
+        rule: &Rule,
+        node_count: u64,
+        replaces: Vec<ItemId>,
+        same_subject_as: ItemId,
+        top: Arc<Top>,
+    ) -> Self {
+        let identity = rule.identity();
+        let tier = |limits: &TierLimits| match limits {
+            TierLimits::Limits(limits) => Some(Policies::new(limits, identity, node_count)),
+            TierLimits::Unlimited => None,
+        };
+        let default = rule.tiers.default.as_deref();
+        // No rule's name has a `#` in it.
+        let candidate = format!("{identity}#candidate");
+        let index =
+            |is_long: bool, list: Vec<&Conditions>| is_long.then(|| Matcher::new(list.into_iter()));
+        let exemptions: Vec<&Conditions> =
+            rule.exemptions.iter().map(|it| &it.conditions).collect();
+        let costs: Vec<&Conditions> = rule.costs.by_condition.iter().map(|(it, _)| it).collect();
+        Self {
+            limits: Policies::new(&rule.limits, identity, node_count),
+            tiers: rule.tiers.limits.iter().map(|(_, limits)| tier(limits)).collect(),
+            default_tier: rule.tiers.limits.iter().position(|(name, _)| Some(&**name) == default),
+            candidate: Policies::new(&rule.candidate, &candidate, node_count),
+            replaces,
+            same_subject_as,
+            exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
+            costs: index(costs.len() > LISTED_MAX, costs),
+            top,
+        }
+    }
+
+    /// Which limits a request is under.
+    pub(crate) fn tier(&self, rule: &Rule, request: &Request<'_>) -> Tier {
+        if self.tiers.is_empty() {
+            return Tier::Rule;
+        }
+        let named = request
+            .attribute("tier")
+            .and_then(|tier| rule.tiers.limits.iter().position(|(name, _)| **name == *tier));
+        named.or(self.default_tier).map_or(Tier::Rule, Tier::At)
+    }
+
+    /// The limits of a tier; `None` is unlimited.
+    pub(crate) fn policies(&self, tier: Tier) -> Option<&Policies> {
+        match tier {
+            Tier::Rule => Some(&self.limits),
+            Tier::At(at) => self.tiers[at].as_ref(),
+        }
+    }
+
+    pub(crate) fn candidate(&self) -> &Policies {
+        &self.candidate
+    }
+}
+
+impl Policies {
+    fn new(limits: &[Limit], name: &str, node_count: u64) -> Self {
+        let whole = limits.iter().map(|limit| limit.policy().clone().named(name));
+        let shares = limits.iter().map(|limit| limit.share(node_count).named(name));
+        Self { whole: whole.collect(), shares: shares.collect() }
+    }
+}
