@@ -103,8 +103,7 @@ impl RuleFile {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::parse(file, text),
             Err(error) => {
-                let before = &bytes[..error.valid_up_to()];
-                let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+                let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
                 Err(FileError::Encoding { file: file.to_owned(), line })
             }
         }

@@ -8,6 +8,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map from a hash that is good already.
 pub(crate) type HashedMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AsItIs>>;
 
+/// What is kept under a text: found by its hash, then compared.
+pub(crate) type TextMap<V> = HashedMap<smallvec::SmallVec<[(Box<str>, V); 1]>>;
+
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The product of both, its halves folded: every bit of either reaches every bit of it.

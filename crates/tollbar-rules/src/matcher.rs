@@ -22,7 +22,7 @@ use router::{BucketId, Router};
 use shape::{AttributeId, Dimension, Key, Shape};
 
 use crate::condition::Reading;
-use crate::hash::{HashedMap, hash_text};
+use crate::hash::{TextMap, hash_text};
 use crate::request::ATTRIBUTES_MAX;
 use crate::{Conditions, Request, Test};
 
@@ -35,7 +35,7 @@ pub(crate) type Items = SmallVec<[ItemId; 32]>;
 /// Finds those of a list of conditions that hold.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
-    attributes: HashedMap<SmallVec<[(Box<str>, AttributeId); 1]>>,
+    attributes: TextMap<AttributeId>,
     attribute_count: AttributeId,
     router: Router,
     /// By path pattern; the first is for conditions without one.
@@ -182,14 +182,12 @@ impl Bucket {
             return;
         };
         let shapes = self.shapes.entry(lead.attribute()).or_default();
-        match shapes.iter_mut().find(|shape| shape.dimensions() == dimensions) {
-            Some(shape) => shape.insert(hash, item),
-            None => {
-                let mut shape = Shape::new(dimensions);
-                shape.insert(hash, item);
-                shapes.push(shape);
-            }
+        if let Some(shape) = shapes.iter_mut().find(|shape| shape.dimensions() == dimensions) {
+            return shape.insert(hash, item);
         }
+        let mut shape = Shape::new(dimensions);
+        shape.insert(hash, item);
+        shapes.push(shape);
     }
 
     #[inline]

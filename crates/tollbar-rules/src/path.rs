@@ -5,6 +5,7 @@
 //! characters like any other.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use crate::RequestError;
 
@@ -71,9 +72,10 @@ fn rewrite(raw: &str) -> Result<NormalPath<'_>, RequestError> {
     let decoded = resolve(&decode(path, Slashes::Decode))?;
     let has_encoded_slash =
         path.as_bytes().windows(3).any(|it| it.eq_ignore_ascii_case(ENCODED_SLASH.as_bytes()));
-    let with_slashes_kept = match has_encoded_slash {
-        true => Some(resolve(&decode(path, Slashes::Keep))?.into_boxed_str()),
-        false => None,
+    let with_slashes_kept = if has_encoded_slash {
+        Some(resolve(&decode(path, Slashes::Keep))?.into_boxed_str())
+    } else {
+        None
     };
     Ok(NormalPath { decoded: Cow::Owned(decoded), with_slashes_kept })
 }
@@ -103,28 +105,26 @@ pub(crate) fn decode(path: &str, slashes: Slashes) -> String {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
     while let [first, after @ ..] = rest {
-        match (first, encoded_byte(rest)) {
-            (b'%', Some(byte)) => {
-                match byte {
-                    b'%' => bytes.extend_from_slice(b"%25"),
-                    b'/' if slashes == Slashes::Keep => {
-                        bytes.extend_from_slice(ENCODED_SLASH.as_bytes());
-                    }
-                    byte => bytes.push(byte),
-                }
-                rest = &rest[3..];
+        let Some(byte) = encoded_byte(rest) else {
+            bytes.push(*first);
+            rest = after;
+            continue;
+        };
+        match byte {
+            b'%' => bytes.extend_from_slice(b"%25"),
+            b'/' if slashes == Slashes::Keep => {
+                bytes.extend_from_slice(ENCODED_SLASH.as_bytes());
             }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
+            byte => bytes.push(byte),
         }
+        rest = &rest[3..];
     }
     let mut decoded = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         decoded.push_str(chunk.valid());
         for byte in chunk.invalid() {
-            decoded.push_str(&format!("%{byte:02X}"));
+            // Writing to a string cannot fail.
+            let _ = write!(decoded, "%{byte:02X}");
         }
     }
     decoded

@@ -34,6 +34,7 @@ pub(crate) const METHOD_BYTES_MAX: usize = 64;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_field_names, reason = "a request id is called that everywhere")]
 pub struct Request<'a> {
     method: Cow<'a, str>,
     path: NormalPath<'a>,

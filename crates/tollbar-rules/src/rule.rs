@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tollbar::Timestamp;
 
+use crate::snapshot::Tier;
 use crate::{Conditions, Costs, Criticality, Limit, Missing, Per, Request};
 
 /// One rule. Make one with [`Rule::new`], and set what differs from the defaults.
@@ -22,6 +23,10 @@ use crate::{Conditions, Costs, Criticality, Limit, Missing, Per, Request};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a rule's switches are independent of each other"
+)]
 pub struct Rule {
     /// What people call it.
     pub name: Arc<str>,
@@ -161,6 +166,14 @@ impl Rule {
     #[must_use]
     pub fn exemption(&self, request: &Request<'_>, now: Timestamp) -> Option<&Exemption> {
         self.exemptions.iter().find(|it| it.covers(request, now))
+    }
+
+    /// The limits of a tier.
+    pub(crate) fn limits_of(&self, tier: Tier) -> &[Limit] {
+        match tier {
+            Tier::Rule => &self.limits,
+            Tier::At(at) => self.tiers.limits[at].1.limits(),
+        }
     }
 
     /// The limits that some request is under: not the rule's own where every request has a tier.

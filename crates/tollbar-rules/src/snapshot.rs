@@ -81,7 +81,7 @@ impl Snapshot {
             plans.push(Plan::new(rule, rules.node_count(), replaces, same_subject_as, top));
         }
         let matcher = Matcher::new(list.iter().map(|rule| &rule.conditions));
-        Self { version, matcher, plans, rules }
+        Self { rules, version, matcher, plans }
     }
 
     pub(crate) fn rule(&self, at: ItemId) -> &Rule {

@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_key_takes_bounded_room() {
         let top = Top::default();
-        top.record(&[b'x'; 65_536]);
+        top.record(&vec![b'x'; 65_536]);
         let shards = top.shards.get().unwrap();
         let longest = shards
             .iter()

@@ -59,9 +59,10 @@ fn answer(verdict: &Verdict) -> String {
         Reason::TooManyLimits { count } => format!("({count} limits)"),
         Reason::Limits => {
             let binding = verdict.binding().unwrap();
-            let remaining = match binding.decision().is_allowed() {
-                true => format!(" {}", binding.decision().remaining()),
-                false => String::new(),
+            let remaining = if binding.decision().is_allowed() {
+                format!(" {}", binding.decision().remaining())
+            } else {
+                String::new()
             };
             format!("{}{remaining}", binding.rule().name)
         }

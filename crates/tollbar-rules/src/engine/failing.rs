@@ -55,13 +55,10 @@ pub(super) fn decide(
 fn blind(snapshot: &Snapshot, request: &Request<'_>, ask: &Ask) -> Made {
     let deny = Outcome::Deny { retry_after_us: RETRY_AFTER_US };
     let (outcome, degraded) = match snapshot.rule(ask.rule).on_store_failure {
-        OnStoreFailure::Allow => (Outcome::Allow, Degraded::Allowed),
-        OnStoreFailure::Deny => (deny, Degraded::Denied),
         OnStoreFailure::Local => (deny, Degraded::Fallback),
-        OnStoreFailure::Shed { keep } if request.criticality() >= keep => {
-            (Outcome::Allow, Degraded::Allowed)
-        }
-        OnStoreFailure::Shed { .. } => (deny, Degraded::Denied),
+        OnStoreFailure::Deny => (deny, Degraded::Denied),
+        OnStoreFailure::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
+        OnStoreFailure::Allow | OnStoreFailure::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
     };
     let limit = ask.policy(snapshot).limit();
     let decision = Decision::new(outcome, limit, 0, Timestamp::ZERO);

@@ -97,7 +97,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
             rest = below;
             if let Some(unlimited) = self.unlimited(level, &replaced) {
                 self.lift(unlimited, level, below, selection);
-                return self.finish(selection);
+                return selection.finish();
             }
             let mut stopped_by = None;
             for &at in level {
@@ -117,7 +117,9 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
                 }
             }
             if let Some(stop) = stopped_by {
-                below.iter().for_each(|at| self.observer.saw(*at, Fate::BelowStop(stop)));
+                for at in below {
+                    self.observer.saw(*at, Fate::BelowStop(stop));
+                }
                 break;
             }
         }
@@ -131,7 +133,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
             self.observer.saw(*gone, Fate::ReplacedBy(*by));
         }
         self.fall_back(&matching, is_covered, selection);
-        self.finish(selection);
+        selection.finish();
     }
 
     fn rule(&self, at: ItemId) -> &Rule {
@@ -238,29 +240,6 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         }
         Fate::TierUnlimited(tier)
     }
-
-    /// Keeps what a store takes at once: what only reports gives way.
-    fn finish(&self, selection: &mut Selection) {
-        if let Some(&(rule, per)) = selection.lacking.first() {
-            selection.denial = Some(Why::Missing { rule, per });
-            return;
-        }
-        let count = selection.asks.len();
-        if count > POLICIES_PER_REQUEST_MAX {
-            let is_live = |ask: &Ask| ask.capacity == Capacity::Live;
-            let live_count = selection.asks.iter().filter(|ask| is_live(ask)).count();
-            if live_count > POLICIES_PER_REQUEST_MAX {
-                selection.denial = Some(Why::TooMany { count: live_count });
-                return;
-            }
-            let mut room = POLICIES_PER_REQUEST_MAX - live_count;
-            selection.asks.retain(|ask| {
-                let stays = is_live(ask) || room > 0;
-                room -= usize::from(stays && !is_live(ask));
-                stays
-            });
-        }
-    }
 }
 
 /// A subject that cannot be named, for want of the attribute in this place of `per`.
@@ -270,6 +249,29 @@ enum Lacking {
 }
 
 impl Selection {
+    /// Keeps what a store takes at once: what only reports gives way.
+    fn finish(&mut self) {
+        if let Some(&(rule, per)) = self.lacking.first() {
+            self.denial = Some(Why::Missing { rule, per });
+            return;
+        }
+        let count = self.asks.len();
+        if count > POLICIES_PER_REQUEST_MAX {
+            let is_live = |ask: &Ask| ask.capacity == Capacity::Live;
+            let live_count = self.asks.iter().filter(|ask| is_live(ask)).count();
+            if live_count > POLICIES_PER_REQUEST_MAX {
+                self.denial = Some(Why::TooMany { count: live_count });
+                return;
+            }
+            let mut room = POLICIES_PER_REQUEST_MAX - live_count;
+            self.asks.retain(|ask| {
+                let stays = is_live(ask) || room > 0;
+                room -= usize::from(stays && !is_live(ask));
+                stays
+            });
+        }
+    }
+
     /// Where the key of a rule's subject is, written now or for an earlier rule.
     #[inline]
     fn key(

@@ -85,27 +85,24 @@ fn read_mapping(reader: &mut Reader, attribute: &str, field: &Field<'_>) -> Vec<
             Err(_) => {}
         }
     }
-    match attribute {
-        "path" => {}
-        _ => {
-            if let Some(field) = fields.take("equal") {
-                tests.extend(values(reader, attribute, &field));
-            }
-            if let Some(field) = fields.take("one_of") {
-                tests.extend(values(reader, attribute, &field));
-            }
-            if let Some(field) = fields.take("prefix") {
-                tests.extend(prefix(reader, &field));
-            }
-            if let Some(field) = fields.take("cidr") {
-                tests.extend(blocks(reader, &field));
-            }
-            for (name, is_there) in [("present", true), ("absent", false)] {
-                if let Some(field) = fields.take(name)
-                    && let Some(is_so) = reader.boolean(&field)
-                {
-                    tests.push(if is_so == is_there { Test::Present } else { Test::absent() });
-                }
+    if attribute != "path" {
+        if let Some(field) = fields.take("equal") {
+            tests.extend(values(reader, attribute, &field));
+        }
+        if let Some(field) = fields.take("one_of") {
+            tests.extend(values(reader, attribute, &field));
+        }
+        if let Some(field) = fields.take("prefix") {
+            tests.extend(prefix(reader, &field));
+        }
+        if let Some(field) = fields.take("cidr") {
+            tests.extend(blocks(reader, &field));
+        }
+        for (name, is_there) in [("present", true), ("absent", false)] {
+            if let Some(field) = fields.take(name)
+                && let Some(is_so) = reader.boolean(&field)
+            {
+                tests.push(if is_so == is_there { Test::Present } else { Test::absent() });
             }
         }
     }

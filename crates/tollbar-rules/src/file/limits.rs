@@ -18,6 +18,7 @@ pub(super) struct Inherited<'n> {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
 struct Used {
     burst: bool,
     staggered: bool,
@@ -73,7 +74,7 @@ impl<'n> Inherited<'n> {
         let mut tiers = Tiers { limits: Vec::new(), default: default.map(Into::into) };
         for (key, field) in fields.rest() {
             let limits = match &field.node.value {
-                Value::Scalar { text, .. } if **text == *"unlimited" => TierLimits::Unlimited,
+                Value::Scalar { text } if **text == *"unlimited" => TierLimits::Unlimited,
                 _ => TierLimits::Limits(self.candidate(reader, &field)),
             };
             tiers.limits.push((key.text.as_ref().into(), limits));

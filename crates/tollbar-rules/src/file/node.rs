@@ -39,10 +39,9 @@ pub(crate) struct Node {
 pub(crate) enum Value {
     /// `~`, `null`, or nothing at all.
     Null,
-    /// A text; `is_quoted` where it was written as one.
+    /// A text, quoted or not.
     Scalar {
         text: Rc<str>,
-        is_quoted: bool,
     },
     List(Rc<[Node]>),
     /// In the order of the file. Keys are texts.
@@ -158,7 +157,7 @@ impl Builder {
                 let is_quoted = style != ScalarStyle::Plain;
                 let value = match &*text {
                     "" | "~" | "null" if !is_quoted => Value::Null,
-                    text => Value::Scalar { text: text.into(), is_quoted },
+                    text => Value::Scalar { text: text.into() },
                 };
                 self.count(1, at)?;
                 self.put(Node { at, value }, anchor, 1)?;
@@ -243,7 +242,7 @@ impl Builder {
                 }
             }
             OpenKind::Map { key, lines, .. } => {
-                let Value::Scalar { text, .. } = &node.value else {
+                let Value::Scalar { text } = &node.value else {
                     let message =
                         format!("a field is named by a text, not by {}", node.value.describe());
                     return Err(Malformed { at: node.at, message });

@@ -85,7 +85,7 @@ impl Reader {
     /// A text, however it is quoted.
     pub(super) fn text<'n>(&mut self, field: &Field<'n>, what: &str) -> Option<&'n str> {
         match &field.node.value {
-            Value::Scalar { text, .. } => Some(text),
+            Value::Scalar { text } => Some(text),
             value => {
                 self.refuse(field, format!("this is {}: write {what}", value.describe()));
                 None

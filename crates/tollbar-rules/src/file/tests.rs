@@ -200,116 +200,118 @@ fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
     );
 }
 
+/// The fields of a rule, and what is said of them.
+const WRONG_RULES: &[(&str, &str)] = &[
+    (
+        "limit: 100",
+        "3:10: rules[0].limit: `100` is not a rate: write a number, `/` and a window, such as `10/s` or `450/15min`",
+    ),
+    (
+        "limit: 10/fortnight",
+        "3:10: rules[0].limit: `fortnight` is not a unit of time: write us, ms, s, min, h, day, week or month (30 days); a bare `m` could be either, so it is none",
+    ),
+    (
+        "limit: [1/s, 10/0s]",
+        "3:16: rules[0].limit[1]: the window is 0: write a window of at least 1 microsecond, such as `10/s`",
+    ),
+    (
+        "limit: { rate: 10/s }",
+        "3:10: rules[0].limit: there is no `limit` here: write one such as `limit: 10/s`\nrules.yaml:3:12: rules[0].limit.rate: there is no field `rate` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`",
+    ),
+    (
+        "limit: [1/s, 60/60s, 5/min]",
+        "3:10: rules[0].limit: `60/60s` and `5/min` have the same algorithm and window, so they would count together: keep the lower one",
+    ),
+    (
+        "algorithm: tokenbucket",
+        "3:14: rules[0].algorithm: `tokenbucket` is not known here: did you mean `token_bucket`? write one of `sliding_window_counter`, `sliding_window_strict`, `token_bucket`, `leaky_bucket`, `fixed_window`, `calendar_window`",
+    ),
+    (
+        "limit: 1/s\n  burst: -1",
+        "4:10: rules[0].burst: `-1` is not a whole number: write digits such as `10000` or `10_000`",
+    ),
+    (
+        "limit: [1/s, 9/h]\n  burst: 5",
+        "4:10: rules[0].burst: the rule has several limits: write the burst with the one it is for, such as `{ limit: 10/s, burst: 50 }`",
+    ),
+    (
+        "tiers: { a: 1/s, default: a }\n  burst: 5",
+        "4:10: rules[0].burst: a burst is of the rule's own `limit`: write it with the limit it is for, such as `{ limit: 10/s, burst: 50 }`",
+    ),
+    (
+        "limit: 1/s\n  staggered: true",
+        "4:14: rules[0].staggered: no limit of this rule is a fixed window: write `algorithm: fixed_window`, or leave this out",
+    ),
+    (
+        "limit: 1/s\n  utc_offset: India",
+        "4:15: rules[0].utc_offset: `India` is not an offset from UTC: write one such as `+05:30` or `-08:00`",
+    ),
+    (
+        "limit: 1/s\n  match: { path: v1 }",
+        "4:18: rules[0].match.path: a path pattern begins with `/`: write `/v1`",
+    ),
+    (
+        "limit: 1/s\n  match: { ip: 10.1.0.0/8 }",
+        "4:16: rules[0].match.ip: `10.1.0.0/8` has bits beyond its prefix: write `10.0.0.0/8`",
+    ),
+    (
+        "limit: 1/s\n  match: { tenant: }",
+        "4:18: rules[0].match.tenant: there is no value: write one, or `{ absent: true }` for none",
+    ),
+    (
+        "limit: 1/s\n  match: { tenant: [] }",
+        "4:20: rules[0].match.tenant: the list is empty, so nothing would match: write a value, or a list of them",
+    ),
+    (
+        "limit: 1/s\n  match: { tenant: { prefx: a } }",
+        "4:22: rules[0].match.tenant.prefx: there is no field `prefx` here: did you mean `prefix`? the fields are `not`, `equal`, `one_of`, `prefix`, `cidr`, `present`, `absent`",
+    ),
+    (
+        "limit: 1/s\n  match: { client: a }",
+        "4:12: rules[0].match.client: `client` is a chain of attributes: write `api_key`, `user` or `ip`",
+    ),
+    (
+        "limit: 1/s\n  mode: shadwo",
+        "4:9: rules[0].mode: `shadwo` is not known here: did you mean `shadow`? write one of `enforce`, `shadow`",
+    ),
+    (
+        "limit: 1/s\n  enabled: yes",
+        "4:12: rules[0].enabled: `yes` is neither `true` nor `false`: write one of them",
+    ),
+    (
+        "limit: 1/s\n  priority: high",
+        "4:13: rules[0].priority: `high` is not a whole number of at most nine digits: write one such as `10` or `-1`",
+    ),
+    (
+        "limit: 1/s\n  exempt: [{ until: 2027-01-01 }]",
+        "4:12: rules[0].exempt[0]: this exempts everybody: write whom, such as `{ api_key: internal }`, or `enabled: false` for the rule",
+    ),
+    (
+        "limit: 1/s\n  exempt: [{ user: a, until: soon }]",
+        "4:30: rules[0].exempt[0].until: `soon` is not a date: write one such as `2027-01-01` or `2027-01-01T12:00:00Z`",
+    ),
+    (
+        "limit: 9/s\n  cost: { search: 5 }",
+        "4:11: rules[0].cost.search: `search` is not a route such as `GET /v1/search`: a path pattern begins with `/`: write `/search`",
+    ),
+    (
+        "limit: 9/s\n  cost: { /a: 10 }",
+        "4:9: rules[0].cost: a cost of 10 can never be paid under `9/s`, which holds 9: write a lower cost, or a larger limit or burst",
+    ),
+    ("per: [user, user]", "3:15: rules[0].per[1]: `user` is there already: leave it out"),
+    (
+        "unlimited: true\n  limit: 1/s",
+        "4:10: rules[0].limit: an unlimited rule has no limits: leave out `limit`, or `unlimited`",
+    ),
+    (
+        "match: { path: /a }",
+        "2:3: rules[0].limit: the rule has no limit: write one such as `limit: 10/s`, or `unlimited: true`",
+    ),
+];
+
 #[test]
 fn what_is_wrong_with_a_rule_is_named_too() {
-    let table = [
-        (
-            "limit: 100",
-            "3:10: rules[0].limit: `100` is not a rate: write a number, `/` and a window, such as `10/s` or `450/15min`",
-        ),
-        (
-            "limit: 10/fortnight",
-            "3:10: rules[0].limit: `fortnight` is not a unit of time: write us, ms, s, min, h, day, week or month (30 days); a bare `m` could be either, so it is none",
-        ),
-        (
-            "limit: [1/s, 10/0s]",
-            "3:16: rules[0].limit[1]: the window is 0: write a window of at least 1 microsecond, such as `10/s`",
-        ),
-        (
-            "limit: { rate: 10/s }",
-            "3:10: rules[0].limit: there is no `limit` here: write one such as `limit: 10/s`\nrules.yaml:3:12: rules[0].limit.rate: there is no field `rate` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`",
-        ),
-        (
-            "limit: [1/s, 60/60s, 5/min]",
-            "3:10: rules[0].limit: `60/60s` and `5/min` have the same algorithm and window, so they would count together: keep the lower one",
-        ),
-        (
-            "algorithm: tokenbucket",
-            "3:14: rules[0].algorithm: `tokenbucket` is not known here: did you mean `token_bucket`? write one of `sliding_window_counter`, `sliding_window_strict`, `token_bucket`, `leaky_bucket`, `fixed_window`, `calendar_window`",
-        ),
-        (
-            "limit: 1/s\n  burst: -1",
-            "4:10: rules[0].burst: `-1` is not a whole number: write digits such as `10000` or `10_000`",
-        ),
-        (
-            "limit: [1/s, 9/h]\n  burst: 5",
-            "4:10: rules[0].burst: the rule has several limits: write the burst with the one it is for, such as `{ limit: 10/s, burst: 50 }`",
-        ),
-        (
-            "tiers: { a: 1/s, default: a }\n  burst: 5",
-            "4:10: rules[0].burst: a burst is of the rule's own `limit`: write it with the limit it is for, such as `{ limit: 10/s, burst: 50 }`",
-        ),
-        (
-            "limit: 1/s\n  staggered: true",
-            "4:14: rules[0].staggered: no limit of this rule is a fixed window: write `algorithm: fixed_window`, or leave this out",
-        ),
-        (
-            "limit: 1/s\n  utc_offset: India",
-            "4:15: rules[0].utc_offset: `India` is not an offset from UTC: write one such as `+05:30` or `-08:00`",
-        ),
-        (
-            "limit: 1/s\n  match: { path: v1 }",
-            "4:18: rules[0].match.path: a path pattern begins with `/`: write `/v1`",
-        ),
-        (
-            "limit: 1/s\n  match: { ip: 10.1.0.0/8 }",
-            "4:16: rules[0].match.ip: `10.1.0.0/8` has bits beyond its prefix: write `10.0.0.0/8`",
-        ),
-        (
-            "limit: 1/s\n  match: { tenant: }",
-            "4:18: rules[0].match.tenant: there is no value: write one, or `{ absent: true }` for none",
-        ),
-        (
-            "limit: 1/s\n  match: { tenant: [] }",
-            "4:20: rules[0].match.tenant: the list is empty, so nothing would match: write a value, or a list of them",
-        ),
-        (
-            "limit: 1/s\n  match: { tenant: { prefx: a } }",
-            "4:22: rules[0].match.tenant.prefx: there is no field `prefx` here: did you mean `prefix`? the fields are `not`, `equal`, `one_of`, `prefix`, `cidr`, `present`, `absent`",
-        ),
-        (
-            "limit: 1/s\n  match: { client: a }",
-            "4:12: rules[0].match.client: `client` is a chain of attributes: write `api_key`, `user` or `ip`",
-        ),
-        (
-            "limit: 1/s\n  mode: shadwo",
-            "4:9: rules[0].mode: `shadwo` is not known here: did you mean `shadow`? write one of `enforce`, `shadow`",
-        ),
-        (
-            "limit: 1/s\n  enabled: yes",
-            "4:12: rules[0].enabled: `yes` is neither `true` nor `false`: write one of them",
-        ),
-        (
-            "limit: 1/s\n  priority: high",
-            "4:13: rules[0].priority: `high` is not a whole number of at most nine digits: write one such as `10` or `-1`",
-        ),
-        (
-            "limit: 1/s\n  exempt: [{ until: 2027-01-01 }]",
-            "4:12: rules[0].exempt[0]: this exempts everybody: write whom, such as `{ api_key: internal }`, or `enabled: false` for the rule",
-        ),
-        (
-            "limit: 1/s\n  exempt: [{ user: a, until: soon }]",
-            "4:30: rules[0].exempt[0].until: `soon` is not a date: write one such as `2027-01-01` or `2027-01-01T12:00:00Z`",
-        ),
-        (
-            "limit: 9/s\n  cost: { search: 5 }",
-            "4:11: rules[0].cost.search: `search` is not a route such as `GET /v1/search`: a path pattern begins with `/`: write `/search`",
-        ),
-        (
-            "limit: 9/s\n  cost: { /a: 10 }",
-            "4:9: rules[0].cost: a cost of 10 can never be paid under `9/s`, which holds 9: write a lower cost, or a larger limit or burst",
-        ),
-        ("per: [user, user]", "3:15: rules[0].per[1]: `user` is there already: leave it out"),
-        (
-            "unlimited: true\n  limit: 1/s",
-            "4:10: rules[0].limit: an unlimited rule has no limits: leave out `limit`, or `unlimited`",
-        ),
-        (
-            "match: { path: /a }",
-            "2:3: rules[0].limit: the rule has no limit: write one such as `limit: 10/s`, or `unlimited: true`",
-        ),
-    ];
-    for (fields, message) in table {
+    for (fields, message) in WRONG_RULES {
         refused_rule(fields, &format!("rules.yaml:{message}"));
     }
 }
@@ -344,7 +346,8 @@ fn probable_mistakes_are_warned_of() {
 fn bombs_are_defused() {
     let mut laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for (name, before) in "bcdefgh".chars().zip("abcdefg".chars()) {
-        laughs += &format!("{name}: &{name} [{}]\n", vec![format!("*{before}"); 10].join(", "));
+        let ten = vec![format!("*{before}"); 10].join(", ");
+        laughs = format!("{laughs}{name}: &{name} [{ten}]\n");
     }
     let error = RuleFile::parse("r", &laughs).unwrap_err().to_string();
     assert!(error.contains("more than 2000000 values"), "{error}");

@@ -3,10 +3,8 @@
 //! Each node is reached by one way only, so a walk visits no node twice: it costs as many steps as
 //! there are nodes that the path agrees with.
 
-use crate::hash::{HashedMap, hash_text};
+use crate::hash::{TextMap, hash_text};
 use crate::pattern::{PathPattern, Segment};
-
-use smallvec::SmallVec;
 
 /// What is kept for one pattern, by number.
 pub(super) type BucketId = usize;
@@ -21,7 +19,7 @@ pub(super) struct Router {
 
 #[derive(Debug, Default)]
 struct Node {
-    literals: HashedMap<SmallVec<[(Box<str>, NodeId); 1]>>,
+    literals: TextMap<NodeId>,
     any: Option<NodeId>,
     /// Of the pattern that ends here.
     exact: Option<BucketId>,
@@ -50,13 +48,12 @@ impl Router {
                 Segment::Any => *node.any.get_or_insert(next),
                 Segment::Literal(literal) => {
                     let same = node.literals.entry(hash_text(literal)).or_default();
-                    match same.iter().find(|(known, _)| known == literal) {
-                        Some((_, child)) => *child,
-                        None => {
-                            same.push((literal.clone(), next));
-                            next
-                        }
-                    }
+                    let known = same.iter().find(|(known, _)| known == literal);
+                    let known = known.map(|(_, child)| *child);
+                    known.unwrap_or_else(|| {
+                        same.push((literal.clone(), next));
+                        next
+                    })
                 }
             };
             if at == next {
