@@ -103,13 +103,17 @@ impl Conditions {
     /// is read as one or not.
     #[must_use]
     pub fn hold(&self, request: &Request<'_>) -> bool {
-        self.hold_as(request, Reading::Decoded) || self.hold_as(request, Reading::SlashesKept)
+        self.hold_as(request, Reading::Decoded)
+            || request.path_with_slashes_kept().is_some()
+                && self.hold_as(request, Reading::SlashesKept)
     }
 
     /// True where they hold whichever way the path is read: for what loosens a limit.
     #[must_use]
     pub fn hold_surely(&self, request: &Request<'_>) -> bool {
-        self.hold_as(request, Reading::Decoded) && self.hold_as(request, Reading::SlashesKept)
+        self.hold_as(request, Reading::Decoded)
+            && (request.path_with_slashes_kept().is_none()
+                || self.hold_as(request, Reading::SlashesKept))
     }
 
     pub(crate) fn hold_as(&self, request: &Request<'_>, reading: Reading) -> bool {

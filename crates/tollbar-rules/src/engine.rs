@@ -90,7 +90,8 @@ impl Engine {
         if let Some(verdict) = settled(&snapshot, &selection) {
             return verdict;
         }
-        let mut entries = entries(&snapshot, &selection);
+        let mut entries = Entries::new();
+        fill(&mut entries, &snapshot, &selection);
         let answer = match self.ask(&mut entries) {
             Some(reply) => reply.wait(),
             None => Ok(()),
@@ -108,7 +109,8 @@ impl Engine {
         if let Some(verdict) = settled(&snapshot, &selection) {
             return verdict;
         }
-        let mut entries = entries(&snapshot, &selection);
+        let mut entries = Entries::new();
+        fill(&mut entries, &snapshot, &selection);
         let answer = match self.ask(&mut entries) {
             Some(reply) => reply.await,
             None => Ok(()),
@@ -178,7 +180,7 @@ impl Engine {
         selection: &Selection,
         entries: &Entries<'_>,
         failure: Option<&StoreError>,
-    ) -> SmallVec<[Made; 4]> {
+    ) -> SmallVec<[Made; 8]> {
         if failure.is_some() {
             return failing::decide(snapshot, request, selection, &*self.local);
         }
@@ -211,14 +213,12 @@ fn settled(snapshot: &Arc<Snapshot>, selection: &Selection) -> Option<Verdict> {
     Some(Verdict { snapshot, outcome, reason, binding: None, made: SmallVec::new(), failure: None })
 }
 
+/// Filled in place: they are kilobytes of which a few words are used, and should not be moved.
 #[inline]
-fn entries<'e>(snapshot: &'e Snapshot, selection: &'e Selection) -> Entries<'e> {
-    selection
-        .asks
-        .iter()
-        .take(POLICIES_PER_REQUEST_MAX)
-        .map(|ask| ask.entry(snapshot, selection))
-        .collect()
+fn fill<'e>(entries: &mut Entries<'e>, snapshot: &'e Snapshot, selection: &'e Selection) {
+    for ask in selection.asks.iter().take(POLICIES_PER_REQUEST_MAX) {
+        entries.push(ask.entry(snapshot, selection));
+    }
 }
 
 /// The verdict that decisions come to. They are in the order of the rules, so of equals the first
@@ -227,7 +227,7 @@ fn entries<'e>(snapshot: &'e Snapshot, selection: &'e Selection) -> Entries<'e> 
 fn verdict(
     snapshot: Arc<Snapshot>,
     selection: &Selection,
-    made: SmallVec<[Made; 4]>,
+    made: SmallVec<[Made; 8]>,
     failure: Option<StoreError>,
 ) -> Verdict {
     let mut binding: Option<usize> = None;
@@ -258,10 +258,9 @@ impl Ask {
 
     #[inline]
     pub(crate) fn policy<'s>(&self, snapshot: &'s Snapshot) -> &'s Policy {
-        let plan = snapshot.plan(self.rule);
-        match (self.capacity, plan.policies(self.tier)) {
-            (Capacity::Live | Capacity::Shadow, Some(policies)) => &policies.whole[self.limit],
-            _ => &plan.candidate().whole[self.limit],
+        match (self.capacity, snapshot.policies(self.rule, self.tier)) {
+            (Capacity::Live | Capacity::Shadow, Some(policies)) => &policies[self.limit],
+            _ => &snapshot.plan(self.rule).candidate().whole[self.limit],
         }
     }
 

@@ -9,7 +9,7 @@ use tollbar::{Policy, Timestamp};
 
 use crate::matcher::{ItemId, Items, Matcher};
 use crate::top::Top;
-use crate::{Conditions, Limit, Request, Rule, RuleSet, TierLimits};
+use crate::{Conditions, Limit, Mode, Request, Rule, RuleSet, TierLimits};
 
 /// Lists longer than this are looked up and not gone through.
 const LISTED_MAX: usize = 8;
@@ -21,21 +21,51 @@ pub(crate) struct Snapshot {
     /// Counts up with every change.
     pub(crate) version: u64,
     matcher: Matcher,
+    sketches: Vec<Sketch>,
     plans: Vec<Plan>,
+}
+
+/// What every check of a rule needs, in one cache line.
+#[derive(Debug)]
+pub(crate) struct Sketch {
+    pub(crate) priority: i32,
+    /// The first rule whose subjects are written by the same recipe.
+    pub(crate) recipe: ItemId,
+    pub(crate) flags: Flags,
+    /// What a request costs, unless `has_costs`.
+    cost: u64,
+    /// The rule's own limits.
+    pub(crate) limits: Box<[Policy]>,
+}
+
+/// What is so of a rule.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
+pub(crate) struct Flags {
+    pub(crate) is_enabled: bool,
+    pub(crate) is_fallback: bool,
+    pub(crate) is_unlimited: bool,
+    /// Not in shadow mode.
+    pub(crate) is_live: bool,
+    /// May keep others from applying.
+    pub(crate) is_against_others: bool,
+    has_exemptions: bool,
+    has_tiers: bool,
+    has_costs: bool,
+    pub(crate) has_candidate: bool,
 }
 
 /// A rule, compiled.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    limits: Policies,
+    /// Shares of the rule's own limits.
+    shares: Box<[Policy]>,
     /// In the order of the rule's tiers; `None` is unlimited.
     tiers: Vec<Option<Policies>>,
     default_tier: Option<usize>,
     candidate: Policies,
     /// The places of the rules that it replaces.
     pub(crate) replaces: Vec<ItemId>,
-    /// Where subjects are written by the same recipe as for an earlier rule, its place.
-    pub(crate) same_subject_as: ItemId,
     exemptions: Option<Matcher>,
     costs: Option<Matcher>,
     /// Who is limited most by it.
@@ -71,21 +101,28 @@ impl Snapshot {
             .collect();
         let mut recipes = HashMap::new();
         let mut plans = Vec::with_capacity(list.len());
+        let mut sketches = Vec::with_capacity(list.len());
         for (at, rule) in list.iter().enumerate() {
             let recipe: (Vec<&str>, _) =
                 (rule.per.iter().map(crate::Per::name).collect(), rule.missing as u8);
-            let same_subject_as = *recipes.entry(recipe).or_insert(at as ItemId);
+            let recipe = *recipes.entry(recipe).or_insert(at as ItemId);
             let top = tops.get(&**rule.identity()).map_or_else(Arc::default, |top| Arc::clone(top));
             let replaces = rule.replaces.iter().filter_map(|name| places.get(&**name).copied());
             let replaces = replaces.collect();
-            plans.push(Plan::new(rule, rules.node_count(), replaces, same_subject_as, top));
+            sketches.push(Sketch::new(rule, recipe));
+            plans.push(Plan::new(rule, rules.node_count(), replaces, top));
         }
         let matcher = Matcher::new(list.iter().map(|rule| &rule.conditions));
-        Self { rules, version, matcher, plans }
+        Self { rules, version, matcher, sketches, plans }
     }
 
     pub(crate) fn rule(&self, at: ItemId) -> &Rule {
         &self.rules.rules()[at as usize]
+    }
+
+    #[inline]
+    pub(crate) fn sketch(&self, at: ItemId) -> &Sketch {
+        &self.sketches[at as usize]
     }
 
     pub(crate) fn plan(&self, at: ItemId) -> &Plan {
@@ -110,10 +147,10 @@ impl Snapshot {
         request: &Request<'_>,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<usize> {
-        let rule = self.rule(at);
-        if rule.exemptions.is_empty() {
+        if !self.sketch(at).flags.has_exemptions {
             return None;
         }
+        let rule = self.rule(at);
         let all = 0..rule.exemptions.len();
         let candidates = proposed(self.plan(at).exemptions.as_ref(), all, request, |at| {
             &rule.exemptions[at].conditions
@@ -124,6 +161,9 @@ impl Snapshot {
 
     /// What a request costs under a rule.
     pub(crate) fn cost(&self, at: ItemId, request: &Request<'_>) -> u64 {
+        if !self.sketch(at).flags.has_costs {
+            return request.cost().saturating_mul(self.sketch(at).cost);
+        }
         let costs = &self.rule(at).costs;
         match &self.plan(at).costs {
             None => costs.of(request),
@@ -132,6 +172,54 @@ impl Snapshot {
                 let found = proposed(index.as_ref(), all, request, |at| &costs.by_condition[at].0);
                 costs.of_found(request, found.into_iter().map(|at| costs.by_condition[at].1))
             }
+        }
+    }
+}
+
+impl Snapshot {
+    /// Which limits of a rule a request is under.
+    #[inline]
+    pub(crate) fn tier(&self, at: ItemId, request: &Request<'_>) -> Tier {
+        if !self.sketch(at).flags.has_tiers {
+            return Tier::Rule;
+        }
+        let tiers = &self.rule(at).tiers.limits;
+        let of_name = |name: &str| tiers.iter().position(|(known, _)| **known == *name);
+        let named = request.attribute("tier").and_then(of_name);
+        named.or(self.plan(at).default_tier).map_or(Tier::Rule, Tier::At)
+    }
+
+    /// The limits of a tier; `None` is unlimited.
+    #[inline]
+    pub(crate) fn policies(&self, at: ItemId, tier: Tier) -> Option<&[Policy]> {
+        match tier {
+            Tier::Rule => Some(&self.sketch(at).limits),
+            Tier::At(tier) => self.plan(at).tiers[tier].as_ref().map(|it| &*it.whole),
+        }
+    }
+}
+
+impl Sketch {
+    fn new(rule: &Rule, recipe: ItemId) -> Self {
+        let costs = &rule.costs;
+        let identity = rule.identity();
+        let limits = rule.limits.iter().map(|limit| limit.policy().clone().named(identity));
+        Self {
+            priority: rule.priority,
+            recipe,
+            flags: Flags {
+                is_enabled: rule.enabled,
+                is_fallback: rule.fallback,
+                is_unlimited: rule.unlimited,
+                is_live: rule.mode == Mode::Enforce,
+                is_against_others: rule.stop || rule.unlimited || !rule.replaces.is_empty(),
+                has_exemptions: !rule.exemptions.is_empty(),
+                has_tiers: !rule.tiers.limits.is_empty(),
+                has_costs: !costs.by_condition.is_empty() || costs.attribute.is_some(),
+                has_candidate: !rule.candidate.is_empty(),
+            },
+            cost: costs.default,
+            limits: limits.collect(),
         }
     }
 }
@@ -152,13 +240,7 @@ fn proposed<'c>(
 }
 
 impl Plan {
-    fn new(
-        rule: &Rule,
-        node_count: u64,
-        replaces: Vec<ItemId>,
-        same_subject_as: ItemId,
-        top: Arc<Top>,
-    ) -> Self {
+    fn new(rule: &Rule, node_count: u64, replaces: Vec<ItemId>, top: Arc<Top>) -> Self {
         let identity = rule.identity();
         let tier = |limits: &TierLimits| match limits {
             TierLimits::Limits(limits) => Some(Policies::new(limits, identity, node_count)),
@@ -173,34 +255,22 @@ impl Plan {
             rule.exemptions.iter().map(|it| &it.conditions).collect();
         let costs: Vec<&Conditions> = rule.costs.by_condition.iter().map(|(it, _)| it).collect();
         Self {
-            limits: Policies::new(&rule.limits, identity, node_count),
+            shares: Policies::new(&rule.limits, identity, node_count).shares,
             tiers: rule.tiers.limits.iter().map(|(_, limits)| tier(limits)).collect(),
             default_tier: rule.tiers.limits.iter().position(|(name, _)| Some(&**name) == default),
             candidate: Policies::new(&rule.candidate, &candidate, node_count),
             replaces,
-            same_subject_as,
             exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
             costs: index(costs.len() > LISTED_MAX, costs),
             top,
         }
     }
 
-    /// Which limits a request is under.
-    pub(crate) fn tier(&self, rule: &Rule, request: &Request<'_>) -> Tier {
-        if self.tiers.is_empty() {
-            return Tier::Rule;
-        }
-        let named = request
-            .attribute("tier")
-            .and_then(|tier| rule.tiers.limits.iter().position(|(name, _)| **name == *tier));
-        named.or(self.default_tier).map_or(Tier::Rule, Tier::At)
-    }
-
-    /// The limits of a tier; `None` is unlimited.
-    pub(crate) fn policies(&self, tier: Tier) -> Option<&Policies> {
+    /// This node's shares of a tier's limits.
+    pub(crate) fn shares(&self, tier: Tier) -> &[Policy] {
         match tier {
-            Tier::Rule => Some(&self.limits),
-            Tier::At(at) => self.tiers[at].as_ref(),
+            Tier::Rule => &self.shares,
+            Tier::At(at) => self.tiers[at].as_ref().map_or(&[], |it| &it.shares),
         }
     }
 

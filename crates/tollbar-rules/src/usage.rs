@@ -141,7 +141,7 @@ impl<T> FromStoreError for Result<T, UsageError> {
 impl<'s> Place<'s> {
     fn find(snapshot: &'s Snapshot, name: &str, request: &Request<'_>) -> Result<Self, UsageError> {
         let at = snapshot.find(name).ok_or_else(|| unknown(snapshot, name))?;
-        let (rule, plan) = (snapshot.rule(at), snapshot.plan(at));
+        let rule = snapshot.rule(at);
         let mut key = KeyBuffer::new();
         match write_key(&rule.per, rule.missing, request, &mut key) {
             Found::Key => {}
@@ -150,8 +150,8 @@ impl<'s> Place<'s> {
                 return Err(UsageError::MissingAttribute { rule, attribute });
             }
         }
-        let tier = plan.tier(rule, request);
-        let policies = plan.policies(tier).map_or(&[][..], |it| &it.whole);
+        let tier = snapshot.tier(at, request);
+        let policies = snapshot.policies(at, tier).unwrap_or_default();
         Ok(Self { limits: rule.limits_of(tier), policies, key })
     }
 }

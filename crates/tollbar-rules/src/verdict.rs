@@ -20,7 +20,7 @@ pub struct Verdict {
     pub(crate) outcome: Outcome,
     pub(crate) reason: Why,
     pub(crate) binding: Option<usize>,
-    pub(crate) made: SmallVec<[Made; 4]>,
+    pub(crate) made: SmallVec<[Made; 8]>,
     pub(crate) failure: Option<StoreError>,
 }
 

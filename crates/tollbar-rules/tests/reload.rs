@@ -57,7 +57,7 @@ fn a_changed_file_is_taken_whole_and_a_bad_one_not_at_all() {
 
     file.write("rules: [{ name: b, limit: 2/h }, { name: c, limit: 0/h }]");
     let error = watch.look(&engine).unwrap().unwrap_err().to_string();
-    let place = format!("{}:1:51: rules[1].limit: the limit is 0", file.0.display());
+    let place = format!("{}:1:52: rules[1].limit: the limit is 0", file.0.display());
     assert!(error.starts_with(&place), "{error}");
     assert_eq!(engine.rules().rules()[0].limits[0].text(), "1/h", "the good half is not taken");
     assert!(watch.look(&engine).is_none(), "it is told once");

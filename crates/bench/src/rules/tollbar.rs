@@ -10,12 +10,12 @@ pub(super) fn build(workload: &Workload) -> Box<Checks> {
     let routes = rule_count + 1 - matching;
     let mut text = "rules:\n".to_owned();
     if matching > 1 {
-        text += "- { name: everything, per: [client], limit: 1000000000/day }\n";
+        text += "- { name: everything, per: [client], limit: 500/s }\n";
     }
     for n in 0..routes {
         let rule = format!(
             "- {{ name: r{n}, match: {{ method: GET, path: '/v1/r{n}/{{id}}', tenant: t{} }}, \
-             per: [client], limit: 1000000000/day }}\n",
+             per: [client], limit: 500/s }}\n",
             n % 10
         );
         text.push_str(&rule);

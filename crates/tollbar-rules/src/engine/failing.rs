@@ -20,8 +20,8 @@ pub(super) fn decide(
     request: &Request<'_>,
     selection: &Selection,
     local: &dyn Store,
-) -> SmallVec<[Made; 4]> {
-    let mut made: SmallVec<[Made; 4]> =
+) -> SmallVec<[Made; 8]> {
+    let mut made: SmallVec<[Made; 8]> =
         selection.asks.iter().map(|ask| blind(snapshot, request, ask)).collect();
     let denies = |it: &Made| {
         let is_live = it.capacity == Capacity::Live && it.degraded != Some(Degraded::Fallback);
@@ -67,8 +67,8 @@ fn blind(snapshot: &Snapshot, request: &Request<'_>, ask: &Ask) -> Made {
 
 fn share<'s>(snapshot: &'s Snapshot, ask: &Ask) -> &'s Policy {
     let plan = snapshot.plan(ask.rule);
-    match (ask.capacity, plan.policies(ask.tier)) {
-        (Capacity::Live | Capacity::Shadow, Some(policies)) => &policies.shares[ask.limit],
-        _ => &plan.candidate().shares[ask.limit],
+    match ask.capacity {
+        Capacity::Live | Capacity::Shadow => &plan.shares(ask.tier)[ask.limit],
+        Capacity::Candidate => &plan.candidate().shares[ask.limit],
     }
 }

@@ -6,12 +6,12 @@
 use smallvec::SmallVec;
 use tollbar::Timestamp;
 
+use crate::Request;
 use crate::matcher::{ItemId, Items};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
-use crate::snapshot::{Snapshot, Tier};
+use crate::snapshot::{Flags, Snapshot, Tier};
 use crate::subject::{Found, KeyBuffer, write_key};
 use crate::verdict::{Capacity, Why};
-use crate::{Mode, Request, Rule};
 
 /// One limit to be asked for.
 #[derive(Debug, Clone, Copy)]
@@ -91,8 +91,9 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         let mut is_covered = false;
         let mut rest = matching.as_slice();
         while let Some(&first) = rest.first() {
-            let priority = self.rule(first).priority;
-            let level = rest.iter().take_while(|at| self.rule(**at).priority == priority).count();
+            let priority = self.snapshot.sketch(first).priority;
+            let is_level = |at: &&ItemId| self.snapshot.sketch(**at).priority == priority;
+            let level = rest.iter().take_while(is_level).count();
             let (level, below) = rest.split_at(level);
             rest = below;
             if let Some(unlimited) = self.unlimited(level, &replaced) {
@@ -101,17 +102,17 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
             }
             let mut stopped_by = None;
             for &at in level {
-                if self.rule(at).fallback || !self.is_open(at, &replaced) {
+                if self.flags(at).is_fallback || !self.is_open(at, &replaced) {
                     continue;
                 }
                 let fate = self.apply(at, selection);
                 self.observer.saw(at, fate);
-                let is_live = self.rule(at).mode == Mode::Enforce;
+                let is_live = self.flags(at).is_live;
                 is_covered |= is_live && !matches!(fate, Fate::Skipped(_));
                 let applies = matches!(fate, Fate::Applied(_) | Fate::TierUnlimited(_));
                 if is_live && applies && self.loosens(at) {
                     replaced.extend(self.snapshot.plan(at).replaces.iter().map(|it| (*it, at)));
-                    if self.rule(at).stop {
+                    if self.snapshot.rule(at).stop {
                         stopped_by = stopped_by.or(Some(at));
                     }
                 }
@@ -136,13 +137,14 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         selection.finish();
     }
 
-    fn rule(&self, at: ItemId) -> &Rule {
-        self.snapshot.rule(at)
+    #[inline]
+    fn flags(&self, at: ItemId) -> Flags {
+        self.snapshot.sketch(at).flags
     }
 
     /// True where a rule is enabled and has not been replaced so far.
     fn is_open(&mut self, at: ItemId, replaced: &[(ItemId, ItemId)]) -> bool {
-        if !self.rule(at).enabled {
+        if !self.flags(at).is_enabled {
             self.observer.saw(at, Fate::Disabled);
             return false;
         }
@@ -151,18 +153,19 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
 
     /// True where a rule that matches may make others not apply.
     fn loosens(&self, at: ItemId) -> bool {
-        let rule = self.rule(at);
-        let asks_to = rule.stop || rule.unlimited || !rule.replaces.is_empty();
-        asks_to && rule.conditions.hold_surely(self.request)
+        // Conditions are looked at once more only where a path has two readings.
+        self.flags(at).is_against_others
+            && (self.request.path_with_slashes_kept().is_none()
+                || self.snapshot.rule(at).conditions.hold_surely(self.request))
     }
 
     /// The unlimited rule of a level, if one is in force.
     fn unlimited(&self, level: &[ItemId], replaced: &[(ItemId, ItemId)]) -> Option<ItemId> {
         level.iter().copied().find(|at| {
-            let rule = self.rule(*at);
-            rule.unlimited
-                && rule.enabled
-                && rule.mode == Mode::Enforce
+            let flags = self.flags(*at);
+            flags.is_unlimited
+                && flags.is_enabled
+                && flags.is_live
                 && !replaced.iter().any(|(gone, _)| gone == at)
                 && self.loosens(*at)
         })
@@ -185,10 +188,10 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
 
     fn fall_back(&mut self, matching: &[ItemId], is_covered: bool, selection: &mut Selection) {
         for &at in matching {
-            if !self.rule(at).fallback {
+            if !self.flags(at).is_fallback {
                 continue;
             }
-            let fate = match (self.rule(at).enabled, is_covered) {
+            let fate = match (self.flags(at).is_enabled, is_covered) {
                 (false, _) => Fate::Disabled,
                 (true, true) => Fate::FallbackNotNeeded,
                 (true, false) => self.apply(at, selection),
@@ -199,8 +202,8 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
 
     /// Asks for the limits of a rule that matches.
     fn apply(&mut self, at: ItemId, selection: &mut Selection) -> Fate {
-        let (rule, plan) = (self.snapshot.rule(at), self.snapshot.plan(at));
-        if rule.unlimited {
+        let flags = self.flags(at);
+        if flags.is_unlimited {
             // In shadow mode, or not surely: it lifts nothing.
             return Fate::Unlimited;
         }
@@ -208,34 +211,33 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
             selection.leave.get_or_insert(Why::Exempt { rule: at, exemption });
             return Fate::Exempt(exemption);
         }
-        let key = match selection.key(plan.same_subject_as, rule, self.request) {
+        let key = match selection.key(self.snapshot, at, self.request) {
             Ok(key) => key,
             Err(Lacking::Skip(per)) => return Fate::Skipped(per),
             Err(Lacking::Deny(per)) => {
-                if rule.mode == Mode::Enforce {
+                if flags.is_live {
                     selection.lacking.push((at, per));
                 }
                 return Fate::Denied(per);
             }
         };
-        let tier = plan.tier(rule, self.request);
+        let tier = self.snapshot.tier(at, self.request);
         let cost = self.snapshot.cost(at, self.request);
-        let capacity = match rule.mode {
-            Mode::Enforce => Capacity::Live,
-            Mode::Shadow => Capacity::Shadow,
-        };
-        let policies = plan.policies(tier);
+        let capacity = if flags.is_live { Capacity::Live } else { Capacity::Shadow };
+        let policies = self.snapshot.policies(at, tier);
         let ask = Ask { rule: at, tier, limit: 0, capacity, cost, key };
-        for limit in 0..policies.map_or(0, |it| it.whole.len()) {
+        for limit in 0..policies.map_or(0, <[_]>::len) {
             selection.asks.push(Ask { limit, ..ask });
         }
-        for limit in 0..plan.candidate().whole.len() {
-            selection.asks.push(Ask { limit, capacity: Capacity::Candidate, ..ask });
+        if flags.has_candidate {
+            for limit in 0..self.snapshot.plan(at).candidate().whole.len() {
+                selection.asks.push(Ask { limit, capacity: Capacity::Candidate, ..ask });
+            }
         }
         if policies.is_some() {
             return Fate::Applied(tier);
         }
-        if rule.mode == Mode::Enforce {
+        if flags.is_live {
             selection.leave.get_or_insert(Why::Unlimited(at));
         }
         Fate::TierUnlimited(tier)
@@ -276,13 +278,16 @@ impl Selection {
     #[inline]
     fn key(
         &mut self,
-        recipe: ItemId,
-        rule: &Rule,
+        snapshot: &Snapshot,
+        at: ItemId,
         request: &Request<'_>,
     ) -> Result<(usize, usize), Lacking> {
+        let recipe = snapshot.sketch(at).recipe;
         if let Some((_, key)) = self.written.iter().find(|(known, _)| *known == recipe) {
             return Ok(*key);
         }
+        // The recipe's first rule stands for all that have it: one of them is in the cache.
+        let rule = snapshot.rule(recipe);
         let start = self.keys.len();
         match write_key(&rule.per, rule.missing, request, &mut self.keys) {
             Found::Key => {

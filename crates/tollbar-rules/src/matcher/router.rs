@@ -3,13 +3,18 @@
 //! Each node is reached by one way only, so a walk visits no node twice: it costs as many steps as
 //! there are nodes that the path agrees with.
 
-use crate::hash::{TextMap, hash_text};
+use smallvec::SmallVec;
+
+use crate::hash::{HashedMap, hash_text};
 use crate::pattern::{PathPattern, Segment};
 
 /// What is kept for one pattern, by number.
 pub(super) type BucketId = usize;
 
 type NodeId = usize;
+
+/// Short ones lie beside their node: one place less to go to.
+type Literal = SmallVec<[u8; 24]>;
 
 #[derive(Debug)]
 pub(super) struct Router {
@@ -19,7 +24,7 @@ pub(super) struct Router {
 
 #[derive(Debug, Default)]
 struct Node {
-    literals: TextMap<NodeId>,
+    literals: HashedMap<SmallVec<[(Literal, NodeId); 1]>>,
     any: Option<NodeId>,
     /// Of the pattern that ends here.
     exact: Option<BucketId>,
@@ -48,10 +53,10 @@ impl Router {
                 Segment::Any => *node.any.get_or_insert(next),
                 Segment::Literal(literal) => {
                     let same = node.literals.entry(hash_text(literal)).or_default();
-                    let known = same.iter().find(|(known, _)| known == literal);
+                    let known = same.iter().find(|(known, _)| **known == *literal.as_bytes());
                     let known = known.map(|(_, child)| *child);
                     known.unwrap_or_else(|| {
-                        same.push((literal.clone(), next));
+                        same.push((Literal::from_slice(literal.as_bytes()), next));
                         next
                     })
                 }
@@ -80,7 +85,8 @@ impl Router {
         if let Some(bucket) = node.open {
             found(bucket);
         }
-        let (segment, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        let end = rest.bytes().position(|byte| byte == b'/').unwrap_or(rest.len());
+        let (segment, rest) = (&rest[..end], rest.get(end + 1..).unwrap_or_default());
         if segment.is_empty() {
             if let Some(bucket) = node.exact {
                 found(bucket);
@@ -89,7 +95,7 @@ impl Router {
         }
         if !node.literals.is_empty()
             && let Some(same) = node.literals.get(&hash_text(segment))
-            && let Some((_, child)) = same.iter().find(|(known, _)| **known == *segment)
+            && let Some((_, child)) = same.iter().find(|(known, _)| **known == *segment.as_bytes())
         {
             self.walk_from(*child, rest, found);
         }

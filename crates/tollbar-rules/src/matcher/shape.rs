@@ -5,16 +5,19 @@ use smallvec::SmallVec;
 use super::{Facts, ItemId};
 use crate::Test;
 use crate::cidr::{Family, bits_of, masked};
-use crate::hash::{HashedMap, hash_text, mix};
+use crate::hash::{hash_text, mix};
 
 /// An attribute, by number.
 pub(super) type AttributeId = u32;
+
+/// A shape, by number.
+pub(super) type ShapeId = u32;
 
 /// The most rows that one item's alternatives may make; beyond it, tests are left to comparing.
 const ROWS_MAX: usize = 1 << 17;
 
 /// What of an attribute is looked up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Way {
     /// All of it.
     Whole,
@@ -27,59 +30,92 @@ pub(super) enum Way {
 }
 
 /// An attribute and what of it is looked up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Dimension {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Dimension {
     attribute: AttributeId,
     way: Way,
 }
 
-/// One alternative of a test: what is looked up, and the hash it must have.
-pub(super) type Key = (Way, u64);
-
-#[derive(Debug)]
+/// The attributes that are looked up, the one that the fewest conditions test first.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Shape {
-    dimensions: Box<[Dimension]>,
-    items: HashedMap<SmallVec<[ItemId; 2]>>,
+    dimensions: SmallVec<[Dimension; 4]>,
 }
 
-impl Dimension {
-    pub(super) fn attribute(&self) -> AttributeId {
-        self.attribute
-    }
+/// The values of a row, one after the other: a text as its length and its bytes, a block as its
+/// network.
+pub(super) type Values = SmallVec<[u8; 32]>;
+
+/// An item under one combination of its alternatives.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) item: ItemId,
+    pub(super) bucket: u32,
+    pub(super) shape: ShapeId,
+    pub(super) values: Values,
+}
+
+/// One alternative of a test: what is looked up, the hash it must have, and its value.
+#[derive(Debug)]
+pub(super) struct Key {
+    way: Way,
+    hash: u64,
+    value: Values,
+}
+
+/// One alternative of each test.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Combination {
+    pub(super) shape: Shape,
+    pub(super) hash: u64,
+    pub(super) values: Values,
 }
 
 impl Shape {
-    pub(super) fn new(dimensions: &[Dimension]) -> Self {
-        Self { dimensions: dimensions.into(), items: HashedMap::default() }
+    pub(super) fn is_empty(&self) -> bool {
+        self.dimensions.is_empty()
     }
 
-    pub(super) fn dimensions(&self) -> &[Dimension] {
-        &self.dimensions
+    pub(super) fn lead(&self) -> Option<AttributeId> {
+        self.dimensions.first().map(|dimension| dimension.attribute)
     }
 
-    pub(super) fn insert(&mut self, hash: u64, item: ItemId) {
-        let items = self.items.entry(hash).or_default();
-        if items.last() != Some(&item) {
-            items.push(item);
-        }
-    }
-
-    /// Whoever has the values that the request has.
+    /// The hash of what of a request is looked up; `None` where it lacks something.
     #[inline]
-    pub(super) fn lookup(&self, facts: &Facts<'_>) -> &[ItemId] {
+    pub(super) fn hash(&self, facts: &Facts<'_>) -> Option<u64> {
         let mut hash = 0;
-        for dimension in &self.dimensions {
-            let Some(fact) = facts.get(dimension.attribute) else {
-                return &[];
-            };
-            let Some(part) = dimension.way.hash(fact.value, fact.hash) else {
-                return &[];
-            };
-            hash = mix(hash, part);
+        for Dimension { attribute, way } in &self.dimensions {
+            let fact = facts.get(*attribute)?;
+            hash = mix(hash, way.hash(fact.value, fact.hash)?);
         }
-        self.items.get(&hash).map_or(&[], |items| items)
+        Some(hash)
+    }
+
+    /// True where the request has the row's very values.
+    #[inline]
+    pub(super) fn agrees(&self, facts: &Facts<'_>, row: &Row) -> bool {
+        let mut rest = row.values.as_slice();
+        self.dimensions.iter().all(|Dimension { attribute, way }| {
+            facts.get(*attribute).is_some_and(|fact| way.agrees(fact.value, &mut rest))
+        })
     }
 }
+
+impl Row {
+    /// Where it belongs, as one number.
+    #[inline]
+    pub(super) fn place(&self) -> u64 {
+        Self::place_of(self.bucket, self.shape)
+    }
+
+    #[inline]
+    pub(super) fn place_of(bucket: u32, shape: ShapeId) -> u64 {
+        u64::from(bucket) << 32 | u64::from(shape)
+    }
+}
+
+/// Lengths are written in so many bytes; no value is as long as that.
+const LENGTH_BYTES: usize = 4;
 
 impl Way {
     /// The hash of what of `value` is looked up; `whole` is that of all of it.
@@ -95,6 +131,39 @@ impl Way {
             }
         }
     }
+
+    /// Compares what of `value` is looked up with the next of a row's values, and goes on to the
+    /// one after it.
+    #[inline]
+    fn agrees(self, value: &str, rest: &mut &[u8]) -> bool {
+        let text = match self {
+            Self::Presence => return true,
+            Self::Block(_, prefix_bits) => {
+                let Some((network, after)) = rest.split_first_chunk::<16>() else {
+                    return false;
+                };
+                *rest = after;
+                let bits = value.parse().map(|address| bits_of(address).1);
+                return bits.is_ok_and(|bits| masked(bits, prefix_bits).to_le_bytes() == *network);
+            }
+            Self::Whole => value,
+            Self::Prefix(bytes) => match value.get(..bytes) {
+                Some(prefix) => prefix,
+                None => return false,
+            },
+        };
+        let Some((length, after)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
+            return false;
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        match after.split_at_checked(length) {
+            Some((known, after)) => {
+                *rest = after;
+                known == text.as_bytes()
+            }
+            None => false,
+        }
+    }
 }
 
 fn hash_bits(bits: u128) -> u64 {
@@ -103,43 +172,58 @@ fn hash_bits(bits: u128) -> u64 {
 
 /// The alternatives of a positive test; `None` for what cannot be looked up.
 pub(super) fn keys(test: &Test) -> Option<Vec<Key>> {
+    let of_text = |way: Way, text: &str| {
+        let mut value = Values::from_slice(&(text.len() as u32).to_le_bytes());
+        value.extend_from_slice(text.as_bytes());
+        Key { way, hash: hash_text(text), value }
+    };
     Some(match test {
-        Test::OneOf(known) => known.iter().map(|it| (Way::Whole, hash_text(it))).collect(),
-        Test::Prefix(prefix) => vec![(Way::Prefix(prefix.len()), hash_text(prefix))],
+        Test::OneOf(known) => known.iter().map(|it| of_text(Way::Whole, it)).collect(),
+        Test::Prefix(prefix) => vec![of_text(Way::Prefix(prefix.len()), prefix)],
         Test::Within(blocks) => {
             let key = |block: &crate::Cidr| {
                 let (family, prefix_bits) = block.shape();
-                (Way::Block(family, prefix_bits), hash_bits(block.network()))
+                let value = Values::from_slice(&block.network().to_le_bytes());
+                Key {
+                    way: Way::Block(family, prefix_bits),
+                    hash: hash_bits(block.network()),
+                    value,
+                }
             };
             blocks.iter().map(key).collect()
         }
-        Test::Present => vec![(Way::Presence, 0)],
+        Test::Present => vec![Key { way: Way::Presence, hash: 0, value: Values::new() }],
         Test::Path(_) | Test::Not(_) => return None,
     })
 }
 
-/// Every combination of alternatives as its dimensions and its hash. Tests are left out, those with
-/// the most alternatives first, where the combinations would be too many.
-pub(super) fn rows(tests: &[(AttributeId, usize, Vec<Key>)]) -> Vec<(Vec<Dimension>, u64)> {
-    let mut used: Vec<&(AttributeId, usize, Vec<Key>)> = tests.iter().collect();
-    let count = |used: &[&(AttributeId, usize, Vec<Key>)]| {
-        used.iter().fold(1_usize, |count, (_, _, keys)| count.saturating_mul(keys.len()))
+/// Every combination of alternatives, and whether they are of all tests: those with the most
+/// alternatives are left out where the combinations would be too many.
+pub(super) fn combinations(
+    mut tests: Vec<(AttributeId, usize, Vec<Key>)>,
+) -> (Vec<Combination>, bool) {
+    let count = |tests: &[(AttributeId, usize, Vec<Key>)]| {
+        tests.iter().fold(1_usize, |count, (_, _, keys)| count.saturating_mul(keys.len()))
     };
-    while count(&used) > ROWS_MAX {
-        let widest = (0..used.len()).max_by_key(|at| used[*at].2.len());
-        used.remove(widest.unwrap_or(0));
+    let mut is_complete = true;
+    while count(&tests) > ROWS_MAX {
+        let widest = (0..tests.len()).max_by_key(|at| tests[*at].2.len());
+        tests.remove(widest.unwrap_or(0));
+        is_complete = false;
     }
-    let mut rows = vec![(Vec::new(), 0)];
-    for (attribute, _, keys) in used {
-        let mut longer = Vec::with_capacity(rows.len() * keys.len());
-        for (dimensions, hash) in &rows {
-            for (way, part) in keys {
-                let mut dimensions: Vec<Dimension> = dimensions.clone();
-                dimensions.push(Dimension { attribute: *attribute, way: *way });
-                longer.push((dimensions, mix(*hash, *part)));
+    let mut combinations = vec![Combination::default()];
+    for (attribute, _, keys) in tests {
+        let mut longer = Vec::with_capacity(combinations.len() * keys.len());
+        for before in &combinations {
+            for Key { way, hash, value } in &keys {
+                let mut combination = before.clone();
+                combination.shape.dimensions.push(Dimension { attribute, way: *way });
+                combination.hash = mix(combination.hash, *hash);
+                combination.values.extend_from_slice(value);
+                longer.push(combination);
             }
         }
-        rows = longer;
+        combinations = longer;
     }
-    rows
+    (combinations, is_complete)
 }
