@@ -52,6 +52,7 @@ mod fraction;
 mod limiter;
 mod memory;
 mod policy;
+mod receipt;
 mod resolver;
 pub mod store;
 mod units;
@@ -63,9 +64,12 @@ pub use algorithm::debt::Interval;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
-pub use limiter::{Limiter, LimiterBuilder};
+pub use limiter::{
+    Limiter, LimiterBuilder, RequestError, Reservation, SettleError, SettledCharge, Settlement,
+};
 pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
 pub use policy::{Policy, PolicyError};
+pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
 pub use resolver::{Overrides, PolicyResolver};
 pub use store::{Batch, Charge, Consistency, Entry, Reply, Role, Store, StoreError};
 pub use units::{Rate, RateError, Timestamp};

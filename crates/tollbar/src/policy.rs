@@ -1,5 +1,6 @@
 //! A policy: numbers and an algorithm, checked and rounded once, trusted from then on.
 
+pub(crate) mod code;
 mod error;
 mod kind;
 

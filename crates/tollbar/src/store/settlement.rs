@@ -1,5 +1,7 @@
 //! Reservations: charged first, settled when it is known what they came to.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::Policy;
@@ -88,6 +90,26 @@ impl<'a> Adjustment<'a> {
     #[must_use]
     pub fn adjusted(&self) -> u64 {
         self.adjusted
+    }
+}
+
+/// Names for reservations, each of which is used once: a random beginning, and a count.
+#[derive(Debug)]
+pub(crate) struct ReservationIds {
+    beginning: u64,
+    count: AtomicU64,
+}
+
+impl ReservationIds {
+    pub(crate) fn new() -> Self {
+        // The standard library's way to random bits: its own hash keys, seeded by the system.
+        let beginning = RandomState::new().build_hasher().finish();
+        Self { beginning, count: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn next(&self) -> ReservationId {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        ReservationId(u128::from(self.beginning) << 64 | u128::from(number))
     }
 }
 
