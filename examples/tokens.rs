@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // 6,000 tokens a minute. What answers take in excess may run into debt, up to as many again.
     let policy = Policy::token_bucket("6000/min")?.with_overdraft(6_000)?;
     let limiter = Limiter::builder(policy).store(store).build();
-    let time_to_answer = Duration::from_secs(120);
+    let time_to_answer = Duration::from_mins(2);
 
     let reservation = limiter.reserve("acme", 4_000, time_to_answer)?;
     println!("acme reserves 4000, {} left", limiter.peek("acme").remaining());
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let denied = limiter.check("acme");
     println!("1000 were reserved, 6500 taken: in debt for {:?}", denied.retry_after());
 
-    clock.advance(Duration::from_secs(60));
+    clock.advance(Duration::from_mins(1));
     // The client does not see the answer, and sends the request again under the same id.
     for _ in 0..2 {
         let decision = limiter.check_once("request-7f3a", "acme", 500)?;
