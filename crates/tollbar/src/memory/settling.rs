@@ -11,12 +11,16 @@ use super::slot::Read;
 use super::sync::Backoff;
 use crate::algorithm::word::Packed;
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
+use crate::policy::Kind;
 use crate::{Policy, Timestamp};
 
 impl MemoryStore {
     /// What [`Store::refund`](crate::Store::refund) answers, at once.
     pub fn refund_now(&self, key: &[u8], policy: &Policy, stamp: u64, amount: u64) -> u64 {
         let now = Timestamp::from_micros(self.now_us());
+        if let Kind::SlidingLog(log) = &policy.kind {
+            return self.refund_log(log, self.hash.id(key, policy), now, stamp, amount);
+        }
         self.alter(key, policy, now, |algorithm, state| algorithm.refund(state, now, stamp, amount))
     }
 

@@ -1,0 +1,1 @@
+//! What no store shows: states that no check has written, and charges given back.
