@@ -130,6 +130,21 @@ impl MemoryStore {
         log.save_until(fresh_at_us);
     }
 
+    /// Hands out every log of the guarded shard that is not fresh: its name, from when on it is
+    /// fresh, and itself.
+    pub(super) fn for_each_log(
+        &self,
+        guard: &ShardGuard<'_>,
+        now_us: u64,
+        mut visit: impl FnMut(u64, u64, &Log<'_>),
+    ) {
+        let lists = &self.lists;
+        lists.for_each_live(guard, now_us, |id, fresh_at_us, state| {
+            let log = Log { lists, guard, now_us, entry: None, state, evicted: 0 };
+            visit(id, fresh_at_us, &log);
+        });
+    }
+
     fn log<'a>(&'a self, guard: &'a ShardGuard<'a>, id: CounterId, now_us: u64) -> Log<'a> {
         let entry = self.lists.find(guard, id);
         let state = entry.map_or(ListState::default(), |entry| self.lists.load(guard, entry));
@@ -202,7 +217,8 @@ impl Log<'_> {
         nearest.is_some_and(|it| it.fresh_at_us > fresh_at_us.max(self.now_us))
     }
 
-    fn stamps(&self) -> impl Iterator<Item = Stamp> {
+    /// All stamps, oldest first.
+    pub(super) fn stamps(&self) -> impl Iterator<Item = Stamp> {
         let older = self.lists.blocks.items(self.guard, self.state.chain);
         let newest = self.newest();
         older
