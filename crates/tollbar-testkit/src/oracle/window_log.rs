@@ -50,8 +50,10 @@ impl Law for WindowLog {
 
     /// When the newest charge leaves that was not given back.
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
-        let paid = Self::charges(log).filter(|(_, cost)| *cost > 0);
-        paid.last().map_or(now_us, |(at_us, _)| now_us.max(at_us + self.window_us))
+        let present_us = Self::present_us(log, now_us);
+        let counting = Self::charges(log).filter(|(at_us, _)| self.counts(*at_us, present_us));
+        let paid = counting.filter(|(_, cost)| *cost > 0);
+        paid.last().map_or(now_us, |(at_us, _)| at_us + self.window_us)
     }
 
     /// What is given back was never charged, but for the instant of it, which has passed.

@@ -106,13 +106,14 @@ impl SlidingLog {
             let allowed_at_us = self.allowed_at_us(stamps, standing, used + cost - self.limit);
             Outcome::Deny { retry_after_us: allowed_at_us.saturating_sub(standing.now_us) }
         };
-        let newest_us = if is_charge || pending > 0 {
+        let newest = if is_charge || pending > 0 {
             Some(standing.present_us)
         } else {
-            stamps.newest_charged().map(Stamp::at_us)
+            let charged = stamps.newest_charged();
+            charged.filter(|it| !self.has_left(*it, standing.present_us)).map(Stamp::at_us)
         };
-        let reset_at_us = newest_us.map_or(0, |at_us| at_us + self.window_us);
-        let reset_at = Timestamp::from_micros(reset_at_us.max(standing.now_us));
+        let reset_at_us = newest.map_or(standing.now_us, |at_us| at_us + self.window_us);
+        let reset_at = Timestamp::from_micros(reset_at_us);
         Decision::new(
             outcome,
             self.limit,

@@ -64,6 +64,8 @@ proptest! {
             Policy::sliding_window(rate),
             Policy::sliding_window_strict(rate, 4),
             Policy::sliding_window_strict(rate, 62),
+            Policy::sliding_window_log("9/7us"),
+            Policy::sliding_window_log("64/month"),
         ] {
             let policy = policy.unwrap();
             let algorithm = policy.algorithm();
@@ -73,6 +75,8 @@ proptest! {
                 let decision = algorithm.transition(&mut state, now, cost);
                 prop_assert!(decision.remaining() <= policy.capacity());
                 algorithm.fresh_at(&state);
+                let stamp = algorithm.stamp(&state);
+                algorithm.refund(&mut state, now, stamp, 2);
             }
         }
     }
