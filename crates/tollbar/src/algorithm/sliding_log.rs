@@ -12,9 +12,6 @@
 mod flat;
 mod stamp;
 
-#[cfg(test)]
-mod tests;
-
 pub(crate) use stamp::{Stamp, Stamps};
 
 use flat::Flat;
@@ -48,6 +45,27 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
+    /// Writes down `tokens` that were charged, and drops the stamps that have left.
+    #[inline]
+    pub(crate) fn charge(&self, stamps: &mut impl Stamps, tokens: u64) {
+        if self.gone > 0 {
+            stamps.drop_front(self.gone, self.gone_tokens);
+        }
+        let mut left = tokens;
+        let newest = stamps.newest();
+        if newest.at_us() == self.present_us && newest.tokens() > 0 {
+            // Charges of one microsecond are one stamp, as far as it holds them.
+            let more = left.min(Stamp::TOKENS_MAX - newest.tokens());
+            stamps.set_newest(Stamp::new(self.present_us, newest.tokens() + more));
+            left -= more;
+        }
+        while left > 0 {
+            let part = left.min(Stamp::TOKENS_MAX);
+            stamps.push(Stamp::new(self.present_us, part));
+            left -= part;
+        }
+    }
+
     /// What a charge made at this instant is called.
     pub(crate) fn stamp(&self) -> u64 {
         self.present_us
@@ -84,7 +102,7 @@ impl SlidingLog {
         standing
     }
 
-    /// Decides `cost`. Reads only: what is allowed is then [charged](Self::charge).
+    /// Decides `cost`. Reads only: what is allowed is then [charged](Standing::charge).
     ///
     /// `pending` tokens are to be charged at this very instant, and are not among the stamps yet.
     #[inline]
@@ -120,27 +138,6 @@ impl SlidingLog {
             if is_charge { remaining - cost } else { remaining },
             reset_at,
         )
-    }
-
-    /// Writes down `tokens` that were charged, and drops the stamps that have left.
-    #[inline]
-    pub(crate) fn charge(&self, stamps: &mut impl Stamps, standing: &Standing, tokens: u64) {
-        if standing.gone > 0 {
-            stamps.drop_front(standing.gone, standing.gone_tokens);
-        }
-        let mut left = tokens;
-        let newest = stamps.newest();
-        if newest.at_us() == standing.present_us && newest.tokens() > 0 {
-            // Charges of one microsecond are one stamp, as far as it holds them.
-            let more = left.min(Stamp::TOKENS_MAX - newest.tokens());
-            stamps.set_newest(Stamp::new(standing.present_us, newest.tokens() + more));
-            left -= more;
-        }
-        while left > 0 {
-            let part = left.min(Stamp::TOKENS_MAX);
-            stamps.push(Stamp::new(standing.present_us, part));
-            left -= part;
-        }
     }
 
     /// Takes back up to `amount` tokens that were charged at `at_us`, and says how many. What has
@@ -231,7 +228,7 @@ impl Algorithm for SlidingLog {
         let standing = self.standing(&stamps, now.clamp_to_clock().as_micros());
         let decision = self.decide(&stamps, &standing, 0, cost);
         if cost > 0 && decision.is_allowed() {
-            self.charge(&mut stamps, &standing, cost);
+            standing.charge(&mut stamps, cost);
         }
         decision
     }

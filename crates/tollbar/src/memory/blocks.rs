@@ -8,6 +8,9 @@
 //!
 //! Knows neither what the words mean nor whose they are; `lists.rs` does, and makes room.
 
+#[cfg(all(test, not(tollbar_loom)))]
+mod tests;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pages::zeroed;
@@ -29,7 +32,7 @@ pub(super) struct Blocks {
     words: Box<[AtomicU64]>,
     /// Where the first block begins, aligned to its size.
     first: usize,
-    blocks_per_shard: usize,
+    per_shard: usize,
     free: Box<[Free]>,
 }
 
@@ -94,17 +97,17 @@ impl Blocks {
     /// Room for about `items_max` words, the same in each shard: at least a block.
     pub(super) fn new(items_max: usize, shard_count: usize) -> Self {
         let blocks_max = u32::MAX as usize / shard_count - 1;
-        let blocks_per_shard = items_max.div_ceil(BLOCK_ITEMS * shard_count).clamp(1, blocks_max);
+        let per_shard = items_max.div_ceil(BLOCK_ITEMS * shard_count).clamp(1, blocks_max);
         // One block more than there are, so that an aligned start can be chosen within it.
-        let words = zeroed((blocks_per_shard * shard_count + 1) * BLOCK_WORDS);
+        let words = zeroed((per_shard * shard_count + 1) * BLOCK_WORDS);
         let misaligned = words.as_ptr().addr() / size_of::<AtomicU64>() % BLOCK_WORDS;
         let first = (BLOCK_WORDS - misaligned) % BLOCK_WORDS;
         let free = (0..shard_count).map(|_| Free::default()).collect();
-        Self { words, first, blocks_per_shard, free }
+        Self { words, first, per_shard, free }
     }
 
     pub(super) fn block_count(&self) -> usize {
-        self.blocks_per_shard * self.free.len()
+        self.per_shard * self.free.len()
     }
 
     /// How many blocks hold words. An estimate while checks are going on.
@@ -115,7 +118,7 @@ impl Blocks {
     /// True where the shard has a block that nobody uses.
     pub(super) fn has_free(&self, guard: &ShardGuard<'_>) -> bool {
         let in_use = self.free[guard.shard()].in_use.load(Ordering::Relaxed);
-        in_use < self.blocks_per_shard as u64
+        in_use < self.per_shard as u64
     }
 
     /// Appends `word`.
@@ -223,12 +226,12 @@ impl Blocks {
         let used_before = free.head.load(Ordering::Relaxed) as u32;
         let block = if used_before == 0 {
             let touched = free.touched.load(Ordering::Relaxed) as usize;
-            if touched == self.blocks_per_shard {
+            if touched == self.per_shard {
                 return None;
             }
             add(&free.touched, 1);
             // At most as many as a `u32` can number.
-            (guard.shard() * self.blocks_per_shard + touched + 1) as u32
+            (guard.shard() * self.per_shard + touched + 1) as u32
         } else {
             free.head.store(self.link(used_before).load(Ordering::Relaxed), Ordering::Relaxed);
             used_before

@@ -135,14 +135,12 @@ impl Lists {
         word: u64,
         now_us: u64,
     ) -> Result<bool, Alone> {
-        match self.blocks.push_back(guard, chain, word) {
-            Ok(()) => Ok(false),
-            Err(Full) => {
-                let was_live = self.make_room(guard, entry, now_us)?;
-                self.blocks.push_back(guard, chain, word).map_err(|Full| Alone)?;
-                Ok(was_live)
-            }
+        if self.blocks.push_back(guard, chain, word).is_ok() {
+            return Ok(false);
         }
+        let was_live = self.make_room(guard, entry, now_us)?;
+        self.blocks.push_back(guard, chain, word).map_err(|Full| Alone)?;
+        Ok(was_live)
     }
 
     #[cold]

@@ -67,13 +67,18 @@ proptest! {
         let mut oracle = Oracle::new();
         let mut standing = Standing::at(start);
         let mut charges: Vec<Charged> = Vec::new();
+        // The same as a pure function over words.
+        let algorithm = policy.algorithm();
+        let mut words = vec![0; algorithm.words()];
         for (Move { advance, price, .. }, refund) in moves.iter().zip(refunds) {
             standing.now = standing.advanced(*advance, &policy);
             let now = standing.now;
             let cost = standing.cost(*price, &policy);
             let (got, stamp) = ask(&subject, now, &policy, cost);
             prop_assert_eq!(got, oracle.check(now, b"key", &policy, cost));
+            prop_assert_eq!(got, algorithm.transition(&mut words, now, cost).into());
             if cost > 0 && got.outcome == Outcome::Allow {
+                prop_assert_eq!(algorithm.stamp(&words), stamp);
                 charges.push(Charged { stamp, event: charges.len() as u64, left: cost });
             }
             standing.last = Some(got);
@@ -85,9 +90,11 @@ proptest! {
             let amount = (*left * eighths).div_ceil(8).min(*left);
             let given_back = subject.store().refund(b"key", &policy, *stamp, amount).wait().unwrap();
             prop_assert_eq!(given_back, oracle.refund(now, b"key", &policy, *event, amount));
+            prop_assert_eq!(given_back, algorithm.refund(&mut words, now, *stamp, amount));
             *left -= given_back;
             let peeked = ask(&subject, now, &policy, 0).0;
             prop_assert_eq!(peeked, oracle.check(now, b"key", &policy, 0));
+            prop_assert_eq!(peeked, algorithm.transition(&mut words, now, 0).into());
         }
     }
 }

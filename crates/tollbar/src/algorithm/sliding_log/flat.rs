@@ -89,7 +89,7 @@ impl Stamps for Flat<'_> {
         }
     }
 
-    fn alter_older(&mut self, mut alter: impl FnMut(Stamp) -> Option<Stamp>) {
+    fn alter_older(&mut self, mut change: impl FnMut(Stamp) -> Option<Stamp>) {
         let Some((&newest, older)) = self.words[..self.len].split_last() else {
             return;
         };
@@ -97,7 +97,7 @@ impl Stamps for Flat<'_> {
         let mut kept = 0;
         for at in 0..older_len {
             let before = Stamp::of_word(self.words[at]);
-            let after = alter(before);
+            let after = change(before);
             self.tokens = self.tokens - before.tokens() + after.map_or(0, Stamp::tokens);
             if let Some(after) = after {
                 self.words[kept] = after.word();

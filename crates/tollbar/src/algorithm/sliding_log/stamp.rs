@@ -65,6 +65,6 @@ pub(crate) trait Stamps {
     /// Appends `stamp`; in place of the newest, where that has no tokens.
     fn push(&mut self, stamp: Stamp);
 
-    /// Changes each but the newest to what `alter` makes of it, or removes it.
-    fn alter_older(&mut self, alter: impl FnMut(Stamp) -> Option<Stamp>);
+    /// Changes each but the newest to what `change` makes of it, or removes it.
+    fn alter_older(&mut self, change: impl FnMut(Stamp) -> Option<Stamp>);
 }

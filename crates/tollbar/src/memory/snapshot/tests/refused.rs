@@ -121,7 +121,7 @@ fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
     assert_eq!((number(LOG_LEN), number(LOGS), number(STAMPS)), (2, 1, 2));
     assert_eq!(
         (number(FIRST_STAMP), number(SECOND_STAMP)),
-        (START_US << 12 | 4_095, START_US << 12 | 905)
+        ((START_US << 12) + 4_095, (START_US << 12) + 905)
     );
     let with = |at: usize, number: u64| {
         let mut bytes = whole.clone();

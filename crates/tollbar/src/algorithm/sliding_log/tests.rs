@@ -1,1 +1,0 @@
-//! What no store shows: states that no check has written, and charges given back.
