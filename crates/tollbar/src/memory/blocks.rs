@@ -13,7 +13,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::pages::zeroed;
+use super::pages::{aligned_start, zeroed_huge};
 use super::shards::ShardGuard;
 
 /// Two cache lines.
@@ -99,9 +99,8 @@ impl Blocks {
         let blocks_max = u32::MAX as usize / shard_count - 1;
         let per_shard = items_max.div_ceil(BLOCK_ITEMS * shard_count).clamp(1, blocks_max);
         // One block more than there are, so that an aligned start can be chosen within it.
-        let words = zeroed((per_shard * shard_count + 1) * BLOCK_WORDS);
-        let misaligned = words.as_ptr().addr() / size_of::<AtomicU64>() % BLOCK_WORDS;
-        let first = (BLOCK_WORDS - misaligned) % BLOCK_WORDS;
+        let words = zeroed_huge((per_shard * shard_count + 1) * BLOCK_WORDS);
+        let first = aligned_start(&words, BLOCK_WORDS);
         let free = (0..shard_count).map(|_| Free::default()).collect();
         Self { words, first, per_shard, free }
     }
@@ -230,8 +229,9 @@ impl Blocks {
                 return None;
             }
             add(&free.touched, 1);
-            // At most as many as a `u32` can number.
-            (guard.shard() * self.per_shard + touched + 1) as u32
+            // The first of all shards, then the second of all: what is touched lies together, and
+            // the last has a number that fits a `u32`.
+            (touched * self.free.len() + guard.shard() + 1) as u32
         } else {
             free.head.store(self.link(used_before).load(Ordering::Relaxed), Ordering::Relaxed);
             used_before

@@ -5,15 +5,14 @@
 //! blocks with it. Where a shard has no free block left, the list that is nearest to fresh makes
 //! room: one that is fresh if there is any, and never the one that needs the room.
 
+mod entries;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use self::entries::{Entries, STATE_WORDS};
 use super::blocks::{Blocks, Chain, Full};
 use super::counter_id::CounterId;
 use super::shards::ShardGuard;
-use super::wide::Class;
-
-/// The words of an entry: the chain's two, and two more for whoever counts.
-const ENTRY_WORDS: usize = 4;
 
 /// How many entries are looked at for one to make room, beyond the first that has blocks at all.
 /// Up to 120,000 wide keys that is the whole shard.
@@ -21,7 +20,7 @@ const SEARCH_ENTRIES_MAX: usize = 1_024;
 
 #[derive(Debug)]
 pub(super) struct Lists {
-    entries: Class,
+    entries: Entries,
     pub(super) blocks: Blocks,
     /// Of each shard: where the next search for room begins, so that it does not look at the same
     /// entries again and again.
@@ -33,6 +32,19 @@ pub(super) struct Lists {
 pub(super) struct ListState {
     pub(super) chain: Chain,
     pub(super) own: [u64; 2],
+}
+
+impl ListState {
+    #[inline]
+    fn of_words([ends, extent, own_0, own_1]: [u64; STATE_WORDS]) -> Self {
+        Self { chain: Chain::of_words([ends, extent]), own: [own_0, own_1] }
+    }
+
+    #[inline]
+    fn to_words(self) -> [u64; STATE_WORDS] {
+        let ([ends, extent], [own_0, own_1]) = (self.chain.to_words(), self.own);
+        [ends, extent, own_0, own_1]
+    }
 }
 
 /// A list of the guarded shard that may have to make room.
@@ -57,7 +69,7 @@ impl Lists {
     /// Room for `keys_max` lists and `items_max` words in them.
     pub(super) fn new(keys_max: usize, items_max: usize, shard_count: usize) -> Self {
         Self {
-            entries: Class::new(ENTRY_WORDS, keys_max, shard_count),
+            entries: Entries::new(keys_max, shard_count),
             blocks: Blocks::new(items_max, shard_count),
             hands: (0..shard_count).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -75,14 +87,13 @@ impl Lists {
 
     #[inline]
     pub(super) fn find(&self, guard: &ShardGuard<'_>, id: CounterId) -> Option<usize> {
-        self.entries.bucket(guard, id).find(|entry| self.entries.id(*entry) == id.get())
+        self.entries.find(guard, id)
     }
 
     #[inline]
     pub(super) fn load(&self, _guard: &ShardGuard<'_>, entry: usize) -> ListState {
-        let words = self.entries.state(entry);
-        let word = |at: usize| words[at].load(Ordering::Relaxed);
-        ListState { chain: Chain::of_words([word(0), word(1)]), own: [word(2), word(3)] }
+        let words = self.entries.state(entry).each_ref().map(|word| word.load(Ordering::Relaxed));
+        ListState::of_words(words)
     }
 
     #[inline]
@@ -93,8 +104,7 @@ impl Lists {
         state: &ListState,
         fresh_at_us: u64,
     ) {
-        let words = state.chain.to_words().into_iter().chain(state.own);
-        for (to, word) in self.entries.state(entry).iter().zip(words) {
+        for (to, word) in self.entries.state(entry).iter().zip(state.to_words()) {
             to.store(word, Ordering::Relaxed);
         }
         self.entries.set_fresh_at_us(entry, fresh_at_us);
@@ -102,7 +112,7 @@ impl Lists {
 
     /// The entry of its bucket that a newcomer would take: the one nearest to fresh.
     pub(super) fn nearest_in_bucket(&self, guard: &ShardGuard<'_>, id: CounterId) -> Nearest {
-        let entries = self.entries.bucket(guard, id);
+        let entries = self.entries.of_bucket(guard, id);
         let nearest = |entry| Nearest { entry, fresh_at_us: self.entries.fresh_at_us(entry) };
         let first = nearest(entries.start);
         entries.map(nearest).min_by_key(|it| it.fresh_at_us).unwrap_or(first)
@@ -112,7 +122,7 @@ impl Lists {
     pub(super) fn take(&self, guard: &ShardGuard<'_>, id: CounterId, now_us: u64) -> Taken {
         let Nearest { entry, fresh_at_us } = self.nearest_in_bucket(guard, id);
         self.forget(guard, entry);
-        self.entries.set_id(entry, id.get());
+        self.entries.set_name(entry, id.get());
         Taken { entry, was_live: fresh_at_us > now_us }
     }
 
@@ -121,7 +131,7 @@ impl Lists {
         let mut state = self.load(guard, entry);
         self.blocks.clear(guard, &mut state.chain);
         self.save(guard, entry, &ListState::default(), 0);
-        self.entries.set_id(entry, 0);
+        self.entries.set_name(entry, 0);
     }
 
     /// Appends `word` to the list of `entry`, whose state is in the caller's hands. True where a
@@ -191,7 +201,7 @@ impl Lists {
         for entry in self.entries.of_shard(guard) {
             let fresh_at_us = self.entries.fresh_at_us(entry);
             if fresh_at_us > now_us {
-                visit(self.entries.id(entry), fresh_at_us, self.load(guard, entry));
+                visit(self.entries.name(entry), fresh_at_us, self.load(guard, entry));
             }
         }
     }

@@ -8,7 +8,6 @@
 //! The words are atomics only so that they can be shared; every access is under the shard's lock,
 //! which the [`ShardGuard`] argument stands for.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::counter_id::CounterId;
@@ -30,7 +29,7 @@ pub(super) struct Wide {
 
 /// All entries of one size.
 #[derive(Debug)]
-pub(super) struct Class {
+struct Class {
     words_per_entry: usize,
     buckets_per_shard: usize,
     /// Of each entry: its counter's name (0: empty), and from when on it is fresh.
@@ -53,13 +52,23 @@ pub(super) struct Saved {
 impl Wide {
     /// Room for `keys_max` counters in each class, over `shard_count` shards.
     pub(super) fn new(keys_max: usize, shard_count: usize) -> Self {
+        // Twice as many entries as keys, so that few buckets overflow; one bucket at the least.
+        let buckets_per_shard = (keys_max * 2).div_ceil(BUCKET_ENTRIES * shard_count).max(1);
+        let entries = buckets_per_shard * BUCKET_ENTRIES * shard_count;
+        let class = |words_per_entry: usize| Class {
+            words_per_entry,
+            buckets_per_shard,
+            heads: zeroed(entries * 2),
+            words: zeroed(entries * words_per_entry),
+        };
         debug_assert_eq!(CLASS_WORDS[CLASS_COUNT - 1], STATE_WORDS_MAX);
-        Self { classes: CLASS_WORDS.map(|words| Class::new(words, keys_max, shard_count)) }
+        Self { classes: CLASS_WORDS.map(class) }
     }
 
     /// What all classes together take when every page has been touched.
     pub(super) fn bytes_max(&self) -> usize {
-        self.classes.iter().map(Class::bytes_max).sum()
+        let words = |class: &Class| class.heads.len() + class.words.len();
+        self.classes.iter().map(words).sum::<usize>() * size_of::<AtomicU64>()
     }
 
     /// The entry of `id` among those of at least `words` words.
@@ -104,8 +113,8 @@ impl Wide {
             Place { class, entry }
         });
         let class = &self.classes[place.class];
-        class.set_id(place.entry, id.get());
-        class.set_fresh_at_us(place.entry, fresh_at_us);
+        class.heads[place.entry * 2].store(id.get(), Ordering::Relaxed);
+        class.heads[place.entry * 2 + 1].store(fresh_at_us, Ordering::Relaxed);
         for (to, from) in class.state(place.entry).iter().zip(state) {
             to.store(*from, Ordering::Relaxed);
         }
@@ -145,7 +154,9 @@ impl Wide {
         mut visit: impl FnMut(u64, u64, &[AtomicU64]),
     ) {
         let class = &self.classes[class_of(words)];
-        for entry in class.of_shard(guard) {
+        let entries_per_shard = class.buckets_per_shard * BUCKET_ENTRIES;
+        let first = guard.shard() * entries_per_shard;
+        for entry in first..first + entries_per_shard {
             let fresh_at_us = class.fresh_at_us(entry);
             if fresh_at_us > now_us {
                 visit(class.id(entry), fresh_at_us, class.state(entry));
@@ -154,75 +165,39 @@ impl Wide {
     }
 
     pub(super) fn forget(&self, _guard: &ShardGuard<'_>, place: Place) {
-        let class = &self.classes[place.class];
-        class.set_id(place.entry, 0);
-        class.set_fresh_at_us(place.entry, 0);
+        let heads = &self.classes[place.class].heads;
+        heads[place.entry * 2].store(0, Ordering::Relaxed);
+        heads[place.entry * 2 + 1].store(0, Ordering::Relaxed);
     }
 
     /// How many entries are not fresh. Looks at every entry, without locks: an estimate while
     /// checks are going on.
     pub(super) fn live_count(&self, now_us: u64) -> usize {
-        self.classes.iter().map(|class| class.live_count(now_us)).sum()
+        let live = |class: &Class| {
+            let fresh_at = class.heads.iter().skip(1).step_by(2);
+            fresh_at.filter(|fresh_at| fresh_at.load(Ordering::Relaxed) > now_us).count()
+        };
+        self.classes.iter().map(live).sum()
     }
 }
 
 impl Class {
-    /// Room for `keys_max` counters, over `shard_count` shards.
-    pub(super) fn new(words_per_entry: usize, keys_max: usize, shard_count: usize) -> Self {
-        // Twice as many entries as keys, so that few buckets overflow; one bucket at the least.
-        let buckets_per_shard = (keys_max * 2).div_ceil(BUCKET_ENTRIES * shard_count).max(1);
-        let entries = buckets_per_shard * BUCKET_ENTRIES * shard_count;
-        let (heads, words) = (zeroed(entries * 2), zeroed(entries * words_per_entry));
-        Self { words_per_entry, buckets_per_shard, heads, words }
-    }
-
-    /// What it takes when every page has been touched.
-    pub(super) fn bytes_max(&self) -> usize {
-        (self.heads.len() + self.words.len()) * size_of::<AtomicU64>()
-    }
-
-    /// The entries of the guarded shard.
-    pub(super) fn of_shard(&self, guard: &ShardGuard<'_>) -> Range<usize> {
-        let entries_per_shard = self.buckets_per_shard * BUCKET_ENTRIES;
-        let first = guard.shard() * entries_per_shard;
-        first..first + entries_per_shard
-    }
-
     /// The entries of the one bucket that `id` may be in. It belongs to the guarded shard.
-    #[inline]
-    pub(super) fn bucket(&self, guard: &ShardGuard<'_>, id: CounterId) -> Range<usize> {
+    fn bucket(&self, guard: &ShardGuard<'_>, id: CounterId) -> std::ops::Range<usize> {
         let bucket = guard.shard() * self.buckets_per_shard + id.bucket(self.buckets_per_shard);
         bucket * BUCKET_ENTRIES..(bucket + 1) * BUCKET_ENTRIES
     }
 
-    #[inline]
-    pub(super) fn id(&self, entry: usize) -> u64 {
+    fn id(&self, entry: usize) -> u64 {
         self.heads[entry * 2].load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_id(&self, entry: usize, id: u64) {
-        self.heads[entry * 2].store(id, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn fresh_at_us(&self, entry: usize) -> u64 {
+    fn fresh_at_us(&self, entry: usize) -> u64 {
         self.heads[entry * 2 + 1].load(Ordering::Relaxed)
     }
 
-    #[inline]
-    pub(super) fn set_fresh_at_us(&self, entry: usize, fresh_at_us: u64) {
-        self.heads[entry * 2 + 1].store(fresh_at_us, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn state(&self, entry: usize) -> &[AtomicU64] {
+    fn state(&self, entry: usize) -> &[AtomicU64] {
         &self.words[entry * self.words_per_entry..][..self.words_per_entry]
-    }
-
-    /// How many entries are not fresh. Without locks.
-    pub(super) fn live_count(&self, now_us: u64) -> usize {
-        let fresh_at = self.heads.iter().skip(1).step_by(2);
-        fresh_at.filter(|fresh_at| fresh_at.load(Ordering::Relaxed) > now_us).count()
     }
 }
 

@@ -130,10 +130,10 @@ impl World<'_> {
                 this
             })
         });
-        let first = (shard * self.blocks.per_shard) as u32 + 1;
-        let touched = free.touched.load(Ordering::Relaxed) as u32;
-        let end = first + self.blocks.per_shard as u32;
-        used_before.chain(first + touched..end).collect()
+        let touched = free.touched.load(Ordering::Relaxed) as usize;
+        let untouched = touched..self.blocks.per_shard;
+        let number = |block: usize| (block * self.blocks.free.len() + shard + 1) as u32;
+        used_before.chain(untouched.map(number)).collect()
     }
 }
 
