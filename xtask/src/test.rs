@@ -24,6 +24,7 @@ const EXAMPLES: &[&str] = &[
     "several_limits",
     "algorithms",
     "quota",
+    "audit_window",
     "custom_algorithm",
     "snapshot",
 ];
