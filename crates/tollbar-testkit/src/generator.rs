@@ -60,6 +60,10 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
         ("3 per 7 us", spec(3, 7)),
         ("1,000,000 per s", spec(1_000_000, SECOND_US)),
     ];
+    if kind == Kind::SlidingWindowLog {
+        rates.pop();
+        rates.push(("10,000 per s", spec(10_000, SECOND_US)));
+    }
     if kind.is_bucket() {
         rates.extend([
             ("5 per s, burst 10", spec(5, SECOND_US).with_burst(10)),

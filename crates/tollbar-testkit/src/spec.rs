@@ -24,11 +24,13 @@ pub enum Kind {
     SlidingWindow,
     /// The current sub-window and the n before it.
     SlidingWindowStrict,
+    /// Every charge of the last window.
+    SlidingWindowLog,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
@@ -36,6 +38,7 @@ impl Kind {
         Self::CalendarWindow,
         Self::SlidingWindow,
         Self::SlidingWindowStrict,
+        Self::SlidingWindowLog,
     ];
 
     /// Its name in rules, metrics and vectors.
@@ -49,6 +52,7 @@ impl Kind {
             Self::CalendarWindow => "calendar_window",
             Self::SlidingWindow => "sliding_window_counter",
             Self::SlidingWindowStrict => "sliding_window_strict",
+            Self::SlidingWindowLog => "sliding_window_log",
         }
     }
 
@@ -173,6 +177,7 @@ impl PolicySpec {
             Kind::SlidingWindowStrict => {
                 Policy::sliding_window_strict(rate, self.strict_n.unwrap_or(10))
             }
+            Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
         }?;
         match self.burst {
             Some(burst) => policy.with_burst(burst),

@@ -10,6 +10,7 @@ use super::log::Log;
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
+use super::window_log::WindowLog;
 use crate::almanac::Almanac;
 use crate::answer::Answer;
 use crate::ratio::Ratio;
@@ -93,6 +94,7 @@ impl Terms {
                 parts = policy.algorithm().variant() as u32;
                 Box::new(Strict { limit, window_us, parts })
             }
+            "sliding_window_log" => Box::new(WindowLog { limit, window_us }),
             other => panic!("the oracle has no model of `{other}`"),
         };
         Self { identity: Identity { algorithm, window_us, parts, almanac }, limit, law }

@@ -55,7 +55,7 @@ impl MemoryStore {
         let now_us = self.now_us();
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word(algorithm, id, now_us, cost),
-            wide(kind) => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
+            wide(kind) => self.check_kind(kind, id, now_us, cost),
         })
     }
 
@@ -75,9 +75,7 @@ impl MemoryStore {
     ) {
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word_into(algorithm, id, now_us, cost, decision),
-            wide(kind) => {
-                *decision = self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost);
-            },
+            wide(kind) => *decision = self.check_kind(kind, id, now_us, cost),
         });
     }
 
@@ -242,6 +240,14 @@ impl MemoryStore {
         Whereabouts::New
     }
 
+    /// Whatever does not fit a word.
+    fn check_kind(&self, kind: &Kind, id: CounterId, now_us: u64, cost: u64) -> Decision {
+        match kind {
+            Kind::SlidingLog(log) => self.check_log(log, id, now_us, cost),
+            _ => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
+        }
+    }
+
     #[inline(never)]
     fn check_wide(
         &self,
@@ -267,6 +273,9 @@ impl MemoryStore {
 
     /// Makes one counter fresh, wherever it is.
     pub(super) fn reset_one(&self, id: CounterId, policy: &Policy) {
+        if let Kind::SlidingLog(_) = policy.kind {
+            return self.reset_log(id);
+        }
         let guard = self.shards.lock(id);
         if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {
             self.wide.forget(&guard, place);

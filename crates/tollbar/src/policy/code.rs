@@ -19,6 +19,7 @@ const STAGGERED_WINDOW: u64 = 4;
 const CALENDAR_WINDOW: u64 = 5;
 const SLIDING_WINDOW: u64 = 6;
 const SLIDING_STRICT: u64 = 7;
+const SLIDING_LOG: u64 = 8;
 
 /// How an option is written.
 const BURST: u64 = 1;
@@ -82,6 +83,7 @@ impl Policy {
                 options.push((SUBWINDOWS, window.variant()));
                 SLIDING_STRICT
             }
+            Kind::SlidingLog(_) => SLIDING_LOG,
             Kind::Custom(_) => return None,
         };
         Some((tag, options))
@@ -130,6 +132,7 @@ impl Policy {
                 let subwindows = u32::try_from(option(SUBWINDOWS)?).ok()?;
                 Self::sliding_window_strict(rate, subwindows)
             }
+            SLIDING_LOG => Self::sliding_window_log(rate),
             _ => return None,
         };
         let name = std::str::from_utf8(read_bytes(bytes)?).ok()?;

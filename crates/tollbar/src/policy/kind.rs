@@ -7,6 +7,7 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::calendar_window::CalendarWindow;
 use crate::algorithm::debt::Meter;
 use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::staggered_window::StaggeredWindow;
@@ -22,6 +23,8 @@ pub(crate) enum Kind {
     CalendarWindow(CalendarWindow),
     SlidingWindow(SlidingWindow),
     SlidingStrict(SlidingStrict),
+    /// Its state is a list: a store keeps it in its own way, or over as many words as it asks for.
+    SlidingLog(SlidingLog),
     Custom(Arc<dyn Algorithm>),
 }
 
@@ -43,6 +46,7 @@ impl Kind {
             Self::CalendarWindow(window) => window,
             Self::SlidingWindow(window) => window,
             Self::SlidingStrict(window) => window,
+            Self::SlidingLog(log) => log,
             Self::Custom(algorithm) => algorithm.as_ref(),
         }
     }
@@ -55,7 +59,7 @@ impl Kind {
             Self::StaggeredWindow(window) => Some(window),
             Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
-            Self::SlidingStrict(_) | Self::Custom(_) => None,
+            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::Custom(_) => None,
         }
     }
 
@@ -73,7 +77,7 @@ impl Kind {
             Self::StaggeredWindow(window) => window.fits_word(),
             Self::CalendarWindow(window) => window.fits_word(),
             Self::SlidingWindow(window) => window.fits_word(),
-            Self::SlidingStrict(_) | Self::Custom(_) => false,
+            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::Custom(_) => false,
         }
     }
 }
