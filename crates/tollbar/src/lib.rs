@@ -60,6 +60,7 @@ mod verdict;
 pub use algorithm::Algorithm;
 pub use algorithm::calendar_window::Period;
 pub use algorithm::debt::Interval;
+pub use algorithm::warm_up::WarmUp;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;

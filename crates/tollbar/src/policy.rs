@@ -2,6 +2,7 @@
 
 mod error;
 mod kind;
+mod warm_up;
 
 #[cfg(test)]
 mod tests;
@@ -144,6 +145,9 @@ impl Policy {
 
     /// The same bucket holding `burst` tokens instead of one window's worth.
     pub fn with_burst(self, burst: u64) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().with_burst(burst)?.with_warm_up(warm_up);
+        }
         match (&self.kind, self.rate) {
             (Kind::Bucket(meter), Some(rate)) => {
                 let meter = Meter::new(meter.name(), rate, Some(burst))?;
@@ -167,6 +171,9 @@ impl Policy {
     ///
     /// When a key's windows begin follows from its bytes: [`stagger_us`](Self::stagger_us).
     pub fn staggered(self) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().staggered()?.with_warm_up(warm_up);
+        }
         match &self.kind {
             Kind::FixedWindow(window) => {
                 let kind = Kind::StaggeredWindow(window.staggered());
@@ -183,6 +190,9 @@ impl Policy {
     ///
     /// A time zone that has summer time has two of them; this stays with the one it is given.
     pub fn with_utc_offset(self, minutes: i32) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().with_utc_offset(minutes)?.with_warm_up(warm_up);
+        }
         match self.kind {
             Kind::CalendarWindow(window) => {
                 let kind = Kind::CalendarWindow(window.with_utc_offset(minutes)?);
@@ -244,7 +254,7 @@ impl Policy {
     /// and longer by less than one part in a million.
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::Bucket(meter) => Some(meter.interval()),
             _ => None,
         }
@@ -255,7 +265,7 @@ impl Policy {
     /// [`staggered_window::stagger_us`](crate::algorithm::staggered_window::stagger_us).
     #[must_use]
     pub fn stagger_us(&self, key: &[u8]) -> Option<u64> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::StaggeredWindow(window) => Some(stagger_us(key, window.window_us())),
             _ => None,
         }
@@ -264,7 +274,7 @@ impl Policy {
     /// For calendar windows, what of the calendar they are.
     #[must_use]
     pub fn period(&self) -> Option<Period> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::CalendarWindow(window) => Some(window.period()),
             _ => None,
         }
@@ -273,7 +283,7 @@ impl Policy {
     /// For calendar windows, how far their midnight is east of UTC.
     #[must_use]
     pub fn utc_offset_minutes(&self) -> Option<i32> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::CalendarWindow(window) => Some(window.utc_offset_minutes()),
             _ => None,
         }
@@ -283,7 +293,7 @@ impl Policy {
     /// limit x window would reach 2<sup>53</sup>.
     #[must_use]
     pub fn sliding_granularity_us(&self) -> Option<u64> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::SlidingWindow(window) => Some(window.tick_us()),
             _ => None,
         }

@@ -41,7 +41,11 @@ macro_rules! by_algorithm {
                     $wide
                 }
             }
-            $other => $wide,
+            kind => {
+                let kind = kind.for_key($key);
+                let $other = kind.as_ref();
+                $wide
+            }
         }
     };
 }
