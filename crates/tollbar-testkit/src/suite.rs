@@ -22,7 +22,7 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 9] = [
+pub const VECTOR_FILES: [&str; 10] = [
     "token_bucket",
     "leaky_bucket",
     "fixed_window",
@@ -32,6 +32,7 @@ pub const VECTOR_FILES: [&str; 9] = [
     "sliding_window_strict",
     "batches",
     "rule_change",
+    "warm_up",
 ];
 
 /// The behaviours, by name.

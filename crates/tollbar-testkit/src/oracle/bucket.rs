@@ -16,12 +16,12 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    fn full_debt(&self) -> Ratio {
+    pub(super) fn full_debt(&self) -> Ratio {
         self.token_us.times(self.burst.into())
     }
 
     /// What the counter owes at `now_us`.
-    fn debt(log: &Log, now_us: u128) -> Ratio {
+    pub(super) fn debt(log: &Log, now_us: u128) -> Ratio {
         let mut debt = Ratio::ZERO;
         let mut owed_since_us = 0;
         for event in &log.events {

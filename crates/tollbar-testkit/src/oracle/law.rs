@@ -19,6 +19,11 @@ pub trait Law: Debug {
     /// When the counter is back to where it began, as its algorithm means it.
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128;
 
+    /// The limit reported, where it is not the policy's.
+    fn limit(&self, _log: &Log, _now_us: u128) -> Option<u64> {
+        None
+    }
+
     /// What a check leaves behind before it is answered.
     fn notice(&self, _log: &mut Log, _now_us: u128) {}
 
@@ -31,6 +36,11 @@ pub trait Law: Debug {
     /// counts, and says how much.
     fn refund(&self, _log: &mut Log, _now_us: u128, _stamp: u64, _amount: u64) -> u64 {
         0
+    }
+
+    /// How long a denied request has to wait; `None` where no wait is long enough.
+    fn wait_us(&self, log: &Log, now_us: u128, cost: u64) -> Option<u128> {
+        Some(self.retry_after_us(log, now_us, cost))
     }
 
     /// The least wait after which the same request passes if nobody else comes: found by asking,

@@ -13,6 +13,7 @@ mod sliding;
 mod staggered;
 mod strict;
 mod terms;
+mod warm_up;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use self::sliding::Sliding;
 pub use self::staggered::Staggered;
 pub use self::strict::Strict;
 pub use self::terms::{Identity, Terms};
+pub use self::warm_up::WarmUp;
 use crate::answer::Answer;
 
 /// One entry of a batch, as the oracle is asked.
