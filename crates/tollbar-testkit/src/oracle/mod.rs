@@ -26,7 +26,7 @@ pub use self::bucket::Bucket;
 pub use self::calendar::Calendar;
 pub use self::fixed::Fixed;
 pub use self::law::Law;
-pub use self::log::{Event, Log};
+pub use self::log::{Event, Log, Visit};
 pub use self::sliding::Sliding;
 pub use self::staggered::Staggered;
 pub use self::strict::Strict;

@@ -11,7 +11,7 @@ use super::bucket::Bucket;
 use super::calendar::Calendar;
 use super::fixed::Fixed;
 use super::law::Law;
-use super::log::{Event, Log};
+use super::log::{Event, Log, Visit};
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
@@ -29,11 +29,11 @@ pub struct WarmUp {
     pub debt_max: Option<Ratio>,
 }
 
-/// The key's first charge since it was new, and its last one.
+/// The key's first charge since it was new, and when it will be new again.
 #[derive(Debug, Clone, Copy)]
 struct Life {
     born_us: u128,
-    last_us: u128,
+    new_at_us: u128,
 }
 
 impl WarmUp {
@@ -60,16 +60,14 @@ impl WarmUp {
         Some(Self { over_us, steps, debt_max: None })
     }
 
-    fn life(&self, log: &Log) -> Option<Life> {
-        let charges = log.events.iter().filter_map(|event| match event {
-            Event::Charged { at_us, .. } => Some(*at_us),
-            Event::Capped { .. } => None,
-        });
-        charges.fold(None, |life, at_us| match life {
-            Some(Life { born_us, last_us }) if at_us < last_us + self.over_us => {
-                Some(Life { born_us, last_us: last_us.max(at_us) })
-            }
-            _ => Some(Life { born_us: at_us, last_us: at_us }),
+    /// Visit by visit: who comes before being new stays as old as before.
+    fn life(log: &Log) -> Option<Life> {
+        log.visits.iter().fold(None, |life, visit| {
+            let born_us = match life {
+                Some(Life { born_us, new_at_us }) if visit.at_us < new_at_us => born_us,
+                _ => visit.at_us,
+            };
+            Some(Life { born_us, new_at_us: visit.new_at_us })
         })
     }
 
@@ -79,8 +77,8 @@ impl WarmUp {
     }
 
     fn step(&self, log: &Log, now_us: u128) -> &(u64, Box<dyn Law>) {
-        let climbed = match self.life(log) {
-            Some(life) if now_us < life.last_us + self.over_us => {
+        let climbed = match Self::life(log) {
+            Some(life) if now_us < life.new_at_us => {
                 let age_us = now_us.saturating_sub(life.born_us);
                 let is_climbed = |step: &u128| age_us * self.height() >= self.over_us * step;
                 (1..=self.height()).filter(is_climbed).count()
@@ -97,8 +95,7 @@ impl WarmUp {
     /// Now, and every later instant at which a key that is charged nothing changes its step.
     fn changes_us(&self, log: &Log, now_us: u128) -> BTreeSet<u128> {
         let mut changes_us = BTreeSet::from([now_us]);
-        if let Some(Life { born_us, last_us }) = self.life(log) {
-            let new_at_us = last_us + self.over_us;
+        if let Some(Life { born_us, new_at_us }) = Self::life(log) {
             let climbs = (1..=self.height())
                 .map(|step| born_us + (self.over_us * step).div_ceil(self.height()));
             changes_us.extend(climbs.filter(|at_us| *at_us < new_at_us));
@@ -189,6 +186,7 @@ impl Law for WarmUp {
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
         let step = self.step(log, now_us);
         step.1.charge(log, now_us, cost);
+        log.visits.push(Visit { at_us: now_us, new_at_us: now_us + self.over_us });
     }
 
     /// Between two changes of the step, what has been let go stays let go: there it is searched.

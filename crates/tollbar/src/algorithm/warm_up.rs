@@ -88,13 +88,13 @@ impl Climb {
     /// The step of a key at `at_us`.
     fn step_at(&self, life: Life, at_us: u64) -> u32 {
         // Below 2^49 times 16. Rounded down: a step is climbed when its time is over.
-        let age_us = life.age_us(at_us, self.over_us).min(self.over_us);
+        let age_us = life.age_us(at_us).min(self.over_us);
         (age_us * u64::from(self.warm_up.steps) / self.over_us) as u32
     }
 
     /// When the step of `at_us` is over for a key that is charged nothing; never, where it is new.
     fn step_ends_us(&self, life: Life, at_us: u64) -> Option<u64> {
-        let new_at_us = life.new_at_us(self.over_us).filter(|new_at_us| *new_at_us > at_us)?;
+        let new_at_us = Some(life.new_at_us()).filter(|new_at_us| *new_at_us > at_us)?;
         let next = u64::from(self.step_at(life, at_us)) + 1;
         let steps = u64::from(self.warm_up.steps);
         if next > steps {
@@ -206,7 +206,7 @@ impl Algorithm for Climb {
     fn stamp(&self, state: &[u64]) -> u64 {
         let (state, life_words) = state.split_at(self.words() - LIFE_WORDS);
         let life = Life::from_words(life_words);
-        let step = life.last_us().map_or(0, |last_us| self.step_at(life, last_us));
+        let step = self.step_at(life, life.new_at_us().saturating_sub(self.over_us));
         let inner = self.at_step(step, |algorithm| algorithm.stamp(state));
         u64::from(step) << STAMP_STEP_SHIFT | inner & ((1 << STAMP_STEP_SHIFT) - 1)
     }
@@ -234,7 +234,7 @@ impl Algorithm for Climb {
     /// When the algorithm's state is, at any step, and the key is new again.
     fn fresh_at(&self, state: &[u64]) -> Timestamp {
         let (state, life_words) = state.split_at(self.words() - LIFE_WORDS);
-        let new_at_us = Life::from_words(life_words).new_at_us(self.over_us).unwrap_or(0);
-        self.rungs.full().fresh_at(state).max(Timestamp::from_micros(new_at_us))
+        let new_at = Timestamp::from_micros(Life::from_words(life_words).new_at_us());
+        self.rungs.full().fresh_at(state).max(new_at)
     }
 }
