@@ -126,7 +126,7 @@ fn rule_changes() -> Vec<Vector> {
 /// Each algorithm with a limit that climbs; buckets of other bursts; and a climb whose numbers
 /// change while a key is on it.
 fn warm_ups() -> Vec<Vector> {
-    let plan = Plan { steps: 100, keys: &["a", "b"], batches: false, advance: draw_warming };
+    let plan = Plan { steps: 80, keys: &["a", "b"], batches: false, advance: draw_warming };
     let warm = |start, over_us, steps| WarmUpSpec { start, over_us, steps };
     let mut vectors: Vec<Vector> = Kind::ALL
         .into_iter()
