@@ -24,6 +24,7 @@ const EXAMPLES: &[&str] = &[
     "several_limits",
     "algorithms",
     "quota",
+    "warm_up",
     "custom_algorithm",
     "snapshot",
 ];
