@@ -8,7 +8,7 @@ use tollbar::{Limiter, ManualClock, MemoryStore, Outcome, Policy, Timestamp, War
 fn main() -> Result<(), tollbar::PolicyError> {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
-    let warm_up = WarmUp { start: 10, over: Duration::from_secs(60), steps: 6 };
+    let warm_up = WarmUp { start: 10, over: Duration::from_mins(1), steps: 6 };
     let policy = Policy::token_bucket("100/s")?.with_warm_up(warm_up)?;
     let limiter = Limiter::builder(policy).store(Arc::new(store)).build();
 
@@ -30,7 +30,7 @@ fn main() -> Result<(), tollbar::PolicyError> {
     // 100 are for those who have been here for a minute, and who only waits is new by then.
     println!("100 of {limit}: {:?}", limiter.check_cost("other", 100).outcome());
 
-    clock.advance(Duration::from_secs(60));
+    clock.advance(Duration::from_mins(1));
     println!("after a minute away: {} of 100", limiter.peek("new").limit());
     Ok(())
 }

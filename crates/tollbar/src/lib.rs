@@ -34,7 +34,8 @@
 //!
 //! Every retry-after is exact: alone, the same request is denied one microsecond before it and
 //! allowed at it. A denied request charges nothing, and a request under several limits
-//! ([`Limiter::check_all`]) charges all of them or none.
+//! ([`Limiter::check_all`]) charges all of them or none. Where no wait can be promised, as for a key
+//! that would no longer be [warm](Policy::with_warm_up) after it, the answer is [`Outcome::Busy`].
 //!
 //! # What is defined at the edges
 //!

@@ -97,10 +97,9 @@ impl Terms {
             }
             other => panic!("the oracle has no model of `{other}`"),
         };
-        let warm_up = WarmUp::of(policy, None);
-        let warms_up = warm_up.is_some();
-        if let Some(warm_up) = warm_up {
-            law = Box::new(warm_up);
+        let warms_up = policy.warm_up().is_some();
+        if let Some(climbing) = WarmUp::of(policy, None) {
+            law = Box::new(climbing);
         }
         let identity = Identity { algorithm, window_us, parts, almanac, warms_up };
         Self { identity, limit, law }

@@ -12,7 +12,7 @@ impl Policy {
     /// use std::time::Duration;
     /// use tollbar::{Limiter, Policy, WarmUp};
     /// # fn main() -> Result<(), tollbar::PolicyError> {
-    /// let warm_up = WarmUp { start: 10, over: Duration::from_secs(60), steps: 6 };
+    /// let warm_up = WarmUp { start: 10, over: Duration::from_mins(1), steps: 6 };
     /// let limiter = Limiter::new(Policy::token_bucket("100/s")?.with_warm_up(warm_up)?);
     /// // 10/s at first, 25/s after ten seconds, 40/s after twenty, .. and 100/s after a minute.
     /// assert_eq!(limiter.check("user:42").limit(), 10);

@@ -146,7 +146,7 @@ proptest! {
         steps in 1_u32..=16,
     ) {
         let first = (limit / 1_000 * share).clamp(1, limit - 1);
-        let warm_up = WarmUp { start: first, over: Duration::from_secs(60), steps };
+        let warm_up = WarmUp { start: first, over: Duration::from_mins(1), steps };
         let spec = PolicySpec::new(Kind::TokenBucket, limit, window_us).with_burst(burst);
         let plain = spec.build().unwrap();
         let policy = plain.clone().with_warm_up(warm_up).unwrap();
