@@ -63,12 +63,18 @@ pub(crate) struct Climb {
     warm_up: WarmUp,
     over_us: u64,
     rungs: Rungs,
+    // Of the algorithm in full, so that a check need not ask for them.
+    limit: u64,
+    capacity: u64,
+    inner_words: usize,
 }
 
 impl Climb {
     /// `warm_up` has been checked, and `rungs` were made for it.
     pub(crate) fn new(warm_up: WarmUp, rungs: Rungs) -> Self {
-        Self { over_us: warm_up.over_us(), warm_up, rungs }
+        let full = rungs.full();
+        let (limit, capacity, inner_words) = (full.limit(), full.capacity(), full.words());
+        Self { over_us: warm_up.over_us(), warm_up, rungs, limit, capacity, inner_words }
     }
 
     pub(crate) fn warm_up(&self) -> WarmUp {
@@ -105,7 +111,7 @@ impl Climb {
     }
 
     fn at_step<R>(&self, step: u32, ask: impl FnOnce(&dyn Algorithm) -> R) -> R {
-        let limit = self.warm_up.limit_at(step, self.limit());
+        let limit = self.warm_up.limit_at(step, self.limit);
         self.rungs.at(step, limit, ask)
     }
 
@@ -116,7 +122,8 @@ impl Climb {
     #[cold]
     fn denial(&self, state: &[u64], life: Life, now_us: u64, cost: u64) -> Outcome {
         let mut at_us = now_us;
-        loop {
+        // The steps, and the first one again at the end.
+        for _ in 0..=self.warm_up.steps + 1 {
             let allowed_at_us = match self.probe(state, life, at_us, cost) {
                 Outcome::Allow => Some(at_us),
                 Outcome::Deny { retry_after_us } => Some(at_us + retry_after_us),
@@ -129,9 +136,10 @@ impl Climb {
             }
             match step_ends_us {
                 Some(end) => at_us = end,
-                None => return Outcome::Busy,
+                None => break,
             }
         }
+        Outcome::Busy
     }
 
     /// What would be answered at `at_us`, on a copy of the state.
@@ -165,11 +173,11 @@ impl Algorithm for Climb {
     }
 
     fn limit(&self) -> u64 {
-        self.rungs.full().limit()
+        self.limit
     }
 
     fn capacity(&self) -> u64 {
-        self.rungs.full().capacity()
+        self.capacity
     }
 
     fn window_us(&self) -> u64 {
@@ -177,14 +185,14 @@ impl Algorithm for Climb {
     }
 
     fn words(&self) -> usize {
-        self.rungs.full().words() + LIFE_WORDS
+        self.inner_words + LIFE_WORDS
     }
 
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
-        let (state, life_words) = state.split_at_mut(self.words() - LIFE_WORDS);
+        let (state, life_words) = state.split_at_mut(self.inner_words);
         let life = Life::from_words(life_words);
         let now_us = now.as_micros();
-        let is_possible = cost <= self.capacity();
+        let is_possible = cost <= self.capacity;
         if cost > 0 && is_possible {
             // A step that is too low for the cost cuts nothing, and the promise of a later one
             // would not hold.
@@ -204,7 +212,7 @@ impl Algorithm for Climb {
 
     /// With the step it was charged at, because what a token costs depends on it.
     fn stamp(&self, state: &[u64]) -> u64 {
-        let (state, life_words) = state.split_at(self.words() - LIFE_WORDS);
+        let (state, life_words) = state.split_at(self.inner_words);
         let life = Life::from_words(life_words);
         let step = self.step_at(life, life.new_at_us().saturating_sub(self.over_us));
         let inner = self.at_step(step, |algorithm| algorithm.stamp(state));
@@ -213,15 +221,14 @@ impl Algorithm for Climb {
 
     /// At the price it was charged at: a token of a key that is new again is dearer.
     fn refund(&self, state: &mut [u64], now: Timestamp, stamp: u64, amount: u64) -> u64 {
-        let inner_len = self.words() - LIFE_WORDS;
         let step = ((stamp >> STAMP_STEP_SHIFT) as u32).min(self.warm_up.steps);
         let stamp = stamp & ((1 << STAMP_STEP_SHIFT) - 1);
-        let state = &mut state[..inner_len];
+        let state = &mut state[..self.inner_words];
         self.at_step(step, |algorithm| algorithm.refund(state, now, stamp, amount))
     }
 
     fn overdraw(&self, state: &mut [u64], now: Timestamp, amount: u64) -> u64 {
-        let (state, life_words) = state.split_at_mut(self.words() - LIFE_WORDS);
+        let (state, life_words) = state.split_at_mut(self.inner_words);
         let life = Life::from_words(life_words);
         let step = self.step_at(life, now.as_micros());
         let charged = self.at_step(step, |algorithm| algorithm.overdraw(state, now, amount));
@@ -233,7 +240,7 @@ impl Algorithm for Climb {
 
     /// When the algorithm's state is, at any step, and the key is new again.
     fn fresh_at(&self, state: &[u64]) -> Timestamp {
-        let (state, life_words) = state.split_at(self.words() - LIFE_WORDS);
+        let (state, life_words) = state.split_at(self.inner_words);
         let new_at = Timestamp::from_micros(Life::from_words(life_words).new_at_us());
         self.rungs.full().fresh_at(state).max(new_at)
     }
