@@ -121,10 +121,17 @@ impl Climb {
     /// asked when it begins, until one lets the request pass before it is over.
     #[cold]
     fn denial(&self, state: &[u64], life: Life, now_us: u64, cost: u64) -> Outcome {
+        // A question may change what it is asked of.
+        let mut copy = [0; STATE_WORDS_MAX];
+        let copy = &mut copy[..state.len()];
         let mut at_us = now_us;
         // The steps, and the first one again at the end.
         for _ in 0..=self.warm_up.steps + 1 {
-            let allowed_at_us = match self.probe(state, life, at_us, cost) {
+            copy.copy_from_slice(state);
+            let at = Timestamp::from_micros(at_us);
+            let decided = |algorithm: &dyn Algorithm| algorithm.transition(copy, at, cost);
+            let decision = self.at_step(self.step_at(life, at_us), decided);
+            let allowed_at_us = match decision.outcome() {
                 Outcome::Allow => Some(at_us),
                 Outcome::Deny { retry_after_us } => Some(at_us + retry_after_us),
                 Outcome::Busy | Outcome::Never => None,
@@ -140,16 +147,6 @@ impl Climb {
             }
         }
         Outcome::Busy
-    }
-
-    /// What would be answered at `at_us`, on a copy of the state.
-    fn probe(&self, state: &[u64], life: Life, at_us: u64, cost: u64) -> Outcome {
-        let mut copy = [0; STATE_WORDS_MAX];
-        let copy = &mut copy[..state.len()];
-        copy.copy_from_slice(state);
-        let at = Timestamp::from_micros(at_us);
-        let decided = |algorithm: &dyn Algorithm| algorithm.transition(copy, at, cost);
-        self.at_step(self.step_at(life, at_us), decided).outcome()
     }
 
     fn charged(&self, life: Life, now: Timestamp) -> Life {

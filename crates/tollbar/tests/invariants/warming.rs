@@ -138,6 +138,33 @@ proptest! {
         }
     }
 
+    /// Two counters, one of which was forgotten at the first instant at which a store may do so.
+    #[test]
+    fn forgetting_a_key_that_is_new_again_and_owes_nothing_changes_nothing(
+        policy in strategy::warm_policy(),
+        start in start(),
+        moves in strategy::trace(1..40),
+        later in strategy::trace(1..20),
+    ) {
+        let algorithm = policy.algorithm();
+        let mut kept = vec![0; algorithm.words()];
+        let mut standing = Standing::at(start);
+        for each in &moves {
+            standing.now = standing.advanced(each.advance, &policy);
+            let cost = standing.cost(each.price, &policy);
+            standing.last = Some(algorithm.transition(&mut kept, standing.now, cost).into());
+        }
+        standing.now = standing.now.max(algorithm.fresh_at(&kept)).clamp_to_clock();
+        let mut forgotten = vec![0; algorithm.words()];
+        for each in &later {
+            let cost = standing.cost(each.price, &policy);
+            let decision = algorithm.transition(&mut kept, standing.now, cost);
+            prop_assert_eq!(decision, algorithm.transition(&mut forgotten, standing.now, cost));
+            standing.last = Some(decision.into());
+            standing.now = standing.advanced(each.advance, &policy);
+        }
+    }
+
     #[test]
     fn no_step_of_a_bucket_is_faster_than_its_limit_nor_slower_by_a_millionth(
         (limit, share) in (2_u64..1_000_000_000, 0_u64..1_000),
