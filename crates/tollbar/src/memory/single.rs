@@ -41,11 +41,7 @@ macro_rules! by_algorithm {
                     $wide
                 }
             }
-            kind => {
-                let kind = kind.for_key($key);
-                let $other = kind.as_ref();
-                $wide
-            }
+            $other => $wide,
         }
     };
 }
@@ -58,7 +54,7 @@ impl MemoryStore {
         let now_us = self.now_us();
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word(algorithm, id, now_us, cost),
-            wide(kind) => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
+            wide(kind) => self.check_wide_of(kind, key, id, now_us, cost),
         })
     }
 
@@ -79,7 +75,7 @@ impl MemoryStore {
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word_into(algorithm, id, now_us, cost, decision),
             wide(kind) => {
-                *decision = self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost);
+                *decision = self.check_wide_of(kind, key, id, now_us, cost);
             },
         });
     }
@@ -237,6 +233,20 @@ impl MemoryStore {
         self.count_eviction(freed.was_live);
         freed.guard.hand_over(tag, word);
         Whereabouts::New
+    }
+
+    /// Not inline, so that what it takes to bind a kind to a key costs the others nothing.
+    #[inline(never)]
+    fn check_wide_of(
+        &self,
+        kind: &Kind,
+        key: &[u8],
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Decision {
+        let kind = kind.for_key(key);
+        self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost)
     }
 
     #[inline(never)]

@@ -165,6 +165,16 @@ fn everyday_steps_are_counted_exactly_in_few_parts() {
     assert_eq!(intervals("100/s", 10, 2), (11, vec![1_100_000, 200_000, 110_000]));
 }
 
+/// 2,620,089 a second earn a token in 229/600 us, which is rounded up by six parts in ten million. One
+/// a second less is not rounded as far, and would be faster.
+#[test]
+fn no_step_is_faster_than_the_full_rate_as_it_is_rounded() {
+    let plain = Policy::token_bucket("2620089/s").unwrap();
+    let warm_up = WarmUp { start: 2_620_088, steps: 1, ..WARM_UP };
+    let intervals = plain.with_warm_up(warm_up).unwrap().warm_up_intervals().unwrap();
+    assert!(intervals[0].numerator_us >= intervals[1].numerator_us, "{intervals:?}");
+}
+
 /// A token is dearer at a lower step, and a stamp says at which it was charged.
 #[test]
 fn a_stamp_says_at_which_step_it_was_charged() {
