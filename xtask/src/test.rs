@@ -26,6 +26,7 @@ const EXAMPLES: &[&str] = &[
     "quota",
     "tokens",
     "audit_window",
+    "warm_up",
     "custom_algorithm",
     "snapshot",
 ];

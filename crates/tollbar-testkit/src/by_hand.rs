@@ -2,6 +2,8 @@
 //!
 //! The oracle has no part in them. It must pass them too.
 
+mod warm_up;
+
 use tollbar::{Outcome, Period, Policy, PolicyError, Timestamp};
 
 use crate::subject::{Factory, Subject};
@@ -28,6 +30,11 @@ pub const CASES: &[Case] = &[
     ("strict_window_counts_a_sub_window_longer", strict_window_counts_a_sub_window_longer),
     ("a_log_of_3_a_minute_lets_each_go_after_a_minute", a_log_of_3_a_minute),
     ("a_log_of_10_000_counts_costs_above_4_095", a_log_of_10_000),
+    ("ten_a_second_from_two_in_two_steps", warm_up::ten_a_second_from_two_in_two_steps),
+    ("a_bucket_that_is_new_again_still_owes", warm_up::a_bucket_that_is_new_again_still_owes),
+    ("a_window_that_is_new_again_has_counted", warm_up::a_window_that_is_new_again_has_counted),
+    ("a_staggered_window_warms_up", warm_up::a_staggered_window_warms_up),
+    ("windows_climb_by_the_hour", warm_up::windows_climb_by_the_hour),
 ];
 
 const SECOND_US: u64 = 1_000_000;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tollbar::{Period, Policy, PolicyError, Rate};
+use tollbar::{Period, Policy, PolicyError, Rate, WarmUp};
 
 /// The algorithms the crate has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -56,6 +56,12 @@ impl Kind {
         }
     }
 
+    /// True for those whose limit can climb.
+    #[must_use]
+    pub fn can_warm_up(self) -> bool {
+        !matches!(self, Self::SlidingWindowLog)
+    }
+
     /// True for the two that take a burst.
     #[must_use]
     pub fn is_bucket(self) -> bool {
@@ -86,6 +92,27 @@ pub struct PolicySpec {
     /// `calendar_window`: how far its midnight is east of UTC; absent means UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utc_offset_minutes: Option<i32>,
+    /// How the limit of a new key climbs; absent where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<WarmUpSpec>,
+}
+
+/// [`WarmUp`] as the vectors write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmUpSpec {
+    /// The limit of a new key.
+    pub start: u64,
+    /// How long the climb takes, and how long a key is idle until it is new again.
+    pub over_us: u64,
+    /// In how many steps.
+    pub steps: u32,
+}
+
+impl From<WarmUpSpec> for WarmUp {
+    fn from(WarmUpSpec { start, over_us, steps }: WarmUpSpec) -> Self {
+        Self { start, over: Duration::from_micros(over_us), steps }
+    }
 }
 
 /// [`Period`] as the vectors write it.
@@ -139,7 +166,8 @@ impl PolicySpec {
         let period = (algorithm == Kind::CalendarWindow).then(|| PeriodName::of_window(window_us));
         let window_us = period.map_or(window_us, PeriodName::window_us);
         let burst = None;
-        Self { algorithm, limit, window_us, burst, strict_n, period, utc_offset_minutes: None }
+        let (utc_offset_minutes, warm_up) = (None, None);
+        Self { algorithm, limit, window_us, burst, strict_n, period, utc_offset_minutes, warm_up }
     }
 
     /// The same with a burst.
@@ -158,6 +186,12 @@ impl PolicySpec {
     #[must_use]
     pub fn with_utc_offset(self, minutes: i32) -> Self {
         Self { utc_offset_minutes: Some(minutes), ..self }
+    }
+
+    /// The same with a limit that climbs.
+    #[must_use]
+    pub fn with_warm_up(self, warm_up: WarmUpSpec) -> Self {
+        Self { warm_up: Some(warm_up), ..self }
     }
 
     /// The policy itself.
@@ -179,8 +213,12 @@ impl PolicySpec {
             }
             Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
         }?;
-        match self.burst {
-            Some(burst) => policy.with_burst(burst),
+        let policy = match self.burst {
+            Some(burst) => policy.with_burst(burst)?,
+            None => policy,
+        };
+        match self.warm_up {
+            Some(warm_up) => policy.with_warm_up(warm_up.into()),
             None => Ok(policy),
         }
     }

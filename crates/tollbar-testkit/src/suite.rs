@@ -22,7 +22,7 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 10] = [
+pub const VECTOR_FILES: [&str; 11] = [
     "token_bucket",
     "leaky_bucket",
     "fixed_window",
@@ -33,6 +33,7 @@ pub const VECTOR_FILES: [&str; 10] = [
     "sliding_window_log",
     "batches",
     "rule_change",
+    "warm_up",
 ];
 
 /// The behaviours, by name.

@@ -15,6 +15,7 @@
 //! independently is a plain `check`. Left out: `role` where it is `enforce`, `retry_after_us`
 //! unless denied, `burst`, `strict_n`, `period` and `utc_offset_minutes` where the policy has none.
 //! `burst` left out of a bucket means the limit, the offset left out of a calendar means UTC.
+//! `warm_up` is there where the limit of a new key climbs: [`tollbar::WarmUp`].
 //! When the windows of a `staggered_window` begin follows from the key's bytes:
 //! [`tollbar::algorithm::staggered_window::stagger_us`].
 //!

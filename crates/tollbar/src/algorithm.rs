@@ -14,6 +14,8 @@
 //! | [`sliding_strict`] | limit in any window |
 //! | [`sliding_log`] | limit in any window, and a client that always asks gets it |
 //!
+//! [`warm_up`] is none of its own: it has the limit of any of these climb, and forgives nothing.
+//!
 //! A new one is a type that implements [`Algorithm`], in any crate: see
 //! [`Policy::custom`](crate::Policy::custom).
 
@@ -28,6 +30,7 @@ pub mod sliding_strict;
 pub mod sliding_window;
 pub mod staggered_window;
 pub mod token_bucket;
+pub mod warm_up;
 pub(crate) mod word;
 
 use std::fmt;

@@ -3,6 +3,7 @@
 pub(crate) mod code;
 mod error;
 mod kind;
+mod warm_up;
 
 #[cfg(test)]
 mod tests;
@@ -171,6 +172,9 @@ impl Policy {
 
     /// The same bucket holding `burst` tokens instead of one window's worth.
     pub fn with_burst(self, burst: u64) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().with_burst(burst)?.with_warm_up(warm_up);
+        }
         match (&self.kind, self.rate) {
             (Kind::Bucket(meter), Some(rate)) => {
                 let overdraft = meter.overdraft();
@@ -188,6 +192,9 @@ impl Policy {
     /// A bucket in debt allows nothing until it has paid. It is also what a debt is cut to when the
     /// rule changes or the clock goes back: a full debt and the overdraft.
     pub fn with_overdraft(self, tokens: u64) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().with_overdraft(tokens)?.with_warm_up(warm_up);
+        }
         match (&self.kind, self.rate) {
             (Kind::Bucket(meter), Some(rate)) => {
                 let burst = Some(meter.capacity());
@@ -214,6 +221,9 @@ impl Policy {
     ///
     /// When a key's windows begin follows from its bytes: [`stagger_us`](Self::stagger_us).
     pub fn staggered(self) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().staggered()?.with_warm_up(warm_up);
+        }
         match &self.kind {
             Kind::FixedWindow(window) => {
                 let kind = Kind::StaggeredWindow(window.staggered());
@@ -230,6 +240,9 @@ impl Policy {
     ///
     /// A time zone that has summer time has two of them; this stays with the one it is given.
     pub fn with_utc_offset(self, minutes: i32) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().with_utc_offset(minutes)?.with_warm_up(warm_up);
+        }
         match self.kind {
             Kind::CalendarWindow(window) => {
                 let kind = Kind::CalendarWindow(window.with_utc_offset(minutes)?);
@@ -293,7 +306,7 @@ impl Policy {
     /// and longer by less than one part in a million.
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::Bucket(meter) => Some(meter.interval()),
             _ => None,
         }
@@ -302,7 +315,7 @@ impl Policy {
     /// How many tokens more than it holds a bucket may owe.
     #[must_use]
     pub fn overdraft(&self) -> u64 {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::Bucket(meter) => meter.overdraft(),
             _ => 0,
         }
@@ -313,7 +326,7 @@ impl Policy {
     /// [`staggered_window::stagger_us`](crate::algorithm::staggered_window::stagger_us).
     #[must_use]
     pub fn stagger_us(&self, key: &[u8]) -> Option<u64> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::StaggeredWindow(window) => Some(stagger_us(key, window.window_us())),
             _ => None,
         }
@@ -322,7 +335,7 @@ impl Policy {
     /// For calendar windows, what of the calendar they are.
     #[must_use]
     pub fn period(&self) -> Option<Period> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::CalendarWindow(window) => Some(window.period()),
             _ => None,
         }
@@ -331,7 +344,7 @@ impl Policy {
     /// For calendar windows, how far their midnight is east of UTC.
     #[must_use]
     pub fn utc_offset_minutes(&self) -> Option<i32> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::CalendarWindow(window) => Some(window.utc_offset_minutes()),
             _ => None,
         }
@@ -341,7 +354,7 @@ impl Policy {
     /// limit x window would reach 2<sup>53</sup>.
     #[must_use]
     pub fn sliding_granularity_us(&self) -> Option<u64> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::SlidingWindow(window) => Some(window.tick_us()),
             _ => None,
         }

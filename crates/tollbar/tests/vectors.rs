@@ -60,3 +60,8 @@ fn memory_store_answers_the_batch_vectors() {
 fn memory_store_answers_the_rule_change_vectors() {
     run("rule_change");
 }
+
+#[test]
+fn memory_store_answers_the_warm_up_vectors() {
+    run("warm_up");
+}

@@ -55,7 +55,7 @@ impl MemoryStore {
         let now_us = self.now_us();
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word(algorithm, id, now_us, cost),
-            wide(kind) => self.check_kind(kind, id, now_us, cost),
+            wide(kind) => self.check_wide_of(kind, key, id, now_us, cost),
         })
     }
 
@@ -75,7 +75,7 @@ impl MemoryStore {
     ) {
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word_into(algorithm, id, now_us, cost, decision),
-            wide(kind) => *decision = self.check_kind(kind, id, now_us, cost),
+            wide(kind) => *decision = self.check_wide_of(kind, key, id, now_us, cost),
         });
     }
 
@@ -240,12 +240,22 @@ impl MemoryStore {
         Whereabouts::New
     }
 
-    /// Whatever does not fit a word.
-    fn check_kind(&self, kind: &Kind, id: CounterId, now_us: u64, cost: u64) -> Decision {
-        match kind {
-            Kind::SlidingLog(log) => self.check_log(log, id, now_us, cost),
-            _ => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
+    /// Whatever does not fit a word. Not inline, so that what it takes to bind a kind to a key costs
+    /// the others nothing.
+    #[inline(never)]
+    fn check_wide_of(
+        &self,
+        kind: &Kind,
+        key: &[u8],
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Decision {
+        if let Kind::SlidingLog(log) = kind {
+            return self.check_log(log, id, now_us, cost);
         }
+        let kind = kind.for_key(key);
+        self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost)
     }
 
     #[inline(never)]

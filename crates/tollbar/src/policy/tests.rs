@@ -1,8 +1,11 @@
 //! What rounding keeps, and what is refused.
 
+mod warm_up;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::WarmUp;
 
 #[track_caller]
 fn interval(rate: &str) -> (u64, u64) {
@@ -66,6 +69,11 @@ proptest! {
             Policy::sliding_window_strict(rate, 62),
             Policy::sliding_window_log("9/7us"),
             Policy::sliding_window_log("64/month"),
+            warming(Policy::token_bucket("9/s"), 2),
+            warming(Policy::fixed_window("9/7us").and_then(Policy::staggered), 2),
+            warming(Policy::calendar_window(3, Period::Month), 1),
+            warming(Policy::sliding_window("9/s"), 2),
+            warming(Policy::sliding_window_strict("9/s", 60), 2),
         ] {
             let policy = policy.unwrap();
             let algorithm = policy.algorithm();
@@ -76,12 +84,16 @@ proptest! {
                 prop_assert!(decision.remaining() <= policy.capacity());
                 algorithm.fresh_at(&state);
                 let stamp = algorithm.stamp(&state);
-                algorithm.refund(&mut state, now, stamp, 2);
-                algorithm.refund(&mut state, now, cost, cost);
+                algorithm.refund(&mut state, now, stamp, cost);
+                algorithm.refund(&mut state, now, words[0], cost);
                 prop_assert!(algorithm.overdraw(&mut state, now, cost) <= cost);
             }
         }
     }
+}
+
+fn warming(policy: Result<Policy, PolicyError>, start: u64) -> Result<Policy, PolicyError> {
+    policy?.with_warm_up(WarmUp { start, over: Duration::from_secs(9), steps: 3 })
 }
 
 #[track_caller]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollbar::{Entry, Limiter, Period, Policy, PolicyError, Rate, Reservation};
+use tollbar::{Entry, Limiter, Period, Policy, PolicyError, Rate, Reservation, WarmUp};
 
 use super::tollbar::{limiter, store};
 use super::{Built, Expects, Trial, count};
@@ -36,6 +36,13 @@ pub(crate) fn build(_: &Table) -> Built {
     trials.extend(both("sliding_window_allow", "sliding_window_deny", Policy::sliding_window));
     trials.extend(both("sliding_window_strict_allow", "sliding_window_strict_deny", |rate| {
         Policy::sliding_window_strict(rate, 10)
+    }));
+    // A token bucket on the first step of its climb, with what the others have in full.
+    trials.extend(both("warm_up_allow", "warm_up_deny", |rate| {
+        let start = Policy::token_bucket(rate)?.limit();
+        let over = Duration::from_hours(24);
+        let full = Policy::token_bucket(Rate::new(2 * start, over))?;
+        full.with_warm_up(WarmUp { start, over, steps: 8 })
     }));
     trials.push(all_or_none("all_or_none_2_allow", Expects::Allow, generous()));
     trials.push(all_or_none("all_or_none_2_deny", Expects::Deny, stingy()));
