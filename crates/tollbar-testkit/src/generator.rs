@@ -252,7 +252,7 @@ pub fn ask(oracle: &mut Oracle, policies: &[Policy], step: &Step) -> Vec<Answer>
     oracle.check_all(now, step.charge, &step.questions(policies))
 }
 
-fn draw_advance(random: &mut Xorshift) -> Advance {
+pub(crate) fn draw_advance(random: &mut Xorshift) -> Advance {
     let offset = random.pick(&[-1, 0, 0, 1]);
     match random.below(20) {
         0..=8 => Advance::Stay,
@@ -274,7 +274,7 @@ fn draw_warming(random: &mut Xorshift) -> Advance {
     }
 }
 
-fn draw_price(random: &mut Xorshift) -> Price {
+pub(crate) fn draw_price(random: &mut Xorshift) -> Price {
     match random.below(40) {
         0..=21 => Price::Exactly(1),
         22..=23 => Price::Exactly(0),

@@ -82,6 +82,9 @@ pub struct PolicySpec {
     /// Buckets: how many tokens fit; the limit where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
+    /// Buckets: how many tokens more may be owed; none where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdraft: Option<u64>,
     /// `sliding_window_strict`: into how many parts the window is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_n: Option<u32>,
@@ -166,14 +169,29 @@ impl PolicySpec {
         let period = (algorithm == Kind::CalendarWindow).then(|| PeriodName::of_window(window_us));
         let window_us = period.map_or(window_us, PeriodName::window_us);
         let burst = None;
-        let (utc_offset_minutes, warm_up) = (None, None);
-        Self { algorithm, limit, window_us, burst, strict_n, period, utc_offset_minutes, warm_up }
+        Self {
+            algorithm,
+            limit,
+            window_us,
+            burst,
+            overdraft: None,
+            strict_n,
+            period,
+            utc_offset_minutes: None,
+            warm_up: None,
+        }
     }
 
     /// The same with a burst.
     #[must_use]
     pub fn with_burst(self, burst: u64) -> Self {
         Self { burst: Some(burst), ..self }
+    }
+
+    /// The same with an overdraft.
+    #[must_use]
+    pub fn with_overdraft(self, overdraft: u64) -> Self {
+        Self { overdraft: Some(overdraft), ..self }
     }
 
     /// The same with another number of parts.
@@ -215,6 +233,10 @@ impl PolicySpec {
         }?;
         let policy = match self.burst {
             Some(burst) => policy.with_burst(burst)?,
+            None => policy,
+        };
+        let policy = match self.overdraft {
+            Some(overdraft) => policy.with_overdraft(overdraft)?,
             None => policy,
         };
         match self.warm_up {

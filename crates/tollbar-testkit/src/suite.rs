@@ -14,6 +14,7 @@ use tollbar::{Charge, Policy, Timestamp};
 
 use crate::answer::Answer;
 use crate::by_hand;
+use crate::settlements;
 use crate::spec::{Kind, PolicySpec};
 use crate::subject::Factory;
 use crate::vector::{self, Vector};
@@ -51,6 +52,9 @@ pub fn run_all(factory: &Factory<'_>) {
         for vector in vector::load(file) {
             run_vector(factory, &vector);
         }
+    }
+    for vector in settlements::load() {
+        settlements::run(factory, &vector);
     }
     for (name, case) in behaviours().iter().chain(by_hand::CASES) {
         // Panics inside say what differed; this says where to look.
