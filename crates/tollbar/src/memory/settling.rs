@@ -24,8 +24,9 @@ impl MemoryStore {
         self.alter(key, policy, now, |algorithm, state| algorithm.refund(state, now, stamp, amount))
     }
 
-    /// Changes the state of one counter, wherever it is. `change` may be asked more than once; the
-    /// last time is the one that counts.
+    /// Changes the state of one counter, wherever it is; but not of a log, which is no few words and
+    /// has ways of its own in `logs.rs`. `change` may be asked more than once; the last time is the
+    /// one that counts.
     fn alter(
         &self,
         key: &[u8],
