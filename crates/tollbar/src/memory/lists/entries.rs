@@ -99,7 +99,7 @@ impl Entries {
 
     #[inline]
     pub(super) fn state(&self, entry: usize) -> &[AtomicU64] {
-        &self.entry(entry)[STATE..STATE + STATE_WORDS]
+        &self.entry(entry)[STATE..][..STATE_WORDS]
     }
 
     #[inline]
