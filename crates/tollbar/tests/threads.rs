@@ -81,13 +81,14 @@ fn two_to_eight_threads_admit_exactly_the_limit_thousands_of_times() {
 
 #[test]
 fn threads_with_batches_admit_exactly_the_lesser_limit_and_charge_both_alike() {
-    let (client, all) =
-        (Policy::token_bucket("30/month").unwrap(), Policy::sliding_window("100/month").unwrap());
-    for threads in 2..=8 {
+    let client = Policy::token_bucket("30/month").unwrap();
+    let all = [Policy::sliding_window("100/month"), Policy::sliding_window_log("100/month")];
+    for (all, threads) in all.iter().flat_map(|all| (2..=8).map(move |threads| (all, threads))) {
+        let all = all.as_ref().unwrap();
         let store = store(1_000);
         let keys: Vec<String> = (0..5).map(|key| format!("client:{key}")).collect();
         let pass = |store: &MemoryStore, key: &str| {
-            let mut entries = [Entry::new("everyone", &all), Entry::new(key, &client)];
+            let mut entries = [Entry::new("everyone", all), Entry::new(key, &client)];
             store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
             Verdict::of(&entries).is_allowed()
         };

@@ -92,8 +92,8 @@ impl Lists {
 
     #[inline]
     pub(super) fn load(&self, _guard: &ShardGuard<'_>, entry: usize) -> ListState {
-        let words = self.entries.state(entry).each_ref().map(|word| word.load(Ordering::Relaxed));
-        ListState::of_words(words)
+        let words = self.entries.state(entry);
+        ListState::of_words(std::array::from_fn(|at| words[at].load(Ordering::Relaxed)))
     }
 
     #[inline]
