@@ -133,7 +133,8 @@ impl Decision {
 
     /// True where this binds harder than `other`: `Never` before the longest retry, before `Busy`,
     /// before the least share of its limit remaining.
-    pub(crate) fn binds_before(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn binds_before(&self, other: &Self) -> bool {
         match (self.outcome, other.outcome) {
             (Outcome::Deny { retry_after_us: mine }, Outcome::Deny { retry_after_us: theirs }) => {
                 mine > theirs
