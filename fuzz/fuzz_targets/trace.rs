@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tollbar::{Policy, Rate, Timestamp};
+use tollbar::{Policy, Rate, Timestamp, WarmUp};
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::memory_subject::MemorySubject;
 
@@ -17,6 +17,8 @@ struct Input {
     window_us: u32,
     burst: Option<u16>,
     subwindows: u8,
+    /// Its start, how long it takes and in how many steps.
+    warm_up: Option<(u32, u32, u8)>,
     start_us: u32,
     steps: Vec<Step>,
 }
@@ -35,17 +37,23 @@ const STEPS_MAX: usize = 48;
 
 fn policy(input: &Input) -> Option<Policy> {
     let rate = Rate::new(u64::from(input.limit), Duration::from_micros(input.window_us.into()));
-    let policy = match input.algorithm % 5 {
+    let policy = match input.algorithm % 6 {
         0 => Policy::token_bucket(rate),
         1 => Policy::leaky_bucket(rate),
         2 => Policy::fixed_window(rate),
         3 => Policy::sliding_window(rate),
-        _ => Policy::sliding_window_strict(rate, u32::from(input.subwindows)),
+        4 => Policy::sliding_window_strict(rate, u32::from(input.subwindows)),
+        _ => Policy::sliding_window_log(rate),
     };
-    match input.burst {
-        Some(burst) if input.algorithm % 5 < 2 => policy.ok()?.with_burst(burst.into()).ok(),
-        _ => policy.ok(),
-    }
+    let policy = match input.burst {
+        Some(burst) if input.algorithm % 6 < 2 => policy.ok()?.with_burst(burst.into()).ok()?,
+        _ => policy.ok()?,
+    };
+    let Some((start, over_us, steps)) = input.warm_up else {
+        return Some(policy);
+    };
+    let (start, steps) = (start.into(), steps.into());
+    policy.with_warm_up(WarmUp { start, over: Duration::from_micros(over_us.into()), steps }).ok()
 }
 
 fuzz_target!(|input: Input| {

@@ -24,6 +24,9 @@ const EXAMPLES: &[&str] = &[
     "several_limits",
     "algorithms",
     "quota",
+    "tokens",
+    "audit_window",
+    "warm_up",
     "custom_algorithm",
     "snapshot",
 ];

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollbar::store::{Adjustment, ReservationId};
 use tollbar::{
     Batch, Decision, Degraded, ManualClock, MemoryStore, Outcome, Policy, Reply, Store, StoreError,
     Timestamp,
@@ -411,6 +412,14 @@ impl Store for Down {
     }
 
     fn refund<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64, _: u64) -> Reply<'a, u64> {
+        down()
+    }
+
+    fn settle<'a, 'e: 'a>(
+        &'a self,
+        _: ReservationId,
+        _: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool> {
         down()
     }
 

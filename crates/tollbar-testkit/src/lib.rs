@@ -23,6 +23,7 @@ pub mod memory_subject;
 pub mod oracle;
 pub mod oracle_store;
 pub mod ratio;
+pub mod settlements;
 pub mod spec;
 pub mod strategy;
 pub mod subject;

@@ -12,6 +12,9 @@
 //! | [`calendar_window`] | limit in any day, week or month, so up to twice the limit across a boundary |
 //! | [`sliding_window`] | the weighted estimate stays within the limit; below twice the limit |
 //! | [`sliding_strict`] | limit in any window |
+//! | [`sliding_log`] | limit in any window, and a client that always asks gets it |
+//!
+//! [`warm_up`] is none of its own: it has the limit of any of these climb, and forgives nothing.
 //!
 //! A new one is a type that implements [`Algorithm`], in any crate: see
 //! [`Policy::custom`](crate::Policy::custom).
@@ -22,10 +25,12 @@ mod counted_window;
 pub(crate) mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
+pub mod sliding_log;
 pub mod sliding_strict;
 pub mod sliding_window;
 pub mod staggered_window;
 pub mod token_bucket;
+pub mod warm_up;
 pub(crate) mod word;
 
 use std::fmt;
@@ -34,6 +39,16 @@ use crate::{Decision, Timestamp};
 
 /// The most words of state an algorithm may ask for.
 pub const STATE_WORDS_MAX: usize = 64;
+
+/// What was given back of a charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Refund {
+    /// Whole tokens.
+    pub tokens: u64,
+    /// Where time pays charges in their order: how much sooner those behind this one are paid, in
+    /// microseconds, rounded up. Their stamps are late by as much from now on.
+    pub sooner_us: u64,
+}
 
 /// How requests are counted: a pure step from one state to the next.
 ///
@@ -112,7 +127,8 @@ pub trait Algorithm: fmt::Debug + Send + Sync + 'static {
     /// The window in microseconds, as reported to clients. Part of a counter's identity.
     fn window_us(&self) -> u64;
 
-    /// How many words of state a counter needs, 1 to [`STATE_WORDS_MAX`].
+    /// How many words of state a counter needs, 1 to [`STATE_WORDS_MAX`]. Only a
+    /// [log](sliding_log) asks for more: a store that keeps lists keeps it in its own way.
     fn words(&self) -> usize;
 
     /// Decides a request of `cost` at `now` and, if it is allowed, charges it to `state`.
@@ -129,11 +145,11 @@ pub trait Algorithm: fmt::Debug + Send + Sync + 'static {
         0
     }
 
-    /// Takes back `amount` tokens of the charge called `stamp`, as far as it still counts at `now`,
-    /// and says how many. It must not give back what time has given back already, or a client would
-    /// be let through twice for it; an algorithm that cannot tell gives nothing back.
-    fn refund(&self, _state: &mut [u64], _now: Timestamp, _stamp: u64, _amount: u64) -> u64 {
-        0
+    /// Takes back `amount` tokens of the charge called `stamp`, as far as it still counts at `now`.
+    /// It must not give back what time has given back already, or a client would be let through
+    /// twice for it; an algorithm that cannot tell gives nothing back.
+    fn refund(&self, _state: &mut [u64], _now: Timestamp, _stamp: u64, _amount: u64) -> Refund {
+        Refund::default()
     }
 
     /// Charges `amount` tokens that were spent already, whether or not there is room for them, and

@@ -6,8 +6,11 @@
 
 #![cfg(tollbar_loom)]
 
+use std::time::Duration;
+
 use loom::sync::Arc;
 use loom::thread;
+use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
 use tollbar::{Clock, Entry, ManualClock, MemoryStore, Policy, Store, Timestamp, Verdict};
 
 /// One line of four slots, so that every key meets every other.
@@ -227,5 +230,141 @@ fn a_counter_that_outgrows_its_word_is_moved_once() {
         let (left, right) = race(move || passes(&a, "key", &p), move || passes(&b, "key", &q));
         assert!(left && right);
         assert_eq!(remaining(&store, "key", &large), 100_000 - 3);
+    });
+}
+
+/// Reserves `cost` of the key, and returns the charge's stamp.
+fn reserve(store: &MemoryStore, policy: &Policy, id: u128, cost: u64) -> u64 {
+    let mut entries = [Entry::new("key", policy).with_cost(cost)];
+    let hold = Hold { id: ReservationId(id), ttl: Duration::from_secs(60) };
+    store.check_all(tollbar::Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
+    assert!(Verdict::of(&entries).is_allowed());
+    entries[0].stamp()
+}
+
+/// Settles a reservation of `reserved` tokens that came to nothing.
+fn cancel(store: &MemoryStore, policy: &Policy, id: u128, stamp: u64, reserved: u64) -> bool {
+    let spending = Spending { reserved, spent: 0 };
+    let mut adjustments = [Adjustment::new(b"key", policy, stamp, spending)];
+    store.settle(ReservationId(id), &mut adjustments).wait().unwrap()
+}
+
+fn once(store: &MemoryStore, policy: &Policy) -> u64 {
+    let mut entries = [Entry::new("key", policy)];
+    let once = Once { request_id: b"id", ttl: Duration::from_secs(60) };
+    store.check_all(tollbar::Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
+    entries[0].decision().unwrap().remaining()
+}
+
+#[test]
+fn of_two_threads_that_settle_a_reservation_one_does() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("5/min").unwrap();
+        let stamp = reserve(&store, &policy, 1, 3);
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (left, right) =
+            race(move || cancel(&a, &p, 1, stamp, 3), move || cancel(&b, &q, 1, stamp, 3));
+        assert!(left ^ right, "{left} and {right}");
+        assert_eq!(remaining(&store, "key", &policy), 5);
+    });
+}
+
+#[test]
+fn a_refund_beside_a_check_loses_neither() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("5/min").unwrap();
+        let stamp = reserve(&store, &policy, 1, 3);
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (settled, passed) =
+            race(move || cancel(&a, &p, 1, stamp, 3), move || passes(&b, "key", &q));
+        assert!(settled && passed);
+        assert_eq!(remaining(&store, "key", &policy), 4);
+    });
+}
+
+#[test]
+fn a_refund_beside_a_reservation_loses_neither() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("5/min").unwrap();
+        let stamp = reserve(&store, &policy, 1, 2);
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (settled, other) =
+            race(move || cancel(&a, &p, 1, stamp, 2), move || reserve(&b, &q, 2, 2));
+        assert!(settled);
+        assert_eq!(remaining(&store, "key", &policy), 3);
+        assert!(cancel(&store, &policy, 2, other, 2));
+        assert_eq!(remaining(&store, "key", &policy), 5);
+    });
+}
+
+#[test]
+fn a_request_that_two_threads_bring_pays_once() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("5/min").unwrap();
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (left, right) = race(move || once(&a, &p), move || once(&b, &q));
+        assert_eq!((left, right), (4, 4));
+        assert_eq!(remaining(&store, "key", &policy), 4);
+    });
+}
+
+#[test]
+fn of_two_threads_after_the_last_token_of_a_log_one_gets_it() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::sliding_window_log("2/min").unwrap();
+        assert!(passes(&store, "key", &policy));
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (left, right) = race(move || passes(&a, "key", &p), move || passes(&b, "key", &q));
+        assert!(left ^ right, "{left} and {right}");
+    });
+}
+
+#[test]
+fn of_two_logs_that_need_the_only_block_the_later_has_it_and_the_other_is_forgotten() {
+    // 5,000 tokens are two stamps, one of which needs a block; these two keys have the same shard.
+    model(|| {
+        let clock = ManualClock::at(Timestamp::from_micros(1_000_000));
+        let builder = MemoryStore::builder().max_keys(2).max_wide_keys(1).max_log_stamps(1);
+        let store = Arc::new(builder.clock(clock).build());
+        let policy = Policy::sliding_window_log("10000/min").unwrap();
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let charge = |store: &MemoryStore, key: &str, policy: &Policy| {
+            store.check(key.as_bytes(), policy, 5_000).wait().unwrap().is_allowed()
+        };
+        let charged = race(move || charge(&a, "a", &p), move || charge(&b, "c", &q));
+        assert_eq!(charged, (true, true));
+        let mut left = ["a", "c"].map(|key| remaining(&store, key, &policy));
+        left.sort_unstable();
+        assert_eq!(left, [5_000, 10_000]);
+        let stats = store.stats();
+        assert_eq!((stats.forced_evictions, stats.log_blocks), (1, 1));
+    });
+}
+
+#[test]
+fn a_batch_with_a_log_is_all_or_nothing_beside_a_single_check() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let (one, many) =
+            (Policy::sliding_window_log("1/min").unwrap(), Policy::token_bucket("5/min").unwrap());
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q, r) = (one.clone(), many.clone(), one.clone());
+        let (batch, single) = race(
+            move || all_or_none(&a, [("many", &q), ("one", &p)]),
+            move || passes(&b, "one", &r),
+        );
+        assert!(batch ^ single, "{batch} and {single}");
+        assert_eq!(remaining(&store, "many", &many), if batch { 4 } else { 5 });
     });
 }

@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tollbar::{Batch, Entry, ManualClock, MemoryStore, Period, Policy, Store, Timestamp, Verdict};
 
@@ -48,6 +49,7 @@ fn policies() -> Vec<Policy> {
         Policy::calendar_window(50, Period::Month).unwrap(),
         Policy::sliding_window("50/month").unwrap(),
         Policy::sliding_window_strict("50/month", 4).unwrap(),
+        Policy::sliding_window_log("50/month").unwrap(),
     ]
 }
 
@@ -79,13 +81,14 @@ fn two_to_eight_threads_admit_exactly_the_limit_thousands_of_times() {
 
 #[test]
 fn threads_with_batches_admit_exactly_the_lesser_limit_and_charge_both_alike() {
-    let (client, all) =
-        (Policy::token_bucket("30/month").unwrap(), Policy::sliding_window("100/month").unwrap());
-    for threads in 2..=8 {
+    let client = Policy::token_bucket("30/month").unwrap();
+    let all = [Policy::sliding_window("100/month"), Policy::sliding_window_log("100/month")];
+    for (all, threads) in all.iter().flat_map(|all| (2..=8).map(move |threads| (all, threads))) {
+        let all = all.as_ref().unwrap();
         let store = store(1_000);
         let keys: Vec<String> = (0..5).map(|key| format!("client:{key}")).collect();
         let pass = |store: &MemoryStore, key: &str| {
-            let mut entries = [Entry::new("everyone", &all), Entry::new(key, &client)];
+            let mut entries = [Entry::new("everyone", all), Entry::new(key, &client)];
             store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
             Verdict::of(&entries).is_allowed()
         };
@@ -114,6 +117,27 @@ fn a_full_table_under_threads_never_admits_more_than_evictions_explain() {
         let evictions = store.stats().forced_evictions;
         assert!(total >= 64 * 5);
         assert!(total <= (64 + evictions) * 5, "{total} admitted, {evictions} evictions");
+    }
+}
+
+/// The same for logs, of up to 40 stamps each, in a slab that has one block of 15 in each shard.
+#[test]
+fn a_full_slab_under_threads_never_admits_more_than_evictions_explain() {
+    let policy = Policy::sliding_window_log("40/month").unwrap();
+    for threads in [2, 4, 8] {
+        let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+        let builder = MemoryStore::builder().max_keys(1_000).max_log_stamps(1);
+        let store = builder.clock(clock.clone()).build();
+        let keys: Vec<String> = (0..300).map(|key| format!("key:{key}")).collect();
+        let pass = |store: &MemoryStore, key: &str| {
+            clock.advance(Duration::from_micros(1));
+            store.check(key.as_bytes(), &policy, 1).wait().unwrap().is_allowed()
+        };
+        let total: u64 = admitted(&store, threads, &keys, 20, pass).iter().sum();
+        let stats = store.stats();
+        assert!(stats.forced_evictions > 0 && stats.log_blocks <= stats.log_blocks_max);
+        assert!(total >= 300 * 40);
+        assert!(total <= (300 + stats.forced_evictions) * 40, "{total} admitted, {stats:?}");
     }
 }
 

@@ -13,21 +13,36 @@ pub struct Bucket {
     pub token_us: Ratio,
     /// How many tokens fit.
     pub burst: u64,
+    /// How many more may be owed.
+    pub overdraft: u64,
 }
 
 impl Bucket {
-    fn full_debt(&self) -> Ratio {
+    pub(super) fn full_debt(&self) -> Ratio {
         self.token_us.times(self.burst.into())
     }
 
+    pub(super) fn debt_max(&self) -> Ratio {
+        self.full_debt().plus(self.token_us.times(self.overdraft.into()))
+    }
+
+    /// What the counter owes at `now_us`, after the first `events`.
+    fn debt_after(log: &Log, events: usize, now_us: u128) -> Ratio {
+        Self::debt(&Log { events: log.events[..events].to_vec(), ..Log::default() }, now_us)
+    }
+
     /// What the counter owes at `now_us`.
-    fn debt(log: &Log, now_us: u128) -> Ratio {
+    pub(super) fn debt(log: &Log, now_us: u128) -> Ratio {
         let mut debt = Ratio::ZERO;
         let mut owed_since_us = 0;
         for event in &log.events {
             match event {
                 Event::Charged { at_us, cost, token_us } => {
                     debt = aged(debt, owed_since_us, *at_us).plus(token_us.times((*cost).into()));
+                    owed_since_us = *at_us;
+                }
+                Event::Refunded { at_us, back } => {
+                    debt = aged(debt, owed_since_us, *at_us).minus_or_zero(*back);
                     owed_since_us = *at_us;
                 }
                 Event::Capped { at_us, debt_max } => {
@@ -38,6 +53,65 @@ impl Bucket {
         }
         aged(debt, owed_since_us, now_us)
     }
+}
+
+impl Bucket {
+    /// How much longer, in whole microseconds, something of the charge number `stamp` is owed.
+    fn unpaid_us(log: &Log, now_us: u128, stamp: u64) -> u128 {
+        let events = stamp as usize + 1;
+        let Some(Event::Charged { at_us, .. }) = log.events.get(stamp as usize) else {
+            return 0;
+        };
+        let paid_at = Ratio::whole(*at_us).plus(Self::debt_after(log, events, *at_us));
+        let paid_at_us = paid_at.whole_parts(Ratio::whole(1));
+        // What was given back since may have been ahead of it, and then it is paid sooner.
+        let sooner = log.events[events..].iter().filter_map(|event| match event {
+            Event::Refunded { back, .. } => Some(back.ceil()),
+            Event::Charged { .. } | Event::Capped { .. } => None,
+        });
+        paid_at_us.saturating_sub(sooner.sum()).saturating_sub(now_us)
+    }
+}
+
+/// What a token costs, and what is owed at most.
+pub(super) struct Prices {
+    pub(super) token_us: Ratio,
+    pub(super) debt_max: Ratio,
+}
+
+impl Prices {
+    fn cap(&self, log: &mut Log, now_us: u128) {
+        if Bucket::debt(log, now_us) > self.debt_max {
+            log.events.push(Event::Capped { at_us: now_us, debt_max: self.debt_max });
+        }
+    }
+
+    pub(super) fn refund(&self, log: &mut Log, now_us: u128, stamp: u64, amount: u64) -> u64 {
+        let unpaid = Ratio::whole(Bucket::unpaid_us(log, now_us, stamp));
+        let owed = Bucket::debt(log, now_us).min(self.debt_max);
+        let back = self.token_us.times(amount.into()).min(unpaid).min(owed);
+        if back > Ratio::ZERO {
+            self.cap(log, now_us);
+            log.events.push(Event::Refunded { at_us: now_us, back });
+        }
+        narrow(back.whole_parts(self.token_us))
+    }
+
+    pub(super) fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
+        let owed = Bucket::debt(log, now_us).min(self.debt_max);
+        let room = self.debt_max.minus_or_zero(owed).whole_parts(self.token_us);
+        let charged = amount.min(narrow(room));
+        if charged > 0 {
+            self.cap(log, now_us);
+            let token_us = self.token_us;
+            log.events.push(Event::Charged { at_us: now_us, cost: charged, token_us });
+        }
+        charged
+    }
+}
+
+fn narrow(tokens: u128) -> u64 {
+    u64::try_from(tokens).expect("tokens fit in 64 bits")
 }
 
 /// A debt of `from_us` as it stands at `to_us`: smaller if time has passed, larger by as much as
@@ -56,9 +130,25 @@ impl Law for Bucket {
     }
 
     fn notice(&self, log: &mut Log, now_us: u128) {
-        if Self::debt(log, now_us) > self.full_debt() {
-            log.events.push(Event::Capped { at_us: now_us, debt_max: self.full_debt() });
-        }
+        Prices { token_us: self.token_us, debt_max: self.debt_max() }.cap(log, now_us);
+    }
+
+    fn token_us(&self) -> Option<Ratio> {
+        Some(self.token_us)
+    }
+
+    /// Time pays debts in their order: the charge counts until all that was owed with it is paid.
+    fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
+        Self::unpaid_us(log, now_us, stamp) > 0
+    }
+
+    fn refund(&self, log: &mut Log, now_us: u128, stamp: u64, amount: u64) -> u64 {
+        Prices { token_us: self.token_us, debt_max: self.debt_max() }
+            .refund(log, now_us, stamp, amount)
+    }
+
+    fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
+        Prices { token_us: self.token_us, debt_max: self.debt_max() }.overdraw(log, now_us, amount)
     }
 
     fn fits(&self, log: &Log, now_us: u128, cost: u64) -> bool {
@@ -75,6 +165,6 @@ impl Law for Bucket {
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
-        now_us + Self::debt(log, now_us).min(self.full_debt()).ceil()
+        now_us + Self::debt(log, now_us).min(self.debt_max()).ceil()
     }
 }

@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::moving::Whereabouts;
+use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
 use crate::algorithm::word::{Packed, Parts, WordState};
@@ -54,7 +55,7 @@ impl MemoryStore {
         let now_us = self.now_us();
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word(algorithm, id, now_us, cost),
-            wide(kind) => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
+            wide(kind) => self.check_wide_of(kind, key, id, now_us, cost),
         })
     }
 
@@ -74,9 +75,7 @@ impl MemoryStore {
     ) {
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word_into(algorithm, id, now_us, cost, decision),
-            wide(kind) => {
-                *decision = self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost);
-            },
+            wide(kind) => *decision = self.check_wide_of(kind, key, id, now_us, cost),
         });
     }
 
@@ -211,19 +210,25 @@ impl MemoryStore {
     /// Puts a counter into the table that was not found there.
     #[cold]
     #[inline(never)]
-    pub(super) fn insert(
+    fn insert(&self, packed: &dyn Packed, id: CounterId, word: u64, now_us: u64) -> Whereabouts {
+        let guard = self.shards.lock(id);
+        self.insert_under(&guard, packed, id, word, now_us)
+    }
+
+    /// The same under the lock of its shard.
+    pub(super) fn insert_under(
         &self,
+        guard: &ShardGuard<'_>,
         packed: &dyn Packed,
         id: CounterId,
         word: u64,
         now_us: u64,
     ) -> Whereabouts {
         let tag = id.tag(packed.word_shift());
-        let guard = self.shards.lock(id);
         if self.table.find(id, tag).is_some() {
             return Whereabouts::Table;
         }
-        let whereabouts = self.bring_back(&guard, packed, id, now_us);
+        let whereabouts = self.bring_back(guard, packed, id, now_us);
         if whereabouts != Whereabouts::New {
             return whereabouts;
         }
@@ -233,6 +238,24 @@ impl MemoryStore {
         self.count_eviction(freed.was_live);
         freed.guard.hand_over(tag, word);
         Whereabouts::New
+    }
+
+    /// Whatever does not fit a word. Not inline, so that what it takes to bind a kind to a key costs
+    /// the others nothing.
+    #[inline(never)]
+    fn check_wide_of(
+        &self,
+        kind: &Kind,
+        key: &[u8],
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Decision {
+        if let Kind::SlidingLog(log) = kind {
+            return self.check_log(log, id, now_us, cost);
+        }
+        let kind = kind.for_key(key);
+        self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost)
     }
 
     #[inline(never)]
@@ -260,9 +283,15 @@ impl MemoryStore {
 
     /// Makes one counter fresh, wherever it is.
     pub(super) fn reset_one(&self, id: CounterId, policy: &Policy) {
+        if let Kind::SlidingLog(_) = policy.kind {
+            return self.reset_log(id);
+        }
         let guard = self.shards.lock(id);
         if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {
             self.wide.forget(&guard, place);
+        }
+        if policy.kind.pays_in_order() {
+            self.forget_given_back(&guard, id);
         }
         let Some(packed) = policy.kind.as_packed() else {
             return;

@@ -91,6 +91,26 @@ impl Wide {
         }
     }
 
+    /// Loads the state of `id` among those of at least `state.len()` words; false where it is not
+    /// there or fresh.
+    pub(super) fn load_live(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        now_us: u64,
+        state: &mut [u64],
+    ) -> bool {
+        let place = self.find(guard, id, state.len());
+        let is_live = |place: &Place| self.classes[place.class].fresh_at_us(place.entry) > now_us;
+        match place.filter(is_live) {
+            Some(place) => {
+                self.load(guard, place, state);
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Stores `state`, where it was found or, for a newcomer, in place of the entry of its bucket
     /// that is nearest to fresh.
     pub(super) fn save(

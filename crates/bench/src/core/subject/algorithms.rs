@@ -1,9 +1,10 @@
 //! Every algorithm of Tollbar apart, allowing and denying; two policies at once; and a peek.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollbar::{Entry, Period, Policy, PolicyError, Rate};
+use tollbar::{Entry, Limiter, Period, Policy, PolicyError, Rate, Reservation, WarmUp};
 
 use super::tollbar::{limiter, store};
 use super::{Built, Expects, Trial, count};
@@ -36,10 +37,20 @@ pub(crate) fn build(_: &Table) -> Built {
     trials.extend(both("sliding_window_strict_allow", "sliding_window_strict_deny", |rate| {
         Policy::sliding_window_strict(rate, 10)
     }));
+    // A token bucket on the first step of its climb, with what the others have in full.
+    trials.extend(both("warm_up_allow", "warm_up_deny", |rate| {
+        let start = Policy::token_bucket(rate)?.limit();
+        let over = Duration::from_hours(24);
+        let full = Policy::token_bucket(Rate::new(2 * start, over))?;
+        full.with_warm_up(WarmUp { start, over, steps: 8 })
+    }));
     trials.push(all_or_none("all_or_none_2_allow", Expects::Allow, generous()));
     trials.push(all_or_none("all_or_none_2_deny", Expects::Deny, stingy()));
+    trials.push(reserve_and_commit());
+    trials.push(check_once());
     let mut built = Built::separate(trials);
     add_peek(&mut built);
+    add_logs(&mut built);
     built
 }
 
@@ -71,6 +82,32 @@ fn all_or_none(workload: &'static str, expects: Expects, window: Rate) -> Trial 
     })
 }
 
+/// Reserves two tokens, and settles with one.
+fn reserve_and_commit() -> Trial {
+    let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
+    let limiter = limiter(&store(0), &policy);
+    Trial::under(SUBJECT, "reserve_and_commit", Expects::Allow, move |keys| {
+        count(keys, |key| {
+            let reservation = limiter.reserve(key, 2, Duration::from_mins(1));
+            let receipt = reservation.ok().and_then(Reservation::into_receipt);
+            receipt.is_some_and(|receipt| limiter.commit(&receipt, 1).is_ok())
+        })
+    })
+}
+
+/// Requests with ids, each of which comes once.
+fn check_once() -> Trial {
+    let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
+    let limiter = limiter(&store(0), &policy);
+    let next_id = AtomicU64::new(0);
+    Trial::under(SUBJECT, "check_once", Expects::Allow, move |keys| {
+        count(keys, |key| {
+            let id = next_id.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+            limiter.check_once(id, key, 1).is_ok_and(|decision| decision.is_allowed())
+        })
+    })
+}
+
 /// Looks at counters that are there: filling charges them.
 fn add_peek(built: &mut Built) {
     let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
@@ -82,5 +119,29 @@ fn add_peek(built: &mut Built) {
     let fill_others = Arc::clone(&built.fill);
     built.fill = Arc::new(move |keys: &[String]| {
         fill_others(keys) + count(keys, |key| charged.check(key).is_allowed())
+    });
+}
+
+/// Logs of up to 100 stamps. One that allows holds what comes in a millisecond, which is 10 to 40 of
+/// them on the machines of today; one that denies is full.
+fn add_logs(built: &mut Built) {
+    const LIMIT: u64 = 100;
+    let log = |window| {
+        let policy = Policy::sliding_window_log(Rate::new(LIMIT, window));
+        Arc::new(limiter(&store(0), &policy.expect("the rates are within bounds")))
+    };
+    let (allowing, denying) = (log(Duration::from_millis(1)), log(Duration::from_hours(24)));
+    let filled = Arc::clone(&denying);
+    let mut add = |workload, expects, limiter: Arc<Limiter>| {
+        built.trials.push(Trial::under(SUBJECT, workload, expects, move |keys| {
+            count(keys, |key| limiter.check(key).is_allowed())
+        }));
+    };
+    add("sliding_window_log_100_allow", Expects::Allow, allowing);
+    add("sliding_window_log_100_deny", Expects::Deny, denying);
+    let fill_others = Arc::clone(&built.fill);
+    built.fill = Arc::new(move |keys: &[String]| {
+        let fill = |_| count(keys, |key| filled.check(key).is_allowed());
+        fill_others(keys) + (0..LIMIT).map(fill).sum::<u64>()
     });
 }
