@@ -9,7 +9,7 @@ mod tests;
 use std::time::Duration;
 
 use thiserror::Error;
-use tollbar::{Period, Policy, PolicyError, Rate, RateError};
+use tollbar::{Period, Policy, PolicyError, Rate, RateError, WarmUp};
 
 /// Parts of a strict window unless a limit says otherwise: it then admits 10/11 of the limit.
 const SUBWINDOWS_DEFAULT: u32 = 10;
@@ -22,6 +22,8 @@ pub enum Counting {
     SlidingWindowCounter,
     /// [`Policy::sliding_window_strict`].
     SlidingWindowStrict,
+    /// [`Policy::sliding_window_log`].
+    SlidingWindowLog,
     /// [`Policy::token_bucket`].
     TokenBucket,
     /// [`Policy::leaky_bucket`].
@@ -47,6 +49,8 @@ pub struct LimitOptions {
     pub utc_offset_minutes: Option<i32>,
     /// The parts of a strict window.
     pub subwindows: Option<u32>,
+    /// How the limit of a new key climbs.
+    pub warm_up: Option<WarmUp>,
 }
 
 /// A limit: a policy, and how it was written.
@@ -96,9 +100,10 @@ pub enum LimitError {
 
 impl Counting {
     /// Every one with its name.
-    pub(crate) const NAMED: [(&'static str, Self); 6] = [
+    pub(crate) const NAMED: [(&'static str, Self); 7] = [
         ("sliding_window_counter", Self::SlidingWindowCounter),
         ("sliding_window_strict", Self::SlidingWindowStrict),
+        ("sliding_window_log", Self::SlidingWindowLog),
         ("token_bucket", Self::TokenBucket),
         ("leaky_bucket", Self::LeakyBucket),
         ("fixed_window", Self::FixedWindow),
@@ -196,7 +201,16 @@ impl Limit {
                 })
             }
             Counting::SlidingWindowCounter => Policy::sliding_window(Rate::new(limit, window)),
+            Counting::SlidingWindowLog => Policy::sliding_window_log(Rate::new(limit, window)),
         };
+        let made = made.map(|policy| match options.warm_up {
+            // A share of one token has nothing to climb.
+            Some(warm_up) => {
+                let warm_up = WarmUp { start: share(warm_up.start), ..warm_up };
+                policy.clone().with_warm_up(warm_up).unwrap_or(policy)
+            }
+            None => policy,
+        });
         // A smaller limit fits wherever a larger one did; should it not, the whole limit is still one.
         made.unwrap_or_else(|_| self.policy.clone())
     }
@@ -247,6 +261,7 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
             let subwindows = options.subwindows.unwrap_or(SUBWINDOWS_DEFAULT);
             Policy::sliding_window_strict(rate()?, subwindows)?
         }
+        (Counting::SlidingWindowLog, None) => Policy::sliding_window_log(rate()?)?,
         (Counting::TokenBucket, None) => Policy::token_bucket(rate()?)?,
         (Counting::LeakyBucket, None) => Policy::leaky_bucket(rate()?)?,
         (Counting::FixedWindow, None) => Policy::fixed_window(rate()?)?,
@@ -259,8 +274,12 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
         None => policy,
     };
     let policy = if options.staggered { policy.staggered()? } else { policy };
-    Ok(match options.utc_offset_minutes {
+    let policy = match options.utc_offset_minutes {
         Some(minutes) => policy.with_utc_offset(minutes)?,
+        None => policy,
+    };
+    Ok(match options.warm_up {
+        Some(warm_up) => policy.with_warm_up(warm_up)?,
         None => policy,
     })
 }
@@ -319,6 +338,14 @@ impl LimitError {
             Self::Policy(PolicyError::Subwindows { .. }) | Self::SubwindowsWithoutStrict => {
                 "subwindows"
             }
+            Self::Policy(
+                PolicyError::WarmUpWithoutLimit { .. }
+                | PolicyError::WarmUpStart { .. }
+                | PolicyError::WarmUpDuration { .. }
+                | PolicyError::WarmUpSteps { .. }
+                | PolicyError::WarmUpSubwindows { .. }
+                | PolicyError::WarmUpInexact { .. },
+            ) => "warm_up",
             Self::CalendarCounting => "algorithm",
             _ => "limit",
         }
