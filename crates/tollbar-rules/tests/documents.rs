@@ -44,9 +44,9 @@ fn the_schema_has_the_fields_that_are_read() {
     assert_eq!(keys(limit), known_fields("rules: [{ name: a, limit: { limit: 1/s, x0: 1 } }]"));
     let text = "rules: [{ name: a, limit: 9/s, warm_up: { start: 1, over: 1h, x0: 1 } }]";
     assert_eq!(keys(&defs["warm_up"]["properties"]), known_fields(text));
-    let test = &defs["test"]["anyOf"][1]["properties"];
+    let tests = &defs["test"]["anyOf"][1]["properties"];
     assert_eq!(
-        keys(test),
+        keys(tests),
         known_fields("rules: [{ name: a, limit: 1/s, match: { t: { x0: 1 } } }]")
     );
     let path = &defs["conditions"]["properties"]["path"]["anyOf"][1]["properties"];
