@@ -12,12 +12,14 @@
 //! | [`calendar_window`] | limit in any day, week or month, so up to twice the limit across a boundary |
 //! | [`sliding_window`] | the weighted estimate stays within the limit; below twice the limit |
 //! | [`sliding_strict`] | limit in any window |
+//! | [`concurrency`] | limit in flight at any instant |
 //!
 //! A new one is a type that implements [`Algorithm`], in any crate: see
 //! [`Policy::custom`](crate::Policy::custom).
 
 pub mod calendar_window;
 mod civil;
+pub mod concurrency;
 mod counted_window;
 pub(crate) mod debt;
 pub mod fixed_window;

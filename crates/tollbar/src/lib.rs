@@ -26,12 +26,14 @@
 //! | [calendar window](Policy::calendar_window) | limit in any day, week or month (twice that across a boundary) | limit per day, week or month |
 //! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
+//! | [concurrency](Policy::concurrency) | limit in flight at any instant | |
 //!
 //! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until
 //! the next, so where the time per token is not whole, "rate x T - 1" needs a burst of more than a
 //! microsecond's worth.
 //!
-//! Every retry-after is exact: alone, the same request is denied one microsecond before it and
+//! Permits in flight come back when whoever holds them is done, so for them no retry-after is told.
+//! Every other retry-after is exact: alone, the same request is denied one microsecond before it and
 //! allowed at it. A denied request charges nothing, and a request under several limits
 //! ([`Limiter::check_all`]) charges all of them or none.
 //!
@@ -51,6 +53,7 @@ mod fnv;
 mod fraction;
 mod limiter;
 mod memory;
+mod permit;
 mod policy;
 mod resolver;
 pub mod store;
@@ -65,6 +68,7 @@ pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
 pub use limiter::{Limiter, LimiterBuilder};
 pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
+pub use permit::{OwnedPermit, Permit};
 pub use policy::{Policy, PolicyError};
 pub use resolver::{Overrides, PolicyResolver};
 pub use store::{Batch, Charge, Consistency, Entry, Reply, Role, Store, StoreError};

@@ -13,6 +13,7 @@
 //! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
 //! | `single`, `batch`, `deciding` | one counter, several counters at once, what a batch comes to |
 //! | `moving` | counters that outgrow their word, and come back |
+//! | `permits` | permits in flight, taken and given back |
 //! | `settling` | charges given back, and charged after the fact |
 //! | `snapshot` | counters in a file, and back |
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
@@ -22,6 +23,7 @@ mod counter_id;
 mod deciding;
 mod moving;
 mod pages;
+mod permits;
 mod prefetch;
 mod settling;
 mod shards;
@@ -47,6 +49,7 @@ use wide::Wide;
 use crate::store::{Batch, Charge, Reply, Store};
 use crate::{Clock, Decision, Policy, SystemClock};
 
+pub(crate) use permits::Taken;
 pub use snapshot::{SnapshotError, SnapshotSummary};
 pub use stats::MemoryStats;
 

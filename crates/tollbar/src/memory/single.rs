@@ -31,6 +31,7 @@ macro_rules! by_algorithm {
             Kind::FixedWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::CalendarWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::SlidingWindow($algorithm) if $algorithm.fits_word() => $word,
+            Kind::Concurrency($algorithm) => $word,
             Kind::StaggeredWindow(window) => {
                 let window = window.for_key($key);
                 if window.fits_word() {
@@ -136,7 +137,7 @@ impl MemoryStore {
     // their registers.
 
     #[inline(never)]
-    fn check_word<A: WordState>(
+    pub(super) fn check_word<A: WordState>(
         &self,
         algorithm: &A,
         id: CounterId,

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::format::{Counts, Header, Sink};
 use super::MemoryStore;
-use super::counter_id::is_in_use;
+use super::counter_id::{counts_permits, is_in_use};
 use super::slot::{Slot, rank};
 use super::sync::Backoff;
 use super::wide::CLASS_WORDS;
@@ -51,7 +51,8 @@ pub struct SnapshotSummary {
 }
 
 impl MemoryStore {
-    /// Writes all counters that are not fresh, while checks go on.
+    /// Writes all counters that are not fresh, while checks go on. Not those of permits in flight,
+    /// which end with the process that holds them.
     ///
     /// Each counter is written as it was at one instant; counters of one request may be seen one
     /// before it and one after. `to` is written to in pieces of about 64 KiB, and flushed.
@@ -86,7 +87,9 @@ impl MemoryStore {
         })?;
         for line in 0..self.table.line_count() {
             for (tag, word) in self.table.slots(line).map(read_settled) {
-                if is_in_use(tag) && rank(tag, word).0 > now_us {
+                // Whoever holds permits in flight will not outlive this process to return them.
+                let is_kept = is_in_use(tag) && !counts_permits(tag);
+                if is_kept && rank(tag, word).0 > now_us {
                     counts.words += 1;
                     sink.words(&[line as u64, tag, word])?;
                 }

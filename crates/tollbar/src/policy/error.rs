@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::calendar_window::UTC_OFFSET_MINUTES_MAX;
+use crate::algorithm::concurrency::LIMIT_MAX;
 use crate::algorithm::sliding_strict::SUBWINDOWS_MAX;
 use crate::units::RateError;
 
@@ -32,6 +33,12 @@ pub enum PolicyError {
          shorter window with a smaller limit"
     )]
     LimitTooLarge {
+        /// The limit asked for.
+        limit: u64,
+    },
+    /// More permits than are counted.
+    #[error("{limit} permits in flight are too many: write at most {LIMIT_MAX}")]
+    TooManyPermits {
         /// The limit asked for.
         limit: u64,
     },

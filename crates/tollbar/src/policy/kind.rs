@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
 use crate::algorithm::calendar_window::CalendarWindow;
+use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::debt::Meter;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::sliding_strict::SlidingStrict;
@@ -22,6 +23,7 @@ pub(crate) enum Kind {
     CalendarWindow(CalendarWindow),
     SlidingWindow(SlidingWindow),
     SlidingStrict(SlidingStrict),
+    Concurrency(Concurrency),
     Custom(Arc<dyn Algorithm>),
 }
 
@@ -43,6 +45,7 @@ impl Kind {
             Self::CalendarWindow(window) => window,
             Self::SlidingWindow(window) => window,
             Self::SlidingStrict(window) => window,
+            Self::Concurrency(permits) => permits,
             Self::Custom(algorithm) => algorithm.as_ref(),
         }
     }
@@ -55,6 +58,7 @@ impl Kind {
             Self::StaggeredWindow(window) => Some(window),
             Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
+            Self::Concurrency(permits) => Some(permits),
             Self::SlidingStrict(_) | Self::Custom(_) => None,
         }
     }
@@ -67,6 +71,8 @@ impl Kind {
             Self::StaggeredWindow(window) => window.fits_word(),
             Self::CalendarWindow(window) => window.fits_word(),
             Self::SlidingWindow(window) => window.fits_word(),
+            // Its limits are bounded so that it always does.
+            Self::Concurrency(_) => true,
             Self::SlidingStrict(_) | Self::Custom(_) => false,
         }
     }
