@@ -66,7 +66,11 @@ impl Standing {
     #[must_use]
     pub fn advanced(&self, advance: Advance, policy: &Policy) -> Timestamp {
         let now_us = self.now.as_micros();
-        let window_us = policy.window().as_micros() as u64;
+        // Permits have no window, and time does nothing for them: a second will do.
+        let window_us = match policy.window().as_micros() as u64 {
+            0 => 1_000_000,
+            window_us => window_us,
+        };
         let near =
             |goal_us: u64, offset: i8| goal_us.saturating_add_signed(offset.into()).max(now_us);
         let later = |steps: u64, part_us: u64| now_us.saturating_add(part_us.saturating_mul(steps));

@@ -26,6 +26,8 @@ pub const CASES: &[Case] = &[
     ("idling_59_s_earns_100_and_not_197", idling_59_s_earns_100_and_not_197),
     ("one_per_minute_with_burst_1_limits", one_per_minute_with_burst_1_limits),
     ("strict_window_counts_a_sub_window_longer", strict_window_counts_a_sub_window_longer),
+    ("two_permits_are_busy_until_one_comes_back", two_permits_are_busy_until_one_comes_back),
+    ("a_lowered_limit_refuses_until_enough_have_come_back", a_lowered_limit_refuses),
 ];
 
 const SECOND_US: u64 = 1_000_000;
@@ -129,6 +131,7 @@ fn cost_10_never_passes_a_capacity_of_5(factory: &Factory<'_>) {
         Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/s"),
         Policy::sliding_window_strict("5/s", 10),
+        Policy::concurrency(5),
     ] {
         let rows = [(0, 10, Never(5)), (0, 6, Never(5)), (0, 5, Allow(0)), (0, u64::MAX, Never(0))];
         table(factory, policy, &rows);
@@ -320,4 +323,46 @@ fn strict_window_counts_a_sub_window_longer(factory: &Factory<'_>) {
         (70 * SECOND_US, 1, Allow(1)),
     ];
     table(factory, Policy::sliding_window_strict("3/min", 6), &rows);
+}
+
+fn two_permits_are_busy_until_one_comes_back(factory: &Factory<'_>) {
+    let year_us = 365 * 86_400 * SECOND_US;
+    table(
+        factory,
+        Policy::concurrency(2),
+        &[
+            (0, 0, Allow(2)),
+            (0, 1, Allow(1)),
+            (SECOND_US, 1, Allow(0)),
+            (SECOND_US, 1, Busy),
+            (SECOND_US, 3, Never(0)),
+            (year_us, 1, Busy),
+        ],
+    );
+    let policy = Policy::concurrency(2).expect("two in flight is a policy");
+    let subject = factory(at(0));
+    assert_eq!(passing(&*subject, &policy, 0, 5), 2);
+    assert_eq!(subject.release(at(1), b"key", &policy, 1), 1);
+    assert_eq!(passing(&*subject, &policy, 1, 5), 1);
+    assert_eq!(subject.release(at(2), b"key", &policy, 2), 2);
+    assert_eq!(subject.release(at(2), b"key", &policy, 1), 0);
+    assert_eq!(passing(&*subject, &policy, 2, 5), 2);
+    let peeked = subject.peek(at(7), b"key", &policy);
+    assert_eq!((peeked.limit, peeked.remaining, peeked.reset_at), (2, 0, at(7)));
+}
+
+fn a_lowered_limit_refuses(factory: &Factory<'_>) {
+    let limit = |limit| Policy::concurrency(limit).expect("a few in flight are a policy");
+    let subject = factory(at(0));
+    assert_eq!(passing(&*subject, &limit(5), 0, 9), 5);
+    // Five are out where three may be: three must come back before one may go.
+    assert_eq!(passing(&*subject, &limit(3), 0, 1), 0);
+    for returned in 1..=2 {
+        assert_eq!(subject.release(at(0), b"key", &limit(3), 1), 1);
+        assert_eq!(passing(&*subject, &limit(3), 0, 1), 0, "{returned} came back");
+    }
+    assert_eq!(subject.release(at(0), b"key", &limit(3), 1), 1);
+    assert_eq!(passing(&*subject, &limit(3), 0, 9), 1);
+    // Three are out; nothing was given away on the way.
+    assert_eq!(passing(&*subject, &limit(5), 0, 9), 2);
 }

@@ -6,7 +6,7 @@ use crate::adversary::{Advance, Price, Standing};
 use crate::answer::Answer;
 use crate::oracle::Oracle;
 use crate::spec::{Kind, PolicySpec};
-use crate::vector::{Step, Vector, VectorEntry};
+use crate::vector::{Release, Step, Vector, VectorEntry};
 use crate::xorshift::Xorshift;
 
 const SECOND_US: u64 = 1_000_000;
@@ -60,6 +60,14 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
         ("3 per 7 us", spec(3, 7)),
         ("1,000,000 per s", spec(1_000_000, SECOND_US)),
     ];
+    if kind == Kind::Concurrency {
+        return vec![
+            ("1 in flight", spec(1, 0)),
+            ("3 in flight", spec(3, 0)),
+            ("10 in flight", spec(10, 0)),
+            ("4,294,967,296 in flight", spec(1 << 32, 0)),
+        ];
+    }
     if kind.is_bucket() {
         rates.extend([
             ("5 per s, burst 10", spec(5, SECOND_US).with_burst(10)),
@@ -110,6 +118,8 @@ fn rule_changes() -> Vec<Vector> {
             let mut policies = vec![spec(6), spec(20), spec(2), spec(60)];
             if kind.is_bucket() {
                 policies.extend([spec(6).with_burst(2), spec(6).with_burst(30)]);
+            } else if kind == Kind::Concurrency {
+                // All of them are one counter.
             } else if kind == Kind::CalendarWindow {
                 // Another calendar: a counter of its own.
                 policies.push(spec(6).with_utc_offset(60));
@@ -152,7 +162,9 @@ impl Plan {
             }
             let advance = draw_advance(&mut random);
             standing.now = standing.advanced(advance, &policies[policy_in_force]);
-            let step = self.step(&mut random, &policies, policy_in_force, &standing);
+            let mut step = self.step(&mut random, &policies, policy_in_force, &standing);
+            step.release = self.release(&mut random, &specs);
+            give_back(&mut oracle, &policies, &mut step);
             let answers = ask(&mut oracle, &policies, &step);
             standing.last = answers.last().copied();
             steps.push(Step { expect: answers.into_iter().map(Into::into).collect(), ..step });
@@ -183,7 +195,21 @@ impl Plan {
         } else {
             Charge::Independent
         };
-        Step { at_us: standing.now.as_micros(), charge, entries, expect: Vec::new() }
+        let at_us = standing.now.as_micros();
+        Step { at_us, charge, release: Vec::new(), entries, expect: Vec::new() }
+    }
+
+    /// Permits of any policy that is about permits, in every other step.
+    fn release(&self, random: &mut Xorshift, specs: &[PolicySpec]) -> Vec<Release> {
+        let is_permits = |policy: &usize| specs[*policy].algorithm == Kind::Concurrency;
+        let permits: Vec<usize> = (0..specs.len()).filter(is_permits).collect();
+        // Not drawn where there are none: the vectors of the others stay as they are.
+        if permits.is_empty() || random.below(2) == 0 {
+            return Vec::new();
+        }
+        let key = random.pick(self.keys).to_owned();
+        let count = random.pick(&[0, 1, 1, 1, 2, 3, 1 << 40]);
+        vec![Release { key, policy: random.pick(&permits), count, expect: 0 }]
     }
 
     fn draw(&self, random: &mut Xorshift, policy_count: usize, policy_in_force: usize) -> Draw {
@@ -196,6 +222,14 @@ impl Plan {
         let shadow = random.below(5) == 0;
         let role = if shadow { Role::Shadow } else { Role::Enforce };
         Draw { key, policy, price: draw_price(random), role }
+    }
+}
+
+/// Gives the permits of a step back, and writes down how many were out.
+fn give_back(oracle: &mut Oracle, policies: &[Policy], step: &mut Step) {
+    let now = Timestamp::from_micros(step.at_us);
+    for Release { key, policy, count, expect } in &mut step.release {
+        *expect = oracle.refund(now, key.as_bytes(), &policies[*policy], 0, *count);
     }
 }
 

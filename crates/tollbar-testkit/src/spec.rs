@@ -24,11 +24,13 @@ pub enum Kind {
     SlidingWindow,
     /// The current sub-window and the n before it.
     SlidingWindowStrict,
+    /// Permits in flight.
+    Concurrency,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
@@ -36,6 +38,7 @@ impl Kind {
         Self::CalendarWindow,
         Self::SlidingWindow,
         Self::SlidingWindowStrict,
+        Self::Concurrency,
     ];
 
     /// Its name in rules, metrics and vectors.
@@ -49,6 +52,7 @@ impl Kind {
             Self::CalendarWindow => "calendar_window",
             Self::SlidingWindow => "sliding_window_counter",
             Self::SlidingWindowStrict => "sliding_window_strict",
+            Self::Concurrency => "concurrency",
         }
     }
 
@@ -67,7 +71,7 @@ pub struct PolicySpec {
     pub algorithm: Kind,
     /// Tokens in a window.
     pub limit: u64,
-    /// How long the window is.
+    /// How long the window is; 0 for `concurrency`, which has none.
     pub window_us: u64,
     /// Buckets: how many tokens fit; the limit where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,13 +131,14 @@ impl PeriodName {
 }
 
 impl PolicySpec {
-    /// `limit` tokens in `window_us`; strict windows are cut in ten, and a calendar window is the
-    /// day, week or month nearest above.
+    /// `limit` tokens in `window_us`; strict windows are cut in ten, a calendar window is the day,
+    /// week or month nearest above, and permits have no window.
     #[must_use]
     pub fn new(algorithm: Kind, limit: u64, window_us: u64) -> Self {
         let strict_n = (algorithm == Kind::SlidingWindowStrict).then_some(10);
         let period = (algorithm == Kind::CalendarWindow).then(|| PeriodName::of_window(window_us));
         let window_us = period.map_or(window_us, PeriodName::window_us);
+        let window_us = if algorithm == Kind::Concurrency { 0 } else { window_us };
         let burst = None;
         Self { algorithm, limit, window_us, burst, strict_n, period, utc_offset_minutes: None }
     }
@@ -173,6 +178,7 @@ impl PolicySpec {
             Kind::SlidingWindowStrict => {
                 Policy::sliding_window_strict(rate, self.strict_n.unwrap_or(10))
             }
+            Kind::Concurrency => Policy::concurrency(self.limit),
         }?;
         match self.burst {
             Some(burst) => policy.with_burst(burst),

@@ -74,6 +74,15 @@ impl dyn Subject + '_ {
             .collect()
     }
 
+    /// Gives `count` permits back at `now`; how many were out.
+    ///
+    /// # Panics
+    /// If the store fails.
+    pub fn release(&self, now: Timestamp, key: &[u8], policy: &Policy, count: u64) -> u64 {
+        self.set_now(now);
+        self.answered(self.store().refund(key, policy, 0, count).wait())
+    }
+
     /// Forgets one counter.
     ///
     /// # Panics

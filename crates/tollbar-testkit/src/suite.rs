@@ -10,7 +10,7 @@
 mod behaviour;
 mod misfortune;
 
-use tollbar::{Charge, Policy, Timestamp};
+use tollbar::{Charge, Outcome, Policy, Timestamp};
 
 use crate::answer::Answer;
 use crate::by_hand;
@@ -22,7 +22,7 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 9] = [
+pub const VECTOR_FILES: [&str; 10] = [
     "token_bucket",
     "leaky_bucket",
     "fixed_window",
@@ -30,6 +30,7 @@ pub const VECTOR_FILES: [&str; 9] = [
     "calendar_window",
     "sliding_window_counter",
     "sliding_window_strict",
+    "concurrency",
     "batches",
     "rule_change",
 ];
@@ -72,6 +73,16 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
     for (number, step) in vector.steps.iter().enumerate() {
         let questions = step.questions(&policies);
         let now = Timestamp::from_micros(step.at_us);
+        for release in &step.release {
+            let (key, policy) = (release.key.as_bytes(), &policies[release.policy]);
+            let returned = subject.release(now, key, policy, release.count);
+            assert!(
+                returned == release.expect,
+                "store `{}`, vector `{}`, step {number}: {returned} came back of {release:?}",
+                subject.name(),
+                vector.name,
+            );
+        }
         let got = match (step.charge, &questions[..]) {
             (Charge::Independent, [only]) => {
                 vec![subject.check(now, only.key, only.policy, only.cost)]
@@ -88,11 +99,17 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
     }
 }
 
-/// One policy of each algorithm: four tokens a minute, or a day where a day is the least.
-fn four_a_minute() -> [Policy; 7] {
+/// One policy of each algorithm: four tokens a minute, or a day where a day is the least, or four
+/// in flight.
+fn four_a_minute() -> [Policy; 8] {
     Kind::ALL.map(|kind| {
         PolicySpec::new(kind, 4, 60_000_000).build().expect("four a minute is a policy")
     })
+}
+
+/// Not now, and for a while or for who knows how long.
+fn is_denial(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Deny { retry_after_us: 1.. } | Outcome::Busy)
 }
 
 /// A time at which a minute begins.

@@ -11,9 +11,12 @@
 //!                            "reset_at_us": 2000000} ] } ] }
 //! ```
 //!
+//! A step may begin with permits that come back, `"release": [ {"key": "a", "policy": 0, "count": 2,
+//! "expect": 1} ]`: of two, one was out. They have come back when the entries are asked.
+//!
 //! All entries of a step are decided at one instant, `at_us`. A step of one entry that charges
 //! independently is a plain `check`. Left out: `role` where it is `enforce`, `retry_after_us`
-//! unless denied, `burst`, `strict_n`, `period` and `utc_offset_minutes` where the policy has none.
+//! unless denied, `release` where nothing comes back, `burst`, `strict_n`, `period` and `utc_offset_minutes` where the policy has none.
 //! `burst` left out of a bucket means the limit, the offset left out of a calendar means UTC.
 //! When the windows of a `staggered_window` begin follows from the key's bytes:
 //! [`tollbar::algorithm::staggered_window::stagger_us`].
@@ -52,6 +55,9 @@ pub struct Step {
     /// Whether the entries stand or fall together.
     #[serde(with = "ChargeName")]
     pub charge: Charge,
+    /// Permits that come back first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub release: Vec<Release>,
     /// What is asked.
     pub entries: Vec<VectorEntry>,
     /// What must be answered, entry by entry.
@@ -78,6 +84,20 @@ impl Step {
 enum ChargeName {
     AllOrNone,
     Independent,
+}
+
+/// Permits that come back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Release {
+    /// Whose.
+    pub key: String,
+    /// Which of the vector's policies.
+    pub policy: usize,
+    /// How many are given back.
+    pub count: u64,
+    /// How many were out.
+    pub expect: u64,
 }
 
 /// One entry of a step.

@@ -47,6 +47,8 @@ tables![
     idling_59_s_earns_100_and_not_197,
     one_per_minute_with_burst_1_limits,
     strict_window_counts_a_sub_window_longer,
+    two_permits_are_busy_until_one_comes_back,
+    a_lowered_limit_refuses_until_enough_have_come_back,
 ];
 
 /// A bucket that adds what it has earned at every poll, rounded down, never earns anything when

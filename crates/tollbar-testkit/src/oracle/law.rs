@@ -19,6 +19,11 @@ pub trait Law: Debug {
     /// When the counter is back to where it began, as its algorithm means it.
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128;
 
+    /// Whether time alone lets a denied request pass, so that a retry-after can be told.
+    fn tells_when(&self) -> bool {
+        true
+    }
+
     /// What a check leaves behind before it is answered.
     fn notice(&self, _log: &mut Log, _now_us: u128) {}
 

@@ -6,6 +6,7 @@
 
 mod bucket;
 mod calendar;
+mod concurrency;
 mod fixed;
 mod law;
 mod log;
@@ -23,6 +24,7 @@ use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 pub use self::bucket::Bucket;
 pub use self::calendar::Calendar;
+pub use self::concurrency::Concurrency;
 pub use self::fixed::Fixed;
 pub use self::law::Law;
 pub use self::log::{Event, Log};

@@ -4,6 +4,7 @@ use tollbar::{Outcome, Policy, Timestamp};
 
 use super::bucket::Bucket;
 use super::calendar::Calendar;
+use super::concurrency::Concurrency;
 use super::fixed::Fixed;
 use super::law::Law;
 use super::log::Log;
@@ -89,6 +90,7 @@ impl Terms {
                 parts = policy.algorithm().variant() as u32;
                 Box::new(Strict { limit, window_us, parts })
             }
+            "concurrency" => Box::new(Concurrency { limit }),
             other => panic!("the oracle has no model of `{other}`"),
         };
         Self { identity: Identity { algorithm, window_us, parts, almanac }, limit, law }
@@ -110,6 +112,8 @@ impl Terms {
             if law.fits(log, now_us, cost) {
                 law.charge(log, now_us, cost);
                 Outcome::Allow
+            } else if !law.tells_when() {
+                Outcome::Busy
             } else {
                 Outcome::Deny { retry_after_us: narrow(law.retry_after_us(log, now_us, cost)) }
             }
