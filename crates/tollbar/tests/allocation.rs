@@ -50,6 +50,7 @@ fn no_check_allocates() {
         Policy::calendar_window(3, Period::Month).unwrap(),
         Policy::sliding_window("3/month").unwrap(),
         Policy::sliding_window_strict("3/month", 62).unwrap(),
+        Policy::concurrency(3).unwrap(),
     ];
     for policy in &policies {
         let limiter = Limiter::builder(policy.clone()).store(store.clone()).build();
@@ -77,4 +78,22 @@ fn no_check_allocates() {
         assert!(store.stats().live_keys > 0);
     });
     let _: &dyn Store = &*store;
+}
+
+#[test]
+fn no_permit_allocates() {
+    let limiter = Limiter::new(Policy::concurrency(2).unwrap());
+    let (rate, permits) = (Policy::token_bucket("9/min").unwrap(), Policy::concurrency(2).unwrap());
+    allocates_nothing("a permit", || {
+        for key in ["a", "b", "a"] {
+            let first = limiter.acquire(key).unwrap().into_owned();
+            let second = limiter.acquire(key).unwrap();
+            assert!(limiter.acquire(key).is_err());
+            drop((first, second));
+        }
+    });
+    allocates_nothing("a permit beside a rate", || {
+        let mut entries = [Entry::new("c", &rate), Entry::new("c", &permits)];
+        drop(limiter.acquire_all(&mut entries).unwrap());
+    });
 }

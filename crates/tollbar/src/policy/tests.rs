@@ -64,6 +64,8 @@ proptest! {
             Policy::sliding_window(rate),
             Policy::sliding_window_strict(rate, 4),
             Policy::sliding_window_strict(rate, 62),
+            Policy::concurrency(3),
+            Policy::concurrency(1 << 32),
         ] {
             let policy = policy.unwrap();
             let algorithm = policy.algorithm();
@@ -73,6 +75,7 @@ proptest! {
                 let decision = algorithm.transition(&mut state, now, cost);
                 prop_assert!(decision.remaining() <= policy.capacity());
                 algorithm.fresh_at(&state);
+                algorithm.refund(&mut state, now, words[0], cost);
             }
         }
     }

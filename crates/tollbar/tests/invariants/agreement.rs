@@ -99,6 +99,10 @@ proptest! {
                 let answer = duel.check(standing.now, &[key], policy, cost);
                 standing.last = Some(answer.map_err(TestCaseError::fail)?);
             }
+            if policy.algorithm().name() == "concurrency" {
+                let released = duel.release(standing.now, &[key], policy, u64::MAX);
+                released.map_err(TestCaseError::fail)?;
+            }
             now = fresh_at(policy, &standing);
             if now > Timestamp::MAX {
                 break;
