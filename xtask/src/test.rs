@@ -26,6 +26,7 @@ const EXAMPLES: &[&str] = &[
     "quota",
     "custom_algorithm",
     "snapshot",
+    "in_flight",
 ];
 
 /// Random cases per property test with `--long`; proptest's own default is 256.
