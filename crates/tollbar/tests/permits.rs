@@ -109,7 +109,7 @@ proptest! {
 
 #[test]
 fn a_rate_is_paid_and_only_the_permits_come_back() {
-    let (rate, in_flight) = (Policy::token_bucket("10/min").unwrap(), permits(2));
+    let (rate, in_flight) = (Policy::token_bucket("10/min").unwrap(), permits(4));
     let limiter = limiter(&store(10), rate.clone());
     let left =
         |policy: &Policy| limiter.store().check(b"key", policy, 0).wait().unwrap().remaining();
@@ -118,20 +118,21 @@ fn a_rate_is_paid_and_only_the_permits_come_back() {
             [Entry::new("key", &in_flight).with_cost(2), Entry::new("key", &rate).with_cost(3)];
         limiter.acquire_all(&mut entries)
     };
-    let permit = acquire().unwrap();
-    assert_eq!((permit.count(), left(&rate), left(&in_flight)), (2, 7, 0));
-    // Refused by one, and the other has not paid.
+    let first = acquire().unwrap();
+    let second = acquire().unwrap();
+    assert_eq!((first.count(), left(&rate), left(&in_flight)), (2, 4, 0));
+    // Refused by the permits, and the rate has not paid.
     let verdict = acquire().unwrap_err();
     assert_eq!((verdict.outcome(), verdict.binding()), (Outcome::Busy, Some(0)));
-    assert_eq!((left(&rate), left(&in_flight)), (7, 0));
-    drop(permit);
-    assert_eq!((left(&rate), left(&in_flight)), (7, 2));
-    for _ in 0..2 {
-        drop(acquire().unwrap());
-    }
-    // Refused by the rate, and nothing is in flight for it.
+    assert_eq!((left(&rate), left(&in_flight)), (4, 0));
+    drop(first);
+    assert_eq!((left(&rate), left(&in_flight)), (4, 2));
+    drop(acquire().unwrap());
+    // Refused by the rate: nothing is in flight for it, and nothing of the others comes back.
     assert!(matches!(acquire().unwrap_err().outcome(), Outcome::Deny { .. }));
     assert_eq!((left(&rate), left(&in_flight)), (1, 2));
+    drop(second);
+    assert_eq!((left(&rate), left(&in_flight)), (1, 4));
 }
 
 #[test]
