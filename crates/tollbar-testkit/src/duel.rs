@@ -1,10 +1,11 @@
 //! A store and the oracle, asked the same questions. They must agree to the last number.
 
-use tollbar::{Charge, Policy, Role, Timestamp};
+use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
+use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 use crate::adversary::Standing;
 use crate::answer::Answer;
-use crate::oracle::{Oracle, Question};
+use crate::oracle::{Charged, Oracle, Question, Reused};
 use crate::strategy::Move;
 use crate::subject::Subject;
 
@@ -13,6 +14,12 @@ pub struct Duel {
     subject: Box<dyn Subject>,
     oracle: Oracle,
     story: Vec<String>,
+}
+
+/// What a batch has charged, and what each side calls it.
+pub struct Reserved<'q> {
+    /// Each with the oracle's stamp and the store's.
+    charges: Vec<(Question<'q>, (u64, u64))>,
 }
 
 impl Duel {
@@ -149,6 +156,80 @@ impl Duel {
         self.release(now, key, policy, each.release)
     }
 
+    /// One request under several policies, perhaps charged once, perhaps to be settled. What was
+    /// charged can be settled later, as long as nothing is reset.
+    ///
+    /// # Errors
+    /// If the answers differ: both, and what was asked before.
+    pub fn check_marked<'q>(
+        &mut self,
+        now: Timestamp,
+        batch: &[Question<'q>],
+        once: Option<Once<'_>>,
+        hold: Option<Hold>,
+    ) -> Result<Option<Reserved<'q>>, String> {
+        let expected = self.oracle.check_marked(now, batch, once, hold);
+        let got = self.subject.check_marked(now, batch, once, hold);
+        self.story.push(format!("at {}: {once:?} {hold:?}: {got:?}", now.as_micros()));
+        let (expected, got) = match (expected, got) {
+            (Ok(expected), Ok(got)) => (expected, got),
+            (Err(Reused), Err(Reused)) => return Ok(None),
+            (expected, got) => {
+                return Err(self.difference(&format!("{expected:?}"), &format!("{got:?}")));
+            }
+        };
+        let answers = |all: &[Charged]| all.iter().map(|each| each.answer).collect::<Vec<_>>();
+        self.tell(now, batch, &answers(&got));
+        self.compare(&answers(&expected), &answers(&got))?;
+        let is_denied = |(charged, asked): (&Charged, &Question<'_>)| {
+            asked.role == Role::Enforce && charged.answer.outcome != Outcome::Allow
+        };
+        if got.iter().zip(batch).any(is_denied) {
+            return Ok(None);
+        }
+        let stamps = expected.iter().zip(&got).map(|(theirs, ours)| (theirs.stamp, ours.stamp));
+        let charges = batch.iter().copied().zip(stamps).zip(&got);
+        // A shadow that denied has paid nothing.
+        let paid = charges.filter(|(_, got)| got.answer.outcome == Outcome::Allow);
+        let paid = paid.map(|((asked, stamps), _)| (asked, stamps)).collect();
+        Ok(Some(Reserved { charges: paid }))
+    }
+
+    /// Settles a reservation with what it has spent, entry by entry.
+    ///
+    /// # Errors
+    /// If the two sides give back or charge different amounts.
+    pub fn settle(
+        &mut self,
+        now: Timestamp,
+        id: ReservationId,
+        reserved: &Reserved<'_>,
+        spent: impl Fn(usize, u64) -> u64,
+    ) -> Result<bool, String> {
+        let adjustments = |stamp_of: fn(&(u64, u64)) -> u64| {
+            let mut adjustments = Vec::new();
+            for (at, (asked, stamps)) in reserved.charges.iter().enumerate() {
+                let spending = Spending { reserved: asked.cost, spent: spent(at, asked.cost) };
+                let stamp = stamp_of(stamps);
+                adjustments.push(Adjustment::new(asked.key, asked.policy, stamp, spending));
+            }
+            adjustments
+        };
+        let mut expected = adjustments(|stamps| stamps.0);
+        let mut got = adjustments(|stamps| stamps.1);
+        let outcome = |settled: bool, all: &[Adjustment<'_>]| {
+            (settled, all.iter().map(Adjustment::adjusted).collect::<Vec<_>>())
+        };
+        let expected = outcome(self.oracle.settle(now, id, &mut expected), &expected);
+        let got = outcome(self.subject.settle(now, id, &mut got), &got);
+        self.story.push(format!("at {}: settle {id:?}: {got:?}", now.as_micros()));
+        if expected == got {
+            Ok(got.0)
+        } else {
+            Err(self.difference(&format!("{expected:?}"), &format!("{got:?}")))
+        }
+    }
+
     /// Forgets one counter on both sides.
     pub fn reset(&mut self, now: Timestamp, key: &[u8], policy: &Policy) {
         self.oracle.reset(key, policy);
@@ -176,10 +257,14 @@ impl Duel {
         if expected == got {
             return Ok(());
         }
-        Err(format!(
-            "store `{}` and the oracle differ\nstore:  {got:?}\noracle: {expected:?}\nstory:\n{}",
+        Err(self.difference(&format!("{expected:?}"), &format!("{got:?}")))
+    }
+
+    fn difference(&self, expected: &str, got: &str) -> String {
+        format!(
+            "store `{}` and the oracle differ\nstore:  {got}\noracle: {expected}\nstory:\n{}",
             self.subject.name(),
             self.story.join("\n"),
-        ))
+        )
     }
 }

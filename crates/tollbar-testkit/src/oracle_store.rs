@@ -2,7 +2,10 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use tollbar::{Batch, Clock, Decision, ManualClock, Policy, Reply, Store, Timestamp};
+use tollbar::store::{Adjustment, ReservationId};
+use tollbar::{
+    Batch, Charge, Clock, Decision, ManualClock, Policy, Reply, Store, StoreError, Timestamp,
+};
 
 use crate::oracle::{Oracle, Question};
 use crate::subject::Subject;
@@ -42,9 +45,21 @@ impl Store for OracleStore {
                 role: entry.role(),
             })
             .collect();
-        let answers = self.oracle().check_all(self.clock.now(), batch.charge(), &questions);
-        for (entry, answer) in batch.entries_mut().iter_mut().zip(answers) {
-            entry.decide(answer.into());
+        let now = self.clock.now();
+        if batch.charge() == Charge::Independent {
+            let answers = self.oracle().check_all(now, Charge::Independent, &questions);
+            for (entry, answer) in batch.entries_mut().iter_mut().zip(answers) {
+                entry.decide(answer.into());
+            }
+            return Reply::Ready(Ok(()));
+        }
+        let (once, hold) = (batch.charged_once(), batch.hold());
+        let Ok(answers) = self.oracle().check_marked(now, &questions, once, hold) else {
+            return Reply::Ready(Err(StoreError::RequestIdReused));
+        };
+        for (entry, charged) in batch.entries_mut().iter_mut().zip(answers) {
+            entry.decide(charged.answer.into());
+            entry.set_stamp(charged.stamp);
         }
         Reply::Ready(Ok(()))
     }
@@ -57,6 +72,14 @@ impl Store for OracleStore {
         amount: u64,
     ) -> Reply<'a, u64> {
         Reply::Ready(Ok(self.oracle().refund(self.clock.now(), key, policy, stamp, amount)))
+    }
+
+    fn settle<'a, 'e: 'a>(
+        &'a self,
+        id: ReservationId,
+        adjustments: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool> {
+        Reply::Ready(Ok(self.oracle().settle(self.clock.now(), id, adjustments)))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

@@ -86,6 +86,18 @@ fn parsed(text: &str) -> Rate {
 
 /// Any policy the crate accepts.
 pub fn policy() -> impl Strategy<Value = Policy> {
+    let overdraft = prop_oneof![4 => Just(0_u64), 1 => 1_u64..20];
+    let policy_and_overdraft = (policy_without_overdraft(), overdraft);
+    policy_and_overdraft.prop_map(|(policy, overdraft)| {
+        if overdraft == 0 {
+            return policy;
+        }
+        // Only buckets have one, and not if they are enormous.
+        policy.clone().with_overdraft(overdraft).unwrap_or(policy)
+    })
+}
+
+fn policy_without_overdraft() -> impl Strategy<Value = Policy> {
     prop_oneof![
         4 => kind().prop_flat_map(policy_of),
         1 => (bucket_kind(), fractional_rate(), burst()).prop_filter_map(

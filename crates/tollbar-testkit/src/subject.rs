@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
+use tollbar::store::{Adjustment, Hold, Once, ReservationId};
 use tollbar::{Batch, Charge, Entry, Policy, Store, StoreError, Timestamp};
 
 use crate::answer::Answer;
-use crate::oracle::Question;
+use crate::oracle::{Charged, Question, Reused};
 
 /// A store and its clock.
 pub trait Subject {
@@ -57,12 +58,7 @@ impl dyn Subject + '_ {
     /// If the store fails, or leaves an entry without an answer.
     pub fn check_all(&self, now: Timestamp, charge: Charge, batch: &[Question<'_>]) -> Vec<Answer> {
         self.set_now(now);
-        let mut entries: Vec<Entry<'_>> = batch
-            .iter()
-            .map(|asked| {
-                Entry::new(asked.key, asked.policy).with_cost(asked.cost).with_role(asked.role)
-            })
-            .collect();
+        let mut entries: Vec<Entry<'_>> = batch.iter().map(Entry::from).collect();
         let batch = match charge {
             Charge::AllOrNone => Batch::all_or_none(&mut entries),
             Charge::Independent => Batch::independent(&mut entries),
@@ -81,6 +77,55 @@ impl dyn Subject + '_ {
     pub fn release(&self, now: Timestamp, key: &[u8], policy: &Policy, count: u64) -> u64 {
         self.set_now(now);
         self.answered(self.store().refund(key, policy, 0, count).wait())
+    }
+
+    /// Asks for one request under several policies at `now`, perhaps charged once, perhaps to be
+    /// settled.
+    ///
+    /// # Errors
+    /// If its id was used for another question.
+    ///
+    /// # Panics
+    /// If the store fails in another way, or leaves an entry without an answer.
+    pub fn check_marked(
+        &self,
+        now: Timestamp,
+        batch: &[Question<'_>],
+        once: Option<Once<'_>>,
+        hold: Option<Hold>,
+    ) -> Result<Vec<Charged>, Reused> {
+        self.set_now(now);
+        let mut entries: Vec<Entry<'_>> = batch.iter().map(Entry::from).collect();
+        let mut batch = Batch::all_or_none(&mut entries);
+        if let Some(once) = once {
+            batch = batch.once(once);
+        }
+        if let Some(hold) = hold {
+            batch = batch.held(hold);
+        }
+        match self.store().check_all(batch).wait() {
+            Err(StoreError::RequestIdReused) => return Err(Reused),
+            other => self.answered(other),
+        }
+        let charged = |entry: &Entry<'_>| {
+            let answer = entry.decision().expect("a store answers every entry").into();
+            Charged { answer, stamp: entry.stamp() }
+        };
+        Ok(entries.iter().map(charged).collect())
+    }
+
+    /// Settles a reservation at `now`.
+    ///
+    /// # Panics
+    /// If the store fails.
+    pub fn settle(
+        &self,
+        now: Timestamp,
+        id: ReservationId,
+        adjustments: &mut [Adjustment<'_>],
+    ) -> bool {
+        self.set_now(now);
+        self.answered(self.store().settle(id, adjustments).wait())
     }
 
     /// Forgets one counter.

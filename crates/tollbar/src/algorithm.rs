@@ -37,6 +37,16 @@ use crate::{Decision, Timestamp};
 /// The most words of state an algorithm may ask for.
 pub const STATE_WORDS_MAX: usize = 64;
 
+/// What was given back of a charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Refund {
+    /// Whole tokens.
+    pub tokens: u64,
+    /// Where time pays charges in their order: how much sooner those behind this one are paid, in
+    /// microseconds, rounded up. Their stamps are late by as much from now on.
+    pub sooner_us: u64,
+}
+
 /// How requests are counted: a pure step from one state to the next.
 ///
 /// The state is a few words whose meaning only the algorithm knows. All zeros is *fresh*: a
@@ -131,11 +141,11 @@ pub trait Algorithm: fmt::Debug + Send + Sync + 'static {
         0
     }
 
-    /// Takes back `amount` tokens of the charge called `stamp`, as far as it still counts at `now`,
-    /// and says how many. It must not give back what time has given back already, or a client would
-    /// be let through twice for it; an algorithm that cannot tell gives nothing back.
-    fn refund(&self, _state: &mut [u64], _now: Timestamp, _stamp: u64, _amount: u64) -> u64 {
-        0
+    /// Takes back `amount` tokens of the charge called `stamp`, as far as it still counts at `now`.
+    /// It must not give back what time has given back already, or a client would be let through
+    /// twice for it; an algorithm that cannot tell gives nothing back.
+    fn refund(&self, _state: &mut [u64], _now: Timestamp, _stamp: u64, _amount: u64) -> Refund {
+        Refund::default()
     }
 
     /// Charges `amount` tokens that were spent already, whether or not there is room for them, and

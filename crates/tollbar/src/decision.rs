@@ -92,6 +92,10 @@ impl Decision {
         self.remaining
     }
 
+    pub(crate) const fn delay_us(&self) -> u64 {
+        self.rarities.delay_us()
+    }
+
     /// For an allowed request, how long it has to wait for its turn before it goes on. Zero, but
     /// for queues.
     #[must_use]

@@ -55,6 +55,7 @@ mod limiter;
 mod memory;
 mod permit;
 mod policy;
+mod receipt;
 mod resolver;
 pub mod store;
 mod units;
@@ -66,10 +67,13 @@ pub use algorithm::debt::Interval;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
-pub use limiter::{Limiter, LimiterBuilder};
+pub use limiter::{
+    Limiter, LimiterBuilder, RequestError, Reservation, SettleError, SettledCharge, Settlement,
+};
 pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
 pub use permit::{OwnedPermit, Permit};
 pub use policy::{Policy, PolicyError};
+pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
 pub use resolver::{Overrides, PolicyResolver};
 pub use store::{Batch, Charge, Consistency, Entry, Reply, Role, Store, StoreError};
 pub use units::{Rate, RateError, Timestamp};

@@ -1,13 +1,18 @@
 //! The limiter: a policy, a store, and what to do when the store cannot answer.
 
 mod acquiring;
+mod reserve;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::store::{Batch, Entry, Store};
+use crate::receipt::ReceiptKey;
+use crate::store::{Batch, Entry, ReservationIds, Store};
 use crate::{Decision, FailurePolicy, MemoryStore, Policy, PolicyResolver, Verdict};
+
+pub use reserve::{RequestError, Reservation, SettleError, SettledCharge, Settlement};
 
 /// Limits keys. Share one by reference or in an `Arc`; it has no state outside its store.
 ///
@@ -32,6 +37,9 @@ pub struct Limiter {
     /// decision need not be taken out of a reply.
     memory: Option<Arc<MemoryStore>>,
     on_failure: FailurePolicy,
+    receipt_key: ReceiptKey,
+    reservations: ReservationIds,
+    request_id_ttl: Duration,
 }
 
 enum Policies {
@@ -45,7 +53,12 @@ pub struct LimiterBuilder {
     policies: Policies,
     store: Option<Arc<dyn Store>>,
     on_failure: FailurePolicy,
+    receipt_key: Option<ReceiptKey>,
+    request_id_ttl: Duration,
 }
+
+/// How long clients may take to ask again.
+const REQUEST_ID_TTL_DEFAULT: Duration = Duration::from_mins(10);
 
 /// How many keys `check_many` asks its store for at once.
 const CHECK_MANY_CHUNK: usize = 16;
@@ -209,7 +222,13 @@ impl Policies {
 
 impl LimiterBuilder {
     fn new(policies: Policies) -> Self {
-        Self { policies, store: None, on_failure: FailurePolicy::default() }
+        Self {
+            policies,
+            store: None,
+            on_failure: FailurePolicy::default(),
+            receipt_key: None,
+            request_id_ttl: REQUEST_ID_TTL_DEFAULT,
+        }
     }
 
     /// Counts in `store`, which other limiters may share.
@@ -224,6 +243,19 @@ impl LimiterBuilder {
         Self { on_failure, ..self }
     }
 
+    /// Gives out receipts that every limiter with the same key and the same store can settle. By
+    /// default, a key of its own that is gone when the limiter is.
+    #[must_use]
+    pub fn receipt_key(self, key: ReceiptKey) -> Self {
+        Self { receipt_key: Some(key), ..self }
+    }
+
+    /// For how long an allowed request is remembered by its id. By default, ten minutes.
+    #[must_use]
+    pub fn request_id_ttl(self, ttl: Duration) -> Self {
+        Self { request_id_ttl: ttl, ..self }
+    }
+
     /// The limiter.
     #[must_use]
     pub fn build(self) -> Limiter {
@@ -234,6 +266,9 @@ impl LimiterBuilder {
             memory: any.downcast().ok(),
             store,
             on_failure: self.on_failure,
+            receipt_key: self.receipt_key.unwrap_or_else(ReceiptKey::random),
+            reservations: ReservationIds::new(),
+            request_id_ttl: self.request_id_ttl,
         }
     }
 }

@@ -15,12 +15,15 @@
 //! | `moving` | counters that outgrow their word, and come back |
 //! | `permits` | permits in flight, taken and given back |
 //! | `settling` | charges given back, and charged after the fact |
+//! | `marks`, `answers` | requests that pay once, reservations that are settled once |
 //! | `snapshot` | counters in a file, and back |
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
 
+mod answers;
 mod batch;
 mod counter_id;
 mod deciding;
+mod marks;
 mod moving;
 mod pages;
 mod permits;
@@ -46,7 +49,7 @@ use shards::Shards;
 use table::{SLOTS_PER_LINE, Table};
 use wide::Wide;
 
-use crate::store::{Batch, Charge, Reply, Store};
+use crate::store::{Adjustment, Batch, Charge, Reply, ReservationId, Store};
 use crate::{Clock, Decision, Policy, SystemClock};
 
 pub(crate) use permits::Taken;
@@ -191,7 +194,7 @@ impl Store for MemoryStore {
 
     fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
         Reply::Ready(match batch.charge {
-            Charge::AllOrNone => self.check_all_or_none(batch.entries),
+            Charge::AllOrNone => self.check_all_or_none(batch),
             Charge::Independent => {
                 self.check_independent(batch.entries);
                 Ok(())
@@ -207,6 +210,14 @@ impl Store for MemoryStore {
         amount: u64,
     ) -> Reply<'a, u64> {
         Reply::Ready(Ok(self.refund_now(key, policy, stamp, amount)))
+    }
+
+    fn settle<'a, 'e: 'a>(
+        &'a self,
+        id: ReservationId,
+        adjustments: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool> {
+        Reply::Ready(Ok(self.settle_now(id, adjustments)))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

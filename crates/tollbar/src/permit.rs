@@ -237,7 +237,7 @@ impl<M: Borrow<Arc<MemoryStore>>, S: Borrow<Arc<dyn Store>>> Drop for Held<M, S>
     fn drop(&mut self) {
         match self {
             Self::Here { store, taken } if taken.count() > 0 => {
-                (*store).borrow().give_back(taken);
+                (*store).borrow().put_back(taken);
             }
             Self::There(loan) if loan.count > 0 => loan.give_back(),
             // Each of several gives back its own.

@@ -1,5 +1,6 @@
 //! A policy: numbers and an algorithm, checked and rounded once, trusted from then on.
 
+pub(crate) mod code;
 mod error;
 mod kind;
 
@@ -179,10 +180,30 @@ impl Policy {
     pub fn with_burst(self, burst: u64) -> Result<Self, PolicyError> {
         match (&self.kind, self.rate) {
             (Kind::Bucket(meter), Some(rate)) => {
-                let meter = Meter::new(meter.name(), rate, Some(burst))?;
+                let overdraft = meter.overdraft();
+                let meter = Meter::with_overdraft(meter.name(), rate, Some(burst), overdraft)?;
                 Ok(Self { kind: Kind::Bucket(meter), ..self })
             }
             (kind, _) => Err(PolicyError::BurstWithoutBucket { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
+    /// The same bucket going up to `tokens` into debt where a reservation is
+    /// [committed](crate::Limiter::commit) with more than it reserved. 0 by default: then such a
+    /// commit takes what is there, and says what it could not take.
+    ///
+    /// A bucket in debt allows nothing until it has paid. It is also what a debt is cut to when the
+    /// rule changes or the clock goes back: a full debt and the overdraft.
+    pub fn with_overdraft(self, tokens: u64) -> Result<Self, PolicyError> {
+        match (&self.kind, self.rate) {
+            (Kind::Bucket(meter), Some(rate)) => {
+                let burst = Some(meter.capacity());
+                let meter = Meter::with_overdraft(meter.name(), rate, burst, tokens)?;
+                Ok(Self { kind: Kind::Bucket(meter), ..self })
+            }
+            (kind, _) => {
+                Err(PolicyError::OverdraftWithoutBucket { algorithm: kind.as_dyn().name() })
+            }
         }
     }
 
@@ -280,6 +301,15 @@ impl Policy {
         match &self.kind {
             Kind::Bucket(meter) => Some(meter.interval()),
             _ => None,
+        }
+    }
+
+    /// How many tokens more than it holds a bucket may owe.
+    #[must_use]
+    pub fn overdraft(&self) -> u64 {
+        match &self.kind {
+            Kind::Bucket(meter) => meter.overdraft(),
+            _ => 0,
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod batch;
 mod reply;
+mod settlement;
 
 use std::any::Any;
 use std::fmt;
@@ -17,6 +18,8 @@ use crate::{Decision, Policy};
 
 pub use batch::{Batch, Charge, Consistency, Entry, Role};
 pub use reply::Reply;
+pub(crate) use settlement::ReservationIds;
+pub use settlement::{Adjustment, Due, Hold, Once, ReservationId, Spending};
 
 /// A place where counters live.
 pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
@@ -27,6 +30,10 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     ///
     /// With [`Charge::AllOrNone`] either every enforced entry allows and all are charged, or
     /// nothing is. With [`Charge::Independent`] each entry is decided and charged by itself.
+    ///
+    /// A batch of all or none may be charged [once](Batch::once): sent again, it gets the answer it
+    /// got when it was allowed, and pays nothing. It may be [held](Batch::held): then, if it is
+    /// allowed, it can be settled.
     fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()>;
 
     /// Gives back `amount` tokens of a charge to `key` under `policy`, as far as it still counts,
@@ -38,6 +45,16 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
         stamp: u64,
         amount: u64,
     ) -> Reply<'a, u64>;
+
+    /// Settles a reservation: gives back what it did not need, and charges what it needed more.
+    ///
+    /// Answers false, having done nothing, where there is no such reservation: it was settled
+    /// before, its time is up, or the store has forgotten it.
+    fn settle<'a, 'e: 'a>(
+        &'a self,
+        id: ReservationId,
+        adjustments: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool>;
 
     /// Makes the counter of `key` under `policy` fresh.
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()>;
@@ -56,6 +73,11 @@ pub enum StoreError {
         /// How many there may be.
         entries_max: usize,
     },
+    /// A request id that came back with another question.
+    #[error(
+        "this request id was used for other keys or another cost: send a new id with a new request"
+    )]
+    RequestIdReused,
     /// Every place a key could take is held by other checks at this moment.
     #[error("every slot for this key is in use by other checks: make the store larger")]
     Crowded,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tollbar::store::{Adjustment, ReservationId};
 use tollbar::{
     Batch, Decision, Degraded, Entry, FailurePolicy, Limiter, ManualClock, MemoryStore, Outcome,
     Overrides, Policy, Reply, Role, Store, StoreError, Timestamp, Verdict,
@@ -57,6 +58,14 @@ impl Store for Remote {
 
     fn refund<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64, _: u64) -> Reply<'a, u64> {
         self.reply(Ok(0))
+    }
+
+    fn settle<'a, 'e: 'a>(
+        &'a self,
+        _: ReservationId,
+        _: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool> {
+        self.reply(Ok(false))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

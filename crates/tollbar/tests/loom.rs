@@ -6,9 +6,15 @@
 
 #![cfg(tollbar_loom)]
 
+#[path = "loom/permits.rs"]
+mod permits;
+
+use std::time::Duration;
+
 use loom::sync::Arc;
 use loom::thread;
-use tollbar::{Clock, Entry, Limiter, ManualClock, MemoryStore, Policy, Store, Timestamp, Verdict};
+use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
+use tollbar::{Clock, Entry, ManualClock, MemoryStore, Policy, Store, Timestamp, Verdict};
 
 /// One line of four slots, so that every key meets every other.
 fn store(max_keys: usize) -> MemoryStore {
@@ -230,112 +236,85 @@ fn a_counter_that_outgrows_its_word_is_moved_once() {
     });
 }
 
-/// A limiter of permits in flight, over one line of four slots.
-fn permits(limit: u64) -> Arc<Limiter> {
-    let limiter = Limiter::builder(Policy::concurrency(limit).unwrap());
-    Arc::new(limiter.store(std::sync::Arc::new(store(2))).build())
+/// Reserves `cost` of the key, and returns the charge's stamp.
+fn reserve(store: &MemoryStore, policy: &Policy, id: u128, cost: u64) -> u64 {
+    let mut entries = [Entry::new("key", policy).with_cost(cost)];
+    let hold = Hold { id: ReservationId(id), ttl: Duration::from_secs(60) };
+    store.check_all(tollbar::Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
+    assert!(Verdict::of(&entries).is_allowed());
+    entries[0].stamp()
+}
+
+/// Settles a reservation of `reserved` tokens that came to nothing.
+fn cancel(store: &MemoryStore, policy: &Policy, id: u128, stamp: u64, reserved: u64) -> bool {
+    let spending = Spending { reserved, spent: 0 };
+    let mut adjustments = [Adjustment::new(b"key", policy, stamp, spending)];
+    store.settle(ReservationId(id), &mut adjustments).wait().unwrap()
+}
+
+fn once(store: &MemoryStore, policy: &Policy) -> u64 {
+    let mut entries = [Entry::new("key", policy)];
+    let once = Once { request_id: b"id", ttl: Duration::from_secs(60) };
+    store.check_all(tollbar::Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
+    entries[0].decision().unwrap().remaining()
 }
 
 #[test]
-fn the_last_permit_is_in_one_hand_at_a_time_and_comes_back() {
+fn of_two_threads_that_settle_a_reservation_one_does() {
     model(|| {
-        let limiter = permits(1);
-        let (a, b) = (limiter.clone(), limiter.clone());
-        let holders = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
-        let (c, d) = (holders.clone(), holders);
-        let visit = |limiter: &Limiter, holders: &loom::sync::atomic::AtomicUsize| {
-            let Ok(permit) = limiter.acquire("key") else {
-                return false;
-            };
-            assert_eq!(holders.fetch_add(1, loom::sync::atomic::Ordering::SeqCst), 0);
-            holders.fetch_sub(1, loom::sync::atomic::Ordering::SeqCst);
-            drop(permit);
-            true
-        };
-        let (left, right) = race(move || visit(&a, &c), move || visit(&b, &d));
-        assert!(left || right);
-        assert_eq!(limiter.peek("key").remaining(), 1);
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("5/min").unwrap();
+        let stamp = reserve(&store, &policy, 1, 3);
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (left, right) =
+            race(move || cancel(&a, &p, 1, stamp, 3), move || cancel(&b, &q, 1, stamp, 3));
+        assert!(left ^ right, "{left} and {right}");
+        assert_eq!(remaining(&store, "key", &policy), 5);
     });
 }
 
 #[test]
-fn a_permit_that_comes_back_beside_one_that_is_taken_is_not_lost() {
+fn a_refund_beside_a_check_loses_neither() {
     model(|| {
-        let limiter = permits(3);
-        let held = limiter.acquire_cost("key", 2).unwrap().into_owned();
-        let other = limiter.clone();
-        let (_, taken) =
-            race(move || drop(held), move || other.acquire("key").unwrap().into_owned());
-        assert_eq!(limiter.peek("key").remaining(), 2);
-        drop(taken);
-        assert_eq!(limiter.peek("key").remaining(), 3);
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("5/min").unwrap();
+        let stamp = reserve(&store, &policy, 1, 3);
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (settled, passed) =
+            race(move || cancel(&a, &p, 1, stamp, 3), move || passes(&b, "key", &q));
+        assert!(settled && passed);
+        assert_eq!(remaining(&store, "key", &policy), 4);
     });
 }
 
 #[test]
-fn a_permit_that_comes_back_during_an_eviction_goes_back_to_its_own_counter_or_to_none() {
-    // Four keys with as many permits fill the line. One gives back while a newcomer takes a slot.
+fn a_refund_beside_a_reservation_loses_neither() {
     model(|| {
-        let limiter = permits(9);
-        let keys = ["a", "b", "c", "d"];
-        let mut held = keys.map(|key| Some(limiter.acquire(key).unwrap().into_owned()));
-        let a = held[0].take();
-        let other = limiter.clone();
-        let (_, new) = race(move || drop(a), move || other.acquire("new").unwrap().into_owned());
-        let out = |key: &str| 9 - limiter.peek(key).remaining();
-        assert_eq!(out("a"), 0);
-        assert_eq!(out("new"), 1);
-        let forgotten = ["b", "c", "d"].iter().filter(|key| out(key) == 0).count();
-        assert!(forgotten <= 1, "{forgotten}");
-        drop((held, new));
-        assert!(keys.iter().chain(&["new"]).all(|key| out(key) == 0));
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("5/min").unwrap();
+        let stamp = reserve(&store, &policy, 1, 2);
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (settled, other) =
+            race(move || cancel(&a, &p, 1, stamp, 2), move || reserve(&b, &q, 2, 2));
+        assert!(settled);
+        assert_eq!(remaining(&store, "key", &policy), 3);
+        assert!(cancel(&store, &policy, 2, other, 2));
+        assert_eq!(remaining(&store, "key", &policy), 5);
     });
 }
 
 #[test]
-fn an_idle_counter_is_taken_over_or_taken_up_again_and_never_both() {
-    // `a` has nothing in flight and its slot is the first to go; it is asked for again just then.
+fn a_request_that_two_threads_bring_pays_once() {
     model(|| {
-        let limiter = permits(9);
-        let _held = ["b", "c", "d"].map(|key| limiter.acquire_cost(key, 5).unwrap().into_owned());
-        drop(limiter.acquire("a").unwrap());
-        let (left, right) = (limiter.clone(), limiter.clone());
-        let (a, new) = race(
-            move || left.acquire_cost("a", 2).unwrap().into_owned(),
-            move || right.acquire_cost("new", 3).unwrap().into_owned(),
-        );
-        // Five keys and four slots: the one with the fewest permits is forgotten, if any.
-        let out = |key: &str| 9 - limiter.peek(key).remaining();
-        assert!([0, 2].contains(&out("a")) && [0, 3].contains(&out("new")));
-        assert_eq!(["b", "c", "d"].map(out), [5; 3]);
-        drop(a);
-        assert_eq!(out("a"), 0);
-        assert!([0, 3].contains(&out("new")));
-        drop(new);
-        assert_eq!(out("new"), 0);
-    });
-}
-
-#[test]
-fn a_permit_comes_back_whole_beside_a_batch() {
-    model(|| {
-        let limiter = permits(2);
-        let rate = Policy::token_bucket("5/min").unwrap();
-        let held = limiter.acquire("key").unwrap().into_owned();
-        let (other, paid) = (limiter.clone(), rate.clone());
-        let (_, batch) = race(
-            move || drop(held),
-            move || {
-                let permits = Policy::concurrency(2).unwrap();
-                let mut entries =
-                    [Entry::new("key", &paid), Entry::new("key", &permits).with_cost(2)];
-                other.acquire_all(&mut entries).ok().map(tollbar::Permit::into_owned)
-            },
-        );
-        let left = limiter.store().check(b"key", &rate, 0).wait().unwrap().remaining();
-        assert_eq!(left, if batch.is_some() { 4 } else { 5 });
-        assert_eq!(limiter.peek("key").remaining(), if batch.is_some() { 0 } else { 2 });
-        drop(batch);
-        assert_eq!(limiter.peek("key").remaining(), 2);
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("5/min").unwrap();
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (left, right) = race(move || once(&a, &p), move || once(&b, &q));
+        assert_eq!((left, right), (4, 4));
+        assert_eq!(remaining(&store, "key", &policy), 4);
     });
 }

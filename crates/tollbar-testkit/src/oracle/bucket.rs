@@ -13,11 +13,22 @@ pub struct Bucket {
     pub token_us: Ratio,
     /// How many tokens fit.
     pub burst: u64,
+    /// How many more may be owed.
+    pub overdraft: u64,
 }
 
 impl Bucket {
     fn full_debt(&self) -> Ratio {
         self.token_us.times(self.burst.into())
+    }
+
+    fn debt_max(&self) -> Ratio {
+        self.full_debt().plus(self.token_us.times(self.overdraft.into()))
+    }
+
+    /// What the counter owes at `now_us`, after the first `events`.
+    fn debt_after(log: &Log, events: usize, now_us: u128) -> Ratio {
+        Self::debt(&Log { events: log.events[..events].to_vec() }, now_us)
     }
 
     /// What the counter owes at `now_us`.
@@ -30,6 +41,10 @@ impl Bucket {
                     debt = aged(debt, owed_since_us, *at_us).plus(token_us.times((*cost).into()));
                     owed_since_us = *at_us;
                 }
+                Event::Refunded { at_us, back } => {
+                    debt = aged(debt, owed_since_us, *at_us).minus_or_zero(*back);
+                    owed_since_us = *at_us;
+                }
                 Event::Capped { at_us, debt_max } => {
                     debt = aged(debt, owed_since_us, *at_us).min(*debt_max);
                     owed_since_us = *at_us;
@@ -38,6 +53,28 @@ impl Bucket {
         }
         aged(debt, owed_since_us, now_us)
     }
+}
+
+impl Bucket {
+    /// How much longer, in whole microseconds, something of the charge number `stamp` is owed.
+    fn unpaid_us(log: &Log, now_us: u128, stamp: u64) -> u128 {
+        let events = stamp as usize + 1;
+        let Some(Event::Charged { at_us, .. }) = log.events.get(stamp as usize) else {
+            return 0;
+        };
+        let paid_at = Ratio::whole(*at_us).plus(Self::debt_after(log, events, *at_us));
+        let paid_at_us = paid_at.whole_parts(Ratio::whole(1));
+        // What was given back since may have been ahead of it, and then it is paid sooner.
+        let sooner = log.events[events..].iter().filter_map(|event| match event {
+            Event::Refunded { back, .. } => Some(back.ceil()),
+            Event::Charged { .. } | Event::Capped { .. } => None,
+        });
+        paid_at_us.saturating_sub(sooner.sum()).saturating_sub(now_us)
+    }
+}
+
+fn narrow(tokens: u128) -> u64 {
+    u64::try_from(tokens).expect("tokens fit in 64 bits")
 }
 
 /// A debt of `from_us` as it stands at `to_us`: smaller if time has passed, larger by as much as
@@ -56,9 +93,36 @@ impl Law for Bucket {
     }
 
     fn notice(&self, log: &mut Log, now_us: u128) {
-        if Self::debt(log, now_us) > self.full_debt() {
-            log.events.push(Event::Capped { at_us: now_us, debt_max: self.full_debt() });
+        if Self::debt(log, now_us) > self.debt_max() {
+            log.events.push(Event::Capped { at_us: now_us, debt_max: self.debt_max() });
         }
+    }
+
+    /// Time pays debts in their order: the charge counts until all that was owed with it is paid.
+    fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
+        Self::unpaid_us(log, now_us, stamp) > 0
+    }
+
+    fn refund(&self, log: &mut Log, now_us: u128, stamp: u64, amount: u64) -> u64 {
+        let unpaid = Ratio::whole(Self::unpaid_us(log, now_us, stamp));
+        let owed = Self::debt(log, now_us).min(self.debt_max());
+        let back = self.token_us.times(amount.into()).min(unpaid).min(owed);
+        if back > Ratio::ZERO {
+            self.notice(log, now_us);
+            log.events.push(Event::Refunded { at_us: now_us, back });
+        }
+        narrow(back.whole_parts(self.token_us))
+    }
+
+    fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
+        let owed = Self::debt(log, now_us).min(self.debt_max());
+        let room = self.debt_max().minus_or_zero(owed).whole_parts(self.token_us);
+        let charged = amount.min(narrow(room));
+        if charged > 0 {
+            self.notice(log, now_us);
+            self.charge(log, now_us, charged);
+        }
+        charged
     }
 
     fn fits(&self, log: &Log, now_us: u128, cost: u64) -> bool {
@@ -75,6 +139,6 @@ impl Law for Bucket {
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
-        now_us + Self::debt(log, now_us).min(self.full_debt()).ceil()
+        now_us + Self::debt(log, now_us).min(self.debt_max()).ceil()
     }
 }

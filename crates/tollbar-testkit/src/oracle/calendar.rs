@@ -40,6 +40,12 @@ impl Law for Calendar {
         u128::from(self.limit).saturating_sub(self.count(log, now_us))
     }
 
+    fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
+        let mut charged = log.by_window(|at_us| self.almanac.window(at_us));
+        let window = charged.nth(stamp as usize).map(|(window, _)| window);
+        window == Some(self.window(log, now_us))
+    }
+
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
         self.almanac.end_us(self.window(log, now_us))
     }

@@ -14,7 +14,7 @@ pub struct Concurrency {
 fn in_flight(log: &Log) -> impl Iterator<Item = u128> {
     log.events.iter().map(|event| match event {
         Event::Charged { cost, .. } => u128::from(*cost),
-        Event::Capped { .. } => unreachable!("only buckets are capped"),
+        Event::Capped { .. } | Event::Refunded { .. } => unreachable!("only buckets owe"),
     })
 }
 
@@ -39,6 +39,11 @@ impl Law for Concurrency {
         false
     }
 
+    /// What is out counts, whoever has it.
+    fn counts(&self, log: &Log, _now_us: u128, _stamp: u64) -> bool {
+        !log.events.is_empty()
+    }
+
     /// Permits are alike, so it does not matter whose come back.
     fn refund(&self, log: &mut Log, _now_us: u128, _stamp: u64, amount: u64) -> u64 {
         let mut returned = 0;
@@ -54,5 +59,10 @@ impl Law for Concurrency {
             }
         }
         returned
+    }
+
+    /// Nobody is in flight who was not let in.
+    fn overdraw(&self, _log: &mut Log, _now_us: u128, _amount: u64) -> u64 {
+        0
     }
 }

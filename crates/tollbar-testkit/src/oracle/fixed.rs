@@ -37,6 +37,10 @@ impl Law for Fixed {
         u128::from(self.limit).saturating_sub(self.count(log, now_us))
     }
 
+    fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
+        log.window_of(self.window_us, stamp) == Some(self.window(log, now_us))
+    }
+
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
         (self.window(log, now_us) + 1) * self.window_us
     }

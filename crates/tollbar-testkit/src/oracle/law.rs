@@ -32,10 +32,29 @@ pub trait Law: Debug {
         log.events.push(Event::Charged { at_us: now_us, cost, token_us: Ratio::ZERO });
     }
 
+    /// Whether the charge that is event number `stamp` still counts at `now_us`.
+    fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool;
+
     /// Gives back up to `amount` of the charge that is event number `stamp`, as far as it still
     /// counts, and says how much.
-    fn refund(&self, _log: &mut Log, _now_us: u128, _stamp: u64, _amount: u64) -> u64 {
-        0
+    fn refund(&self, log: &mut Log, now_us: u128, stamp: u64, amount: u64) -> u64 {
+        if !self.counts(log, now_us, stamp) {
+            return 0;
+        }
+        match log.events.get_mut(stamp as usize) {
+            Some(Event::Charged { cost, .. }) => {
+                let refunded = amount.min(*cost);
+                *cost -= refunded;
+                refunded
+            }
+            _ => 0,
+        }
+    }
+
+    /// Charges `amount` whether or not it fits, and says how much of it.
+    fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
+        self.charge(log, now_us, amount);
+        amount
     }
 
     /// The least wait after which the same request passes if nobody else comes: found by asking,

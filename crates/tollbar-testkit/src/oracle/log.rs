@@ -14,6 +14,13 @@ pub enum Event {
         /// What a token was worth then, in microseconds; zero for windows, which count tokens.
         token_us: Ratio,
     },
+    /// Part of a bucket's debt was given back.
+    Refunded {
+        /// When, by the clock as it stood.
+        at_us: u128,
+        /// How much of the debt, in microseconds.
+        back: Ratio,
+    },
     /// A bucket owed more than it can hold (its rule changed or its clock went back) and the
     /// surplus was forgiven.
     Capped {
@@ -45,6 +52,11 @@ impl Log {
             .sum()
     }
 
+    /// The window that the charge number `stamp` counts in.
+    pub(super) fn window_of(&self, window_us: u128, stamp: u64) -> Option<u128> {
+        self.by_window(|at_us| at_us / window_us).nth(stamp as usize).map(|(window, _)| window)
+    }
+
     /// Each charge with the window it counts in: that of its time, unless the clock had gone back
     /// to before a window already charged; then that one.
     pub(super) fn by_window(
@@ -53,7 +65,7 @@ impl Log {
     ) -> impl Iterator<Item = (u128, u128)> {
         self.events.iter().scan(0, move |newest, event| {
             let Event::Charged { at_us, cost, .. } = event else {
-                unreachable!("only buckets are capped")
+                unreachable!("only buckets are capped or refunded by time")
             };
             *newest = (*newest).max(window_of(*at_us));
             Some((*newest, u128::from(*cost)))

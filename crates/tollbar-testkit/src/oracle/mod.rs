@@ -10,6 +10,7 @@ mod concurrency;
 mod fixed;
 mod law;
 mod log;
+mod marks;
 mod sliding;
 mod staggered;
 mod strict;
@@ -20,7 +21,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
+use tollbar::{Charge, Entry, Outcome, Policy, Role, Timestamp};
 
 pub use self::bucket::Bucket;
 pub use self::calendar::Calendar;
@@ -28,6 +29,8 @@ pub use self::concurrency::Concurrency;
 pub use self::fixed::Fixed;
 pub use self::law::Law;
 pub use self::log::{Event, Log};
+use self::marks::Marks;
+pub use self::marks::{Charged, Reused};
 pub use self::sliding::Sliding;
 pub use self::staggered::Staggered;
 pub use self::strict::Strict;
@@ -47,10 +50,17 @@ pub struct Question<'a> {
     pub role: Role,
 }
 
+impl<'a> From<&Question<'a>> for Entry<'a> {
+    fn from(asked: &Question<'a>) -> Self {
+        Self::new(asked.key, asked.policy).with_cost(asked.cost).with_role(asked.role)
+    }
+}
+
 /// Every counter there ever was.
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
     logs: HashMap<(Vec<u8>, Identity), Log>,
+    marks: Marks,
 }
 
 impl Oracle {
@@ -137,6 +147,13 @@ impl Oracle {
         let terms = Terms::for_key(policy, key);
         let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
         terms.law.refund(log, now.as_micros().into(), stamp, amount)
+    }
+
+    /// Charges what was spent already, as far as a debt may go.
+    pub fn overdraw(&mut self, now: Timestamp, key: &[u8], policy: &Policy, amount: u64) -> u64 {
+        let terms = Terms::for_key(policy, key);
+        let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
+        terms.law.overdraw(log, now.as_micros().into(), amount)
     }
 
     /// Forgets one counter.

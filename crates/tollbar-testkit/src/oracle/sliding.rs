@@ -54,6 +54,11 @@ impl Law for Sliding {
         self.available().saturating_sub(self.used(log, now_us)) / self.window_us
     }
 
+    fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
+        let current = self.window(log, now_us);
+        log.window_of(self.window_us, stamp).is_some_and(|window| window + 1 >= current)
+    }
+
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
         (self.window(log, now_us) + 1) * self.window_us
     }

@@ -54,6 +54,10 @@ impl Law for Staggered {
         self.fixed.remaining(&self.on_its_clock(log), now_us + self.ahead_us())
     }
 
+    fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
+        self.fixed.counts(&self.on_its_clock(log), now_us + self.ahead_us(), stamp)
+    }
+
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
         let log = self.on_its_clock(log);
         self.fixed.reset_at_us(&log, now_us + self.ahead_us()) - self.ahead_us()

@@ -48,6 +48,11 @@ impl Law for Strict {
         u128::from(self.limit).saturating_sub(self.sum(log, now_us))
     }
 
+    fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
+        let oldest = self.oldest_part(log, now_us);
+        log.window_of(self.part_us(), stamp).is_some_and(|part| part >= oldest)
+    }
+
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
         match log.newest_window(self.part_us()) {
             Some(newest) if newest >= self.oldest_part(log, now_us) => {

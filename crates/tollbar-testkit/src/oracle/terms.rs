@@ -72,7 +72,11 @@ impl Terms {
                 let interval = policy.interval().expect("a bucket has an interval");
                 let numerator = u128::from(interval.numerator_us);
                 let token_us = Ratio::new(numerator, u128::from(interval.denominator));
-                Box::new(Bucket { token_us, burst: policy.capacity() })
+                Box::new(Bucket {
+                    token_us,
+                    burst: policy.capacity(),
+                    overdraft: policy.overdraft(),
+                })
             }
             "fixed_window" | "staggered_window" => Box::new(Fixed { limit, window_us }),
             "calendar_window" => {

@@ -8,8 +8,8 @@
 //! A lowered limit cuts nothing that is in flight. New permits are refused until enough have come
 //! back: of 5 in flight under a limit lowered to 3, three must come back before one more may go.
 
-use super::Algorithm;
 use super::word::{Basis, PERMITS_SHIFT, Parts, Step, WordState};
+use super::{Algorithm, Refund};
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
 /// The algorithm's name.
@@ -146,10 +146,10 @@ impl Algorithm for Concurrency {
     }
 
     /// A permit is like any other, so nothing hangs on which one comes back.
-    fn refund(&self, state: &mut [u64], _now: Timestamp, _stamp: u64, amount: u64) -> u64 {
+    fn refund(&self, state: &mut [u64], _now: Timestamp, _stamp: u64, amount: u64) -> Refund {
         let (left, returned) = Self::from_words(state).less(amount);
         Self::to_words(left, state);
-        returned
+        Refund { tokens: returned, sooner_us: 0 }
     }
 
     fn fresh_at(&self, state: &[u64]) -> Timestamp {

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use super::Algorithm;
 use super::word::{Basis, NUMBER_MAX, Parts, Step, WordState, count_max, window_shift};
+use super::{Algorithm, Refund};
 use crate::{Decision, Outcome, Timestamp};
 
 /// Where windows begin and end: they follow each other without a gap.
@@ -50,6 +50,16 @@ impl<W: Windows> CountedWindow<W> {
     pub(crate) fn fits_word(&self) -> bool {
         self.limit <= count_max(self.shift())
     }
+
+    /// The state as of `now_us`. A window that has not ended is in force, even if the clock has
+    /// gone back before it.
+    #[inline(always)]
+    fn at(&self, state: WindowCount, now_us: u64) -> WindowCount {
+        if state.end_us > now_us {
+            return state;
+        }
+        WindowCount { end_us: self.windows.end_us(now_us), count: 0 }
+    }
 }
 
 impl<W: Windows> WordState for CountedWindow<W> {
@@ -61,12 +71,7 @@ impl<W: Windows> WordState for CountedWindow<W> {
 
     #[inline(always)]
     fn step(&self, state: WindowCount, now_us: u64, cost: u64) -> Step<WindowCount> {
-        // A window that has not ended is in force, even if the clock has gone back before it.
-        let WindowCount { end_us, count } = if state.end_us > now_us {
-            state
-        } else {
-            WindowCount { end_us: self.windows.end_us(now_us), count: 0 }
-        };
+        let WindowCount { end_us, count } = self.at(state, now_us);
         let remaining = self.limit.saturating_sub(count);
         let (outcome, remaining, next) = if cost > self.limit {
             (Outcome::Never, remaining, None)
@@ -133,6 +138,28 @@ impl<W: Windows> Algorithm for CountedWindow<W> {
 
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
         self.transition_words(state, now, cost)
+    }
+
+    /// The end of the window it is counted in.
+    fn stamp(&self, state: &[u64]) -> u64 {
+        Self::from_words(state).end_us
+    }
+
+    fn refund(&self, state: &mut [u64], now: Timestamp, stamp: u64, amount: u64) -> Refund {
+        let WindowCount { end_us, count } = Self::from_words(state);
+        if stamp != end_us || end_us <= now.as_micros() {
+            return Refund::default();
+        }
+        let refunded = amount.min(count);
+        Self::to_words(WindowCount { end_us, count: count - refunded }, state);
+        Refund { tokens: refunded, sooner_us: 0 }
+    }
+
+    fn overdraw(&self, state: &mut [u64], now: Timestamp, amount: u64) -> u64 {
+        let WindowCount { end_us, count } = self.at(Self::from_words(state), now.as_micros());
+        let charged = amount.min(NUMBER_MAX - count);
+        Self::to_words(WindowCount { end_us, count: count + charged }, state);
+        charged
     }
 
     fn fresh_at(&self, state: &[u64]) -> Timestamp {

@@ -3,14 +3,14 @@
 //! Charging `cost` tokens adds `cost` intervals to the debt; a bucket of `burst` tokens can owe at
 //! most `burst` intervals. An interval is a fraction `numerator / denominator` of microseconds, so
 //! the debt is counted in units of `1 / denominator` microsecond and every sum is an exact integer.
-//! The largest, a full debt, is below 2^53, which a double holds as well.
+//! The largest, a full debt and the overdraft, is below 2^53, which a double holds as well.
 //!
 //! 5 per 10 s with burst 5: an interval is 2,000,000 / 1 us, a full debt 10,000,000. Five requests
 //! at t = 0 owe all of it; at t = 0.1 s the debt is 9,900,000, so one more would owe 11,900,000:
 //! 1,900,000 too much, and 1.9 s is what the client is told to wait.
 
-use super::Algorithm;
 use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, WordState};
+use super::{Algorithm, Refund};
 use crate::fraction::Fraction;
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
@@ -29,11 +29,14 @@ pub struct Interval {
 pub(crate) struct Meter {
     name: &'static str,
     interval: Interval,
-    /// A full debt, in units of `1 / denominator` microsecond; below 2^53.
+    /// A full debt, that of an empty bucket, in units of `1 / denominator` microsecond.
     full: u64,
-    /// A full debt in whole microseconds, rounded down.
-    full_us: u64,
+    /// The most that can be owed, a full debt and the overdraft; below 2^53.
+    most: u64,
+    /// The same in whole microseconds, rounded down.
+    most_us: u64,
     burst: u64,
+    overdraft: u64,
     limit: u64,
     window_us: u64,
 }
@@ -49,8 +52,8 @@ pub(crate) struct Owed {
 /// All products stay below this, where a double is still exact.
 pub(crate) const PRODUCT_MAX: u64 = 1 << 53;
 
-/// A full debt of time must leave room for the present in 53 bits.
-const FULL_US_MAX: u128 = (1 << 52) - 2;
+/// The largest debt of time must leave room for the present in 53 bits.
+const MOST_US_MAX: u128 = (1 << 52) - 2;
 
 /// Denominators up to this leave a remainder that fits the payload of one word.
 const WORD_DENOMINATOR_MAX: u128 = 1 << PAYLOAD_BITS;
@@ -63,6 +66,16 @@ impl Meter {
         rate: Rate,
         burst: Option<u64>,
     ) -> Result<Self, PolicyError> {
+        Self::with_overdraft(name, rate, burst, 0)
+    }
+
+    /// The same for a bucket that may owe `overdraft` tokens more than it holds.
+    pub(crate) fn with_overdraft(
+        name: &'static str,
+        rate: Rate,
+        burst: Option<u64>,
+        overdraft: u64,
+    ) -> Result<Self, PolicyError> {
         let limit = (rate.tokens / rate.tokens_divisor).max(1);
         let burst = burst.unwrap_or(limit);
         if burst == 0 {
@@ -72,14 +85,18 @@ impl Meter {
             u128::from(rate.window_us) * u128::from(rate.tokens_divisor),
             u128::from(rate.tokens),
         );
-        let refuse = || PolicyError::BurstTooLarge { burst };
-        // burst x numerator / denominator microseconds are owed at most.
-        let full_us_max = u128::from(burst)
+        let refuse = || match overdraft {
+            0 => PolicyError::BurstTooLarge { burst },
+            _ => PolicyError::OverdraftTooLarge { overdraft },
+        };
+        // So many times numerator / denominator microseconds are owed at most.
+        let tokens_max = u128::from(burst) + u128::from(overdraft);
+        let most_us_max = tokens_max
             .checked_mul(exact.numerator)
             .map(|product| product.div_ceil(exact.denominator))
-            .filter(|full_us| *full_us <= FULL_US_MAX)
+            .filter(|most_us| *most_us <= MOST_US_MAX)
             .ok_or_else(refuse)?;
-        let units_per_us_max = u128::from(PRODUCT_MAX - 1) / full_us_max.max(1);
+        let units_per_us_max = u128::from(PRODUCT_MAX - 1) / most_us_max.max(1);
         let interval = [WORD_DENOMINATOR_MAX, WIDE_DENOMINATOR_MAX]
             .into_iter()
             .map(|denominator_max| denominator_max.min(units_per_us_max).max(1))
@@ -87,18 +104,21 @@ impl Meter {
             .find(|rounded| rounded.is_within_a_millionth_above(exact))
             .ok_or_else(refuse)?;
         let full = u128::from(burst) * interval.numerator;
-        if full >= u128::from(PRODUCT_MAX) {
+        let most = tokens_max * interval.numerator;
+        if most >= u128::from(PRODUCT_MAX) {
             return Err(refuse());
         }
         Ok(Self {
             name,
             full: full as u64,
-            full_us: (full / interval.denominator) as u64,
+            most: most as u64,
+            most_us: (most / interval.denominator) as u64,
             interval: Interval {
                 numerator_us: interval.numerator as u64,
                 denominator: interval.denominator as u64,
             },
             burst,
+            overdraft,
             limit,
             window_us: rate.window_us,
         })
@@ -108,6 +128,10 @@ impl Meter {
         self.interval
     }
 
+    pub(crate) fn overdraft(&self) -> u64 {
+        self.overdraft
+    }
+
     pub(crate) fn fits_word(&self) -> bool {
         u128::from(self.interval.denominator) <= WORD_DENOMINATOR_MAX
     }
@@ -115,39 +139,39 @@ impl Meter {
     /// The step of every bucket. See the module's example for the numbers.
     #[inline(always)]
     fn meter(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
-        let Debt { units: debt, was_above_full } = self.debt(owed, now_us);
+        let Debt { units: debt, was_above_most } = self.debt(owed, now_us);
         if cost > self.burst {
             return Step::of_debt(Outcome::Never, debt, None);
         }
         if cost == 0 {
             return Step::of_debt(Outcome::Allow, debt, None);
         }
-        // Neither sum can overflow: debt and cost x numerator are at most `full`, below 2^53.
+        // Neither sum can overflow: debt and cost x numerator are at most `most`, below 2^53.
         let debt_after = debt + cost * self.interval.numerator_us;
         if debt_after <= self.full {
             let next = Some(self.owed(debt_after, now_us));
             return Step::of_debt(Outcome::Allow, debt_after, next);
         }
         let retry_after_us = (debt_after - self.full).div_ceil(self.interval.denominator);
-        // A debt above full was cut to full; store that, or the retry we promise would not hold.
-        let next = was_above_full.then(|| self.owed(debt, now_us));
+        // A debt above the most was cut; store that, or the retry we promise would not hold.
+        let next = was_above_most.then(|| self.owed(debt, now_us));
         Step::of_debt(Outcome::Deny { retry_after_us }, debt, next)
     }
 
-    /// The debt at `now_us`, at most full.
+    /// The debt at `now_us`, and no more than can be owed.
     #[inline(always)]
     fn debt(&self, owed: Owed, now_us: u64) -> Debt {
         let Some(whole_us) = owed.paid_at_us.checked_sub(now_us) else {
-            return Debt { units: 0, was_above_full: false };
+            return Debt { units: 0, was_above_most: false };
         };
-        // More than full is owed only after a rule change or where the clock went back.
-        if whole_us > self.full_us {
-            return Debt { units: self.full, was_above_full: true };
+        // More than that is owed only after a rule change or where the clock went back.
+        if whole_us > self.most_us {
+            return Debt { units: self.most, was_above_most: true };
         }
         // A remainder written under another denominator is cut to below one microsecond.
         let remainder = owed.remainder.min(self.interval.denominator - 1);
         let units = whole_us * self.interval.denominator + remainder;
-        Debt { units: units.min(self.full), was_above_full: units > self.full }
+        Debt { units: units.min(self.most), was_above_most: units > self.most }
     }
 
     #[inline(always)]
@@ -176,7 +200,7 @@ impl Step<Owed> {
 
 struct Debt {
     units: u64,
-    was_above_full: bool,
+    was_above_most: bool,
 }
 
 impl Algorithm for Meter {
@@ -204,6 +228,40 @@ impl Algorithm for Meter {
         self.transition_words(state, now, cost)
     }
 
+    /// The instant at which the charge is paid, if time pays charges in the order they came.
+    fn stamp(&self, state: &[u64]) -> u64 {
+        Self::from_words(state).paid_at_us
+    }
+
+    /// Time pays charges in their order, so of a charge that is paid at `stamp` no more than
+    /// `stamp - now` is still owed. Given back more, the client would be let through twice for it:
+    /// once for the time it waited, once for the refund.
+    ///
+    /// 5 per 10 s, burst 5: five tokens at t = 0 are paid at t = 10 s. Given back at t = 6 s, with
+    /// other five tokens taken since: 4 s are still owed of them, two tokens' worth.
+    fn refund(&self, state: &mut [u64], now: Timestamp, stamp: u64, amount: u64) -> Refund {
+        let now_us = now.as_micros();
+        let Interval { numerator_us, denominator } = self.interval;
+        let unpaid = stamp.saturating_sub(now_us).saturating_mul(denominator);
+        let debt = self.debt(Self::from_words(state), now_us).units;
+        let refunded = amount.saturating_mul(numerator_us).min(unpaid).min(debt);
+        if refunded > 0 {
+            Self::to_words(self.owed(debt - refunded, now_us), state);
+        }
+        Refund { tokens: refunded / numerator_us, sooner_us: refunded.div_ceil(denominator) }
+    }
+
+    /// As far as the overdraft goes.
+    fn overdraw(&self, state: &mut [u64], now: Timestamp, amount: u64) -> u64 {
+        let debt = self.debt(Self::from_words(state), now.as_micros()).units;
+        let charged = amount.min((self.most - debt) / self.interval.numerator_us);
+        if charged > 0 {
+            let debt = debt + charged * self.interval.numerator_us;
+            Self::to_words(self.owed(debt, now.as_micros()), state);
+        }
+        charged
+    }
+
     fn fresh_at(&self, state: &[u64]) -> Timestamp {
         Timestamp::from_micros(Self::from_words(state).fresh_at_us())
     }
@@ -224,7 +282,7 @@ impl WordState for Meter {
     #[inline(always)]
     fn decision(&self, step: &Step<Owed>, now_us: u64) -> Decision {
         let debt = step.basis.amount;
-        let remaining = (self.full - debt) / self.interval.numerator_us;
+        let remaining = self.full.saturating_sub(debt) / self.interval.numerator_us;
         let reset_at = Timestamp::from_micros(now_us + self.to_us_ceil(debt));
         Decision::new(step.outcome, self.limit, remaining, reset_at)
     }

@@ -9,7 +9,7 @@
 //! n + 1 counts.
 
 use super::word::NUMBER_MAX;
-use super::{Algorithm, STATE_WORDS_MAX};
+use super::{Algorithm, Refund, STATE_WORDS_MAX};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -61,6 +61,12 @@ impl SlidingStrict {
     /// the last that can.
     fn newest(&self, state: &[u64]) -> Option<u64> {
         state[0].checked_sub(1).map(|newest| newest.min(NUMBER_MAX / self.subwindow_us))
+    }
+
+    /// The sub-window that is in force. The newest one stays so where the clock has gone back
+    /// before it.
+    fn current(&self, state: &[u64], now: Timestamp) -> u64 {
+        (now.as_micros() / self.subwindow_us).max(self.newest(state).unwrap_or(0))
     }
 
     fn slot(&self, number: u64) -> usize {
@@ -126,8 +132,7 @@ impl Algorithm for SlidingStrict {
 
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
         let now_us = now.as_micros();
-        // The newest sub-window stays in force where the clock has gone back before it.
-        let current = (now_us / self.subwindow_us).max(self.newest(state).unwrap_or(0));
+        let current = self.current(state, now);
         let used: u64 = self.in_force(current).map(|number| self.count(state, number)).sum();
         let remaining = self.limit.saturating_sub(used);
         let (outcome, remaining) = if cost > self.limit {
@@ -143,6 +148,31 @@ impl Algorithm for SlidingStrict {
         };
         let reset_at = self.fresh_at(state).max(now);
         Decision::new(outcome, self.limit, remaining, reset_at)
+    }
+
+    /// The sub-window it is counted in, as the state numbers it.
+    fn stamp(&self, state: &[u64]) -> u64 {
+        state[0]
+    }
+
+    fn refund(&self, state: &mut [u64], now: Timestamp, stamp: u64, amount: u64) -> Refund {
+        let Some(number) = stamp.checked_sub(1) else {
+            return Refund::default();
+        };
+        let refunded = amount.min(self.count(state, number));
+        if refunded == 0 || !self.in_force(self.current(state, now)).contains(&number) {
+            return Refund::default();
+        }
+        let count = &mut state[self.slot(number)];
+        *count = (*count).min(NUMBER_MAX) - refunded;
+        Refund { tokens: refunded, sooner_us: 0 }
+    }
+
+    fn overdraw(&self, state: &mut [u64], now: Timestamp, amount: u64) -> u64 {
+        let current = self.current(state, now);
+        let charged = amount.min(NUMBER_MAX - self.count(state, current));
+        self.charge(state, current, charged);
+        charged
     }
 
     /// When the newest sub-window leaves; it was charged, or it would not be there.

@@ -9,10 +9,10 @@
 //! since everything else is whole, and it is all the arithmetic there is: one product, one
 //! division. The retry-after is exact for the estimate.
 
-use super::Algorithm;
 use super::debt::PRODUCT_MAX;
 use super::fixed_window::window_end_us;
 use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, WordState, window_shift};
+use super::{Algorithm, Refund};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -213,6 +213,39 @@ impl Algorithm for SlidingWindow {
 
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
         self.transition_words(state, now, cost)
+    }
+
+    /// The end of the window it is counted in.
+    fn stamp(&self, state: &[u64]) -> u64 {
+        Self::from_words(state).end_us
+    }
+
+    /// From the window it was counted in: this one, or the one before.
+    fn refund(&self, state: &mut [u64], now: Timestamp, stamp: u64, amount: u64) -> Refund {
+        let mut counts = Self::from_words(state);
+        let next_end_us = stamp.saturating_add(self.window_us);
+        let count = if next_end_us <= now.as_micros() {
+            return Refund::default();
+        } else if stamp == counts.end_us {
+            &mut counts.current
+        } else if next_end_us == counts.end_us {
+            &mut counts.previous
+        } else {
+            return Refund::default();
+        };
+        let refunded = amount.min(*count);
+        *count -= refunded;
+        if refunded > 0 {
+            Self::to_words(counts, state);
+        }
+        Refund { tokens: refunded, sooner_us: 0 }
+    }
+
+    fn overdraw(&self, state: &mut [u64], now: Timestamp, amount: u64) -> u64 {
+        let counts = self.at(Self::from_words(state), now.as_micros());
+        let charged = amount.min(NUMBER_MAX - counts.current);
+        Self::to_words(TwoCounts { current: counts.current + charged, ..counts }, state);
+        charged
     }
 
     fn fresh_at(&self, state: &[u64]) -> Timestamp {

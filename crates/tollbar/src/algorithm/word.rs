@@ -19,7 +19,7 @@ use crate::{Decision, Outcome, Timestamp};
 
 /// Times and counts are below this. What a wide state holds beyond it, which no check has written,
 /// is cut to it, so that no sum overflows.
-pub(super) const NUMBER_MAX: u64 = (1 << 53) - 1;
+pub(crate) const NUMBER_MAX: u64 = (1 << 53) - 1;
 
 /// Bits of payload at shift 0.
 pub(crate) const PAYLOAD_BITS: u32 = 10;

@@ -10,21 +10,25 @@ use arrayvec::ArrayVec;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::deciding::{BATCH_ENTRIES_MAX, Deciding, States, Unit, copy, zero};
+use super::marks::MARKS_MAX;
 use super::moving::Whereabouts;
 use super::shards::ShardGuard;
 use super::slot::{Read, SlotGuard};
 use super::sync::Backoff;
-use crate::store::{Entry, StoreError};
+use crate::store::{Batch, Entry, StoreError};
 
 /// How often a batch that finds no free slot lets all go and tries again.
 const CROWDED_ROUNDS_MAX: u32 = 256;
 
+/// Those of the counters, and those of the marks.
+const SHARDS_MAX: usize = BATCH_ENTRIES_MAX + MARKS_MAX;
+
 /// The locks of a batch, held until its states are stored.
 #[derive(Default)]
-struct Held<'a> {
+pub(super) struct Held<'a> {
     // Dropped in this order: slots first, then the shards they may have been inserted under.
     slots: ArrayVec<Option<SlotGuard<'a>>, BATCH_ENTRIES_MAX>,
-    shards: ArrayVec<ShardGuard<'a>, BATCH_ENTRIES_MAX>,
+    shards: ArrayVec<ShardGuard<'a>, SHARDS_MAX>,
 }
 
 impl Held<'_> {
@@ -42,7 +46,8 @@ enum LockError {
 }
 
 impl MemoryStore {
-    pub(super) fn check_all_or_none(&self, entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
+    pub(super) fn check_all_or_none(&self, batch: Batch<'_, '_>) -> Result<(), StoreError> {
+        let Batch { entries, once, hold, .. } = batch;
         if entries.len() > BATCH_ENTRIES_MAX {
             let entries_max = BATCH_ENTRIES_MAX;
             return Err(StoreError::BatchTooLarge { entries: entries.len(), entries_max });
@@ -52,33 +57,60 @@ impl MemoryStore {
         // place and never moved.
         let (mut units, mut unit_of) = (ArrayVec::new(), ArrayVec::new());
         self.name(entries, &mut units, &mut unit_of);
+        let marks = self.marks(once, hold, entries);
         let mut batch = Deciding { entries, units: &units, unit_of: &unit_of, now_us };
 
         let (mut before, mut after, mut held_now) = (States::new(), States::new(), States::new());
-        self.read(&units, now_us, &mut before);
-        copy(&before, &mut after);
-        let mut tally = batch.decide(&mut after);
-        if !tally.allowed && !tally.denial_writes {
-            batch.report_uncharged(&before);
-            return Ok(());
+        let mut tally = None;
+        // Whether a request has been here before is only known under its lock.
+        if marks.is_empty() {
+            self.read(&units, now_us, &mut before);
+            copy(&before, &mut after);
+            let decided = batch.decide(&mut after);
+            if !decided.allowed && !decided.denial_writes {
+                batch.report_uncharged(&before);
+                return Ok(());
+            }
+            tally = Some(decided);
         }
 
         let mut held = Held::default();
-        self.lock(&units, now_us, &mut held)?;
+        self.lock(&units, &marks.ids(), now_us, &mut held)?;
+        if self.is_answered(&marks, &held, batch.entries, now_us)? {
+            return Ok(());
+        }
         self.read_held(&units, &held, now_us, &mut held_now);
         // Mostly nothing has happened in between, and what was decided stands.
-        if held_now != before {
-            copy(&held_now, &mut before);
-            copy(&held_now, &mut after);
-            tally = batch.decide(&mut after);
-        }
-        if !tally.allowed {
+        let tally = match tally {
+            Some(tally) if held_now == before => tally,
+            _ => {
+                copy(&held_now, &mut before);
+                copy(&held_now, &mut after);
+                batch.decide(&mut after)
+            }
+        };
+        if tally.allowed {
+            if hold.is_some() {
+                self.make_stamps_last(&mut batch, &held);
+            }
+            let answers = Self::answers(&marks, batch.entries)?;
+            self.remember(&marks, &held, &answers, now_us);
+        } else {
             batch.report_uncharged(&before);
             copy(&before, &mut after);
             batch.cut_denied(&mut after);
         }
         self.write_held(&units, &mut held, &before, &after, now_us);
         Ok(())
+    }
+
+    /// For a batch that may be given back.
+    fn make_stamps_last(&self, batch: &mut Deciding<'_, '_>, held: &Held<'_>) {
+        for (entry, unit) in batch.entries.iter_mut().zip(batch.unit_of) {
+            let unit = &batch.units[*unit];
+            let guard = self.guard_of(held, unit.id);
+            entry.stamp = self.lasting_stamp(guard, &unit.kind, unit.id, entry.stamp, batch.now_us);
+        }
     }
 
     /// The different counters of a batch in the order of their names, and which one each entry
@@ -152,17 +184,20 @@ impl MemoryStore {
         }
     }
 
-    /// Locks every counter. Without shards where all of them are in the table.
+    /// Locks every counter, and the shards of the marks. Without shards where there are no marks and
+    /// all counters are in the table.
     fn lock<'a>(
         &'a self,
         units: &[Unit<'_>],
+        marks: &[CounterId],
         now_us: u64,
         held: &mut Held<'a>,
     ) -> Result<(), StoreError> {
-        let mut with_shards = false;
+        let mut with_shards = !marks.is_empty();
         let mut backoff = Backoff::default();
         loop {
-            let locked = self.try_lock(units, now_us, with_shards, held);
+            let shards_of = with_shards.then_some(marks);
+            let locked = self.try_lock(units, shards_of, now_us, held);
             if locked.is_err() {
                 held.release();
             }
@@ -178,16 +213,19 @@ impl MemoryStore {
         }
     }
 
+    /// Locks every counter; with shards, those of the marks as well.
     fn try_lock<'a>(
         &'a self,
         units: &[Unit<'_>],
+        marks: Option<&[CounterId]>,
         now_us: u64,
-        with_shards: bool,
         held: &mut Held<'a>,
     ) -> Result<(), LockError> {
-        if with_shards {
-            let mut shards: ArrayVec<usize, BATCH_ENTRIES_MAX> =
-                units.iter().map(|unit| self.shards.shard_of(unit.id)).collect();
+        let with_shards = marks.is_some();
+        if let Some(marks) = marks {
+            let ids = units.iter().map(|unit| unit.id).chain(marks.iter().copied());
+            let mut shards: ArrayVec<usize, SHARDS_MAX> =
+                ids.map(|id| self.shards.shard_of(id)).collect();
             shards.sort_unstable();
             for (at, &shard) in shards.iter().enumerate() {
                 if at == 0 || shards[at - 1] != shard {
@@ -247,7 +285,7 @@ impl MemoryStore {
         Ok(Some(freed.guard))
     }
 
-    fn guard_of<'h, 'a>(&self, held: &'h Held<'a>, id: CounterId) -> &'h ShardGuard<'a> {
+    pub(super) fn guard_of<'h, 'a>(&self, held: &'h Held<'a>, id: CounterId) -> &'h ShardGuard<'a> {
         let shard = self.shards.shard_of(id);
         let found = held.shards.iter().find(|guard| guard.shard() == shard);
         found.expect("every shard of the batch is locked before its slots")

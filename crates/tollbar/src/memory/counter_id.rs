@@ -50,6 +50,13 @@ impl CounterHash {
     }
 }
 
+impl CounterHash {
+    /// Names something that is no counter.
+    pub(super) fn salted(&self, bytes: &[u8], salt: u64) -> CounterId {
+        CounterId::new(self.hasher.hash(bytes) ^ salt)
+    }
+}
+
 impl fmt::Debug for CounterHash {
     /// Without the key, which is a secret and would end up in a log.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -80,7 +80,7 @@ impl MemoryStore {
     /// Gives back what was taken. Where the counter has been forgotten in the meantime, which was
     /// counted as a forced eviction, there is nothing to give back to.
     #[inline]
-    pub(crate) fn give_back(&self, taken: &Taken) {
+    pub(crate) fn put_back(&self, taken: &Taken) {
         let tag = taken.id.tag(PERMITS_SHIFT);
         let mut backoff = Backoff::default();
         while let Some(slot) = self.table.find(taken.id, tag) {

@@ -3,64 +3,160 @@
 //! Neither decides anything, so neither has a fast path of its own: the state is taken out of its
 //! word, changed by the algorithm and put back by one compare-and-swap, or under the lock of its
 //! shard where it is wide.
+//!
+//! # Debts that move up
+//!
+//! Time pays the charges of a bucket in their order, and a charge can be given back until it is
+//! paid. When one is given back, those behind it are paid sooner than their stamps say. So for each
+//! bucket with reservations there is a sum of all the time that was ever given back, beside its
+//! counter and under the same lock. A stamp has the sum of its moment added, and less the sum of
+//! today it tells when the charge is paid, or would be if all that was given back since was ahead
+//! of it.
+//!
+//! Two tokens of 2 s each, X paid at 2 s and Y at 4 s. X is given back: Y is paid at 2 s, and so says
+//! 4 + 0 - 2. Without the sum, Y could be given back at 3 s once more, though time has given it back.
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::moving::Whereabouts;
+use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
 use crate::algorithm::word::Packed;
-use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
+use crate::algorithm::{Algorithm, Refund, STATE_WORDS_MAX};
+use crate::policy::Kind;
 use crate::{Policy, Timestamp};
+
+/// The length of the state that holds the sum; no bucket's own state is so long, so that both can
+/// have the same name, and with it the same lock.
+const SUM_WORDS: usize = 8;
+
+/// The time that was given back to a bucket, and until when somebody might ask for it.
+struct GivenBack {
+    sum_us: u64,
+    asked_until_us: u64,
+}
 
 impl MemoryStore {
     /// What [`Store::refund`](crate::Store::refund) answers, at once.
     pub fn refund_now(&self, key: &[u8], policy: &Policy, stamp: u64, amount: u64) -> u64 {
+        let id = self.hash.id(key, policy);
+        let kind = policy.kind.for_key(key);
         let now = Timestamp::from_micros(self.now_us());
-        self.alter(key, policy, now, |algorithm, state| algorithm.refund(state, now, stamp, amount))
+        let refund = |guard: Option<&ShardGuard<'_>>, stamp: u64| -> Refund {
+            self.alter(&kind, id, now, guard, |algorithm, state| {
+                algorithm.refund(state, now, stamp, amount)
+            })
+        };
+        if !kind.pays_in_order() {
+            return refund(None, stamp).tokens;
+        }
+        let guard = self.shards.lock(id);
+        let Some(given_back) = self.given_back(&guard, id) else {
+            return 0;
+        };
+        let stamp = stamp.saturating_sub(given_back.sum_us);
+        let refunded = refund(Some(&guard), stamp);
+        let sum_us = given_back.sum_us.saturating_add(refunded.sooner_us);
+        self.give_back(&guard, id, &GivenBack { sum_us, ..given_back }, now.as_micros());
+        refunded.tokens
+    }
+
+    /// Charges what was spent already, whether or not there is room, and answers how much of it.
+    pub(super) fn overdraw_now(&self, key: &[u8], policy: &Policy, amount: u64) -> u64 {
+        let id = self.hash.id(key, policy);
+        let now = Timestamp::from_micros(self.now_us());
+        self.alter(&policy.kind.for_key(key), id, now, None, |algorithm, state| {
+            algorithm.overdraw(state, now, amount)
+        })
+    }
+
+    /// The stamp of a charge that may be given back, made to last: see above.
+    pub(super) fn lasting_stamp(
+        &self,
+        guard: &ShardGuard<'_>,
+        kind: &Kind,
+        id: CounterId,
+        stamp: u64,
+        now_us: u64,
+    ) -> u64 {
+        if !kind.pays_in_order() {
+            return stamp;
+        }
+        let before = self.given_back(guard, id);
+        // Sums begin where the clock is, so that a stamp from a sum that was forgotten before its
+        // time tells little when it is read by another.
+        let sum_us = before.as_ref().map_or(now_us, |before| before.sum_us);
+        let asked_until_us = before.map_or(0, |before| before.asked_until_us).max(stamp);
+        self.give_back(guard, id, &GivenBack { sum_us, asked_until_us }, now_us);
+        stamp.saturating_add(sum_us)
+    }
+
+    fn given_back(&self, guard: &ShardGuard<'_>, id: CounterId) -> Option<GivenBack> {
+        let place = self.wide.find(guard, id, SUM_WORDS)?;
+        let mut state = [0; SUM_WORDS];
+        self.wide.load(guard, place, &mut state);
+        let [sum_us, asked_until_us, ..] = state;
+        Some(GivenBack { sum_us, asked_until_us })
+    }
+
+    fn give_back(&self, guard: &ShardGuard<'_>, id: CounterId, given: &GivenBack, now_us: u64) {
+        let mut state = [0; SUM_WORDS];
+        state[..2].copy_from_slice(&[given.sum_us, given.asked_until_us]);
+        let found = self.wide.find(guard, id, SUM_WORDS);
+        let saved = self.wide.save(guard, id, found, &state, given.asked_until_us, now_us);
+        self.count_eviction(saved.evicted_live);
+    }
+
+    /// For a counter that is made fresh: nothing charged before can be given back.
+    pub(super) fn forget_given_back(&self, guard: &ShardGuard<'_>, id: CounterId) {
+        if let Some(place) = self.wide.find(guard, id, SUM_WORDS) {
+            self.wide.forget(guard, place);
+        }
     }
 
     /// Changes the state of one counter, wherever it is. `change` may be asked more than once; the
-    /// last time is the one that counts.
-    fn alter(
+    /// last time is the one that counts. `held` is the lock of its shard, where that is held already.
+    fn alter<T>(
         &self,
-        key: &[u8],
-        policy: &Policy,
+        kind: &Kind,
+        id: CounterId,
         now: Timestamp,
-        change: impl Fn(&dyn Algorithm, &mut [u64]) -> u64,
-    ) -> u64 {
-        let id = self.hash.id(key, policy);
-        let kind = policy.kind.for_key(key);
+        held: Option<&ShardGuard<'_>>,
+        change: impl Fn(&dyn Algorithm, &mut [u64]) -> T,
+    ) -> T {
         let algorithm = kind.as_dyn();
         let change = |state: &mut [u64]| change(algorithm, state);
         if let Some(packed) = kind.as_packed().filter(|_| kind.fits_word())
-            && let Some(changed) = self.alter_word(packed, id, now.as_micros(), &change)
+            && let Some(changed) = self.alter_word(packed, id, now.as_micros(), held, &change)
         {
             return changed;
         }
         let mut state = [0; STATE_WORDS_MAX];
         let state = &mut state[..algorithm.words()];
-        let guard = self.shards.lock(id);
-        self.load_wide(&guard, algorithm, kind.as_packed(), id, now.as_micros(), state);
+        let own_guard = held.is_none().then(|| self.shards.lock(id));
+        let guard = held.or(own_guard.as_ref()).expect("either was held or is held now");
+        self.load_wide(guard, algorithm, kind.as_packed(), id, now.as_micros(), state);
         let mut before = [0; STATE_WORDS_MAX];
         let before = &mut before[..state.len()];
         before.copy_from_slice(state);
         let changed = change(state);
         if state != before {
-            self.save_wide(&guard, algorithm, id, now.as_micros(), state);
+            self.save_wide(guard, algorithm, id, now.as_micros(), state);
         }
         changed
     }
 
     /// Changes a state that fits a word, and still does afterwards; otherwise nothing has happened,
     /// and it is to be changed among the wide ones.
-    fn alter_word(
+    fn alter_word<T>(
         &self,
         packed: &dyn Packed,
         id: CounterId,
         now_us: u64,
-        change: &impl Fn(&mut [u64]) -> u64,
-    ) -> Option<u64> {
+        held: Option<&ShardGuard<'_>>,
+        change: &impl Fn(&mut [u64]) -> T,
+    ) -> Option<T> {
         let tag = id.tag(packed.word_shift());
         let mut state = [0; STATE_WORDS_MAX];
         let state = &mut state[..packed.state_words()];
@@ -70,10 +166,14 @@ impl MemoryStore {
                 state.fill(0);
                 let changed = change(state);
                 let word = packed.save(state)?;
-                let whereabouts = if word == 0 {
-                    self.recall(packed, id, now_us)
+                let own_guard = held.is_none().then(|| self.shards.lock(id));
+                let guard = held.or(own_guard.as_ref()).expect("either was held or is held now");
+                let whereabouts = if self.table.find(id, tag).is_some() {
+                    Whereabouts::Table
+                } else if word == 0 {
+                    self.bring_back(guard, packed, id, now_us)
                 } else {
-                    self.insert(packed, id, word, now_us)
+                    self.insert_under(guard, packed, id, word, now_us)
                 };
                 match whereabouts {
                     Whereabouts::New => return Some(changed),

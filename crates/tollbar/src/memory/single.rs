@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::moving::Whereabouts;
+use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
 use crate::algorithm::word::{Packed, Parts, WordState};
@@ -212,19 +213,25 @@ impl MemoryStore {
     /// Puts a counter into the table that was not found there.
     #[cold]
     #[inline(never)]
-    pub(super) fn insert(
+    fn insert(&self, packed: &dyn Packed, id: CounterId, word: u64, now_us: u64) -> Whereabouts {
+        let guard = self.shards.lock(id);
+        self.insert_under(&guard, packed, id, word, now_us)
+    }
+
+    /// The same under the lock of its shard.
+    pub(super) fn insert_under(
         &self,
+        guard: &ShardGuard<'_>,
         packed: &dyn Packed,
         id: CounterId,
         word: u64,
         now_us: u64,
     ) -> Whereabouts {
         let tag = id.tag(packed.word_shift());
-        let guard = self.shards.lock(id);
         if self.table.find(id, tag).is_some() {
             return Whereabouts::Table;
         }
-        let whereabouts = self.bring_back(&guard, packed, id, now_us);
+        let whereabouts = self.bring_back(guard, packed, id, now_us);
         if whereabouts != Whereabouts::New {
             return whereabouts;
         }
@@ -264,6 +271,9 @@ impl MemoryStore {
         let guard = self.shards.lock(id);
         if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {
             self.wide.forget(&guard, place);
+        }
+        if policy.kind.pays_in_order() {
+            self.forget_given_back(&guard, id);
         }
         let Some(packed) = policy.kind.as_packed() else {
             return;

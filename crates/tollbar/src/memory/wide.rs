@@ -10,6 +10,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrayvec::ArrayVec;
+
 use super::counter_id::CounterId;
 use super::pages::zeroed;
 use super::shards::ShardGuard;
@@ -89,6 +91,27 @@ impl Wide {
         for (to, from) in state.iter_mut().zip(words) {
             *to = from.load(Ordering::Relaxed);
         }
+    }
+
+    /// Loads the state of `id`, whatever its length, where it is there and not fresh. It is as long as
+    /// its class.
+    pub(super) fn load_live<const N: usize>(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        now_us: u64,
+        state: &mut ArrayVec<u64, N>,
+    ) -> bool {
+        for class in &self.classes {
+            let is_it =
+                |entry: &usize| class.id(*entry) == id.get() && class.fresh_at_us(*entry) > now_us;
+            if let Some(entry) = class.bucket(guard, id).find(is_it) {
+                let words = class.state(entry).iter().map(|word| word.load(Ordering::Relaxed));
+                state.extend(words.take(N));
+                return true;
+            }
+        }
+        false
     }
 
     /// Stores `state`, where it was found or, for a newcomer, in place of the entry of its bucket

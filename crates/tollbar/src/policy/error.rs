@@ -63,6 +63,24 @@ pub enum PolicyError {
         /// The burst asked for.
         burst: u64,
     },
+    /// The overdraft is too large for the bucket's rate.
+    #[error(
+        "an overdraft of {overdraft} is too large at this rate: it would take decades to pay, or \
+         could not be counted exactly; write a smaller overdraft"
+    )]
+    OverdraftTooLarge {
+        /// The overdraft asked for.
+        overdraft: u64,
+    },
+    /// Only buckets have an overdraft.
+    #[error(
+        "`{algorithm}` has no overdraft: leave it out; what is committed above a reservation \
+         counts until its window ends"
+    )]
+    OverdraftWithoutBucket {
+        /// The algorithm that was given an overdraft.
+        algorithm: &'static str,
+    },
     /// Only buckets have a burst.
     #[error("`{algorithm}` has no burst: leave it out, or use a token bucket")]
     BurstWithoutBucket {

@@ -63,6 +63,12 @@ impl Kind {
         }
     }
 
+    /// True where time pays charges in their order, so that giving one back has those behind it
+    /// paid sooner.
+    pub(crate) fn pays_in_order(&self) -> bool {
+        matches!(self, Self::Bucket(_))
+    }
+
     /// True where the state of this very policy fits one word.
     pub(crate) fn fits_word(&self) -> bool {
         match self {

@@ -1,5 +1,6 @@
 //! Several questions asked of a store at once.
 
+use super::settlement::{Hold, Once};
 use crate::{Decision, Policy};
 
 /// One question: may `key` pay `cost` under `policy`? The store writes the answer into it.
@@ -47,6 +48,8 @@ pub enum Charge {
 pub struct Batch<'a, 'e> {
     pub(crate) entries: &'a mut [Entry<'e>],
     pub(crate) charge: Charge,
+    pub(crate) once: Option<Once<'a>>,
+    pub(crate) hold: Option<Hold>,
 }
 
 impl<'a> Entry<'a> {
@@ -134,13 +137,25 @@ impl<'a, 'e> Batch<'a, 'e> {
     /// One request under several limits.
     #[must_use]
     pub fn all_or_none(entries: &'a mut [Entry<'e>]) -> Self {
-        Self { entries, charge: Charge::AllOrNone }
+        Self { entries, charge: Charge::AllOrNone, once: None, hold: None }
     }
 
     /// Requests that have nothing to do with each other.
     #[must_use]
     pub fn independent(entries: &'a mut [Entry<'e>]) -> Self {
-        Self { entries, charge: Charge::Independent }
+        Self { entries, charge: Charge::Independent, once: None, hold: None }
+    }
+
+    /// The same request, charged once however often it is sent. Means nothing for independent ones.
+    #[must_use]
+    pub fn once(self, once: Once<'a>) -> Self {
+        Self { once: Some(once), ..self }
+    }
+
+    /// The same request as a reservation. Means nothing for independent ones.
+    #[must_use]
+    pub fn held(self, hold: Hold) -> Self {
+        Self { hold: Some(hold), ..self }
     }
 
     /// The entries.
@@ -152,6 +167,18 @@ impl<'a, 'e> Batch<'a, 'e> {
     /// For stores: the entries, to be decided.
     pub fn entries_mut(&mut self) -> &mut [Entry<'e>] {
         self.entries
+    }
+
+    /// By which name it is charged once.
+    #[must_use]
+    pub fn charged_once(&self) -> Option<Once<'a>> {
+        self.once
+    }
+
+    /// The reservation it is.
+    #[must_use]
+    pub fn hold(&self) -> Option<Hold> {
+        self.hold
     }
 
     /// How they are charged.

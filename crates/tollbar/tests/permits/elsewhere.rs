@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use tollbar::store::{Adjustment, ReservationId};
 use tollbar::{
     Batch, Decision, Degraded, Entry, FailurePolicy, Limiter, MemoryStore, Outcome, Policy, Reply,
     Store, StoreError,
@@ -67,6 +68,14 @@ impl Store for Remote {
         amount: u64,
     ) -> Reply<'a, u64> {
         self.reply(move |store| store.refund(key, policy, stamp, amount))
+    }
+
+    fn settle<'a, 'e: 'a>(
+        &'a self,
+        id: ReservationId,
+        adjustments: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool> {
+        self.reply(move |store| store.settle(id, adjustments))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

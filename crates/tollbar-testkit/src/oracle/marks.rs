@@ -1,0 +1,122 @@
+//! Requests that pay once and reservations that are settled once, written down and never deleted.
+
+use std::collections::HashMap;
+
+use tollbar::store::{Adjustment, Due, Hold, Once, ReservationId};
+use tollbar::{Charge, Outcome, Role, Timestamp};
+
+use super::terms::{Identity, Terms};
+use super::{Oracle, Question};
+use crate::answer::Answer;
+
+/// An answer, and the number of the charge in its counter's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Charged {
+    /// The answer.
+    pub answer: Answer,
+    /// Means something only where the whole batch was charged.
+    pub stamp: u64,
+}
+
+/// Who asked for what.
+type Asked = Vec<(Vec<u8>, Identity, u64, Role)>;
+
+/// Everything that was ever marked.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Marks {
+    answered: HashMap<Vec<u8>, Answered>,
+    open: HashMap<u128, Timestamp>,
+}
+
+#[derive(Debug, Clone)]
+struct Answered {
+    asked: Asked,
+    answers: Vec<Charged>,
+    until: Timestamp,
+}
+
+/// That a request id came back with another question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reused;
+
+impl Oracle {
+    /// One request under several policies, perhaps charged once, perhaps to be settled.
+    ///
+    /// # Errors
+    /// If its id was used for another question.
+    pub fn check_marked(
+        &mut self,
+        now: Timestamp,
+        batch: &[Question<'_>],
+        once: Option<Once<'_>>,
+        hold: Option<Hold>,
+    ) -> Result<Vec<Charged>, Reused> {
+        let asked: Asked = batch
+            .iter()
+            .map(|each| (each.key.to_vec(), Terms::of(each.policy).identity, each.cost, each.role))
+            .collect();
+        if let Some(once) = once
+            && let Some(before) = self.marks.answered.get(once.request_id)
+            && now < before.until
+        {
+            return if before.asked == asked { Ok(before.answers.clone()) } else { Err(Reused) };
+        }
+        let answers = self.check_all(now, Charge::AllOrNone, batch);
+        let stamps: Vec<u64> = (0..batch.len()).map(|at| self.stamp(batch, &answers, at)).collect();
+        let charged = |(answer, stamp)| Charged { answer, stamp };
+        let answers: Vec<Charged> = answers.into_iter().zip(stamps).map(charged).collect();
+        let is_denied = |(charged, asked): (&Charged, &Question<'_>)| {
+            asked.role == Role::Enforce && charged.answer.outcome != Outcome::Allow
+        };
+        if !answers.iter().zip(batch).any(is_denied) {
+            if let Some(once) = once {
+                let until = now.after(once.ttl);
+                let answered = Answered { asked, answers: answers.clone(), until };
+                self.marks.answered.insert(once.request_id.to_vec(), answered);
+            }
+            if let Some(hold) = hold {
+                self.marks.open.insert(hold.id.0, now.after(hold.ttl));
+            }
+        }
+        Ok(answers)
+    }
+
+    /// The charge of entry `at`: the last of its counter's log, before those of later entries of the
+    /// same counter. Enforced entries were charged before shadows.
+    fn stamp(&self, batch: &[Question<'_>], answers: &[Answer], at: usize) -> u64 {
+        let asked = &batch[at];
+        let counter = |each: &Question<'_>| (each.key.to_vec(), Terms::of(each.policy).identity);
+        let rank = |role: Role, at: usize| (role == Role::Shadow, at);
+        let later = batch.iter().enumerate().filter(|(other, each)| {
+            rank(each.role, *other) > rank(asked.role, at)
+                && counter(each) == counter(asked)
+                && each.cost > 0
+                && answers[*other].outcome == Outcome::Allow
+        });
+        let later = later.count();
+        let events = self.logs.get(&counter(asked)).map_or(0, |log| log.events.len());
+        (events.saturating_sub(1 + later)) as u64
+    }
+
+    /// Settles a reservation; false where there is none.
+    pub fn settle(
+        &mut self,
+        now: Timestamp,
+        id: ReservationId,
+        adjustments: &mut [Adjustment<'_>],
+    ) -> bool {
+        if self.marks.open.get(&id.0).is_none_or(|until| now >= *until) {
+            return false;
+        }
+        self.marks.open.remove(&id.0);
+        for adjustment in adjustments {
+            let (key, policy) = (adjustment.key(), adjustment.policy());
+            let adjusted = match adjustment.due() {
+                Due::Refund(tokens) => self.refund(now, key, policy, adjustment.stamp(), tokens),
+                Due::Overdraw(tokens) => self.overdraw(now, key, policy, tokens),
+            };
+            adjustment.adjust(adjusted);
+        }
+        true
+    }
+}

@@ -1,0 +1,82 @@
+//! The answers of an allowed batch as words, so that they can be given again.
+//!
+//! The first word is the question's fingerprint. Of each entry follow what remained (and in the bits
+//! above it the outcome, and which words follow), when it resets, the charge's stamp or, for a shadow
+//! that denied, its retry-after; then the limit where it is not the policy's, and the delay where
+//! there is one.
+
+use arrayvec::ArrayVec;
+
+use crate::algorithm::STATE_WORDS_MAX;
+use crate::algorithm::word::NUMBER_MAX;
+use crate::store::{Entry, StoreError};
+use crate::{Decision, Outcome, Timestamp};
+
+/// As many as a wide state has.
+pub(super) type Answers = ArrayVec<u64, STATE_WORDS_MAX>;
+
+/// How many entries always fit, unless they have delays or limits of their own.
+const ENTRIES_MAX: usize = (STATE_WORDS_MAX - 1) / 3;
+
+const DENY: u64 = 1 << 63;
+const BUSY: u64 = 1 << 62;
+const NEVER: u64 = 1 << 61;
+const HAS_LIMIT: u64 = 1 << 60;
+const HAS_DELAY: u64 = 1 << 59;
+
+pub(super) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<Answers, StoreError> {
+    let too_large =
+        |_| StoreError::BatchTooLarge { entries: entries.len(), entries_max: ENTRIES_MAX };
+    let mut words = Answers::new();
+    words.try_push(fingerprint).map_err(too_large)?;
+    for entry in entries {
+        let Some(decision) = entry.decision else { continue };
+        let (outcome, third) = match decision.outcome() {
+            Outcome::Allow => (0, entry.stamp),
+            Outcome::Deny { retry_after_us } => (DENY, retry_after_us),
+            Outcome::Busy => (BUSY, 0),
+            Outcome::Never => (NEVER, 0),
+        };
+        let limit = Some(decision.limit()).filter(|limit| *limit != entry.policy.limit());
+        let delay_us = Some(decision.delay_us()).filter(|delay_us| *delay_us > 0);
+        let first = decision.remaining().min(NUMBER_MAX)
+            | outcome
+            | limit.map_or(0, |_| HAS_LIMIT)
+            | delay_us.map_or(0, |_| HAS_DELAY);
+        let fixed = [first, decision.reset_at().as_micros(), third];
+        for word in fixed.into_iter().chain(limit).chain(delay_us) {
+            words.try_push(word).map_err(too_large)?;
+        }
+    }
+    Ok(words)
+}
+
+/// Leaves in `entries` the answers that were written for the same question; false, having left
+/// nothing, where it was another.
+pub(super) fn read(words: &[u64], fingerprint: u64, entries: &mut [Entry<'_>]) -> bool {
+    let mut words = words.iter().copied();
+    if words.next() != Some(fingerprint) {
+        return false;
+    }
+    for entry in entries {
+        // Words that are missing, which nobody has written, read as an allowed nothing.
+        let mut next = || words.next().unwrap_or(0);
+        let (first, reset_at_us, third) = (next(), next(), next());
+        let limit = if first & HAS_LIMIT == 0 { entry.policy.limit() } else { next() };
+        let delay_us = if first & HAS_DELAY == 0 { 0 } else { next() };
+        let outcome = if first & DENY != 0 {
+            Outcome::Deny { retry_after_us: third }
+        } else if first & BUSY != 0 {
+            Outcome::Busy
+        } else if first & NEVER != 0 {
+            Outcome::Never
+        } else {
+            entry.stamp = third;
+            Outcome::Allow
+        };
+        let reset_at = Timestamp::from_micros(reset_at_us);
+        let decision = Decision::new(outcome, limit, first & NUMBER_MAX, reset_at);
+        entry.decision = Some(decision.with_delay_us(delay_us));
+    }
+    true
+}

@@ -1,0 +1,173 @@
+//! What is remembered of requests rather than of keys: which ones have paid under their request id,
+//! and which ones are reservations that can be settled.
+//!
+//! Both are wide states like any other: under the lock of their shard, bounded with them, fresh when
+//! their time is up. Forgetting one early, which is counted, lets a request pay twice or leaves a
+//! reservation charged as it is; it never mints.
+
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+
+use super::MemoryStore;
+use super::answers::{self, Answers};
+use super::batch::Held;
+use super::counter_id::CounterId;
+use super::shards::ShardGuard;
+use crate::algorithm::word::NUMBER_MAX;
+use crate::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, StoreError};
+
+/// The most marks that one batch can have.
+pub(super) const MARKS_MAX: usize = 2;
+
+/// The marks of one batch.
+#[derive(Default)]
+pub(super) struct Marks {
+    once: Option<Mark>,
+    hold: Option<(Mark, ReservationId)>,
+    /// Of the question: what has to be the same when a request id comes back.
+    fingerprint: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Mark {
+    id: CounterId,
+    ttl_us: u64,
+}
+
+/// Keep the names of requests and reservations apart from those of counters.
+const ONCE_SALT: u64 = 0x6f6e_6365_0000_0001;
+const HOLD_SALT: u64 = 0x686f_6c64_0000_0002;
+
+impl Marks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.once.is_none() && self.hold.is_none()
+    }
+
+    pub(super) fn ids(&self) -> ArrayVec<CounterId, MARKS_MAX> {
+        let hold = self.hold.map(|(mark, _)| mark);
+        self.once.into_iter().chain(hold).map(|mark| mark.id).collect()
+    }
+}
+
+impl MemoryStore {
+    pub(super) fn marks(
+        &self,
+        once: Option<Once<'_>>,
+        hold: Option<Hold>,
+        entries: &[Entry<'_>],
+    ) -> Marks {
+        let once = once.map(|once| Mark {
+            id: self.hash.salted(once.request_id, ONCE_SALT),
+            ttl_us: micros(once.ttl),
+        });
+        let hold = hold
+            .map(|hold| (Mark { id: self.hold_id(hold.id), ttl_us: micros(hold.ttl) }, hold.id));
+        let fingerprint = if once.is_some() { self.fingerprint(entries) } else { 0 };
+        Marks { once, hold, fingerprint }
+    }
+
+    fn hold_id(&self, id: ReservationId) -> CounterId {
+        self.hash.salted(&id.0.to_le_bytes(), HOLD_SALT)
+    }
+
+    fn fingerprint(&self, entries: &[Entry<'_>]) -> u64 {
+        const BYTES_PER_ENTRY: usize = 17;
+        let mut bytes =
+            ArrayVec::<u8, { BYTES_PER_ENTRY * super::deciding::BATCH_ENTRIES_MAX }>::new();
+        for entry in entries {
+            bytes.extend(self.hash.id(entry.key, entry.policy).get().to_le_bytes());
+            bytes.extend(entry.cost.to_le_bytes());
+            bytes.push(entry.role as u8);
+        }
+        self.hash.salted(&bytes, ONCE_SALT).get()
+    }
+
+    /// True where the request was allowed under its id before: its entries now hold the answer it
+    /// got then.
+    pub(super) fn is_answered(
+        &self,
+        marks: &Marks,
+        held: &Held<'_>,
+        entries: &mut [Entry<'_>],
+        now_us: u64,
+    ) -> Result<bool, StoreError> {
+        let Some(once) = marks.once else {
+            return Ok(false);
+        };
+        let guard = self.guard_of(held, once.id);
+        let mut words = Answers::new();
+        if !self.wide.load_live(guard, once.id, now_us, &mut words) {
+            return Ok(false);
+        }
+        if answers::read(&words, marks.fingerprint, entries) {
+            Ok(true)
+        } else {
+            Err(StoreError::RequestIdReused)
+        }
+    }
+
+    /// Remembers an allowed batch by its marks.
+    pub(super) fn remember(&self, marks: &Marks, held: &Held<'_>, answers: &Answers, now_us: u64) {
+        if let Some(once) = marks.once {
+            self.mark(self.guard_of(held, once.id), once, answers, now_us);
+        }
+        if let Some((mark, id)) = marks.hold {
+            self.mark(self.guard_of(held, mark.id), mark, &name_words(id), now_us);
+        }
+    }
+
+    /// The answers of an allowed batch, where they are to be remembered.
+    pub(super) fn answers(marks: &Marks, entries: &[Entry<'_>]) -> Result<Answers, StoreError> {
+        match marks.once {
+            Some(_) => answers::write(marks.fingerprint, entries),
+            None => Ok(Answers::new()),
+        }
+    }
+
+    fn mark(&self, guard: &ShardGuard<'_>, mark: Mark, words: &[u64], now_us: u64) {
+        let ends_at_us = (now_us + mark.ttl_us).min(NUMBER_MAX);
+        let found = self.wide.find(guard, mark.id, words.len());
+        let saved = self.wide.save(guard, mark.id, found, words, ends_at_us, now_us);
+        self.count_eviction(saved.evicted_live);
+    }
+
+    /// What [`Store::settle`](crate::Store::settle) answers, at once.
+    pub fn settle_now(&self, id: ReservationId, adjustments: &mut [Adjustment<'_>]) -> bool {
+        if !self.take_hold(id) {
+            return false;
+        }
+        for adjustment in adjustments {
+            let Adjustment { key, policy, stamp, .. } = *adjustment;
+            let adjusted = match adjustment.due() {
+                Due::Refund(tokens) => self.refund_now(key, policy, stamp, tokens),
+                Due::Overdraw(tokens) => self.overdraw_now(key, policy, tokens),
+            };
+            adjustment.adjust(adjusted);
+        }
+        true
+    }
+
+    /// Takes an open reservation away, so that nobody can settle it again.
+    fn take_hold(&self, id: ReservationId) -> bool {
+        let name = name_words(id);
+        let counter_id = self.hold_id(id);
+        let guard = self.shards.lock(counter_id);
+        let mut words = Answers::new();
+        let is_open = self.wide.load_live(&guard, counter_id, self.now_us(), &mut words)
+            && words.starts_with(&name);
+        if is_open && let Some(place) = self.wide.find(&guard, counter_id, name.len()) {
+            self.wide.forget(&guard, place);
+        }
+        is_open
+    }
+}
+
+fn name_words(id: ReservationId) -> [u64; 2] {
+    [(id.0 >> 64) as u64, id.0 as u64]
+}
+
+/// Longer than a clock runs is for ever.
+fn micros(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX).min(NUMBER_MAX)
+}

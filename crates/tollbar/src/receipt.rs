@@ -1,0 +1,288 @@
+//! What a reservation leaves with whoever made it: all that is needed to settle it, and proof that
+//! nobody has changed it.
+//!
+//! A receipt can be kept, sent elsewhere as text, and settled by any limiter that has the same
+//! store and the same key. It holds what was charged to whom under which numbers; the store holds no
+//! more than its name, which the first to settle it takes away.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use thiserror::Error;
+
+use crate::Policy;
+use crate::policy::code::{read_bytes, read_number, write_bytes, write_number};
+use crate::store::{Entry, ReservationId};
+
+/// A reservation that can be settled once. As text: letters, digits, `-` and `_`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Receipt {
+    bytes: Box<[u8]>,
+}
+
+/// The key under which receipts are authenticated. Limiters that settle each other's receipts have
+/// the same one.
+#[derive(Clone)]
+pub struct ReceiptKey([u8; 32]);
+
+/// What a receipt says, once it is known to be ours.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) id: ReservationId,
+    pub(crate) charges: Vec<Charge>,
+}
+
+/// One charge of a reservation.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) policy: Policy,
+    pub(crate) reserved: u64,
+    pub(crate) stamp: u64,
+}
+
+/// Why there is no receipt, or why one is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ReceiptError {
+    /// Not the text of a receipt.
+    #[error("this is no receipt: send the text exactly as it was given out")]
+    Malformed,
+    /// Changed, or from a limiter with another key.
+    #[error(
+        "this receipt was not given out here: send it unchanged, and give all limiters that settle \
+         each other's receipts the same receipt key"
+    )]
+    NotOurs,
+    /// A custom algorithm cannot be written down.
+    #[error(
+        "`{algorithm}` is a custom algorithm, which a receipt cannot hold: charge it by `check`"
+    )]
+    CustomAlgorithm {
+        /// Its name.
+        algorithm: &'static str,
+    },
+    /// The keys are too long.
+    #[error(
+        "the receipt would be longer than {RECEIPT_BYTES_MAX} bytes: use shorter keys, or hashes of \
+         them"
+    )]
+    TooLong,
+}
+
+/// The longest receipt, in bytes; its text is a third longer.
+pub const RECEIPT_BYTES_MAX: usize = 48 * 1024;
+
+const VERSION: u8 = 1;
+
+/// Of the MAC, as much as goes into a receipt: forging one takes 2^128 attempts.
+const MAC_BYTES: usize = 16;
+
+/// The longest number, such as a stamp; and all that comes once.
+const NUMBER_BYTES_MAX: usize = 10;
+const ONCE_BYTES_MAX: usize = 1 + 16 + NUMBER_BYTES_MAX + MAC_BYTES;
+
+impl ReceiptKey {
+    /// 32 secret bytes, such as the output of `openssl rand 32`.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// A key that no other limiter has.
+    #[must_use]
+    pub fn random() -> Self {
+        let mut bytes = [0; 32];
+        for chunk in bytes.chunks_mut(8) {
+            // The standard library's way to random bits: its own hash keys, seeded by the system.
+            chunk.copy_from_slice(&RandomState::new().build_hasher().finish().to_le_bytes());
+        }
+        Self(bytes)
+    }
+
+    fn mac(&self, body: &[u8]) -> [u8; MAC_BYTES] {
+        let mut mac = [0; MAC_BYTES];
+        mac.copy_from_slice(&blake3::keyed_hash(&self.0, body).as_bytes()[..MAC_BYTES]);
+        mac
+    }
+
+    /// The name of the reservation that a request with this id makes: always the same, so that a
+    /// request sent twice gets the same receipt twice.
+    pub(crate) fn id_of_request(&self, request_id: &[u8]) -> ReservationId {
+        let mut keyed = Vec::with_capacity(request_id.len() + 1);
+        keyed.push(0);
+        keyed.extend_from_slice(request_id);
+        ReservationId(u128::from_le_bytes(self.mac(&keyed)))
+    }
+
+    /// The same comparison however many bytes are right, so that its time tells nothing.
+    fn verify(&self, body: &[u8], mac: &[u8]) -> bool {
+        let expected = self.mac(body);
+        let difference =
+            expected.iter().zip(mac).fold(0, |sum, (ours, theirs)| sum | (ours ^ theirs));
+        mac.len() == MAC_BYTES && difference == 0
+    }
+}
+
+impl fmt::Debug for ReceiptKey {
+    /// Without the key, which is a secret and would end up in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReceiptKey(..)")
+    }
+}
+
+/// A receipt in the making: all but the stamps is known, and checked, before anything is charged.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    id: ReservationId,
+    /// Each entry's key, policy and cost.
+    entries: Vec<Vec<u8>>,
+}
+
+impl Draft {
+    pub(crate) fn new(id: ReservationId, entries: &[Entry<'_>]) -> Result<Self, ReceiptError> {
+        let write = |entry: &Entry<'_>| {
+            let mut bytes = Vec::new();
+            write_bytes(&mut bytes, entry.key);
+            if !entry.policy.write_code(&mut bytes) {
+                let algorithm = entry.policy.algorithm().name();
+                return Err(ReceiptError::CustomAlgorithm { algorithm });
+            }
+            write_number(&mut bytes, entry.cost);
+            Ok(bytes)
+        };
+        let entries = entries.iter().map(write).collect::<Result<Vec<_>, _>>()?;
+        let len: usize = entries.iter().map(|entry| entry.len() + NUMBER_BYTES_MAX).sum();
+        if len + ONCE_BYTES_MAX > RECEIPT_BYTES_MAX {
+            return Err(ReceiptError::TooLong);
+        }
+        Ok(Self { id, entries })
+    }
+
+    /// The receipt, once the store has charged `entries`. A shadow that denied has paid nothing, and
+    /// is not on it.
+    pub(crate) fn sign(self, entries: &[Entry<'_>], key: &ReceiptKey) -> Receipt {
+        let paid =
+            |entry: &&Entry<'_>| entry.decision.is_some_and(|decision| decision.is_allowed());
+        let charged = self.entries.iter().zip(entries).filter(|(_, entry)| paid(entry));
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&self.id.0.to_le_bytes());
+        write_number(&mut bytes, charged.clone().count() as u64);
+        for (draft, entry) in charged {
+            bytes.extend_from_slice(draft);
+            write_number(&mut bytes, entry.stamp);
+        }
+        let mac = key.mac(&bytes);
+        bytes.extend_from_slice(&mac);
+        Receipt { bytes: bytes.into() }
+    }
+}
+
+impl Receipt {
+    /// What it says, if it was given out under `key`.
+    pub(crate) fn content(&self, key: &ReceiptKey) -> Result<Content, ReceiptError> {
+        let body_len = self.bytes.len().checked_sub(MAC_BYTES).ok_or(ReceiptError::Malformed)?;
+        let (body, mac) = self.bytes.split_at(body_len);
+        if !key.verify(body, mac) {
+            return Err(ReceiptError::NotOurs);
+        }
+        Content::read(body).ok_or(ReceiptError::Malformed)
+    }
+}
+
+impl Content {
+    fn read(body: &[u8]) -> Option<Self> {
+        let (&[VERSION], mut rest) = body.split_first_chunk()? else {
+            return None;
+        };
+        let id;
+        (id, rest) = rest.split_first_chunk()?;
+        let rest = &mut rest;
+        let mut charges = Vec::new();
+        for _ in 0..read_number(rest)? {
+            charges.push(Charge {
+                key: read_bytes(rest)?.into(),
+                policy: Policy::read_code(rest)?,
+                reserved: read_number(rest)?,
+                stamp: read_number(rest)?,
+            });
+        }
+        rest.is_empty().then(|| Self { id: ReservationId(u128::from_le_bytes(*id)), charges })
+    }
+}
+
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(&self.bytes))
+    }
+}
+
+impl FromStr for Receipt {
+    type Err = ReceiptError;
+
+    /// Reads the text of a receipt. Whether it is ours is seen when it is settled.
+    fn from_str(text: &str) -> Result<Self, ReceiptError> {
+        if text.len() > RECEIPT_BYTES_MAX / 3 * 4 {
+            return Err(ReceiptError::Malformed);
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| ReceiptError::Malformed)?;
+        Ok(Self { bytes: bytes.into() })
+    }
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Receipt({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn body() -> Vec<u8> {
+        let policy = Policy::token_bucket("100/min").unwrap().named("tokens");
+        let mut entry = Entry::new("user:42", &policy).with_cost(30);
+        entry.stamp = 1_700_000_000_000_000;
+        entry.decision =
+            Some(crate::Decision::new(crate::Outcome::Allow, 100, 70, crate::Timestamp::ZERO));
+        let key = ReceiptKey::new([7; 32]);
+        let entries = [entry];
+        let draft = Draft::new(ReservationId(5), &entries).unwrap();
+        let mut bytes = draft.sign(&entries, &key).bytes.into_vec();
+        bytes.truncate(bytes.len() - MAC_BYTES);
+        bytes
+    }
+
+    #[test]
+    fn a_receipt_reads_as_it_was_written() {
+        let content = Content::read(&body()).unwrap();
+        assert_eq!((content.id, content.charges.len()), (ReservationId(5), 1));
+        let charge = &content.charges[0];
+        assert_eq!((&*charge.key, charge.reserved), (&b"user:42"[..], 30));
+        assert_eq!(charge.stamp, 1_700_000_000_000_000);
+        assert_eq!((charge.policy.limit(), charge.policy.name()), (100, Some("tokens")));
+    }
+
+    proptest! {
+        /// What another version may have signed: read or refused, never a panic.
+        #[test]
+        fn any_signed_bytes_are_read_or_refused(
+            at in 0_usize..60, byte: u8, cut in 0_usize..80, noise: Vec<u8>,
+        ) {
+            let mut changed = body();
+            if let Some(place) = changed.get_mut(at) {
+                *place = byte;
+            }
+            let _ = Content::read(&changed);
+            changed.truncate(cut);
+            let _ = Content::read(&changed);
+            let _ = Content::read(&noise);
+        }
+    }
+}

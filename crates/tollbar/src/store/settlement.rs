@@ -1,0 +1,132 @@
+//! Reservations: charged first, settled when it is known what they came to.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::Policy;
+
+/// Names a reservation. No two that are open at the same time in one store may have the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReservationId(pub u128);
+
+/// That a batch is a reservation: where it is allowed, the store keeps its name for `ttl`, and
+/// [`Store::settle`](crate::Store::settle) takes it away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// Its name.
+    pub id: ReservationId,
+    /// For how long it can be settled. After that its charges stand as they are.
+    pub ttl: Duration,
+}
+
+/// That a batch is to be charged once, however often it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Once<'a> {
+    /// What the client calls the request.
+    pub request_id: &'a [u8],
+    /// For how long an allowed one is remembered.
+    pub ttl: Duration,
+}
+
+/// One charge of a reservation and what it came to. The store writes into it what it has done.
+#[derive(Debug, Clone)]
+pub struct Adjustment<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) policy: &'a Policy,
+    pub(crate) stamp: u64,
+    pub(crate) reserved: u64,
+    pub(crate) spent: u64,
+    pub(crate) adjusted: u64,
+}
+
+impl<'a> Adjustment<'a> {
+    /// Of `key` under `policy`, `reserved` tokens were charged, which the store called `stamp`, and
+    /// `spent` were needed.
+    #[must_use]
+    pub fn new(
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+        Spending { reserved, spent }: Spending,
+    ) -> Self {
+        Self { key, policy, stamp, reserved, spent, adjusted: 0 }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
+    /// What the store called the charge.
+    #[must_use]
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// What the store has to do.
+    #[must_use]
+    pub fn due(&self) -> Due {
+        if self.spent <= self.reserved {
+            Due::Refund(self.reserved - self.spent)
+        } else {
+            Due::Overdraw(self.spent - self.reserved)
+        }
+    }
+
+    /// For stores: leaves what was refunded or charged in it.
+    pub fn adjust(&mut self, tokens: u64) {
+        self.adjusted = tokens;
+    }
+
+    /// How many tokens the store has given back, or charged in addition: no more than was due.
+    #[must_use]
+    pub fn adjusted(&self) -> u64 {
+        self.adjusted
+    }
+}
+
+/// Names for reservations, each of which is used once: a random beginning, and a count.
+#[derive(Debug)]
+pub(crate) struct ReservationIds {
+    beginning: u64,
+    count: AtomicU64,
+}
+
+impl ReservationIds {
+    pub(crate) fn new() -> Self {
+        // The standard library's way to random bits: its own hash keys, seeded by the system.
+        let beginning = RandomState::new().build_hasher().finish();
+        Self { beginning, count: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn next(&self) -> ReservationId {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        ReservationId(u128::from(self.beginning) << 64 | u128::from(number))
+    }
+}
+
+/// What was reserved, and what was needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spending {
+    /// Tokens charged at first.
+    pub reserved: u64,
+    /// Tokens it came to.
+    pub spent: u64,
+}
+
+/// What the store has to do about one charge of a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Give back so many tokens, as [`Store::refund`](crate::Store::refund) does.
+    Refund(u64),
+    /// Charge so many tokens more, whether or not there is room.
+    Overdraw(u64),
+}
