@@ -24,6 +24,7 @@ const EXAMPLES: &[&str] = &[
     "several_limits",
     "algorithms",
     "quota",
+    "tokens",
     "custom_algorithm",
     "snapshot",
     "in_flight",

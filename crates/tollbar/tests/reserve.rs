@@ -11,7 +11,7 @@ use tollbar::{
 };
 use tollbar_testkit::strategy;
 
-const TTL: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_mins(1);
 
 /// A clock that tests move, and limiters on the same store.
 struct World {

@@ -132,6 +132,8 @@ static ALGORITHMS: Table = Table {
         uniform("sliding_window_strict_deny"),
         uniform("all_or_none_2_allow"),
         uniform("all_or_none_2_deny"),
+        uniform("reserve_and_commit"),
+        uniform("check_once"),
         uniform("peek"),
     ],
 };

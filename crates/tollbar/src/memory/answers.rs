@@ -1,9 +1,12 @@
 //! The answers of an allowed batch as words, so that they can be given again.
 //!
-//! The first word is the question's fingerprint. Of each entry follow what remained (and in the bits
+//! The first word is the question's fingerprint and how many words there are. Of each entry follow what remained (and in the bits
 //! above it the outcome, and which words follow), when it resets, the charge's stamp or, for a shadow
 //! that denied, its retry-after; then the limit where it is not the policy's, and the delay where
 //! there is one.
+//!
+//! The first four words, which hold the answers of one entry, are a state of their own. What comes
+//! after them is another one of the same name, so that one look tells a request that is new.
 
 use arrayvec::ArrayVec;
 
@@ -15,8 +18,14 @@ use crate::{Decision, Outcome, Timestamp};
 /// As many as a wide state has.
 pub(super) type Answers = ArrayVec<u64, STATE_WORDS_MAX>;
 
+/// How many words are looked at first.
+pub(super) const FIRST_WORDS: usize = 4;
+
 /// How many entries always fit, unless they have delays or limits of their own.
 const ENTRIES_MAX: usize = (STATE_WORDS_MAX - 1) / 3;
+
+/// The low bits of the first word.
+const LEN_MASK: u64 = 0x7f;
 
 const DENY: u64 = 1 << 63;
 const BUSY: u64 = 1 << 62;
@@ -28,7 +37,7 @@ pub(super) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<Answers, 
     let too_large =
         |_| StoreError::BatchTooLarge { entries: entries.len(), entries_max: ENTRIES_MAX };
     let mut words = Answers::new();
-    words.try_push(fingerprint).map_err(too_large)?;
+    words.try_push(fingerprint & !LEN_MASK).map_err(too_large)?;
     for entry in entries {
         let Some(decision) = entry.decision else { continue };
         let (outcome, third) = match decision.outcome() {
@@ -48,16 +57,24 @@ pub(super) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<Answers, 
             words.try_push(word).map_err(too_large)?;
         }
     }
+    // The name of `more` would be that of `first` if it were as short: it is kept longer.
+    if (FIRST_WORDS + 1..=2 * FIRST_WORDS).contains(&words.len()) {
+        words.extend([0; FIRST_WORDS]);
+    }
+    words[0] |= words.len() as u64;
     Ok(words)
 }
 
-/// Leaves in `entries` the answers that were written for the same question; false, having left
-/// nothing, where it was another.
-pub(super) fn read(words: &[u64], fingerprint: u64, entries: &mut [Entry<'_>]) -> bool {
-    let mut words = words.iter().copied();
-    if words.next() != Some(fingerprint) {
-        return false;
-    }
+/// How many words there are, by the first one; `None` where it is of another question.
+pub(super) fn len(first: u64, fingerprint: u64) -> Option<usize> {
+    let len = (first & LEN_MASK) as usize;
+    let is_same = first & !LEN_MASK == fingerprint & !LEN_MASK;
+    (is_same && len <= STATE_WORDS_MAX).then_some(len)
+}
+
+/// Leaves the answers in `entries`.
+pub(super) fn read(words: &[u64], entries: &mut [Entry<'_>]) {
+    let mut words = words.iter().copied().skip(1);
     for entry in entries {
         // Words that are missing, which nobody has written, read as an allowed nothing.
         let mut next = || words.next().unwrap_or(0);
@@ -78,5 +95,4 @@ pub(super) fn read(words: &[u64], fingerprint: u64, entries: &mut [Entry<'_>]) -
         let decision = Decision::new(outcome, limit, first & NUMBER_MAX, reset_at);
         entry.decision = Some(decision.with_delay_us(delay_us));
     }
-    true
 }

@@ -10,10 +10,11 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 
 use super::MemoryStore;
-use super::answers::{self, Answers};
+use super::answers::{self, Answers, FIRST_WORDS};
 use super::batch::Held;
 use super::counter_id::CounterId;
 use super::shards::ShardGuard;
+use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::word::NUMBER_MAX;
 use crate::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, StoreError};
 
@@ -96,21 +97,32 @@ impl MemoryStore {
             return Ok(false);
         };
         let guard = self.guard_of(held, once.id);
-        let mut words = Answers::new();
-        if !self.wide.load_live(guard, once.id, now_us, &mut words) {
+        let mut words = [0; STATE_WORDS_MAX];
+        let (first, more) = words.split_at_mut(FIRST_WORDS);
+        if !self.wide.load_live(guard, once.id, now_us, first) {
             return Ok(false);
         }
-        if answers::read(&words, marks.fingerprint, entries) {
-            Ok(true)
-        } else {
-            Err(StoreError::RequestIdReused)
+        let Some(len) = answers::len(first[0], marks.fingerprint) else {
+            return Err(StoreError::RequestIdReused);
+        };
+        let more = &mut more[..len.saturating_sub(FIRST_WORDS)];
+        if !more.is_empty() && !self.wide.load_live(guard, once.id, now_us, more) {
+            // Forgotten early, in part. That was counted; the request is as new.
+            return Ok(false);
         }
+        answers::read(&words[..len], entries);
+        Ok(true)
     }
 
     /// Remembers an allowed batch by its marks.
     pub(super) fn remember(&self, marks: &Marks, held: &Held<'_>, answers: &Answers, now_us: u64) {
         if let Some(once) = marks.once {
-            self.mark(self.guard_of(held, once.id), once, answers, now_us);
+            let guard = self.guard_of(held, once.id);
+            let (first, more) = answers.split_at(FIRST_WORDS.min(answers.len()));
+            self.mark(guard, once, first, now_us);
+            if !more.is_empty() {
+                self.mark(guard, once, more, now_us);
+            }
         }
         if let Some((mark, id)) = marks.hold {
             self.mark(self.guard_of(held, mark.id), mark, &name_words(id), now_us);
@@ -153,9 +165,9 @@ impl MemoryStore {
         let name = name_words(id);
         let counter_id = self.hold_id(id);
         let guard = self.shards.lock(counter_id);
-        let mut words = Answers::new();
-        let is_open = self.wide.load_live(&guard, counter_id, self.now_us(), &mut words)
-            && words.starts_with(&name);
+        let mut words = name.map(|_| 0);
+        let is_open =
+            self.wide.load_live(&guard, counter_id, self.now_us(), &mut words) && words == name;
         if is_open && let Some(place) = self.wide.find(&guard, counter_id, name.len()) {
             self.wide.forget(&guard, place);
         }

@@ -10,8 +10,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrayvec::ArrayVec;
-
 use super::counter_id::CounterId;
 use super::pages::zeroed;
 use super::shards::ShardGuard;
@@ -93,25 +91,24 @@ impl Wide {
         }
     }
 
-    /// Loads the state of `id`, whatever its length, where it is there and not fresh. It is as long as
-    /// its class.
-    pub(super) fn load_live<const N: usize>(
+    /// Loads the state of `id` among those of at least `state.len()` words; false where it is not
+    /// there or fresh.
+    pub(super) fn load_live(
         &self,
         guard: &ShardGuard<'_>,
         id: CounterId,
         now_us: u64,
-        state: &mut ArrayVec<u64, N>,
+        state: &mut [u64],
     ) -> bool {
-        for class in &self.classes {
-            let is_it =
-                |entry: &usize| class.id(*entry) == id.get() && class.fresh_at_us(*entry) > now_us;
-            if let Some(entry) = class.bucket(guard, id).find(is_it) {
-                let words = class.state(entry).iter().map(|word| word.load(Ordering::Relaxed));
-                state.extend(words.take(N));
-                return true;
+        let place = self.find(guard, id, state.len());
+        let is_live = |place: &Place| self.classes[place.class].fresh_at_us(place.entry) > now_us;
+        match place.filter(is_live) {
+            Some(place) => {
+                self.load(guard, place, state);
+                true
             }
+            None => false,
         }
-        false
     }
 
     /// Stores `state`, where it was found or, for a newcomer, in place of the entry of its bucket

@@ -1,9 +1,10 @@
 //! Every algorithm of Tollbar apart, allowing and denying; two policies at once; and a peek.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollbar::{Entry, Period, Policy, PolicyError, Rate};
+use tollbar::{Entry, Period, Policy, PolicyError, Rate, Reservation};
 
 use super::tollbar::{limiter, store};
 use super::{Built, Expects, Trial, count};
@@ -38,6 +39,8 @@ pub(crate) fn build(_: &Table) -> Built {
     }));
     trials.push(all_or_none("all_or_none_2_allow", Expects::Allow, generous()));
     trials.push(all_or_none("all_or_none_2_deny", Expects::Deny, stingy()));
+    trials.push(reserve_and_commit());
+    trials.push(check_once());
     let mut built = Built::separate(trials);
     add_peek(&mut built);
     built
@@ -67,6 +70,32 @@ fn all_or_none(workload: &'static str, expects: Expects, window: Rate) -> Trial 
         count(keys, |key| {
             let mut entries = [Entry::new(key, &bucket), Entry::new(key, &window)];
             limiter.check_all(&mut entries).is_allowed()
+        })
+    })
+}
+
+/// Reserves two tokens, and settles with one.
+fn reserve_and_commit() -> Trial {
+    let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
+    let limiter = limiter(&store(0), &policy);
+    Trial::under(SUBJECT, "reserve_and_commit", Expects::Allow, move |keys| {
+        count(keys, |key| {
+            let reservation = limiter.reserve(key, 2, Duration::from_mins(1));
+            let receipt = reservation.ok().and_then(Reservation::into_receipt);
+            receipt.is_some_and(|receipt| limiter.commit(&receipt, 1).is_ok())
+        })
+    })
+}
+
+/// Requests with ids, each of which comes once.
+fn check_once() -> Trial {
+    let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
+    let limiter = limiter(&store(0), &policy);
+    let next_id = AtomicU64::new(0);
+    Trial::under(SUBJECT, "check_once", Expects::Allow, move |keys| {
+        count(keys, |key| {
+            let id = next_id.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+            limiter.check_once(id, key, 1).is_ok_and(|decision| decision.is_allowed())
         })
     })
 }
