@@ -66,9 +66,9 @@ impl Standing {
     #[must_use]
     pub fn advanced(&self, advance: Advance, policy: &Policy) -> Timestamp {
         let now_us = self.now.as_micros();
-        // Permits have no window, and time does nothing for them: a second will do.
+        // Permits have no window: what time does for them it does when a lease ends, or never.
         let window_us = match policy.window().as_micros() as u64 {
-            0 => 1_000_000,
+            0 => policy.lease_ttl().map_or(1_000_000, |ttl| ttl.as_micros() as u64),
             window_us => window_us,
         };
         let near =
@@ -78,6 +78,9 @@ impl Standing {
             Advance::Stay => now_us,
             Advance::Ticks(ticks) => now_us.saturating_add(ticks),
             Advance::Tokens(parts) => later(parts, window_us / policy.limit().max(1) / 256),
+            Advance::Retry(offset) if policy.lease_ttl().is_some() => {
+                near(now_us.saturating_add(window_us), offset)
+            }
             Advance::Retry(offset) => near(now_us.saturating_add(self.retry_after_us()), offset),
             Advance::Reset(offset) => {
                 near(self.last.map_or(now_us, |answer| answer.reset_at.as_micros()), offset)

@@ -60,6 +60,14 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
         ("3 per 7 us", spec(3, 7)),
         ("1,000,000 per s", spec(1_000_000, SECOND_US)),
     ];
+    if kind == Kind::LeasedConcurrency {
+        return vec![
+            ("1 in flight for 10 s", spec(1, 10 * SECOND_US)),
+            ("3 in flight for 7 us", spec(3, 7)),
+            ("10 in flight for a minute", spec(10, MINUTE_US)),
+            ("10,000 in flight for a day", spec(10_000, DAY_US)),
+        ];
+    }
     if kind == Kind::Concurrency {
         return vec![
             ("1 in flight", spec(1, 0)),
@@ -118,6 +126,9 @@ fn rule_changes() -> Vec<Vector> {
             let mut policies = vec![spec(6), spec(20), spec(2), spec(60)];
             if kind.is_bucket() {
                 policies.extend([spec(6).with_burst(2), spec(6).with_burst(30)]);
+            } else if kind == Kind::LeasedConcurrency {
+                // Another time: the same counter.
+                policies.push(PolicySpec::new(kind, 6, 10 * SECOND_US));
             } else if kind == Kind::Concurrency {
                 // All of them are one counter.
             } else if kind == Kind::CalendarWindow {

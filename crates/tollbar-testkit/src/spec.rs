@@ -26,11 +26,13 @@ pub enum Kind {
     SlidingWindowStrict,
     /// Permits in flight.
     Concurrency,
+    /// Permits in flight that end by themselves.
+    LeasedConcurrency,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
@@ -39,6 +41,7 @@ impl Kind {
         Self::SlidingWindow,
         Self::SlidingWindowStrict,
         Self::Concurrency,
+        Self::LeasedConcurrency,
     ];
 
     /// Its name in rules, metrics and vectors.
@@ -53,6 +56,7 @@ impl Kind {
             Self::SlidingWindow => "sliding_window_counter",
             Self::SlidingWindowStrict => "sliding_window_strict",
             Self::Concurrency => "concurrency",
+            Self::LeasedConcurrency => "leased_concurrency",
         }
     }
 
@@ -71,11 +75,14 @@ pub struct PolicySpec {
     pub algorithm: Kind,
     /// Tokens in a window.
     pub limit: u64,
-    /// How long the window is; 0 for `concurrency`, which has none.
+    /// How long the window is; 0 for permits, which have none.
     pub window_us: u64,
     /// Buckets: how many tokens fit; the limit where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
+    /// `leased_concurrency`: how long a lease lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_us: Option<u64>,
     /// `sliding_window_strict`: into how many parts the window is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_n: Option<u32>,
@@ -132,15 +139,18 @@ impl PeriodName {
 
 impl PolicySpec {
     /// `limit` tokens in `window_us`; strict windows are cut in ten, a calendar window is the day,
-    /// week or month nearest above, and permits have no window.
+    /// week or month nearest above, and permits have no window but leases that last as long.
     #[must_use]
     pub fn new(algorithm: Kind, limit: u64, window_us: u64) -> Self {
         let strict_n = (algorithm == Kind::SlidingWindowStrict).then_some(10);
         let period = (algorithm == Kind::CalendarWindow).then(|| PeriodName::of_window(window_us));
         let window_us = period.map_or(window_us, PeriodName::window_us);
-        let window_us = if algorithm == Kind::Concurrency { 0 } else { window_us };
+        let ttl_us = (algorithm == Kind::LeasedConcurrency).then_some(window_us);
+        let has_window = !matches!(algorithm, Kind::Concurrency | Kind::LeasedConcurrency);
+        let window_us = if has_window { window_us } else { 0 };
         let burst = None;
-        Self { algorithm, limit, window_us, burst, strict_n, period, utc_offset_minutes: None }
+        let utc_offset_minutes = None;
+        Self { algorithm, limit, window_us, burst, ttl_us, strict_n, period, utc_offset_minutes }
     }
 
     /// The same with a burst.
@@ -179,6 +189,10 @@ impl PolicySpec {
                 Policy::sliding_window_strict(rate, self.strict_n.unwrap_or(10))
             }
             Kind::Concurrency => Policy::concurrency(self.limit),
+            Kind::LeasedConcurrency => {
+                let ttl = Duration::from_micros(self.ttl_us.unwrap_or_default());
+                Policy::concurrency(self.limit).and_then(|permits| permits.leased(ttl))
+            }
         }?;
         match self.burst {
             Some(burst) => policy.with_burst(burst),

@@ -115,6 +115,9 @@ pub fn policy_of(kind: Kind) -> impl Strategy<Value = Policy> {
     if kind == Kind::Concurrency {
         return permits_max().prop_map(permits).boxed();
     }
+    if kind == Kind::LeasedConcurrency {
+        return (leases_max(), ttl()).prop_map(|(limit, ttl)| leased(limit, ttl)).boxed();
+    }
     (rate(), burst(), 1_u32..13)
         .prop_filter_map("the crate refuses it", move |(rate, burst, parts)| {
             build(kind, rate, burst, parts).ok()
@@ -156,6 +159,19 @@ fn permits(limit: u64) -> Policy {
     Policy::concurrency(limit).expect("a limit within bounds is a policy")
 }
 
+/// A limit of leases, up to the largest; a lease of more than 2,047 permits is kept in parts.
+fn leases_max() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 1_u64..8, 1 => 1_u64..100, 1 => 2_046_u64..=10_000]
+}
+
+fn ttl() -> impl Strategy<Value = Duration> {
+    prop_oneof![1_u64..40, 1_u64..100_000_000].prop_map(Duration::from_micros)
+}
+
+fn leased(limit: u64, ttl: Duration) -> Policy {
+    permits(limit).leased(ttl).expect("a lease within bounds is a policy")
+}
+
 /// A few policies no two of which share a counter.
 pub fn policies() -> impl Strategy<Value = Vec<Policy>> {
     vec(policy(), 1..4).prop_map(|mut policies| {
@@ -170,7 +186,7 @@ fn bucket_kind() -> impl Strategy<Value = Kind> {
 }
 
 fn window_kind() -> impl Strategy<Value = Kind> {
-    let without_rate = [Kind::CalendarWindow, Kind::Concurrency];
+    let without_rate = [Kind::CalendarWindow, Kind::Concurrency, Kind::LeasedConcurrency];
     let has_rate = |kind: &Kind| !kind.is_bucket() && !without_rate.contains(kind);
     let windows = Kind::ALL.into_iter().filter(has_rate);
     prop::sample::select(windows.collect::<Vec<_>>())
@@ -187,7 +203,7 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
         Kind::FixedWindow => Policy::fixed_window(rate),
         Kind::StaggeredWindow => Policy::fixed_window(rate)?.staggered(),
         Kind::CalendarWindow => unreachable!("a calendar window has no rate"),
-        Kind::Concurrency => unreachable!("permits have no rate"),
+        Kind::Concurrency | Kind::LeasedConcurrency => unreachable!("permits have no rate"),
         Kind::SlidingWindow => Policy::sliding_window(rate),
         Kind::SlidingWindowStrict => Policy::sliding_window_strict(rate, parts),
     }
@@ -231,7 +247,8 @@ pub fn versions() -> impl Strategy<Value = Vec<Policy>> {
         })
     });
     let in_flight = vec(permits_max().prop_map(permits), 2..5);
-    prop_oneof![5 => of_rates, 1 => calendar, 1 => in_flight]
+    let leases = vec((leases_max(), ttl()).prop_map(|(limit, ttl)| leased(limit, ttl)), 2..5);
+    prop_oneof![5 => of_rates, 1 => calendar, 1 => in_flight, 1 => leases]
 }
 
 fn accepted(spec: &PolicySpec) -> Policy {

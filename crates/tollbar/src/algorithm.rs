@@ -12,7 +12,7 @@
 //! | [`calendar_window`] | limit in any day, week or month, so up to twice the limit across a boundary |
 //! | [`sliding_window`] | the weighted estimate stays within the limit; below twice the limit |
 //! | [`sliding_strict`] | limit in any window |
-//! | [`concurrency`] | limit in flight at any instant |
+//! | [`concurrency`], [`leased`] | limit in flight at any instant |
 //!
 //! A new one is a type that implements [`Algorithm`], in any crate: see
 //! [`Policy::custom`](crate::Policy::custom).
@@ -24,6 +24,7 @@ mod counted_window;
 pub(crate) mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
+pub mod leased;
 pub mod sliding_strict;
 pub mod sliding_window;
 pub mod staggered_window;

@@ -51,6 +51,7 @@ mod decision;
 mod failure;
 mod fnv;
 mod fraction;
+mod lease;
 mod limiter;
 mod memory;
 mod permit;
@@ -67,6 +68,7 @@ pub use algorithm::debt::Interval;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
+pub use lease::Lease;
 pub use limiter::{
     Limiter, LimiterBuilder, RequestError, Reservation, SettleError, SettledCharge, Settlement,
 };

@@ -1,6 +1,7 @@
 //! The limiter: a policy, a store, and what to do when the store cannot answer.
 
 mod acquiring;
+mod leasing;
 mod reserve;
 
 use std::any::Any;

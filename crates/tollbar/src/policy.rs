@@ -15,6 +15,7 @@ use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::debt::{Interval, Meter, PRODUCT_MAX};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
+use crate::algorithm::leased::Leased;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::staggered_window::stagger_us;
@@ -167,6 +168,39 @@ impl Policy {
         Ok(Self::of(Kind::Concurrency(Concurrency::new(limit)?), None))
     }
 
+    /// The same number of permits, leased: each acquisition ends by itself after `ttl`, unless it is
+    /// renewed. For holders elsewhere, who may vanish without a word. It has counters of its own,
+    /// apart from those of permits without an end, and limits up to
+    /// [`LEASE_LIMIT_MAX`](crate::algorithm::leased::LEASE_LIMIT_MAX).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::concurrency(1)?.leased(Duration::from_secs(30))?);
+    /// if let Ok(mut lease) = limiter.lease("job:7") {
+    ///     // The holder keeps the key and the id, and says from time to time that it is alive.
+    ///     assert!(limiter.renew(&mut lease));
+    ///     assert!(limiter.release(&lease));
+    ///     // Once is enough.
+    ///     assert!(!limiter.release(&lease));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A changed `ttl` is for leases granted or renewed from then on. Leases are in snapshots.
+    pub fn leased(self, ttl: Duration) -> Result<Self, PolicyError> {
+        match &self.kind {
+            Kind::Concurrency(permits) => {
+                let kind = Kind::Leased(Leased::new(permits, ttl)?);
+                let salt = salt(kind.as_dyn(), self.name.as_deref());
+                Ok(Self { kind, salt, ..self })
+            }
+            kind => Err(PolicyError::LeaseWithoutPermits { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
     /// An algorithm of your own. See [`Algorithm`].
     pub fn custom(algorithm: Arc<dyn Algorithm>) -> Result<Self, PolicyError> {
         let words = algorithm.words();
@@ -311,6 +345,12 @@ impl Policy {
             Kind::Bucket(meter) => meter.overdraft(),
             _ => 0,
         }
+    }
+
+    /// For leased permits, how long a lease lasts.
+    #[must_use]
+    pub fn lease_ttl(&self) -> Option<Duration> {
+        self.kind.as_leased().map(|leased| Duration::from_micros(leased.ttl_us()))
     }
 
     /// For staggered windows, how long after a multiple of the window those of `key` begin. Public

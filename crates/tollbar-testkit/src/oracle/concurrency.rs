@@ -14,7 +14,7 @@ pub struct Concurrency {
 fn in_flight(log: &Log) -> impl Iterator<Item = u128> {
     log.events.iter().map(|event| match event {
         Event::Charged { cost, .. } => u128::from(*cost),
-        Event::Capped { .. } | Event::Refunded { .. } => unreachable!("only buckets owe"),
+        _ => unreachable!("charges are the only events of permits"),
     })
 }
 

@@ -51,6 +51,11 @@ pub trait Law: Debug {
         }
     }
 
+    /// Renews the lease that is event number `stamp`, and says until when; `None` where it is gone.
+    fn renew(&self, _log: &mut Log, _now_us: u128, _stamp: u64) -> Option<u128> {
+        None
+    }
+
     /// Charges `amount` whether or not it fits, and says how much of it.
     fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
         self.charge(log, now_us, amount);

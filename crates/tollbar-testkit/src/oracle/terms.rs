@@ -7,6 +7,7 @@ use super::calendar::Calendar;
 use super::concurrency::Concurrency;
 use super::fixed::Fixed;
 use super::law::Law;
+use super::leased::Leased;
 use super::log::Log;
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
@@ -95,6 +96,10 @@ impl Terms {
                 Box::new(Strict { limit, window_us, parts })
             }
             "concurrency" => Box::new(Concurrency { limit }),
+            "leased_concurrency" => {
+                let ttl = policy.lease_ttl().expect("a lease has an end");
+                Box::new(Leased { limit, ttl_us: ttl.as_micros() })
+            }
             other => panic!("the oracle has no model of `{other}`"),
         };
         Self { identity: Identity { algorithm, window_us, parts, almanac }, limit, law }

@@ -95,7 +95,8 @@ fn retry_after_is_honest(factory: &Factory<'_>) {
         assert_allowed(subject, now, policy, 4);
         let answer = subject.check(now, KEY, policy, 3);
         // Nothing is promised there, so there is nothing to keep.
-        if answer.outcome == Outcome::Busy && policy.algorithm().name() == "concurrency" {
+        let permits = ["concurrency", "leased_concurrency"];
+        if answer.outcome == Outcome::Busy && permits.contains(&policy.algorithm().name()) {
             return;
         }
         let Outcome::Deny { retry_after_us } = answer.outcome else {
@@ -251,7 +252,8 @@ fn algorithms_and_windows_do_not_share(factory: &Factory<'_>) {
             Policy::sliding_window_strict(*rate, 9),
         ]
     });
-    let policies = policies.chain([Policy::concurrency(4)]);
+    let leased = Policy::concurrency(4).and_then(|permits| permits.leased(Duration::from_secs(1)));
+    let policies = policies.chain([Policy::concurrency(4), leased]);
     let calendars = [Period::Day, Period::Week, Period::Month].into_iter().flat_map(|period| {
         let policy = |minutes| {
             Policy::calendar_window(4, period).and_then(|policy| policy.with_utc_offset(minutes))

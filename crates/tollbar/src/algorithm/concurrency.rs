@@ -45,6 +45,10 @@ impl Concurrency {
 }
 
 impl InFlight {
+    pub(super) fn new(count: u64) -> Self {
+        Self { count }
+    }
+
     /// After `amount` permits have come back, and how many of them were out: never more are given
     /// back than that, or a permit returned twice would make room for two.
     #[inline(always)]

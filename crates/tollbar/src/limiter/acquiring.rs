@@ -39,8 +39,10 @@ impl Limiter {
             (Some(memory), Kind::Concurrency(permits)) => {
                 Ok(Permit::here(memory, memory.take(permits, key, policy, cost)?))
             }
-            (Some(memory), _) => permitted((memory.check_now(key, policy, cost), Permit::NOTHING)),
-            (None, _) => self.acquire_elsewhere(key, policy, cost),
+            (Some(memory), kind) if !kind.is_in_flight() => {
+                permitted((memory.check_now(key, policy, cost), Permit::NOTHING))
+            }
+            _ => self.acquire_elsewhere(key, policy, cost),
         })
     }
 
@@ -149,12 +151,14 @@ impl Limiter {
     /// What an entry of an allowed request has taken that must come back.
     fn lend(&self, entry: &Entry<'_>, may_block: bool) -> Permit<'_> {
         let is_taken = entry.decision.is_some_and(|decision| decision.is_allowed());
-        if !is_taken || entry.cost == 0 || !matches!(entry.policy.kind, Kind::Concurrency(_)) {
+        if !is_taken || entry.cost == 0 || !entry.policy.kind.is_in_flight() {
             return Permit::NOTHING;
         }
-        match &self.memory {
-            Some(memory) => Permit::here(memory, memory.taken(entry.key, entry.policy, entry.cost)),
-            None => Permit::there(Loan {
+        match (&self.memory, &entry.policy.kind) {
+            (Some(memory), Kind::Concurrency(_)) => {
+                Permit::here(memory, memory.taken(entry.key, entry.policy, entry.cost))
+            }
+            _ => Permit::there(Loan {
                 store: &self.store,
                 key: entry.key.into(),
                 policy: entry.policy.clone(),

@@ -71,12 +71,12 @@ impl Deciding<'_, '_> {
     fn transition(&self, at: usize, state: &mut [u64]) -> Decision {
         let entry = &self.entries[at];
         let now = Timestamp::from_micros(self.now_us);
-        entry.policy.kind.for_key(entry.key).as_dyn().transition(state, now, entry.cost)
+        entry.policy.kind.for_key(entry.key).deciding().transition(state, now, entry.cost)
     }
 
     fn stamp(&self, at: usize, state: &[u64]) -> u64 {
         let entry = &self.entries[at];
-        entry.policy.kind.for_key(entry.key).as_dyn().stamp(state)
+        entry.policy.kind.for_key(entry.key).deciding().stamp(state)
     }
 
     /// For a request that was denied: the entries that would have allowed say what remains now,
@@ -88,7 +88,7 @@ impl Deciding<'_, '_> {
                 let state = &before[self.units[*unit].words.clone()];
                 let mut state: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
                 let kind = entry.policy.kind.for_key(entry.key);
-                entry.decision = Some(kind.as_dyn().transition(&mut state, now, 0));
+                entry.decision = Some(kind.deciding().transition(&mut state, now, 0));
             }
         }
     }

@@ -56,7 +56,7 @@ impl MemoryStore {
         let now_us = self.now_us();
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word(algorithm, id, now_us, cost),
-            wide(kind) => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
+            wide(kind) => self.check_kind(kind, id, now_us, cost),
         })
     }
 
@@ -77,7 +77,7 @@ impl MemoryStore {
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word_into(algorithm, id, now_us, cost, decision),
             wide(kind) => {
-                *decision = self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost);
+                *decision = self.check_kind(kind, id, now_us, cost);
             },
         });
     }
@@ -243,6 +243,14 @@ impl MemoryStore {
         Whereabouts::New
     }
 
+    /// Whatever does not fit a word.
+    fn check_kind(&self, kind: &Kind, id: CounterId, now_us: u64, cost: u64) -> Decision {
+        match kind {
+            Kind::Leased(leased) => self.check_lease(leased, id, now_us, cost),
+            _ => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
+        }
+    }
+
     #[inline(never)]
     fn check_wide(
         &self,
@@ -268,6 +276,9 @@ impl MemoryStore {
 
     /// Makes one counter fresh, wherever it is.
     pub(super) fn reset_one(&self, id: CounterId, policy: &Policy) {
+        if let Kind::Leased(_) = policy.kind {
+            return self.reset_leases(id);
+        }
         let guard = self.shards.lock(id);
         if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {
             self.wide.forget(&guard, place);

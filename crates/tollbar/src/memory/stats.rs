@@ -49,7 +49,9 @@ impl MemoryStore {
         let live: usize = (0..line_count).step_by(step).map(is_live).sum();
         let slots = self.table.slot_count();
         MemoryStats {
-            live_keys: live * line_count / sampled + self.wide.live_count(now_us),
+            live_keys: live * line_count / sampled
+                + self.wide.live_count(now_us)
+                + self.leases.live_count(now_us),
             slots,
             forced_evictions: self.forced_evictions.load(Ordering::Relaxed),
             bytes: slots / SLOTS_PER_LINE * 64,

@@ -4,6 +4,8 @@
 //! A tag for the algorithm, the rate, options by tag and value, and the name. Numbers are in
 //! LEB128: seven bits a byte, the last one without its high bit.
 
+use std::time::Duration;
+
 use arrayvec::ArrayVec;
 
 use super::kind::Kind;
@@ -20,6 +22,7 @@ const CALENDAR_WINDOW: u64 = 5;
 const SLIDING_WINDOW: u64 = 6;
 const SLIDING_STRICT: u64 = 7;
 const CONCURRENCY: u64 = 12;
+const LEASED: u64 = 13;
 
 /// How an option is written.
 const BURST: u64 = 1;
@@ -30,6 +33,7 @@ const PERIOD: u64 = 4;
 const UTC_OFFSET: u64 = 5;
 /// In flight at once, where there is no rate.
 const PERMITS: u64 = 12;
+const LEASE_US: u64 = 13;
 
 const UTC_OFFSET_BASE: i64 = 1 << 16;
 
@@ -89,6 +93,10 @@ impl Policy {
                 options.push((PERMITS, permits.limit()));
                 CONCURRENCY
             }
+            Kind::Leased(leased) => {
+                options.extend([(PERMITS, leased.limit()), (LEASE_US, leased.ttl_us())]);
+                LEASED
+            }
             Kind::Custom(_) => return None,
         };
         Some((tag, options))
@@ -138,6 +146,10 @@ impl Policy {
                 Self::sliding_window_strict(rate, subwindows)
             }
             CONCURRENCY => Self::concurrency(option(PERMITS)?),
+            LEASED => {
+                let ttl = Duration::from_micros(option(LEASE_US)?);
+                Self::concurrency(option(PERMITS)?).and_then(|permits| permits.leased(ttl))
+            }
             _ => return None,
         };
         let name = std::str::from_utf8(read_bytes(bytes)?).ok()?;

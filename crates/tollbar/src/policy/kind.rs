@@ -8,6 +8,7 @@ use crate::algorithm::calendar_window::CalendarWindow;
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::debt::Meter;
 use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leased::Leased;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::staggered_window::StaggeredWindow;
@@ -24,6 +25,8 @@ pub(crate) enum Kind {
     SlidingWindow(SlidingWindow),
     SlidingStrict(SlidingStrict),
     Concurrency(Concurrency),
+    /// Its state is a list: a store keeps it in its own way.
+    Leased(Leased),
     Custom(Arc<dyn Algorithm>),
 }
 
@@ -46,6 +49,7 @@ impl Kind {
             Self::SlidingWindow(window) => window,
             Self::SlidingStrict(window) => window,
             Self::Concurrency(permits) => permits,
+            Self::Leased(leased) => leased,
             Self::Custom(algorithm) => algorithm.as_ref(),
         }
     }
@@ -59,8 +63,30 @@ impl Kind {
             Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
             Self::Concurrency(permits) => Some(permits),
-            Self::SlidingStrict(_) | Self::Custom(_) => None,
+            Self::SlidingStrict(_) | Self::Leased(_) | Self::Custom(_) => None,
         }
+    }
+
+    /// What decides in a batch. Leases are decided by how many permits are in flight, and written
+    /// down one by one when all is decided.
+    pub(crate) fn deciding(&self) -> &dyn Algorithm {
+        match self {
+            Self::Leased(leased) => leased.permits(),
+            _ => self.as_dyn(),
+        }
+    }
+
+    /// Where permits are leased.
+    pub(crate) fn as_leased(&self) -> Option<&Leased> {
+        match self {
+            Self::Leased(leased) => Some(leased),
+            _ => None,
+        }
+    }
+
+    /// True where what was taken is in flight until it is given back.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        matches!(self, Self::Concurrency(_) | Self::Leased(_))
     }
 
     /// True where time pays charges in their order, so that giving one back has those behind it
@@ -79,7 +105,7 @@ impl Kind {
             Self::SlidingWindow(window) => window.fits_word(),
             // Its limits are bounded so that it always does.
             Self::Concurrency(_) => true,
-            Self::SlidingStrict(_) | Self::Custom(_) => false,
+            Self::SlidingStrict(_) | Self::Leased(_) | Self::Custom(_) => false,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use tollbar::store::{Adjustment, ReservationId};
 use tollbar::{
     Batch, Decision, Degraded, Entry, FailurePolicy, Limiter, MemoryStore, Outcome, Policy, Reply,
-    Store, StoreError,
+    Store, StoreError, Timestamp,
 };
 
 use super::{permits, store};
@@ -68,6 +68,15 @@ impl Store for Remote {
         amount: u64,
     ) -> Reply<'a, u64> {
         self.reply(move |store| store.refund(key, policy, stamp, amount))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+    ) -> Reply<'a, Option<Timestamp>> {
+        self.reply(move |store| store.renew(key, policy, stamp))
     }
 
     fn settle<'a, 'e: 'a>(
