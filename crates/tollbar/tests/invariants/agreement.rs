@@ -123,11 +123,13 @@ fn one_version_each(mut batches: Vec<(Charge, Vec<Move>)>) -> Vec<(Charge, Vec<M
     batches
 }
 
-/// When a counter is fresh: a sliding window weighs for a window more after its reset.
+/// When a counter is fresh: a sliding window weighs for a window more after its reset, and a lease
+/// ends when it ends.
 fn fresh_at(policy: &Policy, standing: &Standing) -> Timestamp {
     let reset_at = standing.last.map_or(standing.now, |answer| answer.reset_at);
-    match policy.sliding_granularity_us() {
-        Some(_) => reset_at.after(policy.window()),
-        None => reset_at,
+    match (policy.sliding_granularity_us(), policy.lease_ttl()) {
+        (Some(_), _) => reset_at.after(policy.window()),
+        (_, Some(ttl)) => reset_at.after(ttl),
+        _ => reset_at,
     }
 }
