@@ -25,6 +25,7 @@ const EXAMPLES: &[&str] = &[
     "algorithms",
     "quota",
     "tokens",
+    "audit_window",
     "custom_algorithm",
     "snapshot",
     "in_flight",

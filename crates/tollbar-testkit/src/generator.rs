@@ -76,6 +76,10 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
             ("4,294,967,296 in flight", spec(1 << 32, 0)),
         ];
     }
+    if kind == Kind::SlidingWindowLog {
+        rates.pop();
+        rates.push(("10,000 per s", spec(10_000, SECOND_US)));
+    }
     if kind.is_bucket() {
         rates.extend([
             ("5 per s, burst 10", spec(5, SECOND_US).with_burst(10)),
@@ -118,7 +122,7 @@ fn batches() -> Vec<Vector> {
 }
 
 fn rule_changes() -> Vec<Vector> {
-    let plan = Plan { steps: 110, keys: &["a"], batches: false };
+    let plan = Plan { steps: 80, keys: &["a"], batches: false };
     Kind::ALL
         .into_iter()
         .map(|kind| {

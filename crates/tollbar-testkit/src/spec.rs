@@ -24,6 +24,8 @@ pub enum Kind {
     SlidingWindow,
     /// The current sub-window and the n before it.
     SlidingWindowStrict,
+    /// Every charge of the last window.
+    SlidingWindowLog,
     /// Permits in flight.
     Concurrency,
     /// Permits in flight that end by themselves.
@@ -32,7 +34,7 @@ pub enum Kind {
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
@@ -40,6 +42,7 @@ impl Kind {
         Self::CalendarWindow,
         Self::SlidingWindow,
         Self::SlidingWindowStrict,
+        Self::SlidingWindowLog,
         Self::Concurrency,
         Self::LeasedConcurrency,
     ];
@@ -55,6 +58,7 @@ impl Kind {
             Self::CalendarWindow => "calendar_window",
             Self::SlidingWindow => "sliding_window_counter",
             Self::SlidingWindowStrict => "sliding_window_strict",
+            Self::SlidingWindowLog => "sliding_window_log",
             Self::Concurrency => "concurrency",
             Self::LeasedConcurrency => "leased_concurrency",
         }
@@ -188,6 +192,7 @@ impl PolicySpec {
             Kind::SlidingWindowStrict => {
                 Policy::sliding_window_strict(rate, self.strict_n.unwrap_or(10))
             }
+            Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
             Kind::Concurrency => Policy::concurrency(self.limit),
             Kind::LeasedConcurrency => {
                 let ttl = Duration::from_micros(self.ttl_us.unwrap_or_default());

@@ -206,6 +206,7 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
         Kind::Concurrency | Kind::LeasedConcurrency => unreachable!("permits have no rate"),
         Kind::SlidingWindow => Policy::sliding_window(rate),
         Kind::SlidingWindowStrict => Policy::sliding_window_strict(rate, parts),
+        Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 11] = [
+pub const VECTOR_FILES: [&str; 12] = [
     "token_bucket",
     "leaky_bucket",
     "fixed_window",
@@ -30,6 +30,7 @@ pub const VECTOR_FILES: [&str; 11] = [
     "calendar_window",
     "sliding_window_counter",
     "sliding_window_strict",
+    "sliding_window_log",
     "concurrency",
     "leased_concurrency",
     "batches",
@@ -102,7 +103,7 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
 
 /// One policy of each algorithm: four tokens a minute, or a day where a day is the least, or four
 /// in flight.
-fn four_a_minute() -> [Policy; 9] {
+fn four_a_minute() -> [Policy; 10] {
     Kind::ALL.map(|kind| {
         PolicySpec::new(kind, 4, 60_000_000).build().expect("four a minute is a policy")
     })

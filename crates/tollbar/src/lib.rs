@@ -26,6 +26,7 @@
 //! | [calendar window](Policy::calendar_window) | limit in any day, week or month (twice that across a boundary) | limit per day, week or month |
 //! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
+//! | [sliding window log](Policy::sliding_window_log) | limit in any window | limit in any window |
 //! | [concurrency](Policy::concurrency) | limit in flight at any instant | |
 //!
 //! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until

@@ -16,6 +16,7 @@ use crate::algorithm::debt::{Interval, Meter, PRODUCT_MAX};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
 use crate::algorithm::leased::Leased;
+use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::staggered_window::stagger_us;
@@ -134,6 +135,31 @@ impl Policy {
     {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::SlidingStrict(SlidingStrict::new(rate, subwindows)?), rate))
+    }
+
+    /// Never more than the limit in any window, and all of it for a client that always asks: the
+    /// instant of every request is kept. Limits up to
+    /// [`LOG_LIMIT_MAX`](crate::algorithm::sliding_log::LOG_LIMIT_MAX).
+    ///
+    /// ```
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::sliding_window_log("5/15min")?);
+    /// # assert_eq!(limiter.check("user:42").remaining(), 4);
+    /// assert!(Policy::sliding_window_log("1000000/h").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A counter costs a word for each instant at which it was charged within the window; see
+    /// [`MemoryStoreBuilder::max_log_stamps`](crate::MemoryStoreBuilder::max_log_stamps).
+    pub fn sliding_window_log<R>(rate: R) -> Result<Self, PolicyError>
+    where
+        R: TryInto<Rate>,
+        RateError: From<R::Error>,
+    {
+        let rate = valid(rate)?;
+        Ok(Self::of_rate(Kind::SlidingLog(SlidingLog::new(rate)?), rate))
     }
 
     /// At most `limit` permits in flight at any instant (1 to 2<sup>32</sup>), whatever the rate.
@@ -322,7 +348,9 @@ impl Policy {
     }
 
     /// The algorithm, as a pure function. It knows no key, so of a [staggered](Self::staggered)
-    /// window it is that of a key whose [`stagger_us`](Self::stagger_us) is 0.
+    /// window it is that of a key whose [`stagger_us`](Self::stagger_us) is 0. A
+    /// [log](Self::sliding_window_log) asks for more words than
+    /// [`STATE_WORDS_MAX`](crate::algorithm::STATE_WORDS_MAX): as many as its limit.
     #[must_use]
     pub fn algorithm(&self) -> &dyn Algorithm {
         self.kind.as_dyn()

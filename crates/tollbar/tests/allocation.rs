@@ -50,6 +50,8 @@ fn no_check_allocates() {
         Policy::calendar_window(3, Period::Month).unwrap(),
         Policy::sliding_window("3/month").unwrap(),
         Policy::sliding_window_strict("3/month", 62).unwrap(),
+        Policy::sliding_window_log("3/month").unwrap(),
+        Policy::sliding_window_log("10000/month").unwrap().named("long"),
         Policy::concurrency(3).unwrap(),
     ];
     for policy in &policies {

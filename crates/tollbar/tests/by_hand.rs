@@ -47,6 +47,8 @@ tables![
     idling_59_s_earns_100_and_not_197,
     one_per_minute_with_burst_1_limits,
     strict_window_counts_a_sub_window_longer,
+    a_log_of_3_a_minute_lets_each_go_after_a_minute,
+    a_log_of_10_000_counts_costs_above_4_095,
     two_permits_are_busy_until_one_comes_back,
     a_lowered_limit_refuses_until_enough_have_come_back,
 ];

@@ -148,3 +148,8 @@ fn strict_window_agrees_with_the_oracle_in_every_small_world() {
         (1..=3).map(|parts| spec.clone().with_parts(parts)).collect()
     });
 }
+
+#[test]
+fn window_log_agrees_with_the_oracle_in_every_small_world() {
+    explore_all(Kind::SlidingWindowLog, |spec| vec![spec.clone()]);
+}

@@ -7,6 +7,8 @@
 mod agreement;
 #[path = "invariants/edges.rs"]
 mod edges;
+#[path = "invariants/log.rs"]
+mod log;
 #[path = "invariants/settlements.rs"]
 mod settlements;
 

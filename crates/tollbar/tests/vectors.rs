@@ -47,6 +47,11 @@ fn memory_store_answers_the_sliding_window_strict_vectors() {
 }
 
 #[test]
+fn memory_store_answers_the_sliding_window_log_vectors() {
+    run("sliding_window_log");
+}
+
+#[test]
 fn memory_store_answers_the_concurrency_vectors() {
     run("concurrency");
 }

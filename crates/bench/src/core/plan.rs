@@ -130,6 +130,8 @@ static ALGORITHMS: Table = Table {
         uniform("sliding_window_deny"),
         uniform("sliding_window_strict_allow"),
         uniform("sliding_window_strict_deny"),
+        uniform("sliding_window_log_100_allow"),
+        uniform("sliding_window_log_100_deny"),
         uniform("all_or_none_2_allow"),
         uniform("all_or_none_2_deny"),
         uniform("reserve_and_commit"),

@@ -16,6 +16,7 @@ mod sliding;
 mod staggered;
 mod strict;
 mod terms;
+mod window_log;
 
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub use self::sliding::Sliding;
 pub use self::staggered::Staggered;
 pub use self::strict::Strict;
 pub use self::terms::{Identity, Terms};
+pub use self::window_log::WindowLog;
 use crate::answer::Answer;
 
 /// One entry of a batch, as the oracle is asked.

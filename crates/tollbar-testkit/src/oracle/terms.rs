@@ -12,6 +12,7 @@ use super::log::Log;
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
+use super::window_log::WindowLog;
 use crate::almanac::Almanac;
 use crate::answer::Answer;
 use crate::ratio::Ratio;
@@ -95,6 +96,7 @@ impl Terms {
                 parts = policy.algorithm().variant() as u32;
                 Box::new(Strict { limit, window_us, parts })
             }
+            "sliding_window_log" => Box::new(WindowLog { limit, window_us }),
             "concurrency" => Box::new(Concurrency { limit }),
             "leased_concurrency" => {
                 let ttl = policy.lease_ttl().expect("a lease has an end");

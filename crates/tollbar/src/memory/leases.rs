@@ -56,9 +56,9 @@ impl MemoryStore {
         let id = self.hash.id(key, policy);
         let now_us = self.now_us();
         let guard = self.shards.lock(id);
-        let mut leases = self.tenancy(&guard, id, now_us);
-        let ends_at_us = leased.renew(&mut leases, now_us, stamp);
-        leases.save();
+        let mut held = self.tenancy(&guard, id, now_us);
+        let ends_at_us = leased.renew(&mut held, now_us, stamp);
+        held.save();
         ends_at_us.map(Timestamp::from_micros)
     }
 
@@ -88,11 +88,11 @@ impl MemoryStore {
         now_us: u64,
         grant: Grant,
     ) {
-        let mut leases = self.tenancy(guard, id, now_us);
-        leases.enter(id);
-        leased.charge(&mut leases, now_us, grant.id, grant.cost);
-        leases.save();
-        self.forced_evictions.fetch_add(leases.evicted, Ordering::Relaxed);
+        let mut held = self.tenancy(guard, id, now_us);
+        held.enter(id);
+        leased.charge(&mut held, now_us, grant.id, grant.cost);
+        held.save();
+        self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
     }
 
     /// How many permits are in flight.
@@ -108,9 +108,9 @@ impl MemoryStore {
     /// Gives back up to `amount` permits of the lease that is called `stamp`.
     pub(super) fn refund_lease(&self, id: CounterId, now_us: u64, stamp: u64, amount: u64) -> u64 {
         let guard = self.shards.lock(id);
-        let mut leases = self.tenancy(&guard, id, now_us);
-        let returned = Leased::give_back(&mut leases, now_us, stamp, amount);
-        leases.save();
+        let mut held = self.tenancy(&guard, id, now_us);
+        let returned = Leased::give_back(&mut held, now_us, stamp, amount);
+        held.save();
         returned
     }
 
@@ -121,19 +121,14 @@ impl MemoryStore {
         }
     }
 
-    /// Puts in the leases of a snapshot.
-    pub(super) fn restore_leases(
-        &self,
-        id: CounterId,
-        now_us: u64,
-        held: impl Iterator<Item = Tenure>,
-    ) {
+    /// Puts in a lease of a snapshot.
+    pub(super) fn restore_lease(&self, id: CounterId, now_us: u64, lease: Tenure) {
         let guard = self.shards.lock(id);
-        let mut leases = self.tenancy(&guard, id, now_us);
-        leases.enter(id);
-        held.filter(|lease| lease.ends_at_us() > now_us).for_each(|lease| leases.push(lease));
-        leases.save();
-        self.forced_evictions.fetch_add(leases.evicted, Ordering::Relaxed);
+        let mut held = self.tenancy(&guard, id, now_us);
+        held.enter(id);
+        held.push(lease);
+        held.save();
+        self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
     }
 
     /// Hands out every counter of the guarded shard that has leases: its name, and they.

@@ -43,6 +43,9 @@ impl MemoryStore {
         let id = self.hash.id(key, policy);
         let kind = policy.kind.for_key(key);
         let now = Timestamp::from_micros(self.now_us());
+        if let Kind::SlidingLog(log) = &*kind {
+            return self.refund_log(log, id, now, stamp, amount);
+        }
         if let Kind::Leased(_) = &*kind {
             return self.refund_lease(id, now.as_micros(), stamp, amount);
         }
@@ -73,6 +76,9 @@ impl MemoryStore {
         }
         let id = self.hash.id(key, policy);
         let now = Timestamp::from_micros(self.now_us());
+        if let Kind::SlidingLog(log) = &policy.kind {
+            return self.overdraw_log(log, id, now.as_micros(), amount);
+        }
         self.alter(&policy.kind.for_key(key), id, now, None, |algorithm, state| {
             algorithm.overdraw(state, now, amount)
         })

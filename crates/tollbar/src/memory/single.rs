@@ -76,9 +76,7 @@ impl MemoryStore {
     ) {
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word_into(algorithm, id, now_us, cost, decision),
-            wide(kind) => {
-                *decision = self.check_kind(kind, id, now_us, cost);
-            },
+            wide(kind) => *decision = self.check_kind(kind, id, now_us, cost),
         });
     }
 
@@ -246,6 +244,7 @@ impl MemoryStore {
     /// Whatever does not fit a word.
     fn check_kind(&self, kind: &Kind, id: CounterId, now_us: u64, cost: u64) -> Decision {
         match kind {
+            Kind::SlidingLog(log) => self.check_log(log, id, now_us, cost),
             Kind::Leased(leased) => self.check_lease(leased, id, now_us, cost),
             _ => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
         }
@@ -276,6 +275,9 @@ impl MemoryStore {
 
     /// Makes one counter fresh, wherever it is.
     pub(super) fn reset_one(&self, id: CounterId, policy: &Policy) {
+        if let Kind::SlidingLog(_) = policy.kind {
+            return self.reset_log(id);
+        }
         if let Kind::Leased(_) = policy.kind {
             return self.reset_leases(id);
         }

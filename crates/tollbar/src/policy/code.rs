@@ -21,6 +21,7 @@ const STAGGERED_WINDOW: u64 = 4;
 const CALENDAR_WINDOW: u64 = 5;
 const SLIDING_WINDOW: u64 = 6;
 const SLIDING_STRICT: u64 = 7;
+const SLIDING_LOG: u64 = 8;
 const CONCURRENCY: u64 = 12;
 const LEASED: u64 = 13;
 
@@ -89,6 +90,7 @@ impl Policy {
                 options.push((SUBWINDOWS, window.variant()));
                 SLIDING_STRICT
             }
+            Kind::SlidingLog(_) => SLIDING_LOG,
             Kind::Concurrency(permits) => {
                 options.push((PERMITS, permits.limit()));
                 CONCURRENCY
@@ -145,6 +147,7 @@ impl Policy {
                 let subwindows = u32::try_from(option(SUBWINDOWS)?).ok()?;
                 Self::sliding_window_strict(rate, subwindows)
             }
+            SLIDING_LOG => Self::sliding_window_log(rate),
             CONCURRENCY => Self::concurrency(option(PERMITS)?),
             LEASED => {
                 let ttl = Duration::from_micros(option(LEASE_US)?);

@@ -8,6 +8,7 @@ use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::calendar_window::UTC_OFFSET_MINUTES_MAX;
 use crate::algorithm::concurrency::LIMIT_MAX;
 use crate::algorithm::leased::LEASE_LIMIT_MAX;
+use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::algorithm::sliding_strict::SUBWINDOWS_MAX;
 use crate::units::RateError;
 
@@ -134,6 +135,15 @@ pub enum PolicyError {
     Subwindows {
         /// The number asked for.
         subwindows: u32,
+    },
+    /// More than a sliding window log keeps.
+    #[error(
+        "a sliding window log keeps every instant, so a limit of {limit} is too large for it: write \
+         at most {LOG_LIMIT_MAX}, or use `sliding_window_strict` or `sliding_window`"
+    )]
+    LogLimit {
+        /// The limit asked for.
+        limit: u64,
     },
     /// A custom algorithm's state.
     #[error("an algorithm cannot have {words} words of state: 1 to {STATE_WORDS_MAX} are possible")]

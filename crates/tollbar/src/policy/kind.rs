@@ -9,6 +9,7 @@ use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::debt::Meter;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leased::Leased;
+use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::staggered_window::StaggeredWindow;
@@ -24,6 +25,8 @@ pub(crate) enum Kind {
     CalendarWindow(CalendarWindow),
     SlidingWindow(SlidingWindow),
     SlidingStrict(SlidingStrict),
+    /// Its state is a list: a store keeps it in its own way, or over as many words as it asks for.
+    SlidingLog(SlidingLog),
     Concurrency(Concurrency),
     /// Its state is a list: a store keeps it in its own way.
     Leased(Leased),
@@ -48,6 +51,7 @@ impl Kind {
             Self::CalendarWindow(window) => window,
             Self::SlidingWindow(window) => window,
             Self::SlidingStrict(window) => window,
+            Self::SlidingLog(log) => log,
             Self::Concurrency(permits) => permits,
             Self::Leased(leased) => leased,
             Self::Custom(algorithm) => algorithm.as_ref(),
@@ -63,7 +67,9 @@ impl Kind {
             Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
             Self::Concurrency(permits) => Some(permits),
-            Self::SlidingStrict(_) | Self::Leased(_) | Self::Custom(_) => None,
+            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::Leased(_) | Self::Custom(_) => {
+                None
+            }
         }
     }
 
@@ -105,7 +111,9 @@ impl Kind {
             Self::SlidingWindow(window) => window.fits_word(),
             // Its limits are bounded so that it always does.
             Self::Concurrency(_) => true,
-            Self::SlidingStrict(_) | Self::Leased(_) | Self::Custom(_) => false,
+            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::Leased(_) | Self::Custom(_) => {
+                false
+            }
         }
     }
 }

@@ -50,7 +50,7 @@ proptest! {
     /// A state that no check has written comes out of a damaged store, or a rule that changed.
     #[test]
     fn no_state_makes_an_algorithm_panic(
-        words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..9, Just(u64::MAX)], 64),
+        words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..9, Just(u64::MAX)], 80),
         now_us in prop_oneof![Just(0), Just(u64::MAX), 0_u64..1 << 52],
         cost in prop_oneof![any::<u64>(), 0_u64..5],
         rate in prop_oneof![Just("3/s"), Just("999999999/s"), Just("1/month"), Just("9/7us")],
@@ -64,6 +64,8 @@ proptest! {
             Policy::sliding_window(rate),
             Policy::sliding_window_strict(rate, 4),
             Policy::sliding_window_strict(rate, 62),
+            Policy::sliding_window_log("9/7us"),
+            Policy::sliding_window_log("64/month"),
             Policy::concurrency(3),
             Policy::concurrency(1 << 32),
         ] {
@@ -75,7 +77,10 @@ proptest! {
                 let decision = algorithm.transition(&mut state, now, cost);
                 prop_assert!(decision.remaining() <= policy.capacity());
                 algorithm.fresh_at(&state);
-                algorithm.refund(&mut state, now, words[0], cost);
+                let stamp = algorithm.stamp(&state);
+                algorithm.refund(&mut state, now, stamp, 2);
+                algorithm.refund(&mut state, now, cost, cost);
+                prop_assert!(algorithm.overdraw(&mut state, now, cost) <= cost);
             }
         }
     }

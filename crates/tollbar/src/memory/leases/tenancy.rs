@@ -91,13 +91,13 @@ impl<'a> Tenancy<'a> {
         let len = self.state.chain.len();
         for word in lease.to_words() {
             let chain = &mut self.state.chain;
-            match self.lists.push_back(self.guard, entry, chain, word, self.now_us) {
-                Ok(evicted_live) => self.evicted += u64::from(evicted_live),
-                Err(Alone) => {
-                    self.lists.blocks.truncate(self.guard, chain, len);
-                    return Err(Alone);
-                }
-            }
+            let pushed = self.lists.push_back(self.guard, entry, chain, word, self.now_us);
+            let Ok(evicted_live) = pushed else {
+                // Half a lease is none.
+                self.lists.blocks.truncate(self.guard, chain, len);
+                return Err(Alone);
+            };
+            self.evicted += u64::from(evicted_live);
         }
         Ok(())
     }

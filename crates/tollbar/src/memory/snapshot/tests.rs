@@ -42,14 +42,24 @@ fn strict() -> Policy {
     Policy::sliding_window_strict("10/h", 2).unwrap()
 }
 
+fn log() -> Policy {
+    Policy::sliding_window_log("10000/h").unwrap()
+}
+
+fn leased() -> Policy {
+    Policy::concurrency(10).unwrap().leased(Duration::from_hours(1)).unwrap()
+}
+
 /// Of each algorithm a policy, and what its counter in the kept snapshot has been charged.
-fn golden_charges() -> [(Policy, u64); 5] {
+fn golden_charges() -> [(Policy, u64); 7] {
     [
         (bucket(), 3),
         (Policy::leaky_bucket("600/h").unwrap(), 4),
         (Policy::fixed_window("10/h").unwrap().named("named"), 5),
         (Policy::sliding_window("10/h").unwrap(), 6),
         (strict(), 7),
+        (log(), 8),
+        (leased(), 9),
     ]
 }
 
@@ -65,16 +75,18 @@ fn a_snapshot_of_this_version_can_be_read_forever() {
         let left = check(&store, "user:42", &policy, 0).remaining();
         assert_eq!(left, policy.capacity() - cost, "{policy:?}");
     }
-    assert_eq!(store.stats().live_keys, 5);
+    assert_eq!(store.stats().live_keys, 7);
 }
 
 const GOLDEN: &[u8] = b"\
-    746f6c6c6261721a010000001be0a04674c5111ef7d70840d3d87f6300401e18240a060002000000000000000000\
-    000000000000800b5a4414f318ca0000f8f66191281800000000000000008028d586fc2d7c030000d83166902818\
-    00000000000000009c157fc6af775381000030008096281801000000000000009c0686aa01584226050000000093\
-    2818e9cd70a04f4e86e500ae4c2a250a06003d690e00000000000000000000000000000000000000000007000000\
-    00000000040000000000000001000000000000000000000000000000000000000000000000000000000000000000\
-    000000000000000000000000000010a3ca02";
+    746f6c6c6261721a030000000100000000000000020000000000000000401e18240a060002000000000000000000\
+    00000000000080ae01afaa993d4c0000f8f6619128180000000000000000808d8e6d424759850000d83166902818\
+    00000000000000009cb0242d111d7607000030008096281801000000000000009ca3dd41bf3267a0050000000093\
+    28184c969b1e256b00cd00ae4c2a250a06003d690e00000000000000000000000000000000000000000007000000\
+    000000005fcea06774f782bf00e4b1ee240a06000100000000000000080000e48141a2602962f62a0dfcd6cc6ba4\
+    19928bcd36d40900208f752751300400000000000000010000000000000000000000000000000000000000000000\
+    00000000000000000000000000000000010000000000000001000000000000000100000000000000000000000000\
+    0000d54b23a5";
 
 #[test]
 fn of_more_counters_than_there_is_room_for_those_nearest_to_fresh_are_forgotten() {
