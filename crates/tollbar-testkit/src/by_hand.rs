@@ -2,6 +2,8 @@
 //!
 //! The oracle has no part in them. It must pass them too.
 
+use std::time::Duration;
+
 use tollbar::{Outcome, Period, Policy, PolicyError, Timestamp};
 
 use crate::subject::{Factory, Subject};
@@ -30,6 +32,7 @@ pub const CASES: &[Case] = &[
     ("a_log_of_10_000_counts_costs_above_4_095", a_log_of_10_000),
     ("two_permits_are_busy_until_one_comes_back", two_permits_are_busy_until_one_comes_back),
     ("a_lowered_limit_refuses_until_enough_have_come_back", a_lowered_limit_refuses),
+    ("leases_of_10_s_end_one_by_one", leases_of_10_s_end_one_by_one),
 ];
 
 const SECOND_US: u64 = 1_000_000;
@@ -402,4 +405,23 @@ fn a_lowered_limit_refuses(factory: &Factory<'_>) {
     assert_eq!(passing(&*subject, &limit(3), 0, 9), 1);
     // Three are out; nothing was given away on the way.
     assert_eq!(passing(&*subject, &limit(5), 0, 9), 2);
+}
+
+fn leases_of_10_s_end_one_by_one(factory: &Factory<'_>) {
+    let ttl = Duration::from_secs(10);
+    let rows = [
+        (0, 1, Allow(2)),
+        (4 * SECOND_US, 2, Allow(0)),
+        (4 * SECOND_US, 1, Busy),
+        (10 * SECOND_US - 1, 1, Busy),
+        // The first has ended, and makes room for one.
+        (10 * SECOND_US, 2, Busy),
+        (10 * SECOND_US, 1, Allow(0)),
+        (14 * SECOND_US - 1, 0, Allow(0)),
+        (14 * SECOND_US, 0, Allow(2)),
+        (20 * SECOND_US - 1, 3, Busy),
+        (20 * SECOND_US, 4, Never(3)),
+        (20 * SECOND_US, 3, Allow(0)),
+    ];
+    table(factory, Policy::concurrency(3).and_then(|permits| permits.leased(ttl)), &rows);
 }

@@ -53,6 +53,7 @@ fn no_check_allocates() {
         Policy::sliding_window_log("3/month").unwrap(),
         Policy::sliding_window_log("10000/month").unwrap().named("long"),
         Policy::concurrency(3).unwrap(),
+        Policy::concurrency(3).unwrap().leased(std::time::Duration::from_mins(1)).unwrap(),
     ];
     for policy in &policies {
         let limiter = Limiter::builder(policy.clone()).store(store.clone()).build();

@@ -51,6 +51,7 @@ tables![
     a_log_of_10_000_counts_costs_above_4_095,
     two_permits_are_busy_until_one_comes_back,
     a_lowered_limit_refuses_until_enough_have_come_back,
+    leases_of_10_s_end_one_by_one,
 ];
 
 /// A bucket that adds what it has earned at every poll, rounded down, never earns anything when

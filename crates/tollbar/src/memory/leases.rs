@@ -5,6 +5,9 @@
 
 mod tenancy;
 
+#[cfg(all(test, not(tollbar_loom)))]
+mod tests;
+
 #[cfg(not(tollbar_loom))]
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

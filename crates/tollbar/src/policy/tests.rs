@@ -68,6 +68,7 @@ proptest! {
             Policy::sliding_window_log("64/month"),
             Policy::concurrency(3),
             Policy::concurrency(1 << 32),
+            Policy::concurrency(32).and_then(|permits| permits.leased(Duration::from_secs(1))),
         ] {
             let policy = policy.unwrap();
             let algorithm = policy.algorithm();

@@ -1,5 +1,7 @@
 //! Permits in flight: two threads take them, give them back and drive counters out.
 
+use std::time::Duration;
+
 use loom::sync::Arc;
 use tollbar::{Entry, Limiter, Policy};
 
@@ -112,5 +114,41 @@ fn a_permit_comes_back_whole_beside_a_batch() {
         assert_eq!(limiter.peek("key").remaining(), if batch.is_some() { 0 } else { 2 });
         drop(batch);
         assert_eq!(limiter.peek("key").remaining(), 2);
+    });
+}
+
+/// A limiter of leases for a minute, on a clock that stands still.
+fn leases(limit: u64) -> Arc<Limiter> {
+    let policy = Policy::concurrency(limit).unwrap().leased(Duration::from_mins(1)).unwrap();
+    Arc::new(Limiter::builder(policy).store(std::sync::Arc::new(store(2))).build())
+}
+
+#[test]
+fn of_two_threads_after_the_last_lease_one_gets_it() {
+    model(|| {
+        let limiter = leases(2);
+        let held = limiter.lease("key").unwrap();
+        let (a, b) = (limiter.clone(), limiter.clone());
+        let (left, right) = race(move || a.lease("key").ok(), move || b.acquire("key").is_ok());
+        // The permit is dropped at once, and the lease may come after it.
+        assert!(left.is_some() || right);
+        let out = 1 + u64::from(left.is_some());
+        assert_eq!(limiter.peek("key").remaining(), 2 - out);
+        assert!(limiter.release(&held));
+    });
+}
+
+#[test]
+fn a_lease_is_released_by_one_of_two_threads_and_renewed_before_or_not_at_all() {
+    model(|| {
+        let limiter = leases(2);
+        let (held, other) = (limiter.lease("key").unwrap(), limiter.lease("key").unwrap());
+        let (a, b) = (limiter.clone(), limiter.clone());
+        let (mut left, right) = (held.clone(), held);
+        let ((_, first), second) =
+            race(move || (a.renew(&mut left), a.release(&left)), move || b.release(&right));
+        assert!(first ^ second, "{first} and {second}");
+        assert_eq!(limiter.peek("key").remaining(), 1);
+        assert!(limiter.release(&other));
     });
 }
