@@ -1,8 +1,11 @@
-//! So many at once: permits that come back when they are dropped, beside a rate that stays paid.
+//! So many at once: permits that come back when they are dropped, beside a rate that stays paid; and
+//! leases for holders elsewhere, which end by themselves.
 
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
-use tollbar::{Entry, Limiter, Policy};
+use tollbar::{Entry, Lease, Limiter, ManualClock, MemoryStore, Policy};
 
 fn main() -> Result<(), tollbar::PolicyError> {
     // Three reports at a time for each tenant, whatever they cost and however long they take.
@@ -36,5 +39,21 @@ fn main() -> Result<(), tollbar::PolicyError> {
     drop(permit);
     println!("ann: in again: {}", api.acquire_all(&mut entries()).is_ok());
     println!("ann: {} of the rate left", api.peek("ann").remaining());
+
+    // Two jobs at a time, wherever they run. A worker that is silent for 30 s has lost its place.
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
+    let policy = Policy::concurrency(2)?.leased(Duration::from_secs(30))?;
+    let jobs = Limiter::builder(policy).store(Arc::new(store)).build();
+    if let (Ok(mut alive), Ok(silent)) = (jobs.lease("jobs"), jobs.lease("jobs")) {
+        clock.advance(Duration::from_secs(20));
+        // The worker sends back the key and the id it was given.
+        println!("jobs: renewed: {}", jobs.renew(&mut alive));
+        clock.advance(Duration::from_secs(10));
+        println!("jobs: one has fallen silent, {} left", jobs.peek("jobs").remaining());
+        println!("jobs: released too late: {}", jobs.release(&silent));
+        println!("jobs: released: {}", jobs.release(&Lease::of("jobs", alive.id)));
+        println!("jobs: {} left", jobs.peek("jobs").remaining());
+    }
     Ok(())
 }

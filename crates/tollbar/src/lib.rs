@@ -27,7 +27,7 @@
 //! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
 //! | [sliding window log](Policy::sliding_window_log) | limit in any window | limit in any window |
-//! | [concurrency](Policy::concurrency) | limit in flight at any instant | |
+//! | [concurrency](Policy::concurrency), [leased](Policy::leased) or not | limit in flight at any instant | |
 //!
 //! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until
 //! the next, so where the time per token is not whole, "rate x T - 1" needs a burst of more than a
