@@ -1,9 +1,11 @@
 //! Writes the vectors: deterministic traces that aim at boundaries, answered by the oracle.
 
+mod leases;
+
 use tollbar::{Charge, Policy, Role, Timestamp};
 
+use self::leases::Leases;
 use crate::adversary::{Advance, Price, Standing};
-use crate::answer::Answer;
 use crate::oracle::Oracle;
 use crate::spec::{Kind, PolicySpec};
 use crate::vector::{Release, Step, Vector, VectorEntry};
@@ -170,6 +172,7 @@ impl Plan {
         let mut oracle = Oracle::new();
         let mut standing = Standing::at(Timestamp::from_micros(START_US));
         let mut policy_in_force = 0;
+        let mut leases = Leases::default();
         let mut steps = Vec::with_capacity(self.steps);
         while steps.len() < self.steps {
             if random.below(12) == 0 {
@@ -179,8 +182,9 @@ impl Plan {
             standing.now = standing.advanced(advance, &policies[policy_in_force]);
             let mut step = self.step(&mut random, &policies, policy_in_force, &standing);
             step.release = self.release(&mut random, &specs);
-            give_back(&mut oracle, &policies, &mut step);
-            let answers = ask(&mut oracle, &policies, &step);
+            leases.draw(&mut random, &policies, policy_in_force, &mut step);
+            leases.settle(&mut oracle, &policies, &mut step);
+            let answers = leases.ask(&mut oracle, &policies, &step);
             standing.last = answers.last().copied();
             steps.push(Step { expect: answers.into_iter().map(Into::into).collect(), ..step });
         }
@@ -205,13 +209,16 @@ impl Plan {
                 role: draw.role,
             })
             .collect();
-        let charge = if self.batches && random.below(4) > 0 {
+        // Only a step of all or none tells what its leases are called.
+        let is_leased = !self.batches && policies[policy_in_force].lease_ttl().is_some();
+        let charge = if is_leased || self.batches && random.below(4) > 0 {
             Charge::AllOrNone
         } else {
             Charge::Independent
         };
         let at_us = standing.now.as_micros();
-        Step { at_us, charge, release: Vec::new(), entries, expect: Vec::new() }
+        let (release, renew) = (Vec::new(), Vec::new());
+        Step { at_us, charge, release, renew, entries, expect: Vec::new() }
     }
 
     /// Permits of any policy that is about permits, in every other step.
@@ -224,7 +231,7 @@ impl Plan {
         }
         let key = random.pick(self.keys).to_owned();
         let count = random.pick(&[0, 1, 1, 1, 2, 3, 1 << 40]);
-        vec![Release { key, policy: random.pick(&permits), count, expect: 0 }]
+        vec![Release { key, policy: random.pick(&permits), count, lease: None, expect: 0 }]
     }
 
     fn draw(&self, random: &mut Xorshift, policy_count: usize, policy_in_force: usize) -> Draw {
@@ -238,20 +245,6 @@ impl Plan {
         let role = if shadow { Role::Shadow } else { Role::Enforce };
         Draw { key, policy, price: draw_price(random), role }
     }
-}
-
-/// Gives the permits of a step back, and writes down how many were out.
-fn give_back(oracle: &mut Oracle, policies: &[Policy], step: &mut Step) {
-    let now = Timestamp::from_micros(step.at_us);
-    for Release { key, policy, count, expect } in &mut step.release {
-        *expect = oracle.refund(now, key.as_bytes(), &policies[*policy], 0, *count);
-    }
-}
-
-/// The answers the oracle gives to a step.
-pub fn ask(oracle: &mut Oracle, policies: &[Policy], step: &Step) -> Vec<Answer> {
-    let now = Timestamp::from_micros(step.at_us);
-    oracle.check_all(now, step.charge, &step.questions(policies))
 }
 
 fn draw_advance(random: &mut Xorshift) -> Advance {

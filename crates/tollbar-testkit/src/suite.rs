@@ -72,24 +72,34 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
         .collect();
     let start_us = vector.steps.first().map_or(0, |step| step.at_us);
     let subject = factory(Timestamp::from_micros(start_us));
+    let mut leases = Vec::new();
     for (number, step) in vector.steps.iter().enumerate() {
         let questions = step.questions(&policies);
         let now = Timestamp::from_micros(step.at_us);
+        let at = format!("store `{}`, vector `{}`, step {number}", subject.name(), vector.name);
         for release in &step.release {
             let (key, policy) = (release.key.as_bytes(), &policies[release.policy]);
-            let returned = subject.release(now, key, policy, release.count);
-            assert!(
-                returned == release.expect,
-                "store `{}`, vector `{}`, step {number}: {returned} came back of {release:?}",
-                subject.name(),
-                vector.name,
-            );
+            let stamp = release.lease.map_or(0, |lease| leases[lease]);
+            let returned = subject.release_lease(now, key, policy, stamp, release.count);
+            assert!(returned == release.expect, "{at}: {returned} came back of {release:?}");
+        }
+        for renew in &step.renew {
+            let (key, policy) = (renew.key.as_bytes(), &policies[renew.policy]);
+            let ends_at = subject.renew(now, key, policy, leases[renew.lease]);
+            let ends_at_us = ends_at.map(Timestamp::as_micros);
+            assert!(ends_at_us == renew.expect, "{at}: {renew:?} is held until {ends_at_us:?}");
         }
         let got = match (step.charge, &questions[..]) {
             (Charge::Independent, [only]) => {
                 vec![subject.check(now, only.key, only.policy, only.cost)]
             }
-            (charge, batch) => subject.check_all(now, charge, batch),
+            (Charge::Independent, batch) => subject.check_all(now, step.charge, batch),
+            (Charge::AllOrNone, batch) => {
+                let charged = subject.check_marked(now, batch, None, None);
+                let charged = charged.expect("what has no id cannot be sent twice");
+                leases.extend(step.granted(&policies, &charged));
+                charged.iter().map(|charged| charged.answer).collect()
+            }
         };
         let expected: Vec<Answer> = step.expect.iter().map(Into::into).collect();
         assert!(
