@@ -8,8 +8,8 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{
-    Clock, Entry, Lease, Limiter, ManualClock, MemoryStore, Outcome, Policy, PolicyError, Store,
-    Timestamp,
+    Clock, Entry, Lease, Limiter, ManualClock, MemoryStore, Outcome, Policy, PolicyError, Role,
+    Store, Timestamp,
 };
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::oracle::{Oracle, Question};
@@ -127,6 +127,24 @@ fn the_leases_of_a_batch_have_names_of_their_own_and_a_denied_one_has_none() {
 }
 
 #[test]
+fn a_shadow_takes_a_lease_only_where_it_would_have_allowed() {
+    let (_, store, limiter) = world(9);
+    let (policy, few) = (leased(9, TTL), leased(1, TTL).named("few"));
+    let in_flight = || 9 - store.check_now(b"key", &leased(9, TTL).named("few"), 0).remaining();
+    let acquire = || {
+        let shadow = Entry::new("key", &few).with_role(Role::Shadow);
+        limiter.acquire_all(&mut [shadow, Entry::new("key", &policy)]).unwrap()
+    };
+    let first = acquire();
+    let second = acquire();
+    assert_eq!((first.count(), second.count(), in_flight()), (2, 1, 1));
+    drop(second);
+    assert_eq!(in_flight(), 1);
+    drop(first);
+    assert_eq!((in_flight(), store.stats().live_keys), (0, 0));
+}
+
+#[test]
 fn a_permit_may_hold_a_lease() {
     let (clock, store, limiter) = world(2);
     let permit = limiter.acquire_cost("key", 2).unwrap();
@@ -234,7 +252,7 @@ proptest! {
                 Act::Back(us) => now = Timestamp::from_micros(now.as_micros() - us),
                 Act::Grant { cost, policy } => {
                     let policy = &policies[policy];
-                    let asked = [Question { key: b"key", policy, cost, role: tollbar::Role::Enforce }];
+                    let asked = [Question { key: b"key", policy, cost, role: Role::Enforce }];
                     let theirs = oracle.check_marked(now, &asked, None, None).unwrap()[0];
                     let ours = subject.check_marked(now, &asked, None, None).unwrap()[0];
                     prop_assert_eq!(theirs.answer, ours.answer);

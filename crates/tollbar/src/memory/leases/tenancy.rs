@@ -58,12 +58,10 @@ impl<'a> Tenancy<'a> {
         }
     }
 
-    /// Writes the state back. One that has no lease left is forgotten.
+    /// Writes the state back. One that has no lease left is all zero, and fresh.
     pub(super) fn save(&self) {
-        let Some(entry) = self.entry else { return };
-        self.lists.save(self.guard, entry, &self.state, self.last_end_us);
-        if self.state.chain.len() == 0 {
-            self.lists.forget(self.guard, entry);
+        if let Some(entry) = self.entry {
+            self.lists.save(self.guard, entry, &self.state, self.last_end_us);
         }
     }
 

@@ -63,18 +63,31 @@ proptest! {
     }
 }
 
+/// With one block for each shard there is room for seven leases of one key and half of another, with
+/// three for 22 and half of another.
 #[test]
-fn leases_for_which_there_is_no_room_forgive_the_oldest_and_are_counted() {
-    // A block for each shard: seven leases of one key.
-    let (_, store) = store(0);
-    let policy = leased(100);
-    for _ in 0..20 {
-        assert!(store.check_now(b"key", &policy, 1).is_allowed());
+fn leases_for_which_there_is_no_room_forgive_the_oldest_whole_and_are_counted() {
+    for (max_leases, block_count) in [(0, 1), (5_760, 3)] {
+        let (_, store) = store(max_leases);
+        let policy = leased(5_000);
+        let left = || store.check_now(b"key", &policy, 0).remaining();
+        let mut stamps = Vec::new();
+        for cost in 1..=60 {
+            let mut entries = [crate::Entry::new("key", &policy).with_cost(cost)];
+            store.check_all(crate::Batch::all_or_none(&mut entries)).wait().unwrap();
+            stamps.push(entries[0].stamp());
+            assert_eq!(blocks(&store).max(1), blocks(&store).clamp(1, block_count));
+        }
+        let in_flight = 5_000 - left();
+        assert!(in_flight >= 60 && store.stats().forced_evictions > 0);
+        let returned = stamps.iter().map(|it| store.refund_now(b"key", &policy, *it, u64::MAX));
+        let returned: Vec<u64> = returned.collect();
+        assert_eq!(returned.iter().sum::<u64>(), in_flight);
+        // The oldest are gone, and the others whole.
+        let held: Vec<u64> = returned.into_iter().skip_while(|it| *it == 0).collect();
+        assert!(held.iter().copied().eq(61 - held.len() as u64..=60), "{held:?}");
+        assert_eq!((left(), blocks(&store)), (5_000, 0));
     }
-    let in_flight = 100 - store.check_now(b"key", &policy, 0).remaining();
-    let forgotten = store.stats().forced_evictions;
-    assert!((1..=7).contains(&in_flight) && forgotten > 0, "{in_flight}, {forgotten}");
-    assert_eq!(blocks(&store), 1);
 }
 
 #[test]
