@@ -29,6 +29,7 @@ const EXAMPLES: &[&str] = &[
     "warm_up",
     "custom_algorithm",
     "snapshot",
+    "in_flight",
 ];
 
 /// Random cases per property test with `--long`; proptest's own default is 256.
