@@ -379,6 +379,12 @@ impl Policy {
         }
     }
 
+    /// True where what is taken comes back: permits, leased or not.
+    #[must_use]
+    pub fn has_permits(&self) -> bool {
+        matches!(self.kind, Kind::Concurrency(_) | Kind::Leased(_))
+    }
+
     /// How many tokens more than it holds a bucket may owe.
     #[must_use]
     pub fn overdraft(&self) -> u64 {
