@@ -29,6 +29,7 @@ const EXAMPLES: &[&str] = &[
     "warm_up",
     "custom_algorithm",
     "snapshot",
+    "in_flight",
     "rules",
 ];
 

@@ -53,6 +53,7 @@ mod limit;
 mod matcher;
 mod path;
 mod pattern;
+mod permits;
 mod request;
 mod rule;
 mod rule_set;

@@ -32,6 +32,8 @@ pub enum Counting {
     FixedWindow,
     /// [`Policy::calendar_window`].
     CalendarWindow,
+    /// [`Policy::concurrency`].
+    Concurrency,
 }
 
 /// What may be said of a limit beside its rate. All of it may be left out.
@@ -51,6 +53,8 @@ pub struct LimitOptions {
     pub subwindows: Option<u32>,
     /// How the limit of a new key climbs.
     pub warm_up: Option<WarmUp>,
+    /// How long a permit is held at most, unless it is renewed.
+    pub lease: Option<Duration>,
 }
 
 /// A limit: a policy, and how it was written.
@@ -93,6 +97,12 @@ pub enum LimitError {
         /// The whole text.
         text: String,
     },
+    /// Permits with a window.
+    #[error("permits have no window: write the number that may be in flight, such as `20`")]
+    NoPermits {
+        /// The whole text.
+        text: String,
+    },
     /// Parts of what has none.
     #[error("only `sliding_window_strict` has sub-windows: leave them out, or use that algorithm")]
     SubwindowsWithoutStrict,
@@ -100,7 +110,7 @@ pub enum LimitError {
 
 impl Counting {
     /// Every one with its name.
-    pub(crate) const NAMED: [(&'static str, Self); 7] = [
+    pub(crate) const NAMED: [(&'static str, Self); 8] = [
         ("sliding_window_counter", Self::SlidingWindowCounter),
         ("sliding_window_strict", Self::SlidingWindowStrict),
         ("sliding_window_log", Self::SlidingWindowLog),
@@ -108,6 +118,7 @@ impl Counting {
         ("leaky_bucket", Self::LeakyBucket),
         ("fixed_window", Self::FixedWindow),
         ("calendar_window", Self::CalendarWindow),
+        ("concurrency", Self::Concurrency),
     ];
 
     /// Its name in files.
@@ -202,6 +213,13 @@ impl Limit {
             }
             Counting::SlidingWindowCounter => Policy::sliding_window(Rate::new(limit, window)),
             Counting::SlidingWindowLog => Policy::sliding_window_log(Rate::new(limit, window)),
+            Counting::Concurrency => {
+                let policy = Policy::concurrency(limit);
+                match options.lease {
+                    Some(ttl) => policy.and_then(|policy| policy.leased(ttl)),
+                    None => policy,
+                }
+            }
         };
         let made = made.map(|policy| match options.warm_up {
             // A share of one token has nothing to climb.
@@ -256,6 +274,11 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
             return Err(LimitError::NoCalendar { text: crate::pattern::shorten(text) });
         }
         (_, Some(_)) => return Err(LimitError::CalendarCounting),
+        // Permits have no window: what is in flight is a number.
+        (Counting::Concurrency, None) => match whole(text) {
+            Ok(limit) => Policy::concurrency(limit)?,
+            Err(_) => return Err(LimitError::NoPermits { text: crate::pattern::shorten(text) }),
+        },
         (Counting::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
         (Counting::SlidingWindowStrict, None) => {
             let subwindows = options.subwindows.unwrap_or(SUBWINDOWS_DEFAULT);
@@ -276,6 +299,10 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
     let policy = if options.staggered { policy.staggered()? } else { policy };
     let policy = match options.utc_offset_minutes {
         Some(minutes) => policy.with_utc_offset(minutes)?,
+        None => policy,
+    };
+    let policy = match options.lease {
+        Some(ttl) => policy.leased(ttl)?,
         None => policy,
     };
     Ok(match options.warm_up {
@@ -346,6 +373,9 @@ impl LimitError {
                 | PolicyError::WarmUpSubwindows { .. }
                 | PolicyError::WarmUpInexact { .. },
             ) => "warm_up",
+            Self::Policy(
+                PolicyError::LeaseTime { .. } | PolicyError::LeaseWithoutPermits { .. },
+            ) => "lease",
             Self::CalendarCounting => "algorithm",
             _ => "limit",
         }

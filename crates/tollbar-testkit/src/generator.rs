@@ -1,12 +1,14 @@
 //! Writes the vectors: deterministic traces that aim at boundaries, answered by the oracle.
 
+mod leases;
+
 use tollbar::{Charge, Policy, Role, Timestamp};
 
+use self::leases::Leases;
 use crate::adversary::{Advance, Price, Standing};
-use crate::answer::Answer;
 use crate::oracle::Oracle;
 use crate::spec::{Kind, PolicySpec, WarmUpSpec};
-use crate::vector::{Step, Vector, VectorEntry};
+use crate::vector::{Release, Step, Vector, VectorEntry};
 use crate::xorshift::Xorshift;
 
 const SECOND_US: u64 = 1_000_000;
@@ -61,6 +63,22 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
         ("3 per 7 us", spec(3, 7)),
         ("1,000,000 per s", spec(1_000_000, SECOND_US)),
     ];
+    if kind == Kind::LeasedConcurrency {
+        return vec![
+            ("1 in flight for 10 s", spec(1, 10 * SECOND_US)),
+            ("3 in flight for 7 us", spec(3, 7)),
+            ("10 in flight for a minute", spec(10, MINUTE_US)),
+            ("10,000 in flight for a day", spec(10_000, DAY_US)),
+        ];
+    }
+    if kind == Kind::Concurrency {
+        return vec![
+            ("1 in flight", spec(1, 0)),
+            ("3 in flight", spec(3, 0)),
+            ("10 in flight", spec(10, 0)),
+            ("4,294,967,296 in flight", spec(1 << 32, 0)),
+        ];
+    }
     if kind == Kind::SlidingWindowLog {
         rates.pop();
         rates.push(("10,000 per s", spec(10_000, SECOND_US)));
@@ -107,7 +125,7 @@ fn batches() -> Vec<Vector> {
 }
 
 fn rule_changes() -> Vec<Vector> {
-    let plan = Plan { steps: 110, keys: &["a"], batches: false, advance: draw_advance };
+    let plan = Plan { steps: 80, keys: &["a"], batches: false, advance: draw_advance };
     Kind::ALL
         .into_iter()
         .map(|kind| {
@@ -115,6 +133,11 @@ fn rule_changes() -> Vec<Vector> {
             let mut policies = vec![spec(6), spec(20), spec(2), spec(60)];
             if kind.is_bucket() {
                 policies.extend([spec(6).with_burst(2), spec(6).with_burst(30)]);
+            } else if kind == Kind::LeasedConcurrency {
+                // Another time: the same counter.
+                policies.push(PolicySpec::new(kind, 6, 10 * SECOND_US));
+            } else if kind == Kind::Concurrency {
+                // All of them are one counter.
             } else if kind == Kind::CalendarWindow {
                 // Another calendar: a counter of its own.
                 policies.push(spec(6).with_utc_offset(60));
@@ -192,6 +215,7 @@ impl Plan {
         let mut oracle = Oracle::new();
         let mut standing = Standing::at(Timestamp::from_micros(START_US));
         let mut policy_in_force = 0;
+        let mut leases = Leases::default();
         let mut steps = Vec::with_capacity(self.steps);
         while steps.len() < self.steps {
             if random.below(12) == 0 {
@@ -199,8 +223,11 @@ impl Plan {
             }
             let advance = (self.advance)(&mut random);
             standing.now = standing.advanced(advance, &policies[policy_in_force]);
-            let step = self.step(&mut random, &policies, policy_in_force, &standing);
-            let answers = ask(&mut oracle, &policies, &step);
+            let mut step = self.step(&mut random, &policies, policy_in_force, &standing);
+            step.release = self.release(&mut random, &specs);
+            leases.draw(&mut random, &policies, policy_in_force, &mut step);
+            leases.settle(&mut oracle, &policies, &mut step);
+            let answers = leases.ask(&mut oracle, &policies, &step);
             standing.last = answers.last().copied();
             steps.push(Step { expect: answers.into_iter().map(Into::into).collect(), ..step });
         }
@@ -225,12 +252,29 @@ impl Plan {
                 role: draw.role,
             })
             .collect();
-        let charge = if self.batches && random.below(4) > 0 {
+        // Only a step of all or none tells what its leases are called.
+        let is_leased = !self.batches && policies[policy_in_force].lease_ttl().is_some();
+        let charge = if is_leased || self.batches && random.below(4) > 0 {
             Charge::AllOrNone
         } else {
             Charge::Independent
         };
-        Step { at_us: standing.now.as_micros(), charge, entries, expect: Vec::new() }
+        let at_us = standing.now.as_micros();
+        let (release, renew) = (Vec::new(), Vec::new());
+        Step { at_us, charge, release, renew, entries, expect: Vec::new() }
+    }
+
+    /// Permits of any policy that is about permits, in every other step.
+    fn release(&self, random: &mut Xorshift, specs: &[PolicySpec]) -> Vec<Release> {
+        let is_permits = |policy: &usize| specs[*policy].algorithm == Kind::Concurrency;
+        let permits: Vec<usize> = (0..specs.len()).filter(is_permits).collect();
+        // Not drawn where there are none: the vectors of the others stay as they are.
+        if permits.is_empty() || random.below(2) == 0 {
+            return Vec::new();
+        }
+        let key = random.pick(self.keys).to_owned();
+        let count = random.pick(&[0, 1, 1, 1, 2, 3, 1 << 40]);
+        vec![Release { key, policy: random.pick(&permits), count, lease: None, expect: 0 }]
     }
 
     fn draw(&self, random: &mut Xorshift, policy_count: usize, policy_in_force: usize) -> Draw {
@@ -244,12 +288,6 @@ impl Plan {
         let role = if shadow { Role::Shadow } else { Role::Enforce };
         Draw { key, policy, price: draw_price(random), role }
     }
-}
-
-/// The answers the oracle gives to a step.
-pub fn ask(oracle: &mut Oracle, policies: &[Policy], step: &Step) -> Vec<Answer> {
-    let now = Timestamp::from_micros(step.at_us);
-    oracle.check_all(now, step.charge, &step.questions(policies))
 }
 
 pub(crate) fn draw_advance(random: &mut Xorshift) -> Advance {

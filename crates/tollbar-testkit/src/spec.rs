@@ -26,11 +26,15 @@ pub enum Kind {
     SlidingWindowStrict,
     /// Every charge of the last window.
     SlidingWindowLog,
+    /// Permits in flight.
+    Concurrency,
+    /// Permits in flight that end by themselves.
+    LeasedConcurrency,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
@@ -39,6 +43,8 @@ impl Kind {
         Self::SlidingWindow,
         Self::SlidingWindowStrict,
         Self::SlidingWindowLog,
+        Self::Concurrency,
+        Self::LeasedConcurrency,
     ];
 
     /// Its name in rules, metrics and vectors.
@@ -53,13 +59,15 @@ impl Kind {
             Self::SlidingWindow => "sliding_window_counter",
             Self::SlidingWindowStrict => "sliding_window_strict",
             Self::SlidingWindowLog => "sliding_window_log",
+            Self::Concurrency => "concurrency",
+            Self::LeasedConcurrency => "leased_concurrency",
         }
     }
 
     /// True for those whose limit can climb.
     #[must_use]
     pub fn can_warm_up(self) -> bool {
-        !matches!(self, Self::SlidingWindowLog)
+        !matches!(self, Self::SlidingWindowLog | Self::Concurrency | Self::LeasedConcurrency)
     }
 
     /// True for the two that take a burst.
@@ -77,7 +85,7 @@ pub struct PolicySpec {
     pub algorithm: Kind,
     /// Tokens in a window.
     pub limit: u64,
-    /// How long the window is.
+    /// How long the window is; 0 for permits, which have none.
     pub window_us: u64,
     /// Buckets: how many tokens fit; the limit where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,6 +93,9 @@ pub struct PolicySpec {
     /// Buckets: how many tokens more may be owed; none where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdraft: Option<u64>,
+    /// `leased_concurrency`: how long a lease lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_us: Option<u64>,
     /// `sliding_window_strict`: into how many parts the window is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_n: Option<u32>,
@@ -161,13 +172,16 @@ impl PeriodName {
 }
 
 impl PolicySpec {
-    /// `limit` tokens in `window_us`; strict windows are cut in ten, and a calendar window is the
-    /// day, week or month nearest above.
+    /// `limit` tokens in `window_us`; strict windows are cut in ten, a calendar window is the day,
+    /// week or month nearest above, and permits have no window but leases that last as long.
     #[must_use]
     pub fn new(algorithm: Kind, limit: u64, window_us: u64) -> Self {
         let strict_n = (algorithm == Kind::SlidingWindowStrict).then_some(10);
         let period = (algorithm == Kind::CalendarWindow).then(|| PeriodName::of_window(window_us));
         let window_us = period.map_or(window_us, PeriodName::window_us);
+        let ttl_us = (algorithm == Kind::LeasedConcurrency).then_some(window_us);
+        let has_window = !matches!(algorithm, Kind::Concurrency | Kind::LeasedConcurrency);
+        let window_us = if has_window { window_us } else { 0 };
         let burst = None;
         Self {
             algorithm,
@@ -175,6 +189,7 @@ impl PolicySpec {
             window_us,
             burst,
             overdraft: None,
+            ttl_us,
             strict_n,
             period,
             utc_offset_minutes: None,
@@ -230,6 +245,11 @@ impl PolicySpec {
                 Policy::sliding_window_strict(rate, self.strict_n.unwrap_or(10))
             }
             Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
+            Kind::Concurrency => Policy::concurrency(self.limit),
+            Kind::LeasedConcurrency => {
+                let ttl = Duration::from_micros(self.ttl_us.unwrap_or_default());
+                Policy::concurrency(self.limit).and_then(|permits| permits.leased(ttl))
+            }
         }?;
         let policy = match self.burst {
             Some(burst) => policy.with_burst(burst)?,

@@ -13,6 +13,7 @@
 //! | [`sliding_window`] | the weighted estimate stays within the limit; below twice the limit |
 //! | [`sliding_strict`] | limit in any window |
 //! | [`sliding_log`] | limit in any window, and a client that always asks gets it |
+//! | [`concurrency`], [`leased`] | limit in flight at any instant |
 //!
 //! [`warm_up`] is none of its own: it has the limit of any of these climb, and forgives nothing.
 //!
@@ -21,10 +22,12 @@
 
 pub mod calendar_window;
 mod civil;
+pub mod concurrency;
 mod counted_window;
 pub(crate) mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
+pub mod leased;
 pub mod sliding_log;
 pub mod sliding_strict;
 pub mod sliding_window;

@@ -28,12 +28,14 @@
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
 //! | [sliding window log](Policy::sliding_window_log) | limit in any window | limit in any window |
 //! | any of these, [warming up](Policy::with_warm_up) | no more than without; while a key is new, the same at its first limit | the same at the limit of its step |
+//! | [concurrency](Policy::concurrency), [leased](Policy::leased) or not | limit in flight at any instant | |
 //!
 //! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until
 //! the next, so where the time per token is not whole, "rate x T - 1" needs a burst of more than a
 //! microsecond's worth.
 //!
-//! Every retry-after is exact: alone, the same request is denied one microsecond before it and
+//! Permits in flight come back when whoever holds them is done, so for them no retry-after is told.
+//! Every other retry-after is exact: alone, the same request is denied one microsecond before it and
 //! allowed at it. A denied request charges nothing, and a request under several limits
 //! ([`Limiter::check_all`]) charges all of them or none. Where no wait can be promised, as for a key
 //! that would no longer be [warm](Policy::with_warm_up) after it, the answer is [`Outcome::Busy`].
@@ -52,8 +54,10 @@ mod decision;
 mod failure;
 mod fnv;
 mod fraction;
+mod lease;
 mod limiter;
 mod memory;
+mod permit;
 mod policy;
 mod receipt;
 mod resolver;
@@ -68,10 +72,12 @@ pub use algorithm::warm_up::WarmUp;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
+pub use lease::Lease;
 pub use limiter::{
     Limiter, LimiterBuilder, RequestError, Reservation, SettleError, SettledCharge, Settlement,
 };
 pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
+pub use permit::{OwnedPermit, Permit};
 pub use policy::{Policy, PolicyError};
 pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
 pub use resolver::{Overrides, PolicyResolver};

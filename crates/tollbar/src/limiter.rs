@@ -1,5 +1,7 @@
 //! The limiter: a policy, a store, and what to do when the store cannot answer.
 
+mod acquiring;
+mod leasing;
 mod reserve;
 
 use std::any::Any;
@@ -177,6 +179,9 @@ impl Limiter {
     ///
     /// The policies are those of the entries; the limiter lends its store and failure policy. Each
     /// entry holds its own decision afterwards, and the verdict names the one that binds.
+    ///
+    /// Beware of [concurrency](Policy::concurrency) among the entries: its permits stay taken until
+    /// [`Store::refund`] gives them back. [`acquire_all`](Self::acquire_all) does so by itself.
     pub fn check_all(&self, entries: &mut [Entry<'_>]) -> Verdict {
         if self.store.check_all(Batch::all_or_none(entries)).wait().is_err() {
             self.decide_without_store(entries);

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::calendar_window::{CalendarWindow, Period};
+use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::debt::{Interval, Meter, PRODUCT_MAX};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
+use crate::algorithm::leased::Leased;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
@@ -161,6 +163,71 @@ impl Policy {
         Ok(Self::of_rate(Kind::SlidingLog(SlidingLog::new(rate)?), rate))
     }
 
+    /// At most `limit` permits in flight at any instant (1 to 2<sup>32</sup>), whatever the rate.
+    ///
+    /// ```
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::concurrency(2)?);
+    /// let first = limiter.acquire("user:42");
+    /// let second = limiter.acquire("user:42");
+    /// assert!(limiter.acquire("user:42").is_err());
+    /// drop(first);
+    /// assert!(limiter.acquire("user:42").is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Ask for permits by [`Limiter::acquire`](crate::Limiter::acquire), which gives them back when
+    /// its [`Permit`](crate::Permit) is dropped. A plain check takes them as well, and then it is
+    /// you who must give them back, by [`Store::refund`](crate::Store::refund) with any stamp.
+    ///
+    /// Where all are in flight the answer is [`Outcome::Busy`](crate::Outcome::Busy): nobody can
+    /// know when one comes back. There is no window: [`window`](Self::window) is zero, and a
+    /// decision's [`reset_at`](crate::Decision::reset_at) the present. A lowered limit cuts nothing
+    /// that is in flight; it refuses new permits until enough have come back.
+    ///
+    /// Permits end with the process that holds them, so they are in no
+    /// [snapshot](crate::MemoryStore::write_snapshot). A memory store that is full forgets a counter
+    /// with permits in flight last of all, and counts it among its forced evictions; those permits
+    /// are then forgiven.
+    pub fn concurrency(limit: u64) -> Result<Self, PolicyError> {
+        Ok(Self::of(Kind::Concurrency(Concurrency::new(limit)?), None))
+    }
+
+    /// The same number of permits, leased: each acquisition ends by itself after `ttl`, unless it is
+    /// renewed. For holders elsewhere, who may vanish without a word. It has counters of its own,
+    /// apart from those of permits without an end, and limits up to
+    /// [`LEASE_LIMIT_MAX`](crate::algorithm::leased::LEASE_LIMIT_MAX).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::concurrency(1)?.leased(Duration::from_secs(30))?);
+    /// if let Ok(mut lease) = limiter.lease("job:7") {
+    ///     // The holder keeps the key and the id, and says from time to time that it is alive.
+    ///     assert!(limiter.renew(&mut lease));
+    ///     assert!(limiter.release(&lease));
+    ///     // Once is enough.
+    ///     assert!(!limiter.release(&lease));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A changed `ttl` is for leases granted or renewed from then on. Leases are in snapshots.
+    pub fn leased(self, ttl: Duration) -> Result<Self, PolicyError> {
+        match &self.kind {
+            Kind::Concurrency(permits) => {
+                let kind = Kind::Leased(Leased::new(permits, ttl)?);
+                let salt = salt(kind.as_dyn(), self.name.as_deref());
+                Ok(Self { kind, salt, ..self })
+            }
+            kind => Err(PolicyError::LeaseWithoutPermits { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
     /// An algorithm of your own. See [`Algorithm`].
     pub fn custom(algorithm: Arc<dyn Algorithm>) -> Result<Self, PolicyError> {
         let words = algorithm.words();
@@ -281,13 +348,13 @@ impl Policy {
         self.algorithm().limit()
     }
 
-    /// The window.
+    /// The window; zero for [concurrency](Self::concurrency), which has none.
     #[must_use]
     pub fn window(&self) -> Duration {
         Duration::from_micros(self.algorithm().window_us())
     }
 
-    /// The largest cost that can ever pass: the burst of a bucket, the limit of a window.
+    /// The largest cost that can ever pass: the burst of a bucket, the limit of anything else.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.algorithm().capacity()
@@ -312,6 +379,12 @@ impl Policy {
         }
     }
 
+    /// True where what is taken comes back: permits, leased or not.
+    #[must_use]
+    pub fn has_permits(&self) -> bool {
+        matches!(self.kind, Kind::Concurrency(_) | Kind::Leased(_))
+    }
+
     /// How many tokens more than it holds a bucket may owe.
     #[must_use]
     pub fn overdraft(&self) -> u64 {
@@ -319,6 +392,12 @@ impl Policy {
             Kind::Bucket(meter) => meter.overdraft(),
             _ => 0,
         }
+    }
+
+    /// For leased permits, how long a lease lasts.
+    #[must_use]
+    pub fn lease_ttl(&self) -> Option<Duration> {
+        self.kind.as_leased().map(|leased| Duration::from_micros(leased.ttl_us()))
     }
 
     /// For staggered windows, how long after a multiple of the window those of `key` begin. Public

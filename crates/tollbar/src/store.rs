@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::{Decision, Policy};
+use crate::{Decision, Policy, Timestamp};
 
 pub use batch::{Batch, Charge, Consistency, Entry, Role};
 pub use reply::Reply;
@@ -45,6 +45,18 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
         stamp: u64,
         amount: u64,
     ) -> Reply<'a, u64>;
+
+    /// Renews the lease that `stamp` names, of `key` under a [leased](Policy::leased) `policy`: from
+    /// now on it lasts as long as if it had just been granted. Answers until when; `None`, having
+    /// done nothing, where it has ended or was given back.
+    ///
+    /// A lease is released by [`refund`](Self::refund), which answers 0 where it is gone.
+    fn renew<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+    ) -> Reply<'a, Option<Timestamp>>;
 
     /// Settles a reservation: gives back what it did not need, and charges what it needed more.
     ///

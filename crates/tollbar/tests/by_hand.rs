@@ -54,6 +54,9 @@ tables![
     a_window_that_is_new_again_has_counted,
     a_staggered_window_warms_up,
     windows_climb_by_the_hour,
+    two_permits_are_busy_until_one_comes_back,
+    a_lowered_limit_refuses_until_enough_have_come_back,
+    leases_of_10_s_end_one_by_one,
 ];
 
 /// A bucket that adds what it has earned at every poll, rounded down, never earns anything when

@@ -6,6 +6,9 @@
 
 #![cfg(tollbar_loom)]
 
+#[path = "loom/permits.rs"]
+mod permits;
+
 use std::time::Duration;
 
 use loom::sync::Arc;

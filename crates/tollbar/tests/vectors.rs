@@ -52,6 +52,16 @@ fn memory_store_answers_the_sliding_window_log_vectors() {
 }
 
 #[test]
+fn memory_store_answers_the_concurrency_vectors() {
+    run("concurrency");
+}
+
+#[test]
+fn memory_store_answers_the_leased_concurrency_vectors() {
+    run("leased_concurrency");
+}
+
+#[test]
 fn memory_store_answers_the_batch_vectors() {
     run("batches");
 }

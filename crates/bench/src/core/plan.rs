@@ -142,6 +142,22 @@ static ALGORITHMS: Table = Table {
     ],
 };
 
+static IN_FLIGHT: Table = Table {
+    name: "in_flight",
+    key_count: 1,
+    access_count: 1 << 10,
+    quota: HOT.quota,
+    workloads: &[uniform("in_flight_hot")],
+};
+
+static IN_FLIGHT_1K: Table = Table {
+    name: "in_flight_1k",
+    key_count: 1_000,
+    access_count: 1 << 16,
+    quota: HOT.quota,
+    workloads: &[uniform("in_flight_1k")],
+};
+
 static TOLLBAR: Family = Family {
     name: "tollbar",
     subjects: &["tollbar", "tollbar_store", "tollbar_check_many_16"],
@@ -216,6 +232,15 @@ static LEAKY_BUCKET: Family = Family {
 static ALGORITHM: Family =
     Family { name: "algorithms", subjects: &["tollbar"], build: Some(subject::algorithms::build) };
 
+static PERMITS: Family =
+    Family { name: "in_flight", subjects: &["tollbar"], build: Some(subject::in_flight::build) };
+
+static TOKIO: Family = Family {
+    name: "tokio_semaphore",
+    subjects: &["tokio_semaphore"],
+    build: peer!("tokio", subject::in_flight::build_tokio),
+};
+
 const KEYED: &[&Family] = &[
     &TOLLBAR,
     &FLOOR,
@@ -238,6 +263,8 @@ pub(crate) const GROUPS: &[Group] = &[
     Group { table: &KEYS_10M, families: KEYED_10M },
     Group { table: &UNKEYED, families: &[&GOVERNOR_DIRECT, &RATELIMIT, &LEAKY_BUCKET] },
     Group { table: &ALGORITHMS, families: &[&ALGORITHM] },
+    Group { table: &IN_FLIGHT, families: &[&PERMITS, &TOKIO] },
+    Group { table: &IN_FLIGHT_1K, families: &[&PERMITS] },
 ];
 
 /// The family and the table of these names, for a worker.

@@ -7,6 +7,7 @@ pub(crate) mod algorithms;
 pub(crate) mod floor;
 #[cfg(feature = "governor")]
 pub(crate) mod governor;
+pub(crate) mod in_flight;
 #[cfg(feature = "leaky-bucket")]
 pub(crate) mod leaky_bucket;
 #[cfg(feature = "limitador")]

@@ -18,6 +18,7 @@ pub(super) struct Inherited<'n> {
     utc_offset: Option<Field<'n>>,
     subwindows: Option<Field<'n>>,
     warm_up: Option<Field<'n>>,
+    lease: Option<Field<'n>>,
     /// Which of them some limit has taken.
     used: Used,
 }
@@ -30,6 +31,7 @@ struct Used {
     utc_offset: bool,
     subwindows: bool,
     warm_up: bool,
+    lease: bool,
 }
 
 /// Whether a limit takes the rule's burst and warm-up: the one of `limit` does, if it is alone.
@@ -40,15 +42,24 @@ enum RuleBurst {
 }
 
 /// How many options there are whose place is kept.
-const OPTIONS: usize = 5;
+const OPTIONS: usize = 6;
 
 const LIMIT_WHAT: &str = "a limit such as `10/s`, or a list of them";
 
 impl<'n> Inherited<'n> {
     pub(super) fn take(reader: &mut Reader, fields: &mut Fields<'n>) -> Self {
         let (options, options_at) = take_options(reader, fields);
-        let [burst, staggered, utc_offset, subwindows, warm_up] = options_at;
-        Self { options, burst, staggered, utc_offset, subwindows, warm_up, used: Used::default() }
+        let [burst, staggered, utc_offset, subwindows, warm_up, lease] = options_at;
+        Self {
+            options,
+            burst,
+            staggered,
+            utc_offset,
+            subwindows,
+            warm_up,
+            lease,
+            used: Used::default(),
+        }
     }
 
     /// The limits of the field `limit`.
@@ -129,13 +140,15 @@ impl<'n> Inherited<'n> {
         match Limit::new(written, options) {
             Ok(limit) => Some(limit),
             Err(error) => {
-                let [own_burst, own_staggered, own_offset, own_subwindows, own_warm_up] = at;
+                let [own_burst, own_staggered, own_offset, own_subwindows, own_warm_up, own_lease] =
+                    at;
                 let place = match error.field() {
                     "burst" => own_burst.or_else(|| self.burst.clone()),
                     "staggered" => own_staggered.or_else(|| self.staggered.clone()),
                     "utc_offset" => own_offset.or_else(|| self.utc_offset.clone()),
                     "subwindows" => own_subwindows.or_else(|| self.subwindows.clone()),
                     "warm_up" => own_warm_up.or_else(|| self.warm_up.clone()),
+                    "lease" => own_lease.or_else(|| self.lease.clone()),
                     _ => None,
                 };
                 reader.refuse(&place.unwrap_or(text), error);
@@ -174,6 +187,10 @@ impl<'n> Inherited<'n> {
             merged.subwindows = rule.subwindows;
             self.used.subwindows |= rule.subwindows.is_some();
         }
+        if fits(merged.lease.is_some(), Counting::Concurrency) {
+            merged.lease = rule.lease;
+            self.used.lease |= rule.lease.is_some();
+        }
         merged
     }
 
@@ -204,6 +221,11 @@ impl<'n> Inherited<'n> {
                 self.warm_up,
                 self.used.warm_up,
                 "a warm-up is of the rule's own `limit`: write it with the limit it is for, such as `{ limit: 10/s, warm_up: { start: 1, over: 10min } }`",
+            ),
+            (
+                self.lease,
+                self.used.lease,
+                "no limit of this rule has permits: write `algorithm: concurrency`, or leave this out",
             ),
         ];
         if !reader.errors.is_empty() {
@@ -238,7 +260,9 @@ fn take_options<'n>(
     });
     let warm_up = fields.take("warm_up");
     options.warm_up = warm_up.as_ref().and_then(|field| read_warm_up(reader, field));
-    (options, [burst, staggered, utc_offset, subwindows, warm_up])
+    let lease = fields.take("lease");
+    options.lease = lease.as_ref().and_then(|field| duration(reader, field));
+    (options, [burst, staggered, utc_offset, subwindows, warm_up, lease])
 }
 
 /// Steps of a warm-up unless it says otherwise.

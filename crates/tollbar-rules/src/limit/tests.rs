@@ -33,7 +33,11 @@ fn a_limit_means_a_policy() {
     );
     for (name, counting) in Counting::NAMED {
         assert_eq!(counting.name(), name);
-        let text = if counting == Counting::CalendarWindow { "9/calendar day" } else { "9/s" };
+        let text = match counting {
+            Counting::CalendarWindow => "9/calendar day",
+            Counting::Concurrency => "9",
+            _ => "9/s",
+        };
         assert_eq!(Limit::new(text, options(counting)).unwrap().policy().algorithm().name(), name);
     }
     let staggered = LimitOptions { staggered: true, ..options(Counting::FixedWindow) };

@@ -4,8 +4,10 @@ use tollbar::{Outcome, Policy, Timestamp};
 
 use super::bucket::Bucket;
 use super::calendar::Calendar;
+use super::concurrency::Concurrency;
 use super::fixed::Fixed;
 use super::law::Law;
+use super::leased::Leased;
 use super::log::Log;
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
@@ -101,6 +103,11 @@ impl Terms {
                 Box::new(Strict { limit, window_us, parts })
             }
             "sliding_window_log" => Box::new(WindowLog { limit, window_us }),
+            "concurrency" => Box::new(Concurrency { limit }),
+            "leased_concurrency" => {
+                let ttl = policy.lease_ttl().expect("a lease has an end");
+                Box::new(Leased { limit, ttl_us: ttl.as_micros() })
+            }
             other => panic!("the oracle has no model of `{other}`"),
         };
         let warms_up = policy.warm_up().is_some();
@@ -127,6 +134,8 @@ impl Terms {
             if law.fits(log, now_us, cost) {
                 law.charge(log, now_us, cost);
                 Outcome::Allow
+            } else if !law.tells_when() {
+                Outcome::Busy
             } else {
                 match law.wait_us(log, now_us, cost) {
                     Some(wait_us) => Outcome::Deny { retry_after_us: narrow(wait_us) },

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use polymur_hash::PolymurHash;
 
 use crate::Policy;
+use crate::algorithm::word::PERMITS_SHIFT;
 
 /// Names one counter: a keyed hash of the key, salted with the policy's identity. Never zero.
 ///
@@ -161,6 +162,11 @@ pub(super) fn is_valid_tag(tag: u64) -> bool {
 /// True where the slot belongs to a counter.
 pub(super) fn is_in_use(tag: u64) -> bool {
     tag & IN_USE != 0
+}
+
+/// True where the slot counts permits in flight.
+pub(super) fn counts_permits(tag: u64) -> bool {
+    is_in_use(tag) && tag_shift(tag) == PERMITS_SHIFT
 }
 
 /// How to read the time of the state beside this tag.

@@ -32,6 +32,7 @@ macro_rules! by_algorithm {
             Kind::FixedWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::CalendarWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::SlidingWindow($algorithm) if $algorithm.fits_word() => $word,
+            Kind::Concurrency($algorithm) => $word,
             Kind::StaggeredWindow(window) => {
                 let window = window.for_key($key);
                 if window.fits_word() {
@@ -135,7 +136,7 @@ impl MemoryStore {
     // their registers.
 
     #[inline(never)]
-    fn check_word<A: WordState>(
+    pub(super) fn check_word<A: WordState>(
         &self,
         algorithm: &A,
         id: CounterId,
@@ -251,8 +252,10 @@ impl MemoryStore {
         now_us: u64,
         cost: u64,
     ) -> Decision {
-        if let Kind::SlidingLog(log) = kind {
-            return self.check_log(log, id, now_us, cost);
+        match kind {
+            Kind::SlidingLog(log) => return self.check_log(log, id, now_us, cost),
+            Kind::Leased(leased) => return self.check_lease(leased, id, now_us, cost),
+            _ => {}
         }
         let kind = kind.for_key(key);
         self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost)
@@ -285,6 +288,9 @@ impl MemoryStore {
     pub(super) fn reset_one(&self, id: CounterId, policy: &Policy) {
         if let Kind::SlidingLog(_) = policy.kind {
             return self.reset_log(id);
+        }
+        if let Kind::Leased(_) = policy.kind {
+            return self.reset_leases(id);
         }
         let guard = self.shards.lock(id);
         if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {

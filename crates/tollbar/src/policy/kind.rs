@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
 use crate::algorithm::calendar_window::CalendarWindow;
+use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::debt::Meter;
 use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leased::Leased;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
@@ -28,6 +30,9 @@ pub(crate) enum Kind {
     SlidingLog(SlidingLog),
     /// One of the above, with a limit that climbs. May be bound to a key as well.
     WarmUp(Climb),
+    Concurrency(Concurrency),
+    /// Its state is a list: a store keeps it in its own way.
+    Leased(Leased),
     Custom(Arc<dyn Algorithm>),
 }
 
@@ -70,6 +75,8 @@ impl Kind {
             Self::SlidingStrict(window) => window,
             Self::SlidingLog(log) => log,
             Self::WarmUp(climb) => climb,
+            Self::Concurrency(permits) => permits,
+            Self::Leased(leased) => leased,
             Self::Custom(algorithm) => algorithm.as_ref(),
         }
     }
@@ -82,10 +89,35 @@ impl Kind {
             Self::StaggeredWindow(window) => Some(window),
             Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
-            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::WarmUp(_) | Self::Custom(_) => {
-                None
-            }
+            Self::Concurrency(permits) => Some(permits),
+            Self::SlidingStrict(_)
+            | Self::SlidingLog(_)
+            | Self::WarmUp(_)
+            | Self::Leased(_)
+            | Self::Custom(_) => None,
         }
+    }
+
+    /// What decides in a batch. Leases are decided by how many permits are in flight, and written
+    /// down one by one when all is decided.
+    pub(crate) fn deciding(&self) -> &dyn Algorithm {
+        match self {
+            Self::Leased(leased) => leased.permits(),
+            _ => self.as_dyn(),
+        }
+    }
+
+    /// Where permits are leased.
+    pub(crate) fn as_leased(&self) -> Option<&Leased> {
+        match self {
+            Self::Leased(leased) => Some(leased),
+            _ => None,
+        }
+    }
+
+    /// True where what was taken is in flight until it is given back.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        matches!(self, Self::Concurrency(_) | Self::Leased(_))
     }
 
     /// True where time pays charges in their order, so that giving one back has those behind it
@@ -106,9 +138,13 @@ impl Kind {
             Self::StaggeredWindow(window) => window.fits_word(),
             Self::CalendarWindow(window) => window.fits_word(),
             Self::SlidingWindow(window) => window.fits_word(),
-            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::WarmUp(_) | Self::Custom(_) => {
-                false
-            }
+            // Its limits are bounded so that it always does.
+            Self::Concurrency(_) => true,
+            Self::SlidingStrict(_)
+            | Self::SlidingLog(_)
+            | Self::WarmUp(_)
+            | Self::Leased(_)
+            | Self::Custom(_) => false,
         }
     }
 }

@@ -74,6 +74,9 @@ proptest! {
             warming(Policy::calendar_window(3, Period::Month), 1),
             warming(Policy::sliding_window("9/s"), 2),
             warming(Policy::sliding_window_strict("9/s", 60), 2),
+            Policy::concurrency(3),
+            Policy::concurrency(1 << 32),
+            Policy::concurrency(32).and_then(|permits| permits.leased(Duration::from_secs(1))),
         ] {
             let policy = policy.unwrap();
             let algorithm = policy.algorithm();
