@@ -342,7 +342,9 @@ pub(crate) fn whole(number: &str) -> Result<u64, LimitError> {
 
 /// The number of a rate that has been read before: `2.50/s` is (250, 100).
 fn decimal(text: &str) -> (u64, u64) {
-    let number = text.split(['/', ' ']).next().unwrap_or_default();
+    let (number, _) =
+        text.split_once('/').or_else(|| text.split_once(" per ")).unwrap_or((text, ""));
+    let number = number.trim();
     let digits: String = number.chars().filter(char::is_ascii_digit).collect();
     let places = number.split_once('.').map_or(0, |(_, fraction)| fraction.len() as u32);
     (digits.parse().unwrap_or(u64::MAX), 10_u64.saturating_pow(places))

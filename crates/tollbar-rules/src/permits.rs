@@ -87,8 +87,9 @@ impl Engine {
     /// # }
     /// ```
     pub fn release(&self, verdict: &Verdict) -> bool {
-        let released = blocking(async { Ok(Ok(self.release_async(verdict).await)) });
-        released.unwrap_or_else(|_: UsageError| false)
+        let released: Result<bool, UsageError> =
+            blocking(async { Ok(Ok(self.release_async(verdict).await)) });
+        released.unwrap_or(false)
     }
 
     /// The same, without blocking the thread while a store across a network answers.
@@ -111,8 +112,9 @@ impl Engine {
 
     /// The request goes on: its leases begin anew. False where one has ended, or there are none.
     pub fn renew(&self, verdict: &Verdict) -> bool {
-        let renewed = blocking(async { Ok(Ok(self.renew_async(verdict).await)) });
-        renewed.unwrap_or_else(|_: UsageError| false)
+        let renewed: Result<bool, UsageError> =
+            blocking(async { Ok(Ok(self.renew_async(verdict).await)) });
+        renewed.unwrap_or(false)
     }
 
     /// The same, without blocking the thread while a store across a network answers.

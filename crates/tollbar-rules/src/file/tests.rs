@@ -107,8 +107,9 @@ fn other_forms_are_read() {
     assert_eq!((warm_up.start, warm_up.over.as_secs(), warm_up.steps), (10, 60, 4));
     assert_eq!(warm.limits[0].share(4).warm_up().map(|it| it.start), Some(2));
     let permits = rule("limit: [{ limit: 20, algorithm: concurrency }, 9/s], lease: 30s");
-    let names: Vec<&str> = permits.limits.iter().map(|it| it.policy().algorithm().name()).collect();
-    assert_eq!(names, ["leased_concurrency", "sliding_window_counter"]);
+    let algorithms: Vec<&str> =
+        permits.limits.iter().map(|it| it.policy().algorithm().name()).collect();
+    assert_eq!(algorithms, ["leased_concurrency", "sliding_window_counter"]);
     assert_eq!(rule("limit: 1/s, per: []").per, []);
     assert_eq!(rule("limit: 1/s, per: user").per, [Per::of_name("user")]);
     assert_eq!(rule("limit: 1/s, missing: deny").missing, Missing::Deny);

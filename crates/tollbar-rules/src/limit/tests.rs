@@ -155,6 +155,9 @@ fn the_shares_of_all_nodes_are_at_most_the_limit() {
         assert_eq!(share.algorithm().name(), limit.policy().algorithm().name());
         assert_eq!(limit.share(1).capacity(), limit.policy().capacity());
     }
+    // Found by fuzzing: space around the number was once taken for more digits of it.
+    let share = Limit::new(" 1_0.50 / s", burst(200)).unwrap().share(2);
+    assert_eq!((share.limit(), share.window()), (1_050, Duration::from_secs(200)));
     // 100/min over three nodes: a token every 1.8 s, not every 1.82 (33/min).
     let share = Limit::new("100/min", burst(200)).unwrap().share(3);
     assert_eq!((share.limit(), share.window()), (100, Duration::from_mins(3)));
