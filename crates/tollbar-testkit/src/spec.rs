@@ -13,6 +13,8 @@ pub enum Kind {
     TokenBucket,
     /// The same decisions, seen as a meter that drains.
     LeakyBucket,
+    /// The same debt, waited for.
+    LeakyQueue,
     /// A count per aligned window.
     FixedWindow,
     /// A count per window, aligned by the key.
@@ -28,9 +30,10 @@ pub enum Kind {
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TokenBucket,
         Self::LeakyBucket,
+        Self::LeakyQueue,
         Self::FixedWindow,
         Self::StaggeredWindow,
         Self::CalendarWindow,
@@ -44,6 +47,7 @@ impl Kind {
         match self {
             Self::TokenBucket => "token_bucket",
             Self::LeakyBucket => "leaky_bucket",
+            Self::LeakyQueue => "leaky_queue",
             Self::FixedWindow => "fixed_window",
             Self::StaggeredWindow => "staggered_window",
             Self::CalendarWindow => "calendar_window",
@@ -52,10 +56,10 @@ impl Kind {
         }
     }
 
-    /// True for the two that take a burst.
+    /// True for those that owe time: they take a burst, which for a queue is one more than may wait.
     #[must_use]
     pub fn is_bucket(self) -> bool {
-        matches!(self, Self::TokenBucket | Self::LeakyBucket)
+        matches!(self, Self::TokenBucket | Self::LeakyBucket | Self::LeakyQueue)
     }
 }
 
@@ -69,9 +73,13 @@ pub struct PolicySpec {
     pub limit: u64,
     /// How long the window is.
     pub window_us: u64,
-    /// Buckets: how many tokens fit; the limit where absent.
+    /// Buckets: how many tokens fit; the limit where absent. A queue holds one of them on its way
+    /// out, and the others wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
+    /// `leaky_queue`: how long one may wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_wait_us: Option<u64>,
     /// `sliding_window_strict`: into how many parts the window is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_n: Option<u32>,
@@ -134,14 +142,29 @@ impl PolicySpec {
         let strict_n = (algorithm == Kind::SlidingWindowStrict).then_some(10);
         let period = (algorithm == Kind::CalendarWindow).then(|| PeriodName::of_window(window_us));
         let window_us = period.map_or(window_us, PeriodName::window_us);
-        let burst = None;
-        Self { algorithm, limit, window_us, burst, strict_n, period, utc_offset_minutes: None }
+        let (burst, max_wait_us, utc_offset_minutes) = (None, None, None);
+        Self {
+            algorithm,
+            limit,
+            window_us,
+            burst,
+            max_wait_us,
+            strict_n,
+            period,
+            utc_offset_minutes,
+        }
     }
 
     /// The same with a burst.
     #[must_use]
     pub fn with_burst(self, burst: u64) -> Self {
         Self { burst: Some(burst), ..self }
+    }
+
+    /// The same queue with a longest wait.
+    #[must_use]
+    pub fn with_max_wait_us(self, max_wait_us: u64) -> Self {
+        Self { max_wait_us: Some(max_wait_us), ..self }
     }
 
     /// The same with another number of parts.
@@ -162,6 +185,7 @@ impl PolicySpec {
         let policy = match self.algorithm {
             Kind::TokenBucket => Policy::token_bucket(rate),
             Kind::LeakyBucket => Policy::leaky_bucket(rate),
+            Kind::LeakyQueue => return self.build_queue(rate),
             Kind::FixedWindow => Policy::fixed_window(rate),
             Kind::StaggeredWindow => Policy::fixed_window(rate).and_then(Policy::staggered),
             Kind::CalendarWindow => {
@@ -176,6 +200,15 @@ impl PolicySpec {
         }?;
         match self.burst {
             Some(burst) => policy.with_burst(burst),
+            None => Ok(policy),
+        }
+    }
+
+    fn build_queue(&self, rate: Rate) -> Result<Policy, PolicyError> {
+        let places = self.burst.unwrap_or(self.limit).max(1);
+        let policy = Policy::leaky_queue(rate, places - 1)?;
+        match self.max_wait_us {
+            Some(max_wait_us) => policy.with_max_wait(Duration::from_micros(max_wait_us)),
             None => Ok(policy),
         }
     }

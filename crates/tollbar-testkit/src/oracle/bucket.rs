@@ -21,7 +21,7 @@ impl Bucket {
     }
 
     /// What the counter owes at `now_us`.
-    fn debt(log: &Log, now_us: u128) -> Ratio {
+    pub(super) fn debt(log: &Log, now_us: u128) -> Ratio {
         let mut debt = Ratio::ZERO;
         let mut owed_since_us = 0;
         for event in &log.events {

@@ -108,6 +108,11 @@ impl Meter {
         self.interval
     }
 
+    /// A full debt, in units of `1 / denominator` microsecond.
+    pub(super) fn full(&self) -> u64 {
+        self.full
+    }
+
     pub(crate) fn fits_word(&self) -> bool {
         u128::from(self.interval.denominator) <= WORD_DENOMINATOR_MAX
     }
@@ -136,7 +141,7 @@ impl Meter {
 
     /// The debt at `now_us`, at most full.
     #[inline(always)]
-    fn debt(&self, owed: Owed, now_us: u64) -> Debt {
+    pub(super) fn debt(&self, owed: Owed, now_us: u64) -> Debt {
         let Some(whole_us) = owed.paid_at_us.checked_sub(now_us) else {
             return Debt { units: 0, was_above_full: false };
         };
@@ -151,7 +156,7 @@ impl Meter {
     }
 
     #[inline(always)]
-    fn owed(&self, debt: u64, now_us: u64) -> Owed {
+    pub(super) fn owed(&self, debt: u64, now_us: u64) -> Owed {
         if self.interval.denominator == 1 {
             return Owed { paid_at_us: now_us + debt, remainder: 0 };
         }
@@ -162,7 +167,7 @@ impl Meter {
     }
 
     #[inline]
-    fn to_us_ceil(&self, debt: u64) -> u64 {
+    pub(super) fn to_us_ceil(&self, debt: u64) -> u64 {
         if self.interval.denominator == 1 { debt } else { debt.div_ceil(self.interval.denominator) }
     }
 }
@@ -174,9 +179,10 @@ impl Step<Owed> {
     }
 }
 
-struct Debt {
-    units: u64,
-    was_above_full: bool,
+/// What is owed at an instant, at most full.
+pub(super) struct Debt {
+    pub(super) units: u64,
+    pub(super) was_above_full: bool,
 }
 
 impl Algorithm for Meter {
@@ -259,6 +265,12 @@ impl WordState for Meter {
 }
 
 impl Owed {
+    /// Tells debts apart whose remainder fits the payload of a word. Zero is nobody's: nothing owed.
+    pub(super) fn name(self) -> u64 {
+        let remainder_max = (1 << PAYLOAD_BITS) - 1;
+        self.paid_at_us << PAYLOAD_BITS | self.remainder.min(remainder_max)
+    }
+
     fn fresh_at_us(self) -> u64 {
         self.paid_at_us + u64::from(self.remainder > 0)
     }

@@ -58,6 +58,8 @@ proptest! {
         for policy in [
             Policy::token_bucket(rate),
             Policy::leaky_bucket(rate),
+            Policy::leaky_queue(rate, 2),
+            Policy::leaky_queue(rate, 2).and_then(|it| it.with_max_wait(Duration::ZERO)),
             Policy::fixed_window(rate),
             Policy::fixed_window(rate).and_then(Policy::staggered),
             Policy::calendar_window(3, Period::Month),
@@ -73,6 +75,8 @@ proptest! {
                 let decision = algorithm.transition(&mut state, now, cost);
                 prop_assert!(decision.remaining() <= policy.capacity());
                 algorithm.fresh_at(&state);
+                let stamp = algorithm.stamp(&state);
+                algorithm.refund(&mut state, now, stamp, cost);
             }
         }
     }
@@ -113,6 +117,18 @@ fn what_cannot_be_counted_is_refused_with_its_reason() {
     refused(
         Policy::fixed_window("5/s").unwrap().with_burst(9),
         &PolicyError::BurstWithoutBucket { algorithm: "fixed_window" },
+    );
+    for length in [1_737, u64::MAX - 1, u64::MAX] {
+        refused(Policy::leaky_queue("1/month", length), &PolicyError::QueueTooLong { length });
+    }
+    assert!(Policy::leaky_queue("1/month", 1_736).is_ok());
+    refused(
+        Policy::leaky_queue("5/s", 5).unwrap().with_burst(9),
+        &PolicyError::BurstWithoutBucket { algorithm: "leaky_queue" },
+    );
+    refused(
+        Policy::leaky_bucket("5/s").unwrap().with_max_wait(Duration::ZERO),
+        &PolicyError::MaxWaitWithoutQueue { algorithm: "leaky_bucket" },
     );
     assert!(matches!(Policy::token_bucket("ten/s"), Err(PolicyError::Rate(_))));
 }
@@ -155,6 +171,7 @@ fn only_a_fixed_window_is_staggered_and_then_it_counts_apart() {
     for policy in [
         Policy::token_bucket("5/s"),
         Policy::leaky_bucket("5/s"),
+        Policy::leaky_queue("5/s", 5),
         Policy::sliding_window("5/s"),
         Policy::sliding_window_strict("5/s", 4),
         Policy::calendar_window(5, Period::Day),
