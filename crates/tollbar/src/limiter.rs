@@ -24,15 +24,17 @@ use crate::{Decision, FailurePolicy, MemoryStore, Policy, PolicyResolver, Verdic
 /// store across a network; from async code use those with it. Neither returns an error: when the
 /// store cannot answer, the [`FailurePolicy`] does, and the decision says so.
 pub struct Limiter {
-    policies: Policies,
-    store: Arc<dyn Store>,
+    pub(crate) policies: Policies,
+    pub(crate) store: Arc<dyn Store>,
     /// The same store, where it is in memory: asked directly it answers 6 ns sooner, because its
     /// decision need not be taken out of a reply.
     memory: Option<Arc<MemoryStore>>,
-    on_failure: FailurePolicy,
+    pub(crate) on_failure: FailurePolicy,
+    #[cfg(feature = "until-ready")]
+    pub(crate) waiting: crate::waiting::Waiting,
 }
 
-enum Policies {
+pub(crate) enum Policies {
     One(Box<Policy>),
     Resolved(Box<dyn PolicyResolver>),
 }
@@ -43,6 +45,8 @@ pub struct LimiterBuilder {
     policies: Policies,
     store: Option<Arc<dyn Store>>,
     on_failure: FailurePolicy,
+    #[cfg(feature = "until-ready")]
+    pub(crate) waiting: crate::waiting::WaitingBuilder,
 }
 
 /// How many keys `check_many` asks its store for at once.
@@ -204,7 +208,13 @@ impl Policies {
 
 impl LimiterBuilder {
     fn new(policies: Policies) -> Self {
-        Self { policies, store: None, on_failure: FailurePolicy::default() }
+        Self {
+            policies,
+            store: None,
+            on_failure: FailurePolicy::default(),
+            #[cfg(feature = "until-ready")]
+            waiting: crate::waiting::WaitingBuilder::default(),
+        }
     }
 
     /// Counts in `store`, which other limiters may share.
@@ -229,6 +239,8 @@ impl LimiterBuilder {
             memory: any.downcast().ok(),
             store,
             on_failure: self.on_failure,
+            #[cfg(feature = "until-ready")]
+            waiting: self.waiting.build(),
         }
     }
 }

@@ -18,7 +18,7 @@
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
 
 mod batch;
-mod counter_id;
+pub(crate) mod counter_id;
 mod deciding;
 mod moving;
 mod pages;
@@ -29,7 +29,7 @@ mod single;
 mod slot;
 mod snapshot;
 mod stats;
-mod sync;
+pub(crate) mod sync;
 mod table;
 mod wide;
 
@@ -209,5 +209,12 @@ impl Store for MemoryStore {
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
         self.reset_one(self.hash.id(key, policy), policy);
         Reply::Ready(Ok(()))
+    }
+
+    fn clock(&self) -> Option<&dyn Clock> {
+        Some(match &self.clock {
+            AnyClock::System(clock) => clock,
+            AnyClock::Other(clock) => clock,
+        })
     }
 }

@@ -166,6 +166,16 @@ impl Meter {
         }
     }
 
+    /// When all but `cost` tokens of `owed` is paid, rounded up to a microsecond.
+    #[cfg(feature = "until-ready")]
+    pub(super) fn paid_before(&self, owed: Owed, cost: u64) -> Option<u64> {
+        let Interval { numerator_us, denominator } = self.interval;
+        let denominator = u128::from(denominator);
+        let units = u128::from(owed.paid_at_us) * denominator + u128::from(owed.remainder);
+        let before = units.checked_sub(u128::from(cost) * u128::from(numerator_us))?;
+        Some(before.div_ceil(denominator) as u64)
+    }
+
     #[inline]
     pub(super) fn to_us_ceil(&self, debt: u64) -> u64 {
         if self.interval.denominator == 1 { debt } else { debt.div_ceil(self.interval.denominator) }
@@ -269,6 +279,13 @@ impl Owed {
     pub(super) fn name(self) -> u64 {
         let remainder_max = (1 << PAYLOAD_BITS) - 1;
         self.paid_at_us << PAYLOAD_BITS | self.remainder.min(remainder_max)
+    }
+
+    /// What [`name`](Self::name) has named.
+    #[cfg(feature = "until-ready")]
+    pub(super) fn of_name(name: u64) -> Option<Self> {
+        let remainder = name & ((1 << PAYLOAD_BITS) - 1);
+        (name != 0).then_some(Self { paid_at_us: name >> PAYLOAD_BITS, remainder })
     }
 
     fn fresh_at_us(self) -> u64 {

@@ -70,6 +70,14 @@ impl LeakyQueue {
         self.meter.fits_word()
     }
 
+    /// When the turn of a charge of `cost` comes, rounded up to a microsecond: `cost` intervals
+    /// before the queue is empty, which is what its stamp says. `None` where the stamp says nothing.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn turn_us(&self, stamp: u64, cost: u64) -> Option<u64> {
+        let owed = Owed::of_name(stamp).filter(|_| self.fits_word())?;
+        self.meter.paid_before(owed, cost)
+    }
+
     fn tokens(&self, count: u64) -> u64 {
         count * self.meter.interval().numerator_us
     }

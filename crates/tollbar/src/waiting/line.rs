@@ -1,0 +1,246 @@
+//! Who waits for one key, and the turns they have taken. Knows no lock, no clock and no store.
+//!
+//! The first waiter has the first turn, the second the second. There are never fewer turns than
+//! waiters, and each has as many places as its waiter pays for. What is more is left over, at the
+//! end.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use crate::Interval;
+
+/// A place in the store's queue, or several in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// When it comes, by the store's clock.
+    pub(super) at_us: u64,
+    /// How many tokens it was charged.
+    pub(super) places: u64,
+    /// What the store calls the charge; 0 where it cannot be given back.
+    pub(super) stamp: u64,
+}
+
+/// Names a waiter for as long as it waits. Later ones are larger.
+pub(super) type Ticket = u64;
+
+#[derive(Debug)]
+struct Waiting {
+    ticket: Ticket,
+    cost: u64,
+    waker: Option<Waker>,
+    has_left: bool,
+}
+
+/// Who waits for one key.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// In the order of their tickets. Those who have left from the middle stay as gaps until they
+    /// are at an end or outnumber the others: the first and the last one are always there.
+    waiters: VecDeque<Waiting>,
+    gap_count: usize,
+    /// In the order of time.
+    turns: VecDeque<Turn>,
+    interval: Interval,
+    /// What every waiter pays and every turn holds; `None` once there were two costs.
+    cost: Option<u64>,
+}
+
+/// What a waiter is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Go: its turn has come.
+    Go,
+    /// Sleep until then, and look again: it is the first.
+    First { until_us: u64 },
+    /// Wait to be woken.
+    Behind,
+}
+
+/// Gaps are worth a pass over the line once there are more than this, and more than waiters.
+const GAP_COUNT_MAX: usize = 32;
+
+impl Line {
+    pub(super) fn new(interval: Interval, cost: u64) -> Self {
+        Self {
+            waiters: VecDeque::new(),
+            gap_count: 0,
+            turns: VecDeque::new(),
+            interval,
+            cost: Some(cost),
+        }
+    }
+
+    pub(super) fn waiter_count(&self) -> usize {
+        self.waiters.len() - self.gap_count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// What it takes up beside itself.
+    pub(super) fn bytes(&self) -> usize {
+        self.waiters.capacity() * size_of::<Waiting>() + self.turns.capacity() * size_of::<Turn>()
+    }
+
+    /// A waiter joins at the end and brings a turn. `is_exact` is false where the turn was reckoned
+    /// from the moment an answer came in: then it may be out of step with those before it.
+    pub(super) fn join(
+        &mut self,
+        ticket: Ticket,
+        mut turn: Turn,
+        interval: Interval,
+        is_exact: bool,
+    ) {
+        let cost = turn.places;
+        if interval != self.interval {
+            // Places of another width: what is given back must be what was taken.
+            turn.stamp = 0;
+        }
+        if self.cost != Some(cost) {
+            self.cost = None;
+        }
+        if is_exact && self.cost.is_some() {
+            // Two who asked the store at the same time may come here in the other order. Any turn
+            // will do for anybody, so the first to come has the first.
+            let at = self.turns.partition_point(|earlier| earlier.at_us <= turn.at_us);
+            self.turns.insert(at, turn);
+        } else {
+            let after_last = self.turns.back().map(|last| self.end_us(*last));
+            turn.at_us = turn.at_us.max(after_last.unwrap_or(0));
+            self.turns.push_back(turn);
+            // A turn that was left over has to be wide enough.
+            let own = self.waiter_count();
+            while self.turns[own].places < cost {
+                self.turns.remove(own);
+            }
+        }
+        self.waiters.push_back(Waiting { ticket, cost, waker: None, has_left: false });
+    }
+
+    /// When the turn after `turn` may come at the earliest.
+    fn end_us(&self, turn: Turn) -> u64 {
+        let Interval { numerator_us, denominator } = self.interval;
+        let units = u128::from(turn.places) * u128::from(numerator_us);
+        turn.at_us.saturating_add((units / u128::from(denominator)) as u64)
+    }
+
+    /// Lets everybody go whose turn has come, and says who has to be woken for it: they, and the
+    /// one who is the first now.
+    pub(super) fn let_go(&mut self, now_us: u64, woken: &mut Vec<Waker>) {
+        let mut has_changed = false;
+        while let Some(turn) = self.turns.front()
+            && turn.at_us <= now_us
+            && let Some(first) = self.waiters.pop_front()
+        {
+            self.turns.pop_front();
+            woken.extend(first.waker);
+            self.trim();
+            has_changed = true;
+        }
+        if has_changed {
+            woken.extend(self.wake_first());
+        }
+    }
+
+    /// Whoever is not in the line has been let go.
+    pub(super) fn progress(&self, ticket: Ticket) -> Progress {
+        match self.find(ticket) {
+            None => Progress::Go,
+            Some(0) => {
+                let until_us = self.turns.front().map_or(0, |turn| turn.at_us);
+                Progress::First { until_us }
+            }
+            Some(_) => Progress::Behind,
+        }
+    }
+
+    /// Stops waking a waiter, which is awake.
+    pub(super) fn take_waker(&mut self, ticket: Ticket) -> Option<Waker> {
+        let at = self.find(ticket)?;
+        self.waiters[at].waker.take()
+    }
+
+    /// Has `waker` woken when it is the turn of `ticket`, or `ticket` is the first.
+    pub(super) fn set_waker(&mut self, ticket: Ticket, waker: Waker) {
+        if let Some(at) = self.find(ticket) {
+            self.waiters[at].waker = Some(waker);
+        }
+    }
+
+    /// A waiter gives up; false where it was not waiting any more.
+    pub(super) fn leave(&mut self, ticket: Ticket, woken: &mut Vec<Waker>) -> bool {
+        let Some(at) = self.find(ticket) else {
+            return false;
+        };
+        if self.cost.is_none() {
+            self.close_up(at);
+        }
+        self.waiters[at].has_left = true;
+        self.gap_count += 1;
+        self.trim();
+        if at == 0 {
+            woken.extend(self.wake_first());
+        }
+        true
+    }
+
+    /// Before the waiter at `at` leaves: the first behind it that needs more places than the turn
+    /// it would move up to has stays where it is, and that turn is lost.
+    fn close_up(&mut self, at: usize) {
+        let before = self.waiters.iter().take(at).filter(|waiter| !waiter.has_left).count();
+        let behind = self.waiters.iter().skip(at + 1).filter(|waiter| !waiter.has_left);
+        let too_narrow = behind
+            .zip(self.turns.iter().skip(before))
+            .position(|(waiter, turn)| turn.places < waiter.cost);
+        if let Some(steps) = too_narrow {
+            self.turns.remove(before + steps);
+        }
+    }
+
+    /// Takes the last turn out of the line if nobody has it, it can be given back, and it is not
+    /// the one called `except`.
+    pub(super) fn take_left_over(&mut self, except: u64) -> Option<Turn> {
+        let last = self.turns.back()?;
+        let is_left_over = self.turns.len() > self.waiter_count();
+        let may_go_back = last.stamp != 0 && last.stamp != except;
+        if is_left_over && may_go_back { self.turns.pop_back() } else { None }
+    }
+
+    /// Puts a turn back that nobody wanted. Only where all cost the same is it known to fit.
+    pub(super) fn put_back(&mut self, turn: Turn, woken: &mut Vec<Waker>) {
+        if self.cost != Some(turn.places) {
+            return;
+        }
+        let at = self.turns.partition_point(|earlier| earlier.at_us <= turn.at_us);
+        self.turns.insert(at, turn);
+        if at == 0 {
+            // It sleeps until a later one.
+            woken.extend(self.wake_first());
+        }
+    }
+
+    fn wake_first(&mut self) -> Option<Waker> {
+        self.waiters.front_mut()?.waker.take()
+    }
+
+    fn find(&self, ticket: Ticket) -> Option<usize> {
+        self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
+    }
+
+    fn trim(&mut self) {
+        let has_left = |waiter: Option<&Waiting>| waiter.is_some_and(|it| it.has_left);
+        while has_left(self.waiters.front()) {
+            self.waiters.pop_front();
+            self.gap_count -= 1;
+        }
+        while has_left(self.waiters.back()) {
+            self.waiters.pop_back();
+            self.gap_count -= 1;
+        }
+        if self.gap_count > GAP_COUNT_MAX.max(self.waiter_count()) {
+            self.waiters.retain(|waiter| !waiter.has_left);
+            self.gap_count = 0;
+        }
+    }
+}
