@@ -6,6 +6,10 @@
 
 #![cfg(tollbar_loom)]
 
+#[cfg(feature = "until-ready")]
+#[path = "loom/waiting.rs"]
+mod waiting;
+
 use loom::sync::Arc;
 use loom::thread;
 use tollbar::{Clock, Entry, ManualClock, MemoryStore, Policy, Store, Timestamp, Verdict};

@@ -20,6 +20,14 @@ pub(super) struct Turn {
     pub(super) stamp: u64,
 }
 
+/// A turn that somebody is giving back to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InHand {
+    pub(super) turn: Turn,
+    /// How many had gone back when it was taken.
+    returned_count: u64,
+}
+
 /// Names a waiter for as long as it waits. Later ones are larger.
 pub(super) type Ticket = u64;
 
@@ -40,6 +48,10 @@ pub(super) struct Line {
     gap_count: usize,
     /// In the order of time.
     turns: VecDeque<Turn>,
+    /// Turns that somebody is giving back to the store at this moment.
+    in_hand_count: usize,
+    /// Turns that the store has taken back so far.
+    returned_count: u64,
     interval: Interval,
     /// What every waiter pays and every turn holds; `None` once there were two costs.
     cost: Option<u64>,
@@ -65,6 +77,8 @@ impl Line {
             waiters: VecDeque::new(),
             gap_count: 0,
             turns: VecDeque::new(),
+            in_hand_count: 0,
+            returned_count: 0,
             interval,
             cost: Some(cost),
         }
@@ -74,8 +88,10 @@ impl Line {
         self.waiters.len() - self.gap_count
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+    /// Nobody waits, and whoever has a turn in hand has done with it: what is left of its turns, no
+    /// store would take.
+    pub(super) fn is_over(&self) -> bool {
+        self.waiters.is_empty() && self.in_hand_count == 0
     }
 
     /// What it takes up beside itself.
@@ -91,6 +107,7 @@ impl Line {
         mut turn: Turn,
         interval: Interval,
         is_exact: bool,
+        woken: &mut Vec<Waker>,
     ) {
         let cost = turn.places;
         if interval != self.interval {
@@ -105,6 +122,10 @@ impl Line {
             // will do for anybody, so the first to come has the first.
             let at = self.turns.partition_point(|earlier| earlier.at_us <= turn.at_us);
             self.turns.insert(at, turn);
+            if at == 0 {
+                // The first sleeps until a later one.
+                woken.extend(self.wake_first());
+            }
         } else {
             let after_last = self.turns.back().map(|last| self.end_us(*last));
             turn.at_us = turn.at_us.max(after_last.unwrap_or(0));
@@ -198,24 +219,37 @@ impl Line {
         }
     }
 
-    /// Takes the last turn out of the line if nobody has it, it can be given back, and it is not
-    /// the one called `except`.
-    pub(super) fn take_left_over(&mut self, except: u64) -> Option<Turn> {
-        let last = self.turns.back()?;
+    /// Takes the last turn out of the line if nobody has it and the store might take it back. It
+    /// would not take `refused`, unless another has gone back since: then that may be the last.
+    pub(super) fn take_left_over(&mut self, refused: Option<InHand>) -> Option<InHand> {
+        let turn = *self.turns.back()?;
+        let in_hand = InHand { turn, returned_count: self.returned_count };
         let is_left_over = self.turns.len() > self.waiter_count();
-        let may_go_back = last.stamp != 0 && last.stamp != except;
-        if is_left_over && may_go_back { self.turns.pop_back() } else { None }
+        if !is_left_over || turn.stamp == 0 || refused == Some(in_hand) {
+            return None;
+        }
+        self.turns.pop_back();
+        self.in_hand_count += 1;
+        Some(in_hand)
     }
 
-    /// Puts a turn back that nobody wanted. Only where all cost the same is it known to fit.
-    pub(super) fn put_back(&mut self, turn: Turn, woken: &mut Vec<Waker>) {
-        if self.cost != Some(turn.places) {
+    /// A turn that was [taken](Self::take_left_over) is the store's again.
+    pub(super) fn returned(&mut self) {
+        self.in_hand_count -= 1;
+        self.returned_count += 1;
+    }
+
+    /// The store has not taken a turn back. It is for whoever comes next, if all cost the same: only
+    /// then is it known to fit.
+    pub(super) fn refused(&mut self, turn: Option<Turn>, woken: &mut Vec<Waker>) {
+        self.in_hand_count -= 1;
+        let Some(turn) = turn.filter(|turn| self.cost == Some(turn.places)) else {
             return;
-        }
+        };
         let at = self.turns.partition_point(|earlier| earlier.at_us <= turn.at_us);
         self.turns.insert(at, turn);
         if at == 0 {
-            // It sleeps until a later one.
+            // The first sleeps until a later one.
             woken.extend(self.wake_first());
         }
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::task::Waker;
 
-use super::line::{Line, Progress, Ticket, Turn};
+use super::line::{InHand, Line, Progress, Ticket, Turn};
 use crate::memory::counter_id::{CounterHash, CounterId};
 use crate::memory::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::{Interval, Policy};
@@ -116,7 +116,10 @@ impl Lines {
         let ticket = shard.ticket_last;
         let line = shard.lines.entry(id.get());
         let line = line.or_insert_with(|| Line::new(interval, turn.places));
-        line.join(ticket, turn, interval, is_exact);
+        let mut woken = Vec::new();
+        line.join(ticket, turn, interval, is_exact, &mut woken);
+        drop(shard);
+        wake(woken);
         ticket
     }
 
@@ -141,7 +144,7 @@ impl Lines {
             let listening = own.take_if(|own| own.will_wake(waker));
             line.set_waker(ticket, listening.unwrap_or_else(|| waker.clone()));
         }
-        if line.is_empty() {
+        if line.is_over() {
             shard.remove(id);
         }
         drop(shard);
@@ -167,26 +170,34 @@ impl Lines {
         was_waiting
     }
 
-    /// A turn of `id` that nobody waits for and that the store might take back.
-    pub(super) fn take_left_over(&self, id: CounterId, except: u64) -> Option<Turn> {
+    /// A turn of `id` that nobody waits for and that the store might take back. It is either
+    /// [`returned`](Self::returned) or [`refused`](Self::refused) then. Not the one that was refused
+    /// just now.
+    pub(super) fn take_left_over(&self, id: CounterId, refused: Option<InHand>) -> Option<InHand> {
         let mut shard = self.shard(id);
         let line = shard.lines.get_mut(&id.get())?;
-        let turn = line.take_left_over(except);
-        if turn.is_none() && line.is_empty() {
+        let in_hand = line.take_left_over(refused);
+        if in_hand.is_none() && line.is_over() {
             shard.remove(id);
         }
-        turn
+        in_hand
     }
 
-    /// A turn that the store would not take back is for whoever comes next, if it is still ahead.
-    pub(super) fn put_back(&self, id: CounterId, turn: Turn, now_us: u64) {
-        if turn.at_us <= now_us {
-            return;
+    /// The store has taken a turn back.
+    pub(super) fn returned(&self, id: CounterId) {
+        if let Some(line) = self.shard(id).lines.get_mut(&id.get()) {
+            line.returned();
         }
+    }
+
+    /// The store has not taken a turn back: it is for whoever comes next, if it is still ahead.
+    pub(super) fn refused(&self, id: CounterId, in_hand: InHand, now_us: u64) {
         let mut woken = Vec::new();
         let mut shard = self.shard(id);
         if let Some(line) = shard.lines.get_mut(&id.get()) {
-            line.put_back(turn, &mut woken);
+            // One that has come meanwhile is over: used now, it would meet the one after it.
+            let ahead = Some(in_hand.turn).filter(|turn| turn.at_us > now_us);
+            line.refused(ahead, &mut woken);
         }
         drop(shard);
         wake(woken);

@@ -69,11 +69,15 @@ impl<'a> Waiter<'a> {
 
     /// Gives the turns back that nobody in the line waits for, the last one first.
     fn give_back(&self) {
-        let mut refused = 0;
-        while let Some(turn) = self.waiting.lines.take_left_over(self.id, refused) {
-            if !refund(self.store, self.key, self.policy, turn.stamp, turn.places) {
-                refused = turn.stamp;
-                self.waiting.lines.put_back(self.id, turn, self.now_us());
+        let lines = &self.waiting.lines;
+        let mut refused = None;
+        while let Some(in_hand) = lines.take_left_over(self.id, refused) {
+            let Turn { stamp, places, .. } = in_hand.turn;
+            if refund(self.store, self.key, self.policy, stamp, places) {
+                lines.returned(self.id);
+            } else {
+                lines.refused(self.id, in_hand, self.now_us());
+                refused = Some(in_hand);
             }
         }
     }
