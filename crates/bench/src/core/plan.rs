@@ -120,6 +120,8 @@ static ALGORITHMS: Table = Table {
         uniform("token_bucket_deny"),
         uniform("leaky_bucket_allow"),
         uniform("leaky_bucket_deny"),
+        uniform("leaky_queue_allow"),
+        uniform("leaky_queue_deny"),
         uniform("fixed_window_allow"),
         uniform("fixed_window_deny"),
         uniform("staggered_window_allow"),
@@ -133,6 +135,18 @@ static ALGORITHMS: Table = Table {
         uniform("all_or_none_2_allow"),
         uniform("all_or_none_2_deny"),
         uniform("peek"),
+    ],
+};
+
+/// Requests that wait: the time per check is that of one of a thousand who wait at once.
+static WAITING: Table = Table {
+    name: "waiting",
+    key_count: 1,
+    access_count: 1 << 10,
+    quota: HOT.quota,
+    workloads: &[
+        uniform(subject::waiting::WORKLOADS[0].0),
+        uniform(subject::waiting::WORKLOADS[1].0),
     ],
 };
 
@@ -207,6 +221,18 @@ static LEAKY_BUCKET: Family = Family {
     build: peer!("leaky-bucket", subject::leaky_bucket::build),
 };
 
+static TOLLBAR_WAITING: Family = Family {
+    name: "tollbar_waiting",
+    subjects: &["tollbar", "tollbar_tokio_timer"],
+    build: Some(subject::waiting::build_tollbar),
+};
+
+static LEAKY_BUCKET_WAITING: Family = Family {
+    name: "leaky_bucket_waiting",
+    subjects: &["leaky_bucket"],
+    build: peer!("leaky-bucket", subject::waiting::build_leaky_bucket),
+};
+
 static ALGORITHM: Family =
     Family { name: "algorithms", subjects: &["tollbar"], build: Some(subject::algorithms::build) };
 
@@ -232,6 +258,7 @@ pub(crate) const GROUPS: &[Group] = &[
     Group { table: &KEYS_10M, families: KEYED_10M },
     Group { table: &UNKEYED, families: &[&GOVERNOR_DIRECT, &RATELIMIT, &LEAKY_BUCKET] },
     Group { table: &ALGORITHMS, families: &[&ALGORITHM] },
+    Group { table: &WAITING, families: &[&TOLLBAR_WAITING, &LEAKY_BUCKET_WAITING] },
 ];
 
 /// The family and the table of these names, for a worker.

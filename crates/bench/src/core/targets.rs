@@ -21,6 +21,10 @@ const VS_GOVERNOR: &[(&str, &str, f64)] = &[
 const VS_FLOOR_MAX: f64 = 1.3;
 const VS_FLOOR: &[&str] = &["hot", "keys_1k", "uniform_1m", "zipf_1m", "uniform_10m"];
 
+/// How many times as fast as leaky-bucket, where a thousand wait at once: no slower.
+const VS_LEAKY_BUCKET_MIN: f64 = 1.0;
+const VS_LEAKY_BUCKET: &str = "until_ready_1024_per_ms";
+
 const BYTES_PER_KEY_MAX: f64 = 32.0;
 const FORCED_EVICTIONS_PERCENT_MAX: f64 = 0.5;
 
@@ -53,6 +57,14 @@ pub(crate) fn evaluate(found: &Found, complete: bool) -> Vec<Target> {
             let name = format!("{workload}_{threads}t vs floor");
             targets.push(Target::new(name, "ratio", value, Bound::AtMost, VS_FLOOR_MAX));
         }
+    }
+    for threads in [1, 2] {
+        let value = rounds(found, "leaky_bucket", VS_LEAKY_BUCKET, threads)
+            .zip(rounds(found, "tollbar", VS_LEAKY_BUCKET, threads))
+            .and_then(|(theirs, ours)| ratio(theirs, ours))
+            .map(|summary| summary.value);
+        let name = format!("{VS_LEAKY_BUCKET}_{threads}t vs leaky-bucket");
+        targets.push(Target::new(name, "ratio", value, Bound::AtLeast, VS_LEAKY_BUCKET_MIN));
     }
     let fact = |metric: &str| {
         let facts = found.facts.get(&("tollbar", "10m"))?;
@@ -136,7 +148,7 @@ mod tests {
     #[test]
     fn every_target_has_a_row_even_if_nothing_was_measured() {
         let targets = evaluate(&Found::default(), true);
-        assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2);
+        assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2 + 2);
         assert!(targets.iter().all(|target| target.value.is_none() && !target.met));
         assert!(evaluate(&Found::default(), false).is_empty());
     }
