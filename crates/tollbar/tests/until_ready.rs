@@ -198,6 +198,19 @@ fn who_needs_fewer_places_moves_up_and_who_needs_more_stays() {
     world.assert_empty();
 }
 
+/// A turn of one place was kept for the next, which needs two: the check elsewhere has the second.
+#[test]
+fn a_turn_that_was_kept_is_not_for_one_that_needs_more() {
+    let mut world = World::new(long());
+    world.come_times("key", 3);
+    assert_eq!(world.limiter.check("key").delay(), Duration::from_micros(30));
+    world.cancel(2);
+    world.come("key", 2);
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 10), (3, 40)]);
+    world.assert_empty();
+}
+
 #[test]
 fn ten_thousand_wait_and_each_goes_in_its_turn() {
     let mut world = World::new(long());

@@ -1,8 +1,7 @@
 //! Who waits for one key, and the turns they have taken. Knows no lock, no clock and no store.
 //!
 //! The first waiter has the first turn, the second the second. There are never fewer turns than
-//! waiters, and each has as many places as its waiter pays for. What is more is left over, at the
-//! end.
+//! waiters, and each is as wide as its waiter needs. What is more is left over, at the end.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -16,8 +15,17 @@ pub(super) struct Turn {
     pub(super) at_us: u64,
     /// How many tokens it was charged.
     pub(super) places: u64,
+    /// How long they take: until then after it, nobody else's turn comes. Nanoseconds, rounded down.
+    pub(super) width_ns: u64,
     /// What the store calls the charge; 0 where it cannot be given back.
     pub(super) stamp: u64,
+}
+
+impl Turn {
+    /// When the turn after it may come at the earliest.
+    fn end_us(self) -> u64 {
+        self.at_us.saturating_add(self.width_ns / 1_000)
+    }
 }
 
 /// A turn that somebody is giving back to the store.
@@ -34,7 +42,7 @@ pub(super) type Ticket = u64;
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
-    cost: u64,
+    width_ns: u64,
     waker: Option<Waker>,
     has_left: bool,
 }
@@ -53,8 +61,8 @@ pub(super) struct Line {
     /// Turns that the store has taken back so far.
     returned_count: u64,
     interval: Interval,
-    /// What every waiter pays and every turn holds; `None` once there were two costs.
-    cost: Option<u64>,
+    /// How wide all turns are, and what all waiters need; `None` once there were two widths.
+    width_ns: Option<u64>,
 }
 
 /// What a waiter is to do.
@@ -72,7 +80,7 @@ pub(super) enum Progress {
 const GAP_COUNT_MAX: usize = 32;
 
 impl Line {
-    pub(super) fn new(interval: Interval, cost: u64) -> Self {
+    pub(super) fn new(interval: Interval, width_ns: u64) -> Self {
         Self {
             waiters: VecDeque::new(),
             gap_count: 0,
@@ -80,7 +88,7 @@ impl Line {
             in_hand_count: 0,
             returned_count: 0,
             interval,
-            cost: Some(cost),
+            width_ns: Some(width_ns),
         }
     }
 
@@ -109,15 +117,15 @@ impl Line {
         is_exact: bool,
         woken: &mut Vec<Waker>,
     ) {
-        let cost = turn.places;
+        let width_ns = turn.width_ns;
         if interval != self.interval {
-            // Places of another width: what is given back must be what was taken.
+            // The rule has changed: what is given back must be what was taken.
             turn.stamp = 0;
         }
-        if self.cost != Some(cost) {
-            self.cost = None;
+        if self.width_ns != Some(width_ns) {
+            self.width_ns = None;
         }
-        if is_exact && self.cost.is_some() {
+        if is_exact && self.width_ns.is_some() {
             // Two who asked the store at the same time may come here in the other order. Any turn
             // will do for anybody, so the first to come has the first.
             let at = self.turns.partition_point(|earlier| earlier.at_us <= turn.at_us);
@@ -127,23 +135,16 @@ impl Line {
                 woken.extend(self.wake_first());
             }
         } else {
-            let after_last = self.turns.back().map(|last| self.end_us(*last));
+            let after_last = self.turns.back().map(|last| last.end_us());
             turn.at_us = turn.at_us.max(after_last.unwrap_or(0));
             self.turns.push_back(turn);
             // A turn that was left over has to be wide enough.
             let own = self.waiter_count();
-            while self.turns[own].places < cost {
+            while self.turns[own].width_ns < width_ns {
                 self.turns.remove(own);
             }
         }
-        self.waiters.push_back(Waiting { ticket, cost, waker: None, has_left: false });
-    }
-
-    /// When the turn after `turn` may come at the earliest.
-    fn end_us(&self, turn: Turn) -> u64 {
-        let Interval { numerator_us, denominator } = self.interval;
-        let units = u128::from(turn.places) * u128::from(numerator_us);
-        turn.at_us.saturating_add((units / u128::from(denominator)) as u64)
+        self.waiters.push_back(Waiting { ticket, width_ns, waker: None, has_left: false });
     }
 
     /// Lets everybody go whose turn has come, and says who has to be woken for it: they, and the
@@ -194,7 +195,7 @@ impl Line {
         let Some(at) = self.find(ticket) else {
             return false;
         };
-        if self.cost.is_none() {
+        if self.width_ns.is_none() {
             self.close_up(at);
         }
         self.waiters[at].has_left = true;
@@ -206,14 +207,14 @@ impl Line {
         true
     }
 
-    /// Before the waiter at `at` leaves: the first behind it that needs more places than the turn
-    /// it would move up to has stays where it is, and that turn is lost.
+    /// Before the waiter at `at` leaves: the first behind it that needs more than the turn it would
+    /// move up to stays where it is, and that turn is lost.
     fn close_up(&mut self, at: usize) {
         let before = self.waiters.iter().take(at).filter(|waiter| !waiter.has_left).count();
         let behind = self.waiters.iter().skip(at + 1).filter(|waiter| !waiter.has_left);
         let too_narrow = behind
             .zip(self.turns.iter().skip(before))
-            .position(|(waiter, turn)| turn.places < waiter.cost);
+            .position(|(waiter, turn)| turn.width_ns < waiter.width_ns);
         if let Some(steps) = too_narrow {
             self.turns.remove(before + steps);
         }
@@ -221,8 +222,13 @@ impl Line {
 
     /// Takes the last turn out of the line if nobody has it and the store might take it back. It
     /// would not take `refused`, unless another has gone back since: then that may be the last.
-    pub(super) fn take_left_over(&mut self, refused: Option<InHand>) -> Option<InHand> {
-        let turn = *self.turns.back()?;
+    /// Places are as wide as `interval`, under which they are given back: it must be the line's.
+    pub(super) fn take_left_over(
+        &mut self,
+        interval: Interval,
+        refused: Option<InHand>,
+    ) -> Option<InHand> {
+        let turn = self.turns.back().copied().filter(|_| interval == self.interval)?;
         let in_hand = InHand { turn, returned_count: self.returned_count };
         let is_left_over = self.turns.len() > self.waiter_count();
         if !is_left_over || turn.stamp == 0 || refused == Some(in_hand) {
@@ -239,11 +245,11 @@ impl Line {
         self.returned_count += 1;
     }
 
-    /// The store has not taken a turn back. It is for whoever comes next, if all cost the same: only
+    /// The store has not taken a turn back. It is for whoever comes next, if all need the same: only
     /// then is it known to fit.
     pub(super) fn refused(&mut self, turn: Option<Turn>, woken: &mut Vec<Waker>) {
         self.in_hand_count -= 1;
-        let Some(turn) = turn.filter(|turn| self.cost == Some(turn.places)) else {
+        let Some(turn) = turn.filter(|turn| self.width_ns == Some(turn.width_ns)) else {
             return;
         };
         let at = self.turns.partition_point(|earlier| earlier.at_us <= turn.at_us);

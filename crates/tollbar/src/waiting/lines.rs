@@ -115,7 +115,7 @@ impl Lines {
         shard.ticket_last += 1;
         let ticket = shard.ticket_last;
         let line = shard.lines.entry(id.get());
-        let line = line.or_insert_with(|| Line::new(interval, turn.places));
+        let line = line.or_insert_with(|| Line::new(interval, turn.width_ns));
         let mut woken = Vec::new();
         line.join(ticket, turn, interval, is_exact, &mut woken);
         drop(shard);
@@ -173,10 +173,15 @@ impl Lines {
     /// A turn of `id` that nobody waits for and that the store might take back. It is either
     /// [`returned`](Self::returned) or [`refused`](Self::refused) then. Not the one that was refused
     /// just now.
-    pub(super) fn take_left_over(&self, id: CounterId, refused: Option<InHand>) -> Option<InHand> {
+    pub(super) fn take_left_over(
+        &self,
+        id: CounterId,
+        interval: Interval,
+        refused: Option<InHand>,
+    ) -> Option<InHand> {
         let mut shard = self.shard(id);
         let line = shard.lines.get_mut(&id.get())?;
-        let in_hand = line.take_left_over(refused);
+        let in_hand = line.take_left_over(interval, refused);
         if in_hand.is_none() && line.is_over() {
             shard.remove(id);
         }

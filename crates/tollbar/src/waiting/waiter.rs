@@ -32,6 +32,7 @@ pub(super) struct Waiter<'a> {
     store: &'a dyn Store,
     key: &'a [u8],
     policy: &'a Policy,
+    queue: &'a LeakyQueue,
     id: CounterId,
     /// `None` once its turn has come.
     ticket: Option<Ticket>,
@@ -55,9 +56,10 @@ impl<'a> Waiter<'a> {
         };
         let is_exact = store.clock().is_some() && asked.decision.degraded().is_none();
         let at_us = if is_exact { asked.turn_us() } else { asked.turn_us_from(waiting, store) };
-        let turn = Turn { at_us, places: cost, stamp: asked.stamp };
+        let turn = Turn { at_us, places: cost, width_ns: asked.width_ns(), stamp: asked.stamp };
         let ticket = Some(waiting.lines.join(id, turn, queue.interval(), is_exact));
-        let waiter = Self { waiting, store, key, policy, id, ticket, sleep: None, _room: room };
+        let waiter =
+            Self { waiting, store, key, policy, queue, id, ticket, sleep: None, _room: room };
         // A turn that was left over may have been taken; then there is one to give back.
         waiter.give_back();
         Ok(waiter)
@@ -71,7 +73,7 @@ impl<'a> Waiter<'a> {
     fn give_back(&self) {
         let lines = &self.waiting.lines;
         let mut refused = None;
-        while let Some(in_hand) = lines.take_left_over(self.id, refused) {
+        while let Some(in_hand) = lines.take_left_over(self.id, self.queue.interval(), refused) {
             let Turn { stamp, places, .. } = in_hand.turn;
             if refund(self.store, self.key, self.policy, stamp, places) {
                 lines.returned(self.id);
@@ -84,6 +86,13 @@ impl<'a> Waiter<'a> {
 }
 
 impl Asked<'_> {
+    /// How long its places take. Below 2^53 microseconds, so it fits; rounded down.
+    fn width_ns(&self) -> u64 {
+        let Interval { numerator_us, denominator } = self.queue.interval();
+        let units = u128::from(self.cost) * u128::from(numerator_us);
+        u64::try_from(units * 1_000 / u128::from(denominator)).unwrap_or(u64::MAX)
+    }
+
     /// The turn by the clock of the store, which has said when the queue is empty: `cost` intervals
     /// after it. That end was rounded up; with the intervals rounded down this is the turn rounded
     /// up, or a microsecond later, and turns stay as far apart as ends. The stamp says which.

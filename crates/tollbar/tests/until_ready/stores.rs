@@ -113,34 +113,64 @@ fn without_a_store_the_failure_policy_answers() {
     }
 }
 
-/// A changed rate keeps the line. Places of another width are never given back: that would give
-/// back more than was taken.
+/// Somebody who waits under a rule that changes.
+struct Changing {
+    world: World,
+    tenants: Overrides,
+}
+
+impl Changing {
+    /// One has gone at once.
+    fn new() -> Self {
+        let tenants = Overrides::new(every(10));
+        let resolver = tenants.clone();
+        let world = World::resolved_by(resolver);
+        let mut changing = Self { world, tenants };
+        assert_eq!(changing.come(10), 0);
+        changing
+    }
+
+    fn come(&mut self, interval_us: u64) -> usize {
+        self.tenants.set_default(every(interval_us));
+        self.world.come("key", 1)
+    }
+}
+
+/// One of these windows is one interval; all have the same counter.
+fn every(interval_us: u64) -> Policy {
+    let rate = tollbar::Rate::new(1_000 / interval_us, Duration::from_micros(1_000));
+    Policy::leaky_queue(rate, 90).unwrap()
+}
+
 #[test]
-fn a_rule_that_changes_while_somebody_waits_gives_nothing_away() {
-    let tenants = Overrides::new(Policy::leaky_queue("10/s", 9).unwrap());
-    let clock = ManualClock::at(Timestamp::from_micros(START_US));
-    let timer = tollbar::ManualTimer::new(clock.clone());
-    let store = Arc::new(MemoryStore::builder().max_keys(10).clock(clock).build());
-    let limiter =
-        tollbar::Limiter::builder_resolved_by(tenants.clone()).store(store).timer(timer).build();
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let mut wait = || {
-        let mut future = Box::pin(limiter.until_ready("key"));
-        let answer = future.as_mut().poll(&mut context);
-        (future, answer)
-    };
-    let (_first, answer) = wait();
-    assert!(answer.is_ready());
-    let (second, _) = wait();
-    // Ten times slower: a place is a second now.
-    tenants.set_default(Policy::leaky_queue("1/s", 9).unwrap());
-    let (third, _) = wait();
-    assert_eq!(limiter.waiting().waiters, 2);
-    drop(third);
-    drop(second);
-    assert_eq!(limiter.waiting().waiters, 0);
-    // 0.1 s for the one that went, 0.1 s and 1 s for places: at most these are owed, and not less
-    // than the first is.
-    let delay = limiter.check("key").delay();
-    assert!((Duration::from_millis(100)..=Duration::from_millis(1_200)).contains(&delay));
+fn after_a_rule_change_nobody_moves_up_into_a_turn_that_is_too_short_for_it() {
+    let mut changing = Changing::new();
+    let turns = [(10, 10), (100, 20), (10, 120)];
+    let tasks = turns.map(|(interval_us, _)| changing.come(interval_us));
+    changing.world.cancel(tasks[0]);
+    changing.world.finish();
+    assert_eq!(changing.world.went(), [(0, 0), (tasks[1], 20), (tasks[2], 120)]);
+}
+
+/// A place of 10 us given back as one of 100 us would let somebody in who then meets another.
+#[test]
+fn after_a_rule_change_no_place_is_given_back_under_another_interval() {
+    for gives_up in [1, 2] {
+        let mut changing = Changing::new();
+        let tasks = [10, 100, 10].map(|interval_us| changing.come(interval_us));
+        // The last moves up, or is itself the one that was charged under the line's first rule.
+        changing.world.cancel(tasks[gives_up]);
+        let delay = changing.world.limiter.check("key").delay();
+        let expected_us = if gives_up == 1 { 130 } else { 120 };
+        assert_eq!(delay, Duration::from_micros(expected_us));
+        changing.world.finish();
+        let second_us = 20;
+        assert_eq!(changing.world.departures.last().unwrap().after_us, second_us);
+        changing.world.assert_empty();
+    }
+    // One charged under a later rule than the line's is not given back at all.
+    let mut changing = Changing::new();
+    let tasks = [10, 100].map(|interval_us| changing.come(interval_us));
+    changing.world.cancel(tasks[1]);
+    assert_eq!(changing.world.limiter.check("key").delay(), Duration::from_micros(120));
 }

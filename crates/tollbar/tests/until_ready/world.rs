@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tollbar::{
     Clock, Decision, Limiter, LimiterBuilder, ManualClock, ManualTimer, MemoryStore, Policy,
-    Timestamp, WaitError,
+    PolicyResolver, Timestamp, WaitError,
 };
 
 pub(crate) const START_US: u64 = 1_700_000_000_000_000;
@@ -57,14 +57,22 @@ impl World {
         Self::with(policy, |builder| builder)
     }
 
+    pub(crate) fn resolved_by(resolver: impl PolicyResolver) -> Self {
+        Self::of(Limiter::builder_resolved_by(resolver), |builder| builder)
+    }
+
     pub(crate) fn with(
         policy: Policy,
         change: impl FnOnce(LimiterBuilder) -> LimiterBuilder,
     ) -> Self {
+        Self::of(Limiter::builder(policy), change)
+    }
+
+    fn of(builder: LimiterBuilder, change: impl FnOnce(LimiterBuilder) -> LimiterBuilder) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(START_US));
         let timer = ManualTimer::new(clock.clone());
         let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build();
-        let builder = Limiter::builder(policy).store(Arc::new(store)).timer(timer.clone());
+        let builder = builder.store(Arc::new(store)).timer(timer.clone());
         let limiter = Arc::new(change(builder).build());
         let (tasks, departures, refused) = (Vec::new(), Vec::new(), Vec::new());
         Self { clock, timer, limiter, tasks, departures, refused }
