@@ -128,8 +128,7 @@ impl Line {
         if is_exact && self.width_ns.is_some() {
             // Two who asked the store at the same time may come here in the other order. Any turn
             // will do for anybody, so the first to come has the first.
-            let at = self.turns.partition_point(|earlier| earlier.at_us <= turn.at_us);
-            self.turns.insert(at, turn);
+            let at = self.insert(turn);
             if at == 0 {
                 // The first sleeps until a later one.
                 woken.extend(self.wake_first());
@@ -230,8 +229,7 @@ impl Line {
     ) -> Option<InHand> {
         let turn = self.turns.back().copied().filter(|_| interval == self.interval)?;
         let in_hand = InHand { turn, returned_count: self.returned_count };
-        let is_left_over = self.turns.len() > self.waiter_count();
-        if !is_left_over || turn.stamp == 0 || refused == Some(in_hand) {
+        if !self.has_left_over() || turn.stamp == 0 || refused == Some(in_hand) {
             return None;
         }
         self.turns.pop_back();
@@ -252,12 +250,27 @@ impl Line {
         let Some(turn) = turn.filter(|turn| self.width_ns == Some(turn.width_ns)) else {
             return;
         };
-        let at = self.turns.partition_point(|earlier| earlier.at_us <= turn.at_us);
-        self.turns.insert(at, turn);
-        if at == 0 {
+        if self.insert(turn) == 0 {
             // The first sleeps until a later one.
             woken.extend(self.wake_first());
         }
+    }
+
+    /// Puts a turn where it belongs, and says where that is: as a rule at the end.
+    fn insert(&mut self, turn: Turn) -> usize {
+        let is_last = self.turns.back().is_none_or(|last| last.at_us <= turn.at_us);
+        let at = if is_last {
+            self.turns.len()
+        } else {
+            self.turns.partition_point(|earlier| earlier.at_us <= turn.at_us)
+        };
+        self.turns.insert(at, turn);
+        at
+    }
+
+    /// True where a turn may be given back.
+    pub(super) fn has_left_over(&self) -> bool {
+        self.turns.len() > self.waiter_count()
     }
 
     fn wake_first(&mut self) -> Option<Waker> {
@@ -265,7 +278,13 @@ impl Line {
     }
 
     fn find(&self, ticket: Ticket) -> Option<usize> {
-        self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
+        // Where no other key of the shard has tickets in between, it is at its distance from the first.
+        let distance = ticket.checked_sub(self.waiters.front()?.ticket)?;
+        let guess = usize::try_from(distance).ok();
+        let is_there = |at: &usize| self.waiters.get(*at).is_some_and(|it| it.ticket == ticket);
+        guess
+            .filter(is_there)
+            .or_else(|| self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok())
     }
 
     fn trim(&mut self) {
@@ -282,5 +301,59 @@ impl Line {
             self.waiters.retain(|waiter| !waiter.has_left);
             self.gap_count = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Interval = Interval { numerator_us: 10, denominator: 1 };
+
+    fn turn(at_us: u64) -> Turn {
+        Turn { at_us, places: 1, width_ns: 10_000, stamp: at_us }
+    }
+
+    fn line(turns_us: &[u64]) -> Line {
+        let mut line = Line::new(INTERVAL, 10_000);
+        for (ticket, at_us) in (1..).zip(turns_us) {
+            line.join(ticket, turn(*at_us), INTERVAL, true, &mut Vec::new());
+        }
+        line
+    }
+
+    #[test]
+    fn the_first_to_come_has_the_first_turn_whoever_asked_the_store_first() {
+        let mut line = line(&[20]);
+        line.set_waker(1, Waker::noop().clone());
+        let mut woken = Vec::new();
+        line.join(2, turn(10), INTERVAL, true, &mut woken);
+        assert_eq!(woken.len(), 1, "it sleeps until 20");
+        assert_eq!(line.progress(1), Progress::First { until_us: 10 });
+        line.let_go(10, &mut woken);
+        assert_eq!(line.progress(1), Progress::Go);
+        assert_eq!(line.progress(2), Progress::First { until_us: 20 });
+    }
+
+    #[test]
+    fn a_turn_that_is_not_exact_keeps_its_distance() {
+        let mut line = line(&[20]);
+        line.join(2, turn(23), INTERVAL, false, &mut Vec::new());
+        line.let_go(20, &mut Vec::new());
+        assert_eq!(line.progress(2), Progress::First { until_us: 30 });
+    }
+
+    #[test]
+    fn those_who_left_from_the_middle_take_up_no_more_room_than_those_who_stay() {
+        let mut line = line(&[10]);
+        for ticket in 2..10_000 {
+            line.join(ticket, turn(10 * ticket), INTERVAL, true, &mut Vec::new());
+            line.join(100_000, turn(1_000_000), INTERVAL, true, &mut Vec::new());
+            assert!(line.leave(ticket, &mut Vec::new()));
+            assert!(line.leave(100_000, &mut Vec::new()));
+            assert!(!line.leave(ticket, &mut Vec::new()));
+        }
+        assert_eq!(line.waiter_count(), 1);
+        assert!(line.waiters.len() <= 2 + GAP_COUNT_MAX, "{}", line.waiters.len());
     }
 }

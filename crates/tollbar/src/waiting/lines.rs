@@ -67,6 +67,14 @@ impl Hasher for IsHashed {
     }
 }
 
+/// What became of one who came to wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Joined {
+    pub(super) ticket: Ticket,
+    /// It has a turn that had been left over, so there is one to give back.
+    pub(super) has_left_over: bool,
+}
+
 /// Room for one who waits, counted over all keys.
 #[derive(Debug)]
 pub(super) struct Room<'a>(&'a Lines);
@@ -110,7 +118,7 @@ impl Lines {
         turn: Turn,
         interval: Interval,
         is_exact: bool,
-    ) -> Ticket {
+    ) -> Joined {
         let mut shard = self.shard(id);
         shard.ticket_last += 1;
         let ticket = shard.ticket_last;
@@ -118,9 +126,10 @@ impl Lines {
         let line = line.or_insert_with(|| Line::new(interval, turn.width_ns));
         let mut woken = Vec::new();
         line.join(ticket, turn, interval, is_exact, &mut woken);
+        let has_left_over = line.has_left_over();
         drop(shard);
         wake(woken);
-        ticket
+        Joined { ticket, has_left_over }
     }
 
     /// How it stands with a waiter. Lets go whoever is due at `now_us`; where that is not the

@@ -57,11 +57,13 @@ impl<'a> Waiter<'a> {
         let is_exact = store.clock().is_some() && asked.decision.degraded().is_none();
         let at_us = if is_exact { asked.turn_us() } else { asked.turn_us_from(waiting, store) };
         let turn = Turn { at_us, places: cost, width_ns: asked.width_ns(), stamp: asked.stamp };
-        let ticket = Some(waiting.lines.join(id, turn, queue.interval(), is_exact));
+        let joined = waiting.lines.join(id, turn, queue.interval(), is_exact);
+        let ticket = Some(joined.ticket);
         let waiter =
             Self { waiting, store, key, policy, queue, id, ticket, sleep: None, _room: room };
-        // A turn that was left over may have been taken; then there is one to give back.
-        waiter.give_back();
+        if joined.has_left_over {
+            waiter.give_back();
+        }
         Ok(waiter)
     }
 

@@ -138,7 +138,7 @@ impl Changing {
 
 /// One of these windows is one interval; all have the same counter.
 fn every(interval_us: u64) -> Policy {
-    let rate = tollbar::Rate::new(1_000 / interval_us, Duration::from_micros(1_000));
+    let rate = tollbar::Rate::new(1_000 / interval_us, Duration::from_millis(1));
     Policy::leaky_queue(rate, 90).unwrap()
 }
 
@@ -168,7 +168,11 @@ fn after_a_rule_change_no_place_is_given_back_under_another_interval() {
         assert_eq!(changing.world.departures.last().unwrap().after_us, second_us);
         changing.world.assert_empty();
     }
-    // One charged under a later rule than the line's is not given back at all.
+    // One charged under a later rule than the line's is not given back at all, by whoever it is.
+    let mut changing = Changing::new();
+    let tasks = [100, 10].map(|interval_us| changing.come(interval_us));
+    changing.world.cancel(tasks[0]);
+    assert_eq!(changing.world.limiter.check("key").delay(), Duration::from_micros(120));
     let mut changing = Changing::new();
     let tasks = [10, 100].map(|interval_us| changing.come(interval_us));
     changing.world.cancel(tasks[1]);
