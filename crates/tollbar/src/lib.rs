@@ -21,6 +21,7 @@
 //! | algorithm | at most, in any interval of length T | one that always asks gets at least |
 //! |---|---|---|
 //! | [token bucket](Policy::token_bucket), [leaky bucket](Policy::leaky_bucket) | burst + rate x T | rate x T - 1 |
+//! | [leaky queue](Policy::leaky_queue) | one per 1/rate on the way out, and a bounded number waits | rate x T - 1 |
 //! | [fixed window](Policy::fixed_window) | limit in any aligned window (twice that across a boundary) | limit per window |
 //! | [staggered window](Policy::staggered) | the same, each key in windows of its own | limit per window |
 //! | [calendar window](Policy::calendar_window) | limit in any day, week or month (twice that across a boundary) | limit per day, week or month |
@@ -64,6 +65,8 @@ mod resolver;
 pub mod store;
 mod units;
 mod verdict;
+#[cfg(feature = "until-ready")]
+mod waiting;
 
 pub use algorithm::Algorithm;
 pub use algorithm::calendar_window::Period;
@@ -84,3 +87,5 @@ pub use resolver::{Overrides, PolicyResolver};
 pub use store::{Batch, Charge, Consistency, Entry, Reply, Role, Store, StoreError};
 pub use units::{Rate, RateError, Timestamp};
 pub use verdict::Verdict;
+#[cfg(feature = "until-ready")]
+pub use waiting::{ManualTimer, Sleep, Timer, WaitError, WaitingStats};

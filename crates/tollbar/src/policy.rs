@@ -16,6 +16,7 @@ use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::debt::{Interval, Meter, PRODUCT_MAX};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
+use crate::algorithm::leaky_queue::LeakyQueue;
 use crate::algorithm::leased::Leased;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
@@ -85,6 +86,35 @@ impl Policy {
     {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::Bucket(leaky_bucket(rate, None)?), rate))
+    }
+
+    /// A queue that requests leave one at a time at `rate`, and in which up to `length` wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::leaky_queue("1/min", 2)?);
+    /// assert_eq!(limiter.check("user:42").delay(), Duration::ZERO);
+    /// assert!(limiter.check("user:42").delay() > Duration::from_secs(59));
+    /// assert!(limiter.check("user:42").delay() > Duration::from_secs(119));
+    /// assert!(!limiter.check("user:42").is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// An allowed request has its place and is told the [delay](crate::Decision::delay) until its
+    /// turn, exactly, rounded up to a microsecond. A cost of several tokens takes as many places;
+    /// its turn is that of the first of them. One that finds the queue full is denied with the
+    /// exact retry-after. Waiting is up to the caller; the feature `until-ready` has
+    /// `Limiter::until_ready` for it.
+    pub fn leaky_queue<R>(rate: R, length: u64) -> Result<Self, PolicyError>
+    where
+        R: TryInto<Rate>,
+        RateError: From<R::Error>,
+    {
+        let rate = valid(rate)?;
+        Ok(Self::of_rate(Kind::LeakyQueue(LeakyQueue::new(rate, length)?), rate))
     }
 
     /// So many in each window of the clock; up to twice as many across a boundary.
@@ -274,6 +304,18 @@ impl Policy {
         }
     }
 
+    /// The same queue, in which nobody waits for longer than `max_wait`: who would is denied, with
+    /// the exact retry-after. Below a microsecond rounds down.
+    pub fn with_max_wait(self, max_wait: Duration) -> Result<Self, PolicyError> {
+        match self.kind {
+            Kind::LeakyQueue(queue) => {
+                let wait_us_max = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
+                Ok(Self { kind: Kind::LeakyQueue(queue.with_wait_us_max(wait_us_max)), ..self })
+            }
+            kind => Err(PolicyError::MaxWaitWithoutQueue { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
     /// The same fixed window beginning at another moment for every key, so that not all who were
     /// denied come back at once. It has counters of its own, apart from the plain window's.
     ///
@@ -354,7 +396,8 @@ impl Policy {
         Duration::from_micros(self.algorithm().window_us())
     }
 
-    /// The largest cost that can ever pass: the burst of a bucket, the limit of anything else.
+    /// The largest cost that can ever pass: the burst of a bucket, one more than may wait in a queue,
+    /// the limit of anything else.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.algorithm().capacity()
@@ -369,12 +412,31 @@ impl Policy {
         self.kind.as_dyn()
     }
 
-    /// For buckets, the time that earns one token, after rounding: never shorter than asked for,
+    /// For buckets and queues, the time that earns one token, after rounding: never shorter than asked for,
     /// and longer by less than one part in a million.
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {
         match &*self.kind.plain() {
             Kind::Bucket(meter) => Some(meter.interval()),
+            Kind::LeakyQueue(queue) => Some(queue.interval()),
+            _ => None,
+        }
+    }
+
+    /// For queues, how many may wait.
+    #[must_use]
+    pub fn queue_length(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::LeakyQueue(queue) => Some(queue.length()),
+            _ => None,
+        }
+    }
+
+    /// For queues that have one, the longest wait.
+    #[must_use]
+    pub fn max_wait(&self) -> Option<Duration> {
+        match &self.kind {
+            Kind::LeakyQueue(queue) => queue.wait_us_max().map(Duration::from_micros),
             _ => None,
         }
     }

@@ -8,6 +8,9 @@
 
 #[path = "loom/permits.rs"]
 mod permits;
+#[cfg(feature = "until-ready")]
+#[path = "loom/waiting.rs"]
+mod waiting;
 
 use std::time::Duration;
 

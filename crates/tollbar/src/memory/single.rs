@@ -29,6 +29,7 @@ macro_rules! by_algorithm {
     }) => {
         match $kind {
             Kind::Bucket($algorithm) if $algorithm.fits_word() => $word,
+            Kind::LeakyQueue($algorithm) if $algorithm.fits_word() => $word,
             Kind::FixedWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::CalendarWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::SlidingWindow($algorithm) if $algorithm.fits_word() => $word,
