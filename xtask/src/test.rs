@@ -31,6 +31,7 @@ const EXAMPLES: &[&str] = &[
     "queue",
     "snapshot",
     "in_flight",
+    "rules",
 ];
 
 /// What of the library is off by default, and tested as well.

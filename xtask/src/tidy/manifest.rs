@@ -11,6 +11,7 @@ use super::tree::{File, Finding, Tree};
 const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
     ("tollbar-rules", &["tollbar"]),
+    ("tollbar-server", &["tollbar", "tollbar-rules"]),
     ("tollbar-testkit", &["tollbar"]),
     ("tollbar-bench", &["tollbar", "tollbar-rules", "tollbar-testkit"]),
     ("tollbar-examples", &["tollbar", "tollbar-rules"]),
