@@ -5,6 +5,7 @@ mod warm_up;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Interval;
 use crate::WarmUp;
 
 #[track_caller]
