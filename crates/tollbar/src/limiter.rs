@@ -36,7 +36,7 @@ pub struct Limiter {
     pub(crate) store: Arc<dyn Store>,
     /// The same store, where it is in memory: asked directly it answers 6 ns sooner, because its
     /// decision need not be taken out of a reply.
-    memory: Option<Arc<MemoryStore>>,
+    pub(crate) memory: Option<Arc<MemoryStore>>,
     pub(crate) on_failure: FailurePolicy,
     receipt_key: ReceiptKey,
     reservations: ReservationIds,

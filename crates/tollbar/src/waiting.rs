@@ -124,28 +124,32 @@ impl Limiter {
         let Kind::LeakyQueue(queue) = &policy.kind else {
             return Err(WaitError::NotAQueue { algorithm: policy.algorithm().name() });
         };
-        let mut entries = [Entry::new(key, policy).with_cost(cost)];
-        let answer = self.store.check_all(Batch::all_or_none(&mut entries)).await;
-        let [entry] = entries;
-        let answer = answer.ok().and(entry.decision());
-        let decision = answer.unwrap_or_else(|| self.on_failure.decide(key, policy, cost));
+        let (decision, stamp) = match &self.memory {
+            Some(memory) => memory.queue_up(key, policy, queue, cost),
+            None => self.queue_up_elsewhere(policy, key, cost).await,
+        };
         if !decision.is_allowed() {
             return Err(WaitError::Denied(decision));
         }
         if decision.delay().is_zero() {
             return Ok(decision);
         }
-        let asked = Asked {
-            key,
-            policy,
-            queue,
-            cost,
-            decision,
-            stamp: if answer.is_some() { entry.stamp() } else { 0 },
-        };
+        let asked = Asked { key, policy, queue, cost, decision, stamp };
         Waiter::new(&self.waiting, &*self.store, asked)?.await;
         self.waiting.jitter().await;
         Ok(decision)
+    }
+
+    /// The answer of a store that is not in memory and what it calls the charge, or the failure
+    /// policy's answer and 0.
+    async fn queue_up_elsewhere(&self, policy: &Policy, key: &[u8], cost: u64) -> (Decision, u64) {
+        let mut entries = [Entry::new(key, policy).with_cost(cost)];
+        let answer = self.store.check_all(Batch::all_or_none(&mut entries)).await;
+        let [entry] = entries;
+        match answer.ok().and(entry.decision()) {
+            Some(decision) => (decision, entry.stamp()),
+            None => (self.on_failure.decide(key, policy, cost), 0),
+        }
     }
 }
 

@@ -78,6 +78,11 @@ impl LeakyQueue {
         self.meter.paid_before(owed, cost)
     }
 
+    /// What a charge that has left `owed` behind is called.
+    pub(crate) fn stamp_of(&self, owed: Owed) -> u64 {
+        if self.fits_word() { owed.name() } else { 0 }
+    }
+
     fn tokens(&self, count: u64) -> u64 {
         count * self.meter.interval().numerator_us
     }
@@ -119,7 +124,7 @@ impl Algorithm for LeakyQueue {
     /// The instant at which the queue is empty. A rate so awkward that this takes more than a word
     /// has none, and gives nothing back.
     fn stamp(&self, state: &[u64]) -> u64 {
-        if self.fits_word() { Self::from_words(state).name() } else { 0 }
+        self.stamp_of(Self::from_words(state))
     }
 
     /// Only the last places can be given back, and only before their turn: somebody who has queued
