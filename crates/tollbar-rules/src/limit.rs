@@ -189,9 +189,10 @@ impl Limit {
         let window = self.policy.window();
         let options = self.options;
         let made = match counting(&self.text, options) {
-            Counting::TokenBucket => self
-                .bucket_share(node_count)
-                .or_else(|_| Policy::token_bucket(Rate::new(limit, window))),
+            Counting::TokenBucket => self.bucket_share(node_count).or_else(|_| {
+                Policy::token_bucket(Rate::new(limit, window))?
+                    .with_burst(share(self.policy.capacity()))
+            }),
             Counting::LeakyBucket => Policy::leaky_bucket(Rate::new(limit, window))
                 .and_then(|policy| policy.with_burst(share(self.policy.capacity()))),
             Counting::FixedWindow => {
@@ -237,8 +238,10 @@ impl Limit {
     fn bucket_share(&self, node_count: u64) -> Result<Policy, PolicyError> {
         let burst = (self.policy.capacity() / node_count).max(1);
         let (tokens, divisor) = decimal(&self.text);
-        let factor = u32::try_from(divisor.saturating_mul(node_count)).unwrap_or(u32::MAX);
-        let window = self.policy.window().checked_mul(factor).unwrap_or(Duration::MAX);
+        let factor = u32::try_from(divisor.saturating_mul(node_count)).ok();
+        let window = factor.and_then(|factor| self.policy.window().checked_mul(factor));
+        // Too long to be one: the caller then shares whole tokens.
+        let window = window.ok_or(PolicyError::WindowTooLong { window_us: u64::MAX })?;
         Policy::token_bucket(Rate::new(tokens, window))?.with_burst(burst)
     }
 }

@@ -22,6 +22,9 @@ pub(crate) const LIMITS_PER_RULE_MAX: usize = 8;
 /// The most policies that one request may be checked against: what stores take in one batch.
 pub(crate) const POLICIES_PER_REQUEST_MAX: usize = 32;
 
+/// The most nodes that share limits.
+pub(crate) const NODES_MAX: u64 = 1_000_000;
+
 /// The longest name of a rule.
 const NAME_BYTES_MAX: usize = 128;
 
@@ -183,10 +186,10 @@ impl RuleSet {
     }
 
     /// The same rules in a fleet of so many nodes, each of which has its share of a limit while
-    /// the store cannot answer. At least 1.
+    /// the store cannot answer. At least 1, at most a million.
     #[must_use]
     pub fn with_node_count(self, node_count: u64) -> Self {
-        Self { node_count: node_count.max(1), ..self }
+        Self { node_count: node_count.clamp(1, NODES_MAX), ..self }
     }
 
     /// How many nodes share the limits.

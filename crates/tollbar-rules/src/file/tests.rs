@@ -175,7 +175,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
     );
     refused(
         "rules: []\nnodes: 0",
-        "rules.yaml:2:8: nodes: a fleet has at least one node: write how many share the limits",
+        "rules.yaml:2:8: nodes: a fleet has 1 to 1000000 nodes: write how many share the limits",
     );
     refused(
         "rule: []",
