@@ -6,13 +6,13 @@
 use tollbar::{ManualClock, Timestamp};
 use tollbar_rules::{Engine, Request, RuleFile};
 
-const RULES: &str = r#"
+const RULES: &str = r"
 rules:
   - { name: global, per: [], limit: 1000/s }
   - { name: organisation, match: { org: { present: true } }, per: [org], limit: 4/min }
   - { name: user, per: [client], limit: 3/min, candidate: { limit: 2/min } }
   - { name: reports, match: { method: POST, path: /v1/reports }, cost: 2, limit: 2/min }
-"#;
+";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rules = RuleFile::parse("rules.yaml", RULES)?.rules;

@@ -91,6 +91,20 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
             ("1,000,000,000 per s, burst 1,024", spec(1_000_000_000, SECOND_US).with_burst(1_024)),
         ]);
     }
+    if kind == Kind::LeakyQueue {
+        // A delay makes its lines longer than others, and files are read by people.
+        rates.retain(|(label, _)| {
+            !["1 per minute", "100 per minute", "1,000,000 per s"].contains(label)
+        });
+        rates.extend([
+            ("5 per s, nobody waits", spec(5, SECOND_US).with_burst(1)),
+            ("7 per 3 s, 20 wait for up to 4 s", {
+                spec(7, 3 * SECOND_US).with_burst(21).with_max_wait_us(4 * SECOND_US)
+            }),
+            ("3 per 7 us, 9 wait for up to 5 us", spec(3, 7).with_burst(10).with_max_wait_us(5)),
+            ("5 per 10 s, up to 1 us", spec(5, 10 * SECOND_US).with_max_wait_us(1)),
+        ]);
+    }
     if kind == Kind::SlidingWindowStrict {
         rates.extend([
             ("20 per s in 1 part", spec(20, SECOND_US).with_parts(1)),

@@ -13,6 +13,8 @@ pub enum Kind {
     TokenBucket,
     /// The same decisions, seen as a meter that drains.
     LeakyBucket,
+    /// The same debt, waited for.
+    LeakyQueue,
     /// A count per aligned window.
     FixedWindow,
     /// A count per window, aligned by the key.
@@ -34,9 +36,10 @@ pub enum Kind {
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::TokenBucket,
         Self::LeakyBucket,
+        Self::LeakyQueue,
         Self::FixedWindow,
         Self::StaggeredWindow,
         Self::CalendarWindow,
@@ -53,6 +56,7 @@ impl Kind {
         match self {
             Self::TokenBucket => "token_bucket",
             Self::LeakyBucket => "leaky_bucket",
+            Self::LeakyQueue => "leaky_queue",
             Self::FixedWindow => "fixed_window",
             Self::StaggeredWindow => "staggered_window",
             Self::CalendarWindow => "calendar_window",
@@ -67,13 +71,15 @@ impl Kind {
     /// True for those whose limit can climb.
     #[must_use]
     pub fn can_warm_up(self) -> bool {
-        !matches!(self, Self::SlidingWindowLog | Self::Concurrency | Self::LeasedConcurrency)
+        let cannot =
+            [Self::SlidingWindowLog, Self::Concurrency, Self::LeasedConcurrency, Self::LeakyQueue];
+        !cannot.contains(&self)
     }
 
-    /// True for the two that take a burst.
+    /// True for those that owe time: they take a burst, which for a queue is one more than may wait.
     #[must_use]
     pub fn is_bucket(self) -> bool {
-        matches!(self, Self::TokenBucket | Self::LeakyBucket)
+        matches!(self, Self::TokenBucket | Self::LeakyBucket | Self::LeakyQueue)
     }
 }
 
@@ -87,7 +93,8 @@ pub struct PolicySpec {
     pub limit: u64,
     /// How long the window is; 0 for permits, which have none.
     pub window_us: u64,
-    /// Buckets: how many tokens fit; the limit where absent.
+    /// Buckets: how many tokens fit; the limit where absent. A queue holds one of them on its way
+    /// out, and the others wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
     /// Buckets: how many tokens more may be owed; none where absent.
@@ -96,6 +103,9 @@ pub struct PolicySpec {
     /// `leased_concurrency`: how long a lease lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_us: Option<u64>,
+    /// `leaky_queue`: how long one may wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_wait_us: Option<u64>,
     /// `sliding_window_strict`: into how many parts the window is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_n: Option<u32>,
@@ -190,6 +200,7 @@ impl PolicySpec {
             burst,
             overdraft: None,
             ttl_us,
+            max_wait_us: None,
             strict_n,
             period,
             utc_offset_minutes: None,
@@ -207,6 +218,12 @@ impl PolicySpec {
     #[must_use]
     pub fn with_overdraft(self, overdraft: u64) -> Self {
         Self { overdraft: Some(overdraft), ..self }
+    }
+
+    /// The same queue with a longest wait.
+    #[must_use]
+    pub fn with_max_wait_us(self, max_wait_us: u64) -> Self {
+        Self { max_wait_us: Some(max_wait_us), ..self }
     }
 
     /// The same with another number of parts.
@@ -233,6 +250,7 @@ impl PolicySpec {
         let policy = match self.algorithm {
             Kind::TokenBucket => Policy::token_bucket(rate),
             Kind::LeakyBucket => Policy::leaky_bucket(rate),
+            Kind::LeakyQueue => return self.build_queue(rate),
             Kind::FixedWindow => Policy::fixed_window(rate),
             Kind::StaggeredWindow => Policy::fixed_window(rate).and_then(Policy::staggered),
             Kind::CalendarWindow => {
@@ -261,6 +279,15 @@ impl PolicySpec {
         };
         match self.warm_up {
             Some(warm_up) => policy.with_warm_up(warm_up.into()),
+            None => Ok(policy),
+        }
+    }
+
+    fn build_queue(&self, rate: Rate) -> Result<Policy, PolicyError> {
+        let places = self.burst.unwrap_or(self.limit).max(1);
+        let policy = Policy::leaky_queue(rate, places - 1)?;
+        match self.max_wait_us {
+            Some(max_wait_us) => policy.with_max_wait(Duration::from_micros(max_wait_us)),
             None => Ok(policy),
         }
     }

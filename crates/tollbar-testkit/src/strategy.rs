@@ -233,7 +233,7 @@ pub fn policies() -> impl Strategy<Value = Vec<Policy>> {
 }
 
 fn bucket_kind() -> impl Strategy<Value = Kind> {
-    prop::sample::select(vec![Kind::TokenBucket, Kind::LeakyBucket])
+    prop::sample::select(vec![Kind::TokenBucket, Kind::LeakyBucket, Kind::LeakyQueue])
 }
 
 fn window_kind() -> impl Strategy<Value = Kind> {
@@ -251,6 +251,7 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
     match kind {
         Kind::TokenBucket => with_burst(Policy::token_bucket(rate)?, burst),
         Kind::LeakyBucket => with_burst(Policy::leaky_bucket(rate)?, burst),
+        Kind::LeakyQueue => queue(rate, burst, parts),
         Kind::FixedWindow => Policy::fixed_window(rate),
         Kind::StaggeredWindow => Policy::fixed_window(rate)?.staggered(),
         Kind::CalendarWindow => unreachable!("a calendar window has no rate"),
@@ -258,6 +259,17 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
         Kind::SlidingWindow => Policy::sliding_window(rate),
         Kind::SlidingWindowStrict => Policy::sliding_window_strict(rate, parts),
         Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
+    }
+}
+
+/// Every third queue has a longest wait, of so many of a few intervals.
+fn queue(rate: Rate, burst: Option<u64>, parts: u32) -> Result<Policy, PolicyError> {
+    let places = burst.unwrap_or_else(|| Policy::token_bucket(rate).map_or(1, |it| it.capacity()));
+    let policy = Policy::leaky_queue(rate, places - 1)?;
+    let interval_us = policy.window().as_micros() as u64 / policy.limit();
+    match parts % 3 {
+        0 => policy.with_max_wait(Duration::from_micros(u64::from(parts) * interval_us / 4)),
+        _ => Ok(policy),
     }
 }
 

@@ -23,9 +23,10 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 13] = [
+pub const VECTOR_FILES: [&str; 14] = [
     "token_bucket",
     "leaky_bucket",
+    "leaky_queue",
     "fixed_window",
     "staggered_window",
     "calendar_window",
@@ -118,7 +119,7 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
 
 /// One policy of each algorithm: four tokens a minute, or a day where a day is the least, or four
 /// in flight.
-fn four_a_minute() -> [Policy; 10] {
+fn four_a_minute() -> [Policy; 11] {
     Kind::ALL.map(|kind| {
         PolicySpec::new(kind, 4, 60_000_000).build().expect("four a minute is a policy")
     })

@@ -19,9 +19,11 @@
 //!
 //! All entries of a step are decided at one instant, `at_us`. A step of one entry that charges
 //! independently is a plain `check`. Left out: `role` where it is `enforce`, `retry_after_us`
-//! unless denied, `release` and `renew` where there is nothing to do, `burst`, `ttl_us`, `strict_n`, `period` and `utc_offset_minutes` where the policy has none.
-//! `burst` left out of a bucket means the limit, the offset left out of a calendar means UTC.
-//! `warm_up` is there where the limit of a new key climbs: [`tollbar::WarmUp`].
+//! unless denied, `delay_us` where nobody waits, `release` and `renew` where there is nothing to do,
+//! `burst`, `overdraft`, `ttl_us`, `max_wait_us`, `strict_n`, `period` and `utc_offset_minutes` where
+//! the policy has none. `burst` left out of a bucket means the limit; of a `leaky_queue` it is one
+//! more than may wait; the offset left out of a calendar means UTC. `warm_up` is there where the
+//! limit of a new key climbs: [`tollbar::WarmUp`].
 //! When the windows of a `staggered_window` begin follows from the key's bytes:
 //! [`tollbar::algorithm::staggered_window::stagger_us`].
 //!
@@ -195,6 +197,14 @@ pub struct Expect {
     pub limit: u64,
     /// When the counter is reset.
     pub reset_at_us: u64,
+    /// In a queue, how long an allowed request waits for its turn.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delay_us: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// [`Outcome`] without its number.
@@ -225,6 +235,7 @@ impl From<Answer> for Expect {
             remaining: answer.remaining,
             limit: answer.limit,
             reset_at_us: answer.reset_at.as_micros(),
+            delay_us: answer.delay_us,
         }
     }
 }
@@ -246,6 +257,7 @@ impl From<&Expect> for Answer {
             limit: expect.limit,
             remaining: expect.remaining,
             reset_at: Timestamp::from_micros(expect.reset_at_us),
+            delay_us: expect.delay_us,
         }
     }
 }

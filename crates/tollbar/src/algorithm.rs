@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`token_bucket`] | burst + rate x T |
 //! | [`leaky_bucket`] | burst + rate x T |
+//! | [`leaky_queue`] | one per interval on the way out; a bounded number waits |
 //! | [`fixed_window`] | limit in any aligned window, so up to twice the limit across a boundary |
 //! | [`staggered_window`] | the same, and each key has windows of its own |
 //! | [`calendar_window`] | limit in any day, week or month, so up to twice the limit across a boundary |
@@ -27,6 +28,7 @@ mod counted_window;
 pub(crate) mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
+pub mod leaky_queue;
 pub mod leased;
 pub mod sliding_log;
 pub mod sliding_strict;

@@ -21,13 +21,14 @@
 //! | algorithm | at most, in any interval of length T | one that always asks gets at least |
 //! |---|---|---|
 //! | [token bucket](Policy::token_bucket), [leaky bucket](Policy::leaky_bucket) | burst + rate x T | rate x T - 1 |
+//! | [leaky queue](Policy::leaky_queue) | one per 1/rate on the way out, and a bounded number waits | rate x T - 1 |
 //! | [fixed window](Policy::fixed_window) | limit in any aligned window (twice that across a boundary) | limit per window |
 //! | [staggered window](Policy::staggered) | the same, each key in windows of its own | limit per window |
 //! | [calendar window](Policy::calendar_window) | limit in any day, week or month (twice that across a boundary) | limit per day, week or month |
 //! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
 //! | [sliding window log](Policy::sliding_window_log) | limit in any window | limit in any window |
-//! | any of these, [warming up](Policy::with_warm_up) | no more than without; while a key is new, the same at its first limit | the same at the limit of its step |
+//! | any bucket or window, [warming up](Policy::with_warm_up) | no more than without; while a key is new, the same at its first limit | the same at the limit of its step |
 //! | [concurrency](Policy::concurrency), [leased](Policy::leased) or not | limit in flight at any instant | |
 //!
 //! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until
@@ -64,6 +65,8 @@ mod resolver;
 pub mod store;
 mod units;
 mod verdict;
+#[cfg(feature = "until-ready")]
+mod waiting;
 
 pub use algorithm::Algorithm;
 pub use algorithm::calendar_window::Period;
@@ -84,3 +87,5 @@ pub use resolver::{Overrides, PolicyResolver};
 pub use store::{Batch, Charge, Consistency, Entry, Reply, Role, Store, StoreError};
 pub use units::{Rate, RateError, Timestamp};
 pub use verdict::Verdict;
+#[cfg(feature = "until-ready")]
+pub use waiting::{ManualTimer, Sleep, Timer, WaitError, WaitingStats};

@@ -24,7 +24,7 @@
 mod answers;
 mod batch;
 mod blocks;
-mod counter_id;
+pub(crate) mod counter_id;
 mod deciding;
 mod leases;
 mod lists;
@@ -40,7 +40,7 @@ mod single;
 mod slot;
 mod snapshot;
 mod stats;
-mod sync;
+pub(crate) mod sync;
 mod table;
 mod wide;
 
@@ -292,5 +292,12 @@ impl Store for MemoryStore {
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
         self.reset_one(self.hash.id(key, policy), policy);
         Reply::Ready(Ok(()))
+    }
+
+    fn clock(&self) -> Option<&dyn Clock> {
+        Some(match &self.clock {
+            AnyClock::System(clock) => clock,
+            AnyClock::Other(clock) => clock,
+        })
     }
 }

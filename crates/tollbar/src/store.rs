@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::{Decision, Policy, Timestamp};
+use crate::{Clock, Decision, Policy, Timestamp};
 
 pub use batch::{Batch, Charge, Consistency, Entry, Role};
 pub use reply::Reply;
@@ -70,6 +70,13 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
 
     /// Makes the counter of `key` under `policy` fresh.
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()>;
+
+    /// The clock it goes by, where that can be read from here. One that is across a network has
+    /// none to offer; whoever waits for a turn then goes by a clock of this process, counted from
+    /// the answer.
+    fn clock(&self) -> Option<&dyn Clock> {
+        None
+    }
 }
 
 /// Why a store could not answer. Nothing was decided and, as far as the store knows, nothing

@@ -22,6 +22,11 @@ fn memory_store_answers_the_leaky_bucket_vectors() {
 }
 
 #[test]
+fn memory_store_answers_the_leaky_queue_vectors() {
+    run("leaky_queue");
+}
+
+#[test]
 fn memory_store_answers_the_fixed_window_vectors() {
     run("fixed_window");
 }

@@ -120,6 +120,8 @@ static ALGORITHMS: Table = Table {
         uniform("token_bucket_deny"),
         uniform("leaky_bucket_allow"),
         uniform("leaky_bucket_deny"),
+        uniform("leaky_queue_allow"),
+        uniform("leaky_queue_deny"),
         uniform("fixed_window_allow"),
         uniform("fixed_window_deny"),
         uniform("staggered_window_allow"),
@@ -156,6 +158,18 @@ static IN_FLIGHT_1K: Table = Table {
     access_count: 1 << 16,
     quota: HOT.quota,
     workloads: &[uniform("in_flight_1k")],
+};
+
+/// Requests that wait: the time per check is that of one of a thousand who wait at once.
+static WAITING: Table = Table {
+    name: "waiting",
+    key_count: 1,
+    access_count: 1 << 10,
+    quota: HOT.quota,
+    workloads: &[
+        uniform(subject::waiting::WORKLOADS[0].0),
+        uniform(subject::waiting::WORKLOADS[1].0),
+    ],
 };
 
 static TOLLBAR: Family = Family {
@@ -229,6 +243,18 @@ static LEAKY_BUCKET: Family = Family {
     build: peer!("leaky-bucket", subject::leaky_bucket::build),
 };
 
+static TOLLBAR_WAITING: Family = Family {
+    name: "tollbar_waiting",
+    subjects: &["tollbar", "tollbar_tokio_timer"],
+    build: Some(subject::waiting::build_tollbar),
+};
+
+static LEAKY_BUCKET_WAITING: Family = Family {
+    name: "leaky_bucket_waiting",
+    subjects: &["leaky_bucket"],
+    build: peer!("leaky-bucket", subject::waiting::build_leaky_bucket),
+};
+
 static ALGORITHM: Family =
     Family { name: "algorithms", subjects: &["tollbar"], build: Some(subject::algorithms::build) };
 
@@ -265,6 +291,7 @@ pub(crate) const GROUPS: &[Group] = &[
     Group { table: &ALGORITHMS, families: &[&ALGORITHM] },
     Group { table: &IN_FLIGHT, families: &[&PERMITS, &TOKIO] },
     Group { table: &IN_FLIGHT_1K, families: &[&PERMITS] },
+    Group { table: &WAITING, families: &[&TOLLBAR_WAITING, &LEAKY_BUCKET_WAITING] },
 ];
 
 /// The family and the table of these names, for a worker.

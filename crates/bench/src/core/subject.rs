@@ -17,6 +17,7 @@ pub(crate) mod ratelimit;
 #[cfg(feature = "throttlecrab")]
 pub(crate) mod throttlecrab;
 pub(crate) mod tollbar;
+pub(crate) mod waiting;
 
 use std::sync::Arc;
 

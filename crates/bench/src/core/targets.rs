@@ -30,6 +30,9 @@ const VS_TOKEN_BUCKET: &[(&str, &str)] = &[
 
 /// How many times the time of a semaphore that knows no keys, uncontended.
 const VS_SEMAPHORE_MAX: f64 = 1.5;
+/// How many times as fast as leaky-bucket, where a thousand wait at once: no slower.
+const VS_LEAKY_BUCKET_MIN: f64 = 1.0;
+const VS_LEAKY_BUCKET: &str = "until_ready_1024_per_ms";
 
 const BYTES_PER_KEY_MAX: f64 = 32.0;
 const FORCED_EVICTIONS_PERCENT_MAX: f64 = 0.5;
@@ -78,6 +81,14 @@ pub(crate) fn evaluate(found: &Found, complete: bool) -> Vec<Target> {
         Bound::AtMost,
         VS_SEMAPHORE_MAX,
     ));
+    for threads in [1, 2] {
+        let value = rounds(found, "leaky_bucket", VS_LEAKY_BUCKET, threads)
+            .zip(rounds(found, "tollbar", VS_LEAKY_BUCKET, threads))
+            .and_then(|(theirs, ours)| ratio(theirs, ours))
+            .map(|summary| summary.value);
+        let name = format!("{VS_LEAKY_BUCKET}_{threads}t vs leaky-bucket");
+        targets.push(Target::new(name, "ratio", value, Bound::AtLeast, VS_LEAKY_BUCKET_MIN));
+    }
     let fact = |metric: &str| {
         let facts = found.facts.get(&("tollbar", "10m"))?;
         facts.iter().find(|(name, _)| name == metric).map(|(_, value)| *value)
@@ -167,6 +178,7 @@ mod tests {
     fn every_target_has_a_row_even_if_nothing_was_measured() {
         let targets = evaluate(&Found::default(), true);
         assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2 * 2 + 1 + 2);
+        assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2 + 2);
         assert!(targets.iter().all(|target| target.value.is_none() && !target.met));
         assert!(evaluate(&Found::default(), false).is_empty());
     }

@@ -27,7 +27,7 @@ impl Bucket {
     }
 
     /// What the counter owes at `now_us`, after the first `events`.
-    fn debt_after(log: &Log, events: usize, now_us: u128) -> Ratio {
+    pub(super) fn debt_after(log: &Log, events: usize, now_us: u128) -> Ratio {
         Self::debt(&Log { events: log.events[..events].to_vec(), ..Log::default() }, now_us)
     }
 

@@ -29,6 +29,11 @@ pub trait Law: Debug {
         true
     }
 
+    /// How long a request that is admitted at `now_us` waits for its turn, before it is charged.
+    fn delay_us(&self, _log: &Log, _now_us: u128) -> u128 {
+        0
+    }
+
     /// What a check leaves behind before it is answered.
     fn notice(&self, _log: &mut Log, _now_us: u128) {}
 

@@ -245,6 +245,7 @@ fn algorithms_and_windows_do_not_share(factory: &Factory<'_>) {
         [
             Policy::token_bucket(*rate),
             Policy::leaky_bucket(*rate),
+            Policy::leaky_queue(*rate, 3),
             Policy::fixed_window(*rate),
             Policy::fixed_window(*rate).and_then(Policy::staggered),
             Policy::sliding_window(*rate),

@@ -15,16 +15,16 @@ use crate::algorithm::word::PERMITS_SHIFT;
 /// chance that any two do is 3 in a million; nobody can look for such keys, because the hash is
 /// keyed with a secret of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CounterId(u64);
+pub(crate) struct CounterId(u64);
 
 /// `PolymurHash` under a key drawn when the store is made.
-pub(super) struct CounterHash {
+pub(crate) struct CounterHash {
     hasher: PolymurHash,
     seeds: [u64; 2],
 }
 
 impl CounterHash {
-    pub(super) fn random() -> Self {
+    pub(crate) fn random() -> Self {
         // The standard library's way to random bits: its own hash keys, seeded by the system.
         #[cfg(not(tollbar_loom))]
         let random = || RandomState::new().build_hasher().finish();
@@ -45,7 +45,7 @@ impl CounterHash {
     }
 
     #[inline]
-    pub(super) fn id(&self, key: &[u8], policy: &Policy) -> CounterId {
+    pub(crate) fn id(&self, key: &[u8], policy: &Policy) -> CounterId {
         CounterId::new(self.hasher.hash(key) ^ policy.salt)
     }
 }
@@ -79,7 +79,7 @@ impl CounterId {
         Self(hash.max(1))
     }
 
-    pub(super) fn get(self) -> u64 {
+    pub(crate) fn get(self) -> u64 {
         self.0
     }
 
@@ -120,7 +120,7 @@ impl CounterId {
 
     /// The shard, out of a power of two.
     #[inline]
-    pub(super) fn shard(self, shard_count: usize) -> usize {
+    pub(crate) fn shard(self, shard_count: usize) -> usize {
         self.0 as usize & (shard_count - 1)
     }
 }

@@ -10,7 +10,9 @@ use super::moving::Whereabouts;
 use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
-use crate::algorithm::word::{Packed, Parts, WordState};
+#[cfg(feature = "until-ready")]
+use crate::algorithm::leaky_queue::LeakyQueue;
+use crate::algorithm::word::{Packed, Parts, Step, WordState};
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::policy::Kind;
 use crate::store::Entry;
@@ -29,6 +31,7 @@ macro_rules! by_algorithm {
     }) => {
         match $kind {
             Kind::Bucket($algorithm) if $algorithm.fits_word() => $word,
+            Kind::LeakyQueue($algorithm) if $algorithm.fits_word() => $word,
             Kind::FixedWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::CalendarWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::SlidingWindow($algorithm) if $algorithm.fits_word() => $word,
@@ -167,6 +170,44 @@ impl MemoryStore {
         now_us: u64,
         cost: u64,
     ) -> Decision {
+        match self.step_word(algorithm, id, now_us, cost) {
+            Ok(step) => algorithm.decision(&step, now_us),
+            Err(decision) => decision,
+        }
+    }
+
+    /// Decides and charges one request in a queue, and says what the charge is called: 0 where its
+    /// state does not fit a word.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn queue_up(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        queue: &LeakyQueue,
+        cost: u64,
+    ) -> (Decision, u64) {
+        if !queue.fits_word() {
+            return (self.check_now(key, policy, cost), 0);
+        }
+        let (id, now_us) = (self.hash.id(key, policy), self.now_us());
+        match self.step_word(queue, id, now_us, cost) {
+            Ok(step) => {
+                let stamp = step.next.map_or(0, |next| queue.stamp_of(next));
+                (queue.decision(&step, now_us), stamp)
+            }
+            Err(decision) => (decision, 0),
+        }
+    }
+
+    /// The step that was stored, or the decision where the counter turned out to be wide.
+    #[inline(always)]
+    fn step_word<A: WordState>(
+        &self,
+        algorithm: &A,
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Result<Step<A::State>, Decision> {
         let shift = algorithm.shift();
         let tag = id.tag(shift);
         let mut backoff = Backoff::default();
@@ -182,9 +223,9 @@ impl MemoryStore {
                     None => self.recall(algorithm, id, now_us),
                 };
                 match whereabouts {
-                    Whereabouts::New => return algorithm.decision(&step, now_us),
+                    Whereabouts::New => return Ok(step),
                     Whereabouts::Wide => {
-                        return self.check_wide(algorithm, Some(algorithm), id, now_us, cost);
+                        return Err(self.check_wide(algorithm, Some(algorithm), id, now_us, cost));
                     }
                     Whereabouts::Table => backoff.wait(),
                 }
@@ -200,7 +241,7 @@ impl MemoryStore {
                     None => Err(slot.read(tag)),
                 };
                 match stored {
-                    Ok(()) => return algorithm.decision(&step, now_us),
+                    Ok(()) => return Ok(step),
                     Err(newer) => read = newer,
                 }
             }

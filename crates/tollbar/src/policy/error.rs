@@ -104,6 +104,21 @@ pub enum PolicyError {
         /// The algorithm that was given an overdraft.
         algorithm: &'static str,
     },
+    /// The queue is too long for its rate.
+    #[error(
+        "a queue of {length} is too long at this rate: the last would wait for decades, or could \
+         not be counted exactly; write a shorter queue"
+    )]
+    QueueTooLong {
+        /// The length asked for.
+        length: u64,
+    },
+    /// Only a queue has anybody waiting.
+    #[error("nobody waits in `{algorithm}`: leave the longest wait out, or use a leaky queue")]
+    MaxWaitWithoutQueue {
+        /// The algorithm that was given a longest wait.
+        algorithm: &'static str,
+    },
     /// Only buckets have a burst.
     #[error("`{algorithm}` has no burst: leave it out, or use a token bucket")]
     BurstWithoutBucket {

@@ -8,6 +8,7 @@ use crate::algorithm::calendar_window::CalendarWindow;
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::debt::Meter;
 use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leaky_queue::LeakyQueue;
 use crate::algorithm::leased::Leased;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
@@ -20,6 +21,7 @@ use crate::algorithm::word::Packed;
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Bucket(Meter),
+    LeakyQueue(LeakyQueue),
     FixedWindow(FixedWindow),
     /// Before it counts, it is bound to a key: see [`for_key`](Self::for_key).
     StaggeredWindow(StaggeredWindow),
@@ -68,6 +70,7 @@ impl Kind {
     pub(crate) fn as_dyn(&self) -> &dyn Algorithm {
         match self {
             Self::Bucket(meter) => meter,
+            Self::LeakyQueue(queue) => queue,
             Self::FixedWindow(window) => window,
             Self::StaggeredWindow(window) => window,
             Self::CalendarWindow(window) => window,
@@ -85,6 +88,7 @@ impl Kind {
     pub(crate) fn as_packed(&self) -> Option<&dyn Packed> {
         match self {
             Self::Bucket(meter) => Some(meter),
+            Self::LeakyQueue(queue) => Some(queue),
             Self::FixedWindow(window) => Some(window),
             Self::StaggeredWindow(window) => Some(window),
             Self::CalendarWindow(window) => Some(window),
@@ -134,6 +138,7 @@ impl Kind {
     pub(crate) fn fits_word(&self) -> bool {
         match self {
             Self::Bucket(meter) => meter.fits_word(),
+            Self::LeakyQueue(queue) => queue.fits_word(),
             Self::FixedWindow(window) => window.fits_word(),
             Self::StaggeredWindow(window) => window.fits_word(),
             Self::CalendarWindow(window) => window.fits_word(),
