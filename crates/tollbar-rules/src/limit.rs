@@ -28,6 +28,8 @@ pub enum Counting {
     TokenBucket,
     /// [`Policy::leaky_bucket`].
     LeakyBucket,
+    /// [`Policy::leaky_queue`].
+    LeakyQueue,
     /// [`Policy::fixed_window`].
     FixedWindow,
     /// [`Policy::calendar_window`].
@@ -40,8 +42,8 @@ pub enum Counting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LimitOptions {
-    /// The algorithm. By default a token bucket where there is a burst, a calendar window where
-    /// there is a calendar, and a sliding window counter otherwise.
+    /// The algorithm. By default a token bucket where there is a burst, a leaky queue where there is
+    /// a queue, a calendar window where there is a calendar, and a sliding window counter otherwise.
     pub counting: Option<Counting>,
     /// What a bucket holds, instead of one window's worth.
     pub burst: Option<u64>,
@@ -53,6 +55,10 @@ pub struct LimitOptions {
     pub subwindows: Option<u32>,
     /// How the limit of a new key climbs.
     pub warm_up: Option<WarmUp>,
+    /// How many wait in a queue.
+    pub queue: Option<u64>,
+    /// How long they wait at most.
+    pub max_wait: Option<Duration>,
     /// How long a permit is held at most, unless it is renewed.
     pub lease: Option<Duration>,
 }
@@ -103,6 +109,12 @@ pub enum LimitError {
         /// The whole text.
         text: String,
     },
+    /// A queue without its length.
+    #[error("a queue has a length: write `queue: 100`, or as many as may wait")]
+    NoQueue,
+    /// The length of what is no queue.
+    #[error("only `leaky_queue` has a queue: leave it out, or use that algorithm")]
+    QueueWithoutQueue,
     /// Parts of what has none.
     #[error("only `sliding_window_strict` has sub-windows: leave them out, or use that algorithm")]
     SubwindowsWithoutStrict,
@@ -110,12 +122,13 @@ pub enum LimitError {
 
 impl Counting {
     /// Every one with its name.
-    pub(crate) const NAMED: [(&'static str, Self); 8] = [
+    pub(crate) const NAMED: [(&'static str, Self); 9] = [
         ("sliding_window_counter", Self::SlidingWindowCounter),
         ("sliding_window_strict", Self::SlidingWindowStrict),
         ("sliding_window_log", Self::SlidingWindowLog),
         ("token_bucket", Self::TokenBucket),
         ("leaky_bucket", Self::LeakyBucket),
+        ("leaky_queue", Self::LeakyQueue),
         ("fixed_window", Self::FixedWindow),
         ("calendar_window", Self::CalendarWindow),
         ("concurrency", Self::Concurrency),
@@ -214,6 +227,14 @@ impl Limit {
             }
             Counting::SlidingWindowCounter => Policy::sliding_window(Rate::new(limit, window)),
             Counting::SlidingWindowLog => Policy::sliding_window_log(Rate::new(limit, window)),
+            Counting::LeakyQueue => {
+                let length = options.queue.unwrap_or(0) / node_count;
+                let policy = Policy::leaky_queue(Rate::new(limit, window), length);
+                match options.max_wait {
+                    Some(max_wait) => policy.and_then(|policy| policy.with_max_wait(max_wait)),
+                    None => policy,
+                }
+            }
             Counting::Concurrency => {
                 let policy = Policy::concurrency(limit);
                 match options.lease {
@@ -261,6 +282,7 @@ fn counting(text: &str, options: LimitOptions) -> Counting {
         Some(counting) => counting,
         None if calendar(text).is_some() => Counting::CalendarWindow,
         None if options.burst.is_some() => Counting::TokenBucket,
+        None if options.queue.is_some() => Counting::LeakyQueue,
         None => Counting::SlidingWindowCounter,
     }
 }
@@ -290,11 +312,22 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
         (Counting::SlidingWindowLog, None) => Policy::sliding_window_log(rate()?)?,
         (Counting::TokenBucket, None) => Policy::token_bucket(rate()?)?,
         (Counting::LeakyBucket, None) => Policy::leaky_bucket(rate()?)?,
+        (Counting::LeakyQueue, None) => {
+            let length = options.queue.ok_or(LimitError::NoQueue)?;
+            Policy::leaky_queue(rate()?, length)?
+        }
         (Counting::FixedWindow, None) => Policy::fixed_window(rate()?)?,
     };
     if options.subwindows.is_some() && counting != Counting::SlidingWindowStrict {
         return Err(LimitError::SubwindowsWithoutStrict);
     }
+    if options.queue.is_some() && counting != Counting::LeakyQueue {
+        return Err(LimitError::QueueWithoutQueue);
+    }
+    let policy = match options.max_wait {
+        Some(max_wait) => policy.with_max_wait(max_wait)?,
+        None => policy,
+    };
     let policy = match options.burst {
         Some(burst) => policy.with_burst(burst)?,
         None => policy,
@@ -381,6 +414,8 @@ impl LimitError {
             Self::Policy(
                 PolicyError::LeaseTime { .. } | PolicyError::LeaseWithoutPermits { .. },
             ) => "lease",
+            Self::Policy(PolicyError::QueueTooLong { .. }) | Self::QueueWithoutQueue => "queue",
+            Self::Policy(PolicyError::MaxWaitWithoutQueue { .. }) => "max_wait",
             Self::CalendarCounting => "algorithm",
             _ => "limit",
         }
