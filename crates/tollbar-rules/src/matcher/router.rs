@@ -54,13 +54,10 @@ impl Router {
             let node = &mut self.nodes[at as usize];
             at = match segment {
                 // The root is nobody's child, so a child's number is not 0.
-                Segment::Any => match node.any {
-                    Some(child) => child.get(),
-                    None => {
-                        node.any = NonZeroU32::new(next);
-                        next
-                    }
-                },
+                Segment::Any => {
+                    node.any = node.any.or(NonZeroU32::new(next));
+                    node.any.map_or(next, NonZeroU32::get)
+                }
                 Segment::Literal(literal) => {
                     let same = node.literals.entry(hash_text(literal)).or_default();
                     let known = same.iter().find(|(known, _)| **known == *literal.as_bytes());
@@ -78,14 +75,12 @@ impl Router {
         let node = &mut self.nodes[at as usize];
         let place = if pattern.is_open() { &mut node.open } else { &mut node.exact };
         // The first bucket is for conditions without a path, so a pattern's number is not 0.
-        match place {
-            Some(bucket) => bucket.get(),
-            None => {
-                let bucket = new();
-                *place = NonZeroU32::new(bucket);
-                bucket
-            }
+        if let Some(bucket) = place {
+            return bucket.get();
         }
+        let bucket = new();
+        *place = NonZeroU32::new(bucket);
+        bucket
     }
 
     /// Calls `found` for the bucket of every pattern that stands for `path`, which is normal.
