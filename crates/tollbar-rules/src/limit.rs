@@ -86,7 +86,8 @@ pub enum LimitError {
     },
     /// A part of the calendar that there is not.
     #[error(
-        "a calendar has no `{period}` here: write `calendar day`, `calendar week` or `calendar month`"
+        "a calendar has no `{period}` here: write `calendar day`, `calendar week` or `calendar \
+         month`"
     )]
     Period {
         /// The part that was not understood.
@@ -94,7 +95,8 @@ pub enum LimitError {
     },
     /// A calendar counted by something else.
     #[error(
-        "a calendar is counted by `calendar_window`: leave the algorithm out, or write `30 days` instead"
+        "a calendar is counted by `calendar_window`: leave the algorithm out, or write `30 days` \
+         instead"
     )]
     CalendarCounting,
     /// A plain window counted by the calendar.

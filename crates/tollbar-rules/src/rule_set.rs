@@ -98,7 +98,8 @@ pub enum RuleProblem {
     },
     /// Two limits that would count in one counter.
     #[error(
-        "`{one}` and `{other}` have the same algorithm and window, so they would count together: keep the lower one"
+        "`{one}` and `{other}` have the same algorithm and window, so they would count together: \
+         keep the lower one"
     )]
     SameCounter {
         /// One of them.
@@ -116,7 +117,8 @@ pub enum RuleProblem {
     },
     /// Requests without a tier would have no limit.
     #[error(
-        "requests of another tier have no limit: write `default: {suggestion}` among the tiers, or a `limit`"
+        "requests of another tier have no limit: write `default: {suggestion}` among the tiers, \
+         or a `limit`"
     )]
     NoDefaultTier {
         /// A name there is.
@@ -124,7 +126,8 @@ pub enum RuleProblem {
     },
     /// A cost that can never be paid.
     #[error(
-        "a cost of {cost} can never be paid under `{limit}`, which holds {capacity}: write a lower cost, or a larger limit or burst"
+        "a cost of {cost} can never be paid under `{limit}`, which holds {capacity}: write a \
+         lower cost, or a larger limit or burst"
     )]
     CostAboveCapacity {
         /// The cost.
@@ -145,7 +148,8 @@ pub enum RuleProblem {
     ReplacesItself,
     /// A fallback that is meant to keep others from applying.
     #[error(
-        "a fallback applies only where no other rule does, so it can keep none from applying: leave out `{field}`"
+        "a fallback applies only where no other rule does, so it can keep none from applying: \
+         leave out `{field}`"
     )]
     FallbackAgainstOthers {
         /// What it has.
@@ -153,7 +157,8 @@ pub enum RuleProblem {
     },
     /// Too many limits on one request.
     #[error(
-        "with this rule, {count} limits apply to every request: stores check at most {POLICIES_PER_REQUEST_MAX} at once; merge or narrow some rules"
+        "with this rule, {count} limits apply to every request: stores check at most \
+         {POLICIES_PER_REQUEST_MAX} at once; merge or narrow some rules"
     )]
     TooManyForEveryRequest {
         /// How many there are.

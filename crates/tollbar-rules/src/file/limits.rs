@@ -218,42 +218,50 @@ impl<'n> Inherited<'n> {
             (
                 self.burst,
                 self.used.burst,
-                "a burst is of the rule's own `limit`: write it with the limit it is for, such as `{ limit: 10/s, burst: 50 }`",
+                "a burst is of the rule's own `limit`: write it with the limit it is for, such as \
+                 `{ limit: 10/s, burst: 50 }`",
             ),
             (
                 self.staggered,
                 self.used.staggered || !self.options.staggered,
-                "no limit of this rule is a fixed window: write `algorithm: fixed_window`, or leave this out",
+                "no limit of this rule is a fixed window: write `algorithm: fixed_window`, or \
+                 leave this out",
             ),
             (
                 self.utc_offset,
                 self.used.utc_offset,
-                "no limit of this rule is of the calendar: write one such as `1000 per calendar day`, or leave this out",
+                "no limit of this rule is of the calendar: write one such as `1000 per calendar \
+                 day`, or leave this out",
             ),
             (
                 self.subwindows,
                 self.used.subwindows,
-                "no limit of this rule has sub-windows: write `algorithm: sliding_window_strict`, or leave this out",
+                "no limit of this rule has sub-windows: write `algorithm: sliding_window_strict`, \
+                 or leave this out",
             ),
             (
                 self.warm_up,
                 self.used.warm_up,
-                "a warm-up is of the rule's own `limit`: write it with the limit it is for, such as `{ limit: 10/s, warm_up: { start: 1, over: 10min } }`",
+                "a warm-up is of the rule's own `limit`: write it with the limit it is for, such \
+                 as `{ limit: 10/s, warm_up: { start: 1, over: 10min } }`",
             ),
             (
                 self.lease,
                 self.used.lease,
-                "no limit of this rule has permits: write `algorithm: concurrency`, or leave this out",
+                "no limit of this rule has permits: write `algorithm: concurrency`, or leave this \
+                 out",
             ),
             (
                 self.queue,
                 self.used.queue,
-                "no limit of this rule is a queue: write `algorithm: leaky_queue`, or leave this out",
+                "no limit of this rule is a queue: write `algorithm: leaky_queue`, or leave this \
+                 out",
             ),
             (
                 self.max_wait,
                 self.used.max_wait,
-                "no limit of this rule is a queue: write `algorithm: leaky_queue`, or leave this out",
+                "no limit of this rule is a queue: write `algorithm: leaky_queue`, or leave this \
+                 out",
             ),
         ];
         if !reader.errors.is_empty() {
