@@ -10,9 +10,10 @@ use super::tree::{File, Finding, Tree};
 /// Each crate of the workspace, and those it may depend on.
 const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
+    ("tollbar-redis", &["tollbar"]),
     ("tollbar-testkit", &["tollbar"]),
-    ("tollbar-bench", &["tollbar", "tollbar-testkit"]),
-    ("tollbar-examples", &["tollbar"]),
+    ("tollbar-bench", &["tollbar", "tollbar-redis", "tollbar-testkit"]),
+    ("tollbar-examples", &["tollbar", "tollbar-redis"]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,66 @@
+//! What a script has answered.
+
+use tollbar::store::Adjustment;
+use tollbar::{Decision, Entry, Outcome, Policy, StoreError, Timestamp};
+
+use crate::blob::Reader;
+use crate::error::RedisStoreError;
+
+/// What the script says where a request id came back with another question.
+const REUSED: &[u8] = b"reused";
+/// What it says where there is no such reservation.
+const ABSENT: &[u8] = b"absent";
+
+/// To one question.
+pub(crate) fn one(bytes: &[u8], policy: &Policy) -> Result<Decision, RedisStoreError> {
+    let mut reader = Reader(bytes);
+    let decision = decision(&mut reader, policy)?;
+    reader.finish()?;
+    Ok(decision)
+}
+
+/// To each entry, which it is left in.
+pub(crate) fn many(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
+    if bytes == REUSED {
+        return Err(StoreError::RequestIdReused);
+    }
+    let mut reader = Reader(bytes);
+    for entry in entries {
+        let decision = decision(&mut reader, entry.policy())?;
+        let [stamp, sum_us] = [reader.number()?, reader.number()?];
+        entry.decide(decision);
+        entry.set_stamp(stamp + sum_us);
+    }
+    Ok(reader.finish()?)
+}
+
+/// False where there was nothing to settle; else how much was adjusted is left in each.
+pub(crate) fn settled(
+    bytes: &[u8],
+    adjustments: &mut [Adjustment<'_>],
+) -> Result<bool, RedisStoreError> {
+    if bytes == ABSENT {
+        return Ok(false);
+    }
+    let mut reader = Reader(bytes);
+    for adjustment in adjustments {
+        adjustment.adjust(reader.number()?);
+    }
+    reader.finish()?;
+    Ok(true)
+}
+
+fn decision(reader: &mut Reader<'_>, policy: &Policy) -> Result<Decision, RedisStoreError> {
+    let outcome = reader.byte()?;
+    let [remaining, reset_at_us, retry_after_us] =
+        [reader.number()?, reader.number()?, reader.number()?];
+    let outcome = match outcome {
+        0 => Outcome::Allow,
+        1 => Outcome::Deny { retry_after_us },
+        2 => Outcome::Busy,
+        3 => Outcome::Never,
+        _ => return Err(RedisStoreError::Garbled),
+    };
+    let reset_at = Timestamp::from_micros(reset_at_us);
+    Ok(Decision::new(outcome, policy.limit(), remaining, reset_at))
+}

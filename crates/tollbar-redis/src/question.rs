@@ -1,0 +1,156 @@
+//! What is asked of a script: its keys, and everything else as one blob.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tollbar::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, Role};
+use tollbar::{Batch, Charge, Policy, Timestamp};
+
+use crate::blob::Blob;
+use crate::error::RedisStoreError;
+use crate::keys::Names;
+use crate::script::{KindSet, Task};
+use crate::terms::Kind;
+
+/// A call of a script.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) task: Task,
+    pub(crate) kinds: KindSet,
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) blob: Vec<u8>,
+}
+
+/// The counters of a call, each once.
+#[derive(Default)]
+struct Counters {
+    keys: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, usize>,
+}
+
+impl Counters {
+    /// Its number, from 1 on, as Lua counts.
+    fn number(&mut self, key: Vec<u8>) -> usize {
+        let next = self.keys.len() + 1;
+        *self.numbers.entry(key).or_insert_with_key(|key| {
+            self.keys.push(key.clone());
+            next
+        })
+    }
+}
+
+impl Question {
+    /// May `key` pay `cost` under `policy`?
+    pub(crate) fn one(
+        names: &Names,
+        key: &[u8],
+        policy: &Policy,
+        cost: u64,
+        now: Timestamp,
+    ) -> Result<Self, RedisStoreError> {
+        let kind = Kind::of(policy)?;
+        let mut blob = Blob::default();
+        blob.byte(kind as u8);
+        blob.cost(cost);
+        kind.write_numbers(policy, key, now, &mut blob);
+        Ok(Self {
+            task: Task::One,
+            kinds: [kind].into_iter().collect(),
+            keys: vec![names.counter(key, policy)],
+            blob: blob.into_bytes(),
+        })
+    }
+
+    /// A whole batch.
+    pub(crate) fn many(
+        names: &Names,
+        batch: &Batch<'_, '_>,
+        now: Timestamp,
+    ) -> Result<Self, RedisStoreError> {
+        let (mut kinds, mut counters, mut entries) =
+            (KindSet::default(), Counters::default(), Blob::default());
+        for entry in batch.entries() {
+            let kind = Kind::of(entry.policy())?;
+            kinds.insert(kind);
+            entries.byte(kind as u8);
+            entries.byte(u8::from(entry.role() == Role::Shadow));
+            entries.count(counters.number(names.counter(entry.key(), entry.policy())));
+            entries.cost(entry.cost());
+            entries.sized(|blob| kind.write_numbers(entry.policy(), entry.key(), now, blob));
+        }
+        let is_one_request = batch.charge() == Charge::AllOrNone;
+        let once = batch.charged_once().filter(|_| is_one_request);
+        let hold = batch.hold().filter(|_| is_one_request);
+        let mut blob = Blob::default();
+        blob.byte(u8::from(is_one_request));
+        blob.byte(u8::from(once.is_some()));
+        blob.byte(u8::from(hold.is_some()));
+        let mut keys = counters.keys;
+        let counter_count = keys.len();
+        if let Some(Once { request_id, ttl }) = once {
+            blob.number(micros(ttl));
+            blob.bytes(&names.fingerprint(&asked(names, batch.entries())));
+            keys.push(names.request(None, request_id));
+        }
+        if let Some(Hold { id, ttl }) = hold {
+            blob.number(micros(ttl));
+            keys.push(names.reservation(None, id));
+        }
+        blob.count(counter_count);
+        blob.count(batch.entries().len());
+        blob.bytes(&entries.into_bytes());
+        Ok(Self { task: Task::Many, kinds, keys, blob: blob.into_bytes() })
+    }
+
+    /// What a reservation came to; without an id, refunds that stand alone.
+    pub(crate) fn settle(
+        names: &Names,
+        id: Option<ReservationId>,
+        adjustments: &[Adjustment<'_>],
+        now: Timestamp,
+    ) -> Result<Self, RedisStoreError> {
+        let (mut kinds, mut counters, mut rows) =
+            (KindSet::default(), Counters::default(), Blob::default());
+        for adjustment in adjustments {
+            let (key, policy) = (adjustment.key(), adjustment.policy());
+            let kind = Kind::of(policy)?;
+            kinds.insert(kind);
+            let (is_overdraft, amount) = match adjustment.due() {
+                Due::Refund(tokens) => (false, tokens),
+                Due::Overdraw(tokens) => (true, tokens),
+            };
+            rows.byte(kind as u8);
+            rows.byte(u8::from(is_overdraft));
+            rows.count(counters.number(names.counter(key, policy)));
+            rows.stamp(adjustment.stamp());
+            rows.number(amount);
+            rows.sized(|blob| kind.write_numbers(policy, key, now, blob));
+        }
+        let mut blob = Blob::default();
+        blob.byte(u8::from(id.is_some()));
+        blob.count(counters.keys.len());
+        blob.count(adjustments.len());
+        blob.bytes(&rows.into_bytes());
+        let mut keys = counters.keys;
+        keys.extend(id.map(|id| names.reservation(None, id)));
+        Ok(Self { task: Task::Settle, kinds, keys, blob: blob.into_bytes() })
+    }
+}
+
+/// What has to be the same when a request id comes back: who asks for how much, not by which numbers.
+fn asked(names: &Names, entries: &[Entry<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for entry in entries {
+        let name = names.counter(entry.key(), entry.policy());
+        bytes.extend((name.len() as u64).to_le_bytes());
+        bytes.extend(name);
+        bytes.extend(entry.cost().to_le_bytes());
+        bytes.push(u8::from(entry.role() == Role::Shadow));
+    }
+    bytes
+}
+
+/// Longer than a clock runs is for ever.
+fn micros(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX)
+}
