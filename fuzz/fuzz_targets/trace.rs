@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tollbar::{Policy, Rate, Timestamp};
+use tollbar::{Policy, Rate, Timestamp, WarmUp};
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::memory_subject::MemorySubject;
 
@@ -17,6 +17,8 @@ struct Input {
     window_us: u32,
     burst: Option<u16>,
     subwindows: u8,
+    /// Its start, how long it takes and in how many steps.
+    warm_up: Option<(u32, u32, u8)>,
     start_us: u32,
     steps: Vec<Step>,
 }
@@ -42,10 +44,15 @@ fn policy(input: &Input) -> Option<Policy> {
         3 => Policy::sliding_window(rate),
         _ => Policy::sliding_window_strict(rate, u32::from(input.subwindows)),
     };
-    match input.burst {
-        Some(burst) if input.algorithm % 5 < 2 => policy.ok()?.with_burst(burst.into()).ok(),
-        _ => policy.ok(),
-    }
+    let policy = match input.burst {
+        Some(burst) if input.algorithm % 5 < 2 => policy.ok()?.with_burst(burst.into()).ok()?,
+        _ => policy.ok()?,
+    };
+    let Some((start, over_us, steps)) = input.warm_up else {
+        return Some(policy);
+    };
+    let (start, steps) = (start.into(), steps.into());
+    policy.with_warm_up(WarmUp { start, over: Duration::from_micros(over_us.into()), steps }).ok()
 }
 
 fuzz_target!(|input: Input| {

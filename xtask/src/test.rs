@@ -27,6 +27,8 @@ const EXAMPLES: &[&str] = &[
     "algorithms",
     "quota",
     "tokens",
+    "audit_window",
+    "warm_up",
     "custom_algorithm",
     "snapshot",
 ];

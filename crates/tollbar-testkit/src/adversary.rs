@@ -25,6 +25,10 @@ pub enum Advance {
     Boundary(i8),
     /// By so many 16ths of a window.
     Windows(u64),
+    /// By as long as a key is idle until it is new again, give or take.
+    Idle(i8),
+    /// By so many 16ths of that.
+    Warming(u64),
     /// Back by so many microseconds.
     BackTicks(u64),
     /// Back by so many 16ths of a window.
@@ -67,6 +71,7 @@ impl Standing {
     pub fn advanced(&self, advance: Advance, policy: &Policy) -> Timestamp {
         let now_us = self.now.as_micros();
         let window_us = policy.window().as_micros() as u64;
+        let over_us = policy.warm_up().map_or(0, |warm_up| warm_up.over.as_micros() as u64);
         let near =
             |goal_us: u64, offset: i8| goal_us.saturating_add_signed(offset.into()).max(now_us);
         let later = |steps: u64, part_us: u64| now_us.saturating_add(part_us.saturating_mul(steps));
@@ -82,6 +87,8 @@ impl Standing {
                 near((now_us / window_us).saturating_add(1).saturating_mul(window_us), offset)
             }
             Advance::Windows(parts) => later(parts, window_us / 16),
+            Advance::Idle(offset) => near(now_us.saturating_add(over_us), offset),
+            Advance::Warming(parts) => later(parts, over_us / 16),
             Advance::BackTicks(ticks) => now_us.saturating_sub(ticks),
             Advance::BackWindows(parts) => {
                 now_us.saturating_sub((window_us / 16).saturating_mul(parts))

@@ -2,6 +2,8 @@
 //!
 //! The oracle has no part in them. It must pass them too.
 
+mod warm_up;
+
 use tollbar::{Outcome, Period, Policy, PolicyError, Timestamp};
 
 use crate::subject::{Factory, Subject};
@@ -26,6 +28,13 @@ pub const CASES: &[Case] = &[
     ("idling_59_s_earns_100_and_not_197", idling_59_s_earns_100_and_not_197),
     ("one_per_minute_with_burst_1_limits", one_per_minute_with_burst_1_limits),
     ("strict_window_counts_a_sub_window_longer", strict_window_counts_a_sub_window_longer),
+    ("a_log_of_3_a_minute_lets_each_go_after_a_minute", a_log_of_3_a_minute),
+    ("a_log_of_10_000_counts_costs_above_4_095", a_log_of_10_000),
+    ("ten_a_second_from_two_in_two_steps", warm_up::ten_a_second_from_two_in_two_steps),
+    ("a_bucket_that_is_new_again_still_owes", warm_up::a_bucket_that_is_new_again_still_owes),
+    ("a_window_that_is_new_again_has_counted", warm_up::a_window_that_is_new_again_has_counted),
+    ("a_staggered_window_warms_up", warm_up::a_staggered_window_warms_up),
+    ("windows_climb_by_the_hour", warm_up::windows_climb_by_the_hour),
 ];
 
 const SECOND_US: u64 = 1_000_000;
@@ -320,4 +329,39 @@ fn strict_window_counts_a_sub_window_longer(factory: &Factory<'_>) {
         (70 * SECOND_US, 1, Allow(1)),
     ];
     table(factory, Policy::sliding_window_strict("3/min", 6), &rows);
+}
+
+fn a_log_of_3_a_minute(factory: &Factory<'_>) {
+    let rows = [
+        (0, 1, Allow(2)),
+        (10 * SECOND_US, 1, Allow(1)),
+        (30 * SECOND_US, 1, Allow(0)),
+        // One leaves at 60 s, one at 70 s, one at 90 s.
+        (30 * SECOND_US, 1, Deny(30 * SECOND_US)),
+        (30 * SECOND_US, 2, Deny(40 * SECOND_US)),
+        (30 * SECOND_US, 3, Deny(60 * SECOND_US)),
+        (30 * SECOND_US, 4, Never(0)),
+        (60 * SECOND_US - 1, 1, Deny(1)),
+        (60 * SECOND_US, 1, Allow(0)),
+        // The clock goes back: the last request stays the present, and the first does not return.
+        (20 * SECOND_US, 1, Deny(50 * SECOND_US)),
+        (70 * SECOND_US, 1, Allow(0)),
+        (130 * SECOND_US - 1, 0, Allow(2)),
+        (130 * SECOND_US, 3, Allow(0)),
+    ];
+    table(factory, Policy::sliding_window_log("3/min"), &rows);
+}
+
+fn a_log_of_10_000(factory: &Factory<'_>) {
+    let rows = [
+        (0, 9_000, Allow(1_000)),
+        (0, 500, Allow(500)),
+        (1, 500, Allow(0)),
+        (1, 9_500, Deny(SECOND_US - 1)),
+        (1, 9_501, Deny(SECOND_US)),
+        (SECOND_US - 1, 1, Deny(1)),
+        (SECOND_US, 9_501, Deny(1)),
+        (SECOND_US, 9_500, Allow(0)),
+    ];
+    table(factory, Policy::sliding_window_log("10000/s"), &rows);
 }

@@ -5,7 +5,7 @@ use tollbar::{Charge, Policy, Role, Timestamp};
 use crate::adversary::{Advance, Price, Standing};
 use crate::answer::Answer;
 use crate::oracle::Oracle;
-use crate::spec::{Kind, PolicySpec};
+use crate::spec::{Kind, PolicySpec, WarmUpSpec};
 use crate::vector::{Step, Vector, VectorEntry};
 use crate::xorshift::Xorshift;
 
@@ -22,12 +22,13 @@ pub fn all() -> Vec<(&'static str, Vec<Vector>)> {
     let mut files: Vec<_> = Kind::ALL.map(|kind| (kind.name(), one_algorithm(kind))).into();
     files.push(("batches", batches()));
     files.push(("rule_change", rule_changes()));
+    files.push(("warm_up", warm_ups()));
     files
 }
 
 /// One vector for each of a set of awkward rates.
 fn one_algorithm(kind: Kind) -> Vec<Vector> {
-    let plan = Plan { steps: 85, keys: &["a", "b"], batches: false };
+    let plan = Plan { steps: 85, keys: &["a", "b"], batches: false, advance: draw_advance };
     rates(kind)
         .into_iter()
         .map(|(label, spec)| {
@@ -60,6 +61,10 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
         ("3 per 7 us", spec(3, 7)),
         ("1,000,000 per s", spec(1_000_000, SECOND_US)),
     ];
+    if kind == Kind::SlidingWindowLog {
+        rates.pop();
+        rates.push(("10,000 per s", spec(10_000, SECOND_US)));
+    }
     if kind.is_bucket() {
         rates.extend([
             ("5 per s, burst 10", spec(5, SECOND_US).with_burst(10)),
@@ -78,7 +83,7 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
 }
 
 fn batches() -> Vec<Vector> {
-    let plan = Plan { steps: 130, keys: &["a", "a", "b"], batches: true };
+    let plan = Plan { steps: 130, keys: &["a", "a", "b"], batches: true, advance: draw_advance };
     let minute = |kind, limit| PolicySpec::new(kind, limit, MINUTE_US);
     let second = |kind, limit| PolicySpec::new(kind, limit, SECOND_US);
     vec![
@@ -102,7 +107,7 @@ fn batches() -> Vec<Vector> {
 }
 
 fn rule_changes() -> Vec<Vector> {
-    let plan = Plan { steps: 110, keys: &["a"], batches: false };
+    let plan = Plan { steps: 110, keys: &["a"], batches: false, advance: draw_advance };
     Kind::ALL
         .into_iter()
         .map(|kind| {
@@ -122,11 +127,53 @@ fn rule_changes() -> Vec<Vector> {
         .collect()
 }
 
+/// Each algorithm with a limit that climbs; buckets of other bursts; and a climb whose numbers
+/// change while a key is on it.
+fn warm_ups() -> Vec<Vector> {
+    let plan = Plan { steps: 80, keys: &["a", "b"], batches: false, advance: draw_warming };
+    let warm = |start, over_us, steps| WarmUpSpec { start, over_us, steps };
+    let mut vectors: Vec<Vector> = Kind::ALL
+        .into_iter()
+        .filter(|kind| kind.can_warm_up())
+        .map(|kind| {
+            let spec = PolicySpec::new(kind, 7, 10 * SECOND_US);
+            // Idle for longer than a window, or for less.
+            let over_us = if kind.is_bucket() { 6 * SECOND_US } else { spec.window_us * 5 / 2 };
+            plan.write(
+                format!("warm-up: {}, 7 from 2 in 3 steps", kind.name()),
+                vec![spec.with_warm_up(warm(2, over_us, 3))],
+            )
+        })
+        .collect();
+    let bucket = |limit| PolicySpec::new(Kind::TokenBucket, limit, SECOND_US);
+    let changed = |start, over_us, steps| bucket(10).with_warm_up(warm(start, over_us, steps));
+    vectors.extend([
+        plan.write(
+            "warm-up: burst 20 of 10 per s".into(),
+            vec![bucket(10).with_burst(20).with_warm_up(warm(1, 5 * SECOND_US, 16))],
+        ),
+        plan.write(
+            "warm-up: burst 3 of 100 per s".into(),
+            vec![bucket(100).with_burst(3).with_warm_up(warm(10, SECOND_US / 50, 4))],
+        ),
+        plan.write(
+            "warm-up: 600,000,001 per s".into(),
+            vec![bucket(600_000_001).with_warm_up(warm(7, 1_000, 5))],
+        ),
+        plan.write(
+            "warm-up: its numbers change, and it is taken away".into(),
+            vec![changed(2, SECOND_US, 4), changed(5, 3 * SECOND_US, 1), bucket(10)],
+        ),
+    ]);
+    vectors
+}
+
 /// What kind of trace to write.
 struct Plan {
     steps: usize,
     keys: &'static [&'static str],
     batches: bool,
+    advance: fn(&mut Xorshift) -> Advance,
 }
 
 /// One entry as it was drawn: the cost is not known before the time is.
@@ -150,7 +197,7 @@ impl Plan {
             if random.below(12) == 0 {
                 policy_in_force = random.below(specs.len() as u64) as usize;
             }
-            let advance = draw_advance(&mut random);
+            let advance = (self.advance)(&mut random);
             standing.now = standing.advanced(advance, &policies[policy_in_force]);
             let step = self.step(&mut random, &policies, policy_in_force, &standing);
             let answers = ask(&mut oracle, &policies, &step);
@@ -205,7 +252,7 @@ pub fn ask(oracle: &mut Oracle, policies: &[Policy], step: &Step) -> Vec<Answer>
     oracle.check_all(now, step.charge, &step.questions(policies))
 }
 
-fn draw_advance(random: &mut Xorshift) -> Advance {
+pub(crate) fn draw_advance(random: &mut Xorshift) -> Advance {
     let offset = random.pick(&[-1, 0, 0, 1]);
     match random.below(20) {
         0..=8 => Advance::Stay,
@@ -219,7 +266,15 @@ fn draw_advance(random: &mut Xorshift) -> Advance {
     }
 }
 
-fn draw_price(random: &mut Xorshift) -> Price {
+fn draw_warming(random: &mut Xorshift) -> Advance {
+    match random.below(20) {
+        0 => Advance::Idle(random.pick(&[-1, 0, 0, 1])),
+        1..=4 => Advance::Warming(random.below(16)),
+        _ => draw_advance(random),
+    }
+}
+
+pub(crate) fn draw_price(random: &mut Xorshift) -> Price {
     match random.below(40) {
         0..=21 => Price::Exactly(1),
         22..=23 => Price::Exactly(0),

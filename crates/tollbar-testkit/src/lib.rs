@@ -25,6 +25,7 @@ pub mod oracle;
 pub mod oracle_store;
 pub mod ratio;
 pub mod redis_process;
+pub mod settlements;
 pub mod spec;
 pub mod strategy;
 pub mod subject;

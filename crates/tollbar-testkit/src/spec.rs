@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tollbar::{Period, Policy, PolicyError, Rate};
+use tollbar::{Period, Policy, PolicyError, Rate, WarmUp};
 
 /// The algorithms the crate has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,11 +24,13 @@ pub enum Kind {
     SlidingWindow,
     /// The current sub-window and the n before it.
     SlidingWindowStrict,
+    /// Every charge of the last window.
+    SlidingWindowLog,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
@@ -36,6 +38,7 @@ impl Kind {
         Self::CalendarWindow,
         Self::SlidingWindow,
         Self::SlidingWindowStrict,
+        Self::SlidingWindowLog,
     ];
 
     /// Its name in rules, metrics and vectors.
@@ -49,7 +52,14 @@ impl Kind {
             Self::CalendarWindow => "calendar_window",
             Self::SlidingWindow => "sliding_window_counter",
             Self::SlidingWindowStrict => "sliding_window_strict",
+            Self::SlidingWindowLog => "sliding_window_log",
         }
+    }
+
+    /// True for those whose limit can climb.
+    #[must_use]
+    pub fn can_warm_up(self) -> bool {
+        !matches!(self, Self::SlidingWindowLog)
     }
 
     /// True for the two that take a burst.
@@ -72,6 +82,9 @@ pub struct PolicySpec {
     /// Buckets: how many tokens fit; the limit where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
+    /// Buckets: how many tokens more may be owed; none where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdraft: Option<u64>,
     /// `sliding_window_strict`: into how many parts the window is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_n: Option<u32>,
@@ -82,6 +95,27 @@ pub struct PolicySpec {
     /// `calendar_window`: how far its midnight is east of UTC; absent means UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utc_offset_minutes: Option<i32>,
+    /// How the limit of a new key climbs; absent where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<WarmUpSpec>,
+}
+
+/// [`WarmUp`] as the vectors write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmUpSpec {
+    /// The limit of a new key.
+    pub start: u64,
+    /// How long the climb takes, and how long a key is idle until it is new again.
+    pub over_us: u64,
+    /// In how many steps.
+    pub steps: u32,
+}
+
+impl From<WarmUpSpec> for WarmUp {
+    fn from(WarmUpSpec { start, over_us, steps }: WarmUpSpec) -> Self {
+        Self { start, over: Duration::from_micros(over_us), steps }
+    }
 }
 
 /// [`Period`] as the vectors write it.
@@ -135,13 +169,29 @@ impl PolicySpec {
         let period = (algorithm == Kind::CalendarWindow).then(|| PeriodName::of_window(window_us));
         let window_us = period.map_or(window_us, PeriodName::window_us);
         let burst = None;
-        Self { algorithm, limit, window_us, burst, strict_n, period, utc_offset_minutes: None }
+        Self {
+            algorithm,
+            limit,
+            window_us,
+            burst,
+            overdraft: None,
+            strict_n,
+            period,
+            utc_offset_minutes: None,
+            warm_up: None,
+        }
     }
 
     /// The same with a burst.
     #[must_use]
     pub fn with_burst(self, burst: u64) -> Self {
         Self { burst: Some(burst), ..self }
+    }
+
+    /// The same with an overdraft.
+    #[must_use]
+    pub fn with_overdraft(self, overdraft: u64) -> Self {
+        Self { overdraft: Some(overdraft), ..self }
     }
 
     /// The same with another number of parts.
@@ -154,6 +204,12 @@ impl PolicySpec {
     #[must_use]
     pub fn with_utc_offset(self, minutes: i32) -> Self {
         Self { utc_offset_minutes: Some(minutes), ..self }
+    }
+
+    /// The same with a limit that climbs.
+    #[must_use]
+    pub fn with_warm_up(self, warm_up: WarmUpSpec) -> Self {
+        Self { warm_up: Some(warm_up), ..self }
     }
 
     /// The policy itself.
@@ -173,9 +229,18 @@ impl PolicySpec {
             Kind::SlidingWindowStrict => {
                 Policy::sliding_window_strict(rate, self.strict_n.unwrap_or(10))
             }
+            Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
         }?;
-        match self.burst {
-            Some(burst) => policy.with_burst(burst),
+        let policy = match self.burst {
+            Some(burst) => policy.with_burst(burst)?,
+            None => policy,
+        };
+        let policy = match self.overdraft {
+            Some(overdraft) => policy.with_overdraft(overdraft)?,
+            None => policy,
+        };
+        match self.warm_up {
+            Some(warm_up) => policy.with_warm_up(warm_up.into()),
             None => Ok(policy),
         }
     }

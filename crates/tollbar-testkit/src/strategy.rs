@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollbar::{Period, Policy, PolicyError, Rate, Role, Timestamp};
+use tollbar::{Period, Policy, PolicyError, Rate, Role, Timestamp, WarmUp};
 
 use crate::adversary::{Advance, Price};
 use crate::oracle::Terms;
@@ -102,7 +102,58 @@ fn policy_without_overdraft() -> impl Strategy<Value = Policy> {
             "the crate refuses it",
             |(kind, rate, burst)| build(kind, rate, burst, 1).ok()
         ),
+        2 => warm_policy(),
     ]
+}
+
+/// Any policy whose limit climbs.
+pub fn warm_policy() -> impl Strategy<Value = Policy> {
+    warm_policy_and_plain().prop_map(|(policy, _)| policy)
+}
+
+/// Any policy whose limit climbs, and the same with its full limit.
+pub fn warm_policy_and_plain() -> impl Strategy<Value = (Policy, Policy)> {
+    let plain = prop_oneof![
+        8 => kind().prop_flat_map(policy_of),
+        1 => (bucket_kind(), fractional_rate(), burst()).prop_filter_map(
+            "the crate refuses it",
+            |(kind, rate, burst)| build(kind, rate, burst, 1).ok()
+        ),
+    ];
+    (plain, climb()).prop_filter_map("the crate refuses it", |(plain, climb)| {
+        Some((climb.of(plain.clone())?, plain))
+    })
+}
+
+/// A warm-up, before it is known of what.
+#[derive(Debug, Clone, Copy)]
+struct Climb {
+    /// In 16ths of the limit.
+    start: u64,
+    /// In microseconds, and in 16ths of a window.
+    over: (u64, u64),
+    steps: u32,
+}
+
+impl Climb {
+    /// `None` where the policy cannot warm up: of a limit of 1 there is no lower one.
+    fn of(self, policy: Policy) -> Option<Policy> {
+        let limit = policy.limit();
+        let start = (limit / 16 * self.start + limit % 16 * self.start / 16).clamp(1, limit);
+        let over = Duration::from_micros(self.over.0) + policy.window() / 16 * self.over.1 as u32;
+        policy.with_warm_up(WarmUp { start, over, steps: self.steps }).ok()
+    }
+}
+
+fn climb() -> impl Strategy<Value = Climb> {
+    let start = prop_oneof![2 => 0_u64..16, 1 => Just(0)];
+    let over = prop_oneof![
+        1 => (1_u64..40, Just(0)),
+        3 => (0_u64..3, 1_u64..64),
+        1 => (1_u64..100_000_000, 0_u64..3),
+    ];
+    let steps = prop_oneof![2 => 1_u32..5, 1 => 1_u32..=16];
+    (start, over, steps).prop_map(|(start, over, steps)| Climb { start, over, steps })
 }
 
 /// Any policy of one algorithm.
@@ -174,6 +225,7 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
         Kind::CalendarWindow => unreachable!("a calendar window has no rate"),
         Kind::SlidingWindow => Policy::sliding_window(rate),
         Kind::SlidingWindowStrict => Policy::sliding_window_strict(rate, parts),
+        Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
     }
 }
 
@@ -205,11 +257,14 @@ pub fn versions() -> impl Strategy<Value = Vec<Policy>> {
     );
     let of_rates = prop_oneof![2 => bucket, 3 => window];
     let of_rates = of_rates.prop_flat_map(|(kind, (window_us, limit_max))| {
-        (vec((1..=limit_max, burst()), 2..5), 1_u32..13).prop_map(move |(numbers, parts)| {
-            let version = |(limit, burst): (u64, Option<u64>)| {
+        let climb = prop_oneof![2 => Just(None), 1 => climb().prop_map(Some)];
+        let version = (1..=limit_max, burst(), climb);
+        (vec(version, 2..5), 1_u32..13).prop_map(move |(numbers, parts)| {
+            let version = |(limit, burst, climb): (u64, Option<u64>, Option<Climb>)| {
                 let burst = burst.filter(|_| kind.is_bucket());
                 let spec = PolicySpec { burst, ..PolicySpec::new(kind, limit, window_us) };
-                accepted(&spec.with_parts(parts))
+                let plain = accepted(&spec.with_parts(parts));
+                climb.and_then(|climb| climb.of(plain.clone())).unwrap_or(plain)
             };
             numbers.into_iter().map(version).collect()
         })
@@ -260,6 +315,8 @@ fn forward() -> impl Strategy<Value = Advance> {
         2 => (-1_i8..2).prop_map(Advance::Boundary),
         2 => (0_u64..16).prop_map(Advance::Windows),
         1 => (0_u64..64).prop_map(Advance::Windows),
+        1 => (-1_i8..2).prop_map(Advance::Idle),
+        2 => (0_u64..20).prop_map(Advance::Warming),
     ]
 }
 

@@ -14,6 +14,7 @@ use tollbar::{Charge, Policy, Timestamp};
 
 use crate::answer::Answer;
 use crate::by_hand;
+use crate::settlements;
 use crate::spec::{Kind, PolicySpec};
 use crate::subject::Factory;
 use crate::vector::{self, Vector};
@@ -22,7 +23,7 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 9] = [
+pub const VECTOR_FILES: [&str; 11] = [
     "token_bucket",
     "leaky_bucket",
     "fixed_window",
@@ -30,8 +31,10 @@ pub const VECTOR_FILES: [&str; 9] = [
     "calendar_window",
     "sliding_window_counter",
     "sliding_window_strict",
+    "sliding_window_log",
     "batches",
     "rule_change",
+    "warm_up",
 ];
 
 /// The behaviours, by name.
@@ -49,6 +52,9 @@ pub fn run_all(factory: &Factory<'_>) {
         for vector in vector::load(file) {
             run_vector(factory, &vector);
         }
+    }
+    for vector in settlements::load() {
+        settlements::run(factory, &vector);
     }
     for (name, case) in behaviours().iter().chain(by_hand::CASES) {
         // Panics inside say what differed; this says where to look.
@@ -89,7 +95,7 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
 }
 
 /// One policy of each algorithm: four tokens a minute, or a day where a day is the least.
-fn four_a_minute() -> [Policy; 7] {
+fn four_a_minute() -> [Policy; 8] {
     Kind::ALL.map(|kind| {
         PolicySpec::new(kind, 4, 60_000_000).build().expect("four a minute is a policy")
     })

@@ -15,6 +15,7 @@
 //! independently is a plain `check`. Left out: `role` where it is `enforce`, `retry_after_us`
 //! unless denied, `burst`, `strict_n`, `period` and `utc_offset_minutes` where the policy has none.
 //! `burst` left out of a bucket means the limit, the offset left out of a calendar means UTC.
+//! `warm_up` is there where the limit of a new key climbs: [`tollbar::WarmUp`].
 //! When the windows of a `staggered_window` begin follows from the key's bytes:
 //! [`tollbar::algorithm::staggered_window::stagger_us`].
 //!
@@ -62,13 +63,20 @@ impl Step {
     /// What is asked, under the policies of its vector.
     #[must_use]
     pub fn questions<'a>(&'a self, policies: &'a [Policy]) -> Vec<Question<'a>> {
-        let question = |entry: &'a VectorEntry| Question {
-            key: entry.key.as_bytes(),
-            policy: &policies[entry.policy],
-            cost: entry.cost,
-            role: entry.role,
-        };
-        self.entries.iter().map(question).collect()
+        self.entries.iter().map(|entry| entry.question(policies)).collect()
+    }
+}
+
+impl VectorEntry {
+    /// What is asked, under the policies of its vector.
+    #[must_use]
+    pub fn question<'a>(&'a self, policies: &'a [Policy]) -> Question<'a> {
+        Question {
+            key: self.key.as_bytes(),
+            policy: &policies[self.policy],
+            cost: self.cost,
+            role: self.role,
+        }
     }
 }
 
@@ -206,16 +214,23 @@ pub fn load(name: &str) -> Vec<Vector> {
 pub fn render(vectors: &[Vector]) -> String {
     let vectors: Vec<String> = vectors
         .iter()
-        .map(|vector| {
-            format!(
-                "{{\"name\":{},\n\"policies\":[\n{}],\n\"steps\":[\n{}]}}",
-                json(&vector.name),
-                lines(&vector.policies),
-                lines(&vector.steps)
-            )
-        })
+        .map(|vector| render_parts(&vector.name, &vector.policies, &vector.steps))
         .collect();
     format!("[{}]\n", vectors.join(",\n"))
+}
+
+/// One vector, of whatever steps.
+pub(crate) fn render_parts<S: Serialize>(
+    name: &String,
+    policies: &[PolicySpec],
+    steps: &[S],
+) -> String {
+    format!(
+        "{{\"name\":{},\n\"policies\":[\n{}],\n\"steps\":[\n{}]}}",
+        json(name),
+        lines(policies),
+        lines(steps)
+    )
 }
 
 fn lines<T: Serialize>(values: &[T]) -> String {

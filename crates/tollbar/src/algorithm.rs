@@ -12,6 +12,9 @@
 //! | [`calendar_window`] | limit in any day, week or month, so up to twice the limit across a boundary |
 //! | [`sliding_window`] | the weighted estimate stays within the limit; below twice the limit |
 //! | [`sliding_strict`] | limit in any window |
+//! | [`sliding_log`] | limit in any window, and a client that always asks gets it |
+//!
+//! [`warm_up`] is none of its own: it has the limit of any of these climb, and forgives nothing.
 //!
 //! A new one is a type that implements [`Algorithm`], in any crate: see
 //! [`Policy::custom`](crate::Policy::custom).
@@ -22,10 +25,12 @@ mod counted_window;
 pub(crate) mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
+pub mod sliding_log;
 pub mod sliding_strict;
 pub mod sliding_window;
 pub mod staggered_window;
 pub mod token_bucket;
+pub mod warm_up;
 pub(crate) mod word;
 
 use std::fmt;
@@ -122,7 +127,8 @@ pub trait Algorithm: fmt::Debug + Send + Sync + 'static {
     /// The window in microseconds, as reported to clients. Part of a counter's identity.
     fn window_us(&self) -> u64;
 
-    /// How many words of state a counter needs, 1 to [`STATE_WORDS_MAX`].
+    /// How many words of state a counter needs, 1 to [`STATE_WORDS_MAX`]. Only a
+    /// [log](sliding_log) asks for more: a store that keeps lists keeps it in its own way.
     fn words(&self) -> usize;
 
     /// Decides a request of `cost` at `now` and, if it is allowed, charges it to `state`.

@@ -26,6 +26,8 @@
 //! | [calendar window](Policy::calendar_window) | limit in any day, week or month (twice that across a boundary) | limit per day, week or month |
 //! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
+//! | [sliding window log](Policy::sliding_window_log) | limit in any window | limit in any window |
+//! | any of these, [warming up](Policy::with_warm_up) | no more than without; while a key is new, the same at its first limit | the same at the limit of its step |
 //!
 //! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until
 //! the next, so where the time per token is not whole, "rate x T - 1" needs a burst of more than a
@@ -33,7 +35,8 @@
 //!
 //! Every retry-after is exact: alone, the same request is denied one microsecond before it and
 //! allowed at it. A denied request charges nothing, and a request under several limits
-//! ([`Limiter::check_all`]) charges all of them or none.
+//! ([`Limiter::check_all`]) charges all of them or none. Where no wait can be promised, as for a key
+//! that would no longer be [warm](Policy::with_warm_up) after it, the answer is [`Outcome::Busy`].
 //!
 //! # What is defined at the edges
 //!
@@ -61,6 +64,7 @@ mod verdict;
 pub use algorithm::Algorithm;
 pub use algorithm::calendar_window::Period;
 pub use algorithm::debt::Interval;
+pub use algorithm::warm_up::WarmUp;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;

@@ -11,6 +11,7 @@
 //! | `slot` | tag and state, and the rules by which threads share them |
 //! | `table` | lines of slots; who makes room for whom |
 //! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
+//! | `logs`, `lists`, `blocks` | sliding window logs: lists of words in a bounded slab |
 //! | `single`, `batch`, `deciding` | one counter, several counters at once, what a batch comes to |
 //! | `moving` | counters that outgrow their word, and come back |
 //! | `settling` | charges given back, and charged after the fact |
@@ -20,8 +21,11 @@
 
 mod answers;
 mod batch;
+mod blocks;
 mod counter_id;
 mod deciding;
+mod lists;
+mod logs;
 mod marks;
 mod moving;
 mod pages;
@@ -43,10 +47,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use counter_id::CounterHash;
+use lists::Lists;
 use shards::Shards;
 use table::{SLOTS_PER_LINE, Table};
 use wide::Wide;
 
+use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::store::{Adjustment, Batch, Charge, Reply, ReservationId, Store};
 use crate::{Clock, Decision, Policy, SystemClock};
 
@@ -58,6 +64,9 @@ const KEYS_MAX_DEFAULT: usize = 1_000_000;
 
 /// For each key that fits one word, a sixteenth of a key with a longer state.
 const KEYS_PER_WIDE_KEY: usize = 16;
+
+/// For each wide key, the stamps of logs there is room for.
+const LOG_STAMPS_PER_WIDE_KEY: usize = 16;
 
 /// Slots per key: at this load about four keys in a thousand have to be forgotten early.
 const SLOTS_PER_KEY: usize = 2;
@@ -83,6 +92,7 @@ pub struct MemoryStore {
     table: Table,
     shards: Shards,
     wide: Wide,
+    lists: Lists,
     /// True once a policy whose algorithm is usually one word has been stored wide: only then need
     /// a newcomer to the table be looked for among the wide counters.
     has_outgrown: AtomicBool,
@@ -97,6 +107,7 @@ pub struct MemoryStore {
 pub struct MemoryStoreBuilder {
     keys_max: usize,
     wide_keys_max: Option<usize>,
+    log_stamps_max: Option<usize>,
     clock: AnyClock,
 }
 
@@ -120,6 +131,7 @@ impl MemoryStore {
         MemoryStoreBuilder {
             keys_max: KEYS_MAX_DEFAULT,
             wide_keys_max: None,
+            log_stamps_max: None,
             clock: AnyClock::System(SystemClock::new()),
         }
     }
@@ -148,11 +160,24 @@ impl MemoryStoreBuilder {
         Self { keys_max: keys_max.max(1), ..self }
     }
 
-    /// The same for states of more than one word (strict windows, custom algorithms, rates and
-    /// limits too large for a word). A sixteenth of `max_keys` by default.
+    /// The same for states of more than one word (strict windows, logs, custom algorithms, rates
+    /// and limits too large for a word). A sixteenth of `max_keys` by default.
     #[must_use]
     pub fn max_wide_keys(self, keys_max: usize) -> Self {
         Self { wide_keys_max: Some(keys_max.max(1)), ..self }
+    }
+
+    /// How many stamps all [sliding window logs](Policy::sliding_window_log) together can hold, as a
+    /// rule: each instant at which a key was charged within the window is one, but the newest of
+    /// each key, which is free. A stamp costs 8.5 bytes once it is used. They are divided evenly
+    /// over the store's 256 shards; where one has none left, the log in it that is nearest to fresh
+    /// is forgotten early.
+    ///
+    /// By default 16 for each wide key, and at least 2,560,000 (22 MB), with which the longest log
+    /// there may be fits each shard.
+    #[must_use]
+    pub fn max_log_stamps(self, stamps_max: usize) -> Self {
+        Self { log_stamps_max: Some(stamps_max), ..self }
     }
 
     /// Another clock than the system's.
@@ -170,11 +195,16 @@ impl MemoryStoreBuilder {
     fn build_with(self, hash: CounterHash) -> MemoryStore {
         let wide_keys_max = self.wide_keys_max.unwrap_or(self.keys_max.div_ceil(KEYS_PER_WIDE_KEY));
         let shards = Shards::new();
+        let longest_logs = LOG_LIMIT_MAX as usize * shards.count();
+        let log_stamps_max = self.log_stamps_max.unwrap_or_else(|| {
+            wide_keys_max.saturating_mul(LOG_STAMPS_PER_WIDE_KEY).max(longest_logs)
+        });
         MemoryStore {
             clock: self.clock,
             hash,
             table: Table::new((self.keys_max * SLOTS_PER_KEY).div_ceil(SLOTS_PER_LINE)),
             wide: Wide::new(wide_keys_max, shards.count()),
+            lists: Lists::new(wide_keys_max, log_stamps_max, shards.count()),
             shards,
             has_outgrown: AtomicBool::new(false),
             forced_evictions: AtomicU64::new(0),

@@ -3,6 +3,7 @@
 pub(crate) mod code;
 mod error;
 mod kind;
+mod warm_up;
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use crate::algorithm::calendar_window::{CalendarWindow, Period};
 use crate::algorithm::debt::{Interval, Meter, PRODUCT_MAX};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
+use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::staggered_window::stagger_us;
@@ -134,6 +136,31 @@ impl Policy {
         Ok(Self::of_rate(Kind::SlidingStrict(SlidingStrict::new(rate, subwindows)?), rate))
     }
 
+    /// Never more than the limit in any window, and all of it for a client that always asks: the
+    /// instant of every request is kept. Limits up to
+    /// [`LOG_LIMIT_MAX`](crate::algorithm::sliding_log::LOG_LIMIT_MAX).
+    ///
+    /// ```
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::sliding_window_log("5/15min")?);
+    /// # assert_eq!(limiter.check("user:42").remaining(), 4);
+    /// assert!(Policy::sliding_window_log("1000000/h").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A counter costs a word for each instant at which it was charged within the window; see
+    /// [`MemoryStoreBuilder::max_log_stamps`](crate::MemoryStoreBuilder::max_log_stamps).
+    pub fn sliding_window_log<R>(rate: R) -> Result<Self, PolicyError>
+    where
+        R: TryInto<Rate>,
+        RateError: From<R::Error>,
+    {
+        let rate = valid(rate)?;
+        Ok(Self::of_rate(Kind::SlidingLog(SlidingLog::new(rate)?), rate))
+    }
+
     /// An algorithm of your own. See [`Algorithm`].
     pub fn custom(algorithm: Arc<dyn Algorithm>) -> Result<Self, PolicyError> {
         let words = algorithm.words();
@@ -145,6 +172,9 @@ impl Policy {
 
     /// The same bucket holding `burst` tokens instead of one window's worth.
     pub fn with_burst(self, burst: u64) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().with_burst(burst)?.with_warm_up(warm_up);
+        }
         match (&self.kind, self.rate) {
             (Kind::Bucket(meter), Some(rate)) => {
                 let overdraft = meter.overdraft();
@@ -162,6 +192,9 @@ impl Policy {
     /// A bucket in debt allows nothing until it has paid. It is also what a debt is cut to when the
     /// rule changes or the clock goes back: a full debt and the overdraft.
     pub fn with_overdraft(self, tokens: u64) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().with_overdraft(tokens)?.with_warm_up(warm_up);
+        }
         match (&self.kind, self.rate) {
             (Kind::Bucket(meter), Some(rate)) => {
                 let burst = Some(meter.capacity());
@@ -188,6 +221,9 @@ impl Policy {
     ///
     /// When a key's windows begin follows from its bytes: [`stagger_us`](Self::stagger_us).
     pub fn staggered(self) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().staggered()?.with_warm_up(warm_up);
+        }
         match &self.kind {
             Kind::FixedWindow(window) => {
                 let kind = Kind::StaggeredWindow(window.staggered());
@@ -204,6 +240,9 @@ impl Policy {
     ///
     /// A time zone that has summer time has two of them; this stays with the one it is given.
     pub fn with_utc_offset(self, minutes: i32) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().with_utc_offset(minutes)?.with_warm_up(warm_up);
+        }
         match self.kind {
             Kind::CalendarWindow(window) => {
                 let kind = Kind::CalendarWindow(window.with_utc_offset(minutes)?);
@@ -255,7 +294,9 @@ impl Policy {
     }
 
     /// The algorithm, as a pure function. It knows no key, so of a [staggered](Self::staggered)
-    /// window it is that of a key whose [`stagger_us`](Self::stagger_us) is 0.
+    /// window it is that of a key whose [`stagger_us`](Self::stagger_us) is 0. A
+    /// [log](Self::sliding_window_log) asks for more words than
+    /// [`STATE_WORDS_MAX`](crate::algorithm::STATE_WORDS_MAX): as many as its limit.
     #[must_use]
     pub fn algorithm(&self) -> &dyn Algorithm {
         self.kind.as_dyn()
@@ -271,7 +312,7 @@ impl Policy {
     /// and longer by less than one part in a million.
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::Bucket(meter) => Some(meter.interval()),
             _ => None,
         }
@@ -280,7 +321,7 @@ impl Policy {
     /// How many tokens more than it holds a bucket may owe.
     #[must_use]
     pub fn overdraft(&self) -> u64 {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::Bucket(meter) => meter.overdraft(),
             _ => 0,
         }
@@ -291,7 +332,7 @@ impl Policy {
     /// [`staggered_window::stagger_us`](crate::algorithm::staggered_window::stagger_us).
     #[must_use]
     pub fn stagger_us(&self, key: &[u8]) -> Option<u64> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::StaggeredWindow(window) => Some(stagger_us(key, window.window_us())),
             _ => None,
         }
@@ -300,7 +341,7 @@ impl Policy {
     /// For calendar windows, what of the calendar they are.
     #[must_use]
     pub fn period(&self) -> Option<Period> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::CalendarWindow(window) => Some(window.period()),
             _ => None,
         }
@@ -309,7 +350,7 @@ impl Policy {
     /// For calendar windows, how far their midnight is east of UTC.
     #[must_use]
     pub fn utc_offset_minutes(&self) -> Option<i32> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::CalendarWindow(window) => Some(window.utc_offset_minutes()),
             _ => None,
         }
@@ -319,7 +360,7 @@ impl Policy {
     /// limit x window would reach 2<sup>53</sup>.
     #[must_use]
     pub fn sliding_granularity_us(&self) -> Option<u64> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::SlidingWindow(window) => Some(window.tick_us()),
             _ => None,
         }

@@ -3,8 +3,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollbar::{Entry, Limiter, MemoryStore, Period, Policy, Store};
+use tollbar::{Entry, Limiter, MemoryStore, Period, Policy, Store, WarmUp};
 
 /// Counts what this thread allocates.
 struct Counting;
@@ -42,6 +43,7 @@ fn allocates_nothing(what: &str, f: impl FnOnce()) {
 fn no_check_allocates() {
     let store = Arc::new(MemoryStore::builder().max_keys(64).build());
     let keys: Vec<String> = (0..1_000).map(|key| format!("key:{key}")).collect();
+    let warm_up = WarmUp { start: 1, over: Duration::from_hours(1), steps: 16 };
     let policies = [
         Policy::token_bucket("3/month").unwrap(),
         Policy::leaky_bucket("999999999/s").unwrap(),
@@ -50,6 +52,11 @@ fn no_check_allocates() {
         Policy::calendar_window(3, Period::Month).unwrap(),
         Policy::sliding_window("3/month").unwrap(),
         Policy::sliding_window_strict("3/month", 62).unwrap(),
+        Policy::sliding_window_log("3/month").unwrap(),
+        Policy::sliding_window_log("10000/month").unwrap().named("long"),
+        Policy::token_bucket("3/month").unwrap().with_warm_up(warm_up).unwrap(),
+        Policy::fixed_window("3/h").unwrap().staggered().unwrap().with_warm_up(warm_up).unwrap(),
+        Policy::sliding_window_strict("3/month", 60).unwrap().with_warm_up(warm_up).unwrap(),
     ];
     for policy in &policies {
         let limiter = Limiter::builder(policy.clone()).store(store.clone()).build();

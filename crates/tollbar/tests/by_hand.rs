@@ -47,6 +47,13 @@ tables![
     idling_59_s_earns_100_and_not_197,
     one_per_minute_with_burst_1_limits,
     strict_window_counts_a_sub_window_longer,
+    a_log_of_3_a_minute_lets_each_go_after_a_minute,
+    a_log_of_10_000_counts_costs_above_4_095,
+    ten_a_second_from_two_in_two_steps,
+    a_bucket_that_is_new_again_still_owes,
+    a_window_that_is_new_again_has_counted,
+    a_staggered_window_warms_up,
+    windows_climb_by_the_hour,
 ];
 
 /// A bucket that adds what it has earned at every poll, rounded down, never earns anything when

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use tollbar::{Outcome, Period, Policy, Timestamp};
 use tollbar_testkit::oracle::{Log, Terms};
-use tollbar_testkit::spec::{Kind, PolicySpec};
+use tollbar_testkit::spec::{Kind, PolicySpec, WarmUpSpec};
 
 const STEPS_MAX: usize = 6;
 
@@ -147,4 +147,28 @@ fn strict_window_agrees_with_the_oracle_in_every_small_world() {
     explore_all(Kind::SlidingWindowStrict, |spec| {
         (1..=3).map(|parts| spec.clone().with_parts(parts)).collect()
     });
+}
+
+#[test]
+fn window_log_agrees_with_the_oracle_in_every_small_world() {
+    explore_all(Kind::SlidingWindowLog, |spec| vec![spec.clone()]);
+}
+
+/// Climbs of one to three steps over 2 to 5 us: keys grow old and are new again within a few steps.
+#[test]
+fn warm_ups_agree_with_the_oracle_in_every_small_world() {
+    let warm_ups = [(2, 1), (3, 2), (5, 3)];
+    let climbs = |spec: PolicySpec| {
+        (1..spec.limit).flat_map(move |start| {
+            let spec = spec.clone();
+            warm_ups.map(|(over_us, steps)| {
+                spec.clone().with_warm_up(WarmUpSpec { start, over_us, steps })
+            })
+        })
+    };
+    explore_all(Kind::TokenBucket, |spec| bursts(spec).into_iter().flat_map(climbs).collect());
+    for kind in [Kind::FixedWindow, Kind::SlidingWindow] {
+        explore_all(kind, |spec| climbs(spec.clone()).collect());
+    }
+    explore_all(Kind::SlidingWindowStrict, |spec| climbs(spec.clone().with_parts(2)).collect());
 }

@@ -7,8 +7,12 @@
 mod agreement;
 #[path = "invariants/edges.rs"]
 mod edges;
+#[path = "invariants/log.rs"]
+mod log;
 #[path = "invariants/settlements.rs"]
 mod settlements;
+#[path = "invariants/warming.rs"]
+mod warming;
 
 use std::collections::BTreeMap;
 
@@ -30,7 +34,8 @@ fn start() -> impl Strategy<Value = Timestamp> {
 }
 
 fn bucket() -> impl Strategy<Value = Policy> {
-    strategy::policy().prop_filter("a bucket", |policy| policy.interval().is_some())
+    strategy::policy()
+        .prop_filter("a bucket", |policy| policy.interval().is_some() && policy.warm_up().is_none())
 }
 
 fn admitted(policy: &Policy, start: Timestamp, moves: &[Move]) -> Admitted {

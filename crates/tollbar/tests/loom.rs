@@ -315,3 +315,56 @@ fn a_request_that_two_threads_bring_pays_once() {
         assert_eq!(remaining(&store, "key", &policy), 4);
     });
 }
+
+#[test]
+fn of_two_threads_after_the_last_token_of_a_log_one_gets_it() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::sliding_window_log("2/min").unwrap();
+        assert!(passes(&store, "key", &policy));
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let (left, right) = race(move || passes(&a, "key", &p), move || passes(&b, "key", &q));
+        assert!(left ^ right, "{left} and {right}");
+    });
+}
+
+#[test]
+fn of_two_logs_that_need_the_only_block_the_later_has_it_and_the_other_is_forgotten() {
+    // 5,000 tokens are two stamps, one of which needs a block; these two keys have the same shard.
+    model(|| {
+        let clock = ManualClock::at(Timestamp::from_micros(1_000_000));
+        let builder = MemoryStore::builder().max_keys(2).max_wide_keys(1).max_log_stamps(1);
+        let store = Arc::new(builder.clock(clock).build());
+        let policy = Policy::sliding_window_log("10000/min").unwrap();
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), policy.clone());
+        let charge = |store: &MemoryStore, key: &str, policy: &Policy| {
+            store.check(key.as_bytes(), policy, 5_000).wait().unwrap().is_allowed()
+        };
+        let charged = race(move || charge(&a, "a", &p), move || charge(&b, "c", &q));
+        assert_eq!(charged, (true, true));
+        let mut left = ["a", "c"].map(|key| remaining(&store, key, &policy));
+        left.sort_unstable();
+        assert_eq!(left, [5_000, 10_000]);
+        let stats = store.stats();
+        assert_eq!((stats.forced_evictions, stats.log_blocks), (1, 1));
+    });
+}
+
+#[test]
+fn a_batch_with_a_log_is_all_or_nothing_beside_a_single_check() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let (one, many) =
+            (Policy::sliding_window_log("1/min").unwrap(), Policy::token_bucket("5/min").unwrap());
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q, r) = (one.clone(), many.clone(), one.clone());
+        let (batch, single) = race(
+            move || all_or_none(&a, [("many", &q), ("one", &p)]),
+            move || passes(&b, "one", &r),
+        );
+        assert!(batch ^ single, "{batch} and {single}");
+        assert_eq!(remaining(&store, "many", &many), if batch { 4 } else { 5 });
+    });
+}

@@ -32,6 +32,8 @@ fn policies() -> Vec<Policy> {
         Policy::sliding_window_strict("20/min", 2),
         Policy::sliding_window_strict("20/h", 10),
         Policy::sliding_window_strict("20/min", 62),
+        Policy::sliding_window_log("20/min"),
+        Policy::sliding_window_log("10000/h"),
     ];
     policies.into_iter().map(Result::unwrap).collect()
 }

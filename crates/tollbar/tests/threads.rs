@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tollbar::{Batch, Entry, ManualClock, MemoryStore, Period, Policy, Store, Timestamp, Verdict};
 
@@ -48,6 +49,7 @@ fn policies() -> Vec<Policy> {
         Policy::calendar_window(50, Period::Month).unwrap(),
         Policy::sliding_window("50/month").unwrap(),
         Policy::sliding_window_strict("50/month", 4).unwrap(),
+        Policy::sliding_window_log("50/month").unwrap(),
     ]
 }
 
@@ -114,6 +116,27 @@ fn a_full_table_under_threads_never_admits_more_than_evictions_explain() {
         let evictions = store.stats().forced_evictions;
         assert!(total >= 64 * 5);
         assert!(total <= (64 + evictions) * 5, "{total} admitted, {evictions} evictions");
+    }
+}
+
+/// The same for logs, of up to 40 stamps each, in a slab that has one block of 15 in each shard.
+#[test]
+fn a_full_slab_under_threads_never_admits_more_than_evictions_explain() {
+    let policy = Policy::sliding_window_log("40/month").unwrap();
+    for threads in [2, 4, 8] {
+        let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+        let builder = MemoryStore::builder().max_keys(1_000).max_log_stamps(1);
+        let store = builder.clock(clock.clone()).build();
+        let keys: Vec<String> = (0..300).map(|key| format!("key:{key}")).collect();
+        let pass = |store: &MemoryStore, key: &str| {
+            clock.advance(Duration::from_micros(1));
+            store.check(key.as_bytes(), &policy, 1).wait().unwrap().is_allowed()
+        };
+        let total: u64 = admitted(&store, threads, &keys, 20, pass).iter().sum();
+        let stats = store.stats();
+        assert!(stats.forced_evictions > 0 && stats.log_blocks <= stats.log_blocks_max);
+        assert!(total >= 300 * 40);
+        assert!(total <= (300 + stats.forced_evictions) * 40, "{total} admitted, {stats:?}");
     }
 }
 

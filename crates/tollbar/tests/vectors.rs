@@ -1,7 +1,7 @@
 //! The in-memory store gives the answers of every committed vector.
 
 use tollbar_testkit::memory_subject::MemorySubject;
-use tollbar_testkit::{suite, vector};
+use tollbar_testkit::{settlements, suite, vector};
 
 fn run(file: &str) {
     let vectors = vector::load(file);
@@ -47,6 +47,11 @@ fn memory_store_answers_the_sliding_window_strict_vectors() {
 }
 
 #[test]
+fn memory_store_answers_the_sliding_window_log_vectors() {
+    run("sliding_window_log");
+}
+
+#[test]
 fn memory_store_answers_the_batch_vectors() {
     run("batches");
 }
@@ -54,4 +59,18 @@ fn memory_store_answers_the_batch_vectors() {
 #[test]
 fn memory_store_answers_the_rule_change_vectors() {
     run("rule_change");
+}
+
+#[test]
+fn memory_store_answers_the_warm_up_vectors() {
+    run("warm_up");
+}
+
+#[test]
+fn memory_store_answers_the_settlement_vectors() {
+    let vectors = settlements::load();
+    assert!(!vectors.is_empty());
+    for vector in &vectors {
+        settlements::run(&MemorySubject::boxed, vector);
+    }
 }

@@ -21,6 +21,13 @@ const VS_GOVERNOR: &[(&str, &str, f64)] = &[
 const VS_FLOOR_MAX: f64 = 1.3;
 const VS_FLOOR: &[&str] = &["hot", "keys_1k", "uniform_1m", "zipf_1m", "uniform_10m"];
 
+/// How many times a token bucket's time, a log of up to 100 stamps.
+const VS_TOKEN_BUCKET_MAX: f64 = 3.0;
+const VS_TOKEN_BUCKET: &[(&str, &str)] = &[
+    ("sliding_window_log_100_allow", "token_bucket_allow"),
+    ("sliding_window_log_100_deny", "token_bucket_deny"),
+];
+
 const BYTES_PER_KEY_MAX: f64 = 32.0;
 const FORCED_EVICTIONS_PERCENT_MAX: f64 = 0.5;
 
@@ -52,6 +59,16 @@ pub(crate) fn evaluate(found: &Found, complete: bool) -> Vec<Target> {
                 .map(|summary| summary.value);
             let name = format!("{workload}_{threads}t vs floor");
             targets.push(Target::new(name, "ratio", value, Bound::AtMost, VS_FLOOR_MAX));
+        }
+    }
+    for (workload, bucket) in VS_TOKEN_BUCKET {
+        for threads in [1, 2] {
+            let value = rounds(found, "tollbar", workload, threads)
+                .zip(rounds(found, "tollbar", bucket, threads))
+                .and_then(|(log, bucket)| ratio(log, bucket))
+                .map(|summary| summary.value);
+            let name = format!("{workload}_{threads}t vs token bucket");
+            targets.push(Target::new(name, "ratio", value, Bound::AtMost, VS_TOKEN_BUCKET_MAX));
         }
     }
     let fact = |metric: &str| {
@@ -136,7 +153,7 @@ mod tests {
     #[test]
     fn every_target_has_a_row_even_if_nothing_was_measured() {
         let targets = evaluate(&Found::default(), true);
-        assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2);
+        assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2 * 2 + 2);
         assert!(targets.iter().all(|target| target.value.is_none() && !target.met));
         assert!(evaluate(&Found::default(), false).is_empty());
     }

@@ -18,21 +18,21 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    fn full_debt(&self) -> Ratio {
+    pub(super) fn full_debt(&self) -> Ratio {
         self.token_us.times(self.burst.into())
     }
 
-    fn debt_max(&self) -> Ratio {
+    pub(super) fn debt_max(&self) -> Ratio {
         self.full_debt().plus(self.token_us.times(self.overdraft.into()))
     }
 
     /// What the counter owes at `now_us`, after the first `events`.
     fn debt_after(log: &Log, events: usize, now_us: u128) -> Ratio {
-        Self::debt(&Log { events: log.events[..events].to_vec() }, now_us)
+        Self::debt(&Log { events: log.events[..events].to_vec(), ..Log::default() }, now_us)
     }
 
     /// What the counter owes at `now_us`.
-    fn debt(log: &Log, now_us: u128) -> Ratio {
+    pub(super) fn debt(log: &Log, now_us: u128) -> Ratio {
         let mut debt = Ratio::ZERO;
         let mut owed_since_us = 0;
         for event in &log.events {
@@ -73,6 +73,43 @@ impl Bucket {
     }
 }
 
+/// What a token costs, and what is owed at most.
+pub(super) struct Prices {
+    pub(super) token_us: Ratio,
+    pub(super) debt_max: Ratio,
+}
+
+impl Prices {
+    fn cap(&self, log: &mut Log, now_us: u128) {
+        if Bucket::debt(log, now_us) > self.debt_max {
+            log.events.push(Event::Capped { at_us: now_us, debt_max: self.debt_max });
+        }
+    }
+
+    pub(super) fn refund(&self, log: &mut Log, now_us: u128, stamp: u64, amount: u64) -> u64 {
+        let unpaid = Ratio::whole(Bucket::unpaid_us(log, now_us, stamp));
+        let owed = Bucket::debt(log, now_us).min(self.debt_max);
+        let back = self.token_us.times(amount.into()).min(unpaid).min(owed);
+        if back > Ratio::ZERO {
+            self.cap(log, now_us);
+            log.events.push(Event::Refunded { at_us: now_us, back });
+        }
+        narrow(back.whole_parts(self.token_us))
+    }
+
+    pub(super) fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
+        let owed = Bucket::debt(log, now_us).min(self.debt_max);
+        let room = self.debt_max.minus_or_zero(owed).whole_parts(self.token_us);
+        let charged = amount.min(narrow(room));
+        if charged > 0 {
+            self.cap(log, now_us);
+            let token_us = self.token_us;
+            log.events.push(Event::Charged { at_us: now_us, cost: charged, token_us });
+        }
+        charged
+    }
+}
+
 fn narrow(tokens: u128) -> u64 {
     u64::try_from(tokens).expect("tokens fit in 64 bits")
 }
@@ -93,9 +130,11 @@ impl Law for Bucket {
     }
 
     fn notice(&self, log: &mut Log, now_us: u128) {
-        if Self::debt(log, now_us) > self.debt_max() {
-            log.events.push(Event::Capped { at_us: now_us, debt_max: self.debt_max() });
-        }
+        Prices { token_us: self.token_us, debt_max: self.debt_max() }.cap(log, now_us);
+    }
+
+    fn token_us(&self) -> Option<Ratio> {
+        Some(self.token_us)
     }
 
     /// Time pays debts in their order: the charge counts until all that was owed with it is paid.
@@ -104,25 +143,12 @@ impl Law for Bucket {
     }
 
     fn refund(&self, log: &mut Log, now_us: u128, stamp: u64, amount: u64) -> u64 {
-        let unpaid = Ratio::whole(Self::unpaid_us(log, now_us, stamp));
-        let owed = Self::debt(log, now_us).min(self.debt_max());
-        let back = self.token_us.times(amount.into()).min(unpaid).min(owed);
-        if back > Ratio::ZERO {
-            self.notice(log, now_us);
-            log.events.push(Event::Refunded { at_us: now_us, back });
-        }
-        narrow(back.whole_parts(self.token_us))
+        Prices { token_us: self.token_us, debt_max: self.debt_max() }
+            .refund(log, now_us, stamp, amount)
     }
 
     fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
-        let owed = Self::debt(log, now_us).min(self.debt_max());
-        let room = self.debt_max().minus_or_zero(owed).whole_parts(self.token_us);
-        let charged = amount.min(narrow(room));
-        if charged > 0 {
-            self.notice(log, now_us);
-            self.charge(log, now_us, charged);
-        }
-        charged
+        Prices { token_us: self.token_us, debt_max: self.debt_max() }.overdraw(log, now_us, amount)
     }
 
     fn fits(&self, log: &Log, now_us: u128, cost: u64) -> bool {

@@ -19,12 +19,22 @@ pub trait Law: Debug {
     /// When the counter is back to where it began, as its algorithm means it.
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128;
 
+    /// The limit reported, where it is not the policy's.
+    fn limit(&self, _log: &Log, _now_us: u128) -> Option<u64> {
+        None
+    }
+
     /// What a check leaves behind before it is answered.
     fn notice(&self, _log: &mut Log, _now_us: u128) {}
 
     /// Writes a charge down.
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
         log.events.push(Event::Charged { at_us: now_us, cost, token_us: Ratio::ZERO });
+    }
+
+    /// Of buckets, what a token costs in microseconds.
+    fn token_us(&self) -> Option<Ratio> {
+        None
     }
 
     /// Whether the charge that is event number `stamp` still counts at `now_us`.
@@ -50,6 +60,11 @@ pub trait Law: Debug {
     fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
         self.charge(log, now_us, amount);
         amount
+    }
+
+    /// How long a denied request has to wait; `None` where no wait is long enough.
+    fn wait_us(&self, log: &Log, now_us: u128, cost: u64) -> Option<u128> {
+        Some(self.retry_after_us(log, now_us, cost))
     }
 
     /// The least wait after which the same request passes if nobody else comes: found by asking,

@@ -36,6 +36,18 @@ pub enum Event {
 pub struct Log {
     /// Oldest first.
     pub events: Vec<Event>,
+    /// Of keys that warm up, each charge once more: when it was, and when the key would have been
+    /// new again by the rule of that time.
+    pub visits: Vec<Visit>,
+}
+
+/// A charge to a key that warms up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Visit {
+    /// When, by the clock as it stood.
+    pub at_us: u128,
+    /// From when on the key is new, if it does not come back before.
+    pub new_at_us: u128,
 }
 
 impl Log {

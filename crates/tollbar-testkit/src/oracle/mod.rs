@@ -14,6 +14,8 @@ mod sliding;
 mod staggered;
 mod strict;
 mod terms;
+mod warm_up;
+mod window_log;
 
 #[cfg(test)]
 mod tests;
@@ -26,13 +28,15 @@ pub use self::bucket::Bucket;
 pub use self::calendar::Calendar;
 pub use self::fixed::Fixed;
 pub use self::law::Law;
-pub use self::log::{Event, Log};
+pub use self::log::{Event, Log, Visit};
 use self::marks::Marks;
 pub use self::marks::{Charged, Reused};
 pub use self::sliding::Sliding;
 pub use self::staggered::Staggered;
 pub use self::strict::Strict;
 pub use self::terms::{Identity, Terms};
+pub use self::warm_up::WarmUp;
+pub use self::window_log::WindowLog;
 use crate::answer::Answer;
 
 /// One entry of a batch, as the oracle is asked.

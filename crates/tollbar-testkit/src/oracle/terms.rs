@@ -10,6 +10,8 @@ use super::log::Log;
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
+use super::warm_up::WarmUp;
+use super::window_log::WindowLog;
 use crate::almanac::Almanac;
 use crate::answer::Answer;
 use crate::ratio::Ratio;
@@ -25,6 +27,8 @@ pub struct Identity {
     pub parts: u32,
     /// Of calendar windows.
     pub almanac: Option<Almanac>,
+    /// With a warm-up or without, but whichever it is.
+    pub warms_up: bool,
 }
 
 /// A policy as the oracle sees it.
@@ -52,6 +56,9 @@ impl Terms {
             let stagger_us = stagger_us(key, window_us);
             terms.law = Box::new(Staggered { fixed, stagger_us });
         }
+        if let Some(warm_up) = WarmUp::of(policy, Some(key)) {
+            terms.law = Box::new(warm_up);
+        }
         terms
     }
 
@@ -66,7 +73,7 @@ impl Terms {
         let window_us = policy.window().as_micros();
         let mut parts = 0;
         let mut almanac = None;
-        let law: Box<dyn Law> = match algorithm {
+        let mut law: Box<dyn Law> = match algorithm {
             "token_bucket" | "leaky_bucket" => {
                 let interval = policy.interval().expect("a bucket has an interval");
                 let numerator = u128::from(interval.numerator_us);
@@ -93,9 +100,15 @@ impl Terms {
                 parts = policy.algorithm().variant() as u32;
                 Box::new(Strict { limit, window_us, parts })
             }
+            "sliding_window_log" => Box::new(WindowLog { limit, window_us }),
             other => panic!("the oracle has no model of `{other}`"),
         };
-        Self { identity: Identity { algorithm, window_us, parts, almanac }, limit, law }
+        let warms_up = policy.warm_up().is_some();
+        if let Some(climbing) = WarmUp::of(policy, None) {
+            law = Box::new(climbing);
+        }
+        let identity = Identity { algorithm, window_us, parts, almanac, warms_up };
+        Self { identity, limit, law }
     }
 
     /// The answer to `cost` at `now`, which is also written down in `log` if it is a charge.
@@ -115,12 +128,15 @@ impl Terms {
                 law.charge(log, now_us, cost);
                 Outcome::Allow
             } else {
-                Outcome::Deny { retry_after_us: narrow(law.retry_after_us(log, now_us, cost)) }
+                match law.wait_us(log, now_us, cost) {
+                    Some(wait_us) => Outcome::Deny { retry_after_us: narrow(wait_us) },
+                    None => Outcome::Busy,
+                }
             }
         };
         Answer {
             outcome,
-            limit: self.limit,
+            limit: law.limit(log, now_us).unwrap_or(self.limit),
             remaining: narrow(law.remaining(log, now_us)),
             reset_at: Timestamp::from_micros(narrow(law.reset_at_us(log, now_us))),
         }

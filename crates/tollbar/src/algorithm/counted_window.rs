@@ -46,6 +46,13 @@ pub(crate) struct WindowCount {
     pub(super) count: u64,
 }
 
+impl<W: Windows + Clone> CountedWindow<W> {
+    /// The same windows with another limit.
+    pub(super) fn with_limit(&self, limit: u64) -> Self {
+        Self { limit, windows: self.windows.clone() }
+    }
+}
+
 impl<W: Windows> CountedWindow<W> {
     pub(crate) fn fits_word(&self) -> bool {
         self.limit <= count_max(self.shift())

@@ -9,11 +9,15 @@
 //! at t = 0 owe all of it; at t = 0.1 s the debt is 9,900,000, so one more would owe 11,900,000:
 //! 1,900,000 too much, and 1.9 s is what the client is told to wait.
 
+mod ladder;
+
 use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, WordState};
 use super::{Algorithm, Refund};
 use crate::fraction::Fraction;
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
+
+pub(crate) use ladder::Ladder;
 
 /// How long it takes to earn one token: exactly `numerator_us / denominator` microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +35,8 @@ pub(crate) struct Meter {
     interval: Interval,
     /// A full debt, that of an empty bucket, in units of `1 / denominator` microsecond.
     full: u64,
-    /// The most that can be owed, a full debt and the overdraft; below 2^53.
+    /// The most that can be owed, a full debt and the overdraft, or more for the steps of a warm-up;
+    /// below 2^53.
     most: u64,
     /// The same in whole microseconds, rounded down.
     most_us: u64,
@@ -182,6 +187,14 @@ impl Meter {
         Owed {
             paid_at_us: now_us + debt / self.interval.denominator,
             remainder: debt % self.interval.denominator,
+        }
+    }
+
+    /// Cuts a debt that is more than can be owed, as a denial does.
+    pub(super) fn cut(&self, state: &mut [u64], now_us: u64) {
+        let debt = self.debt(Self::from_words(state), now_us);
+        if debt.was_above_most {
+            Self::to_words(self.owed(debt.units, now_us), state);
         }
     }
 

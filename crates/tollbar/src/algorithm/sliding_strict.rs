@@ -44,6 +44,15 @@ impl SlidingStrict {
         })
     }
 
+    /// The same windows with another limit.
+    pub(super) fn with_limit(&self, limit: u64) -> Self {
+        Self { limit, ..self.clone() }
+    }
+
+    pub(crate) fn subwindows(&self) -> u32 {
+        self.subwindows as u32
+    }
+
     fn ring_len(&self) -> u64 {
         self.subwindows + 1
     }

@@ -51,6 +51,12 @@ impl SlidingWindow {
         Ok(Self { limit, window_us, tick_us, ticks: window_us / tick_us })
     }
 
+    /// The same windows, counted in the same ticks, with another limit, which must be a lower one.
+    pub(super) fn with_limit(&self, limit: u64) -> Self {
+        debug_assert!(limit <= self.limit);
+        Self { limit, ..self.clone() }
+    }
+
     pub(crate) fn tick_us(&self) -> u64 {
         self.tick_us
     }

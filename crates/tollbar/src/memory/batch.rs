@@ -9,12 +9,13 @@ use arrayvec::ArrayVec;
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
-use super::deciding::{BATCH_ENTRIES_MAX, Deciding, States, Unit, copy, zero};
+use super::deciding::{BATCH_ENTRIES_MAX, Deciding, LogQuestion, States, Unit, copy, zero};
 use super::marks::MARKS_MAX;
 use super::moving::Whereabouts;
 use super::shards::ShardGuard;
 use super::slot::{Read, SlotGuard};
 use super::sync::Backoff;
+use crate::policy::Kind;
 use crate::store::{Batch, Entry, StoreError};
 
 /// How often a batch that finds no free slot lets all go and tries again.
@@ -58,13 +59,16 @@ impl MemoryStore {
         let (mut units, mut unit_of) = (ArrayVec::new(), ArrayVec::new());
         self.name(entries, &mut units, &mut unit_of);
         let marks = self.marks(once, hold, entries);
-        let mut batch = Deciding { entries, units: &units, unit_of: &unit_of, now_us };
+        let ask_log =
+            |asked: &LogQuestion<'_>| self.decide_log(&self.shards.lock(asked.id), asked, now_us);
+        let (units, unit_of) = (&units, &unit_of);
+        let mut batch = Deciding { entries, units, unit_of, now_us, ask_log: &ask_log };
 
         let (mut before, mut after, mut held_now) = (States::new(), States::new(), States::new());
         let mut tally = None;
         // Whether a request has been here before is only known under its lock.
         if marks.is_empty() {
-            self.read(&units, now_us, &mut before);
+            self.read(units, now_us, &mut before);
             copy(&before, &mut after);
             let decided = batch.decide(&mut after);
             if !decided.allowed && !decided.denial_writes {
@@ -75,14 +79,19 @@ impl MemoryStore {
         }
 
         let mut held = Held::default();
-        self.lock(&units, &marks.ids(), now_us, &mut held)?;
+        self.lock(units, &marks.ids(), now_us, &mut held)?;
         if self.is_answered(&marks, &held, batch.entries, now_us)? {
             return Ok(());
         }
-        self.read_held(&units, &held, now_us, &mut held_now);
-        // Mostly nothing has happened in between, and what was decided stands.
+        self.read_held(units, &held, now_us, &mut held_now);
+        let ask_held_log = |asked: &LogQuestion<'_>| {
+            self.decide_log(self.guard_of(&held, asked.id), asked, now_us)
+        };
+        batch.ask_log = &ask_held_log;
+        // Mostly nothing has happened in between, and what was decided stands. Of a log nobody
+        // knows: it was not copied.
         let tally = match tally {
-            Some(tally) if held_now == before => tally,
+            Some(tally) if held_now == before && !units.iter().any(Unit::is_log) => tally,
             _ => {
                 copy(&held_now, &mut before);
                 copy(&held_now, &mut after);
@@ -100,7 +109,7 @@ impl MemoryStore {
             copy(&before, &mut after);
             batch.cut_denied(&mut after);
         }
-        self.write_held(&units, &mut held, &before, &after, now_us);
+        self.write_held(units, &mut held, &before, &after, now_us);
         Ok(())
     }
 
@@ -132,7 +141,7 @@ impl MemoryStore {
             if units.last().is_none_or(|unit| unit.id != id) {
                 let kind = entries[at].policy.kind.for_key(entries[at].key);
                 let start = units.last().map_or(0, |unit| unit.words.end);
-                let words = start..start + kind.as_dyn().words();
+                let words = start..start + Unit::state_words(&kind);
                 units.push(Unit { id, kind, words });
             }
             unit_of[at] = units.len() - 1;
@@ -146,7 +155,7 @@ impl MemoryStore {
             let state = &mut states[unit.words.clone()];
             if unit.kind.fits_word() {
                 self.read_word(unit, now_us, state);
-            } else {
+            } else if !unit.is_log() {
                 self.load_unit(&self.shards.lock(unit.id), unit, now_us, state);
             }
         }
@@ -297,6 +306,7 @@ impl MemoryStore {
             let state = &mut states[unit.words.clone()];
             match (slot, unit.packed()) {
                 (Some(slot), Some((packed, _))) => packed.load(slot.word, state),
+                _ if unit.is_log() => {}
                 _ => {
                     self.load_unit(self.guard_of(held, unit.id), unit, now_us, state);
                 }
@@ -320,6 +330,9 @@ impl MemoryStore {
             if let (Some(slot), Some((packed, _))) = (&mut held.slots[at], unit.packed()) {
                 let word = packed.save(state);
                 slot.word = word.expect("a state from a word, charged under a limit that fits");
+            } else if let Kind::SlidingLog(log) = &*unit.kind {
+                let guard = self.guard_of(held, unit.id);
+                self.charge_log(guard, log, unit.id, now_us, state[0]);
             } else {
                 let guard = self.guard_of(held, unit.id);
                 self.save_wide(guard, unit.kind.as_dyn(), unit.id, now_us, state);

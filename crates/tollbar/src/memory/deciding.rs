@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 
 use super::counter_id::CounterId;
 use crate::algorithm::STATE_WORDS_MAX;
+use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::word::Packed;
 use crate::policy::Kind;
 use crate::store::{Entry, Role};
@@ -24,9 +25,22 @@ pub(super) struct Unit<'a> {
     pub(super) id: CounterId,
     /// Of the first entry that asks for it; one whose state is wide comes first.
     pub(super) kind: Cow<'a, Kind>,
-    /// Where its state is among the batch's.
+    /// Where its state is among the batch's. Of a log, that is one word: what the batch charges.
     pub(super) words: std::ops::Range<usize>,
 }
+
+/// A charge to a log that a batch is about to make.
+pub(super) struct LogQuestion<'q> {
+    pub(super) log: &'q SlidingLog,
+    pub(super) id: CounterId,
+    /// What the entries before this one charge to it.
+    pub(super) pending: u64,
+    pub(super) cost: u64,
+}
+
+/// Decides an entry on a log, which is not copied here: it stays where it is, under its lock. Also
+/// says what the charge is called.
+pub(super) type AskLog<'f> = dyn Fn(&LogQuestion<'_>) -> (Decision, u64) + 'f;
 
 /// What deciding the entries in order came to.
 pub(super) struct Tally {
@@ -41,6 +55,7 @@ pub(super) struct Deciding<'b, 'e> {
     pub(super) units: &'b [Unit<'e>],
     pub(super) unit_of: &'b [usize],
     pub(super) now_us: u64,
+    pub(super) ask_log: &'b AskLog<'b>,
 }
 
 impl Deciding<'_, '_> {
@@ -55,40 +70,43 @@ impl Deciding<'_, '_> {
                 }
                 let state = &mut states[self.units[self.unit_of[at]].words.clone()];
                 let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-                let decision = self.transition(at, &mut next);
+                let (decision, stamp) = self.transition(at, &mut next, self.entries[at].cost);
                 if role == Role::Enforce && !decision.is_allowed() {
                     tally.allowed = false;
                     tally.denial_writes |= state != &next[..];
                 }
                 state.copy_from_slice(&next);
                 self.entries[at].decision = Some(decision);
-                self.entries[at].stamp = self.stamp(at, &next);
+                self.entries[at].stamp = stamp;
             }
         }
         tally
     }
 
-    fn transition(&self, at: usize, state: &mut [u64]) -> Decision {
+    /// Decides an entry at `cost` and charges `state`; also says what the charge is called.
+    fn transition(&self, at: usize, state: &mut [u64], cost: u64) -> (Decision, u64) {
         let entry = &self.entries[at];
+        if let Kind::SlidingLog(log) = &entry.policy.kind {
+            let (id, pending) = (self.units[self.unit_of[at]].id, state[0]);
+            let (decision, stamp) = (self.ask_log)(&LogQuestion { log, id, pending, cost });
+            state[0] += if decision.is_allowed() { cost } else { 0 };
+            return (decision, stamp);
+        }
+        let kind = entry.policy.kind.for_key(entry.key);
         let now = Timestamp::from_micros(self.now_us);
-        entry.policy.kind.for_key(entry.key).as_dyn().transition(state, now, entry.cost)
-    }
-
-    fn stamp(&self, at: usize, state: &[u64]) -> u64 {
-        let entry = &self.entries[at];
-        entry.policy.kind.for_key(entry.key).as_dyn().stamp(state)
+        let decision = kind.as_dyn().transition(state, now, cost);
+        (decision, kind.as_dyn().stamp(state))
     }
 
     /// For a request that was denied: the entries that would have allowed say what remains now,
     /// since nothing was taken from them.
     pub(super) fn report_uncharged(&mut self, before: &States) {
-        let now = Timestamp::from_micros(self.now_us);
-        for (entry, unit) in self.entries.iter_mut().zip(self.unit_of) {
-            if entry.decision.is_some_and(|decision| decision.is_allowed()) {
-                let state = &before[self.units[*unit].words.clone()];
+        for at in 0..self.entries.len() {
+            if self.entries[at].decision.is_some_and(|decision| decision.is_allowed()) {
+                let state = &before[self.units[self.unit_of[at]].words.clone()];
                 let mut state: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-                let kind = entry.policy.kind.for_key(entry.key);
-                entry.decision = Some(kind.as_dyn().transition(&mut state, now, 0));
+                let (decision, _) = self.transition(at, &mut state, 0);
+                self.entries[at].decision = Some(decision);
             }
         }
     }
@@ -103,7 +121,7 @@ impl Deciding<'_, '_> {
             }
             let state = &mut states[self.units[self.unit_of[at]].words.clone()];
             let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-            if !self.transition(at, &mut next).is_allowed() {
+            if !self.transition(at, &mut next, self.entries[at].cost).0.is_allowed() {
                 state.copy_from_slice(&next);
             }
         }
@@ -111,6 +129,15 @@ impl Deciding<'_, '_> {
 }
 
 impl Unit<'_> {
+    /// How many words of state it has in a batch.
+    pub(super) fn state_words(kind: &Kind) -> usize {
+        if let Kind::SlidingLog(_) = kind { 1 } else { kind.as_dyn().words() }
+    }
+
+    pub(super) fn is_log(&self) -> bool {
+        matches!(*self.kind, Kind::SlidingLog(_))
+    }
+
     /// Its word form and its tag in the table, where the algorithm has one.
     pub(super) fn packed(&self) -> Option<(&dyn Packed, u64)> {
         let packed = self.kind.as_packed()?;

@@ -23,10 +23,8 @@ impl Lines<AtomicU64> {
     pub(super) fn zeroed(line_count: usize) -> Self {
         // One line more than asked for, so that an aligned start can be chosen within it: asking
         // the allocator for alignment would make it write all the zeros itself.
-        let words = zeroed((line_count + 1) * LINE_WORDS);
-        advise_huge_pages(&words);
-        let misaligned = words.as_ptr().addr() / size_of::<AtomicU64>() % LINE_WORDS;
-        let first = (LINE_WORDS - misaligned) % LINE_WORDS;
+        let words = zeroed_huge((line_count + 1) * LINE_WORDS);
+        let first = aligned_start(&words, LINE_WORDS);
         Self { words, first, line_count }
     }
 }
@@ -58,6 +56,20 @@ pub(super) fn zeroed(count: usize) -> Box<[std::sync::atomic::AtomicU64]> {
     // SAFETY: an `AtomicU64` has the same representation as a `u64`, for which eight bytes of zero
     // are a valid value; `new_zeroed_slice` has set all `count * 8` bytes to zero.
     unsafe { words.assume_init() }
+}
+
+/// The same, on huge pages where the system has them and there are enough to fill some.
+pub(super) fn zeroed_huge(count: usize) -> Box<[std::sync::atomic::AtomicU64]> {
+    let words = zeroed(count);
+    #[cfg(not(tollbar_loom))]
+    advise_huge_pages(&words);
+    words
+}
+
+/// The first place in `words` whose address is a multiple of `multiple` words.
+pub(super) fn aligned_start(words: &[std::sync::atomic::AtomicU64], multiple: usize) -> usize {
+    let misaligned = words.as_ptr().addr() / size_of::<u64>() % multiple;
+    (multiple - misaligned) % multiple
 }
 
 /// Below this, huge pages change nothing worth a system call.

@@ -43,6 +43,9 @@ impl MemoryStore {
         let id = self.hash.id(key, policy);
         let kind = policy.kind.for_key(key);
         let now = Timestamp::from_micros(self.now_us());
+        if let Kind::SlidingLog(log) = &*kind {
+            return self.refund_log(log, id, now, stamp, amount);
+        }
         let refund = |guard: Option<&ShardGuard<'_>>, stamp: u64| -> Refund {
             self.alter(&kind, id, now, guard, |algorithm, state| {
                 algorithm.refund(state, now, stamp, amount)
@@ -66,6 +69,9 @@ impl MemoryStore {
     pub(super) fn overdraw_now(&self, key: &[u8], policy: &Policy, amount: u64) -> u64 {
         let id = self.hash.id(key, policy);
         let now = Timestamp::from_micros(self.now_us());
+        if let Kind::SlidingLog(log) = &policy.kind {
+            return self.overdraw_log(log, id, now.as_micros(), amount);
+        }
         self.alter(&policy.kind.for_key(key), id, now, None, |algorithm, state| {
             algorithm.overdraw(state, now, amount)
         })

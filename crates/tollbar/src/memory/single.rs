@@ -55,7 +55,7 @@ impl MemoryStore {
         let now_us = self.now_us();
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word(algorithm, id, now_us, cost),
-            wide(kind) => self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost),
+            wide(kind) => self.check_wide_of(kind, key, id, now_us, cost),
         })
     }
 
@@ -75,9 +75,7 @@ impl MemoryStore {
     ) {
         by_algorithm!(&policy.kind, key, {
             word(algorithm) => self.check_word_into(algorithm, id, now_us, cost, decision),
-            wide(kind) => {
-                *decision = self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost);
-            },
+            wide(kind) => *decision = self.check_wide_of(kind, key, id, now_us, cost),
         });
     }
 
@@ -242,6 +240,24 @@ impl MemoryStore {
         Whereabouts::New
     }
 
+    /// Whatever does not fit a word. Not inline, so that what it takes to bind a kind to a key costs
+    /// the others nothing.
+    #[inline(never)]
+    fn check_wide_of(
+        &self,
+        kind: &Kind,
+        key: &[u8],
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Decision {
+        if let Kind::SlidingLog(log) = kind {
+            return self.check_log(log, id, now_us, cost);
+        }
+        let kind = kind.for_key(key);
+        self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost)
+    }
+
     #[inline(never)]
     fn check_wide(
         &self,
@@ -267,6 +283,9 @@ impl MemoryStore {
 
     /// Makes one counter fresh, wherever it is.
     pub(super) fn reset_one(&self, id: CounterId, policy: &Policy) {
+        if let Kind::SlidingLog(_) = policy.kind {
+            return self.reset_log(id);
+        }
         let guard = self.shards.lock(id);
         if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {
             self.wide.forget(&guard, place);

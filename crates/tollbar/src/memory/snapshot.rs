@@ -11,7 +11,7 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | `format` | the bytes |
+//! | `format`, `logs` | the bytes |
 //! | `restore` | a new store from those bytes |
 //! | `file` | a file that is there whole or not at all |
 //! | `error` | what can go wrong |
@@ -19,6 +19,7 @@
 mod error;
 mod file;
 mod format;
+mod logs;
 mod restore;
 
 #[cfg(all(test, not(tollbar_loom)))]
@@ -99,6 +100,10 @@ impl MemoryStore {
                 sink.pass_on()?;
             }
         }
+        for shard in 0..self.shards.count() {
+            self.buffer_logs(&mut sink, &mut counts, shard, now_us);
+            sink.pass_on()?;
+        }
         // Only now, when no more counters are read: one that has outgrown its word in the
         // meantime is in the file, and will be looked for.
         let has_outgrown = self.has_outgrown.load(Ordering::Acquire);
@@ -150,6 +155,25 @@ impl MemoryStore {
             }
         });
         count
+    }
+
+    /// The live logs of one shard.
+    fn buffer_logs(
+        &self,
+        sink: &mut Sink<'_, impl Write + ?Sized>,
+        counts: &mut Counts,
+        shard: usize,
+        now_us: u64,
+    ) {
+        let guard = self.shards.lock_shard(shard);
+        self.for_each_log(&guard, now_us, |id, fresh_at_us, log| {
+            let stamps = || log.stamps().filter(|stamp| stamp.tokens() > 0);
+            let stamp_count = stamps().count() as u64;
+            counts.logs += 1;
+            counts.stamps += stamp_count;
+            sink.buffer(&[id, fresh_at_us, stamp_count]);
+            stamps().for_each(|stamp| sink.buffer(&[stamp.word()]));
+        });
     }
 }
 

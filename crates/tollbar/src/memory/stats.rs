@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::MemoryStore;
+use super::blocks::BLOCK_BYTES;
 use super::slot::rank;
 use super::table::SLOTS_PER_LINE;
 
@@ -21,6 +22,12 @@ pub struct MemoryStats {
     pub bytes: usize,
     /// The same for wide counters.
     pub wide_bytes: usize,
+    /// Blocks of up to 15 stamps that [sliding window logs](crate::Policy::sliding_window_log) use.
+    pub log_blocks: usize,
+    /// How many such blocks there are: [`max_log_stamps`](crate::MemoryStoreBuilder::max_log_stamps).
+    pub log_blocks_max: usize,
+    /// What logs and their blocks take once all of them have been touched.
+    pub log_bytes: usize,
 }
 
 /// How many cache lines of the table a look at the statistics reads at most: 4 MiB.
@@ -49,11 +56,16 @@ impl MemoryStore {
         let live: usize = (0..line_count).step_by(step).map(is_live).sum();
         let slots = self.table.slot_count();
         MemoryStats {
-            live_keys: live * line_count / sampled + self.wide.live_count(now_us),
+            live_keys: live * line_count / sampled
+                + self.wide.live_count(now_us)
+                + self.lists.live_count(now_us),
             slots,
             forced_evictions: self.forced_evictions.load(Ordering::Relaxed),
             bytes: slots / SLOTS_PER_LINE * 64,
             wide_bytes: self.wide.bytes_max(),
+            log_blocks: self.lists.blocks.in_use_count(),
+            log_blocks_max: self.lists.blocks.block_count(),
+            log_bytes: self.lists.entry_bytes_max() + self.lists.blocks.block_count() * BLOCK_BYTES,
         }
     }
 }

@@ -78,6 +78,7 @@ fn a_denial_and_a_peek_store_nothing() {
         Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/min"),
         Policy::sliding_window_strict("5/min", 4),
+        Policy::sliding_window_log("5/min"),
     ] {
         let policy = policy.unwrap();
         let name = policy.algorithm().name();

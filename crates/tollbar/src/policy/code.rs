@@ -4,10 +4,13 @@
 //! A tag for the algorithm, the rate, options by tag and value, and the name. Numbers are in
 //! LEB128: seven bits a byte, the last one without its high bit.
 
+use std::time::Duration;
+
 use arrayvec::ArrayVec;
 
 use super::kind::Kind;
 use super::{Period, Policy};
+use crate::algorithm::warm_up::WarmUp;
 use crate::algorithm::{Algorithm, leaky_bucket, token_bucket};
 use crate::units::Rate;
 
@@ -19,6 +22,7 @@ const STAGGERED_WINDOW: u64 = 4;
 const CALENDAR_WINDOW: u64 = 5;
 const SLIDING_WINDOW: u64 = 6;
 const SLIDING_STRICT: u64 = 7;
+const SLIDING_LOG: u64 = 8;
 
 /// How an option is written.
 const BURST: u64 = 1;
@@ -27,6 +31,9 @@ const SUBWINDOWS: u64 = 3;
 const PERIOD: u64 = 4;
 /// Minutes from UTC, counted from the westernmost.
 const UTC_OFFSET: u64 = 5;
+const WARM_UP_START: u64 = 6;
+const WARM_UP_OVER_US: u64 = 7;
+const WARM_UP_STEPS: u64 = 8;
 
 const UTC_OFFSET_BASE: i64 = 1 << 16;
 
@@ -56,7 +63,12 @@ impl Policy {
 
     fn tag_and_options(&self) -> Option<(u64, Options)> {
         let mut options = Options::new();
-        let tag = match &self.kind {
+        if let Some(warm_up) = self.warm_up() {
+            let WarmUp { start, steps, .. } = warm_up;
+            options.extend([(WARM_UP_START, start), (WARM_UP_OVER_US, warm_up.over_us())]);
+            options.push((WARM_UP_STEPS, steps.into()));
+        }
+        let tag = match &*self.kind.plain() {
             Kind::Bucket(meter) => {
                 options.extend([(BURST, meter.capacity()), (OVERDRAFT, meter.overdraft())]);
                 match meter.name() {
@@ -82,7 +94,8 @@ impl Policy {
                 options.push((SUBWINDOWS, window.variant()));
                 SLIDING_STRICT
             }
-            Kind::Custom(_) => return None,
+            Kind::SlidingLog(_) => SLIDING_LOG,
+            Kind::WarmUp(_) | Kind::Custom(_) => return None,
         };
         Some((tag, options))
     }
@@ -130,10 +143,16 @@ impl Policy {
                 let subwindows = u32::try_from(option(SUBWINDOWS)?).ok()?;
                 Self::sliding_window_strict(rate, subwindows)
             }
+            SLIDING_LOG => Self::sliding_window_log(rate),
             _ => return None,
         };
         let name = std::str::from_utf8(read_bytes(bytes)?).ok()?;
-        let policy = policy.ok()?;
+        let mut policy = policy.ok()?;
+        if let Some(start) = option(WARM_UP_START) {
+            let over = Duration::from_micros(option(WARM_UP_OVER_US)?);
+            let steps = u32::try_from(option(WARM_UP_STEPS)?).ok()?;
+            policy = policy.with_warm_up(WarmUp { start, over, steps }).ok()?;
+        }
         Some(if name.is_empty() { policy } else { policy.named(name) })
     }
 }

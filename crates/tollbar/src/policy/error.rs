@@ -4,7 +4,9 @@ use thiserror::Error;
 
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::calendar_window::UTC_OFFSET_MINUTES_MAX;
+use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::algorithm::sliding_strict::SUBWINDOWS_MAX;
+use crate::algorithm::warm_up;
 use crate::units::RateError;
 
 /// Why numbers do not make a policy.
@@ -106,6 +108,64 @@ pub enum PolicyError {
     Subwindows {
         /// The number asked for.
         subwindows: u32,
+    },
+    /// More than a sliding window log keeps.
+    #[error(
+        "a sliding window log keeps every instant, so a limit of {limit} is too large for it: write \
+         at most {LOG_LIMIT_MAX}, or use `sliding_window_strict` or `sliding_window`"
+    )]
+    LogLimit {
+        /// The limit asked for.
+        limit: u64,
+    },
+    /// Not every algorithm has a limit that can climb.
+    #[error("`{algorithm}` cannot warm up: leave it out, or use a bucket or a window")]
+    WarmUpWithoutLimit {
+        /// The algorithm that was to warm up.
+        algorithm: &'static str,
+    },
+    /// Where a warm-up starts.
+    #[error(
+        "a warm-up cannot start at {start} where the limit is {limit}: write at least 1, and less \
+         than the limit"
+    )]
+    WarmUpStart {
+        /// The limit asked for at first.
+        start: u64,
+        /// The full limit.
+        limit: u64,
+    },
+    /// How long a warm-up takes.
+    #[error(
+        "a warm-up cannot take {over_us} microseconds: write at least 1, and at most ten years"
+    )]
+    WarmUpDuration {
+        /// The duration asked for.
+        over_us: u64,
+    },
+    /// The number of steps of a warm-up.
+    #[error("a warm-up cannot have {steps} steps: write 1 to {}", warm_up::STEPS_MAX)]
+    WarmUpSteps {
+        /// The number asked for.
+        steps: u32,
+    },
+    /// A strict window that warms up has less room for its counts.
+    #[error(
+        "a strict window that warms up cannot have {subwindows} sub-windows: write 1 to {}",
+        warm_up::SUBWINDOWS_MAX
+    )]
+    WarmUpSubwindows {
+        /// The number the window has.
+        subwindows: u32,
+    },
+    /// The steps of a bucket's warm-up have no common measure that is fine enough.
+    #[error(
+        "the steps of a warm-up from {start} cannot be counted exactly with this rate and burst: \
+         write a smaller burst, fewer steps, or a start that divides the limit"
+    )]
+    WarmUpInexact {
+        /// The limit asked for at first.
+        start: u64,
     },
     /// A custom algorithm's state.
     #[error("an algorithm cannot have {words} words of state: 1 to {STATE_WORDS_MAX} are possible")]

@@ -7,9 +7,11 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::calendar_window::CalendarWindow;
 use crate::algorithm::debt::Meter;
 use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::staggered_window::StaggeredWindow;
+use crate::algorithm::warm_up::{Climb, Rungs};
 use crate::algorithm::word::Packed;
 
 /// The built-in algorithms by type, so that a check needs no virtual call.
@@ -22,6 +24,10 @@ pub(crate) enum Kind {
     CalendarWindow(CalendarWindow),
     SlidingWindow(SlidingWindow),
     SlidingStrict(SlidingStrict),
+    /// Its state is a list: a store keeps it in its own way, or over as many words as it asks for.
+    SlidingLog(SlidingLog),
+    /// One of the above, with a limit that climbs. May be bound to a key as well.
+    WarmUp(Climb),
     Custom(Arc<dyn Algorithm>),
 }
 
@@ -31,8 +37,27 @@ impl Kind {
     pub(crate) fn for_key(&self, key: &[u8]) -> Cow<'_, Self> {
         match self {
             Self::StaggeredWindow(window) => Cow::Owned(Self::StaggeredWindow(window.for_key(key))),
+            Self::WarmUp(climb) => match climb.for_key(key) {
+                Some(climb) => Cow::Owned(Self::WarmUp(climb)),
+                None => Cow::Borrowed(self),
+            },
             _ => Cow::Borrowed(self),
         }
+    }
+
+    /// What it is without its warm-up.
+    pub(crate) fn plain(&self) -> Cow<'_, Self> {
+        let Self::WarmUp(climb) = self else {
+            return Cow::Borrowed(self);
+        };
+        Cow::Owned(match climb.rungs() {
+            Rungs::Bucket(ladder) => Self::Bucket(ladder.plain().clone()),
+            Rungs::FixedWindow(window) => Self::FixedWindow(window.clone()),
+            Rungs::StaggeredWindow(window) => Self::StaggeredWindow(window.clone()),
+            Rungs::CalendarWindow(window) => Self::CalendarWindow(window.clone()),
+            Rungs::SlidingWindow(window) => Self::SlidingWindow(window.clone()),
+            Rungs::SlidingStrict(window) => Self::SlidingStrict(window.clone()),
+        })
     }
 
     pub(crate) fn as_dyn(&self) -> &dyn Algorithm {
@@ -43,6 +68,8 @@ impl Kind {
             Self::CalendarWindow(window) => window,
             Self::SlidingWindow(window) => window,
             Self::SlidingStrict(window) => window,
+            Self::SlidingLog(log) => log,
+            Self::WarmUp(climb) => climb,
             Self::Custom(algorithm) => algorithm.as_ref(),
         }
     }
@@ -55,14 +82,20 @@ impl Kind {
             Self::StaggeredWindow(window) => Some(window),
             Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
-            Self::SlidingStrict(_) | Self::Custom(_) => None,
+            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::WarmUp(_) | Self::Custom(_) => {
+                None
+            }
         }
     }
 
     /// True where time pays charges in their order, so that giving one back has those behind it
     /// paid sooner.
     pub(crate) fn pays_in_order(&self) -> bool {
-        matches!(self, Self::Bucket(_))
+        match self {
+            Self::Bucket(_) => true,
+            Self::WarmUp(climb) => matches!(climb.rungs(), Rungs::Bucket(_)),
+            _ => false,
+        }
     }
 
     /// True where the state of this very policy fits one word.
@@ -73,7 +106,9 @@ impl Kind {
             Self::StaggeredWindow(window) => window.fits_word(),
             Self::CalendarWindow(window) => window.fits_word(),
             Self::SlidingWindow(window) => window.fits_word(),
-            Self::SlidingStrict(_) | Self::Custom(_) => false,
+            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::WarmUp(_) | Self::Custom(_) => {
+                false
+            }
         }
     }
 }

@@ -1,8 +1,11 @@
 //! What rounding keeps, and what is refused.
 
+mod warm_up;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::WarmUp;
 
 #[track_caller]
 fn interval(rate: &str) -> (u64, u64) {
@@ -50,7 +53,7 @@ proptest! {
     /// A state that no check has written comes out of a damaged store, or a rule that changed.
     #[test]
     fn no_state_makes_an_algorithm_panic(
-        words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..9, Just(u64::MAX)], 64),
+        words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..9, Just(u64::MAX)], 80),
         now_us in prop_oneof![Just(0), Just(u64::MAX), 0_u64..1 << 52],
         cost in prop_oneof![any::<u64>(), 0_u64..5],
         rate in prop_oneof![Just("3/s"), Just("999999999/s"), Just("1/month"), Just("9/7us")],
@@ -64,6 +67,13 @@ proptest! {
             Policy::sliding_window(rate),
             Policy::sliding_window_strict(rate, 4),
             Policy::sliding_window_strict(rate, 62),
+            Policy::sliding_window_log("9/7us"),
+            Policy::sliding_window_log("64/month"),
+            warming(Policy::token_bucket("9/s"), 2),
+            warming(Policy::fixed_window("9/7us").and_then(Policy::staggered), 2),
+            warming(Policy::calendar_window(3, Period::Month), 1),
+            warming(Policy::sliding_window("9/s"), 2),
+            warming(Policy::sliding_window_strict("9/s", 60), 2),
         ] {
             let policy = policy.unwrap();
             let algorithm = policy.algorithm();
@@ -73,9 +83,17 @@ proptest! {
                 let decision = algorithm.transition(&mut state, now, cost);
                 prop_assert!(decision.remaining() <= policy.capacity());
                 algorithm.fresh_at(&state);
+                let stamp = algorithm.stamp(&state);
+                algorithm.refund(&mut state, now, stamp, cost);
+                algorithm.refund(&mut state, now, words[0], cost);
+                prop_assert!(algorithm.overdraw(&mut state, now, cost) <= cost);
             }
         }
     }
+}
+
+fn warming(policy: Result<Policy, PolicyError>, start: u64) -> Result<Policy, PolicyError> {
+    policy?.with_warm_up(WarmUp { start, over: Duration::from_secs(9), steps: 3 })
 }
 
 #[track_caller]

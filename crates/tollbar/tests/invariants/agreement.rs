@@ -1,6 +1,7 @@
 //! The in-memory store and the oracle give the same answers, to the last number.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -119,9 +120,12 @@ fn one_version_each(mut batches: Vec<(Charge, Vec<Move>)>) -> Vec<(Charge, Vec<M
     batches
 }
 
-/// When a counter is fresh: a sliding window weighs for a window more after its reset.
+/// When a counter is fresh: a sliding window weighs for a window more after its reset, and a key
+/// that warms up is known for as long as that takes.
 fn fresh_at(policy: &Policy, standing: &Standing) -> Timestamp {
     let reset_at = standing.last.map_or(standing.now, |answer| answer.reset_at);
+    let over = policy.warm_up().map_or(Duration::ZERO, |warm_up| warm_up.over);
+    let reset_at = reset_at.max(standing.now.after(over));
     match policy.sliding_granularity_us() {
         Some(_) => reset_at.after(policy.window()),
         None => reset_at,

@@ -213,10 +213,12 @@ fn a_limit_that_is_lowered_and_raised_again_has_given_nothing_away() {
     let subject = MemorySubject::at(now);
     let subject: &dyn Subject = &subject;
     let window = Duration::from_micros(7);
-    let policies: [fn(Rate) -> Result<Policy, PolicyError>; 3] =
-        [Policy::fixed_window, Policy::sliding_window, |rate| {
-            Policy::sliding_window_strict(rate, 7)
-        }];
+    let policies: [fn(Rate) -> Result<Policy, PolicyError>; 4] = [
+        Policy::fixed_window,
+        Policy::sliding_window,
+        |rate| Policy::sliding_window_strict(rate, 7),
+        Policy::sliding_window_log,
+    ];
     for policy in policies {
         let limit = |limit| policy(Rate::new(limit, window)).unwrap();
         let full = subject.check(now, b"a", &limit(6_000), 6_000);
@@ -237,6 +239,9 @@ fn numbers_that_cannot_be_counted_are_refused() {
     assert_eq!(refused(Policy::sliding_window("0.5/s")), PolicyError::FractionalLimit);
     let no_parts = refused(Policy::sliding_window_strict("5/s", 0));
     assert_eq!(no_parts, PolicyError::Subwindows { subwindows: 0 });
+    let long_log = refused(Policy::sliding_window_log("10001/s"));
+    assert_eq!(long_log, PolicyError::LogLimit { limit: 10_001 });
+    assert!(Policy::sliding_window_log("10000/s").is_ok());
     let burst =
         |burst| refused(Policy::token_bucket("1/month").and_then(|it| it.with_burst(burst)));
     assert_eq!(burst(0), PolicyError::ZeroBurst);
@@ -248,6 +253,7 @@ fn numbers_that_cannot_be_counted_are_refused() {
         Policy::fixed_window(most),
         Policy::sliding_window(most),
         Policy::sliding_window_strict(most, 10),
+        Policy::sliding_window_log(most),
     ] {
         refused(policy);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollbar::{Entry, Period, Policy, PolicyError, Rate, Reservation};
+use tollbar::{Entry, Limiter, Period, Policy, PolicyError, Rate, Reservation, WarmUp};
 
 use super::tollbar::{limiter, store};
 use super::{Built, Expects, Trial, count};
@@ -37,12 +37,20 @@ pub(crate) fn build(_: &Table) -> Built {
     trials.extend(both("sliding_window_strict_allow", "sliding_window_strict_deny", |rate| {
         Policy::sliding_window_strict(rate, 10)
     }));
+    // A token bucket on the first step of its climb, with what the others have in full.
+    trials.extend(both("warm_up_allow", "warm_up_deny", |rate| {
+        let start = Policy::token_bucket(rate)?.limit();
+        let over = Duration::from_hours(24);
+        let full = Policy::token_bucket(Rate::new(2 * start, over))?;
+        full.with_warm_up(WarmUp { start, over, steps: 8 })
+    }));
     trials.push(all_or_none("all_or_none_2_allow", Expects::Allow, generous()));
     trials.push(all_or_none("all_or_none_2_deny", Expects::Deny, stingy()));
     trials.push(reserve_and_commit());
     trials.push(check_once());
     let mut built = Built::separate(trials);
     add_peek(&mut built);
+    add_logs(&mut built);
     built
 }
 
@@ -111,5 +119,29 @@ fn add_peek(built: &mut Built) {
     let fill_others = Arc::clone(&built.fill);
     built.fill = Arc::new(move |keys: &[String]| {
         fill_others(keys) + count(keys, |key| charged.check(key).is_allowed())
+    });
+}
+
+/// Logs of up to 100 stamps. One that allows holds what comes in a millisecond, which is 10 to 40 of
+/// them on the machines of today; one that denies is full.
+fn add_logs(built: &mut Built) {
+    const LIMIT: u64 = 100;
+    let log = |window| {
+        let policy = Policy::sliding_window_log(Rate::new(LIMIT, window));
+        Arc::new(limiter(&store(0), &policy.expect("the rates are within bounds")))
+    };
+    let (allowing, denying) = (log(Duration::from_millis(1)), log(Duration::from_hours(24)));
+    let filled = Arc::clone(&denying);
+    let mut add = |workload, expects, limiter: Arc<Limiter>| {
+        built.trials.push(Trial::under(SUBJECT, workload, expects, move |keys| {
+            count(keys, |key| limiter.check(key).is_allowed())
+        }));
+    };
+    add("sliding_window_log_100_allow", Expects::Allow, allowing);
+    add("sliding_window_log_100_deny", Expects::Deny, denying);
+    let fill_others = Arc::clone(&built.fill);
+    built.fill = Arc::new(move |keys: &[String]| {
+        let fill = |_| count(keys, |key| filled.check(key).is_allowed());
+        fill_others(keys) + (0..LIMIT).map(fill).sum::<u64>()
     });
 }

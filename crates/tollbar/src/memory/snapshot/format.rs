@@ -4,7 +4,9 @@
 //! magic 8 | version u32 | hash seeds 2 x u64 | taken at u64 | lines of the table u64
 //! for each counter of the table:       line u64 | tag u64 | state u64
 //! for each wide counter, small first:  name u64 | fresh at u64 | 4, 8, 16, 32 or 64 words of u64
-//! how many of the table u64 | of each size of wide 5 x u64 | has outgrown u64 | CRC-32 of all before u32
+//! for each log:                        name u64 | fresh at u64 | how many stamps u64 | stamps of u64
+//! how many of the table u64 | of each size of wide 5 x u64 | logs u64 | stamps of them all u64
+//! | has outgrown u64 | CRC-32 of all before u32
 //! ```
 //!
 //! How many there are stands at the end, because nobody knows before they have been read: so a
@@ -17,6 +19,7 @@
 use std::io::{Read, Write};
 
 use super::error::SnapshotError;
+use super::logs::{LOG_HEAD_WORDS, LogEntry, logs};
 use crate::Timestamp;
 use crate::algorithm::word::LOCK_BIT;
 use crate::memory::counter_id::is_valid_tag;
@@ -24,10 +27,10 @@ use crate::memory::wide::{CLASS_COUNT, CLASS_WORDS};
 
 /// The last one is what ends a text file on systems that print it by mistake.
 const MAGIC: [u8; 8] = *b"tollbar\x1a";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 const HEADER_BYTES: usize = 8 + 4 + 4 * 8;
-const TRAILER_BYTES: usize = (1 + CLASS_COUNT + 1) * 8 + CHECKSUM_BYTES;
+const TRAILER_BYTES: usize = (1 + CLASS_COUNT + 2 + 1) * 8 + CHECKSUM_BYTES;
 const CHECKSUM_BYTES: usize = 4;
 const WORD_ENTRY_BYTES: usize = 3 * 8;
 
@@ -50,11 +53,14 @@ pub(super) struct Header {
 pub(super) struct Counts {
     pub(super) words: u64,
     pub(super) wide: [u64; CLASS_COUNT],
+    pub(super) logs: u64,
+    /// Of all logs together.
+    pub(super) stamps: u64,
 }
 
 impl Counts {
     pub(super) fn total(&self) -> u64 {
-        self.words + self.wide.iter().sum::<u64>()
+        self.words + self.wide.iter().sum::<u64>() + self.logs
     }
 
     /// What all entries take, where that is a number.
@@ -62,6 +68,7 @@ impl Counts {
         let wide = self.wide.iter().zip(CLASS_WORDS);
         wide.map(|(count, words)| (*count, wide_entry_bytes(words)))
             .chain([(self.words, WORD_ENTRY_BYTES)])
+            .chain([(self.logs, LOG_HEAD_WORDS * 8), (self.stamps, 8)])
             .try_fold(0_u64, |sum, (count, bytes)| {
                 sum.checked_add(count.checked_mul(bytes as u64)?)
             })
@@ -125,6 +132,7 @@ impl<'a, W: Write + ?Sized> Sink<'a, W> {
     ) -> Result<u64, SnapshotError> {
         self.buffer(&[counts.words]);
         self.buffer(&counts.wide);
+        self.buffer(&[counts.logs, counts.stamps]);
         self.buffer(&[u64::from(has_outgrown)]);
         self.write()?;
         self.piece.extend(self.checksum.clone().finalize().to_le_bytes());
@@ -193,7 +201,12 @@ impl Snapshot {
         let (numbers, _) = trailer.as_chunks();
         let mut numbers = numbers.iter().copied().map(u64::from_le_bytes);
         let mut next = || numbers.next().unwrap_or_default();
-        let counts = Counts { words: next(), wide: std::array::from_fn(|_| next()) };
+        let counts = Counts {
+            words: next(),
+            wide: std::array::from_fn(|_| next()),
+            logs: next(),
+            stamps: next(),
+        };
         let has_outgrown = match next() {
             0 => false,
             1 => true,
@@ -223,7 +236,13 @@ impl Snapshot {
             let fresh_at = Timestamp::from_micros(entry.fresh_at_us);
             entry.id != 0 && fresh_at.as_micros() == entry.fresh_at_us
         };
-        if self.words().all(is_word) && self.wide().all(is_wide) {
+        let mut counts = (0, 0);
+        let are_logs = self.logs().all(|log| {
+            counts = (counts.0 + 1, counts.1 + log.stamp_count());
+            log.is_possible()
+        });
+        let are_logs = are_logs && counts == (self.counts.logs, self.counts.stamps);
+        if self.words().all(is_word) && self.wide().all(is_wide) && are_logs {
             Ok(())
         } else {
             Err(corrupt("it has a counter that cannot be"))
@@ -253,6 +272,15 @@ impl Snapshot {
                 WideEntry { id: number(0), fresh_at_us: number(1), state: &numbers[2..] }
             })
         })
+    }
+}
+
+impl Snapshot {
+    /// The sliding window logs.
+    pub(super) fn logs(&self) -> impl Iterator<Item = LogEntry<'_>> {
+        let words = (self.counts.logs * LOG_HEAD_WORDS as u64 + self.counts.stamps) as usize;
+        let end = self.bytes.len() - TRAILER_BYTES;
+        logs(self.bytes[end - words * 8..end].as_chunks().0)
     }
 }
 

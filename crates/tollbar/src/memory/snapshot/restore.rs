@@ -57,6 +57,10 @@ impl MemoryStoreBuilder {
         for entry in snapshot.wide() {
             store.restore_wide(entry, now_us);
         }
+        for log in snapshot.logs().filter(|log| log.fresh_at_us > now_us) {
+            let id = CounterId::new(log.id);
+            store.restore_log(id, log.fresh_at_us, now_us, log.stamps());
+        }
         Ok(store)
     }
 

@@ -7,13 +7,14 @@ use proptest::prelude::*;
 use super::super::format::{Snapshot, VERSION};
 use super::*;
 
-/// A counter of the table and a wide one.
+/// A counter of the table, a wide one, and a log of two stamps, since one holds 4,095 at most.
 fn small_snapshot() -> Vec<u8> {
     let store = store(4);
     check(&store, "a", &bucket(), 3);
     check(&store, "b", &strict(), 4);
+    check(&store, "c", &log(), 5_000);
     let mut bytes = Vec::new();
-    assert_eq!(store.write_snapshot(&mut bytes).unwrap().counters, 2);
+    assert_eq!(store.write_snapshot(&mut bytes).unwrap().counters, 3);
     bytes
 }
 
@@ -78,7 +79,7 @@ fn another_version_is_named() {
     let mut bytes = small_snapshot();
     bytes[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
     let error = restore(4, &signed(bytes)).unwrap_err();
-    let message = "the snapshot is of format 2, and this version reads format 1: start with an \
+    let message = "the snapshot is of format 3, and this version reads format 2: start with an \
                    empty store, or restore with the version that wrote it";
     assert_eq!(error.to_string(), message);
 }
@@ -97,7 +98,8 @@ fn an_endless_snapshot_is_read_only_so_far() {
 #[test]
 fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
     // Where things are in the small snapshot: after the header of 44 bytes a counter of the table
-    // (line, tag, state), a wide one (name, fresh at, 4 words), then what is told at the end.
+    // (line, tag, state), a wide one (name, fresh at, 4 words), a log (name, fresh at, number of
+    // stamps, 2 stamps), then what is told at the end.
     const TAKEN_AT: usize = 28;
     const LINE_COUNT: usize = 36;
     const LINE: usize = 44;
@@ -105,10 +107,22 @@ fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
     const STATE: usize = 60;
     const WIDE_NAME: usize = 68;
     const WIDE_FRESH_AT: usize = 76;
-    const HAS_OUTGROWN: usize = 164;
+    const LOG_NAME: usize = 116;
+    const LOG_FRESH_AT: usize = 124;
+    const LOG_LEN: usize = 132;
+    const FIRST_STAMP: usize = 140;
+    const SECOND_STAMP: usize = 148;
+    const LOGS: usize = 204;
+    const STAMPS: usize = 212;
+    const HAS_OUTGROWN: usize = 220;
     let whole = small_snapshot();
     let number = |at: usize| u64::from_le_bytes(*whole[at..].first_chunk().unwrap());
     assert_eq!((number(TAKEN_AT), number(LINE_COUNT)), (START_US, 2));
+    assert_eq!((number(LOG_LEN), number(LOGS), number(STAMPS)), (2, 1, 2));
+    assert_eq!(
+        (number(FIRST_STAMP), number(SECOND_STAMP)),
+        ((START_US << 12) + 4_095, (START_US << 12) + 905)
+    );
     let with = |at: usize, number: u64| {
         let mut bytes = whole.clone();
         bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
@@ -127,12 +141,27 @@ fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
         (STATE, number(STATE) | 1 << 63),
         (WIDE_NAME, 0),
         (WIDE_FRESH_AT, 1 << 53),
+        (LOG_NAME, 0),
+        (LOG_FRESH_AT, 1 << 53),
+        (LOG_FRESH_AT, START_US),
+        (LOG_LEN, 0),
+        (LOG_LEN, 1),
+        (LOG_LEN, 3),
+        (LOG_LEN, u64::MAX),
+        // Nothing charged, and charged after the next.
+        (FIRST_STAMP, START_US << 12),
+        (FIRST_STAMP, (START_US + 1) << 12 | 1),
+        (LOGS, 0),
+        (LOGS, 2),
+        (LOGS, u64::MAX),
+        (STAMPS, 1),
+        (STAMPS, u64::MAX),
         (HAS_OUTGROWN, 2),
     ] {
         let refused = with(at, wrong);
         assert!(matches!(refused, Err(SnapshotError::Corrupt { .. })), "{wrong} at {at}");
     }
-    for (at, fine) in [(TAKEN_AT, (1 << 52) - 1), (LINE, 0), (HAS_OUTGROWN, 1)] {
+    for (at, fine) in [(TAKEN_AT, (1 << 52) - 1), (LINE, 0), (FIRST_STAMP, 1), (HAS_OUTGROWN, 1)] {
         assert!(with(at, fine).is_ok(), "{fine} at {at}");
     }
 }
@@ -154,7 +183,7 @@ proptest! {
 
     #[test]
     fn any_number_in_it_is_refused_or_read_without_a_panic(
-        changes in prop::collection::vec((12_usize..280, any::<u64>(), 0_u32..64), 1..4),
+        changes in prop::collection::vec((12_usize..360, any::<u64>(), 0_u32..64), 1..4),
         max_keys in prop_oneof![Just(4_usize), 1_usize..2_000],
     ) {
         let mut bytes = small_snapshot();
@@ -165,8 +194,9 @@ proptest! {
         if let Ok(store) = restore(max_keys, &signed(bytes)) {
             // No slot is left locked, and no shift is one that no word has.
             let _ = store.stats();
-            for key in 0..100 {
-                check(&store, &key.to_string(), &bucket(), 1);
+            for key in (0..100).map(|key| key.to_string()).chain(["c".into()]) {
+                check(&store, &key, &bucket(), 1);
+                check(&store, &key, &log(), 1);
             }
         }
     }

@@ -1,0 +1,122 @@
+//! The entries of lists: whose each is, from when on it is fresh, and its state.
+//!
+//! In buckets of eight, as wide counters are, and laid out for one lookup: a bucket's names are on
+//! one cache line, its times on another, and two states share one.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory::counter_id::CounterId;
+use crate::memory::pages::{aligned_start, zeroed_huge};
+use crate::memory::shards::ShardGuard;
+
+const BUCKET_ENTRIES: usize = 8;
+
+/// Words of an entry's state.
+pub(super) const STATE_WORDS: usize = 4;
+
+/// Where in a bucket its times and states begin; the names come first.
+const TIMES: usize = BUCKET_ENTRIES;
+const STATES: usize = 2 * BUCKET_ENTRIES;
+const BUCKET_WORDS: usize = STATES + BUCKET_ENTRIES * STATE_WORDS;
+
+const LINE_WORDS: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Entries {
+    words: Box<[AtomicU64]>,
+    /// Where the first bucket begins, aligned to a cache line.
+    first: usize,
+    buckets_per_shard: usize,
+    bucket_count: usize,
+}
+
+/// Entries are numbered through all buckets.
+impl Entries {
+    /// Room for `keys_max` entries, over `shard_count` shards.
+    pub(super) fn new(keys_max: usize, shard_count: usize) -> Self {
+        // Twice as many entries as keys, so that few buckets overflow; one bucket at the least.
+        let buckets_per_shard = (keys_max * 2).div_ceil(BUCKET_ENTRIES * shard_count).max(1);
+        let bucket_count = buckets_per_shard * shard_count;
+        let words = zeroed_huge(bucket_count * BUCKET_WORDS + LINE_WORDS);
+        let first = aligned_start(&words, LINE_WORDS);
+        Self { words, first, buckets_per_shard, bucket_count }
+    }
+
+    /// What they take when every page has been touched.
+    pub(super) fn bytes_max(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
+    /// How many are not fresh. Looks at all, without locks.
+    pub(super) fn live_count(&self, now_us: u64) -> usize {
+        let times = |bucket| self.bucket(bucket)[TIMES..STATES].iter();
+        let is_live = |time: &&AtomicU64| time.load(Ordering::Relaxed) > now_us;
+        (0..self.bucket_count).flat_map(times).filter(is_live).count()
+    }
+
+    /// The entries of the guarded shard.
+    pub(super) fn of_shard(&self, guard: &ShardGuard<'_>) -> Range<usize> {
+        let entries_per_shard = self.buckets_per_shard * BUCKET_ENTRIES;
+        let first = guard.shard() * entries_per_shard;
+        first..first + entries_per_shard
+    }
+
+    /// The entries that `id` may have. They belong to the guarded shard.
+    pub(super) fn of_bucket(&self, guard: &ShardGuard<'_>, id: CounterId) -> Range<usize> {
+        let first = self.bucket_of(guard, id) * BUCKET_ENTRIES;
+        first..first + BUCKET_ENTRIES
+    }
+
+    /// The entry of `id`. Looks at all eight names before it branches.
+    #[inline]
+    pub(super) fn find(&self, guard: &ShardGuard<'_>, id: CounterId) -> Option<usize> {
+        let bucket = self.bucket_of(guard, id);
+        let names = &self.bucket(bucket)[..BUCKET_ENTRIES];
+        let mut found = 0_u32;
+        for (at, name) in names.iter().enumerate() {
+            found |= u32::from(name.load(Ordering::Relaxed) == id.get()) << at;
+        }
+        (found != 0).then(|| bucket * BUCKET_ENTRIES + found.trailing_zeros() as usize)
+    }
+
+    /// Whose it is; 0 where it is empty.
+    pub(super) fn name(&self, entry: usize) -> u64 {
+        self.bucket(entry / BUCKET_ENTRIES)[entry % BUCKET_ENTRIES].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_name(&self, entry: usize, name: u64) {
+        let place = &self.bucket(entry / BUCKET_ENTRIES)[entry % BUCKET_ENTRIES];
+        place.store(name, Ordering::Relaxed);
+    }
+
+    pub(super) fn fresh_at_us(&self, entry: usize) -> u64 {
+        self.time(entry).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn set_fresh_at_us(&self, entry: usize, fresh_at_us: u64) {
+        self.time(entry).store(fresh_at_us, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn state(&self, entry: usize) -> &[AtomicU64; STATE_WORDS] {
+        let states = &self.bucket(entry / BUCKET_ENTRIES)[STATES..];
+        &states.as_chunks().0[entry % BUCKET_ENTRIES]
+    }
+
+    #[inline]
+    fn time(&self, entry: usize) -> &AtomicU64 {
+        &self.bucket(entry / BUCKET_ENTRIES)[TIMES + entry % BUCKET_ENTRIES]
+    }
+
+    #[inline]
+    fn bucket_of(&self, guard: &ShardGuard<'_>, id: CounterId) -> usize {
+        guard.shard() * self.buckets_per_shard + id.bucket(self.buckets_per_shard)
+    }
+
+    #[inline]
+    fn bucket(&self, bucket: usize) -> &[AtomicU64; BUCKET_WORDS] {
+        &self.words[self.first..].as_chunks().0[bucket]
+    }
+}

@@ -1,0 +1,180 @@
+//! Sliding window logs: one counter each, decided and charged under the lock of its shard.
+//!
+//! The newest stamp is kept in the entry itself, so a key that is seen once in a window needs no
+//! block. The stamps before it are the entry's list.
+
+mod log;
+
+#[cfg(all(test, not(tollbar_loom)))]
+mod tests;
+
+use std::sync::atomic::Ordering;
+
+use self::log::Log;
+use super::MemoryStore;
+use super::counter_id::CounterId;
+use super::deciding::LogQuestion;
+use super::shards::ShardGuard;
+use crate::algorithm::sliding_log::{SlidingLog, Stamp, Stamps, Standing};
+use crate::{Decision, Timestamp};
+
+impl MemoryStore {
+    #[inline(never)]
+    pub(super) fn check_log(
+        &self,
+        algorithm: &SlidingLog,
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Decision {
+        let guard = self.shards.lock(id);
+        let mut log = self.log(&guard, id, now_us);
+        let standing = algorithm.standing(&log, now_us);
+        let decision = algorithm.decide(&log, &standing, 0, cost);
+        if cost > 0 && decision.is_allowed() {
+            self.charge(&mut log, algorithm, &standing, id, cost);
+        }
+        decision
+    }
+
+    /// Decides one entry of a batch, and says what its charge is called.
+    pub(super) fn decide_log(
+        &self,
+        guard: &ShardGuard<'_>,
+        asked: &LogQuestion<'_>,
+        now_us: u64,
+    ) -> (Decision, u64) {
+        let log = self.log(guard, asked.id, now_us);
+        let standing = asked.log.standing(&log, now_us);
+        let decision = asked.log.decide(&log, &standing, asked.pending, asked.cost);
+        (decision, standing.stamp())
+    }
+
+    /// Charges what a batch was decided to cost.
+    pub(super) fn charge_log(
+        &self,
+        guard: &ShardGuard<'_>,
+        algorithm: &SlidingLog,
+        id: CounterId,
+        now_us: u64,
+        tokens: u64,
+    ) {
+        let mut log = self.log(guard, id, now_us);
+        let standing = algorithm.standing(&log, now_us);
+        self.charge(&mut log, algorithm, &standing, id, tokens);
+    }
+
+    /// Gives back up to `amount` tokens that were charged at `stamp`.
+    pub(super) fn refund_log(
+        &self,
+        algorithm: &SlidingLog,
+        id: CounterId,
+        now: Timestamp,
+        stamp: u64,
+        amount: u64,
+    ) -> u64 {
+        let guard = self.shards.lock(id);
+        let mut log = self.log(&guard, id, now.as_micros());
+        let given_back = algorithm.give_back(&mut log, now.as_micros(), stamp, amount);
+        if given_back > 0 {
+            log.save(algorithm);
+        }
+        given_back
+    }
+
+    /// Charges up to `amount` tokens that were spent already.
+    pub(super) fn overdraw_log(
+        &self,
+        algorithm: &SlidingLog,
+        id: CounterId,
+        now_us: u64,
+        amount: u64,
+    ) -> u64 {
+        let guard = self.shards.lock(id);
+        let mut log = self.log(&guard, id, now_us);
+        let standing = algorithm.standing(&log, now_us);
+        let charged = standing.overdraft(&log, amount);
+        if charged > 0 {
+            self.charge(&mut log, algorithm, &standing, id, charged);
+        }
+        charged
+    }
+
+    pub(super) fn reset_log(&self, id: CounterId) {
+        let guard = self.shards.lock(id);
+        if let Some(entry) = self.lists.find(&guard, id) {
+            self.lists.forget(&guard, entry);
+        }
+    }
+
+    /// Puts in the stamps of a snapshot, oldest first. Where there is no room for all of them, and
+    /// every other list is farther from fresh, it is this one that is forgotten.
+    pub(super) fn restore_log(
+        &self,
+        id: CounterId,
+        fresh_at_us: u64,
+        now_us: u64,
+        stamps: impl Iterator<Item = Stamp>,
+    ) {
+        let guard = self.shards.lock(id);
+        if self.lists.find(&guard, id).is_some() {
+            return;
+        }
+        let nearest_us = self.lists.nearest_in_bucket(&guard, id).fresh_at_us;
+        if nearest_us > fresh_at_us.max(now_us) {
+            return self.count_eviction(true);
+        }
+        let mut log = self.log(&guard, id, now_us);
+        log.enter(id);
+        for stamp in stamps {
+            if log.has_to_be_forgotten_before_others(fresh_at_us) {
+                log.forget();
+                return self.count_evictions(log.evicted + 1);
+            }
+            log.push(stamp);
+        }
+        self.count_evictions(log.evicted);
+        log.save_until(fresh_at_us);
+    }
+
+    /// Hands out every log of the guarded shard that is not fresh: its name, from when on it is
+    /// fresh, and itself.
+    pub(super) fn for_each_log(
+        &self,
+        guard: &ShardGuard<'_>,
+        now_us: u64,
+        mut visit: impl FnMut(u64, u64, &Log<'_>),
+    ) {
+        let lists = &self.lists;
+        lists.for_each_live(guard, now_us, |id, fresh_at_us, state| {
+            visit(id, fresh_at_us, &Log::of_state(lists, guard, state, now_us));
+        });
+    }
+
+    #[inline]
+    fn log<'a>(&'a self, guard: &'a ShardGuard<'a>, id: CounterId, now_us: u64) -> Log<'a> {
+        Log::find(&self.lists, guard, id, now_us)
+    }
+
+    #[inline]
+    fn charge(
+        &self,
+        log: &mut Log<'_>,
+        algorithm: &SlidingLog,
+        standing: &Standing,
+        id: CounterId,
+        tokens: u64,
+    ) {
+        log.enter(id);
+        standing.charge(log, tokens);
+        log.save(algorithm);
+        self.count_evictions(log.evicted);
+    }
+
+    #[inline]
+    fn count_evictions(&self, evicted: u64) {
+        if evicted > 0 {
+            self.forced_evictions.fetch_add(evicted, Ordering::Relaxed);
+        }
+    }
+}

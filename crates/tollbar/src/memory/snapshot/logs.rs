@@ -1,0 +1,56 @@
+//! The sliding window logs of a snapshot: `name u64 | fresh at u64 | how many stamps u64 | stamps`.
+//!
+//! Stamps are written out, oldest first, and blocks are not: so nothing in a file can lead a store
+//! astray in its slab.
+
+use crate::Timestamp;
+use crate::algorithm::sliding_log::{LOG_LIMIT_MAX, Stamp};
+
+/// What stands before the stamps of each log.
+pub(super) const LOG_HEAD_WORDS: usize = 3;
+
+/// A log as it was written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogEntry<'a> {
+    pub(super) id: u64,
+    pub(super) fresh_at_us: u64,
+    stamps: &'a [[u8; 8]],
+}
+
+/// The logs in `words`, one after the other; ends early where one does not fit.
+pub(super) fn logs(mut words: &[[u8; 8]]) -> impl Iterator<Item = LogEntry<'_>> {
+    std::iter::from_fn(move || {
+        let (log, rest) = split_log(words)?;
+        words = rest;
+        Some(log)
+    })
+}
+
+fn split_log(words: &[[u8; 8]]) -> Option<(LogEntry<'_>, &[[u8; 8]])> {
+    let (head, rest) = words.split_first_chunk::<LOG_HEAD_WORDS>()?;
+    let [id, fresh_at_us, len] = head.map(u64::from_le_bytes);
+    let (stamps, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+    Some((LogEntry { id, fresh_at_us, stamps }, rest))
+}
+
+impl<'a> LogEntry<'a> {
+    pub(super) fn stamps(self) -> impl Iterator<Item = Stamp> + 'a {
+        self.stamps.iter().map(|word| Stamp::of_word(u64::from_le_bytes(*word)))
+    }
+
+    pub(super) fn stamp_count(self) -> u64 {
+        self.stamps.len() as u64
+    }
+
+    /// True where a check can have written it.
+    pub(super) fn is_possible(self) -> bool {
+        let fresh_at = Timestamp::from_micros(self.fresh_at_us);
+        let newest_us = self.stamps().last().map_or(0, Stamp::at_us);
+        self.id != 0
+            && fresh_at.as_micros() == self.fresh_at_us
+            && (1..=LOG_LIMIT_MAX).contains(&self.stamp_count())
+            && newest_us < self.fresh_at_us
+            && self.stamps().all(|stamp| stamp.tokens() > 0)
+            && self.stamps().map(Stamp::at_us).is_sorted()
+    }
+}
