@@ -11,10 +11,13 @@ const REUSED: &[u8] = b"reused";
 /// What it says where there is no such reservation.
 const ABSENT: &[u8] = b"absent";
 
+/// Where a stamp has the step of its charge, as in memory; below it are a time and a sum of times.
+const STAMP_STEP_SHIFT: u32 = 56;
+
 /// To one question.
 pub(crate) fn one(bytes: &[u8], policy: &Policy) -> Result<Decision, RedisStoreError> {
     let mut reader = Reader(bytes);
-    let decision = decision(&mut reader, policy)?;
+    let (decision, _) = decision(&mut reader, policy)?;
     reader.finish()?;
     Ok(decision)
 }
@@ -26,10 +29,10 @@ pub(crate) fn many(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), StoreE
     }
     let mut reader = Reader(bytes);
     for entry in entries {
-        let decision = decision(&mut reader, entry.policy())?;
+        let (decision, step) = decision(&mut reader, entry.policy())?;
         let [stamp, sum_us] = [reader.number()?, reader.number()?];
         entry.decide(decision);
-        entry.set_stamp(stamp + sum_us);
+        entry.set_stamp(u64::from(step) << STAMP_STEP_SHIFT | (stamp + sum_us));
     }
     Ok(reader.finish()?)
 }
@@ -50,10 +53,16 @@ pub(crate) fn settled(
     Ok(true)
 }
 
-fn decision(reader: &mut Reader<'_>, policy: &Policy) -> Result<Decision, RedisStoreError> {
+/// And the step of its warm-up.
+fn decision(reader: &mut Reader<'_>, policy: &Policy) -> Result<(Decision, u8), RedisStoreError> {
     let outcome = reader.byte()?;
     let [remaining, reset_at_us, retry_after_us] =
         [reader.number()?, reader.number()?, reader.number()?];
+    let step = reader.byte()?;
+    let limit = match policy.warm_up() {
+        Some(warm_up) => warm_up.limit_at(step.into(), policy.limit()),
+        None => policy.limit(),
+    };
     let outcome = match outcome {
         0 => Outcome::Allow,
         1 => Outcome::Deny { retry_after_us },
@@ -62,5 +71,5 @@ fn decision(reader: &mut Reader<'_>, policy: &Policy) -> Result<Decision, RedisS
         _ => return Err(RedisStoreError::Garbled),
     };
     let reset_at = Timestamp::from_micros(reset_at_us);
-    Ok(Decision::new(outcome, policy.limit(), remaining, reset_at))
+    Ok((Decision::new(outcome, limit, remaining, reset_at), step))
 }

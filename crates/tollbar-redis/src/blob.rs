@@ -33,6 +33,11 @@ impl Blob {
         }
     }
 
+    /// A number that may be below zero, and whose size is below 2<sup>53</sup>.
+    pub(crate) fn signed(&mut self, number: i64) {
+        self.double(number as f64);
+    }
+
     /// A cost: one that does not fit is larger than any number, as it is than any capacity.
     pub(crate) fn cost(&mut self, cost: u64) {
         self.double(if cost > NUMBER_MAX { f64::INFINITY } else { cost as f64 });
@@ -51,12 +56,16 @@ impl Blob {
     }
 
     /// What `write` appends, behind its length in two bytes.
-    pub(crate) fn sized(&mut self, write: impl FnOnce(&mut Self)) {
+    pub(crate) fn sized<E>(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
         let at = self.0.len();
         self.count(0);
-        write(self);
+        write(self)?;
         let len = (self.0.len() - at - 2) as u16;
         self.0[at..at + 2].copy_from_slice(&len.to_be_bytes());
+        Ok(())
     }
 
     pub(crate) fn into_bytes(self) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollbar::{Clock, SystemClock};
+use tollbar::Clock;
 
 use crate::error::RedisStoreError;
 use crate::keys::{Colocate, Names, Subjects};
@@ -112,7 +112,6 @@ impl RedisStoreBuilder {
             link: link(patience),
             scripts: Scripts::new(),
             names: Names::new(self.namespace.as_deref(), self.subjects, self.colocate),
-            clock: SystemClock::new(),
             test_clock: self.test_clock,
         }
     }

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tollbar::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, Role};
-use tollbar::{Batch, Charge, Policy, Timestamp};
+use tollbar::{Batch, Charge, Policy};
 
 use crate::blob::Blob;
 use crate::error::RedisStoreError;
 use crate::keys::Names;
 use crate::script::{KindSet, Task};
-use crate::terms::Kind;
+use crate::terms::{Kind, write_numbers};
 
 /// A call of a script.
 #[derive(Debug)]
@@ -46,37 +46,32 @@ impl Question {
         key: &[u8],
         policy: &Policy,
         cost: u64,
-        now: Timestamp,
     ) -> Result<Self, RedisStoreError> {
         let kind = Kind::of(policy)?;
         let mut blob = Blob::default();
         blob.byte(kind as u8);
         blob.cost(cost);
-        kind.write_numbers(policy, key, now, &mut blob);
+        write_numbers(policy, key, &mut blob)?;
         Ok(Self {
             task: Task::One,
-            kinds: [kind].into_iter().collect(),
+            kinds: KindSet::of(policy)?,
             keys: vec![names.counter(key, policy)],
             blob: blob.into_bytes(),
         })
     }
 
     /// A whole batch.
-    pub(crate) fn many(
-        names: &Names,
-        batch: &Batch<'_, '_>,
-        now: Timestamp,
-    ) -> Result<Self, RedisStoreError> {
+    pub(crate) fn many(names: &Names, batch: &Batch<'_, '_>) -> Result<Self, RedisStoreError> {
         let (mut kinds, mut counters, mut entries) =
             (KindSet::default(), Counters::default(), Blob::default());
         for entry in batch.entries() {
             let kind = Kind::of(entry.policy())?;
-            kinds.insert(kind);
+            kinds.insert_of(entry.policy())?;
             entries.byte(kind as u8);
             entries.byte(u8::from(entry.role() == Role::Shadow));
             entries.count(counters.number(names.counter(entry.key(), entry.policy())));
             entries.cost(entry.cost());
-            entries.sized(|blob| kind.write_numbers(entry.policy(), entry.key(), now, blob));
+            entries.sized(|blob| write_numbers(entry.policy(), entry.key(), blob))?;
         }
         let is_one_request = batch.charge() == Charge::AllOrNone;
         let once = batch.charged_once().filter(|_| is_one_request);
@@ -107,14 +102,13 @@ impl Question {
         names: &Names,
         id: Option<ReservationId>,
         adjustments: &[Adjustment<'_>],
-        now: Timestamp,
     ) -> Result<Self, RedisStoreError> {
         let (mut kinds, mut counters, mut rows) =
             (KindSet::default(), Counters::default(), Blob::default());
         for adjustment in adjustments {
             let (key, policy) = (adjustment.key(), adjustment.policy());
             let kind = Kind::of(policy)?;
-            kinds.insert(kind);
+            kinds.insert_of(policy)?;
             let (is_overdraft, amount) = match adjustment.due() {
                 Due::Refund(tokens) => (false, tokens),
                 Due::Overdraw(tokens) => (true, tokens),
@@ -124,7 +118,7 @@ impl Question {
             rows.count(counters.number(names.counter(key, policy)));
             rows.stamp(adjustment.stamp());
             rows.number(amount);
-            rows.sized(|blob| kind.write_numbers(policy, key, now, blob));
+            rows.sized(|blob| write_numbers(policy, key, blob))?;
         }
         let mut blob = Blob::default();
         blob.byte(u8::from(id.is_some()));

@@ -2,11 +2,14 @@
 //!
 //! Redis runs a script from its first line at every call, and each function defined on the way costs
 //! a tenth of a microsecond. So there is a script for each set of algorithms that are asked for
-//! together, made when it is first needed: 32 sets, of which most programs use two or three.
+//! together, made when it is first needed: 128 sets, of which most programs use two or three.
 
 use std::fmt;
 use std::sync::OnceLock;
 
+use tollbar::Policy;
+
+use crate::error::RedisStoreError;
 use crate::terms::Kind;
 
 /// What a script does.
@@ -39,8 +42,21 @@ const TASKS: usize = 3;
 const SETS: usize = 1 << Kind::ALL.len();
 
 impl KindSet {
-    pub(crate) fn insert(&mut self, kind: Kind) {
+    fn insert(&mut self, kind: Kind) {
         self.0 |= Self::bit(kind);
+    }
+
+    pub(crate) fn of(policy: &Policy) -> Result<Self, RedisStoreError> {
+        let mut set = Self::default();
+        set.insert_of(policy)?;
+        Ok(set)
+    }
+
+    /// The algorithm of `policy`; where it warms up, both.
+    pub(crate) fn insert_of(&mut self, policy: &Policy) -> Result<(), RedisStoreError> {
+        self.insert(Kind::of(policy)?);
+        self.insert(Kind::plain_of(policy)?);
+        Ok(())
     }
 
     fn contains(self, kind: Kind) -> bool {
@@ -52,6 +68,7 @@ impl KindSet {
     }
 }
 
+#[cfg(test)]
 impl FromIterator<Kind> for KindSet {
     fn from_iter<I: IntoIterator<Item = Kind>>(kinds: I) -> Self {
         let mut set = Self::default();
@@ -91,6 +108,9 @@ fn text(task: Task, kinds: KindSet) -> String {
         Task::Settle => ("refunds, overdraws = {}, {}\n", include_str!("lua/settle.lua")),
     };
     let mut text = format!("{}\n{tables}", include_str!("lua/prelude.lua"));
+    if kinds.contains(Kind::WarmUp) {
+        text.push_str("cuts = {}\n");
+    }
     if kinds.contains(Kind::FixedWindow) || kinds.contains(Kind::CalendarWindow) {
         text.push_str(include_str!("lua/counted_window.lua"));
     }
@@ -101,6 +121,8 @@ fn text(task: Task, kinds: KindSet) -> String {
             Kind::CalendarWindow => include_str!("lua/calendar_window.lua"),
             Kind::SlidingWindow => include_str!("lua/sliding_window.lua"),
             Kind::SlidingStrict => include_str!("lua/sliding_strict.lua"),
+            Kind::SlidingLog => include_str!("lua/sliding_log.lua"),
+            Kind::WarmUp => include_str!("lua/warm_up.lua"),
         });
     }
     text.push_str(body);

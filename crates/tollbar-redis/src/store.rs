@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tollbar::store::{Adjustment, ReservationId, Spending};
-use tollbar::{Batch, Clock, Decision, Policy, Reply, Store, StoreError, SystemClock, Timestamp};
+use tollbar::{Batch, Clock, Decision, Policy, Reply, Store, StoreError};
 
 use crate::answer;
 use crate::blob::Blob;
@@ -26,8 +26,6 @@ pub struct RedisStore {
     pub(crate) link: Link,
     pub(crate) scripts: Scripts,
     pub(crate) names: Names,
-    /// Says which page of a calendar to send; what is decided, the server's clock decides.
-    pub(crate) clock: SystemClock,
     pub(crate) test_clock: Option<TestClock>,
 }
 
@@ -50,27 +48,18 @@ impl RedisStore {
         self.link.health()
     }
 
-    fn now(&self) -> Timestamp {
-        match &self.test_clock {
-            Some(test) => test.clock.now(),
-            None => self.clock.now(),
-        }
-        .clamp_to_clock()
-    }
-
-    /// Asks, within one deadline; and where the server's calendar is on another page than ours, again.
-    async fn ask(
-        &self,
-        question: impl Fn(Timestamp) -> Result<Question, RedisStoreError> + Send + Sync,
-    ) -> Result<Vec<u8>, RedisStoreError> {
-        let now = self.now();
-        let first = question(now)?;
-        let exchange = |mut exchange| async move {
-            let answer = self.eval(&mut exchange, &first, now).await;
-            match answer.as_ref().err().and_then(server_now) {
-                Some(server_now) => self.eval(&mut exchange, &question(server_now)?, now).await,
-                None => answer,
-            }
+    /// Asks, within one deadline.
+    async fn ask(&self, question: &Question) -> Result<Vec<u8>, RedisStoreError> {
+        let Script { sha, text } = self.scripts.get(question.task, question.kinds);
+        let exchange = |mut exchange: Exchange| async move {
+            let answer = match exchange.ask(&self.command("EVALSHA", sha, question)).await {
+                // A server that has not seen it, or has forgotten it: this runs it and keeps it.
+                Err(error) if is_unknown_script(&error) => {
+                    exchange.ask(&self.command("EVAL", text, question)).await
+                }
+                answer => answer,
+            };
+            Ok(answer?)
         };
         match self.link.exchange(exchange).await? {
             Value::BulkString(bytes) => Ok(bytes),
@@ -78,24 +67,7 @@ impl RedisStore {
         }
     }
 
-    async fn eval(
-        &self,
-        exchange: &mut Exchange,
-        question: &Question,
-        now: Timestamp,
-    ) -> Result<Value, RedisStoreError> {
-        let Script { sha, text } = self.scripts.get(question.task, question.kinds);
-        let answer = match exchange.ask(&self.command("EVALSHA", sha, question, now)).await {
-            // A server that has not seen it, or has forgotten it: this runs it and keeps it.
-            Err(error) if is_unknown_script(&error) => {
-                exchange.ask(&self.command("EVAL", text, question, now)).await
-            }
-            answer => answer,
-        };
-        Ok(answer?)
-    }
-
-    fn command(&self, name: &str, script: &str, question: &Question, now: Timestamp) -> Cmd {
+    fn command(&self, name: &str, script: &str, question: &Question) -> Cmd {
         let mut command = redis::cmd(name);
         command.arg(script).arg(question.keys.len());
         for key in &question.keys {
@@ -104,6 +76,7 @@ impl RedisStore {
         command.arg(&question.blob);
         if let Some(test) = &self.test_clock {
             let mut clock = Blob::default();
+            let now = test.clock.now().clamp_to_clock();
             clock.numbers([now.as_micros(), test.grace.as_millis() as u64]);
             command.arg(clock.into_bytes());
         }
@@ -114,8 +87,7 @@ impl RedisStore {
 impl Store for RedisStore {
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
         Reply::Pending(Box::pin(async move {
-            let question = |now| Question::one(&self.names, key, policy, cost, now);
-            let bytes = self.ask(question).await?;
+            let bytes = self.ask(&Question::one(&self.names, key, policy, cost)?).await?;
             Ok(answer::one(&bytes, policy)?)
         }))
     }
@@ -128,7 +100,7 @@ impl Store for RedisStore {
             return Reply::Ready(Err(error));
         }
         Reply::Pending(Box::pin(async move {
-            let bytes = self.ask(|now| Question::many(&self.names, &batch, now)).await?;
+            let bytes = self.ask(&Question::many(&self.names, &batch)?).await?;
             answer::many(&bytes, batch.entries_mut())
         }))
     }
@@ -143,7 +115,7 @@ impl Store for RedisStore {
         Reply::Pending(Box::pin(async move {
             let spending = Spending { reserved: amount, spent: 0 };
             let mut refund = [Adjustment::new(key, policy, stamp, spending)];
-            let bytes = self.ask(|now| Question::settle(&self.names, None, &refund, now)).await?;
+            let bytes = self.ask(&Question::settle(&self.names, None, &refund)?).await?;
             answer::settled(&bytes, &mut refund)?;
             Ok(refund[0].adjusted())
         }))
@@ -158,8 +130,8 @@ impl Store for RedisStore {
             return Reply::Ready(Err(error));
         }
         Reply::Pending(Box::pin(async move {
-            let question = |now| Question::settle(&self.names, Some(id), adjustments, now);
-            let bytes = self.ask(question).await?;
+            let question = Question::settle(&self.names, Some(id), adjustments)?;
+            let bytes = self.ask(&question).await?;
             Ok(answer::settled(&bytes, adjustments)?)
         }))
     }
@@ -186,15 +158,6 @@ fn fits(entries: usize) -> Result<(), StoreError> {
 
 fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-}
-
-/// What the server's clock shows, where a script says that our calendar is on another page.
-fn server_now(error: &RedisStoreError) -> Option<Timestamp> {
-    let RedisStoreError::Server { source } = error else {
-        return None;
-    };
-    let (_, after) = source.detail()?.split_once("TOLLBARCLOCK ")?;
-    after.split(' ').next()?.parse().ok().map(Timestamp::from_micros)
 }
 
 impl fmt::Debug for RedisStore {

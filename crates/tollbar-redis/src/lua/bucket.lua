@@ -89,6 +89,18 @@ steps[1] = function(state, cost, at)
   return outcome, math.floor(room / num), reset_at, retry_after, next, fresh_at, paid_at
 end
 
+-- The state and when it is fresh where it owed more than can be owed; nil where it did not.
+if cuts then
+  cuts[1] = function(state, at)
+    local num, den, full, most = struct.unpack('>dddd', blob, at)
+    local paid_at, remainder, sum, asked_until = load_bucket(state)
+    local debt, was_above_most = debt_of(paid_at, remainder, den, most)
+    if was_above_most then
+      return owe(debt, den, sum, asked_until)
+    end
+  end
+end
+
 -- A charge that may be given back: the state with its sum, when that is fresh, and the sum.
 if holds then
   holds[1] = function(state, stamp)

@@ -59,14 +59,14 @@ local function save_all()
   end
 end
 
-local outcomes, remainings, resets, retries, stamps, sums = {}, {}, {}, {}, {}, {}
+local outcomes, remainings, resets, retries, stamps, sums, heights = {}, {}, {}, {}, {}, {}, {}
 
 -- Decides one entry on `after`, and charges it there.
 local function decide(entry)
   local counter = counters[entry]
   local next, fresh
-  outcomes[entry], remainings[entry], resets[entry], retries[entry], next, fresh, stamps[entry] =
-    steps[kinds[entry]](after[counter], costs[entry], numbers_at[entry])
+  outcomes[entry], remainings[entry], resets[entry], retries[entry], next, fresh, stamps[entry],
+    heights[entry] = steps[kinds[entry]](after[counter], costs[entry], numbers_at[entry])
   if next then
     after[counter], fresh_at[counter] = next, fresh
   end
@@ -75,8 +75,8 @@ end
 local function answer()
   local pieces = {}
   for entry = 1, entry_count do
-    pieces[entry] = struct.pack('>Bddddd', outcomes[entry], remainings[entry], resets[entry],
-      retries[entry], stamps[entry], sums[entry] or 0)
+    pieces[entry] = struct.pack('>BdddBdd', outcomes[entry], remainings[entry], resets[entry],
+      retries[entry], heights[entry] or 0, stamps[entry], sums[entry] or 0)
   end
   return table.concat(pieces)
 end
@@ -105,7 +105,8 @@ if not is_allowed then
   -- Nothing was taken from those that would have allowed: they say what remains now.
   for entry = 1, entry_count do
     if outcomes[entry] == ALLOW then
-      outcomes[entry], remainings[entry], resets[entry], retries[entry] =
+      local _
+      outcomes[entry], remainings[entry], resets[entry], retries[entry], _, _, _, heights[entry] =
         steps[kinds[entry]](before[counters[entry]], 0, numbers_at[entry])
     end
   end
@@ -132,8 +133,12 @@ end
 if is_held == 1 then
   for entry = 1, entry_count do
     local hold, counter = holds[kinds[entry]], counters[entry]
+    local next, fresh
     if hold then
-      after[counter], fresh_at[counter], sums[entry] = hold(after[counter], stamps[entry])
+      next, fresh, sums[entry] = hold(after[counter], stamps[entry], numbers_at[entry])
+    end
+    if next then
+      after[counter], fresh_at[counter] = next, fresh
     end
   end
 end

@@ -24,13 +24,17 @@ local NUMBER_MAX = 9007199254740991
 local ALLOW, DENY, BUSY, NEVER = 0, 1, 2, 3
 
 -- The algorithms of this script by their number in terms.rs. Each answers
---   outcome, remaining, reset_at, retry_after, next state if it changed, when that is fresh, stamp
+--   outcome, remaining, reset_at, retry_after, next state if it changed, when that is fresh, stamp,
+--   the step of a warm-up
 -- to (state or false, cost, where its numbers begin in the blob).
 local steps = {}
 
 -- The same for charges that may be given back, and for giving back. Only the scripts that need them
 -- make tables of them: what is not needed is not even defined.
 local holds, refunds, overdraws
+
+-- Debts that are more than can be owed, cut: for warm-ups.
+local cuts
 
 -- Until it is as good as absent, and a millisecond more: Redis may have read its clock before us.
 -- Numbers this large are whole, and Redis prints them with 17 digits, so none becomes 1e+15.
