@@ -139,8 +139,11 @@ mod tests {
             blob.stamp(stamp);
             let bytes = blob.into_bytes();
             let (high, low) = bytes.split_at(8);
-            let double = |bytes: &[u8]| f64::from_be_bytes(bytes.try_into().unwrap());
-            assert_eq!(double(high) as u128 + double(low) as u128, u128::from(stamp));
+            let number = |bytes: &[u8]| {
+                let double = f64::from_be_bytes(bytes.try_into().unwrap());
+                format!("{double:.0}").parse::<u64>().unwrap()
+            };
+            assert_eq!(number(high) + number(low), stamp);
         }
     }
 }

@@ -29,6 +29,7 @@ mod backoff;
 mod blob;
 mod breaker;
 mod builder;
+mod deny_cache;
 mod error;
 mod keeper;
 mod keys;

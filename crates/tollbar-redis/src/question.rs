@@ -131,6 +131,26 @@ impl Question {
     }
 }
 
+impl Question {
+    /// What makes it the same question, whatever its cost where it is only one: for the deny cache.
+    pub(crate) fn identity(&self) -> Box<[u8]> {
+        let numbers = match self.task {
+            // Without the kind, which follows from the name, and the cost.
+            Task::One => &self.blob[ONE_NUMBERS_AT..],
+            Task::Many | Task::Settle => &self.blob[..],
+        };
+        let mut identity = vec![self.task as u8];
+        for key in &self.keys {
+            identity.extend_from_slice(key);
+        }
+        identity.extend_from_slice(numbers);
+        identity.into()
+    }
+}
+
+/// Behind a byte for the kind and eight for the cost.
+const ONE_NUMBERS_AT: usize = 9;
+
 /// What has to be the same when a request id comes back: who asks for how much, not by which numbers.
 fn asked(names: &Names, entries: &[Entry<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();

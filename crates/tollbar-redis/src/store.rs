@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tollbar::store::{Adjustment, ReservationId, Spending};
-use tollbar::{Batch, Clock, Decision, Policy, Reply, Store, StoreError};
+use tollbar::{
+    Batch, Charge, Clock, Decision, Entry, Policy, Reply, Role, Store, StoreError, SystemClock,
+};
 
 use crate::answer;
 use crate::blob::Blob;
 use crate::builder::RedisStoreBuilder;
+use crate::deny_cache::{DenyCache, Sent};
 use crate::error::RedisStoreError;
 use crate::keys::{Names, Subjects};
 use crate::link::{Exchange, Health, Link};
@@ -26,6 +29,9 @@ pub struct RedisStore {
     pub(crate) link: Link,
     pub(crate) scripts: Scripts,
     pub(crate) names: Names,
+    pub(crate) denials: Option<DenyCache>,
+    /// Says how old a denial is. What is decided, the server's clock decides.
+    pub(crate) clock: SystemClock,
     pub(crate) test_clock: Option<TestClock>,
 }
 
@@ -48,6 +54,15 @@ impl RedisStore {
         self.link.health()
     }
 
+    fn now_us(&self) -> u64 {
+        match &self.test_clock {
+            Some(test) => test.clock.now(),
+            None => self.clock.now(),
+        }
+        .clamp_to_clock()
+        .as_micros()
+    }
+
     /// Asks, within one deadline.
     async fn ask(&self, question: &Question) -> Result<Vec<u8>, RedisStoreError> {
         let Script { sha, text } = self.scripts.get(question.task, question.kinds);
@@ -67,6 +82,23 @@ impl RedisStore {
         }
     }
 
+    /// Tells what is known of a question; where nothing is, it is to be sent.
+    fn sending(&self, question: &Question, cost: u64, tell: impl FnMut(Decision)) -> Option<Sent> {
+        let denials = self.denials.as_ref()?;
+        let identity = question.identity();
+        let now_us = self.now_us();
+        if denials.answer(&identity, cost, now_us, tell) {
+            return None;
+        }
+        Some(denials.sending(identity, cost, now_us))
+    }
+
+    fn answered(&self, sent: Option<Sent>, decisions: &[Decision]) {
+        if let (Some(denials), Some(sent)) = (&self.denials, sent) {
+            denials.answered(sent, decisions);
+        }
+    }
+
     fn command(&self, name: &str, script: &str, question: &Question) -> Cmd {
         let mut command = redis::cmd(name);
         command.arg(script).arg(question.keys.len());
@@ -76,8 +108,7 @@ impl RedisStore {
         command.arg(&question.blob);
         if let Some(test) = &self.test_clock {
             let mut clock = Blob::default();
-            let now = test.clock.now().clamp_to_clock();
-            clock.numbers([now.as_micros(), test.grace.as_millis() as u64]);
+            clock.numbers([self.now_us(), test.grace.as_millis() as u64]);
             command.arg(clock.into_bytes());
         }
         command
@@ -86,9 +117,23 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
+        let question = match Question::one(&self.names, key, policy, cost) {
+            Ok(question) => question,
+            Err(error) => return Reply::Ready(Err(error.into())),
+        };
+        let mut known = None;
+        // A peek wants to know what remains now, and what can never pass is not denied for a while.
+        let may_be_known = (1..=policy.capacity()).contains(&cost);
+        let sent = may_be_known
+            .then(|| self.sending(&question, cost, |decision| known = Some(decision)))
+            .flatten();
+        if let Some(decision) = known {
+            return Reply::Ready(Ok(decision));
+        }
         Reply::Pending(Box::pin(async move {
-            let bytes = self.ask(&Question::one(&self.names, key, policy, cost)?).await?;
-            Ok(answer::one(&bytes, policy)?)
+            let decision = answer::one(&self.ask(&question).await?, policy)?;
+            self.answered(sent, &[decision]);
+            Ok(decision)
         }))
     }
 
@@ -96,12 +141,41 @@ impl Store for RedisStore {
         if batch.entries().is_empty() {
             return Reply::Ready(Ok(()));
         }
-        if let Err(error) = fits(batch.entries().len()) {
-            return Reply::Ready(Err(error));
+        let question = match fits(batch.entries().len())
+            .and_then(|()| Ok(Question::many(&self.names, &batch)?))
+        {
+            Ok(question) => question,
+            Err(error) => return Reply::Ready(Err(error)),
+        };
+        // Independent ones are different requests, and those with a name are remembered elsewhere.
+        let is_plain = batch.charge() == Charge::AllOrNone
+            && batch.charged_once().is_none()
+            && batch.hold().is_none();
+        let mut sent = None;
+        if is_plain {
+            let mut entries = batch.entries_mut().iter_mut();
+            let mut is_known = false;
+            sent = self.sending(&question, 0, |decision| {
+                is_known = true;
+                if let Some(entry) = entries.next() {
+                    entry.decide(decision);
+                }
+            });
+            if is_known {
+                return Reply::Ready(Ok(()));
+            }
         }
         Reply::Pending(Box::pin(async move {
-            let bytes = self.ask(&Question::many(&self.names, &batch)?).await?;
-            answer::many(&bytes, batch.entries_mut())
+            answer::many(&self.ask(&question).await?, batch.entries_mut())?;
+            let is_denied = |entry: &Entry<'_>| {
+                entry.role() == Role::Enforce && entry.decision().is_some_and(|it| !it.is_allowed())
+            };
+            if sent.is_some() && batch.entries().iter().any(is_denied) {
+                let decisions: Vec<Decision> =
+                    batch.entries().iter().filter_map(Entry::decision).collect();
+                self.answered(sent, &decisions);
+            }
+            Ok(())
         }))
     }
 
@@ -143,6 +217,9 @@ impl Store for RedisStore {
             let exchange =
                 |mut exchange: Exchange| async move { Ok(exchange.ask(&command).await?) };
             self.link.exchange(exchange).await?;
+            if let Some(denials) = &self.denials {
+                denials.forget_all();
+            }
             Ok(())
         }))
     }

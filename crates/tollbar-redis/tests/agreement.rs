@@ -29,20 +29,23 @@ fn batches() -> impl Strategy<Value = Vec<(Charge, Vec<Move>)>> {
 fn one_version_each(mut batches: Vec<(Charge, Vec<Move>)>) -> Vec<(Charge, Vec<Move>)> {
     for (_, moves) in &mut batches {
         let version = moves[0].policy;
-        moves.iter_mut().for_each(|each| each.policy = version);
+        for each in moves {
+            each.policy = version;
+        }
     }
     batches
 }
 
 const TTL: Duration = Duration::from_secs(20);
 
-/// Reserves with the moves of each act; where it has a number, it then settles one of those that were
-/// made, at so many fourths of what it had reserved.
+/// What is reserved; and, perhaps, which reservation is settled then, at how many fourths of it.
+type Act = (Vec<Move>, Option<(usize, u64)>);
+
 fn settles(
     duel: &mut Duel,
     start: Timestamp,
     policies: &[Policy],
-    acts: &[(Vec<Move>, Option<(usize, u64)>)],
+    acts: &[Act],
 ) -> Result<(), String> {
     const NAMES: [[u8; 1]; 2] = [[0], [1]];
     let policy_of = |each: &Move| &policies[each.policy % policies.len()];
@@ -80,9 +83,7 @@ fn settles(
     Ok(())
 }
 
-fn acts(
-    moves: BoxedStrategy<Vec<Move>>,
-) -> impl Strategy<Value = Vec<(Vec<Move>, Option<(usize, u64)>)>> {
+fn acts(moves: BoxedStrategy<Vec<Move>>) -> impl Strategy<Value = Vec<Act>> {
     vec((moves, prop::option::of((0_usize..40, 0_u64..8))), 1..20)
 }
 

@@ -9,7 +9,11 @@ local STAMP_TOKENS_MAX = 4095
 local LOG_TOKENS_MAX = 20000
 
 local function stamp_at(state, index)
-  return struct.unpack('>I7I2', state, 6 + (index - 1) * STAMP)
+  local at, tokens = struct.unpack('>I7I2', state, 6 + (index - 1) * STAMP)
+  if at > NUMBER_MAX then
+    corrupt('log')
+  end
+  return at, tokens
 end
 
 -- The tokens, how many stamps there are, and the newest of them.

@@ -1,5 +1,9 @@
 //! A Redis store under judgement: one server for all tests of a file, a namespace for each subject.
 
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+
+pub(crate) mod proxy;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
@@ -45,7 +49,7 @@ pub(crate) struct RedisSubject {
 const GRACE: Duration = Duration::from_hours(1);
 
 /// Machines that run tests are slow at times.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 impl RedisSubject {
     pub(crate) fn boxed(now: Timestamp) -> Box<dyn Subject> {
