@@ -21,6 +21,9 @@ pub(crate) struct Question {
     pub(crate) blob: Vec<u8>,
 }
 
+/// The most entries that a script goes down through and back.
+const FEW_MAX: usize = 64;
+
 /// The counters of a call, each once.
 #[derive(Default)]
 struct Counters {
@@ -61,18 +64,48 @@ impl Question {
     }
 
     /// A whole batch.
-    pub(crate) fn many(names: &Names, batch: &Batch<'_, '_>) -> Result<Self, RedisStoreError> {
-        let (mut kinds, mut counters, mut entries) =
-            (KindSet::default(), Counters::default(), Blob::default());
+    pub(crate) fn of(names: &Names, batch: &Batch<'_, '_>) -> Result<Self, RedisStoreError> {
+        let mut counters = Counters::default();
+        let mut numbers = Vec::with_capacity(batch.entries().len());
+        let mut kinds = KindSet::default();
         for entry in batch.entries() {
-            let kind = Kind::of(entry.policy())?;
             kinds.insert_of(entry.policy())?;
-            entries.byte(kind as u8);
-            entries.byte(u8::from(entry.role() == Role::Shadow));
-            entries.count(counters.number(names.counter(entry.key(), entry.policy())));
-            entries.cost(entry.cost());
-            entries.sized(|blob| write_numbers(entry.policy(), entry.key(), blob))?;
+            numbers.push(counters.number(names.counter(entry.key(), entry.policy())));
         }
+        let is_few = batch.charge() == Charge::AllOrNone
+            && batch.charged_once().is_none()
+            && batch.hold().is_none()
+            && batch.entries().len() <= FEW_MAX
+            && counters.keys.len() == batch.entries().len();
+        if is_few {
+            return Self::few(kinds, counters.keys, batch.entries());
+        }
+        Self::many(names, kinds, counters.keys, &numbers, batch)
+    }
+
+    fn few(
+        kinds: KindSet,
+        keys: Vec<Vec<u8>>,
+        entries: &[Entry<'_>],
+    ) -> Result<Self, RedisStoreError> {
+        let mut blob = Blob::default();
+        blob.count(entries.len());
+        for entry in entries {
+            blob.byte(Kind::of(entry.policy())? as u8);
+            blob.byte(u8::from(entry.role() == Role::Shadow));
+            blob.cost(entry.cost());
+            blob.sized(|blob| write_numbers(entry.policy(), entry.key(), blob))?;
+        }
+        Ok(Self { task: Task::Few, kinds, keys, blob: blob.into_bytes() })
+    }
+
+    fn many(
+        names: &Names,
+        kinds: KindSet,
+        mut keys: Vec<Vec<u8>>,
+        numbers: &[usize],
+        batch: &Batch<'_, '_>,
+    ) -> Result<Self, RedisStoreError> {
         let is_one_request = batch.charge() == Charge::AllOrNone;
         let once = batch.charged_once().filter(|_| is_one_request);
         let hold = batch.hold().filter(|_| is_one_request);
@@ -80,7 +113,6 @@ impl Question {
         blob.byte(u8::from(is_one_request));
         blob.byte(u8::from(once.is_some()));
         blob.byte(u8::from(hold.is_some()));
-        let mut keys = counters.keys;
         let counter_count = keys.len();
         if let Some(Once { request_id, ttl }) = once {
             blob.number(micros(ttl));
@@ -93,7 +125,13 @@ impl Question {
         }
         blob.count(counter_count);
         blob.count(batch.entries().len());
-        blob.bytes(&entries.into_bytes());
+        for (entry, number) in batch.entries().iter().zip(numbers) {
+            blob.byte(Kind::of(entry.policy())? as u8);
+            blob.byte(u8::from(entry.role() == Role::Shadow));
+            blob.count(*number);
+            blob.cost(entry.cost());
+            blob.sized(|blob| write_numbers(entry.policy(), entry.key(), blob))?;
+        }
         Ok(Self { task: Task::Many, kinds, keys, blob: blob.into_bytes() })
     }
 
@@ -137,7 +175,7 @@ impl Question {
         let numbers = match self.task {
             // Without the kind, which follows from the name, and the cost.
             Task::One => &self.blob[ONE_NUMBERS_AT..],
-            Task::Many | Task::Settle => &self.blob[..],
+            Task::Few | Task::Many | Task::Settle => &self.blob[..],
         };
         let mut identity = vec![self.task as u8];
         for key in &self.keys {

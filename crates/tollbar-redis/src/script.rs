@@ -17,6 +17,8 @@ use crate::terms::Kind;
 pub(crate) enum Task {
     /// One request under one policy.
     One,
+    /// One request under several policies, each with a counter of its own.
+    Few,
     /// Several questions at one instant.
     Many,
     /// Refunds, overdrafts, reservations.
@@ -38,7 +40,7 @@ pub(crate) struct Script {
 #[derive(Debug)]
 pub(crate) struct Scripts(Box<[OnceLock<Script>]>);
 
-const TASKS: usize = 3;
+const TASKS: usize = 4;
 const SETS: usize = 1 << Kind::ALL.len();
 
 impl KindSet {
@@ -104,6 +106,7 @@ impl fmt::Debug for Script {
 fn text(task: Task, kinds: KindSet) -> String {
     let (tables, body) = match task {
         Task::One => ("", include_str!("lua/one.lua")),
+        Task::Few => ("", include_str!("lua/few.lua")),
         Task::Many => ("holds = {}\n", include_str!("lua/many.lua")),
         Task::Settle => ("refunds, overdraws = {}, {}\n", include_str!("lua/settle.lua")),
     };

@@ -142,7 +142,7 @@ impl Store for RedisStore {
             return Reply::Ready(Ok(()));
         }
         let question = match fits(batch.entries().len())
-            .and_then(|()| Ok(Question::many(&self.names, &batch)?))
+            .and_then(|()| Ok(Question::of(&self.names, &batch)?))
         {
             Ok(question) => question,
             Err(error) => return Reply::Ready(Err(error)),

@@ -20,7 +20,8 @@ impl World {
     fn new() -> Self {
         let server = RedisProcess::start();
         let secret = Subjects::Hashed([7; 32]);
-        let builder = RedisStore::builder(&server.url(), secret).deadline(support::DEADLINE);
+        let builder =
+            RedisStore::builder(&server.url(), secret).deadline(support::DEADLINE).deny_cache(0);
         let store = RUNTIME.block_on(builder.connect()).expect("the server is there");
         let client = redis::Client::open(server.url()).and_then(|it| it.get_connection());
         Self { store, client: client.expect("the server is there"), server }
