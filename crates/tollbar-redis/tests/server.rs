@@ -51,13 +51,14 @@ impl World {
     }
 }
 
+/// With windows so long that none of their counters expires during a test.
 fn one_word_policies() -> Vec<Policy> {
     let policies = [
-        Policy::token_bucket("10/s"),
-        Policy::token_bucket("600000001/s"),
-        Policy::leaky_bucket("7/3s"),
+        Policy::token_bucket("10/h"),
+        Policy::token_bucket("1000001/h"),
+        Policy::leaky_bucket("7/3h"),
         Policy::fixed_window("1000000/h"),
-        Policy::fixed_window("100/min").and_then(Policy::staggered),
+        Policy::fixed_window("100/day").and_then(Policy::staggered),
         Policy::calendar_window(10_000, Period::Month),
         Policy::sliding_window("1000000/h"),
     ];
@@ -172,7 +173,7 @@ fn a_script_that_the_server_has_forgotten_is_sent_again_within_the_check() {
 #[test]
 fn a_key_is_not_readable_in_the_server() {
     let mut world = World::new();
-    let policy = Policy::token_bucket("10/s").unwrap();
+    let policy = Policy::token_bucket("10/h").unwrap();
     let mut entries = [Entry::new("ann@example.com", &policy)];
     let hold = Hold { id: ReservationId(1), ttl: std::time::Duration::from_mins(1) };
     world.store.check_all(Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
@@ -191,7 +192,7 @@ fn cause(error: &StoreError) -> &RedisStoreError {
 #[test]
 fn a_key_of_another_type_is_an_error_that_says_so_and_stays_as_it_was() {
     let mut world = World::new();
-    let policy = Policy::token_bucket("10/s").unwrap();
+    let policy = Policy::token_bucket("10/h").unwrap();
     world.store.check(b"key", &policy, 1).wait().unwrap();
     let key = world.only_key();
     let _: Value = world.ask(&["DEL", &key]);
@@ -209,8 +210,8 @@ fn a_key_of_another_type_is_an_error_that_says_so_and_stays_as_it_was() {
 #[test]
 fn a_state_that_nobody_can_have_written_is_an_error_that_says_so() {
     let mut policies = one_word_policies();
-    policies.push(Policy::sliding_window_strict("1000/s", 10).unwrap());
-    policies.push(Policy::sliding_window_log("10/s").unwrap());
+    policies.push(Policy::sliding_window_strict("1000/h", 10).unwrap());
+    policies.push(Policy::sliding_window_log("10/h").unwrap());
     for policy in policies {
         let mut world = World::new();
         // Of a strict window, so many that a count takes two bytes: one less is a fault.
