@@ -27,6 +27,11 @@ pub(crate) fn many(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), StoreE
     if bytes == REUSED {
         return Err(StoreError::RequestIdReused);
     }
+    Ok(decided(bytes, entries)?)
+}
+
+/// The same for requests without an id.
+pub(crate) fn decided(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), RedisStoreError> {
     let mut reader = Reader(bytes);
     for entry in entries {
         let (decision, step) = decision(&mut reader, entry.policy())?;
@@ -34,7 +39,7 @@ pub(crate) fn many(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), StoreE
         entry.decide(decision);
         entry.set_stamp(u64::from(step) << STAMP_STEP_SHIFT | (stamp + sum_us));
     }
-    Ok(reader.finish()?)
+    reader.finish()
 }
 
 /// False where there was nothing to settle; else how much was adjusted is left in each.

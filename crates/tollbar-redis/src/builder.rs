@@ -18,9 +18,16 @@ const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 const FAILURES_MAX_DEFAULT: u32 = 5;
 const DENIALS_MAX_DEFAULT: usize = 4_096;
 
+/// Where the counters are.
+pub(crate) enum Address {
+    Server(String),
+    Sentinels { urls: Vec<String>, master: String },
+    Cluster(Vec<String>),
+}
+
 /// A [`RedisStore`] in the making.
 pub struct RedisStoreBuilder {
-    url: String,
+    address: Address,
     subjects: Subjects,
     namespace: Option<String>,
     colocate: Option<Colocate>,
@@ -32,9 +39,9 @@ pub struct RedisStoreBuilder {
 }
 
 impl RedisStoreBuilder {
-    pub(crate) fn new(url: &str, subjects: Subjects) -> Self {
+    pub(crate) fn new(address: Address, subjects: Subjects) -> Self {
         Self {
-            url: url.to_owned(),
+            address,
             subjects,
             namespace: None,
             colocate: None,
@@ -119,16 +126,22 @@ impl RedisStoreBuilder {
     }
 
     fn node(&self) -> Result<Node, RedisStoreError> {
-        Ok(Node::new(self.url.as_str(), self.connect_timeout)?)
+        let timeout = self.connect_timeout;
+        Ok(match &self.address {
+            Address::Server(url) => Node::single(url, timeout),
+            Address::Sentinels { urls, master } => Node::sentinel(urls, master, timeout),
+            Address::Cluster(urls) => Node::cluster(urls, timeout, self.deadline),
+        }?)
     }
 
     fn build(self, link: impl FnOnce(Patience) -> Link) -> RedisStore {
         let patience = Patience { deadline: self.deadline, failures_max: self.failures_max };
         RedisStore {
-            link: link(patience),
-            scripts: Scripts::new(),
+            link: Arc::new(link(patience)),
+            scripts: Arc::new(Scripts::new()),
             names: Names::new(self.namespace.as_deref(), self.subjects, self.colocate),
-            denials: (self.denials_max > 0).then(|| DenyCache::new(self.denials_max)),
+            denials: DenyCache::of(self.denials_max),
+            denials_max: self.denials_max,
             clock: SystemClock::new(),
             test_clock: self.test_clock,
         }

@@ -47,8 +47,12 @@ pub(crate) struct Sent {
 }
 
 impl DenyCache {
-    /// With room for so many denials; at least one.
-    pub(crate) fn new(denials_max: usize) -> Self {
+    /// With room for so many denials; none where that is none.
+    pub(crate) fn of(denials_max: usize) -> Option<Self> {
+        (denials_max > 0).then(|| Self::new(denials_max))
+    }
+
+    fn new(denials_max: usize) -> Self {
         Self {
             slots: (0..denials_max.max(1)).map(|_| Mutex::new(None)).collect(),
             hasher: RandomState::new(),

@@ -55,6 +55,12 @@ pub enum RedisStoreError {
         /// Its name.
         algorithm: &'static str,
     },
+    /// A request that is to be remembered by a name, with keys in several slots of a cluster.
+    #[error(
+        "the keys of a request with an id, or of a reservation, lie in several slots of the cluster: \
+         bring them together with `colocate_by`"
+    )]
+    CrossSlot,
     /// A server that is too old.
     #[error("{node} runs version {version}: tollbar needs Redis 6.2, or Valkey")]
     TooOld {

@@ -53,6 +53,10 @@ impl Names {
         Self { prefix, subjects, colocate }
     }
 
+    pub(crate) fn with_namespace(&self, namespace: &str) -> Self {
+        Self::new(Some(namespace), self.subjects.clone(), self.colocate.clone())
+    }
+
     /// Of the counter of `key` under `policy`.
     pub(crate) fn counter(&self, key: &[u8], policy: &Policy) -> Vec<u8> {
         let mut name = self.tagged(key);
@@ -83,9 +87,14 @@ impl Names {
         name
     }
 
+    /// What of a key decides its slot.
+    pub(crate) fn tag<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        self.colocate.as_ref().map_or(key, |colocate| colocate(key))
+    }
+
     /// What a name begins with.
     fn tagged(&self, key: &[u8]) -> Vec<u8> {
-        let tag = self.colocate.as_ref().map_or(key, |colocate| colocate(key));
+        let tag = self.tag(key);
         let mut name = Vec::with_capacity(64);
         name.extend_from_slice(self.prefix.as_bytes());
         name.push(b'{');

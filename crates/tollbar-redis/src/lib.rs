@@ -29,6 +29,7 @@ mod backoff;
 mod blob;
 mod breaker;
 mod builder;
+mod connection;
 mod deny_cache;
 mod error;
 mod keeper;
@@ -36,7 +37,9 @@ mod keys;
 mod link;
 mod node;
 mod question;
+mod scatter;
 mod script;
+mod slot;
 mod store;
 mod terms;
 

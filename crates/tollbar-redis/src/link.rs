@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::breaker::{Breaker, BreakerState};
+use crate::connection::Connection;
 use crate::error::RedisStoreError;
 use crate::keeper;
 use crate::node::Node;
@@ -36,7 +36,7 @@ pub struct Health {
 /// A connection, and which one it is: a check that fails late must not take the next one down.
 struct Live {
     number: u64,
-    connection: MultiplexedConnection,
+    connection: Connection,
 }
 
 /// What checks and the keeper have in common.
@@ -67,11 +67,7 @@ pub(crate) struct Patience {
 impl Link {
     /// A link to `node`, on the runtime that this is called on. It connects by itself; `first` is a
     /// connection that is there already.
-    pub(crate) fn new(
-        node: Node,
-        patience: Patience,
-        first: Option<MultiplexedConnection>,
-    ) -> Self {
+    pub(crate) fn new(node: Node, patience: Patience, first: Option<Connection>) -> Self {
         let runtime = Handle::current();
         let shared = Arc::new(Shared {
             node,
@@ -112,6 +108,10 @@ impl Link {
         answer
     }
 
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.shared.node.is_cluster()
+    }
+
     pub(crate) fn health(&self) -> Health {
         let breaker = match self.shared.live.load().as_ref() {
             Some(_) => BreakerState::Closed,
@@ -122,18 +122,19 @@ impl Link {
     }
 }
 
-/// A connection for one exchange: a question, and perhaps another one that follows from its answer.
-pub(crate) struct Exchange(MultiplexedConnection);
+/// A connection for one exchange: a question, and perhaps others that follow from its answer.
+#[derive(Clone)]
+pub(crate) struct Exchange(Connection);
 
 impl Exchange {
     pub(crate) async fn ask(&mut self, question: &Cmd) -> Result<Value, redis::RedisError> {
-        question.query_async(&mut self.0).await
+        self.0.ask(question).await
     }
 }
 
 impl Shared {
     /// Checks go over this connection from now on.
-    pub(crate) fn connected(&self, connection: MultiplexedConnection) {
+    pub(crate) fn connected(&self, connection: Connection) {
         self.breaker.succeed();
         *self.last_error() = None;
         // Every connection comes after an opening, but for the first.
@@ -154,8 +155,11 @@ impl Shared {
     }
 
     fn failed(&self, number: u64, error: &RedisStoreError) {
-        let is_slow = matches!(error, RedisStoreError::DeadlineMissed { .. });
-        if is_slow && !self.breaker.fail() {
+        // The connections of a cluster look after themselves, and most of its nodes may be well: it is
+        // given up only if nothing works any more.
+        let may_pass =
+            matches!(error, RedisStoreError::DeadlineMissed { .. }) || self.node.is_cluster();
+        if may_pass && !self.breaker.fail() {
             return;
         }
         let live = self.live.load();

@@ -21,6 +21,27 @@ pub(crate) struct Question {
     pub(crate) blob: Vec<u8>,
 }
 
+/// Where the counters of a question are, and so where the names of requests have to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place<'k> {
+    /// All on one server.
+    Server,
+    /// In a cluster, in the slot of this key.
+    SlotOf(&'k [u8]),
+    /// In one slot of a cluster, and others of the same request in others: what is charged here may
+    /// have to be given back.
+    PartOfCluster,
+}
+
+impl<'k> Place<'k> {
+    fn slot_of(self) -> Option<&'k [u8]> {
+        match self {
+            Self::SlotOf(key) => Some(key),
+            Self::Server | Self::PartOfCluster => None,
+        }
+    }
+}
+
 /// The most entries that a script goes down through and back.
 const FEW_MAX: usize = 64;
 
@@ -63,8 +84,12 @@ impl Question {
         })
     }
 
-    /// A whole batch.
-    pub(crate) fn of(names: &Names, batch: &Batch<'_, '_>) -> Result<Self, RedisStoreError> {
+    /// A whole batch, whose counters are in one slot if this is a cluster.
+    pub(crate) fn of(
+        names: &Names,
+        batch: &Batch<'_, '_>,
+        place: Place<'_>,
+    ) -> Result<Self, RedisStoreError> {
         let mut counters = Counters::default();
         let mut numbers = Vec::with_capacity(batch.entries().len());
         let mut kinds = KindSet::default();
@@ -75,12 +100,13 @@ impl Question {
         let is_few = batch.charge() == Charge::AllOrNone
             && batch.charged_once().is_none()
             && batch.hold().is_none()
+            && !matches!(place, Place::PartOfCluster)
             && batch.entries().len() <= FEW_MAX
             && counters.keys.len() == batch.entries().len();
         if is_few {
             return Self::few(kinds, counters.keys, batch.entries());
         }
-        Self::many(names, kinds, counters.keys, &numbers, batch)
+        Self::many(names, kinds, counters, &numbers, batch, place)
     }
 
     fn few(
@@ -102,9 +128,10 @@ impl Question {
     fn many(
         names: &Names,
         kinds: KindSet,
-        mut keys: Vec<Vec<u8>>,
+        counters: Counters,
         numbers: &[usize],
         batch: &Batch<'_, '_>,
+        place: Place<'_>,
     ) -> Result<Self, RedisStoreError> {
         let is_one_request = batch.charge() == Charge::AllOrNone;
         let once = batch.charged_once().filter(|_| is_one_request);
@@ -112,16 +139,22 @@ impl Question {
         let mut blob = Blob::default();
         blob.byte(u8::from(is_one_request));
         blob.byte(u8::from(once.is_some()));
-        blob.byte(u8::from(hold.is_some()));
+        blob.byte(match (hold, place) {
+            (Some(_), _) => 1,
+            (None, Place::PartOfCluster) => 2,
+            (None, _) => 0,
+        });
+        let slot_of = place.slot_of();
+        let mut keys = counters.keys;
         let counter_count = keys.len();
         if let Some(Once { request_id, ttl }) = once {
             blob.number(micros(ttl));
             blob.bytes(&names.fingerprint(&asked(names, batch.entries())));
-            keys.push(names.request(None, request_id));
+            keys.push(names.request(slot_of, request_id));
         }
         if let Some(Hold { id, ttl }) = hold {
             blob.number(micros(ttl));
-            keys.push(names.reservation(None, id));
+            keys.push(names.reservation(slot_of, id));
         }
         blob.count(counter_count);
         blob.count(batch.entries().len());
@@ -140,6 +173,7 @@ impl Question {
         names: &Names,
         id: Option<ReservationId>,
         adjustments: &[Adjustment<'_>],
+        place: Place<'_>,
     ) -> Result<Self, RedisStoreError> {
         let (mut kinds, mut counters, mut rows) =
             (KindSet::default(), Counters::default(), Blob::default());
@@ -164,7 +198,7 @@ impl Question {
         blob.count(adjustments.len());
         blob.bytes(&rows.into_bytes());
         let mut keys = counters.keys;
-        keys.extend(id.map(|id| names.reservation(None, id)));
+        keys.extend(id.map(|id| names.reservation(place.slot_of(), id)));
         Ok(Self { task: Task::Settle, kinds, keys, blob: blob.into_bytes() })
     }
 }

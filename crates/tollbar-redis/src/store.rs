@@ -12,12 +12,12 @@ use tollbar::{
 
 use crate::answer;
 use crate::blob::Blob;
-use crate::builder::RedisStoreBuilder;
+use crate::builder::{Address, RedisStoreBuilder};
 use crate::deny_cache::{DenyCache, Sent};
 use crate::error::RedisStoreError;
 use crate::keys::{Names, Subjects};
 use crate::link::{Exchange, Health, Link};
-use crate::question::Question;
+use crate::question::{Place, Question};
 use crate::script::{Script, Scripts};
 
 /// The most entries of one batch, and the most adjustments of one settlement.
@@ -26,26 +26,65 @@ const ENTRIES_MAX: usize = 1_024;
 /// Counters in Redis or Valkey, shared by all processes that have the same server, the same secret
 /// and the same namespace.
 pub struct RedisStore {
-    pub(crate) link: Link,
-    pub(crate) scripts: Scripts,
+    pub(crate) link: Arc<Link>,
+    pub(crate) scripts: Arc<Scripts>,
     pub(crate) names: Names,
     pub(crate) denials: Option<DenyCache>,
+    pub(crate) denials_max: usize,
     /// Says how old a denial is. What is decided, the server's clock decides.
     pub(crate) clock: SystemClock,
     pub(crate) test_clock: Option<TestClock>,
 }
 
 /// Decides in place of the server's clock, in tests.
+#[derive(Clone)]
 pub(crate) struct TestClock {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) grace: Duration,
 }
 
 impl RedisStore {
-    /// A store at `url`: `redis://[user:password@]host[:port][/database]`, or `unix:///path`.
+    /// A store at `url`: `redis://[user:password@]host[:port][/database]`, or `unix:///path`; with the
+    /// feature `tls` also `rediss://`.
     #[must_use]
     pub fn builder(url: &str, subjects: Subjects) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(url, subjects)
+        RedisStoreBuilder::new(Address::Server(url.to_owned()), subjects)
+    }
+
+    /// A store at the master that sentinels call `master`. These are at `urls`; their user, password and
+    /// database are taken to be the master's as well.
+    #[must_use]
+    pub fn sentinel_builder(urls: &[&str], master: &str, subjects: Subjects) -> RedisStoreBuilder {
+        let urls = urls.iter().map(ToString::to_string).collect();
+        RedisStoreBuilder::new(Address::Sentinels { urls, master: master.to_owned() }, subjects)
+    }
+
+    /// A store in the cluster that the servers at `urls` are part of.
+    ///
+    /// What is counted for one key is in one slot, and so is what
+    /// [`colocate_by`](RedisStoreBuilder::colocate_by) brings together. A request under keys of several
+    /// slots is charged in each, and given back where one denies: no more passes than may, but for that
+    /// moment others may be denied for nothing. One with a request id, or a reservation, must be in one
+    /// slot.
+    #[must_use]
+    pub fn cluster_builder(urls: &[&str], subjects: Subjects) -> RedisStoreBuilder {
+        let urls = urls.iter().map(ToString::to_string).collect();
+        RedisStoreBuilder::new(Address::Cluster(urls), subjects)
+    }
+
+    /// The same server over the same connection, with counters of their own. Replaces the namespace it
+    /// was [built](RedisStoreBuilder::namespace) with.
+    #[must_use]
+    pub fn with_namespace(&self, namespace: &str) -> Self {
+        Self {
+            link: self.link.clone(),
+            scripts: self.scripts.clone(),
+            names: self.names.with_namespace(namespace),
+            denials: DenyCache::of(self.denials_max),
+            denials_max: self.denials_max,
+            clock: SystemClock::new(),
+            test_clock: self.test_clock.clone(),
+        }
     }
 
     /// How the connection is doing.
@@ -65,21 +104,43 @@ impl RedisStore {
 
     /// Asks, within one deadline.
     async fn ask(&self, question: &Question) -> Result<Vec<u8>, RedisStoreError> {
+        self.link.exchange(|exchange| self.ask_by(exchange, question)).await
+    }
+
+    /// Asks in an exchange that has a deadline already.
+    pub(crate) async fn ask_by(
+        &self,
+        mut exchange: Exchange,
+        question: &Question,
+    ) -> Result<Vec<u8>, RedisStoreError> {
         let Script { sha, text } = self.scripts.get(question.task, question.kinds);
-        let exchange = |mut exchange: Exchange| async move {
-            let answer = match exchange.ask(&self.command("EVALSHA", sha, question)).await {
-                // A server that has not seen it, or has forgotten it: this runs it and keeps it.
-                Err(error) if is_unknown_script(&error) => {
-                    exchange.ask(&self.command("EVAL", text, question)).await
-                }
-                answer => answer,
-            };
-            Ok(answer?)
+        let answer = match exchange.ask(&self.command("EVALSHA", sha, question)).await {
+            // A server that has not seen it, or has forgotten it: this runs it and keeps it.
+            Err(error) if is_unknown_script(&error) => {
+                exchange.ask(&self.command("EVAL", text, question)).await
+            }
+            answer => answer,
         };
-        match self.link.exchange(exchange).await? {
+        match answer? {
             Value::BulkString(bytes) => Ok(bytes),
             _ => Err(RedisStoreError::Garbled),
         }
+    }
+
+    /// Where everything of these keys is; an error where a cluster has it in several slots.
+    fn place<'k>(
+        &self,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<Place<'k>, RedisStoreError> {
+        let first = keys.next();
+        let Some(first) = first.filter(|_| self.link.is_cluster()) else {
+            return Ok(Place::Server);
+        };
+        let tag = self.names.tag(first);
+        if keys.all(|key| self.names.tag(key) == tag) {
+            return Ok(Place::SlotOf(first));
+        }
+        Err(RedisStoreError::CrossSlot)
     }
 
     /// Tells what is known of a question; where nothing is, it is to be sent.
@@ -141,16 +202,24 @@ impl Store for RedisStore {
         if batch.entries().is_empty() {
             return Reply::Ready(Ok(()));
         }
-        let question = match fits(batch.entries().len())
-            .and_then(|()| Ok(Question::of(&self.names, &batch)?))
-        {
+        if let Err(error) = fits(batch.entries().len()) {
+            return Reply::Ready(Err(error));
+        }
+        let has_name = batch.charged_once().is_some() || batch.hold().is_some();
+        let place = match self.place(batch.entries().iter().map(Entry::key)) {
+            Err(_) if !has_name || batch.charge() == Charge::Independent => {
+                return Reply::Pending(Box::pin(async move {
+                    Ok(self.check_scattered(&mut batch).await?)
+                }));
+            }
+            place => place,
+        };
+        let question = match place.and_then(|place| Question::of(&self.names, &batch, place)) {
             Ok(question) => question,
-            Err(error) => return Reply::Ready(Err(error)),
+            Err(error) => return Reply::Ready(Err(error.into())),
         };
         // Independent ones are different requests, and those with a name are remembered elsewhere.
-        let is_plain = batch.charge() == Charge::AllOrNone
-            && batch.charged_once().is_none()
-            && batch.hold().is_none();
+        let is_plain = batch.charge() == Charge::AllOrNone && !has_name;
         let mut sent = None;
         if is_plain {
             let mut entries = batch.entries_mut().iter_mut();
@@ -189,7 +258,8 @@ impl Store for RedisStore {
         Reply::Pending(Box::pin(async move {
             let spending = Spending { reserved: amount, spent: 0 };
             let mut refund = [Adjustment::new(key, policy, stamp, spending)];
-            let bytes = self.ask(&Question::settle(&self.names, None, &refund)?).await?;
+            let bytes =
+                self.ask(&Question::settle(&self.names, None, &refund, Place::Server)?).await?;
             answer::settled(&bytes, &mut refund)?;
             Ok(refund[0].adjusted())
         }))
@@ -204,7 +274,8 @@ impl Store for RedisStore {
             return Reply::Ready(Err(error));
         }
         Reply::Pending(Box::pin(async move {
-            let question = Question::settle(&self.names, Some(id), adjustments)?;
+            let place = self.place(adjustments.iter().map(Adjustment::key))?;
+            let question = Question::settle(&self.names, Some(id), adjustments, place)?;
             let bytes = self.ask(&question).await?;
             Ok(answer::settled(&bytes, adjustments)?)
         }))

@@ -117,7 +117,7 @@ fn socket_in(directory: &Path) -> PathBuf {
 }
 
 /// A port that is free now. Somebody else may take it before the server does.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("some port is free");
     listener.local_addr().expect("a bound socket has an address").port()
 }

@@ -2,8 +2,8 @@
 -- requests that have nothing to do with each other. The twin of memory/deciding.rs.
 --
 -- The blob: whether all or none (1 byte), whether it is charged once and whether it can be settled (1
--- byte each, then the length of life as a double, and for the first the question's fingerprint of 8
--- bytes), the number of counters and of entries (2 bytes each); then the entries: kind, role, which
+-- byte each; then the length of life as a double, and for the first the question's fingerprint of 8
+-- bytes; it can be given back without a name of its own where that is 2), the number of counters and of entries (2 bytes each); then the entries: kind, role, which
 -- counter, cost, length of its numbers, its numbers.
 
 local ENFORCE, SHADOW = 0, 1
@@ -130,7 +130,7 @@ if not is_allowed then
   return answer()
 end
 
-if is_held == 1 then
+if is_held > 0 then
   for entry = 1, entry_count do
     local hold, counter = holds[kinds[entry]], counters[entry]
     local next, fresh

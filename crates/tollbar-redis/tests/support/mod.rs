@@ -31,11 +31,15 @@ pub(crate) fn server() -> Arc<RedisProcess> {
     })
 }
 
+/// A name that nothing else in this process has.
+pub(crate) fn unique() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    COUNT.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
 /// A store whose counters nobody else has.
 pub(crate) fn builder(server: &RedisProcess) -> RedisStoreBuilder {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    RedisStore::builder(&server.url(), Subjects::Hashed([7; 32])).namespace(&number.to_string())
+    RedisStore::builder(&server.url(), Subjects::Hashed([7; 32])).namespace(&unique())
 }
 
 /// A store and the clock it decides by.
