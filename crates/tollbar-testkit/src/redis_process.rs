@@ -14,8 +14,11 @@ use std::thread;
 /// How often another port is tried, where somebody else took the free one first.
 const PORTS_TRIED_MAX: usize = 10;
 
-/// What a server writes when it can be asked.
-const READY: &str = "Ready to accept connections";
+/// What a server writes when it can be asked, and what a sentinel does.
+const READY: [&str; 2] = ["Ready to accept connections", "+monitor master"];
+
+/// The file that a sentinel keeps its state in.
+const SENTINEL_FILE: &str = "sentinel.conf";
 
 /// A running server, or one that was [killed](Self::kill) and can be [restarted](Self::restart).
 #[derive(Debug)]
@@ -39,8 +42,10 @@ impl RedisProcess {
     /// If there is no `redis-server`, or it does not start.
     #[must_use]
     pub fn start_with(options: &[&str]) -> Self {
-        let directory = new_directory();
-        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        Self::start_in(new_directory(), options.iter().map(ToString::to_string).collect())
+    }
+
+    fn start_in(directory: PathBuf, options: Vec<String>) -> Self {
         for _ in 0..PORTS_TRIED_MAX {
             let port = free_port();
             if let Some(child) = spawn(&directory, port, &options) {
@@ -48,6 +53,24 @@ impl RedisProcess {
             }
         }
         panic!("redis-server did not start; its output is above");
+    }
+
+    /// A sentinel that watches over `master` by the name `name`, and alone decides when it is gone:
+    /// after half a second of silence.
+    ///
+    /// # Panics
+    /// If there is no `redis-server`, or it does not start.
+    #[must_use]
+    pub fn start_sentinel(master: &Self, name: &str) -> Self {
+        let directory = new_directory();
+        let text = format!(
+            "sentinel monitor {name} 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds {name} 500\n\
+             sentinel failover-timeout {name} 2000\n",
+            master.port
+        );
+        fs::write(directory.join(SENTINEL_FILE), text).expect("its directory can be written to");
+        Self::start_in(directory, vec!["--sentinel".to_owned()])
     }
 
     /// The port it listens on, at 127.0.0.1.
@@ -124,11 +147,17 @@ pub(crate) fn free_port() -> u16 {
 
 /// The server, once it can be asked; `None` where it has ended without that.
 fn spawn(directory: &Path, port: u16, options: &[String]) -> Option<Child> {
-    let mut child = Command::new("redis-server")
+    let mut command = Command::new("redis-server");
+    if options.iter().any(|option| option == "--sentinel") {
+        command.arg(SENTINEL_FILE);
+    } else {
+        command
+            .args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
+            .arg("--unixsocket")
+            .arg(socket_in(directory));
+    }
+    let mut child = command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-        .args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
-        .arg("--unixsocket")
-        .arg(socket_in(directory))
         .args(options)
         .current_dir(directory)
         .stdin(Stdio::null())
@@ -139,7 +168,7 @@ fn spawn(directory: &Path, port: u16, options: &[String]) -> Option<Child> {
     let mut said = Vec::new();
     for line in lines.by_ref() {
         let line = line.unwrap_or_default();
-        if line.contains(READY) {
+        if READY.iter().any(|ready| line.contains(ready)) {
             // What it says from now on is read and dropped: a full pipe would stop the server.
             thread::spawn(move || lines.for_each(drop));
             return Some(child);
