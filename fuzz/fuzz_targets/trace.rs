@@ -37,15 +37,16 @@ const STEPS_MAX: usize = 48;
 
 fn policy(input: &Input) -> Option<Policy> {
     let rate = Rate::new(u64::from(input.limit), Duration::from_micros(input.window_us.into()));
-    let policy = match input.algorithm % 5 {
+    let policy = match input.algorithm % 6 {
         0 => Policy::token_bucket(rate),
         1 => Policy::leaky_bucket(rate),
         2 => Policy::fixed_window(rate),
         3 => Policy::sliding_window(rate),
-        _ => Policy::sliding_window_strict(rate, u32::from(input.subwindows)),
+        4 => Policy::sliding_window_strict(rate, u32::from(input.subwindows)),
+        _ => Policy::sliding_window_log(rate),
     };
     let policy = match input.burst {
-        Some(burst) if input.algorithm % 5 < 2 => policy.ok()?.with_burst(burst.into()).ok()?,
+        Some(burst) if input.algorithm % 6 < 2 => policy.ok()?.with_burst(burst.into()).ok()?,
         _ => policy.ok()?,
     };
     let Some((start, over_us, steps)) = input.warm_up else {

@@ -7,8 +7,10 @@ use anyhow::{Result, bail};
 use crate::shell;
 
 /// Each benchmark, and what it measures.
-const BENCHMARKS: &[(&str, &str)] =
-    &[("core", "checks in process, beside other limiters and a floor")];
+const BENCHMARKS: &[(&str, &str)] = &[
+    ("core", "checks in process, beside other limiters and a floor"),
+    ("rules", "requests against 1 to 10,000 rules, beside limitador"),
+];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (name, flags) = parse(args)?;

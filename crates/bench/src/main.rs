@@ -2,12 +2,14 @@
 
 mod args;
 mod core;
+mod rules;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench core --flood [--keys N] [--cost N] [--json FILE]
+       tollbar-bench rules [--quick] [--json FILE]
 
 core     checks in process, beside other limiters and a floor
   --quick           fewer and shorter rounds: done within two minutes
@@ -17,13 +19,18 @@ core     checks in process, beside other limiters and a floor
   --flood           instead: a flood of distinct keys through a bounded store; exits with 1
                     if memory outgrows its cap or a busy throttled key is forgiven
   --keys N          how many keys the flood has (50000000)
-  --cost N          what each of them pays, of a burst of 10 (1)";
+  --cost N          what each of them pays, of a burst of 10 (1)
+
+rules    requests against 1 to 10,000 rules, beside limitador
+  --quick           fewer and shorter rounds: done within two minutes
+  --json FILE       also write the figures as JSON";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.split_first() {
         Some((&"core", rest)) => core::main(rest),
+        Some((&"rules", rest)) => rules::main(rest),
         Some((&"help" | &"--help" | &"-h", _)) => {
             println!("{USAGE}");
             ExitCode::SUCCESS

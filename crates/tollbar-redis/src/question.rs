@@ -168,6 +168,17 @@ impl Question {
         Ok(Self { task: Task::Many, kinds, keys, blob: blob.into_bytes() })
     }
 
+    /// Is the lease `stamp` still held? Then it is held for longer. `None` where there are no leases.
+    pub(crate) fn renew(names: &Names, key: &[u8], policy: &Policy, stamp: u64) -> Option<Self> {
+        policy.lease_ttl()?;
+        let mut blob = Blob::default();
+        blob.stamp(stamp);
+        write_numbers(policy, key, &mut blob).ok()?;
+        let kinds = KindSet::of(policy).ok()?;
+        let keys = vec![names.counter(key, policy)];
+        Some(Self { task: Task::Renew, kinds, keys, blob: blob.into_bytes() })
+    }
+
     /// What a reservation came to; without an id, refunds that stand alone.
     pub(crate) fn settle(
         names: &Names,
@@ -209,7 +220,7 @@ impl Question {
         let numbers = match self.task {
             // Without the kind, which follows from the name, and the cost.
             Task::One => &self.blob[ONE_NUMBERS_AT..],
-            Task::Few | Task::Many | Task::Settle => &self.blob[..],
+            Task::Few | Task::Many | Task::Settle | Task::Renew => &self.blob[..],
         };
         let mut identity = vec![self.task as u8];
         for key in &self.keys {

@@ -8,6 +8,7 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tollbar::store::{Adjustment, ReservationId, Spending};
 use tollbar::{
     Batch, Charge, Clock, Decision, Entry, Policy, Reply, Role, Store, StoreError, SystemClock,
+    Timestamp,
 };
 
 use crate::answer;
@@ -263,6 +264,18 @@ impl Store for RedisStore {
             answer::settled(&bytes, &mut refund)?;
             Ok(refund[0].adjusted())
         }))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+    ) -> Reply<'a, Option<Timestamp>> {
+        let Some(question) = Question::renew(&self.names, key, policy, stamp) else {
+            return Reply::Ready(Ok(None));
+        };
+        Reply::Pending(Box::pin(async move { Ok(answer::renewed(&self.ask(&question).await?)?) }))
     }
 
     fn settle<'a, 'e: 'a>(

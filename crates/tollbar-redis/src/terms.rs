@@ -3,8 +3,8 @@
 //! The numbers are those of the policy's public methods; the rounding was done when it was made.
 
 use tollbar::algorithm::{
-    calendar_window, fixed_window, leaky_bucket, sliding_log, sliding_strict, sliding_window,
-    staggered_window, token_bucket,
+    calendar_window, concurrency, fixed_window, leaky_bucket, leaky_queue, leased, sliding_log,
+    sliding_strict, sliding_window, staggered_window, token_bucket,
 };
 use tollbar::{Interval, Period, Policy};
 
@@ -23,10 +23,13 @@ pub(crate) enum Kind {
     SlidingLog = 6,
     /// Around one of the others.
     WarmUp = 7,
+    LeakyQueue = 8,
+    Concurrency = 9,
+    Leased = 10,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Bucket,
         Self::FixedWindow,
         Self::CalendarWindow,
@@ -34,6 +37,9 @@ impl Kind {
         Self::SlidingStrict,
         Self::SlidingLog,
         Self::WarmUp,
+        Self::LeakyQueue,
+        Self::Concurrency,
+        Self::Leased,
     ];
 
     /// Of `policy`; an error where it has no twin.
@@ -53,6 +59,9 @@ impl Kind {
             sliding_window::NAME => Some(Self::SlidingWindow),
             sliding_strict::NAME => Some(Self::SlidingStrict),
             sliding_log::NAME => Some(Self::SlidingLog),
+            leaky_queue::NAME => Some(Self::LeakyQueue),
+            concurrency::NAME => Some(Self::Concurrency),
+            leased::NAME => Some(Self::Leased),
             _ => None,
         };
         kind.ok_or(RedisStoreError::Unsupported { algorithm: name })
@@ -121,6 +130,20 @@ fn write_plain(kind: Kind, policy: &Policy, key: &[u8], limit: u64, blob: &mut B
             // Above the number of sub-windows is whether it warms up.
             let parts = policy.algorithm().variant() & u64::from(u32::MAX);
             blob.numbers([limit, window_us.div_ceil(parts.max(1)), parts]);
+        }
+        Kind::LeakyQueue => {
+            let places = policy.capacity();
+            if let Some(Interval { numerator_us, denominator }) = policy.interval() {
+                let full = places * numerator_us;
+                let wait_us_max = policy.max_wait().map(|it| it.as_micros() as u64);
+                // A wait whose product does not fit is longer than a full debt.
+                let wait_max = wait_us_max.map_or(full, |it| it.saturating_mul(denominator));
+                blob.numbers([numerator_us, denominator, full, wait_max.min(full), places]);
+            }
+        }
+        Kind::Concurrency => blob.number(limit),
+        Kind::Leased => {
+            blob.numbers([limit, policy.lease_ttl().map_or(0, |ttl| ttl.as_micros() as u64)]);
         }
         Kind::SlidingLog | Kind::WarmUp => blob.numbers([limit, window_us]),
     }

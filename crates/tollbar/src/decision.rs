@@ -113,7 +113,8 @@ impl Decision {
         }
     }
 
-    /// The window's end; for a bucket, when it is full again.
+    /// The window's end; for a bucket, when it is full again; for permits in flight, which may come
+    /// back at any moment, the present.
     #[must_use]
     pub const fn reset_at(&self) -> Timestamp {
         self.reset_at
@@ -133,7 +134,8 @@ impl Decision {
 
     /// True where this binds harder than `other`: `Never` before the longest retry, before `Busy`,
     /// before the least share of its limit remaining.
-    pub(crate) fn binds_before(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn binds_before(&self, other: &Self) -> bool {
         match (self.outcome, other.outcome) {
             (Outcome::Deny { retry_after_us: mine }, Outcome::Deny { retry_after_us: theirs }) => {
                 mine > theirs

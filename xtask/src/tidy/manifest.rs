@@ -11,9 +11,11 @@ use super::tree::{File, Finding, Tree};
 const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
     ("tollbar-redis", &["tollbar"]),
+    ("tollbar-rules", &["tollbar"]),
+    ("tollbar-server", &["tollbar", "tollbar-rules"]),
     ("tollbar-testkit", &["tollbar"]),
-    ("tollbar-bench", &["tollbar", "tollbar-redis", "tollbar-testkit"]),
-    ("tollbar-examples", &["tollbar", "tollbar-redis"]),
+    ("tollbar-bench", &["tollbar", "tollbar-redis", "tollbar-rules", "tollbar-testkit"]),
+    ("tollbar-examples", &["tollbar", "tollbar-redis", "tollbar-rules"]),
     ("xtask", &[]),
 ];
 

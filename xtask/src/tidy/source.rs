@@ -12,6 +12,7 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/tollbar/src/memory/pages.rs",
     "crates/tollbar/src/memory/prefetch.rs",
     "crates/tollbar/tests/allocation.rs",
+    "crates/tollbar-rules/tests/allocation.rs",
     "crates/bench/",
 ];
 

@@ -23,7 +23,7 @@ local function load_bucket(state)
   return paid_at, remainder, sum, asked_until
 end
 
--- The state that owes `debt`, when it is fresh, and when the debt is paid.
+-- The state that owes `debt`, when it is fresh, when the debt is paid, and the part of a microsecond more.
 local function owe(debt, den, sum, asked_until)
   local whole = math.floor(debt / den)
   local paid_at, remainder = now + whole, debt - whole * den
@@ -32,7 +32,7 @@ local function owe(debt, den, sum, asked_until)
     fresh_at = paid_at + 1
   end
   if not sum then
-    return struct.pack('>BI7I4', 98, paid_at, remainder), fresh_at, paid_at
+    return struct.pack('>BI7I4', 98, paid_at, remainder), fresh_at, paid_at, remainder
   end
   if asked_until > fresh_at then
     fresh_at = asked_until

@@ -19,8 +19,8 @@ local function decide(entry, at, is_allowed)
   kind, role, cost, size, at = struct.unpack('>BBdI2', blob, at)
   local step, key = steps[kind], KEYS[entry]
   local state = redis.call('GET', key)
-  local outcome, remaining, reset_at, retry_after, next, fresh_at, stamp, height =
-    step(state, cost, at)
+  local outcome, remaining, reset_at, retry_after, next, fresh_at, stamp, height,
+    delay, stamp_low = step(state, cost, at)
   local rest
   rest, is_allowed =
     decide(entry + 1, at + size, is_allowed and (outcome == ALLOW or role == SHADOW))
@@ -31,13 +31,14 @@ local function decide(entry, at, is_allowed)
   elseif outcome == ALLOW then
     -- Nothing is taken from it: it says what remains now.
     local _
-    outcome, remaining, reset_at, retry_after, _, _, _, height = step(state, 0, at)
+    outcome, remaining, reset_at, retry_after, _, _, _, height, delay = step(state, 0, at)
   elseif next and role ~= SHADOW then
     -- A debt above the most is cut, or the retry-after would not hold.
     save(key, next, fresh_at)
   end
-  return struct.pack('>BdddBdd', outcome, remaining, reset_at, retry_after, height or 0, stamp, 0)
-    .. rest, is_allowed
+  local answer = struct.pack('>BdddBddd', outcome, remaining, reset_at, retry_after, height or 0,
+    delay or 0, stamp, stamp_low or 0)
+  return answer .. rest, is_allowed
 end
 
 return (decide(1, first_at, true))

@@ -59,14 +59,16 @@ local function save_all()
   end
 end
 
-local outcomes, remainings, resets, retries, stamps, sums, heights = {}, {}, {}, {}, {}, {}, {}
+local outcomes, remainings, resets, retries = {}, {}, {}, {}
+-- Of a stamp that takes two numbers the second; with a reservation, the sum of a bucket.
+local heights, delays, stamps, lows = {}, {}, {}, {}
 
 -- Decides one entry on `after`, and charges it there.
 local function decide(entry)
   local counter = counters[entry]
   local next, fresh
   outcomes[entry], remainings[entry], resets[entry], retries[entry], next, fresh, stamps[entry],
-    heights[entry] = steps[kinds[entry]](after[counter], costs[entry], numbers_at[entry])
+    heights[entry], delays[entry], lows[entry] = steps[kinds[entry]](after[counter], costs[entry], numbers_at[entry])
   if next then
     after[counter], fresh_at[counter] = next, fresh
   end
@@ -75,8 +77,8 @@ end
 local function answer()
   local pieces = {}
   for entry = 1, entry_count do
-    pieces[entry] = struct.pack('>BdddBdd', outcomes[entry], remainings[entry], resets[entry],
-      retries[entry], heights[entry] or 0, stamps[entry], sums[entry] or 0)
+    pieces[entry] = struct.pack('>BdddBddd', outcomes[entry], remainings[entry], resets[entry],
+      retries[entry], heights[entry] or 0, delays[entry] or 0, stamps[entry], lows[entry] or 0)
   end
   return table.concat(pieces)
 end
@@ -106,8 +108,8 @@ if not is_allowed then
   for entry = 1, entry_count do
     if outcomes[entry] == ALLOW then
       local _
-      outcomes[entry], remainings[entry], resets[entry], retries[entry], _, _, _, heights[entry] =
-        steps[kinds[entry]](before[counters[entry]], 0, numbers_at[entry])
+      outcomes[entry], remainings[entry], resets[entry], retries[entry], _, _, _, heights[entry],
+        delays[entry] = steps[kinds[entry]](before[counters[entry]], 0, numbers_at[entry])
     end
   end
   -- And all is as it was, but for debts above the most, which a denial cuts: the retry-after that it
@@ -134,11 +136,12 @@ if is_held > 0 then
   for entry = 1, entry_count do
     local hold, counter = holds[kinds[entry]], counters[entry]
     local next, fresh
+    local sum
     if hold then
-      next, fresh, sums[entry] = hold(after[counter], stamps[entry], numbers_at[entry])
+      next, fresh, sum = hold(after[counter], stamps[entry], numbers_at[entry])
     end
     if next then
-      after[counter], fresh_at[counter] = next, fresh
+      after[counter], fresh_at[counter], lows[entry] = next, fresh, sum
     end
   end
 end

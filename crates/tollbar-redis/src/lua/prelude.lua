@@ -21,11 +21,14 @@ end
 -- 2^53 - 1. No state holds a larger number; one that does was not written here.
 local NUMBER_MAX = 9007199254740991
 
+-- When a state is fresh that time does not make so.
+local FOR_EVER = math.huge
+
 local ALLOW, DENY, BUSY, NEVER = 0, 1, 2, 3
 
 -- The algorithms of this script by their number in terms.rs. Each answers
 --   outcome, remaining, reset_at, retry_after, next state if it changed, when that is fresh, stamp,
---   the step of a warm-up
+--   the step of a warm-up, the delay of a queue, more of the stamp where it takes two numbers
 -- to (state or false, cost, where its numbers begin in the blob).
 local steps = {}
 
@@ -39,6 +42,9 @@ local cuts
 -- Until it is as good as absent, and a millisecond more: Redis may have read its clock before us.
 -- Numbers this large are whole, and Redis prints them with 17 digits, so none becomes 1e+15.
 local function save(key, state, fresh_at)
+  if fresh_at == FOR_EVER then
+    return redis.call('SET', key, state)
+  end
   local ttl_ms = math.ceil((fresh_at - now) / 1000)
   if ttl_ms < 0 then
     ttl_ms = 0

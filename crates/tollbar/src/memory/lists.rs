@@ -92,8 +92,8 @@ impl Lists {
 
     #[inline]
     pub(super) fn load(&self, _guard: &ShardGuard<'_>, entry: usize) -> ListState {
-        let words = self.entries.state(entry).each_ref().map(|word| word.load(Ordering::Relaxed));
-        ListState::of_words(words)
+        let words = self.entries.state(entry);
+        ListState::of_words(std::array::from_fn(|at| words[at].load(Ordering::Relaxed)))
     }
 
     #[inline]
@@ -108,6 +108,11 @@ impl Lists {
             to.store(word, Ordering::Relaxed);
         }
         self.entries.set_fresh_at_us(entry, fresh_at_us);
+    }
+
+    /// From when on a list is fresh.
+    pub(super) fn fresh_at_us(&self, _guard: &ShardGuard<'_>, entry: usize) -> u64 {
+        self.entries.fresh_at_us(entry)
     }
 
     /// The entry of its bucket that a newcomer would take: the one nearest to fresh.

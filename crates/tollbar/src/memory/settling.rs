@@ -31,6 +31,9 @@ use crate::{Policy, Timestamp};
 /// have the same name, and with it the same lock.
 const SUM_WORDS: usize = 8;
 
+/// What of a bucket's stamp is an instant: a warm-up has its step above it.
+const STAMP_TIME_MASK: u64 = (1 << 53) - 1;
+
 /// The time that was given back to a bucket, and until when somebody might ask for it.
 struct GivenBack {
     sum_us: u64,
@@ -45,6 +48,9 @@ impl MemoryStore {
         let now = Timestamp::from_micros(self.now_us());
         if let Kind::SlidingLog(log) = &*kind {
             return self.refund_log(log, id, now, stamp, amount);
+        }
+        if let Kind::Leased(_) = &*kind {
+            return self.refund_lease(id, now.as_micros(), stamp, amount);
         }
         let refund = |guard: Option<&ShardGuard<'_>>, stamp: u64| -> Refund {
             self.alter(&kind, id, now, guard, |algorithm, state| {
@@ -67,6 +73,10 @@ impl MemoryStore {
 
     /// Charges what was spent already, whether or not there is room, and answers how much of it.
     pub(super) fn overdraw_now(&self, key: &[u8], policy: &Policy, amount: u64) -> u64 {
+        // Nobody is in flight who was not let in.
+        if policy.kind.is_in_flight() {
+            return 0;
+        }
         let id = self.hash.id(key, policy);
         let now = Timestamp::from_micros(self.now_us());
         if let Kind::SlidingLog(log) = &policy.kind {
@@ -93,7 +103,8 @@ impl MemoryStore {
         // Sums begin where the clock is, so that a stamp from a sum that was forgotten before its
         // time tells little when it is read by another.
         let sum_us = before.as_ref().map_or(now_us, |before| before.sum_us);
-        let asked_until_us = before.map_or(0, |before| before.asked_until_us).max(stamp);
+        let paid_at_us = stamp & STAMP_TIME_MASK;
+        let asked_until_us = before.map_or(0, |before| before.asked_until_us).max(paid_at_us);
         self.give_back(guard, id, &GivenBack { sum_us, asked_until_us }, now_us);
         stamp.saturating_add(sum_us)
     }
@@ -121,8 +132,9 @@ impl MemoryStore {
         }
     }
 
-    /// Changes the state of one counter, wherever it is. `change` may be asked more than once; the
-    /// last time is the one that counts. `held` is the lock of its shard, where that is held already.
+    /// Changes the state of one counter, wherever it is; but not of a log, which is no few words and
+    /// has ways of its own in `logs.rs`. `change` may be asked more than once; the last time is the
+    /// one that counts. `held` is the lock of its shard, where that is held already.
     fn alter<T>(
         &self,
         kind: &Kind,

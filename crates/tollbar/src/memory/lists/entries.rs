@@ -1,26 +1,27 @@
 //! The entries of lists: whose each is, from when on it is fresh, and its state.
 //!
 //! In buckets of eight, as wide counters are, and laid out for one lookup: a bucket's names are on
-//! one cache line, its times on another, and two states share one.
+//! one cache line, which is only read once they are there, and each entry has a line to itself, so
+//! that threads which charge two of them do not take turns.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::counter_id::CounterId;
-use crate::memory::pages::{aligned_start, zeroed_huge};
+use crate::memory::pages::{LINE_WORDS, aligned_start, zeroed_huge};
 use crate::memory::shards::ShardGuard;
 
-const BUCKET_ENTRIES: usize = 8;
+const BUCKET_ENTRIES: usize = LINE_WORDS;
 
 /// Words of an entry's state.
 pub(super) const STATE_WORDS: usize = 4;
 
-/// Where in a bucket its times and states begin; the names come first.
-const TIMES: usize = BUCKET_ENTRIES;
-const STATES: usize = 2 * BUCKET_ENTRIES;
-const BUCKET_WORDS: usize = STATES + BUCKET_ENTRIES * STATE_WORDS;
+/// In an entry's line: its time, then its state.
+const TIME: usize = 0;
+const STATE: usize = 1;
 
-const LINE_WORDS: usize = 8;
+/// A line of names, and one for each entry.
+const BUCKET_LINES: usize = 1 + BUCKET_ENTRIES;
 
 #[derive(Debug)]
 pub(super) struct Entries {
@@ -28,7 +29,7 @@ pub(super) struct Entries {
     /// Where the first bucket begins, aligned to a cache line.
     first: usize,
     buckets_per_shard: usize,
-    bucket_count: usize,
+    entry_count: usize,
 }
 
 /// Entries are numbered through all buckets.
@@ -38,9 +39,9 @@ impl Entries {
         // Twice as many entries as keys, so that few buckets overflow; one bucket at the least.
         let buckets_per_shard = (keys_max * 2).div_ceil(BUCKET_ENTRIES * shard_count).max(1);
         let bucket_count = buckets_per_shard * shard_count;
-        let words = zeroed_huge(bucket_count * BUCKET_WORDS + LINE_WORDS);
+        let words = zeroed_huge((bucket_count * BUCKET_LINES + 1) * LINE_WORDS);
         let first = aligned_start(&words, LINE_WORDS);
-        Self { words, first, buckets_per_shard, bucket_count }
+        Self { words, first, buckets_per_shard, entry_count: bucket_count * BUCKET_ENTRIES }
     }
 
     /// What they take when every page has been touched.
@@ -50,9 +51,7 @@ impl Entries {
 
     /// How many are not fresh. Looks at all, without locks.
     pub(super) fn live_count(&self, now_us: u64) -> usize {
-        let times = |bucket| self.bucket(bucket)[TIMES..STATES].iter();
-        let is_live = |time: &&AtomicU64| time.load(Ordering::Relaxed) > now_us;
-        (0..self.bucket_count).flat_map(times).filter(is_live).count()
+        (0..self.entry_count).filter(|entry| self.fresh_at_us(*entry) > now_us).count()
     }
 
     /// The entries of the guarded shard.
@@ -72,9 +71,8 @@ impl Entries {
     #[inline]
     pub(super) fn find(&self, guard: &ShardGuard<'_>, id: CounterId) -> Option<usize> {
         let bucket = self.bucket_of(guard, id);
-        let names = &self.bucket(bucket)[..BUCKET_ENTRIES];
         let mut found = 0_u32;
-        for (at, name) in names.iter().enumerate() {
+        for (at, name) in self.names(bucket).iter().enumerate() {
             found |= u32::from(name.load(Ordering::Relaxed) == id.get()) << at;
         }
         (found != 0).then(|| bucket * BUCKET_ENTRIES + found.trailing_zeros() as usize)
@@ -82,32 +80,26 @@ impl Entries {
 
     /// Whose it is; 0 where it is empty.
     pub(super) fn name(&self, entry: usize) -> u64 {
-        self.bucket(entry / BUCKET_ENTRIES)[entry % BUCKET_ENTRIES].load(Ordering::Relaxed)
+        self.names(entry / BUCKET_ENTRIES)[entry % BUCKET_ENTRIES].load(Ordering::Relaxed)
     }
 
     pub(super) fn set_name(&self, entry: usize, name: u64) {
-        let place = &self.bucket(entry / BUCKET_ENTRIES)[entry % BUCKET_ENTRIES];
-        place.store(name, Ordering::Relaxed);
+        let names = self.names(entry / BUCKET_ENTRIES);
+        names[entry % BUCKET_ENTRIES].store(name, Ordering::Relaxed);
     }
 
     pub(super) fn fresh_at_us(&self, entry: usize) -> u64 {
-        self.time(entry).load(Ordering::Relaxed)
+        self.entry(entry)[TIME].load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(super) fn set_fresh_at_us(&self, entry: usize, fresh_at_us: u64) {
-        self.time(entry).store(fresh_at_us, Ordering::Relaxed);
+        self.entry(entry)[TIME].store(fresh_at_us, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(super) fn state(&self, entry: usize) -> &[AtomicU64; STATE_WORDS] {
-        let states = &self.bucket(entry / BUCKET_ENTRIES)[STATES..];
-        &states.as_chunks().0[entry % BUCKET_ENTRIES]
-    }
-
-    #[inline]
-    fn time(&self, entry: usize) -> &AtomicU64 {
-        &self.bucket(entry / BUCKET_ENTRIES)[TIMES + entry % BUCKET_ENTRIES]
+    pub(super) fn state(&self, entry: usize) -> &[AtomicU64] {
+        &self.entry(entry)[STATE..][..STATE_WORDS]
     }
 
     #[inline]
@@ -116,7 +108,17 @@ impl Entries {
     }
 
     #[inline]
-    fn bucket(&self, bucket: usize) -> &[AtomicU64; BUCKET_WORDS] {
-        &self.words[self.first..].as_chunks().0[bucket]
+    fn names(&self, bucket: usize) -> &[AtomicU64; LINE_WORDS] {
+        self.line(bucket * BUCKET_LINES)
+    }
+
+    #[inline]
+    fn entry(&self, entry: usize) -> &[AtomicU64; LINE_WORDS] {
+        self.line(entry / BUCKET_ENTRIES * BUCKET_LINES + 1 + entry % BUCKET_ENTRIES)
+    }
+
+    #[inline]
+    fn line(&self, line: usize) -> &[AtomicU64; LINE_WORDS] {
+        &self.words[self.first..].as_chunks().0[line]
     }
 }

@@ -4,7 +4,7 @@
 //! astray in its slab.
 
 use crate::Timestamp;
-use crate::algorithm::sliding_log::{LOG_LIMIT_MAX, Stamp};
+use crate::algorithm::sliding_log::{LOG_TOKENS_MAX, Stamp};
 
 /// What stands before the stamps of each log.
 pub(super) const LOG_HEAD_WORDS: usize = 3;
@@ -48,7 +48,7 @@ impl<'a> LogEntry<'a> {
         let newest_us = self.stamps().last().map_or(0, Stamp::at_us);
         self.id != 0
             && fresh_at.as_micros() == self.fresh_at_us
-            && (1..=LOG_LIMIT_MAX).contains(&self.stamp_count())
+            && (1..=LOG_TOKENS_MAX).contains(&self.stamp_count())
             && newest_us < self.fresh_at_us
             && self.stamps().all(|stamp| stamp.tokens() > 0)
             && self.stamps().map(Stamp::at_us).is_sorted()

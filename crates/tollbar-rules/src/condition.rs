@@ -1,0 +1,251 @@
+//! Conditions: what must hold of a request for a rule, an exemption or a cost to apply.
+//!
+//! `method` and `path` are attributes like any other, only that a path is tested by patterns. An
+//! absent attribute meets no positive test and every negated one.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::{Cidr, PathPattern, Request};
+
+/// What must hold of one attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Test {
+    /// It is one of these.
+    OneOf(Box<[Box<str>]>),
+    /// It begins so.
+    Prefix(Box<str>),
+    /// It is an address in one of these blocks.
+    Within(Box<[Cidr]>),
+    /// It is a path that one of these stands for.
+    Path(Box<[PathPattern]>),
+    /// It is there.
+    Present,
+    /// Whatever the test says, the opposite.
+    Not(Box<Test>),
+}
+
+/// An attribute and what must hold of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// Whose value is tested.
+    pub attribute: Box<str>,
+    /// What must hold.
+    pub test: Test,
+}
+
+/// Conditions that must all hold. None: any request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Conditions {
+    all: Vec<Condition>,
+}
+
+/// Which way a path with an encoded slash is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Decoded,
+    SlashesKept,
+}
+
+impl Test {
+    /// Equal to `value`.
+    #[must_use]
+    pub fn equal(value: &str) -> Self {
+        Self::OneOf([value.into()].into())
+    }
+
+    /// Not there.
+    #[must_use]
+    pub fn absent() -> Self {
+        Self::Not(Box::new(Self::Present))
+    }
+
+    /// True where the value meets the test; `None` is absence.
+    #[must_use]
+    pub fn holds(&self, value: Option<&str>) -> bool {
+        match (self, value) {
+            (Self::Not(test), value) => !test.holds(value),
+            (_, None) => false,
+            (Self::Present, Some(_)) => true,
+            (Self::OneOf(known), Some(value)) => known.iter().any(|it| **it == *value),
+            (Self::Prefix(prefix), Some(value)) => value.starts_with(&**prefix),
+            (Self::Within(blocks), Some(value)) => match value.parse::<IpAddr>() {
+                Ok(address) => blocks.iter().any(|block| block.contains(address)),
+                Err(_) => false,
+            },
+            (Self::Path(patterns), Some(path)) => patterns.iter().any(|it| it.matches(path)),
+        }
+    }
+}
+
+impl Conditions {
+    /// Any request.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// And this one.
+    #[must_use]
+    pub fn and(mut self, attribute: &str, test: Test) -> Self {
+        self.all.push(Condition { attribute: attribute.into(), test });
+        self
+    }
+
+    /// The conditions, in the order in which they were written.
+    #[must_use]
+    pub fn all(&self) -> &[Condition] {
+        &self.all
+    }
+
+    /// True where every condition holds of `request`. Of a path with an encoded slash, whether it
+    /// is read as one or not.
+    #[must_use]
+    pub fn hold(&self, request: &Request<'_>) -> bool {
+        self.hold_as(request, Reading::Decoded)
+            || request.path_with_slashes_kept().is_some()
+                && self.hold_as(request, Reading::SlashesKept)
+    }
+
+    /// True where they hold whichever way the path is read: for what loosens a limit.
+    #[must_use]
+    pub fn hold_surely(&self, request: &Request<'_>) -> bool {
+        self.hold_as(request, Reading::Decoded)
+            && (request.path_with_slashes_kept().is_none()
+                || self.hold_as(request, Reading::SlashesKept))
+    }
+
+    pub(crate) fn hold_as(&self, request: &Request<'_>, reading: Reading) -> bool {
+        self.first_unmet_as(request, reading).is_none()
+    }
+
+    /// The first condition that does not hold of the decoded path, for those who ask why.
+    #[must_use]
+    pub fn first_unmet(&self, request: &Request<'_>) -> Option<&Condition> {
+        self.first_unmet_as(request, Reading::Decoded)
+    }
+
+    fn first_unmet_as(&self, request: &Request<'_>, reading: Reading) -> Option<&Condition> {
+        self.all.iter().find(|condition| {
+            let value = match &*condition.attribute {
+                "path" => Some(request.path_as(reading)),
+                name => request.attribute(name),
+            };
+            !condition.test.holds(value)
+        })
+    }
+}
+
+impl Request<'_> {
+    /// The path, read one way or the other.
+    pub(crate) fn path_as(&self, reading: Reading) -> &str {
+        match (reading, self.path_with_slashes_kept()) {
+            (Reading::SlashesKept, Some(path)) => path,
+            _ => self.path(),
+        }
+    }
+}
+
+impl FromIterator<Condition> for Conditions {
+    fn from_iter<I: IntoIterator<Item = Condition>>(conditions: I) -> Self {
+        Self { all: conditions.into_iter().collect() }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` {}", self.attribute, self.test)
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OneOf(known) => write_any(f, "is", known),
+            Self::Prefix(prefix) => write!(f, "begins with `{prefix}`"),
+            Self::Within(blocks) => write_any(f, "is within", blocks),
+            Self::Path(patterns) => write_any(f, "matches", patterns),
+            Self::Present => f.write_str("is present"),
+            Self::Not(test) => match &**test {
+                Self::Present => f.write_str("is absent"),
+                Self::OneOf(known) => write_any(f, "is not", known),
+                test => write!(f, "not: {test}"),
+            },
+        }
+    }
+}
+
+/// How many alternatives a message lists.
+const LISTED_MAX: usize = 5;
+
+fn write_any<T: fmt::Display>(f: &mut fmt::Formatter<'_>, verb: &str, any: &[T]) -> fmt::Result {
+    write!(f, "{verb} ")?;
+    for (at, it) in any.iter().take(LISTED_MAX).enumerate() {
+        write!(f, "{}`{it}`", if at == 0 { "" } else { " or " })?;
+    }
+    match any.len().saturating_sub(LISTED_MAX) {
+        0 => Ok(()),
+        more => write!(f, " or {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_says_what_holds_of_a_value() {
+        let within = Test::Within(["10.0.0.0/8".parse().unwrap()].into());
+        let path = Test::Path(["/v1/**".parse().unwrap(), "/x".parse().unwrap()].into());
+        let not = |test: &Test| Test::Not(Box::new(test.clone()));
+        let table: &[(Test, Option<&str>, bool)] = &[
+            (Test::equal("a"), Some("a"), true),
+            (Test::equal("a"), Some("A"), false),
+            (Test::equal("a"), None, false),
+            (not(&Test::equal("a")), Some("b"), true),
+            (not(&Test::equal("a")), None, true),
+            (Test::OneOf(["a".into(), "b".into()].into()), Some("b"), true),
+            (Test::Prefix("in-".into()), Some("in-house"), true),
+            (Test::Prefix("in-".into()), Some("in"), false),
+            (within.clone(), Some("10.1.1.1"), true),
+            (within.clone(), Some("11.1.1.1"), false),
+            (within.clone(), Some("10.1.1"), false),
+            (not(&within), Some("nonsense"), true),
+            (path.clone(), Some("/v1/a"), true),
+            (path.clone(), Some("/x"), true),
+            (path.clone(), Some("/y"), false),
+            (Test::Present, Some("x"), true),
+            (Test::Present, None, false),
+            (Test::absent(), None, true),
+            (Test::absent(), Some("x"), false),
+        ];
+        for (test, value, holds) in table {
+            assert_eq!(test.holds(*value), *holds, "{test} of {value:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_met_is_named() {
+        let conditions = Conditions::new()
+            .and("method", Test::OneOf(["GET".into(), "POST".into()].into()))
+            .and("tenant", Test::equal("acme"))
+            .and("beta", Test::absent());
+        let attributes = [("tenant", "other")];
+        let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
+        let unmet = conditions.first_unmet(&request).map(ToString::to_string);
+        assert_eq!(unmet.as_deref(), Some("`tenant` is `acme`"));
+        let all: Vec<String> = conditions.all().iter().map(ToString::to_string).collect();
+        assert_eq!(all, ["`method` is `GET` or `POST`", "`tenant` is `acme`", "`beta` is absent"]);
+    }
+
+    #[test]
+    fn a_limit_applies_in_either_reading_of_a_path_and_a_favour_in_both() {
+        let conditions =
+            Conditions::new().and("path", Test::Path(["/static/**".parse().unwrap()].into()));
+        let request = Request::new("GET", "/static/..%2Flogin").unwrap();
+        assert!(conditions.hold(&request) && !conditions.hold_surely(&request));
+        let plain = Request::new("GET", "/static/x").unwrap();
+        assert!(conditions.hold(&plain) && conditions.hold_surely(&plain));
+    }
+}

@@ -1,0 +1,96 @@
+//! What a request costs under a rule: by route, by attribute, or the same for all.
+
+use crate::{Conditions, Request};
+
+/// Costs by condition. Where several apply the highest counts, so that their order is no matter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Costs {
+    /// What requests of some kind cost.
+    pub by_condition: Vec<(Conditions, u64)>,
+    /// An attribute that says the cost itself, as a whole number.
+    pub attribute: Option<Box<str>>,
+    /// What any other request costs.
+    pub default: u64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self { by_condition: Vec::new(), attribute: None, default: 1 }
+    }
+}
+
+impl Costs {
+    /// The same for all.
+    #[must_use]
+    pub fn fixed(cost: u64) -> Self {
+        Self { default: cost, ..Self::default() }
+    }
+
+    /// What the request pays: its own cost times what the rule says. An attribute that is no number
+    /// says nothing; one that is too large for 64 bits is as large as can be.
+    #[must_use]
+    pub fn of(&self, request: &Request<'_>) -> u64 {
+        let by_condition =
+            self.by_condition.iter().filter(|(conditions, _)| conditions.hold(request));
+        self.of_found(request, by_condition.map(|(_, cost)| *cost))
+    }
+
+    /// The same, where the costs whose conditions hold are known.
+    pub(crate) fn of_found(&self, request: &Request<'_>, found: impl Iterator<Item = u64>) -> u64 {
+        let highest = found.chain(self.said_by(request)).max();
+        request.cost().saturating_mul(highest.unwrap_or(self.default))
+    }
+
+    fn said_by(&self, request: &Request<'_>) -> Option<u64> {
+        let value = request.attribute(self.attribute.as_deref()?)?;
+        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| value.parse().unwrap_or(u64::MAX))
+    }
+
+    /// The highest cost that is known beforehand.
+    pub(crate) fn highest(&self) -> u64 {
+        self.by_condition.iter().map(|(_, cost)| *cost).fold(self.default, u64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Test;
+
+    #[test]
+    fn the_highest_cost_that_applies_counts() {
+        let path = |pattern: &str| Test::Path([pattern.parse().unwrap()].into());
+        let costs = Costs {
+            by_condition: vec![
+                (Conditions::new().and("path", path("/v1/search")), 5),
+                (
+                    Conditions::new()
+                        .and("path", path("/v1/**"))
+                        .and("method", Test::equal("POST")),
+                    50,
+                ),
+            ],
+            attribute: Some("tokens".into()),
+            default: 2,
+        };
+        let cost = |method, path, tokens, own| {
+            let attributes = [("tokens", tokens)];
+            let request = Request::new(method, path).unwrap().with_attributes(&attributes).unwrap();
+            costs.of(&request.with_cost(own))
+        };
+        assert_eq!(cost("GET", "/", "", 1), 2);
+        assert_eq!(cost("GET", "/v1/search", "", 1), 5);
+        assert_eq!(cost("POST", "/v1/search", "", 1), 50);
+        assert_eq!(cost("POST", "/v1/search", "7", 1), 50);
+        assert_eq!(cost("GET", "/", "700", 1), 700);
+        assert_eq!(cost("GET", "/", "7", 3), 21);
+        assert_eq!(cost("GET", "/", "many", 1), 2);
+        assert_eq!(cost("GET", "/", "-1", 1), 2);
+        assert_eq!(cost("GET", "/", "99999999999999999999999", 1), u64::MAX);
+        assert_eq!(cost("GET", "/", "99999999999999999999999", 2), u64::MAX);
+        assert_eq!(cost("POST", "/v1/search", "7", 0), 0);
+        assert_eq!(costs.highest(), 50);
+    }
+}

@@ -1,0 +1,349 @@
+//! The engine: a request in, a verdict out, over any store.
+
+mod failing;
+pub(crate) mod selection;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use arrayvec::ArrayVec;
+use smallvec::SmallVec;
+use tollbar::{
+    Batch, Clock, Entry, MemoryStore, Outcome, Policy, Reply, Role, Store, StoreError, SystemClock,
+};
+
+use selection::{Ask, Nobody, Observer, Selecting, Selection};
+
+use crate::diff::Diff;
+use crate::permits::{Held, Permits};
+use crate::rule_set::POLICIES_PER_REQUEST_MAX;
+use crate::snapshot::{Snapshot, Tier};
+use crate::verdict::{Capacity, Made, Verdict, Why};
+use crate::{Request, RuleSet};
+
+/// Keys that the store in this process has room for while the real one cannot answer.
+const LOCAL_KEYS_MAX: usize = 100_000;
+
+/// Checks requests against rules. Share one by reference or in an `Arc`.
+///
+/// ```
+/// use tollbar_rules::{Engine, Request, RuleFile};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = RuleFile::parse("rules.yaml", "rules: [{ name: per_client, limit: 2/min }]")?;
+/// let engine = Engine::new(file.rules);
+///
+/// let request = Request::new("GET", "/v1/users")?.with_attributes(&[("ip", "203.0.113.7")])?;
+/// assert!(engine.check(&request).is_allowed() && engine.check(&request).is_allowed());
+/// let verdict = engine.check(&request);
+/// assert!(!verdict.is_allowed() && verdict.retry_after().is_some());
+/// assert_eq!(&*verdict.rule().unwrap().name, "per_client");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// All rules that match apply, and a request pays all of their limits or none.
+pub struct Engine {
+    current: ArcSwap<Snapshot>,
+    /// Held while the rules change, so that two changes do not overtake each other.
+    changing: Mutex<()>,
+    store: Arc<dyn Store>,
+    /// The same store, where it is in memory and answers at once.
+    memory: Option<Arc<MemoryStore>>,
+    /// Counts this node's share while `store` cannot answer.
+    local: Arc<dyn Store>,
+    /// For exemptions that end; counters go by the store's.
+    clock: Arc<dyn Clock>,
+}
+
+/// An [`Engine`] in the making.
+#[derive(Debug)]
+pub struct EngineBuilder {
+    rules: RuleSet,
+    store: Option<Arc<dyn Store>>,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+/// The questions of one check.
+type Entries<'e> = ArrayVec<Entry<'e>, POLICIES_PER_REQUEST_MAX>;
+
+impl Engine {
+    /// Over a memory store of its own, for a million keys.
+    #[must_use]
+    pub fn new(rules: RuleSet) -> Self {
+        Self::builder(rules).build()
+    }
+
+    /// Over another store, or by another clock.
+    #[must_use]
+    pub fn builder(rules: RuleSet) -> EngineBuilder {
+        EngineBuilder { rules, store: None, clock: None }
+    }
+
+    /// May the request pass? Charges it if so. Over a store across a network this blocks the
+    /// thread; see [`check_async`](Self::check_async).
+    #[must_use]
+    pub fn check(&self, request: &Request<'_>) -> Verdict {
+        let snapshot = self.current.load_full();
+        let mut selection = Selection::default();
+        self.select(&snapshot, request, &mut Nobody, &mut selection);
+        if let Some(verdict) = settled(&snapshot, &selection) {
+            return verdict;
+        }
+        let mut entries = Entries::new();
+        fill(&mut entries, &snapshot, &selection);
+        let answer = match self.ask(&mut entries, selection.has_permits) {
+            Some(reply) => reply.wait(),
+            None => Ok(()),
+        };
+        let made = self.conclude(&snapshot, request, &selection, &entries, answer.as_ref().err());
+        drop(entries);
+        verdict(snapshot, &selection, made, answer.err())
+    }
+
+    /// The same, without blocking the thread while a store across a network answers.
+    pub async fn check_async(&self, request: &Request<'_>) -> Verdict {
+        let snapshot = self.current.load_full();
+        let mut selection = Selection::default();
+        self.select(&snapshot, request, &mut Nobody, &mut selection);
+        if let Some(verdict) = settled(&snapshot, &selection) {
+            return verdict;
+        }
+        let mut entries = Entries::new();
+        fill(&mut entries, &snapshot, &selection);
+        let answer = match self.ask(&mut entries, selection.has_permits) {
+            Some(reply) => reply.await,
+            None => Ok(()),
+        };
+        let made = self.conclude(&snapshot, request, &selection, &entries, answer.as_ref().err());
+        drop(entries);
+        verdict(snapshot, &selection, made, answer.err())
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> RuleSet {
+        self.current.load().rules.clone()
+    }
+
+    /// Puts other rules in force, whole: no check sees half of two versions. Counters go by the
+    /// rules' names: those whose algorithm and window stay go on counting.
+    pub fn replace(&self, rules: RuleSet) -> Diff {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.current.load_full();
+        let diff = Diff::between(&before.rules, &rules);
+        let version = before.version + 1;
+        self.current.store(Arc::new(Snapshot::new(rules, version, Some(&before))));
+        diff
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The store that counted, by whether it was the one in this process.
+    pub(crate) fn store_of(&self, is_local: bool) -> &dyn Store {
+        if is_local { &*self.local } else { &*self.store }
+    }
+
+    #[inline]
+    pub(crate) fn select(
+        &self,
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        observer: &mut impl Observer,
+        selection: &mut Selection,
+    ) {
+        let now = || self.clock.now();
+        Selecting { snapshot, request, now, observer }.select(selection);
+    }
+
+    /// Asks the store for all entries at once; `None` where it has answered already.
+    #[inline]
+    fn ask<'a, 'e: 'a>(
+        &'a self,
+        entries: &'a mut Entries<'e>,
+        has_permits: bool,
+    ) -> Option<Reply<'a, ()>> {
+        // One question by itself is answered sooner than a batch of one, but charges without a name,
+        // by which permits come back.
+        if let (Some(memory), [entry]) = (&self.memory, entries.as_mut_slice())
+            && entry.role() == Role::Enforce
+            && !has_permits
+            && let Ok(decision) = memory.check(entry.key(), entry.policy(), entry.cost()).wait()
+        {
+            entry.decide(decision);
+            return None;
+        }
+        Some(self.store.check_all(Batch::all_or_none(entries)))
+    }
+
+    /// The decisions of a check; where the store could not answer, those of the failure policies.
+    #[inline]
+    fn conclude(
+        &self,
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        selection: &Selection,
+        entries: &Entries<'_>,
+        failure: Option<&StoreError>,
+    ) -> (SmallVec<[Made; 8]>, Vec<Held>) {
+        if failure.is_some() {
+            return failing::decide(snapshot, request, selection, &*self.local);
+        }
+        let mut is_denied = false;
+        let mut made = SmallVec::new();
+        for (ask, entry) in selection.asks.iter().zip(entries) {
+            let Some(decision) = entry.decision() else {
+                continue;
+            };
+            if ask.capacity == Capacity::Live && !decision.is_allowed() {
+                snapshot.plan(ask.rule).top.record(entry.key());
+                is_denied = true;
+            }
+            made.push(ask.made(decision));
+        }
+        let held = if selection.has_permits && !is_denied {
+            entries.iter().filter_map(|entry| Held::of(entry, false)).collect()
+        } else {
+            Vec::new()
+        };
+        (made, held)
+    }
+}
+
+/// The verdict where no store is needed.
+#[inline]
+fn settled(snapshot: &Arc<Snapshot>, selection: &Selection) -> Option<Verdict> {
+    let (outcome, reason) = match selection.denial {
+        // No wait helps, and no other cost: what is missing has to be sent.
+        Some(denial) => (Outcome::Busy, denial),
+        None if selection.asks.is_empty() => {
+            (Outcome::Allow, selection.leave.unwrap_or(Why::NoRule))
+        }
+        None => return None,
+    };
+    let snapshot = Arc::clone(snapshot);
+    let (made, failure, permits) = (SmallVec::new(), None, None);
+    Some(Verdict { snapshot, outcome, reason, binding: None, made, failure, permits })
+}
+
+/// Filled in place: they are kilobytes of which a few words are used, and should not be moved.
+#[inline]
+fn fill<'e>(entries: &mut Entries<'e>, snapshot: &'e Snapshot, selection: &'e Selection) {
+    for ask in selection.asks.iter().take(POLICIES_PER_REQUEST_MAX) {
+        entries.push(ask.entry(snapshot, selection));
+    }
+}
+
+/// The verdict that decisions come to. They are in the order of the rules, so of equals the first
+/// binds.
+#[inline]
+fn verdict(
+    snapshot: Arc<Snapshot>,
+    selection: &Selection,
+    (made, held): (SmallVec<[Made; 8]>, Vec<Held>),
+    failure: Option<StoreError>,
+) -> Verdict {
+    let mut binding: Option<usize> = None;
+    for (at, it) in made.iter().enumerate().filter(|(_, it)| it.capacity == Capacity::Live) {
+        if binding.is_none_or(|before| it.decision.binds_before(&made[before].decision)) {
+            binding = Some(at);
+        }
+    }
+    let outcome = binding.map_or(Outcome::Allow, |at| made[at].decision.outcome());
+    let reason = match binding {
+        Some(_) => Why::Limits,
+        None => selection.leave.unwrap_or(Why::NoRule),
+    };
+    let permits = Permits::of(held);
+    Verdict { snapshot, outcome, reason, binding, made, failure, permits }
+}
+
+impl Ask {
+    /// What is asked of a store.
+    #[inline]
+    pub(crate) fn entry<'e>(&self, snapshot: &'e Snapshot, selection: &'e Selection) -> Entry<'e> {
+        let key = &selection.keys[self.key.0..self.key.1];
+        let role = match self.capacity {
+            Capacity::Live => Role::Enforce,
+            Capacity::Shadow | Capacity::Candidate => Role::Shadow,
+        };
+        Entry::new(key, self.policy(snapshot)).with_cost(self.cost).with_role(role)
+    }
+
+    #[inline]
+    pub(crate) fn policy<'s>(&self, snapshot: &'s Snapshot) -> &'s Policy {
+        match (self.capacity, snapshot.policies(self.rule, self.tier)) {
+            (Capacity::Live | Capacity::Shadow, Some(policies)) => &policies[self.limit],
+            _ => &snapshot.plan(self.rule).candidate().whole[self.limit],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn made(&self, decision: tollbar::Decision) -> Made {
+        let tier = match self.tier {
+            Tier::Rule => u32::MAX,
+            Tier::At(at) => at as u32,
+        };
+        let Self { rule, limit, capacity, cost, .. } = *self;
+        Made { rule, tier, limit: limit as u32, capacity, cost, decision, degraded: None }
+    }
+}
+
+impl EngineBuilder {
+    /// Counts in `store`, which others may share.
+    #[must_use]
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
+    /// Another clock than the system's: for exemptions that end, and for the engine's own stores.
+    #[must_use]
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self { clock: Some(Arc::new(clock)), ..self }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn build(self) -> Engine {
+        let memory = |keys_max: Option<usize>| -> Arc<dyn Store> {
+            let builder = MemoryStore::builder();
+            let builder = match &self.clock {
+                Some(clock) => builder.clock(Arc::clone(clock)),
+                None => builder,
+            };
+            Arc::new(match keys_max {
+                Some(keys_max) => builder.max_keys(keys_max).build(),
+                None => builder.build(),
+            })
+        };
+        let local = memory(Some(LOCAL_KEYS_MAX));
+        let store = self.store.unwrap_or_else(|| memory(None));
+        let any: Arc<dyn Any + Send + Sync> = store.clone();
+        Engine {
+            memory: any.downcast().ok(),
+            current: ArcSwap::from_pointee(Snapshot::new(self.rules, 1, None)),
+            changing: Mutex::new(()),
+            store,
+            local,
+            clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let snapshot = self.current.load();
+        f.debug_struct("Engine")
+            .field("rules", &snapshot.rules.len())
+            .field("version", &snapshot.version)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! What the rules say while the store cannot answer: each as it declared, and marked.
+
+use arrayvec::ArrayVec;
+use smallvec::SmallVec;
+use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store, Timestamp};
+
+use super::selection::{Ask, Selection};
+use crate::permits::Held;
+use crate::rule_set::POLICIES_PER_REQUEST_MAX;
+use crate::snapshot::Snapshot;
+use crate::verdict::{Capacity, Made};
+use crate::{OnStoreFailure, Request};
+
+/// How long a client that was turned away unseen is told to wait.
+const RETRY_AFTER_US: u64 = 1_000_000;
+
+/// The decisions in the store's place. A share is charged only if no other rule denies.
+#[cold]
+pub(super) fn decide(
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    selection: &Selection,
+    local: &dyn Store,
+) -> (SmallVec<[Made; 8]>, Vec<Held>) {
+    let mut held = Vec::new();
+    let mut made: SmallVec<[Made; 8]> =
+        selection.asks.iter().map(|ask| blind(snapshot, request, ask)).collect();
+    let denies = |it: &Made| {
+        let is_live = it.capacity == Capacity::Live && it.degraded != Some(Degraded::Fallback);
+        is_live && !it.decision.is_allowed()
+    };
+    let is_denied = made.iter().any(denies);
+    let mut places: ArrayVec<usize, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
+    let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
+    for (at, ask) in selection.asks.iter().enumerate().take(POLICIES_PER_REQUEST_MAX) {
+        if made[at].degraded == Some(Degraded::Fallback) {
+            places.push(at);
+            // Where the request is denied already, the shares are only looked at.
+            let cost = if is_denied { 0 } else { ask.cost };
+            let key = &selection.keys[ask.key.0..ask.key.1];
+            let role = if ask.capacity == Capacity::Live { Role::Enforce } else { Role::Shadow };
+            entries.push(Entry::new(key, share(snapshot, ask)).with_cost(cost).with_role(role));
+        }
+    }
+    // Should this store fail too, nothing is left to count with, and the blind denial stands.
+    if local.check_all(Batch::all_or_none(&mut entries)).wait().is_ok() {
+        for (at, entry) in places.iter().zip(&entries) {
+            if let Some(decision) = entry.decision() {
+                made[*at].decision = decision;
+            }
+        }
+        // All or none: a denied batch has charged nothing.
+        let is_denial = |it: &Made| it.capacity == Capacity::Live && !it.decision.is_allowed();
+        if !made.iter().any(is_denial) {
+            held.extend(entries.iter().filter_map(|entry| Held::of(entry, true)));
+        }
+    }
+    (made, held)
+}
+
+/// What a rule says that sees no counter. For `local` it is a denial, until its share is asked.
+fn blind(snapshot: &Snapshot, request: &Request<'_>, ask: &Ask) -> Made {
+    let deny = Outcome::Deny { retry_after_us: RETRY_AFTER_US };
+    let (outcome, degraded) = match snapshot.rule(ask.rule).on_store_failure {
+        OnStoreFailure::Local => (deny, Degraded::Fallback),
+        OnStoreFailure::Deny => (deny, Degraded::Denied),
+        OnStoreFailure::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
+        OnStoreFailure::Allow | OnStoreFailure::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
+    };
+    let limit = ask.policy(snapshot).limit();
+    let decision = Decision::new(outcome, limit, 0, Timestamp::ZERO);
+    Made { degraded: Some(degraded), ..ask.made(decision) }
+}
+
+fn share<'s>(snapshot: &'s Snapshot, ask: &Ask) -> &'s Policy {
+    let plan = snapshot.plan(ask.rule);
+    match ask.capacity {
+        Capacity::Live | Capacity::Shadow => &plan.shares(ask.tier)[ask.limit],
+        Capacity::Candidate => &plan.candidate().shares[ask.limit],
+    }
+}

@@ -1,0 +1,335 @@
+//! Why a request is limited, or not: every rule, and what became of it. Charges nothing.
+
+mod text;
+
+use arrayvec::ArrayVec;
+use tollbar::{Batch, Decision, Entry, StoreError, Timestamp};
+
+use crate::engine::selection::{Ask, Fate, Observer, Selection};
+use crate::matcher::ItemId;
+use crate::rule_set::POLICIES_PER_REQUEST_MAX;
+use crate::snapshot::{Snapshot, Tier};
+use crate::subject::readable;
+use crate::usage::{FromStoreError, blocking};
+use crate::verdict::{Capacity, Why};
+use crate::{Engine, Request, Rule};
+
+/// What every rule says to a request, and why. Prints as a text for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The method, as rules see it.
+    pub method: String,
+    /// The path, as rules see it.
+    pub path: String,
+    /// Whether the request would pass now.
+    pub is_allowed: bool,
+    /// Why, in a sentence.
+    pub summary: String,
+    /// Every rule, in the order in which they are looked at.
+    pub rules: Vec<ExplainedRule>,
+    /// Why the counters could not be read.
+    pub store_error: Option<String>,
+}
+
+/// What became of one rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainedRule {
+    /// Its name.
+    pub name: String,
+    /// What became of it, for programs.
+    pub fate: RuleFate,
+    /// Why, in a sentence.
+    pub why: String,
+    /// The tier whose limits hold, where they are one's.
+    pub tier: Option<String>,
+    /// What the request costs under it.
+    pub cost: u64,
+    /// Whom it counts, where it counts.
+    pub subject: Option<String>,
+    /// Its limits that would be checked.
+    pub limits: Vec<ExplainedLimit>,
+}
+
+/// What may become of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RuleFate {
+    /// Its conditions do not hold.
+    NotMatched,
+    /// Its limits hold.
+    Applied,
+    /// It is not enabled.
+    Disabled,
+    /// The request is exempt from it.
+    Exempt,
+    /// It lets the request pass without a limit.
+    Unlimited,
+    /// The request lacks an attribute, so it is skipped.
+    Skipped,
+    /// The request lacks an attribute, so it denies.
+    Denied,
+    /// Another rule keeps it from applying: by `stop`, `replaces` or `unlimited`.
+    Overruled,
+    /// It is a fallback, and another rule matches.
+    FallbackNotNeeded,
+}
+
+/// The state of one counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainedLimit {
+    /// The limit as it was written.
+    pub text: String,
+    /// The algorithm.
+    pub algorithm: &'static str,
+    /// In what capacity it would be checked.
+    pub capacity: Capacity,
+    /// Tokens a window.
+    pub limit: u64,
+    /// The largest cost that would pass now; `None` where the store cannot say.
+    pub remaining: Option<u64>,
+    /// The window's end; for a bucket, when it is full again.
+    pub reset_at: Option<Timestamp>,
+    /// Whether the request would pass it now.
+    pub would_pass: bool,
+    /// Whether it is the one that binds.
+    pub binds: bool,
+}
+
+/// Writes down what becomes of each rule.
+struct Fates(Vec<Option<Fate>>);
+
+impl Observer for Fates {
+    fn saw(&mut self, rule: ItemId, fate: Fate) {
+        self.0[rule as usize] = Some(fate);
+    }
+}
+
+impl Engine {
+    /// Why the request would be limited now, or not. Charges nothing.
+    #[must_use]
+    pub fn explain(&self, request: &Request<'_>) -> Explanation {
+        blocking(async { Ok(self.explain_async(request).await) })
+    }
+
+    /// The same, without blocking the thread while a store across a network answers.
+    pub async fn explain_async(&self, request: &Request<'_>) -> Explanation {
+        let snapshot = self.snapshot();
+        let mut fates = Fates(vec![None; snapshot.rules.len()]);
+        let mut selection = Selection::default();
+        self.select(&snapshot, request, &mut fates, &mut selection);
+        let asks = match selection.denial {
+            // More than a store takes: their counters are not read.
+            Some(Why::TooMany { .. }) => &[],
+            _ => selection.asks.as_slice(),
+        };
+        let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> =
+            asks.iter().map(|ask| ask.entry(&snapshot, &selection).with_cost(0)).collect();
+        let answer = self.store().check_all(Batch::all_or_none(&mut entries)).await;
+        let decisions: Vec<Option<Decision>> = match &answer {
+            Ok(()) => entries.iter().map(Entry::decision).collect(),
+            Err(_) => vec![None; asks.len()],
+        };
+        drop(entries);
+        let explaining = Explaining {
+            snapshot: &snapshot,
+            request,
+            selection: &selection,
+            asks,
+            decisions: &decisions,
+        };
+        explaining.explanation(&fates, answer.err().as_ref())
+    }
+}
+
+impl FromStoreError for Explanation {
+    fn of(error: StoreError) -> Self {
+        // `explain` never fails: an error of the store is in what it explains.
+        let summary = format!("nothing is known: {error}");
+        let (method, path, rules) = (String::new(), String::new(), Vec::new());
+        let store_error = Some(error.to_string());
+        Self { method, path, is_allowed: false, summary, rules, store_error }
+    }
+}
+
+struct Explaining<'a> {
+    snapshot: &'a Snapshot,
+    request: &'a Request<'a>,
+    selection: &'a Selection,
+    asks: &'a [Ask],
+    decisions: &'a [Option<Decision>],
+}
+
+impl Explaining<'_> {
+    fn explanation(&self, fates: &Fates, failure: Option<&StoreError>) -> Explanation {
+        let binding = self.binding();
+        let rules = self.snapshot.rules.rules().iter().enumerate();
+        let rules = rules.map(|(at, rule)| self.rule(at as ItemId, rule, fates.0[at], binding));
+        let denies =
+            |at: &usize| self.asks[*at].capacity == Capacity::Live && !self.would_pass(*at);
+        let is_allowed =
+            self.selection.denial.is_none() && !(0..self.asks.len()).any(|at| denies(&at));
+        Explanation {
+            method: self.request.method().to_owned(),
+            path: self.request.path().to_owned(),
+            is_allowed,
+            summary: self.summary(is_allowed, binding),
+            rules: rules.collect(),
+            store_error: failure.map(ToString::to_string),
+        }
+    }
+
+    /// Which limit binds: of those that deny, the one that resets last; else the one of which the
+    /// least would remain.
+    fn binding(&self) -> Option<usize> {
+        let live = (0..self.asks.len()).filter(|at| self.asks[*at].capacity == Capacity::Live);
+        let weight = |at: &usize| {
+            let (ask, decision) = (&self.asks[*at], self.decisions[*at]?);
+            let remaining = decision.remaining();
+            let share = u128::from(remaining.saturating_sub(ask.cost)) * 1_000_000
+                / u128::from(decision.limit().max(1));
+            Some((ask.cost > remaining, std::cmp::Reverse(share), decision.reset_at()))
+        };
+        // The first of equals: the highest priority.
+        live.rev().filter(|at| self.decisions[*at].is_some()).max_by_key(weight)
+    }
+
+    fn would_pass(&self, at: usize) -> bool {
+        self.decisions[at].is_none_or(|decision| self.asks[at].cost <= decision.remaining())
+    }
+
+    fn rule(
+        &self,
+        at: ItemId,
+        rule: &Rule,
+        fate: Option<Fate>,
+        binding: Option<usize>,
+    ) -> ExplainedRule {
+        let asks = || (0..self.asks.len()).filter(move |ask| self.asks[*ask].rule == at);
+        let first = asks().next();
+        let subject = first.map(|ask| {
+            let (start, end) = self.asks[ask].key;
+            readable(&self.selection.keys[start..end])
+        });
+        let tier = match fate {
+            Some(Fate::Applied(Tier::At(at)) | Fate::TierUnlimited(Tier::At(at))) => {
+                Some(rule.tiers.limits[at].0.to_string())
+            }
+            _ => None,
+        };
+        let (fate, why) = match fate {
+            None => (RuleFate::NotMatched, self.why_not(rule)),
+            Some(fate) => self.why(rule, fate),
+        };
+        ExplainedRule {
+            name: rule.name.to_string(),
+            fate,
+            why,
+            tier,
+            cost: self.snapshot.cost(at, self.request),
+            subject,
+            limits: asks().map(|ask| self.limit(ask, binding == Some(ask))).collect(),
+        }
+    }
+
+    fn limit(&self, at: usize, binds: bool) -> ExplainedLimit {
+        let ask = &self.asks[at];
+        let rule = self.snapshot.rule(ask.rule);
+        let limit = match ask.capacity {
+            Capacity::Candidate => &rule.candidate[ask.limit],
+            Capacity::Live | Capacity::Shadow => &rule.limits_of(ask.tier)[ask.limit],
+        };
+        let decision = self.decisions[at];
+        ExplainedLimit {
+            text: limit.text().to_owned(),
+            algorithm: limit.policy().algorithm().name(),
+            capacity: ask.capacity,
+            limit: limit.policy().limit(),
+            remaining: decision.map(|it| it.remaining()),
+            reset_at: decision.map(|it| it.reset_at()),
+            would_pass: self.would_pass(at),
+            binds,
+        }
+    }
+
+    fn why_not(&self, rule: &Rule) -> String {
+        let Some(condition) = rule.conditions.first_unmet(self.request) else {
+            return "it was not looked at".to_owned();
+        };
+        match self.request.attribute(&condition.attribute) {
+            Some(value) => format!(
+                "it asks that {condition}, and the request has `{}`",
+                crate::pattern::shorten(value)
+            ),
+            None => format!("it asks that {condition}, and the request has none"),
+        }
+    }
+
+    fn why(&self, rule: &Rule, fate: Fate) -> (RuleFate, String) {
+        let name = |at: ItemId| &self.snapshot.rule(at).name;
+        let lacks = |per: usize| format!("the request lacks `{}`", rule.per[per].name());
+        match fate {
+            Fate::Disabled => (RuleFate::Disabled, "it is not enabled".to_owned()),
+            Fate::BelowStop(by) => (
+                RuleFate::Overruled,
+                format!("`{}` applies, which stops rules of lower priority", name(by)),
+            ),
+            Fate::LiftedBy(by) => (
+                RuleFate::Overruled,
+                format!("`{}` lets the request pass without a limit", name(by)),
+            ),
+            Fate::ReplacedBy(by) => {
+                (RuleFate::Overruled, format!("`{}` applies, which replaces it", name(by)))
+            }
+            Fate::Unlimited => {
+                (RuleFate::Unlimited, "it lets the request pass without a limit".to_owned())
+            }
+            Fate::TierUnlimited(_) => {
+                (RuleFate::Unlimited, "the request's tier has no limit".to_owned())
+            }
+            Fate::Exempt(at) => {
+                let reason = rule.exemptions[at].reason.as_deref();
+                let reason = reason.map_or_else(String::new, |it| format!(": {it}"));
+                (RuleFate::Exempt, format!("the request is exempt from it{reason}"))
+            }
+            Fate::Skipped(per) => (RuleFate::Skipped, format!("{}, so it is skipped", lacks(per))),
+            Fate::Denied(per) => (RuleFate::Denied, format!("{}, so it is denied", lacks(per))),
+            Fate::FallbackNotNeeded => (
+                RuleFate::FallbackNotNeeded,
+                "it is a fallback, and another rule matches".to_owned(),
+            ),
+            Fate::Applied(_) => (RuleFate::Applied, "all its conditions hold".to_owned()),
+        }
+    }
+
+    fn summary(&self, is_allowed: bool, binding: Option<usize>) -> String {
+        let name = |at: ItemId| &self.snapshot.rule(at).name;
+        match (self.selection.denial, self.selection.leave, binding) {
+            (Some(Why::Missing { rule, per }), ..) => {
+                let attribute = self.snapshot.rule(rule).per[per].name();
+                format!("denied: `{}` needs `{attribute}`, which the request lacks", name(rule))
+            }
+            (Some(Why::TooMany { count }), ..) => {
+                format!(
+                    "denied: {count} limits apply, and stores check at most {POLICIES_PER_REQUEST_MAX} at once"
+                )
+            }
+            (_, _, Some(at)) => {
+                let verb = if is_allowed { "allowed" } else { "denied" };
+                format!("{verb}: `{}` binds", name(self.asks[at].rule))
+            }
+            (_, Some(Why::Unlimited(rule)), None) => {
+                format!("allowed: `{}` sets no limit", name(rule))
+            }
+            (_, Some(Why::Exempt { rule, .. }), None) => {
+                format!("allowed: the request is exempt from `{}`", name(rule))
+            }
+            _ if self.decisions.iter().any(Option::is_some) || self.asks.is_empty() => {
+                "allowed: no rule limits the request".to_owned()
+            }
+            _ => "the counters could not be read".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! An explanation for people.
+
+use std::fmt;
+
+use super::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
+use crate::verdict::Capacity;
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {}", self.method, self.path)?;
+        writeln!(f, "{}", self.summary)?;
+        if let Some(error) = &self.store_error {
+            writeln!(f, "the counters could not be read: {error}")?;
+        }
+        for rule in &self.rules {
+            write!(f, "\n{rule}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ExplainedRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.fate {
+            RuleFate::Applied => "x",
+            RuleFate::Unlimited | RuleFate::Exempt => "o",
+            RuleFate::Denied => "!",
+            _ => " ",
+        };
+        writeln!(f, "[{mark}] {}: {}", self.name, self.why)?;
+        if self.limits.is_empty() {
+            return Ok(());
+        }
+        write!(
+            f,
+            "    counts {} at a cost of {}",
+            self.subject.as_deref().unwrap_or("nobody"),
+            self.cost
+        )?;
+        match &self.tier {
+            Some(tier) => writeln!(f, ", tier {tier}")?,
+            None => writeln!(f)?,
+        }
+        self.limits.iter().try_for_each(|limit| writeln!(f, "    {limit}"))
+    }
+}
+
+impl fmt::Display for ExplainedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): ", self.text, self.algorithm)?;
+        match self.remaining {
+            Some(remaining) => write!(f, "{remaining} of {} left", self.limit)?,
+            None => f.write_str("not known")?,
+        }
+        let would = match (self.capacity, self.would_pass) {
+            (Capacity::Live, true) => "",
+            (Capacity::Live, false) => ", denies",
+            (Capacity::Shadow, true) => ", in the shadow",
+            (Capacity::Shadow, false) => ", would deny were it not in the shadow",
+            (Capacity::Candidate, true) => ", a candidate",
+            (Capacity::Candidate, false) => ", would deny were it not a candidate",
+        };
+        f.write_str(would)?;
+        if self.binds { f.write_str(", binds") } else { Ok(()) }
+    }
+}

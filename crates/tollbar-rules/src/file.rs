@@ -1,0 +1,184 @@
+//! Rules in a file: YAML in, a [`RuleSet`] or everything that is wrong with it out.
+//!
+//! A file is taken whole or not at all. What it looks like is in `docs/reference/rules.md`.
+
+mod conditions;
+mod limits;
+mod node;
+mod reader;
+mod rule;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use node::Value;
+use reader::{Field, Reader};
+
+use crate::{Rule, RuleSet};
+
+pub use node::Position;
+pub use reader::Finding;
+
+/// Rules that were read, and what their writer should know all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RuleFile {
+    /// The rules.
+    pub rules: RuleSet,
+    /// What is allowed and probably not meant.
+    pub warnings: Vec<Finding>,
+}
+
+/// Why a file gave no rules.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("cannot read {file}")]
+    Read {
+        /// Its name.
+        file: String,
+        /// Why not.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// It is no UTF-8.
+    #[error("{file}:{line}: this is not UTF-8: save the file in that encoding")]
+    Encoding {
+        /// Its name.
+        file: String,
+        /// The line of the first byte that is not.
+        line: usize,
+    },
+    /// Some of what it says cannot be used.
+    #[error("{}", Listed { file, findings })]
+    Findings {
+        /// Its name.
+        file: String,
+        /// What is wrong, in the order of the file; at least one.
+        findings: Vec<Finding>,
+    },
+}
+
+impl RuleFile {
+    /// The rules in `text`; `file` is its name in messages.
+    ///
+    /// ```
+    /// use tollbar_rules::RuleFile;
+    /// let error = RuleFile::parse("rules.yaml", "rules:\n  - { name: a, limits: 10/s }").unwrap_err();
+    /// assert!(error.to_string().starts_with(
+    ///     "rules.yaml:2:16: rules[0].limits: there is no field `limits` here: did you mean `limit`?"
+    /// ));
+    /// ```
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let refuse = |findings| FileError::Findings { file: file.to_owned(), findings };
+        let document = node::parse(text).map_err(|malformed| {
+            let node::Malformed { at: position, message } = malformed;
+            refuse(vec![Finding { position, field: String::new(), message }])
+        })?;
+        let mut reader = Reader::default();
+        let rules = read_document(&mut reader, &document);
+        match rules {
+            Some(rules) if reader.errors.is_empty() => {
+                let mut warnings = reader.warnings;
+                warnings.sort_by_key(|finding| finding.position);
+                Ok(Self { rules, warnings })
+            }
+            _ => {
+                reader.errors.sort_by_key(|finding| finding.position);
+                Err(refuse(reader.errors))
+            }
+        }
+    }
+
+    /// The rules in bytes that may be anything.
+    pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Self, FileError> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::parse(file, text),
+            Err(error) => {
+                let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
+                Err(FileError::Encoding { file: file.to_owned(), line })
+            }
+        }
+    }
+
+    /// The rules in the file at `path`.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let file = path.display().to_string();
+        let bytes = read_bounded(path)
+            .map_err(|error| FileError::Read { file: file.clone(), source: Arc::new(error) })?;
+        Self::parse_bytes(&file, &bytes)
+    }
+}
+
+/// At most one byte more than is allowed, by which [`RuleFile::parse`] knows that it is too much.
+pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path)?;
+    io::Read::read_to_end(&mut io::Read::take(file, node::FILE_BYTES_MAX as u64 + 1), &mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_document(reader: &mut Reader, document: &node::Node) -> Option<RuleSet> {
+    let top = Field { node: document, path: String::new() };
+    let mut fields = reader.fields(&top, "`rules:` and a list of rules")?;
+    let nodes = fields.take("nodes");
+    let node_count = nodes.as_ref().and_then(|field| reader.number(field));
+    if let (Some(field), Some(0)) = (&nodes, node_count) {
+        reader.refuse(field, "a fleet has at least one node: write how many share the limits");
+    }
+    let rules = fields.take("rules");
+    let mut read: Vec<(Rule, rule::Places)> = Vec::new();
+    match &rules {
+        None => {
+            let message = "there is no `rules` here: write `rules:` and a list, `[]` for none";
+            reader.error(document.at, "rules", message);
+        }
+        Some(field) if matches!(field.node.value, Value::List(_)) => {
+            read.extend(field.items().iter().filter_map(|item| rule::read(reader, item)));
+        }
+        Some(field) => {
+            let what = field.node.value.describe();
+            reader.refuse(field, format!("this is {what}: write a list of rules, `[]` for none"));
+        }
+    }
+    fields.finish(reader);
+    if !reader.errors.is_empty() {
+        return None;
+    }
+    let (rules, places): (Vec<Rule>, Vec<rule::Places>) = read.into_iter().unzip();
+    match RuleSet::new(rules) {
+        Ok(rules) => Some(rules.with_node_count(node_count.unwrap_or(1))),
+        Err(wrong) => {
+            for error in wrong.errors {
+                let place = &places[error.rule];
+                let at = place.fields.get(error.field).copied().unwrap_or(place.rule);
+                let field = format!("{}.{}", place.path, error.field);
+                reader.error(at, &field, error.problem.to_string());
+            }
+            None
+        }
+    }
+}
+
+/// The findings of a file, a line each.
+struct Listed<'a> {
+    file: &'a str,
+    findings: &'a [Finding],
+}
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, finding) in self.findings.iter().enumerate() {
+            write!(f, "{}{}:{finding}", if at == 0 { "" } else { "\n" }, self.file)?;
+        }
+        Ok(())
+    }
+}

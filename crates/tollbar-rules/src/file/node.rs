@@ -1,0 +1,277 @@
+//! YAML as a tree whose every node knows its line and column.
+//!
+//! Bounded before anything is built: bytes, depth, and nodes, those counted that aliases stand for.
+//! A scalar is its text; what type it has is for the reader of a field to say, so that the country
+//! `no` and the version `1.10` stay what they are.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::rc::Rc;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+
+/// The largest file.
+pub(crate) const FILE_BYTES_MAX: usize = 16 << 20;
+
+/// The most nodes, each alias counted as all it stands for.
+pub(crate) const NODES_MAX: usize = 2_000_000;
+
+/// The deepest nesting; rules need six.
+pub(crate) const DEPTH_MAX: usize = 16;
+
+/// Where something stands in a file, both from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column, in characters.
+    pub column: usize,
+}
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) at: Position,
+    pub(crate) value: Value,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    /// `~`, `null`, or nothing at all.
+    Null,
+    /// A text, quoted or not.
+    Scalar {
+        text: Rc<str>,
+    },
+    List(Rc<[Node]>),
+    /// In the order of the file. Keys are texts.
+    Map(Rc<[(Key, Node)]>),
+}
+
+/// The key of a field.
+#[derive(Debug, Clone)]
+pub(crate) struct Key {
+    pub(crate) at: Position,
+    pub(crate) text: Rc<str>,
+}
+
+/// What is wrong with a file before any rule is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Malformed {
+    pub(crate) at: Position,
+    pub(crate) message: String,
+}
+
+impl Position {
+    pub(crate) const START: Self = Self { line: 1, column: 1 };
+}
+
+impl Value {
+    /// What it is, for messages.
+    pub(crate) fn describe(&self) -> &'static str {
+        match self {
+            Self::Null => "nothing",
+            Self::Scalar { .. } => "a single value",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a mapping",
+        }
+    }
+}
+
+/// The one document of `text`.
+pub(crate) fn parse(text: &str) -> Result<Node, Malformed> {
+    let at = Position::START;
+    if text.len() > FILE_BYTES_MAX {
+        let message = format!(
+            "the file has {} bytes: write at most {FILE_BYTES_MAX}, in several files if need be",
+            text.len()
+        );
+        return Err(Malformed { at, message });
+    }
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| malformed(&error))?;
+        builder.take(event, position(span))?;
+    }
+    builder.document.ok_or_else(|| Malformed {
+        at,
+        message: "the file is empty: write `rules:` and a list of rules".to_owned(),
+    })
+}
+
+fn position(span: Span) -> Position {
+    Position { line: span.start.line(), column: span.start.col() + 1 }
+}
+
+fn malformed(error: &ScanError) -> Malformed {
+    let marker = error.marker();
+    let at = Position { line: marker.line().max(1), column: marker.col() + 1 };
+    Malformed { at, message: format!("this is not YAML: {}", error.info()) }
+}
+
+/// Puts events together.
+#[derive(Default)]
+struct Builder {
+    open: Vec<Open>,
+    document: Option<Node>,
+    documents: usize,
+    anchors: HashMap<usize, (Node, usize)>,
+    node_count: usize,
+}
+
+/// A list or a mapping that has not ended yet.
+struct Open {
+    at: Position,
+    anchor: usize,
+    /// Nodes in it so far, itself included.
+    node_count: usize,
+    kind: OpenKind,
+}
+
+enum OpenKind {
+    List(Vec<Node>),
+    /// `lines` says where a field was written, so that one written twice is found at once.
+    Map {
+        fields: Vec<(Key, Node)>,
+        key: Option<Key>,
+        lines: HashMap<Rc<str>, usize>,
+    },
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, at: Position) -> Result<(), Malformed> {
+        let refuse = |message: &str| Err(Malformed { at, message: message.to_owned() });
+        match event {
+            Event::DocumentStart(_) => {
+                self.documents += 1;
+                if self.documents > 1 {
+                    return refuse("a second document begins here: write all rules in one");
+                }
+            }
+            Event::Scalar(_, _, _, Some(_))
+            | Event::SequenceStart(_, Some(_))
+            | Event::MappingStart(_, Some(_)) => {
+                return refuse("tags such as `!!str` mean nothing here: leave it out");
+            }
+            Event::Scalar(text, style, anchor, None) => {
+                let is_quoted = style != ScalarStyle::Plain;
+                let value = match &*text {
+                    "" | "~" | "null" if !is_quoted => Value::Null,
+                    text => Value::Scalar { text: text.into() },
+                };
+                self.count(1, at)?;
+                self.put(Node { at, value }, anchor, 1)?;
+            }
+            Event::SequenceStart(anchor, None) => {
+                self.open(at, anchor, OpenKind::List(Vec::new()))?;
+            }
+            Event::MappingStart(anchor, None) => {
+                self.open(
+                    at,
+                    anchor,
+                    OpenKind::Map { fields: Vec::new(), key: None, lines: HashMap::new() },
+                )?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close()?,
+            Event::Alias(anchor) => {
+                let Some((node, node_count)) = self.anchors.get(&anchor).cloned() else {
+                    return refuse("an alias within what it stands for: write the value out");
+                };
+                self.count(node_count, at)?;
+                // What is wrong in it is wrong where it was written; who uses it is not at fault.
+                self.put(node, 0, node_count)?;
+            }
+            Event::DocumentEnd | Event::StreamStart | Event::StreamEnd | Event::Nothing => {}
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, nodes: usize, at: Position) -> Result<(), Malformed> {
+        self.node_count += nodes;
+        if self.node_count > NODES_MAX {
+            let message = format!(
+                "the file has more than {NODES_MAX} values, aliases written out: use fewer aliases"
+            );
+            return Err(Malformed { at, message });
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, at: Position, anchor: usize, kind: OpenKind) -> Result<(), Malformed> {
+        if self.open.len() == DEPTH_MAX {
+            let message = format!("nested deeper than {DEPTH_MAX} levels: rules need fewer");
+            return Err(Malformed { at, message });
+        }
+        self.count(1, at)?;
+        self.open.push(Open { at, anchor, node_count: 1, kind });
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Malformed> {
+        let Some(Open { at, anchor, node_count, kind }) = self.open.pop() else {
+            return Ok(());
+        };
+        let value = match kind {
+            OpenKind::List(items) => Value::List(items.into()),
+            OpenKind::Map { fields, .. } => Value::Map(fields.into()),
+        };
+        self.put(Node { at, value }, anchor, node_count)
+    }
+
+    /// A finished node goes into what is open around it.
+    fn put(&mut self, node: Node, anchor: usize, node_count: usize) -> Result<(), Malformed> {
+        if anchor != 0 {
+            self.anchors.insert(anchor, (node.clone(), node_count));
+        }
+        // An alias may bring a tree along that is itself deep.
+        let depth = self.open.len() + depth(&node);
+        if depth > DEPTH_MAX {
+            let message = format!("nested deeper than {DEPTH_MAX} levels: rules need fewer");
+            return Err(Malformed { at: node.at, message });
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.document = Some(node);
+            return Ok(());
+        };
+        open.node_count += node_count;
+        match &mut open.kind {
+            OpenKind::List(items) => items.push(node),
+            OpenKind::Map { fields, key: key @ Some(_), .. } => {
+                if let Some(key) = key.take() {
+                    fields.push((key, node));
+                }
+            }
+            OpenKind::Map { key, lines, .. } => {
+                let Value::Scalar { text } = &node.value else {
+                    let message =
+                        format!("a field is named by a text, not by {}", node.value.describe());
+                    return Err(Malformed { at: node.at, message });
+                };
+                match lines.entry(text.clone()) {
+                    Entry::Vacant(vacant) => {
+                        vacant.insert(node.at.line);
+                    }
+                    Entry::Occupied(before) => {
+                        let message = format!(
+                            "`{}` was written before, in line {}: keep one of them",
+                            crate::pattern::shorten(text),
+                            before.get()
+                        );
+                        return Err(Malformed { at: node.at, message });
+                    }
+                }
+                *key = Some(Key { at: node.at, text: text.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many levels a node has; a scalar has none. Bounded, because nodes are.
+fn depth(node: &Node) -> usize {
+    match &node.value {
+        Value::Null | Value::Scalar { .. } => 0,
+        Value::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Map(fields) => 1 + fields.iter().map(|(_, node)| depth(node)).max().unwrap_or(0),
+    }
+}

@@ -1,0 +1,224 @@
+//! Fields read one by one, and what is wrong with them collected: a person who fixes a file wants
+//! to see all of it, with the place and what to write instead.
+
+use std::fmt;
+
+use super::node::{Key, Node, Position, Value};
+use crate::limit::whole;
+use crate::pattern::shorten;
+use crate::suggest::nearest;
+
+/// More findings than this help nobody.
+const FINDINGS_MAX: usize = 100;
+
+/// Something to be changed in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Where.
+    pub position: Position,
+    /// Which field, from the top: `rules[2].limit`.
+    pub field: String,
+    /// What is wrong, and what to write instead.
+    pub message: String,
+}
+
+/// Collects what is wrong.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    pub(super) errors: Vec<Finding>,
+    pub(super) warnings: Vec<Finding>,
+}
+
+/// A mapping whose fields are taken one after the other; what is left at the end is unknown.
+#[derive(Debug)]
+pub(super) struct Fields<'n> {
+    pub(super) path: String,
+    pub(super) at: Position,
+    entries: &'n [(Key, Node)],
+    taken: Vec<bool>,
+    known: Vec<&'static str>,
+}
+
+/// A field that was there.
+#[derive(Debug, Clone)]
+pub(super) struct Field<'n> {
+    pub(super) node: &'n Node,
+    pub(super) path: String,
+}
+
+impl Reader {
+    pub(super) fn error(&mut self, at: Position, field: &str, message: impl Into<String>) {
+        if self.errors.len() < FINDINGS_MAX {
+            let (field, message) = (field.to_owned(), message.into());
+            self.errors.push(Finding { position: at, field, message });
+        }
+    }
+
+    pub(super) fn warn(&mut self, at: Position, field: &str, message: impl Into<String>) {
+        if self.warnings.len() < FINDINGS_MAX {
+            let (field, message) = (field.to_owned(), message.into());
+            self.warnings.push(Finding { position: at, field, message });
+        }
+    }
+
+    /// Reports `error` at `field`.
+    pub(super) fn refuse(&mut self, field: &Field<'_>, error: impl fmt::Display) {
+        self.error(field.node.at, &field.path, error.to_string());
+    }
+
+    /// The fields of a mapping; `what` says what is expected otherwise.
+    pub(super) fn fields<'n>(&mut self, field: &Field<'n>, what: &str) -> Option<Fields<'n>> {
+        let Value::Map(entries) = &field.node.value else {
+            self.refuse(field, format!("this is {}: write {what}", field.node.value.describe()));
+            return None;
+        };
+        Some(Fields {
+            path: field.path.clone(),
+            at: field.node.at,
+            entries,
+            taken: vec![false; entries.len()],
+            known: Vec::new(),
+        })
+    }
+
+    /// A text, however it is quoted.
+    pub(super) fn text<'n>(&mut self, field: &Field<'n>, what: &str) -> Option<&'n str> {
+        match &field.node.value {
+            Value::Scalar { text } => Some(text),
+            value => {
+                self.refuse(field, format!("this is {}: write {what}", value.describe()));
+                None
+            }
+        }
+    }
+
+    /// A whole number that is not negative.
+    pub(super) fn number(&mut self, field: &Field<'_>) -> Option<u64> {
+        let text = self.text(field, "a whole number such as `10`")?;
+        whole(text).map_err(|error| self.refuse(field, error)).ok()
+    }
+
+    /// A whole number of 32 bits, negative or not.
+    pub(super) fn signed(&mut self, field: &Field<'_>) -> Option<i32> {
+        let text = self.text(field, "a whole number such as `10` or `-1`")?;
+        let number = text.parse().ok();
+        if number.is_none() {
+            let quoted = shorten(text);
+            self.refuse(field, format!("`{quoted}` is not a whole number of at most nine digits: write one such as `10` or `-1`"));
+        }
+        number
+    }
+
+    /// `true` or `false`.
+    pub(super) fn boolean(&mut self, field: &Field<'_>) -> Option<bool> {
+        match self.text(field, "`true` or `false`")? {
+            "true" => Some(true),
+            "false" => Some(false),
+            text => {
+                let quoted = shorten(text);
+                self.refuse(
+                    field,
+                    format!("`{quoted}` is neither `true` nor `false`: write one of them"),
+                );
+                None
+            }
+        }
+    }
+
+    /// One of several words.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        field: &Field<'_>,
+        words: &[(&'static str, T)],
+    ) -> Option<T> {
+        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+        let listed = listed(&names);
+        let text = self.text(field, &format!("one of {listed}"))?;
+        let chosen = words.iter().find(|(name, _)| *name == text);
+        if chosen.is_none() {
+            let meant = did_you_mean(text, &names);
+            self.refuse(
+                field,
+                format!("`{}` is not known here: {meant}write one of {listed}", shorten(text)),
+            );
+        }
+        chosen.map(|(_, value)| *value)
+    }
+}
+
+/// The most items of one list.
+pub(super) const LIST_MAX: usize = 100_000;
+
+impl<'n> Field<'n> {
+    /// A single value is a list of one.
+    pub(super) fn one_or_many(&self) -> Vec<Field<'n>> {
+        match &self.node.value {
+            Value::List(_) => self.items(),
+            _ => vec![self.clone()],
+        }
+    }
+
+    /// The items of a list; none of anything else.
+    pub(super) fn items(&self) -> Vec<Field<'n>> {
+        let Value::List(items) = &self.node.value else {
+            return Vec::new();
+        };
+        let item = |(at, node)| Field { node, path: format!("{}[{at}]", self.path) };
+        items.iter().enumerate().map(item).collect()
+    }
+}
+
+impl<'n> Fields<'n> {
+    /// The field of that name, if it is there.
+    pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
+        self.known.push(name);
+        let at = self.entries.iter().position(|(key, _)| *key.text == *name)?;
+        self.taken[at] = true;
+        Some(Field { node: &self.entries[at].1, path: self.path_of(name) })
+    }
+
+    /// Every field that was not taken: for mappings whose keys are the user's.
+    pub(super) fn rest(&self) -> Vec<(&'n Key, Field<'n>)> {
+        let left = self.entries.iter().zip(&self.taken).filter(|(_, is_taken)| !**is_taken);
+        left.map(|((key, node), _)| (key, Field { node, path: self.path_of(&key.text) })).collect()
+    }
+
+    /// Reports every field that was not taken.
+    pub(super) fn finish(self, reader: &mut Reader) {
+        for (key, _) in self.rest() {
+            let meant = did_you_mean(&key.text, &self.known);
+            let known = listed(&self.known);
+            let message = format!(
+                "there is no field `{}` here: {meant}the fields are {known}",
+                shorten(&key.text)
+            );
+            reader.error(key.at, &self.path_of(&key.text), message);
+        }
+    }
+
+    pub(super) fn path_of(&self, name: &str) -> String {
+        let name = shorten(name);
+        if self.path.is_empty() { name } else { format!("{}.{name}", self.path) }
+    }
+}
+
+fn did_you_mean(text: &str, known: &[&'static str]) -> String {
+    nearest(text, known.iter().copied())
+        .map_or_else(String::new, |it| format!("did you mean `{it}`? "))
+}
+
+fn listed(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Position { line, column } = self.position;
+        write!(f, "{line}:{column}: ")?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}

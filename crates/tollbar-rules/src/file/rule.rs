@@ -1,0 +1,291 @@
+//! One rule of a file, field by field.
+
+use std::collections::HashMap;
+
+use super::conditions;
+use super::limits::Inherited;
+use super::node::{Position, Value};
+use super::reader::{Field, Fields, Reader};
+use crate::date::parse_instant;
+use crate::pattern::shorten;
+use crate::{Costs, Criticality, Exemption, Missing, Mode, OnStoreFailure, Per, Rule, Test};
+
+/// Where the fields of a rule stand, for what is found only when all rules are together.
+#[derive(Debug)]
+pub(super) struct Places {
+    pub(super) path: String,
+    pub(super) rule: Position,
+    pub(super) fields: HashMap<&'static str, Position>,
+}
+
+const RULE_WHAT: &str = "a mapping such as `{ name: per_client, limit: 10/s }`";
+
+pub(super) fn read(reader: &mut Reader, field: &Field<'_>) -> Option<(Rule, Places)> {
+    let mut fields = reader.fields(field, RULE_WHAT)?;
+    let mut reading = Reading {
+        places: Places { path: field.path.clone(), rule: fields.at, fields: HashMap::new() },
+        reader,
+        fields: &mut fields,
+    };
+    let rule = reading.rule()?;
+    let places = reading.places;
+    fields.finish(reader);
+    warn_of_login(reader, &rule, &places);
+    warn_of_the_unreachable(reader, &rule, &places);
+    Some((rule, places))
+}
+
+struct Reading<'a, 'n> {
+    reader: &'a mut Reader,
+    fields: &'a mut Fields<'n>,
+    places: Places,
+}
+
+impl<'n> Reading<'_, 'n> {
+    fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
+        let field = self.fields.take(name)?;
+        self.places.fields.insert(name, field.node.at);
+        Some(field)
+    }
+
+    fn boolean(&mut self, name: &'static str, default: bool) -> bool {
+        let field = self.take(name);
+        field.and_then(|field| self.reader.boolean(&field)).unwrap_or(default)
+    }
+
+    fn text(&mut self, name: &'static str, what: &str) -> Option<&'n str> {
+        let field = self.take(name)?;
+        self.reader.text(&field, what)
+    }
+
+    fn rule(&mut self) -> Option<Rule> {
+        let name = self.text("name", "a name such as `per_client`");
+        let id = self.text("id", "an identity that survives a new name");
+        let Some(named) = name.or(id) else {
+            if !self.places.fields.contains_key("name") {
+                let message = "the rule has no name: write one such as `name: per_client`";
+                self.reader.error(self.fields.at, &self.fields.path, message);
+            }
+            return None;
+        };
+        let mut rule = Rule::new(named);
+        rule.id = id.map(Into::into);
+        rule.description = self.text("description", "a text").map(Into::into);
+        rule.enabled = self.boolean("enabled", true);
+        if let Some(field) = self.take("match") {
+            rule.conditions = conditions::read(self.reader, &field);
+        }
+        self.subject(&mut rule);
+        self.limits(&mut rule);
+        if let Some(field) = self.take("cost") {
+            rule.costs = costs(self.reader, &field);
+        }
+        self.precedence(&mut rule);
+        if let Some(field) = self.take("mode") {
+            rule.mode = self.reader.choice(&field, &Mode::NAMED).unwrap_or_default();
+        }
+        if let Some(field) = self.take("on_store_failure") {
+            rule.on_store_failure = on_store_failure(self.reader, &field);
+        }
+        if let Some(field) = self.take("exempt") {
+            let items = field.one_or_many();
+            rule.exemptions = items.iter().filter_map(|it| exemption(self.reader, it)).collect();
+        }
+        Some(rule)
+    }
+
+    fn subject(&mut self, rule: &mut Rule) {
+        if let Some(field) = self.take("per") {
+            let what = "attributes such as `[user, path]`, or `[]` for one counter for all";
+            let mut per = Vec::new();
+            for item in field.one_or_many() {
+                let Some(name) = self.reader.text(&item, what) else {
+                    continue;
+                };
+                let part = Per::of_name(name);
+                if per.contains(&part) {
+                    self.reader.refuse(&item, format!("`{name}` is there already: leave it out"));
+                }
+                per.push(part);
+            }
+            rule.per = per;
+        }
+        if let Some(field) = self.take("missing") {
+            rule.missing = self.reader.choice(&field, &Missing::NAMED).unwrap_or_default();
+        }
+    }
+
+    fn limits(&mut self, rule: &mut Rule) {
+        let mut inherited = Inherited::take(self.reader, self.fields);
+        if let Some(field) = self.take("limit") {
+            rule.limits = inherited.limits(self.reader, &field);
+        }
+        if let Some(field) = self.take("tiers") {
+            rule.tiers = inherited.tiers(self.reader, &field);
+        }
+        if let Some(field) = self.take("candidate") {
+            rule.candidate = inherited.candidate(self.reader, &field);
+        }
+        inherited.finish(self.reader);
+    }
+
+    fn precedence(&mut self, rule: &mut Rule) {
+        if let Some(field) = self.take("priority") {
+            rule.priority = self.reader.signed(&field).unwrap_or_default();
+        }
+        rule.stop = self.boolean("stop", false);
+        rule.fallback = self.boolean("fallback", false);
+        rule.unlimited = self.boolean("unlimited", false);
+        if let Some(field) = self.take("replaces") {
+            for item in field.one_or_many() {
+                let name = self.reader.text(&item, "the names of other rules");
+                rule.replaces.extend(name.map(Box::from));
+            }
+        }
+    }
+}
+
+fn costs(reader: &mut Reader, field: &Field<'_>) -> Costs {
+    let mut costs = Costs::default();
+    match &field.node.value {
+        Value::Map(_) => {
+            let Some(mut fields) = reader.fields(field, "costs") else {
+                return costs;
+            };
+            if let Some(field) = fields.take("default") {
+                costs.default = reader.number(&field).unwrap_or(1);
+            }
+            if let Some(field) = fields.take("attribute") {
+                let name = reader.text(&field, "the name of an attribute that is a number");
+                costs.attribute = name.map(Into::into);
+            }
+            for (key, field) in fields.rest() {
+                let cost = reader.number(&field);
+                match conditions::route(&key.text) {
+                    Ok(route) => costs.by_condition.extend(cost.map(|cost| (route, cost))),
+                    Err(message) => reader.error(key.at, &field.path, message),
+                }
+            }
+        }
+        Value::List(_) => {
+            for item in field.items() {
+                let Some(mut fields) =
+                    reader.fields(&item, "a mapping such as `{ match: { plan: bulk }, cost: 5 }`")
+                else {
+                    continue;
+                };
+                let conditions = fields.take("match").map(|it| conditions::read(reader, &it));
+                let cost = fields.take("cost").and_then(|it| reader.number(&it));
+                match (conditions, cost) {
+                    (Some(conditions), Some(cost)) => costs.by_condition.push((conditions, cost)),
+                    _ => reader.refuse(&item, "a cost has a `match` and a `cost`: write both"),
+                }
+                fields.finish(reader);
+            }
+        }
+        _ => costs.default = reader.number(field).unwrap_or(1),
+    }
+    costs
+}
+
+/// The least criticality that passes unless a rule says otherwise.
+const KEEP_DEFAULT: Criticality = Criticality::High;
+
+fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnStoreFailure {
+    if let Value::Map(_) = field.node.value {
+        let Some(mut fields) = reader.fields(field, "a mapping") else {
+            return OnStoreFailure::default();
+        };
+        let keep = fields.take("shed").and_then(|it| reader.choice(&it, &Criticality::NAMED));
+        fields.finish(reader);
+        return OnStoreFailure::Shed { keep: keep.unwrap_or(KEEP_DEFAULT) };
+    }
+    let words = [
+        ("allow", OnStoreFailure::Allow),
+        ("deny", OnStoreFailure::Deny),
+        ("local", OnStoreFailure::Local),
+        ("shed", OnStoreFailure::Shed { keep: KEEP_DEFAULT }),
+    ];
+    reader.choice(field, &words).unwrap_or_default()
+}
+
+fn exemption(reader: &mut Reader, field: &Field<'_>) -> Option<Exemption> {
+    let mut fields = reader.fields(field, "a mapping such as `{ api_key: internal }`")?;
+    let until = fields.take("until");
+    let reason = fields.take("reason").and_then(|it| reader.text(&it, "a text"));
+    let conditions = conditions::read_fields(reader, &fields);
+    if conditions.all().is_empty() && reader.errors.is_empty() {
+        let message = "this exempts everybody: write whom, such as `{ api_key: internal }`, or `enabled: false` for the rule";
+        reader.refuse(field, message);
+    }
+    let mut exemption = Exemption::new(conditions);
+    exemption.reason = reason.map(Into::into);
+    if let Some(field) = until {
+        let text = reader.text(&field, "a date such as `2027-01-01`")?;
+        exemption.until = parse_instant(text);
+        if exemption.until.is_none() {
+            let quoted = shorten(text);
+            reader.refuse(&field, format!("`{quoted}` is not a date: write one such as `2027-01-01` or `2027-01-01T12:00:00Z`"));
+        }
+    }
+    Some(exemption)
+}
+
+/// Words by which paths call the place where passwords are tried.
+const LOGIN_WORDS: [&str; 9] =
+    ["login", "signin", "sign-in", "auth", "token", "password", "otp", "2fa", "verify"];
+
+/// Twice the limit passes around the boundary of a fixed window: that is twice the guesses.
+fn warn_of_login(reader: &mut Reader, rule: &Rule, places: &Places) {
+    let paths = rule.conditions.all().iter().filter_map(|condition| match &condition.test {
+        Test::Path(patterns) => Some(patterns),
+        _ => None,
+    });
+    let is_login = |literal: &str| {
+        let literal = literal.to_ascii_lowercase();
+        LOGIN_WORDS.iter().any(|word| literal.contains(word))
+    };
+    let login = paths.flatten().find(|it| it.last_literal().is_some_and(is_login));
+    let is_fixed = |limit: &crate::Limit| {
+        matches!(limit.policy().algorithm().name(), "fixed_window" | "staggered_window")
+    };
+    if let Some(path) = login
+        && rule.all_limits().any(is_fixed)
+    {
+        let at = places.fields.get("limit").copied().unwrap_or(places.rule);
+        let message = format!(
+            "a fixed window lets up to twice the limit through around its boundary, and `{path}` looks like a place where passwords are guessed: write `algorithm: sliding_window_strict`"
+        );
+        reader.warn(at, &format!("{}.limit", places.path), message);
+    }
+}
+
+/// Limits that no request is under, and costs that a candidate can never take.
+fn warn_of_the_unreachable(reader: &mut Reader, rule: &Rule, places: &Places) {
+    let place = |name| places.fields.get(name).copied().unwrap_or(places.rule);
+    if let (Some(default), false) = (&rule.tiers.default, rule.limits.is_empty()) {
+        let message = format!(
+            "no request is under these limits, because every one has a tier, `{default}` by default: \
+             leave out the limits, or the default"
+        );
+        reader.warn(place("limit"), &format!("{}.limit", places.path), message);
+    }
+    let is_unleased = |limit: &crate::Limit| limit.policy().algorithm().name() == "concurrency";
+    if let Some(limit) = rule.live_limits().find(|limit| is_unleased(limit)) {
+        let message = format!(
+            "a holder that vanishes keeps its permit of `{}` for ever: write `lease: 30s`, or as long \
+             as a request may take",
+            limit.text()
+        );
+        reader.warn(place("limit"), &format!("{}.limit", places.path), message);
+    }
+    let cost = rule.costs.highest();
+    if let Some(limit) = rule.candidate.iter().find(|it| it.policy().capacity() < cost) {
+        let message = format!(
+            "a cost of {cost} can never be paid under the candidate `{}`: it will report such \
+             requests as never allowed",
+            limit.text()
+        );
+        reader.warn(place("candidate"), &format!("{}.candidate", places.path), message);
+    }
+}

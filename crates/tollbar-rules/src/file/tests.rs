@@ -1,0 +1,417 @@
+//! What files say, and what is said of files that say it wrong.
+
+use super::*;
+use crate::{Criticality, Missing, Mode, OnStoreFailure, Per, Request, TierLimits};
+
+/// The example of the reference, whole.
+const WHOLE: &str = r#"
+nodes: 4
+rules:
+  - name: per_client             # identity (or `id`): counters survive a change of the numbers
+    match: { method: [GET, POST], path: "/v1/**", tenant: acme }
+    per: [client]
+    limit: [10/s, 450/15min]
+    algorithm: sliding_window_counter
+    missing: ip
+    tiers: { free: 100/hour, premium: 10000/hour, default: free }
+    cost: { "GET /v1/search": 5, "POST /v1/reports": 50 }
+    priority: 10
+    mode: enforce
+    candidate: { limit: 8/s }
+    on_store_failure: local
+    exempt: [ { api_key: internal }, { ip: 10.0.0.0/8, until: 2027-01-01 } ]
+  - { name: health, match: { path: /health }, unlimited: true }
+  - { name: everyone_else, fallback: true, limit: 100/min }
+"#;
+
+fn parse(text: &str) -> RuleFile {
+    RuleFile::parse("rules.yaml", text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// One rule with these fields.
+fn rule(fields: &str) -> crate::Rule {
+    parse(&format!("rules: [{{ name: a, {fields} }}]")).rules.rules()[0].clone()
+}
+
+#[track_caller]
+fn refused(text: &str, message: &str) {
+    let error = RuleFile::parse("rules.yaml", text).expect_err(text);
+    assert_eq!(error.to_string(), message, "of {text}");
+}
+
+/// What is said of a rule with these fields; columns count from the field on.
+#[track_caller]
+fn refused_rule(fields: &str, message: &str) {
+    refused(&format!("rules:\n- name: a\n  {fields}"), message);
+}
+
+#[test]
+fn the_example_of_the_reference_says_what_it_says() {
+    let file = parse(WHOLE);
+    let warnings: Vec<String> = file.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "7:12: rules[0].limit: no request is under these limits, because every one has a tier, \
+             `free` by default: leave out the limits, or the default",
+            "14:16: rules[0].candidate: a cost of 50 can never be paid under the candidate `8/s`: it \
+             will report such requests as never allowed",
+        ]
+    );
+    assert_eq!(file.rules.node_count(), 4);
+    let [first, fallback, health] = file.rules.rules() else {
+        panic!("three rules");
+    };
+    assert_eq!(&*first.name, "per_client");
+    assert_eq!(first.per, [Per::Client]);
+    let texts: Vec<&str> = first.limits.iter().map(crate::Limit::text).collect();
+    assert_eq!(texts, ["10/s", "450/15min"]);
+    assert_eq!((first.tiers.limits.len(), first.tiers.default.as_deref()), (2, Some("free")));
+    assert_eq!((first.missing, first.mode, first.priority), (Missing::Ip, Mode::Enforce, 10));
+    assert_eq!(first.on_store_failure, OnStoreFailure::Local);
+    assert_eq!((first.candidate.len(), first.exemptions.len()), (1, 2));
+    assert!(fallback.fallback && health.unlimited && health.limits.is_empty());
+
+    let attributes = [("tenant", "acme")];
+    let ask = |method: &'static str, path: &'static str| {
+        let request = Request::new(method, path).unwrap();
+        request.with_attributes(&attributes).unwrap()
+    };
+    assert!(first.conditions.hold(&ask("GET", "/v1/x")));
+    assert!(!first.conditions.hold(&ask("PUT", "/v1/x")));
+    assert!(!first.conditions.hold(&ask("GET", "/v2")));
+    assert_eq!(first.costs.of(&ask("GET", "/v1/search")), 5);
+    assert_eq!(first.costs.of(&ask("POST", "/v1/search")), 1);
+}
+
+#[test]
+fn every_form_of_a_field_is_read() {
+    let limited = rule(
+        "limit: { limit: 10/s, burst: 50 }, tiers: { free: unlimited, gold: { limit: 5/s, burst: 9 } }",
+    );
+    assert_eq!(limited.limits[0].policy().capacity(), 50);
+    assert_eq!(limited.tiers.limits[0].1, TierLimits::Unlimited);
+    assert_eq!(limited.tiers.limits[1].1.limits()[0].policy().capacity(), 9);
+    let several = rule(
+        "limit: [{ limit: 10/s, burst: 50 }, 9/h, 7 per calendar day], algorithm: fixed_window, staggered: true, utc_offset: '+05:30'",
+    );
+    let names: Vec<&str> = several.limits.iter().map(|it| it.policy().algorithm().name()).collect();
+    assert_eq!(names, ["token_bucket", "staggered_window", "calendar_window"]);
+    assert_eq!(several.limits[2].policy().utc_offset_minutes(), Some(330));
+}
+
+#[test]
+fn other_forms_are_read() {
+    let warm = rule("limit: 100/s, warm_up: { start: 10, over: 1min }");
+    let warm_up = warm.limits[0].policy().warm_up().unwrap();
+    assert_eq!((warm_up.start, warm_up.over.as_secs(), warm_up.steps), (10, 60, 4));
+    assert_eq!(warm.limits[0].share(4).warm_up().map(|it| it.start), Some(2));
+    let permits = rule("limit: [{ limit: 20, algorithm: concurrency }, 9/s], lease: 30s");
+    let algorithms: Vec<&str> =
+        permits.limits.iter().map(|it| it.policy().algorithm().name()).collect();
+    assert_eq!(algorithms, ["leased_concurrency", "sliding_window_counter"]);
+    assert_eq!(rule("limit: 1/s, per: []").per, []);
+    assert_eq!(rule("limit: 1/s, per: user").per, [Per::of_name("user")]);
+    assert_eq!(rule("limit: 1/s, missing: deny").missing, Missing::Deny);
+    assert_eq!(rule("limit: 1/s, mode: shadow").mode, Mode::Shadow);
+    assert_eq!(rule("limit: 9/s, cost: 7").costs.default, 7);
+    assert_eq!(rule("limit: 1/s, priority: -3").priority, -3);
+    assert!(!rule("limit: 1/s, enabled: false").enabled);
+    let shed = |keep| OnStoreFailure::Shed { keep };
+    assert_eq!(
+        rule("limit: 1/s, on_store_failure: shed").on_store_failure,
+        shed(Criticality::High)
+    );
+    assert_eq!(
+        rule("limit: 1/s, on_store_failure: { shed: critical }").on_store_failure,
+        shed(Criticality::Critical)
+    );
+    let named = parse("rules: [{ id: 7f3, limit: 1/s }]");
+    assert_eq!(
+        (&*named.rules.rules()[0].name, &**named.rules.rules()[0].identity()),
+        ("7f3", "7f3")
+    );
+    assert_eq!(parse("rules: []").rules.len(), 0);
+    // JSON is YAML.
+    assert_eq!(parse(r#"{"rules":[{"name":"a","limit":["10/s"]}]}"#).rules.len(), 1);
+}
+
+#[test]
+fn every_condition_is_read() {
+    let table = [
+        ("tenant: acme", "`tenant` is `acme`"),
+        ("tenant: 42", "`tenant` is `42`"),
+        ("tenant: [b, a, b]", "`tenant` is `a` or `b`"),
+        ("tenant: { not: acme }", "`tenant` is not `acme`"),
+        ("tenant: { prefix: in- }", "`tenant` begins with `in-`"),
+        ("tenant: { present: true }", "`tenant` is present"),
+        ("tenant: { present: false }", "`tenant` is absent"),
+        ("tenant: { absent: true }", "`tenant` is absent"),
+        ("tenant: { one_of: [a], not: b }", "`tenant` is not `b`, `tenant` is `a`"),
+        ("ip: [10.0.0.0/8, 192.0.2.1]", "`ip` is within `10.0.0.0/8` or `192.0.2.1/32`"),
+        ("peer: { cidr: '::/0' }", "`peer` is within `::/0`"),
+        ("method: get", "`method` is `GET`"),
+        ("path: [/a, '/b/{id}/**']", "`path` matches `/a` or `/b/*/**`"),
+        ("path: { not: /health }", "`path` not: matches `/health`"),
+    ];
+    for (text, conditions) in table {
+        let rule = rule(&format!("limit: 1/s, match: {{ {text} }}"));
+        let read: Vec<String> = rule.conditions.all().iter().map(ToString::to_string).collect();
+        assert_eq!(read.join(", "), conditions, "{text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
+    refused("", "rules.yaml:1:1: the file is empty: write `rules:` and a list of rules");
+    refused("- a", "rules.yaml:1:1: this is a list: write `rules:` and a list of rules");
+    refused(
+        "nodes: 1",
+        "rules.yaml:1:1: rules: there is no `rules` here: write `rules:` and a list, `[]` for none",
+    );
+    refused(
+        "rules: 7",
+        "rules.yaml:1:8: rules: this is a single value: write a list of rules, `[]` for none",
+    );
+    refused(
+        "rules: []\nnodes: 0",
+        "rules.yaml:2:8: nodes: a fleet has at least one node: write how many share the limits",
+    );
+    refused(
+        "rule: []",
+        "rules.yaml:1:1: rules: there is no `rules` here: write `rules:` and a list, `[]` for none\nrules.yaml:1:1: rule: there is no field `rule` here: did you mean `rules`? the fields are `nodes`, `rules`",
+    );
+    refused(
+        "rules: [a]",
+        "rules.yaml:1:9: rules[0]: this is a single value: write a mapping such as `{ name: per_client, limit: 10/s }`",
+    );
+    refused(
+        "rules:\n- limit: 1/s",
+        "rules.yaml:2:3: rules[0]: the rule has no name: write one such as `name: per_client`",
+    );
+    refused(
+        "rules:\n  - name: a\n    limit: 1/s\n   mode: x",
+        "rules.yaml:4:4: this is not YAML: while parsing a block collection, did not find expected '-' indicator",
+    );
+    refused(
+        "rules: []\n---\nrules: []",
+        "rules.yaml:2:1: a second document begins here: write all rules in one",
+    );
+    refused(
+        "rules: !!seq []",
+        "rules.yaml:1:8: tags such as `!!str` mean nothing here: leave it out",
+    );
+    refused("? [a]\n: b", "rules.yaml:1:3: a field is named by a text, not by a list");
+    refused(
+        "rules: []\nrules: []",
+        "rules.yaml:2:1: `rules` was written before, in line 1: keep one of them",
+    );
+}
+
+/// The fields of a rule, and what is said of them.
+const WRONG_RULES: &[(&str, &str)] = &[
+    (
+        "limit: 100",
+        "3:10: rules[0].limit: `100` is not a rate: write a number, `/` and a window, such as `10/s` or `450/15min`",
+    ),
+    (
+        "limit: 10/fortnight",
+        "3:10: rules[0].limit: `fortnight` is not a unit of time: write us, ms, s, min, h, day, week or month (30 days); a bare `m` could be either, so it is none",
+    ),
+    (
+        "limit: [1/s, 10/0s]",
+        "3:16: rules[0].limit[1]: the window is 0: write a window of at least 1 microsecond, such as `10/s`",
+    ),
+    (
+        "limit: { rate: 10/s }",
+        "3:10: rules[0].limit: there is no `limit` here: write one such as `limit: 10/s`\nrules.yaml:3:12: rules[0].limit.rate: there is no field `rate` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`, `warm_up`, `lease`",
+    ),
+    (
+        "limit: [1/s, 60/60s, 5/min]",
+        "3:10: rules[0].limit: `60/60s` and `5/min` have the same algorithm and window, so they would count together: keep the lower one",
+    ),
+    (
+        "algorithm: tokenbucket",
+        "3:14: rules[0].algorithm: `tokenbucket` is not known here: did you mean `token_bucket`? write one of `sliding_window_counter`, `sliding_window_strict`, `sliding_window_log`, `token_bucket`, `leaky_bucket`, `fixed_window`, `calendar_window`, `concurrency`",
+    ),
+    (
+        "limit: 1/s\n  burst: -1",
+        "4:10: rules[0].burst: `-1` is not a whole number: write digits such as `10000` or `10_000`",
+    ),
+    (
+        "limit: [1/s, 9/h]\n  burst: 5",
+        "4:10: rules[0].burst: the rule has several limits: write the burst with the one it is for, such as `{ limit: 10/s, burst: 50 }`",
+    ),
+    (
+        "tiers: { a: 1/s, default: a }\n  burst: 5",
+        "4:10: rules[0].burst: a burst is of the rule's own `limit`: write it with the limit it is for, such as `{ limit: 10/s, burst: 50 }`",
+    ),
+    (
+        "limit: 1/s\n  staggered: true",
+        "4:14: rules[0].staggered: no limit of this rule is a fixed window: write `algorithm: fixed_window`, or leave this out",
+    ),
+    (
+        "limit: 9/s\n  warm_up: { start: 9, over: 1h }",
+        "4:12: rules[0].warm_up: a warm-up cannot start at 9 where the limit is 9: write at least 1, and less than the limit",
+    ),
+    (
+        "limit: 9/s\n  warm_up: { start: 1 }",
+        "4:12: rules[0].warm_up: a warm-up has a `start` and an `over`: write a mapping such as `{ start: 10, over: 10min, steps: 4 }`",
+    ),
+    (
+        "limit: 9/s\n  warm_up: { start: 1, over: 1m }",
+        "4:30: rules[0].warm_up.over: `m` is not a unit of time: write us, ms, s, min, h, day, week or month (30 days); a bare `m` could be either, so it is none",
+    ),
+    (
+        "limit: [9/s, 9/h]\n  warm_up: { start: 1, over: 1h }",
+        "4:12: rules[0].warm_up: the rule has several limits: write the warm-up with the one it is for, such as `{ limit: 10/s, warm_up: { start: 1, over: 10min } }`",
+    ),
+    (
+        "limit: 20000/s\n  algorithm: sliding_window_log",
+        "3:10: rules[0].limit: a sliding window log keeps every instant, so a limit of 20000 is too large for it: write at most 10000, or use `sliding_window_strict` or `sliding_window`",
+    ),
+    (
+        "limit: 20/s\n  algorithm: concurrency",
+        "3:10: rules[0].limit: permits have no window: write the number that may be in flight, such as `20`",
+    ),
+    (
+        "limit: 20/s\n  lease: 30s",
+        "4:10: rules[0].lease: no limit of this rule has permits: write `algorithm: concurrency`, or leave this out",
+    ),
+    (
+        "limit: { limit: 20/s, lease: 30s }",
+        "3:32: rules[0].limit.lease: `sliding_window_counter` has nothing to lease: leave it out, or use concurrency",
+    ),
+    (
+        "limit: 1/s\n  utc_offset: India",
+        "4:15: rules[0].utc_offset: `India` is not an offset from UTC: write one such as `+05:30` or `-08:00`",
+    ),
+    (
+        "limit: 1/s\n  match: { path: v1 }",
+        "4:18: rules[0].match.path: a path pattern begins with `/`: write `/v1`",
+    ),
+    (
+        "limit: 1/s\n  match: { ip: 10.1.0.0/8 }",
+        "4:16: rules[0].match.ip: `10.1.0.0/8` has bits beyond its prefix: write `10.0.0.0/8`",
+    ),
+    (
+        "limit: 1/s\n  match: { tenant: }",
+        "4:18: rules[0].match.tenant: there is no value: write one, or `{ absent: true }` for none",
+    ),
+    (
+        "limit: 1/s\n  match: { tenant: [] }",
+        "4:20: rules[0].match.tenant: the list is empty, so nothing would match: write a value, or a list of them",
+    ),
+    (
+        "limit: 1/s\n  match: { tenant: { prefx: a } }",
+        "4:22: rules[0].match.tenant.prefx: there is no field `prefx` here: did you mean `prefix`? the fields are `not`, `equal`, `one_of`, `prefix`, `cidr`, `present`, `absent`",
+    ),
+    (
+        "limit: 1/s\n  match: { client: a }",
+        "4:12: rules[0].match.client: `client` is a chain of attributes: write `api_key`, `user` or `ip`",
+    ),
+    (
+        "limit: 1/s\n  mode: shadwo",
+        "4:9: rules[0].mode: `shadwo` is not known here: did you mean `shadow`? write one of `enforce`, `shadow`",
+    ),
+    (
+        "limit: 1/s\n  enabled: yes",
+        "4:12: rules[0].enabled: `yes` is neither `true` nor `false`: write one of them",
+    ),
+    (
+        "limit: 1/s\n  priority: high",
+        "4:13: rules[0].priority: `high` is not a whole number of at most nine digits: write one such as `10` or `-1`",
+    ),
+    (
+        "limit: 1/s\n  exempt: [{ until: 2027-01-01 }]",
+        "4:12: rules[0].exempt[0]: this exempts everybody: write whom, such as `{ api_key: internal }`, or `enabled: false` for the rule",
+    ),
+    (
+        "limit: 1/s\n  exempt: [{ user: a, until: soon }]",
+        "4:30: rules[0].exempt[0].until: `soon` is not a date: write one such as `2027-01-01` or `2027-01-01T12:00:00Z`",
+    ),
+    (
+        "limit: 9/s\n  cost: { search: 5 }",
+        "4:11: rules[0].cost.search: `search` is not a route such as `GET /v1/search`: a path pattern begins with `/`: write `/search`",
+    ),
+    (
+        "limit: 9/s\n  cost: { /a: 10 }",
+        "4:9: rules[0].cost: a cost of 10 can never be paid under `9/s`, which holds 9: write a lower cost, or a larger limit or burst",
+    ),
+    ("per: [user, user]", "3:15: rules[0].per[1]: `user` is there already: leave it out"),
+    (
+        "unlimited: true\n  limit: 1/s",
+        "4:10: rules[0].limit: an unlimited rule has no limits: leave out `limit`, or `unlimited`",
+    ),
+    (
+        "match: { path: /a }",
+        "2:3: rules[0].limit: the rule has no limit: write one such as `limit: 10/s`, or `unlimited: true`",
+    ),
+];
+
+#[test]
+fn what_is_wrong_with_a_rule_is_named_too() {
+    for (fields, message) in WRONG_RULES {
+        refused_rule(fields, &format!("rules.yaml:{message}"));
+    }
+}
+
+#[test]
+fn everything_wrong_is_told_at_once() {
+    let text = "rules:\n- { name: a, limit: 1 }\n- { name: b, limit: 2 }\n- { nmae: c }";
+    let error = RuleFile::parse("r", text).unwrap_err().to_string();
+    let places: Vec<&str> = error.lines().map(|line| &line[..6]).collect();
+    assert_eq!(places, ["r:2:21", "r:3:21", "r:4:3:"], "{error}");
+}
+
+#[test]
+fn probable_mistakes_are_warned_of() {
+    let warnings = |fields: &str| {
+        let file = parse(&format!("rules:\n- name: a\n  {fields}"));
+        file.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    let login = "limit: 5/min\n  algorithm: fixed_window\n  match: { path: /v1/login }";
+    assert_eq!(
+        warnings(login),
+        "3:10: rules[0].limit: a fixed window lets up to twice the limit through around its boundary, and `/v1/login` looks like a place where passwords are guessed: write `algorithm: sliding_window_strict`"
+    );
+    assert_eq!(
+        warnings("limit: 5/min\n  match: { pth: /v1 }"),
+        "4:12: rules[0].match.pth: no listener sets an attribute `pth` by itself: if you meant `path`, write that"
+    );
+    assert_eq!(warnings("limit: 5/min\n  match: { path: /v1/login }"), "");
+    let unleased = warnings("limit: 5\n  algorithm: concurrency");
+    assert_eq!(
+        unleased,
+        "3:10: rules[0].limit: a holder that vanishes keeps its permit of `5` for ever: write `lease: 30s`, or as long as a request may take"
+    );
+}
+
+#[test]
+fn bombs_are_defused() {
+    let mut laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for (name, before) in "bcdefgh".chars().zip("abcdefg".chars()) {
+        let ten = vec![format!("*{before}"); 10].join(", ");
+        laughs = format!("{laughs}{name}: &{name} [{ten}]\n");
+    }
+    let error = RuleFile::parse("r", &laughs).unwrap_err().to_string();
+    assert!(error.contains("more than 2000000 values"), "{error}");
+    let error = RuleFile::parse("r", &"[".repeat(1_000_000)).unwrap_err().to_string();
+    assert_eq!(error, "r:1:256: this is not YAML: recursion limit exceeded");
+    let error = RuleFile::parse("r", &"{a: ".repeat(20)).unwrap_err().to_string();
+    assert_eq!(error, "r:1:65: nested deeper than 16 levels: rules need fewer");
+    let chain = "a: &a [x]\nb: &b [[[[[[*a]]]]]]\nc: &c [[[[[[*b]]]]]]\nd: [[[[[[*c]]]]]]";
+    let error = RuleFile::parse("r", chain).unwrap_err().to_string();
+    assert!(error.contains("nested deeper"), "{error}");
+    let error = RuleFile::parse("r", "a: &a [*a]").unwrap_err().to_string();
+    assert!(error.contains("alias") || error.contains("anchor"), "{error}");
+    let large = " ".repeat(17 << 20);
+    assert!(RuleFile::parse("r", &large).unwrap_err().to_string().contains("17825792 bytes"));
+    let error = RuleFile::parse_bytes("r", b"rules:\n- \xff").unwrap_err().to_string();
+    assert_eq!(error, "r:2: this is not UTF-8: save the file in that encoding");
+    for text in
+        ["{---", "{- a", "\u{0}", "&", "*", "|", ">", "!", "%", "@", "? ", ": ", "- - -", "\"", "'"]
+    {
+        let _ = RuleFile::parse("r", text);
+    }
+}

@@ -1,0 +1,391 @@
+//! Limits as they are written, and the policies they mean: `450/15min`, `10000 per calendar month`.
+//!
+//! The grammar of rates is the library's; the calendar and the choice of an algorithm are added
+//! here. [`Limit::new`] is the one place where a name of an algorithm becomes a policy.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tollbar::{Period, Policy, PolicyError, Rate, RateError, WarmUp};
+
+/// Parts of a strict window unless a limit says otherwise: it then admits 10/11 of the limit.
+const SUBWINDOWS_DEFAULT: u32 = 10;
+
+/// How a limit counts, by the names that files use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Counting {
+    /// [`Policy::sliding_window`].
+    SlidingWindowCounter,
+    /// [`Policy::sliding_window_strict`].
+    SlidingWindowStrict,
+    /// [`Policy::sliding_window_log`].
+    SlidingWindowLog,
+    /// [`Policy::token_bucket`].
+    TokenBucket,
+    /// [`Policy::leaky_bucket`].
+    LeakyBucket,
+    /// [`Policy::fixed_window`].
+    FixedWindow,
+    /// [`Policy::calendar_window`].
+    CalendarWindow,
+    /// [`Policy::concurrency`].
+    Concurrency,
+}
+
+/// What may be said of a limit beside its rate. All of it may be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LimitOptions {
+    /// The algorithm. By default a token bucket where there is a burst, a calendar window where
+    /// there is a calendar, and a sliding window counter otherwise.
+    pub counting: Option<Counting>,
+    /// What a bucket holds, instead of one window's worth.
+    pub burst: Option<u64>,
+    /// Whether a fixed window begins at another moment for every key.
+    pub staggered: bool,
+    /// How far the midnight of a calendar is east of UTC.
+    pub utc_offset_minutes: Option<i32>,
+    /// The parts of a strict window.
+    pub subwindows: Option<u32>,
+    /// How the limit of a new key climbs.
+    pub warm_up: Option<WarmUp>,
+    /// How long a permit is held at most, unless it is renewed.
+    pub lease: Option<Duration>,
+}
+
+/// A limit: a policy, and how it was written.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    text: Box<str>,
+    options: LimitOptions,
+    policy: Policy,
+}
+
+/// Why a text and its options are not a limit. Says what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The numbers make no policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A number of the calendar that is none.
+    #[error("`{number}` is not a whole number: write digits such as `10000` or `10_000`")]
+    Number {
+        /// The part that was not understood.
+        number: String,
+    },
+    /// A part of the calendar that there is not.
+    #[error(
+        "a calendar has no `{period}` here: write `calendar day`, `calendar week` or `calendar month`"
+    )]
+    Period {
+        /// The part that was not understood.
+        period: String,
+    },
+    /// A calendar counted by something else.
+    #[error(
+        "a calendar is counted by `calendar_window`: leave the algorithm out, or write `30 days` instead"
+    )]
+    CalendarCounting,
+    /// A plain window counted by the calendar.
+    #[error("`{text}` is not of the calendar: write `1000 per calendar day`, week or month")]
+    NoCalendar {
+        /// The whole text.
+        text: String,
+    },
+    /// Permits with a window.
+    #[error("permits have no window: write the number that may be in flight, such as `20`")]
+    NoPermits {
+        /// The whole text.
+        text: String,
+    },
+    /// Parts of what has none.
+    #[error("only `sliding_window_strict` has sub-windows: leave them out, or use that algorithm")]
+    SubwindowsWithoutStrict,
+}
+
+impl Counting {
+    /// Every one with its name.
+    pub(crate) const NAMED: [(&'static str, Self); 8] = [
+        ("sliding_window_counter", Self::SlidingWindowCounter),
+        ("sliding_window_strict", Self::SlidingWindowStrict),
+        ("sliding_window_log", Self::SlidingWindowLog),
+        ("token_bucket", Self::TokenBucket),
+        ("leaky_bucket", Self::LeakyBucket),
+        ("fixed_window", Self::FixedWindow),
+        ("calendar_window", Self::CalendarWindow),
+        ("concurrency", Self::Concurrency),
+    ];
+
+    /// Its name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMED[self as usize].0
+    }
+}
+
+impl Limit {
+    /// The limit that `text` and `options` mean.
+    ///
+    /// ```
+    /// use tollbar_rules::{Limit, LimitOptions};
+    /// # fn main() -> Result<(), tollbar_rules::LimitError> {
+    /// let quota = Limit::new("10_000 per calendar month", LimitOptions::default())?;
+    /// assert_eq!(quota.policy().limit(), 10_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(text: &str, options: LimitOptions) -> Result<Self, LimitError> {
+        let policy = build(text, options)?;
+        Ok(Self { text: text.into(), options, policy })
+    }
+
+    /// A limit of the default algorithm: `10/s`.
+    pub fn of(text: &str) -> Result<Self, LimitError> {
+        Self::new(text, LimitOptions::default())
+    }
+
+    /// True where a text is of the calendar.
+    pub(crate) fn is_calendar(text: &str) -> bool {
+        calendar(text).is_some()
+    }
+
+    /// The algorithm that a limit would have.
+    pub(crate) fn counting_of(text: &str, options: LimitOptions) -> Counting {
+        counting(text, options)
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What was said of it besides.
+    #[must_use]
+    pub fn options(&self) -> LimitOptions {
+        self.options
+    }
+
+    /// The policy, without a name.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// One node's share where `node_count` of them hold the limit together: rounded down, but at
+    /// least one token, so that a share is never nothing.
+    #[must_use]
+    pub fn share(&self, node_count: u64) -> Policy {
+        if node_count <= 1 {
+            return self.policy.clone();
+        }
+        let share = |tokens: u64| (tokens / node_count).max(1);
+        let limit = share(self.policy.limit());
+        let window = self.policy.window();
+        let options = self.options;
+        let made = match counting(&self.text, options) {
+            Counting::TokenBucket => self
+                .bucket_share(node_count)
+                .or_else(|_| Policy::token_bucket(Rate::new(limit, window))),
+            Counting::LeakyBucket => Policy::leaky_bucket(Rate::new(limit, window))
+                .and_then(|policy| policy.with_burst(share(self.policy.capacity()))),
+            Counting::FixedWindow => {
+                let policy = Policy::fixed_window(Rate::new(limit, window));
+                if options.staggered { policy.and_then(Policy::staggered) } else { policy }
+            }
+            Counting::SlidingWindowStrict => {
+                let subwindows = options.subwindows.unwrap_or(SUBWINDOWS_DEFAULT);
+                Policy::sliding_window_strict(Rate::new(limit, window), subwindows)
+            }
+            Counting::CalendarWindow => {
+                let period = self.policy.period().unwrap_or(Period::Day);
+                Policy::calendar_window(limit, period).and_then(|policy| {
+                    match options.utc_offset_minutes {
+                        Some(minutes) => policy.with_utc_offset(minutes),
+                        None => Ok(policy),
+                    }
+                })
+            }
+            Counting::SlidingWindowCounter => Policy::sliding_window(Rate::new(limit, window)),
+            Counting::SlidingWindowLog => Policy::sliding_window_log(Rate::new(limit, window)),
+            Counting::Concurrency => {
+                let policy = Policy::concurrency(limit);
+                match options.lease {
+                    Some(ttl) => policy.and_then(|policy| policy.leased(ttl)),
+                    None => policy,
+                }
+            }
+        };
+        let made = made.map(|policy| match options.warm_up {
+            // A share of one token has nothing to climb.
+            Some(warm_up) => {
+                let warm_up = WarmUp { start: share(warm_up.start), ..warm_up };
+                policy.clone().with_warm_up(warm_up).unwrap_or(policy)
+            }
+            None => policy,
+        });
+        // A smaller limit fits wherever a larger one did; should it not, the whole limit is still one.
+        made.unwrap_or_else(|_| self.policy.clone())
+    }
+
+    /// A bucket takes fractions: a third of `100/s` is `100/3s`, and holds a third.
+    fn bucket_share(&self, node_count: u64) -> Result<Policy, PolicyError> {
+        let burst = (self.policy.capacity() / node_count).max(1);
+        let (tokens, divisor) = decimal(&self.text);
+        let factor = u32::try_from(divisor.saturating_mul(node_count)).unwrap_or(u32::MAX);
+        let window = self.policy.window().checked_mul(factor).unwrap_or(Duration::MAX);
+        Policy::token_bucket(Rate::new(tokens, window))?.with_burst(burst)
+    }
+}
+
+/// Two limits are the same if they were written the same.
+impl PartialEq for Limit {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text && self.options == other.options
+    }
+}
+
+impl Eq for Limit {}
+
+/// The algorithm a limit has, given or by default.
+fn counting(text: &str, options: LimitOptions) -> Counting {
+    match options.counting {
+        Some(counting) => counting,
+        None if calendar(text).is_some() => Counting::CalendarWindow,
+        None if options.burst.is_some() => Counting::TokenBucket,
+        None => Counting::SlidingWindowCounter,
+    }
+}
+
+/// The one match from a name to a policy: a new algorithm is a variant above and an arm here.
+fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
+    let rate = || text.parse::<Rate>().map_err(PolicyError::from);
+    let counting = counting(text, options);
+    let policy = match (counting, calendar(text)) {
+        (Counting::CalendarWindow, Some((number, period))) => {
+            Policy::calendar_window(whole(number)?, parse_period(period)?)?
+        }
+        (Counting::CalendarWindow, None) => {
+            return Err(LimitError::NoCalendar { text: crate::pattern::shorten(text) });
+        }
+        (_, Some(_)) => return Err(LimitError::CalendarCounting),
+        // Permits have no window: what is in flight is a number.
+        (Counting::Concurrency, None) => match whole(text) {
+            Ok(limit) => Policy::concurrency(limit)?,
+            Err(_) => return Err(LimitError::NoPermits { text: crate::pattern::shorten(text) }),
+        },
+        (Counting::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
+        (Counting::SlidingWindowStrict, None) => {
+            let subwindows = options.subwindows.unwrap_or(SUBWINDOWS_DEFAULT);
+            Policy::sliding_window_strict(rate()?, subwindows)?
+        }
+        (Counting::SlidingWindowLog, None) => Policy::sliding_window_log(rate()?)?,
+        (Counting::TokenBucket, None) => Policy::token_bucket(rate()?)?,
+        (Counting::LeakyBucket, None) => Policy::leaky_bucket(rate()?)?,
+        (Counting::FixedWindow, None) => Policy::fixed_window(rate()?)?,
+    };
+    if options.subwindows.is_some() && counting != Counting::SlidingWindowStrict {
+        return Err(LimitError::SubwindowsWithoutStrict);
+    }
+    let policy = match options.burst {
+        Some(burst) => policy.with_burst(burst)?,
+        None => policy,
+    };
+    let policy = if options.staggered { policy.staggered()? } else { policy };
+    let policy = match options.utc_offset_minutes {
+        Some(minutes) => policy.with_utc_offset(minutes)?,
+        None => policy,
+    };
+    let policy = match options.lease {
+        Some(ttl) => policy.leased(ttl)?,
+        None => policy,
+    };
+    Ok(match options.warm_up {
+        Some(warm_up) => policy.with_warm_up(warm_up)?,
+        None => policy,
+    })
+}
+
+/// `10000 per calendar month` as its number and its period.
+fn calendar(text: &str) -> Option<(&str, &str)> {
+    let (number, window) = text.split_once('/').or_else(|| text.split_once(" per "))?;
+    let period = window.trim().strip_prefix("calendar")?;
+    period.starts_with(' ').then(|| (number.trim(), period.trim()))
+}
+
+fn parse_period(period: &str) -> Result<Period, LimitError> {
+    Ok(match period {
+        "day" => Period::Day,
+        "week" => Period::Week,
+        "month" => Period::Month,
+        period => return Err(LimitError::Period { period: crate::pattern::shorten(period) }),
+    })
+}
+
+/// `10_000`, digits and no more of them than fit.
+pub(crate) fn whole(number: &str) -> Result<u64, LimitError> {
+    let digits: String = number.chars().filter(|it| *it != '_').collect();
+    let is_number = number.starts_with(|first: char| first.is_ascii_digit())
+        && !number.ends_with('_')
+        && digits.len() <= 18
+        && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match digits.parse() {
+        Ok(value) if is_number => Ok(value),
+        _ => Err(LimitError::Number { number: crate::pattern::shorten(number) }),
+    }
+}
+
+/// The number of a rate that has been read before: `2.50/s` is (250, 100).
+fn decimal(text: &str) -> (u64, u64) {
+    let (number, _) =
+        text.split_once('/').or_else(|| text.split_once(" per ")).unwrap_or((text, ""));
+    let number = number.trim();
+    let digits: String = number.chars().filter(char::is_ascii_digit).collect();
+    let places = number.split_once('.').map_or(0, |(_, fraction)| fraction.len() as u32);
+    (digits.parse().unwrap_or(u64::MAX), 10_u64.saturating_pow(places))
+}
+
+impl LimitError {
+    /// The field of a file that is to be changed.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::Policy(
+                PolicyError::ZeroBurst
+                | PolicyError::BurstTooLarge { .. }
+                | PolicyError::BurstWithoutBucket { .. },
+            ) => "burst",
+            Self::Policy(PolicyError::StaggerWithoutFixedWindow { .. }) => "staggered",
+            Self::Policy(
+                PolicyError::UtcOffset { .. } | PolicyError::OffsetWithoutCalendar { .. },
+            ) => "utc_offset",
+            Self::Policy(PolicyError::Subwindows { .. }) | Self::SubwindowsWithoutStrict => {
+                "subwindows"
+            }
+            Self::Policy(
+                PolicyError::WarmUpWithoutLimit { .. }
+                | PolicyError::WarmUpStart { .. }
+                | PolicyError::WarmUpDuration { .. }
+                | PolicyError::WarmUpSteps { .. }
+                | PolicyError::WarmUpSubwindows { .. }
+                | PolicyError::WarmUpInexact { .. },
+            ) => "warm_up",
+            Self::Policy(
+                PolicyError::LeaseTime { .. } | PolicyError::LeaseWithoutPermits { .. },
+            ) => "lease",
+            Self::CalendarCounting => "algorithm",
+            _ => "limit",
+        }
+    }
+}
+
+impl From<RateError> for LimitError {
+    fn from(error: RateError) -> Self {
+        Self::Policy(error.into())
+    }
+}

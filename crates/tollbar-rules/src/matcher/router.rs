@@ -1,0 +1,155 @@
+//! A trie of path patterns.
+//!
+//! Each node is reached by one way only, so a walk visits no node twice: it costs as many steps as
+//! there are nodes that the path agrees with.
+
+use smallvec::SmallVec;
+
+use crate::hash::{HashedMap, hash_text};
+use crate::pattern::{PathPattern, Segment};
+
+/// What is kept for one pattern, by number.
+pub(super) type BucketId = usize;
+
+type NodeId = usize;
+
+/// Short ones lie beside their node: one place less to go to.
+type Literal = SmallVec<[u8; 24]>;
+
+#[derive(Debug)]
+pub(super) struct Router {
+    /// The first is the root.
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    literals: HashedMap<SmallVec<[(Literal, NodeId); 1]>>,
+    any: Option<NodeId>,
+    /// Of the pattern that ends here.
+    exact: Option<BucketId>,
+    /// Of the pattern that ends here with `**`.
+    open: Option<BucketId>,
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Self { nodes: vec![Node::default()] }
+    }
+}
+
+impl Router {
+    /// The bucket of a pattern, made by `new` where there is none yet.
+    pub(super) fn bucket(
+        &mut self,
+        pattern: &PathPattern,
+        new: impl FnOnce() -> BucketId,
+    ) -> BucketId {
+        let mut at = 0;
+        for segment in pattern.segments() {
+            let next = self.nodes.len();
+            let node = &mut self.nodes[at];
+            at = match segment {
+                Segment::Any => *node.any.get_or_insert(next),
+                Segment::Literal(literal) => {
+                    let same = node.literals.entry(hash_text(literal)).or_default();
+                    let known = same.iter().find(|(known, _)| **known == *literal.as_bytes());
+                    let known = known.map(|(_, child)| *child);
+                    known.unwrap_or_else(|| {
+                        same.push((Literal::from_slice(literal.as_bytes()), next));
+                        next
+                    })
+                }
+            };
+            if at == next {
+                self.nodes.push(Node::default());
+            }
+        }
+        let node = &mut self.nodes[at];
+        let place = if pattern.is_open() { &mut node.open } else { &mut node.exact };
+        *place.get_or_insert_with(new)
+    }
+
+    /// Calls `found` for the bucket of every pattern that stands for `path`, which is normal.
+    #[inline]
+    pub(super) fn walk(&self, path: &str, found: &mut impl FnMut(BucketId)) {
+        if self.nodes.len() > 1 || self.nodes[0].exact.is_some() || self.nodes[0].open.is_some() {
+            self.walk_from(0, path.get(1..).unwrap_or_default(), found);
+        }
+    }
+
+    /// Goes on at a node with what is left of the path. As deep as the deepest pattern, which is
+    /// bounded.
+    fn walk_from(&self, at: NodeId, rest: &str, found: &mut impl FnMut(BucketId)) {
+        let node = &self.nodes[at];
+        if let Some(bucket) = node.open {
+            found(bucket);
+        }
+        let end = rest.bytes().position(|byte| byte == b'/').unwrap_or(rest.len());
+        let (segment, rest) = (&rest[..end], rest.get(end + 1..).unwrap_or_default());
+        if segment.is_empty() {
+            if let Some(bucket) = node.exact {
+                found(bucket);
+            }
+            return;
+        }
+        if !node.literals.is_empty()
+            && let Some(same) = node.literals.get(&hash_text(segment))
+            && let Some((_, child)) = same.iter().find(|(known, _)| **known == *segment.as_bytes())
+        {
+            self.walk_from(*child, rest, found);
+        }
+        if let Some(child) = node.any {
+            self.walk_from(child, rest, found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::path;
+
+    fn router(patterns: &[PathPattern]) -> Router {
+        let mut router = Router::default();
+        let mut next = 0;
+        for pattern in patterns {
+            router.bucket(pattern, || {
+                next += 1;
+                next - 1
+            });
+        }
+        router
+    }
+
+    proptest! {
+        #[test]
+        fn the_trie_finds_the_patterns_that_match(
+            texts in prop::collection::vec("(/([ab]|\\*)){0,4}(/\\*\\*)?", 1..12),
+            path in "(/[abc]){0,5}",
+        ) {
+            let mut patterns: Vec<PathPattern> =
+                texts.iter().map(|text| format!("/{}", text.trim_start_matches('/')).parse().unwrap()).collect();
+            patterns.sort();
+            patterns.dedup();
+            let path = if path.is_empty() { "/".to_owned() } else { path };
+            let mut found = Vec::new();
+            router(&patterns).walk(&path, &mut |bucket| found.push(bucket));
+            found.sort_unstable();
+            let expected: Vec<usize> =
+                (0..patterns.len()).filter(|at| patterns[*at].matches(&path)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn the_deepest_paths_and_patterns_are_walked() {
+        let deep: PathPattern = "/*".repeat(64).parse().unwrap();
+        let mut found = 0;
+        router(&[deep]).walk(&"/a".repeat(64), &mut |_| found += 1);
+        assert_eq!(found, 1);
+        assert_eq!(path::segments(&"/a".repeat(64)).count(), 64);
+    }
+}

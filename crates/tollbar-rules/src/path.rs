@@ -1,0 +1,259 @@
+//! Paths in one normal form, so that no spelling of a path goes around its rule.
+//!
+//! Percent-decoding once, `.` and `..`, `//`, the slash at the end, and nothing of the query. Case
+//! stays. What a server makes of `;` or `\` in a path differs from server to server; here they are
+//! characters like any other.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use crate::RequestError;
+
+/// The longest path, query included.
+pub(crate) const PATH_BYTES_MAX: usize = 8_192;
+
+/// The most segments a path has once it is normal.
+pub(crate) const PATH_SEGMENTS_MAX: usize = 256;
+
+/// A path in its normal form: begins with `/`, has no empty segment and no dots, does not end with
+/// `/` unless that is all of it.
+///
+/// `%2F` is read in two ways by the world's servers: as a slash, or as a character of its segment.
+/// Such a path has both readings, and a rule applies to it if it applies to either.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NormalPath<'a> {
+    /// Everything decoded, encoded slashes too.
+    pub(crate) decoded: Cow<'a, str>,
+    /// With encoded slashes left as `%2F`, where there were any.
+    pub(crate) with_slashes_kept: Option<Box<str>>,
+}
+
+/// The normal form of `raw`, which is borrowed where it is normal already.
+#[inline]
+pub(crate) fn normalise(raw: &str) -> Result<NormalPath<'_>, RequestError> {
+    if raw.len() > PATH_BYTES_MAX {
+        return Err(RequestError::PathTooLong { bytes: raw.len() });
+    }
+    match segments_if_normal(raw) {
+        Some(0..=PATH_SEGMENTS_MAX) => {
+            Ok(NormalPath { decoded: Cow::Borrowed(raw), with_slashes_kept: None })
+        }
+        Some(segments) => Err(RequestError::TooManySegments { segments }),
+        None => rewrite(raw),
+    }
+}
+
+/// How many segments a path has that is normal; `None` where it is not, or may not be.
+#[inline]
+fn segments_if_normal(raw: &str) -> Option<usize> {
+    let bytes = raw.as_bytes();
+    if bytes.first() != Some(&b'/') {
+        return None;
+    }
+    let mut segments = 0;
+    let mut previous = 0;
+    for &byte in bytes {
+        match byte {
+            b'%' | b'?' | b'#' => return None,
+            // `/.well-known` is normal, but is decided by the slow way, which knows whole segments.
+            b'/' | b'.' if previous == b'/' => return None,
+            b'/' => segments += 1,
+            _ => {}
+        }
+        previous = byte;
+    }
+    (previous != b'/' || bytes.len() == 1).then_some(segments)
+}
+
+#[cold]
+fn rewrite(raw: &str) -> Result<NormalPath<'_>, RequestError> {
+    let path = without_origin(raw);
+    let path = &path[..path.find(['?', '#']).unwrap_or(path.len())];
+    let decoded = resolve(&decode(path, Slashes::Decode))?;
+    let has_encoded_slash =
+        path.as_bytes().windows(3).any(|it| it.eq_ignore_ascii_case(ENCODED_SLASH.as_bytes()));
+    let with_slashes_kept = if has_encoded_slash {
+        Some(resolve(&decode(path, Slashes::Keep))?.into_boxed_str())
+    } else {
+        None
+    };
+    Ok(NormalPath { decoded: Cow::Owned(decoded), with_slashes_kept })
+}
+
+/// `http://host/path`, the form in which proxies are asked, becomes `/path`.
+fn without_origin(raw: &str) -> &str {
+    match raw.split_once("://") {
+        Some((scheme, rest)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            rest.find(['/', '?', '#']).map_or("", |at| &rest[at..])
+        }
+        _ => raw,
+    }
+}
+
+/// What becomes of an encoded slash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slashes {
+    Decode,
+    Keep,
+}
+
+const ENCODED_SLASH: &str = "%2F";
+
+/// Decodes once. A `%`, encoded or not, becomes `%25`, so that what was encoded twice is not taken
+/// for what was encoded once; bytes that are no UTF-8 stay encoded, in capitals. What comes out
+/// comes out the same if it is put in again.
+pub(crate) fn decode(path: &str, slashes: Slashes) -> String {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [first, after @ ..] = rest {
+        let Some(byte) = encoded_byte(rest) else {
+            match first {
+                b'%' => bytes.extend_from_slice(b"%25"),
+                first => bytes.push(*first),
+            }
+            rest = after;
+            continue;
+        };
+        match byte {
+            b'%' => bytes.extend_from_slice(b"%25"),
+            b'/' if slashes == Slashes::Keep => {
+                bytes.extend_from_slice(ENCODED_SLASH.as_bytes());
+            }
+            byte => bytes.push(byte),
+        }
+        rest = &rest[3..];
+    }
+    let mut decoded = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        decoded.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(decoded, "%{byte:02X}");
+        }
+    }
+    decoded
+}
+
+/// The byte that `%41` stands for, if the bytes begin so.
+fn encoded_byte(bytes: &[u8]) -> Option<u8> {
+    let [b'%', high, low, ..] = bytes else {
+        return None;
+    };
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    Some((digit(high)? * 16 + digit(low)?) as u8)
+}
+
+/// Without empty segments and dots. `..` at the root stays there.
+fn resolve(decoded: &str) -> Result<String, RequestError> {
+    let mut kept: Vec<&str> = Vec::new();
+    for segment in decoded.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                kept.pop();
+            }
+            segment => kept.push(segment),
+        }
+    }
+    if kept.len() > PATH_SEGMENTS_MAX {
+        return Err(RequestError::TooManySegments { segments: kept.len() });
+    }
+    Ok(format!("/{}", kept.join("/")))
+}
+
+/// The segments of a path that is normal.
+#[inline]
+pub(crate) fn segments(normal: &str) -> impl Iterator<Item = &str> {
+    normal.split('/').skip(1).filter(|segment| !segment.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn readings(raw: &str) -> (String, Option<String>) {
+        let path = normalise(raw).expect("a path within bounds");
+        (path.decoded.into_owned(), path.with_slashes_kept.map(String::from))
+    }
+
+    #[test]
+    fn a_path_has_one_normal_form() {
+        let table = [
+            ("/", "/"),
+            ("", "/"),
+            ("*", "/*"),
+            ("/v1/login", "/v1/login"),
+            ("v1/login", "/v1/login"),
+            ("//v1///login/", "/v1/login"),
+            ("/v1/./login/.", "/v1/login"),
+            ("/v1/x/../login", "/v1/login"),
+            ("/../../v1/login", "/v1/login"),
+            ("/v1/%6cogin", "/v1/login"),
+            ("/v1/%6Cogin", "/v1/login"),
+            ("/%2e%2E/v1/%2e/login", "/v1/login"),
+            ("/v1/login?next=/../x", "/v1/login"),
+            ("/v1/login#top", "/v1/login"),
+            ("http://api.example:80/v1/login", "/v1/login"),
+            ("http://api.example", "/"),
+            ("/v1/LOGIN", "/v1/LOGIN"),
+            ("/.well-known/x", "/.well-known/x"),
+            ("/a..b/...", "/a..b/..."),
+            // Encoded twice is not encoded once.
+            ("/%252e%252e/v1", "/%252e%252e/v1"),
+            ("/100%", "/100%25"),
+            ("/%zz/%4", "/%25zz/%254"),
+            // Found by fuzzing: the lone `%` and the decoded `2` once made an escape together.
+            ("/%%32f", "/%252f"),
+            ("/caf%c3%a9", "/café"),
+            ("/%ff%FE", "/%FF%FE"),
+            ("/a b", "/a b"),
+        ];
+        for (raw, normal) in table {
+            assert_eq!(readings(raw), (normal.to_owned(), None), "{raw}");
+        }
+    }
+
+    #[test]
+    fn an_encoded_slash_is_read_both_ways() {
+        let both = |a: &str, b: &str| (a.to_owned(), Some(b.to_owned()));
+        assert_eq!(readings("/v1%2flogin"), both("/v1/login", "/v1%2Flogin"));
+        assert_eq!(readings("/static/..%2Flogin"), both("/login", "/static/..%2Flogin"));
+    }
+
+    #[test]
+    fn long_paths_are_refused_and_not_cut() {
+        let long = "a".repeat(PATH_BYTES_MAX);
+        assert!(normalise(&long).is_ok());
+        let error = normalise(&format!("/{long}")).unwrap_err();
+        assert_eq!(error, RequestError::PathTooLong { bytes: PATH_BYTES_MAX + 1 });
+        for many in ["/a".repeat(300), "/%61".repeat(300)] {
+            let error = normalise(&many).unwrap_err();
+            assert_eq!(error, RequestError::TooManySegments { segments: 300 });
+        }
+        assert!(normalise(&"/a".repeat(PATH_SEGMENTS_MAX)).is_ok());
+        assert!(normalise(&"/%61".repeat(PATH_SEGMENTS_MAX)).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn the_normal_form_is_normal(raw in "[/.%a2fF5?#é:]{0,24}") {
+            let path = normalise(&raw).unwrap();
+            for reading in [Some(&*path.decoded), path.with_slashes_kept.as_deref()].into_iter().flatten() {
+                prop_assert!(reading.starts_with('/') && !reading.contains("//"), "{reading}");
+                prop_assert!(reading == "/" || !reading.ends_with('/'), "{reading}");
+                prop_assert!(segments(reading).all(|it| it != "." && it != ".."), "{reading}");
+                prop_assert_eq!(decode(reading, Slashes::Keep), reading);
+            }
+        }
+
+        #[test]
+        fn what_looks_normal_is_left_alone(raw in "(/[a-z.]{1,4}){1,6}") {
+            if let Some(segments) = segments_if_normal(&raw) {
+                prop_assert_eq!(&*rewrite(&raw).unwrap().decoded, raw.as_str());
+                prop_assert_eq!(super::segments(&raw).count(), segments);
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! A request as the rules see it, whatever wire it came over.
+//!
+//! Borrows everything, is checked and normalised once, and trusted from then on. Where the
+//! attributes come from, and whether they can be believed, is the listener's business.
+
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+use crate::path::{self, NormalPath, PATH_BYTES_MAX, PATH_SEGMENTS_MAX};
+
+/// The most attributes of a request.
+pub(crate) const ATTRIBUTES_MAX: usize = 64;
+
+/// The longest name of an attribute.
+pub(crate) const ATTRIBUTE_NAME_BYTES_MAX: usize = 128;
+
+/// The longest value of an attribute.
+pub(crate) const ATTRIBUTE_VALUE_BYTES_MAX: usize = 8_192;
+
+/// The longest method.
+pub(crate) const METHOD_BYTES_MAX: usize = 64;
+
+/// A request: what it asks for, who asks, what it costs.
+///
+/// ```
+/// use tollbar_rules::Request;
+/// # fn main() -> Result<(), tollbar_rules::RequestError> {
+/// let attributes = [("user", "42"), ("ip", "203.0.113.7")];
+/// let request = Request::new("GET", "/v1//users/?page=2")?.with_attributes(&attributes)?;
+/// assert_eq!(request.path(), "/v1/users");
+/// assert_eq!(request.attribute("user"), Some("42"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_field_names, reason = "a request id is called that everywhere")]
+pub struct Request<'a> {
+    method: Cow<'a, str>,
+    path: NormalPath<'a>,
+    attributes: &'a [(&'a str, &'a str)],
+    cost: u64,
+    request_id: Option<&'a str>,
+    criticality: Criticality,
+}
+
+/// How bad it is to turn a request away: when something has to give, the least goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Criticality {
+    /// Nobody waits for it: prefetching, batch work.
+    Low,
+    /// Any request.
+    #[default]
+    Normal,
+    /// Somebody waits for it.
+    High,
+    /// The last to be shed.
+    Critical,
+}
+
+/// Why something is not a request that rules can look at.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The method.
+    #[error("a method of {bytes} bytes is too long: send at most {METHOD_BYTES_MAX}")]
+    MethodTooLong {
+        /// How long it was.
+        bytes: usize,
+    },
+    /// The path.
+    #[error("a path of {bytes} bytes is too long: send at most {PATH_BYTES_MAX}")]
+    PathTooLong {
+        /// How long it was.
+        bytes: usize,
+    },
+    /// The path's depth.
+    #[error("a path of {segments} segments is too deep: send at most {PATH_SEGMENTS_MAX}")]
+    TooManySegments {
+        /// How many it had.
+        segments: usize,
+    },
+    /// The number of attributes.
+    #[error("{count} attributes are too many: send at most {ATTRIBUTES_MAX}")]
+    TooManyAttributes {
+        /// How many there were.
+        count: usize,
+    },
+    /// A name or a value.
+    #[error(
+        "the attribute `{name}` is too long: send names of at most {ATTRIBUTE_NAME_BYTES_MAX} \
+         bytes and values of at most {ATTRIBUTE_VALUE_BYTES_MAX}"
+    )]
+    AttributeTooLong {
+        /// Its name, or the beginning of it.
+        name: String,
+    },
+    /// Two values for one name: which of them counts would be a guess.
+    #[error("the attribute `{name}` has two values: send one, or join them")]
+    DuplicateAttribute {
+        /// Its name.
+        name: String,
+    },
+    /// A name that already means something.
+    #[error("`{name}` is not an attribute to be sent: it is taken from the request itself")]
+    ReservedAttribute {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// What [`Request`] knows by itself.
+const RESERVED: [&str; 3] = ["method", "path", "client"];
+
+impl<'a> Request<'a> {
+    /// A request of cost 1. The path is brought into its normal form, the method into capitals.
+    #[inline]
+    pub fn new(method: &'a str, path: &'a str) -> Result<Self, RequestError> {
+        if method.len() > METHOD_BYTES_MAX {
+            return Err(RequestError::MethodTooLong { bytes: method.len() });
+        }
+        let method = if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            Cow::Owned(method.to_ascii_uppercase())
+        } else {
+            Cow::Borrowed(method)
+        };
+        Ok(Self {
+            method,
+            path: path::normalise(path)?,
+            attributes: &[],
+            cost: 1,
+            request_id: None,
+            criticality: Criticality::Normal,
+        })
+    }
+
+    /// The same request with attributes, names and values. One with an empty value is as good as
+    /// absent; the same pair twice is as good as once.
+    #[inline]
+    pub fn with_attributes(
+        self,
+        attributes: &'a [(&'a str, &'a str)],
+    ) -> Result<Self, RequestError> {
+        if attributes.len() > ATTRIBUTES_MAX {
+            return Err(RequestError::TooManyAttributes { count: attributes.len() });
+        }
+        for (at, (name, value)) in attributes.iter().enumerate() {
+            if name.len() > ATTRIBUTE_NAME_BYTES_MAX || value.len() > ATTRIBUTE_VALUE_BYTES_MAX {
+                let name = crate::pattern::shorten(name);
+                return Err(RequestError::AttributeTooLong { name });
+            }
+            if RESERVED.contains(name) {
+                return Err(RequestError::ReservedAttribute { name: (*name).to_owned() });
+            }
+            let is_other = |(other, its_value): &(&str, &str)| other == name && its_value != value;
+            if attributes[..at].iter().any(is_other) {
+                return Err(RequestError::DuplicateAttribute { name: (*name).to_owned() });
+            }
+        }
+        Ok(Self { attributes, ..self })
+    }
+
+    /// The same request at another cost. Each rule multiplies it by its own; 0 peeks.
+    #[must_use]
+    pub fn with_cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// The same request under the name by which its sender knows it.
+    #[must_use]
+    pub fn with_request_id(self, request_id: &'a str) -> Self {
+        Self { request_id: Some(request_id), ..self }
+    }
+
+    /// The same request, more or less important.
+    #[must_use]
+    pub fn with_criticality(self, criticality: Criticality) -> Self {
+        Self { criticality, ..self }
+    }
+
+    /// The method, in capitals.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// The path in its normal form: decoded, without dots, doubled slashes and a query.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path.decoded
+    }
+
+    /// The other reading of a path with an encoded slash: that it is no slash.
+    #[must_use]
+    pub fn path_with_slashes_kept(&self) -> Option<&str> {
+        self.path.with_slashes_kept.as_deref()
+    }
+
+    /// The attributes that were sent.
+    #[must_use]
+    pub fn attributes(&self) -> &'a [(&'a str, &'a str)] {
+        self.attributes
+    }
+
+    /// The value of an attribute, `method` and `path` included; `None` where it is absent or empty.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        match name {
+            "method" => Some(self.method()),
+            "path" => Some(self.path()),
+            _ => self.sent(name),
+        }
+        .filter(|value| !value.is_empty())
+    }
+
+    fn sent(&self, name: &str) -> Option<&'a str> {
+        self.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
+    /// What it costs before rules multiply it.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The name by which its sender knows it.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&'a str> {
+        self.request_id
+    }
+
+    /// How bad it is to turn it away.
+    #[must_use]
+    pub fn criticality(&self) -> Criticality {
+        self.criticality
+    }
+}
+
+impl Criticality {
+    /// Every one with its name, the least first.
+    pub(crate) const NAMED: [(&'static str, Self); 4] = [
+        ("low", Self::Low),
+        ("normal", Self::Normal),
+        ("high", Self::High),
+        ("critical", Self::Critical),
+    ];
+
+    /// Its name in files and on wires.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMED[self as usize].0
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, it)| *it)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_are_in_capitals_however_they_come() {
+        assert_eq!(Request::new("get", "/").unwrap().method(), "GET");
+        assert_eq!(Request::new("GeT", "/").unwrap().attribute("method"), Some("GET"));
+        let long = "x".repeat(65);
+        assert_eq!(
+            Request::new(&long, "/").unwrap_err(),
+            RequestError::MethodTooLong { bytes: 65 }
+        );
+    }
+
+    #[test]
+    fn an_empty_attribute_is_absent() {
+        let attributes = [("user", ""), ("tier", "free")];
+        let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
+        assert_eq!(request.attribute("user"), None);
+        assert_eq!(request.attribute("tier"), Some("free"));
+        assert_eq!(request.attribute("nothing"), None);
+    }
+
+    #[test]
+    fn attributes_that_are_a_guess_or_a_flood_are_refused() {
+        let refused = |attributes: &[(&str, &str)]| {
+            let request = Request::new("GET", "/").unwrap();
+            request.with_attributes(attributes).map(|_| ()).unwrap_err().to_string()
+        };
+        let twice = [("user", "1"), ("ip", "x"), ("user", "2")];
+        assert_eq!(refused(&twice), "the attribute `user` has two values: send one, or join them");
+        assert_eq!(
+            refused(&[("path", "/")]),
+            "`path` is not an attribute to be sent: it is taken from the request itself"
+        );
+        let long = "v".repeat(65_536);
+        assert!(refused(&[("token", &long)]).starts_with("the attribute `token` is too long"));
+        assert!(refused(&[(&long, "v")]).len() < 200);
+        let many: Vec<(&str, &str)> = vec![("a", "b"); 65];
+        assert!(refused(&many).starts_with("65 attributes are too many"));
+        // The same pair twice says nothing new.
+        assert!(Request::new("GET", "/").unwrap().with_attributes(&many[..64]).is_ok());
+    }
+
+    #[test]
+    fn every_criticality_has_a_name() {
+        for (name, criticality) in Criticality::NAMED {
+            assert_eq!(criticality.name(), name);
+            assert_eq!(Criticality::of_name(name), Some(criticality));
+        }
+        assert!(Criticality::Low < Criticality::Critical);
+    }
+}

@@ -1,0 +1,256 @@
+//! Whom a rule counts: the attributes of `per`, as a key that no other subject has.
+//!
+//! Every part of a key is a tag, its length and its bytes, so that neither `("a", "bc")` and
+//! `("ab", "c")`, nor a user who calls himself `ip:10.0.0.1` and the one at that address, ever
+//! share a counter.
+
+use smallvec::SmallVec;
+
+use crate::{Request, cidr};
+
+/// What an attribute of `per` is replaced by where a request has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Missing {
+    /// The client's address, so that dropping a header escapes nothing.
+    #[default]
+    Ip,
+    /// One counter for all who lack it.
+    Shared,
+    /// The rule does not apply.
+    Skip,
+    /// The request is denied.
+    Deny,
+}
+
+/// One attribute of `per`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Per {
+    /// The identity chain: the API key, else the user, else the address.
+    Client,
+    /// An attribute of the request.
+    Attribute(Box<str>),
+}
+
+/// What became of a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Its key has been written.
+    Key,
+    /// The rule does not apply, for want of the attribute in this place of `per`.
+    Skip(usize),
+    /// The request is denied, for want of the attribute in this place of `per`.
+    Deny(usize),
+}
+
+/// Keys are written here; those of usual length without an allocation.
+pub(crate) type KeyBuffer = SmallVec<[u8; 512]>;
+
+/// The first byte of a part, by which a reader of keys knows what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Tag {
+    Attribute = b'=',
+    ApiKey = b'k',
+    User = b'u',
+    Ip = b'a',
+    Shared = b'-',
+}
+
+/// The links of the identity chain, the strongest first.
+const CHAIN: [(&str, Tag); 3] = [("api_key", Tag::ApiKey), ("user", Tag::User), ("ip", Tag::Ip)];
+
+impl Per {
+    /// Of that name: `client`, or an attribute.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        match name {
+            "client" => Self::Client,
+            name => Self::Attribute(name.into()),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Client => "client",
+            Self::Attribute(name) => name,
+        }
+    }
+}
+
+impl Missing {
+    /// Every one with its name.
+    pub(crate) const NAMED: [(&'static str, Self); 4] =
+        [("ip", Self::Ip), ("shared", Self::Shared), ("skip", Self::Skip), ("deny", Self::Deny)];
+
+    /// Its name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMED[self as usize].0
+    }
+}
+
+/// Writes the key of the request's subject at the end of `keys`.
+#[inline]
+pub(crate) fn write_key(
+    per: &[Per],
+    missing: Missing,
+    request: &Request<'_>,
+    keys: &mut KeyBuffer,
+) -> Found {
+    for (at, part) in per.iter().enumerate() {
+        let written = match part {
+            Per::Client => write_client(request, keys),
+            Per::Attribute(name) => write_attribute(name, request, keys),
+        };
+        if written {
+            continue;
+        }
+        match missing {
+            Missing::Skip => return Found::Skip(at),
+            Missing::Deny => return Found::Deny(at),
+            Missing::Ip if write_ip(request, keys) => {}
+            Missing::Ip | Missing::Shared => push(Tag::Shared, "", keys),
+        }
+    }
+    Found::Key
+}
+
+fn write_client(request: &Request<'_>, keys: &mut KeyBuffer) -> bool {
+    let link = CHAIN.iter().find_map(|(name, tag)| Some((*tag, request.attribute(name)?)));
+    match link {
+        Some((Tag::Ip, address)) => push(Tag::Ip, &cidr::subject_of(address), keys),
+        Some((tag, value)) => push(tag, value, keys),
+        None => return false,
+    }
+    true
+}
+
+fn write_attribute(name: &str, request: &Request<'_>, keys: &mut KeyBuffer) -> bool {
+    match request.attribute(name) {
+        Some(address) if name == "ip" => push(Tag::Ip, &cidr::subject_of(address), keys),
+        Some(value) => push(Tag::Attribute, value, keys),
+        None => return false,
+    }
+    true
+}
+
+fn write_ip(request: &Request<'_>, keys: &mut KeyBuffer) -> bool {
+    let address = request.attribute("ip");
+    if let Some(address) = address {
+        push(Tag::Ip, &cidr::subject_of(address), keys);
+    }
+    address.is_some()
+}
+
+#[inline]
+fn push(tag: Tag, value: &str, keys: &mut KeyBuffer) {
+    keys.push(tag as u8);
+    // A value is at most 8 KiB, a canonical address shorter still.
+    keys.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    keys.extend_from_slice(value.as_bytes());
+}
+
+/// A key for people: `api:abc`, `user:7`, `ip:10.0.0.1`, parts joined by ` | `. An empty key is
+/// everybody.
+#[must_use]
+pub fn readable(key: &[u8]) -> String {
+    let mut parts = Vec::new();
+    let mut rest = key;
+    while let [tag, low, high, after @ ..] = rest {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(after.len());
+        let (value, beyond) = after.split_at(length);
+        let prefix = match tag {
+            b'k' => "api:",
+            b'u' => "user:",
+            b'a' => "ip:",
+            b'-' => "(none)",
+            _ => "",
+        };
+        parts.push(format!("{prefix}{}", String::from_utf8_lossy(value)));
+        rest = beyond;
+    }
+    if parts.is_empty() { "(everybody)".to_owned() } else { parts.join(" | ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(per: &[&str], missing: Missing, attributes: &[(&str, &str)]) -> Result<Vec<u8>, String> {
+        let per: Vec<Per> = per.iter().map(|name| Per::of_name(name)).collect();
+        let request = Request::new("GET", "/x").unwrap().with_attributes(attributes).unwrap();
+        let mut keys = KeyBuffer::new();
+        match write_key(&per, missing, &request, &mut keys) {
+            Found::Key => Ok(keys.to_vec()),
+            Found::Skip(at) => Err(format!("skip {}", per[at].name())),
+            Found::Deny(at) => Err(format!("deny {}", per[at].name())),
+        }
+    }
+
+    fn read(per: &[&str], missing: Missing, attributes: &[(&str, &str)]) -> String {
+        match key(per, missing, attributes) {
+            Ok(key) => readable(&key),
+            Err(what) => what,
+        }
+    }
+
+    #[test]
+    fn the_client_is_the_strongest_link_of_the_chain() {
+        let all = [("ip", "::ffff:1.2.3.4"), ("user", "7"), ("api_key", "abc")];
+        assert_eq!(read(&["client"], Missing::Ip, &all), "api:abc");
+        assert_eq!(read(&["client"], Missing::Ip, &all[..2]), "user:7");
+        assert_eq!(read(&["client"], Missing::Ip, &all[..1]), "ip:1.2.3.4");
+        assert_eq!(read(&["client"], Missing::Ip, &[]), "(none)");
+        assert_eq!(read(&["client"], Missing::Deny, &[]), "deny client");
+        assert_eq!(read(&["ip", "path"], Missing::Ip, &all), "ip:1.2.3.4 | /x");
+        assert_eq!(read(&[], Missing::Ip, &all), "(everybody)");
+    }
+
+    #[test]
+    fn a_missing_attribute_is_answered_as_the_rule_says() {
+        let at = [("ip", "1.2.3.4"), ("user", "")];
+        assert_eq!(read(&["user"], Missing::Ip, &at), "ip:1.2.3.4");
+        assert_eq!(read(&["user"], Missing::Ip, &[]), "(none)");
+        assert_eq!(read(&["user"], Missing::Shared, &at), "(none)");
+        assert_eq!(read(&["user"], Missing::Skip, &at), "skip user");
+        assert_eq!(read(&["user"], Missing::Deny, &at), "deny user");
+    }
+
+    #[test]
+    fn nobody_can_pose_as_somebody_else() {
+        let at = [("ip", "1.2.3.4")];
+        let posing = [("user", "ip:1.2.3.4"), ("ip", "9.9.9.9")];
+        assert_ne!(key(&["user"], Missing::Ip, &at), key(&["user"], Missing::Ip, &posing));
+        let same = [("user", "1.2.3.4"), ("ip", "9.9.9.9")];
+        assert_ne!(key(&["user"], Missing::Ip, &at), key(&["user"], Missing::Ip, &same));
+        let api = [("api_key", "7")];
+        let user = [("user", "7")];
+        assert_ne!(key(&["client"], Missing::Ip, &api), key(&["client"], Missing::Ip, &user));
+    }
+
+    proptest! {
+        #[test]
+        fn different_subjects_have_different_keys(
+            subjects in prop::collection::vec(prop::collection::vec("[ab=ku\0]{1,3}", 2), 2..20)
+        ) {
+            let mut seen: HashMap<Vec<u8>, Vec<String>> = HashMap::new();
+            for subject in subjects {
+                let key = key(&["a", "b"], Missing::Ip, &[("a", &subject[0]), ("b", &subject[1])]).unwrap();
+                let before = seen.entry(key).or_insert_with(|| subject.clone());
+                prop_assert_eq!(&*before, &subject);
+            }
+        }
+
+        #[test]
+        fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert!(readable(&bytes).len() <= 10 * bytes.len() + 11);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A request's answer: whether it may pass, which rule says so, and what the others said.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tollbar::{Decision, Degraded, Outcome, StoreError};
+
+use crate::matcher::ItemId;
+use crate::permits::Permits;
+use crate::snapshot::Snapshot;
+use crate::{Exemption, Limit, Rule};
+
+/// What the rules say to a request.
+///
+/// Holds on to the version of the rules by which it was made, so that rules can be read from it
+/// after they have changed.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) outcome: Outcome,
+    pub(crate) reason: Why,
+    pub(crate) binding: Option<usize>,
+    pub(crate) made: SmallVec<[Made; 8]>,
+    pub(crate) failure: Option<StoreError>,
+    pub(crate) permits: Option<Arc<Permits>>,
+}
+
+/// Why a verdict is what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason<'v> {
+    /// Limits were checked: the binding decision says it.
+    Limits,
+    /// No rule applies, so nothing limits the request.
+    NoRule,
+    /// An unlimited rule matches, or the request's tier is unlimited.
+    Unlimited(&'v Rule),
+    /// The request is exempt from this rule, and no other limits it.
+    Exempt(&'v Rule, &'v Exemption),
+    /// The request lacks an attribute that a rule cannot do without.
+    MissingAttribute {
+        /// The rule.
+        rule: &'v Rule,
+        /// The attribute.
+        attribute: &'v str,
+    },
+    /// More limits apply than a store takes at once: to check some of them would be to enforce
+    /// some of them, so the request is denied.
+    TooManyLimits {
+        /// How many.
+        count: usize,
+    },
+}
+
+/// The reason, by place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    Limits,
+    NoRule,
+    Unlimited(ItemId),
+    Exempt { rule: ItemId, exemption: usize },
+    Missing { rule: ItemId, per: usize },
+    TooMany { count: usize },
+}
+
+/// In what capacity a limit was checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capacity {
+    /// It may deny.
+    Live,
+    /// Its rule is in shadow mode: it only reports.
+    Shadow,
+    /// It is a candidate: it only reports.
+    Candidate,
+}
+
+/// One decision, by place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Made {
+    pub(crate) rule: ItemId,
+    /// `u32::MAX` for the rule's own limits.
+    pub(crate) tier: u32,
+    pub(crate) limit: u32,
+    pub(crate) capacity: Capacity,
+    pub(crate) cost: u64,
+    pub(crate) decision: Decision,
+    pub(crate) degraded: Option<Degraded>,
+}
+
+/// What one limit of one rule said.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleDecision<'v> {
+    snapshot: &'v Snapshot,
+    made: &'v Made,
+}
+
+impl Verdict {
+    /// True where the request may pass.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allow)
+    }
+
+    /// Allow, deny, busy or never.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn reason(&self) -> Reason<'_> {
+        match self.reason {
+            Why::Limits => Reason::Limits,
+            Why::NoRule => Reason::NoRule,
+            Why::Unlimited(rule) => Reason::Unlimited(self.snapshot.rule(rule)),
+            Why::Exempt { rule, exemption } => {
+                let rule = self.snapshot.rule(rule);
+                Reason::Exempt(rule, &rule.exemptions[exemption])
+            }
+            Why::Missing { rule, per } => {
+                let rule = self.snapshot.rule(rule);
+                Reason::MissingAttribute { rule, attribute: rule.per[per].name() }
+            }
+            Why::TooMany { count } => Reason::TooManyLimits { count },
+        }
+    }
+
+    /// The decision that binds. Denied: the longest wait; allowed: the least of its limit
+    /// remaining; ties: the rule of the highest priority, then the first by name. `None` where no
+    /// limit was enforced.
+    #[must_use]
+    pub fn binding(&self) -> Option<RuleDecision<'_>> {
+        self.binding.map(|at| RuleDecision { snapshot: &self.snapshot, made: &self.made[at] })
+    }
+
+    /// The rule that binds.
+    #[must_use]
+    pub fn rule(&self) -> Option<&Rule> {
+        match self.reason {
+            Why::Unlimited(rule) | Why::Exempt { rule, .. } | Why::Missing { rule, .. } => {
+                Some(self.snapshot.rule(rule))
+            }
+            _ => self.binding.map(|at| self.snapshot.rule(self.made[at].rule)),
+        }
+    }
+
+    /// How long to wait before asking again, where that is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.outcome {
+            Outcome::Deny { retry_after_us } => Some(Duration::from_micros(retry_after_us)),
+            _ => None,
+        }
+    }
+
+    /// How long an allowed request has to wait for its turn: the longest of all queues.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        let live = self.made.iter().filter(|it| it.capacity == Capacity::Live);
+        live.map(|it| it.decision.delay()).max().unwrap_or_default()
+    }
+
+    /// Every decision: live ones, those of shadows, those of candidates.
+    pub fn decisions(&self) -> impl Iterator<Item = RuleDecision<'_>> {
+        self.made.iter().map(|made| RuleDecision { snapshot: &self.snapshot, made })
+    }
+
+    /// What would have denied, had it been live.
+    pub fn would_deny(&self) -> impl Iterator<Item = RuleDecision<'_>> {
+        self.decisions().filter(|it| it.capacity() != Capacity::Live && !it.decision().is_allowed())
+    }
+
+    /// Why the store could not answer, where the rules' failure policies did in its place.
+    #[must_use]
+    pub fn degraded(&self) -> Option<&StoreError> {
+        self.failure.as_ref()
+    }
+
+    /// Which version of the rules this is by; counts up with every change.
+    #[must_use]
+    pub fn rules_version(&self) -> u64 {
+        self.snapshot.version
+    }
+}
+
+impl<'v> RuleDecision<'v> {
+    /// Whose limit it is.
+    #[must_use]
+    pub fn rule(&self) -> &'v Rule {
+        self.snapshot.rule(self.made.rule)
+    }
+
+    /// The tier whose limit it is, where it is one's.
+    #[must_use]
+    pub fn tier(&self) -> Option<&'v str> {
+        let (name, _) = self.rule().tiers.limits.get(self.made.tier as usize)?;
+        Some(name)
+    }
+
+    /// The limit.
+    #[must_use]
+    pub fn limit(&self) -> &'v Limit {
+        let rule = self.rule();
+        let at = self.made.limit as usize;
+        match (self.made.capacity, rule.tiers.limits.get(self.made.tier as usize)) {
+            (Capacity::Candidate, _) => &rule.candidate[at],
+            (_, Some((_, limits))) => &limits.limits()[at],
+            (_, None) => &rule.limits[at],
+        }
+    }
+
+    /// In what capacity it was checked.
+    #[must_use]
+    pub fn capacity(&self) -> Capacity {
+        self.made.capacity
+    }
+
+    /// What the request costs under it.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.made.cost
+    }
+
+    /// What it said.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        self.made.decision
+    }
+
+    /// Set where the store could not answer and the rule's failure policy did.
+    #[must_use]
+    pub fn degraded(&self) -> Option<Degraded> {
+        self.made.degraded
+    }
+}

@@ -1,0 +1,71 @@
+//! A check of usual size allocates nothing, building the request included.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use tollbar_rules::{Engine, Request, RuleFile};
+
+/// Counts what this thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[expect(unsafe_code, reason = "an allocator that counts is the only way to see allocations")]
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[track_caller]
+fn allocates_nothing(what: &str, f: impl FnOnce()) {
+    let before = ALLOCATIONS.with(Cell::get);
+    f();
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "{what} allocated");
+}
+
+#[test]
+fn no_usual_check_allocates() {
+    const RULES: &str = r#"
+rules:
+  - { name: general, per: [], limit: 1000/s }
+  - { name: client, limit: [10/s, 100/h], candidate: { limit: 5/s } }
+  - { name: users, match: { method: GET, path: "/v1/users/{id}/**", tenant: acme }, per: [user, path], limit: 5/h }
+  - { name: tiers, match: { ip: 10.0.0.0/8 }, tiers: { free: 1/h, default: free }, cost: { "GET /v1/**": 1 } }
+  - { name: off, match: { tenant: { prefix: b } }, limit: 1/h, exempt: { user: root } }
+"#;
+    let rules = RuleFile::parse("rules.yaml", RULES).unwrap().rules;
+    let engine = Engine::builder(rules).build();
+    let attributes = [("tenant", "acme"), ("user", "42"), ("ip", "10.1.2.3"), ("tier", "free")];
+    let check = |path| {
+        let request = Request::new("GET", path).unwrap().with_attributes(&attributes).unwrap();
+        engine.check(&request)
+    };
+    // The first denial of a rule makes room for its list of the most limited.
+    for _ in 0..20 {
+        let _ = check("/v1/users/7/orders");
+    }
+    allocates_nothing("a check that is denied", || {
+        assert!(!check("/v1/users/7/orders").is_allowed());
+    });
+    let attributes = [("user", "43"), ("ip", "203.0.113.7")];
+    allocates_nothing("a check that is allowed", || {
+        for _ in 0..5 {
+            let request = Request::new("GET", "/v1").unwrap();
+            assert!(engine.check(&request.with_attributes(&attributes).unwrap()).is_allowed());
+        }
+    });
+}

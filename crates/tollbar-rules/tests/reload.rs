@@ -1,0 +1,182 @@
+//! Rules that change while traffic flows: nothing is lost, nothing minted, nothing half.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use tollbar::{ManualClock, Timestamp};
+use tollbar_rules::{Engine, Request, RuleFile, RuleSet, RuleWatch};
+
+fn rules(text: &str) -> RuleSet {
+    RuleFile::parse("rules.yaml", text).unwrap_or_else(|error| panic!("{error}")).rules
+}
+
+fn engine(rules: RuleSet) -> Arc<Engine> {
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    Arc::new(Engine::builder(rules).clock(clock).build())
+}
+
+/// A file of its own for each test, gone at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("tollbar-rules-{}-{name}.yaml", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(&self.0, text).unwrap();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_changed_file_is_taken_whole_and_a_bad_one_not_at_all() {
+    let file = Scratch::new("look");
+    let engine = engine(RuleSet::empty());
+    let mut watch = RuleWatch::new(&file.0);
+    let error = watch.look(&engine).unwrap().unwrap_err().to_string();
+    assert!(error.starts_with("cannot read "), "{error}");
+    assert!(watch.look(&engine).is_none(), "it is told once");
+
+    file.write("rules: [{ name: a, limit: 1/h }]");
+    assert_eq!(watch.look(&engine).unwrap().unwrap().diff.to_string(), "+ a\n0 unchanged");
+    assert!(watch.look(&engine).is_none(), "nothing has changed");
+
+    // The same length, and for all a coarse clock knows the same time.
+    file.write("rules: [{ name: b, limit: 1/h }]");
+    assert_eq!(watch.look(&engine).unwrap().unwrap().diff.to_string(), "+ b\n- a\n0 unchanged");
+
+    file.write("rules: [{ name: b, limit: 2/h }, { name: c, limit: 0/h }]");
+    let error = watch.look(&engine).unwrap().unwrap_err().to_string();
+    let place = format!("{}:1:52: rules[1].limit: the limit is 0", file.0.display());
+    assert!(error.starts_with(&place), "{error}");
+    assert_eq!(engine.rules().rules()[0].limits[0].text(), "1/h", "the good half is not taken");
+    assert!(watch.look(&engine).is_none(), "it is told once");
+
+    file.write("rules: [{ name: b, limit: 1/h }, { name: c, limit: 9/h }]");
+    assert_eq!(watch.look(&engine).unwrap().unwrap().diff.to_string(), "+ c\n1 unchanged");
+}
+
+#[test]
+fn a_thread_looks_by_itself_until_it_is_told_to_stop() {
+    let file = Scratch::new("spawn");
+    file.write("rules: [{ name: a, limit: 1/h }]");
+    let engine = engine(RuleSet::empty());
+    let (news, heard) = std::sync::mpsc::channel();
+    let every = std::time::Duration::from_millis(1);
+    let watching = RuleWatch::new(&file.0)
+        .spawn(&engine, every, move |it| {
+            // Nobody listens any more once the test is over.
+            let _ = news.send(it.map(|it| it.diff.to_string()));
+        })
+        .unwrap();
+    assert_eq!(heard.recv().unwrap().unwrap(), "+ a\n0 unchanged");
+    let next = Scratch::new("spawn-next");
+    next.write("rules: [{ name: b, limit: 1/h }]");
+    fs::rename(&next.0, &file.0).unwrap();
+    assert_eq!(heard.recv().unwrap().unwrap(), "+ b\n- a\n0 unchanged");
+    drop(watching);
+    assert!(heard.recv().is_err(), "the thread has ended and hung up");
+}
+
+/// A thousand tokens, four threads that want more, and rules that change under them all the while
+/// in everything but the counter's identity: a thousand pass, not one more and not one less.
+#[test]
+fn a_reload_under_load_loses_no_charge_and_mints_none() {
+    const TOKENS: u64 = 1_000;
+    let version = |n: usize| {
+        rules(&format!(
+            "rules:
+             - {{ name: counted, per: [], limit: {TOKENS}/h, algorithm: fixed_window, priority: {} }}
+             - {{ name: other{}, match: {{ path: '/x{}/**' }}, limit: 5/s }}",
+            n % 5,
+            n % 3,
+            n % 7,
+        ))
+    };
+    let engine = engine(version(0));
+    let is_done = AtomicBool::new(false);
+    let allowed = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let request = Request::new("GET", "/x1/a").unwrap();
+                    for _ in 0..TOKENS {
+                        let verdict = engine.check(&request);
+                        allowed.fetch_add(u64::from(verdict.is_allowed()), Ordering::Relaxed);
+                        // Both rules of one version, or one of another: never a mixture.
+                        assert!(verdict.decisions().count() <= 2);
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            let mut n = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                n += 1;
+                engine.replace(version(n));
+            }
+        });
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    let peek = Request::new("GET", "/").unwrap().with_cost(0);
+    let left = engine.check(&peek).binding().unwrap().decision().remaining();
+    assert_eq!(allowed.into_inner() + left, TOKENS);
+}
+
+/// Two rules that always come together: a check that saw one version's first and another's second
+/// would see them differ.
+#[test]
+fn no_check_sees_half_of_two_versions() {
+    let version = |limit: u64| {
+        rules(&format!(
+            "rules:
+             - {{ name: one, per: [], limit: {limit}/h }}
+             - {{ name: two, per: [], limit: {limit}/h }}"
+        ))
+    };
+    let engine = engine(version(1_000_000));
+    thread::scope(|scope| {
+        let checker = scope.spawn(|| {
+            let request = Request::new("GET", "/").unwrap().with_cost(0);
+            for _ in 0..5_000 {
+                let verdict = engine.check(&request);
+                let limits: Vec<u64> =
+                    verdict.decisions().map(|it| it.decision().limit()).collect();
+                assert_eq!(limits[0], limits[1]);
+            }
+        });
+        for limit in 1..500 {
+            engine.replace(version(limit));
+        }
+        checker.join().unwrap();
+    });
+}
+
+#[test]
+fn who_was_limited_is_remembered_over_a_change() {
+    let engine = engine(rules("rules: [{ name: a, limit: 1/h }]"));
+    let attributes = [("user", "7")];
+    let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
+    for _ in 0..3 {
+        let _ = engine.check(&request);
+    }
+    engine.replace(rules("rules: [{ name: a, limit: 1/h, mode: enforce, priority: 3 }]"));
+    let top = engine.top_limited("a", 10).unwrap();
+    assert_eq!(top.len(), 1);
+    assert_eq!((top[0].subject.as_str(), top[0].count, top[0].error), ("user:7", 2, 0));
+    assert!(engine.top_limited("b", 10).is_err());
+}
