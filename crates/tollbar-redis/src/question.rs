@@ -179,7 +179,8 @@ impl Question {
         Some(Self { task: Task::Renew, kinds, keys, blob: blob.into_bytes() })
     }
 
-    /// What a reservation came to; without an id, refunds that stand alone.
+    /// What a reservation came to; without an id, refunds that stand alone, and in a part of a cluster
+    /// those of a request that did not pass after all.
     pub(crate) fn settle(
         names: &Names,
         id: Option<ReservationId>,
@@ -197,7 +198,10 @@ impl Question {
                 Due::Overdraw(tokens) => (true, tokens),
             };
             rows.byte(kind as u8);
-            rows.byte(u8::from(is_overdraft));
+            rows.byte(match place {
+                Place::PartOfCluster => 2,
+                Place::Server | Place::SlotOf(_) => u8::from(is_overdraft),
+            });
             rows.count(counters.number(names.counter(key, policy)));
             rows.stamp(adjustment.stamp());
             rows.number(amount);

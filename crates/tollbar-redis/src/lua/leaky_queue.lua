@@ -41,8 +41,8 @@ end
 
 if refunds then
   -- Only the last places come back, and only before their turn: whoever has queued behind them was told
-  -- a delay that counts them.
-  refunds[8] = function(state, stamp_high, stamp_low, amount, at)
+  -- a delay that counts them. A request that did not pass after all has not left, though its turn came.
+  refunds[8] = function(state, stamp_high, stamp_low, amount, at, did_not_pass)
     local num, den, full, _, places = struct.unpack('>ddddd', blob, at)
     local paid_at, remainder = load_bucket(state)
     local asked_low = stamp_low % 1024
@@ -54,10 +54,10 @@ if refunds then
     end
     local debt, was_above_most = debt_of(paid_at, remainder, den, full)
     local returned = amount * num
-    if was_above_most or debt <= returned then
+    if was_above_most or (debt <= returned and not did_not_pass) then
       return 0
     end
-    local next, fresh_at = owe(debt - returned, den)
+    local next, fresh_at = owe(math.max(debt - returned, 0), den)
     return amount, next, fresh_at
   end
 

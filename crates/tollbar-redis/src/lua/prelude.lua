@@ -42,7 +42,9 @@ local cuts
 -- Until it is as good as absent, and a millisecond more: Redis may have read its clock before us.
 -- Numbers this large are whole, and Redis prints them with 17 digits, so none becomes 1e+15.
 local function save(key, state, fresh_at)
-  if fresh_at == FOR_EVER then
+  if state == '' then
+    return redis.call('DEL', key)
+  elseif fresh_at == FOR_EVER then
     return redis.call('SET', key, state)
   end
   local ttl_ms = math.ceil((fresh_at - now) / 1000)

@@ -1,8 +1,8 @@
 -- Gives charges back and charges what was spent already: the twin of memory/settling.rs.
 --
 -- The blob: whether a reservation is settled by it (1 byte; then its name is the last key), the number
--- of counters and of adjustments (2 bytes each); then the adjustments: kind, whether it is a refund or
--- an overdraft, which counter, the charge's stamp (in multiples of 2^26, and the rest: it may pass
+-- of counters and of adjustments (2 bytes each); then the adjustments: kind, whether it is a refund (0),
+-- an overdraft (1) or a charge of a request that did not pass after all (2), which counter, the charge's stamp (in multiples of 2^26, and the rest: it may pass
 -- 2^53), the amount, length of its numbers, its numbers.
 
 local is_reservation, counter_count, adjustment_count, at = struct.unpack('>BI2I2', blob)
@@ -23,14 +23,17 @@ if is_reservation == 1 then
 end
 
 for adjustment = 1, adjustment_count do
-  local kind, is_overdraft, counter, stamp_high, stamp_low, amount, size
-  kind, is_overdraft, counter, stamp_high, stamp_low, amount, size, at =
+  local kind, what, counter, stamp_high, stamp_low, amount, size
+  kind, what, counter, stamp_high, stamp_low, amount, size, at =
     struct.unpack('>BBI2dddI2', blob, at)
   local tokens, next, fresh
-  if is_overdraft == 1 then
-    tokens, next, fresh = overdraws[kind](states[counter], amount, at)
+  -- One that was emptied a moment ago is as if it were absent.
+  local state = states[counter] ~= '' and states[counter]
+  if what == 1 then
+    tokens, next, fresh = overdraws[kind](state, amount, at)
   else
-    tokens, next, fresh = refunds[kind](states[counter], stamp_high, stamp_low, amount, at)
+    tokens, next, fresh = 
+      refunds[kind](state, stamp_high, stamp_low, amount, at, what == 2)
   end
   if next then
     states[counter], fresh_at[counter] = next, fresh

@@ -101,7 +101,7 @@ steps[5] = function(state, cost, at)
 end
 
 if refunds then
-  refunds[5] = function(state, stamp_high, stamp_low, amount, at)
+  refunds[5] = function(state, stamp_high, stamp_low, amount, at, did_not_pass)
     local _, length, parts = struct.unpack('>ddd', blob, at)
     local newest, counts = load_strict(state, parts)
     local number = stamp_high + stamp_low - 1
@@ -114,6 +114,14 @@ if refunds then
       return 0
     end
     counts[index] = counts[index] - refunded
+    -- A sub-window that was only begun by a request that did not pass has not begun.
+    while did_not_pass and counts[1] == 0 do
+      table.remove(counts, 1)
+      newest = newest - 1
+    end
+    if not counts[1] then
+      return refunded, '', now
+    end
     return refunded, pack_strict(newest, counts), (newest + 1 + parts) * length
   end
 
