@@ -9,6 +9,7 @@ use crate::shell;
 /// Each benchmark, and what it measures.
 const BENCHMARKS: &[(&str, &str)] = &[
     ("core", "checks in process, beside other limiters and a floor"),
+    ("redis", "checks in Redis, beside a minimal script by redis-benchmark"),
     ("rules", "requests against 1 to 10,000 rules, beside limitador"),
 ];
 

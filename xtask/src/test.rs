@@ -15,6 +15,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "valgrind", probe: &["valgrind", "--version"] },
     // Without the symbols of the C library valgrind may start and refuse to run anything.
     Package { name: "libc6-dbg", probe: &["valgrind", "--quiet", "true"] },
+    // The tests start servers of their own; Debian's service is not needed and not touched.
+    Package { name: "redis-server", probe: &["redis-server", "--version"] },
 ];
 
 /// The examples that end by themselves.

@@ -2,6 +2,7 @@
 
 mod args;
 mod core;
+mod redis;
 mod rules;
 
 use std::process::ExitCode;
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench core --flood [--keys N] [--cost N] [--json FILE]
+       tollbar-bench redis [--quick] [--json FILE]
        tollbar-bench rules [--quick] [--json FILE]
 
 core     checks in process, beside other limiters and a floor
@@ -21,6 +23,10 @@ core     checks in process, beside other limiters and a floor
   --keys N          how many keys the flood has (50000000)
   --cost N          what each of them pays, of a burst of 10 (1)
 
+redis    checks in Redis, beside a minimal script and INCR by redis-benchmark
+  --quick           fewer and shorter rounds: done within two minutes
+  --json FILE       also write the figures as JSON
+
 rules    requests against 1 to 10,000 rules, beside limitador
   --quick           fewer and shorter rounds: done within two minutes
   --json FILE       also write the figures as JSON";
@@ -30,6 +36,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.split_first() {
         Some((&"core", rest)) => core::main(rest),
+        Some((&"redis", rest)) => redis::main(rest),
         Some((&"rules", rest)) => rules::main(rest),
         Some((&"help" | &"--help" | &"-h", _)) => {
             println!("{USAGE}");

@@ -9,6 +9,7 @@
 //!   [`admitted`] sums up what passed.
 //! * [`almanac`]: a calendar written out day by day.
 //! * [`duel`]: a store and the oracle, asked the same.
+//! * [`redis_process`] and [`redis_cluster`]: a Redis server of the test's own, and a cluster.
 //!
 //! Unpublished, and depends on `tollbar` alone: no store's crate is needed to judge a store.
 
@@ -23,6 +24,8 @@ pub mod memory_subject;
 pub mod oracle;
 pub mod oracle_store;
 pub mod ratio;
+pub mod redis_cluster;
+pub mod redis_process;
 pub mod settlements;
 pub mod spec;
 pub mod strategy;

@@ -10,11 +10,12 @@ use super::tree::{File, Finding, Tree};
 /// Each crate of the workspace, and those it may depend on.
 const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
+    ("tollbar-redis", &["tollbar"]),
     ("tollbar-rules", &["tollbar"]),
     ("tollbar-server", &["tollbar", "tollbar-rules"]),
     ("tollbar-testkit", &["tollbar"]),
-    ("tollbar-bench", &["tollbar", "tollbar-rules", "tollbar-testkit"]),
-    ("tollbar-examples", &["tollbar", "tollbar-rules"]),
+    ("tollbar-bench", &["tollbar", "tollbar-redis", "tollbar-rules", "tollbar-testkit"]),
+    ("tollbar-examples", &["tollbar", "tollbar-redis", "tollbar-rules"]),
     ("xtask", &[]),
 ];
 

@@ -51,9 +51,11 @@ impl WarmUp {
 
     /// The limit at `step`, the last of which is the full one: from 10 to 100 in 4 steps, 10, 32,
     /// 55, 77 and 100.
-    pub(crate) fn limit_at(&self, step: u32, full: u64) -> u64 {
+    #[must_use]
+    pub fn limit_at(&self, step: u32, full: u64) -> u64 {
         // Below 2^53 times 16. Rounded down.
-        self.start + (full - self.start) * u64::from(step) / u64::from(self.steps)
+        let climbed = full.saturating_sub(self.start).saturating_mul(step.min(self.steps).into());
+        self.start + climbed / u64::from(self.steps.max(1))
     }
 }
 

@@ -43,6 +43,12 @@ impl Policy {
         self.kind.as_dyn()
     }
 
+    /// True for an [algorithm of one's own](Self::custom), which only this process can count by.
+    #[must_use]
+    pub fn is_custom(&self) -> bool {
+        matches!(self.kind, Kind::Custom(_))
+    }
+
     /// For buckets and queues, the time that earns one token, after rounding: never shorter than asked for,
     /// and longer by less than one part in a million.
     #[must_use]

@@ -1,0 +1,215 @@
+//! `redis`: checks in Redis, beside what redis-benchmark gets out of the same server.
+//!
+//! The server has one core, whoever asks has the other. Subjects take turns within a round, and ratios
+//! are taken within it. The floor is a script that does the least a limiter can do, at the same depth:
+//! as many calls under way over one connection as there are callers.
+
+mod callers;
+mod floor;
+mod server;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tollbar::{Policy, Store};
+use tollbar_bench::machine::Machine;
+use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
+use tollbar_bench::sample::{ratio, summarise};
+use tollbar_bench::timer::Stopwatch;
+use tollbar_redis::{RedisStore, Subjects};
+
+use crate::args::{self, Args};
+use callers::{Asked, closed_loop, open_loop, policies};
+use floor::Floor;
+use server::Server;
+
+/// How many ask at once.
+const DEPTHS: [usize; 2] = [1, 64];
+const DEEP: usize = 64;
+
+const SUBJECTS: [(&str, usize); 2] = [("tollbar, one policy", 1), ("tollbar, two policies", 2)];
+
+/// Of the floor, at the same depth.
+const ONE_POLICY_SHARE_MIN: f64 = 0.75;
+const TWO_POLICIES_SHARE_MIN: f64 = 0.5;
+const P99_US_MAX: f64 = 1_000.0;
+const DENIED_COMMANDS_PER_S_MAX: f64 = 50.0;
+
+const RATE: &str = "decisions_per_s";
+const SERVER_CPU: &str = "server_cpu_us_per_decision";
+
+#[derive(Clone, Copy)]
+struct Effort {
+    rounds: usize,
+    duration: Duration,
+}
+
+const FULL: Effort = Effort { rounds: 7, duration: Duration::from_millis(1_500) };
+const QUICK: Effort = Effort { rounds: 3, duration: Duration::from_millis(400) };
+
+/// Figures of all rounds, by who, at which depth, and what.
+type Found = BTreeMap<(&'static str, usize, &'static str), Vec<f64>>;
+
+pub(crate) fn main(args: &[&str]) -> ExitCode {
+    let (effort, json) = match parse(Args::new(args)) {
+        Ok(parsed) => parsed,
+        Err(reason) => return args::refuse(&reason),
+    };
+    match measure(effort) {
+        Ok(report) => print(&report, json),
+        Err(error) => {
+            eprintln!("no figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut args: Args<'_>) -> Result<(Effort, Option<&Path>), String> {
+    let json = args.value("--json")?.map(Path::new);
+    let effort = if args.flag("--quick") { QUICK } else { FULL };
+    args.finish()?;
+    Ok((effort, json))
+}
+
+fn print(report: &Report, json: Option<&Path>) -> ExitCode {
+    print!("{}\n{}", report.other_table(), report.target_table());
+    match json.map(|file| report.write_json(file)) {
+        Some(Err(error)) => {
+            eprintln!("cannot write the figures: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn measure(effort: Effort) -> Result<Report, Box<dyn std::error::Error>> {
+    let mut server = Server::start()?;
+    server::pin_client();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let builder = RedisStore::builder(&server.url(), Subjects::Hashed([7; 32]));
+    // A busy machine must not make answers fail that are late.
+    let builder = builder.deadline(Duration::from_secs(5));
+    let store = Rc::new(runtime.block_on(builder.connect())?);
+    let mut found = Found::new();
+    for round in 0..effort.rounds {
+        for depth in DEPTHS {
+            eprintln!("round {round}, {depth} at once");
+            for floor in Floor::ALL {
+                let (calls, before) = (if depth == 1 { 20_000 } else { 200_000 }, server.cpu_s());
+                let Some(per_s) = floor.run(&mut server, depth, calls) else { continue };
+                let cpu_us = (server.cpu_s() - before) * 1e6 / calls as f64;
+                found.entry((floor.name(), depth, RATE)).or_default().push(per_s);
+                found.entry((floor.name(), depth, SERVER_CPU)).or_default().push(cpu_us);
+            }
+            for (name, policy_count) in SUBJECTS {
+                let policies = policies(policy_count).into();
+                let before = (server.cpu_s(), server.calls_of("evalsha"));
+                let asked = closed_loop(store.clone(), policies, depth as u64, effort.duration);
+                let Some(asked) = runtime.block_on(asked) else { continue };
+                let after = (server.cpu_s(), server.calls_of("evalsha"));
+                let figures = [
+                    (RATE, asked.decisions_per_s),
+                    (SERVER_CPU, (after.0 - before.0) * 1e6 / asked.decisions),
+                    ("evalsha_per_decision", (after.1 - before.1) / asked.decisions),
+                    ("p50_us", asked.p50_us),
+                    ("p99_us", asked.p99_us),
+                ];
+                for (metric, figure) in figures {
+                    found.entry((name, depth, metric)).or_default().push(figure);
+                }
+            }
+        }
+    }
+    let half = median(&found, (Floor::Gcra.name(), DEEP, RATE)).map(|per_s| per_s / 2.0);
+    let calm = half.and_then(|per_s| {
+        runtime.block_on(open_loop(store.clone(), policies(1).into(), per_s, effort.duration * 2))
+    });
+    let denied = runtime.block_on(denied_commands_per_s(&store, &mut server, effort.duration * 2));
+    Ok(Report {
+        benchmark: "redis",
+        machine: Machine::detect(),
+        rows: rows(&found, calm.as_ref(), denied),
+        targets: targets(&found, calm.as_ref(), denied),
+    })
+}
+
+/// How many commands a second a client costs that keeps asking in vain; and how often it asked.
+async fn denied_commands_per_s(
+    store: &RedisStore,
+    server: &mut Server,
+    duration: Duration,
+) -> Option<(f64, f64)> {
+    let policy = Policy::token_bucket("10/min").ok()?;
+    store.check(b"attacker", &policy, 10).await.ok()?;
+    let before = server.calls_of("evalsha");
+    let watch = Stopwatch::start();
+    let mut asked = 0_u64;
+    while watch.elapsed() < duration {
+        store.check(b"attacker", &policy, 1).await.ok()?;
+        asked += 1;
+    }
+    let elapsed_s = watch.elapsed().as_secs_f64();
+    let calls = server.calls_of("evalsha") - before;
+    Some((calls / elapsed_s, asked as f64 / elapsed_s))
+}
+
+fn median(found: &Found, name: (&'static str, usize, &'static str)) -> Option<f64> {
+    summarise(found.get(&name)?).map(|summary| summary.value)
+}
+
+fn rows(found: &Found, calm: Option<&Asked>, denied: Option<(f64, f64)>) -> Vec<Row> {
+    let row = |(&(subject, depth, metric), figures): (&(&'static str, usize, _), &Vec<f64>)| {
+        let trial = TrialName::new(subject, &format!("{depth}_at_once"), 1);
+        Row::new(&trial, metric, summarise(figures))
+    };
+    let mut rows: Vec<Row> = found.iter().map(row).collect();
+    let calm_trial = TrialName::new(SUBJECTS[0].0, "open_loop_at_half_the_floor", 1);
+    if let Some(calm) = calm {
+        let figures =
+            [(RATE, calm.decisions_per_s), ("p50_us", calm.p50_us), ("p99_us", calm.p99_us)];
+        rows.extend(figures.map(|(metric, figure)| Row::once(&calm_trial, metric, figure)));
+    }
+    let denied_trial = TrialName::new(SUBJECTS[0].0, "one_key_denied_under_10_per_min", 1);
+    if let Some((commands, checks)) = denied {
+        rows.push(Row::once(&denied_trial, "commands_per_s", commands));
+        rows.push(Row::once(&denied_trial, RATE, checks));
+    }
+    // Its storage needs features of it that bring a client of their own.
+    let limitador = TrialName::new("limitador, Redis storage", "64_at_once", 1);
+    rows.push(Row::new(&limitador, RATE, None));
+    rows
+}
+
+fn targets(found: &Found, calm: Option<&Asked>, denied: Option<(f64, f64)>) -> Vec<Target> {
+    let share = |subject: &'static str| {
+        let floor = found.get(&(Floor::Gcra.name(), DEEP, RATE))?;
+        ratio(found.get(&(subject, DEEP, RATE))?, floor).map(|summary| summary.value)
+    };
+    let at_least = |name: &str, value, target| {
+        Target::new(name.to_owned(), "ratio", value, Bound::AtLeast, target)
+    };
+    let [(one, _), (two, _)] = SUBJECTS;
+    let evalsha = median(found, (one, DEEP, "evalsha_per_decision"));
+    vec![
+        at_least("one policy vs minimal script, 64 at once", share(one), ONE_POLICY_SHARE_MIN),
+        at_least("two policies vs minimal script, 64 at once", share(two), TWO_POLICIES_SHARE_MIN),
+        Target::new("EVALSHA per decision".to_owned(), "calls", evalsha, Bound::AtMost, 1.01),
+        Target::new(
+            "p99 at half the floor's load".to_owned(),
+            "us",
+            calm.map(|calm| calm.p99_us),
+            Bound::AtMost,
+            P99_US_MAX,
+        ),
+        Target::new(
+            "commands/s of a key that is asked for in vain".to_owned(),
+            "commands/s",
+            denied.map(|(commands, _)| commands),
+            Bound::AtMost,
+            DENIED_COMMANDS_PER_S_MAX,
+        ),
+    ]
+}

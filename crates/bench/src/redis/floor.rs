@@ -1,0 +1,55 @@
+//! What the server does at best: a minimal script, and `INCR`, both by redis-benchmark.
+
+use std::process::Command;
+
+use super::server::Server;
+
+/// The least that a limiter can do in Lua: one number for each key, one policy, two numbers answered.
+const GCRA: &str = "\
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local paid_at = tonumber(redis.call('GET', KEYS[1]) or 0)
+if paid_at < now then paid_at = now end
+local next = paid_at + tonumber(ARGV[1])
+if next - now > tonumber(ARGV[2]) then return {0, paid_at - now} end
+redis.call('SET', KEYS[1], string.format('%.0f', next), 'PX', math.ceil((next - now) / 1000))
+return {1, next - now}
+";
+
+/// A command for redis-benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Floor {
+    Gcra,
+    Incr,
+}
+
+impl Floor {
+    pub(super) const ALL: [Self; 2] = [Self::Gcra, Self::Incr];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Gcra => "minimal GCRA, redis-benchmark",
+            Self::Incr => "INCR, redis-benchmark",
+        }
+    }
+
+    /// Calls a second, `depth` of them under way at once over one connection.
+    pub(super) fn run(self, server: &mut Server, depth: usize, calls: usize) -> Option<f64> {
+        let mut command = Command::new("redis-benchmark");
+        command.args(["-p", &server.port().to_string(), "-c", "1", "--csv", "-r", "10000"]);
+        command.args(["-P", &depth.to_string(), "-n", &calls.to_string()]);
+        match self {
+            Self::Gcra => {
+                let sha = server.load(GCRA).ok()?;
+                command.args(["EVALSHA", &sha, "1", "key:__rand_int__", "1", "1000000000"]);
+            }
+            Self::Incr => {
+                command.args(["INCR", "counter:__rand_int__"]);
+            }
+        }
+        let output = command.output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // "the command","rps","latency",..
+        text.lines().last()?.split("\",\"").nth(1)?.parse().ok()
+    }
+}

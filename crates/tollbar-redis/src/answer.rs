@@ -1,0 +1,97 @@
+//! What a script has answered.
+
+use tollbar::store::Adjustment;
+use tollbar::{Decision, Entry, Outcome, Policy, StoreError, Timestamp};
+
+use crate::blob::Reader;
+use crate::error::RedisStoreError;
+
+/// What the script says where a request id came back with another question.
+const REUSED: &[u8] = b"reused";
+/// What it says where there is no such reservation.
+const ABSENT: &[u8] = b"absent";
+
+/// Where a stamp has the step of its charge, as in memory; below it are a time and a sum of times.
+const STAMP_STEP_SHIFT: u32 = 56;
+
+/// Where the stamp of a queue has its time, as in memory; below it is a part of a microsecond.
+const QUEUE_STAMP_SHIFT: u32 = 10;
+
+/// To one question.
+pub(crate) fn one(bytes: &[u8], policy: &Policy) -> Result<Decision, RedisStoreError> {
+    let mut reader = Reader(bytes);
+    let (decision, _) = decision(&mut reader, policy)?;
+    reader.finish()?;
+    Ok(decision)
+}
+
+/// To each entry, which it is left in.
+pub(crate) fn many(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
+    if bytes == REUSED {
+        return Err(StoreError::RequestIdReused);
+    }
+    Ok(decided(bytes, entries)?)
+}
+
+/// The same for requests without an id.
+pub(crate) fn decided(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), RedisStoreError> {
+    let mut reader = Reader(bytes);
+    for entry in entries {
+        let (decision, step) = decision(&mut reader, entry.policy())?;
+        let [stamp, low] = [reader.number()?, reader.number()?];
+        entry.decide(decision);
+        entry.set_stamp(if entry.policy().queue_length().is_some() {
+            stamp << QUEUE_STAMP_SHIFT | low
+        } else {
+            // A sum of times, for buckets that are reserved.
+            u64::from(step) << STAMP_STEP_SHIFT | (stamp + low)
+        });
+    }
+    reader.finish()
+}
+
+/// Until when a lease is held now; `None` where it is not.
+pub(crate) fn renewed(bytes: &[u8]) -> Result<Option<Timestamp>, RedisStoreError> {
+    let mut reader = Reader(bytes);
+    let ends_at_us = reader.number()?;
+    reader.finish()?;
+    Ok(Some(ends_at_us).filter(|ends_at_us| *ends_at_us > 0).map(Timestamp::from_micros))
+}
+
+/// False where there was nothing to settle; else how much was adjusted is left in each.
+pub(crate) fn settled(
+    bytes: &[u8],
+    adjustments: &mut [Adjustment<'_>],
+) -> Result<bool, RedisStoreError> {
+    if bytes == ABSENT {
+        return Ok(false);
+    }
+    let mut reader = Reader(bytes);
+    for adjustment in adjustments {
+        adjustment.adjust(reader.number()?);
+    }
+    reader.finish()?;
+    Ok(true)
+}
+
+/// And the step of its warm-up.
+fn decision(reader: &mut Reader<'_>, policy: &Policy) -> Result<(Decision, u8), RedisStoreError> {
+    let outcome = reader.byte()?;
+    let [remaining, reset_at_us, retry_after_us] =
+        [reader.number()?, reader.number()?, reader.number()?];
+    let step = reader.byte()?;
+    let delay_us = reader.number()?;
+    let limit = match policy.warm_up() {
+        Some(warm_up) => warm_up.limit_at(step.into(), policy.limit()),
+        None => policy.limit(),
+    };
+    let outcome = match outcome {
+        0 => Outcome::Allow,
+        1 => Outcome::Deny { retry_after_us },
+        2 => Outcome::Busy,
+        3 => Outcome::Never,
+        _ => return Err(RedisStoreError::Garbled),
+    };
+    let reset_at = Timestamp::from_micros(reset_at_us);
+    Ok((Decision::new(outcome, limit, remaining, reset_at).with_delay_us(delay_us), step))
+}

@@ -1,0 +1,159 @@
+//! How a store is made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollbar::{Clock, SystemClock};
+
+use crate::deny_cache::DenyCache;
+use crate::error::RedisStoreError;
+use crate::keys::{Colocate, Names, Subjects};
+use crate::link::{Link, Patience};
+use crate::node::Node;
+use crate::script::Scripts;
+use crate::store::{RedisStore, TestClock};
+
+const DEADLINE_DEFAULT: Duration = Duration::from_millis(25);
+const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
+const FAILURES_MAX_DEFAULT: u32 = 5;
+const DENIALS_MAX_DEFAULT: usize = 4_096;
+
+/// Where the counters are.
+pub(crate) enum Address {
+    Server(String),
+    Sentinels { urls: Vec<String>, master: String },
+    Cluster(Vec<String>),
+}
+
+/// A [`RedisStore`] in the making.
+pub struct RedisStoreBuilder {
+    address: Address,
+    subjects: Subjects,
+    namespace: Option<String>,
+    colocate: Option<Colocate>,
+    deadline: Duration,
+    connect_timeout: Duration,
+    failures_max: u32,
+    denials_max: usize,
+    test_clock: Option<TestClock>,
+}
+
+impl RedisStoreBuilder {
+    pub(crate) fn new(address: Address, subjects: Subjects) -> Self {
+        Self {
+            address,
+            subjects,
+            namespace: None,
+            colocate: None,
+            deadline: DEADLINE_DEFAULT,
+            connect_timeout: CONNECT_TIMEOUT_DEFAULT,
+            failures_max: FAILURES_MAX_DEFAULT,
+            denials_max: DENIALS_MAX_DEFAULT,
+            test_clock: None,
+        }
+    }
+
+    /// Counters apart from those of other namespaces: part of every name in Redis, and so of every
+    /// counter's memory.
+    #[must_use]
+    pub fn namespace(self, namespace: &str) -> Self {
+        Self { namespace: Some(namespace.to_owned()), ..self }
+    }
+
+    /// Keys of which `part` is the same are counted in the same slot of a cluster, so that a request
+    /// under several of them is charged all or none in one call. By default the whole key.
+    ///
+    /// Choose what clients cannot choose: whoever has many keys with one part has them on one server.
+    #[must_use]
+    pub fn colocate_by(self, part: impl Fn(&[u8]) -> &[u8] + Send + Sync + 'static) -> Self {
+        Self { colocate: Some(Arc::new(part)), ..self }
+    }
+
+    /// How long a check may take; after that, the limiter's failure policy answers. 25 ms by default.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// How long an attempt to connect may take. A second by default.
+    #[must_use]
+    pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
+        Self { connect_timeout, ..self }
+    }
+
+    /// How many checks in a row may miss their deadline before the connection is given up, and
+    /// checks fail at once until there is another. 5 by default, at least 1.
+    #[must_use]
+    pub fn breaker_failures(self, failures_max: u32) -> Self {
+        Self { failures_max, ..self }
+    }
+
+    /// How many denials are told again without asking the server, each for a second at most: a client
+    /// that keeps asking costs it next to nothing. 4,096 by default; 0 for none.
+    ///
+    /// Where a counter is [reset](tollbar::Store::reset) or refunded by another process, a client that
+    /// was denied before may be denied for up to a second more.
+    #[must_use]
+    pub fn deny_cache(self, denials_max: usize) -> Self {
+        Self { denials_max, ..self }
+    }
+
+    /// For tests only: decides by `clock` and not by the server's. Counters are kept for `grace`
+    /// longer than they need to be, since the server expires them by its own clock. Switches the deny
+    /// cache off, which is there for clocks that go forward.
+    #[must_use]
+    pub fn test_clock(self, clock: impl Clock, grace: Duration) -> Self {
+        let test_clock = Some(TestClock { clock: Arc::new(clock), grace });
+        Self { test_clock, denials_max: 0, ..self }
+    }
+
+    /// Connects, and fails if that does. From then on the store reconnects by itself. Needs a tokio
+    /// runtime, which drives its connection for as long as the store lives.
+    pub async fn connect(self) -> Result<RedisStore, RedisStoreError> {
+        let node = self.node()?;
+        let connection = node.connect().await?;
+        Ok(self.build(|patience| Link::new(node, patience, Some(connection))))
+    }
+
+    /// Connects in the background: for programs that must start while Redis is down. Until there is a
+    /// connection, checks fail and failure policies answer. Fails only if the URL is none.
+    ///
+    /// # Panics
+    /// If it is not called on a tokio runtime.
+    pub fn connect_in_background(self) -> Result<RedisStore, RedisStoreError> {
+        let node = self.node()?;
+        Ok(self.build(|patience| Link::new(node, patience, None)))
+    }
+
+    fn node(&self) -> Result<Node, RedisStoreError> {
+        let timeout = self.connect_timeout;
+        Ok(match &self.address {
+            Address::Server(url) => Node::single(url, timeout),
+            Address::Sentinels { urls, master } => Node::sentinel(urls, master, timeout),
+            Address::Cluster(urls) => Node::cluster(urls, timeout, self.deadline),
+        }?)
+    }
+
+    fn build(self, link: impl FnOnce(Patience) -> Link) -> RedisStore {
+        let patience = Patience { deadline: self.deadline, failures_max: self.failures_max };
+        RedisStore {
+            link: Arc::new(link(patience)),
+            scripts: Arc::new(Scripts::new()),
+            names: Names::new(self.namespace.as_deref(), self.subjects, self.colocate),
+            denials: DenyCache::of(self.denials_max),
+            denials_max: self.denials_max,
+            clock: SystemClock::new(),
+            test_clock: self.test_clock,
+        }
+    }
+}
+
+impl std::fmt::Debug for RedisStoreBuilder {
+    /// Without its URL, which may hold a password.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("RedisStoreBuilder")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}

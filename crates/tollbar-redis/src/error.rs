@@ -1,0 +1,116 @@
+//! Why this store could not answer. Limiters see it as the source of
+//! [`StoreError::Unavailable`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use thiserror::Error;
+use tollbar::StoreError;
+
+/// What went wrong between this process and the counters.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum RedisStoreError {
+    /// No connection, or none that answers: the circuit breaker is open.
+    #[error("there is no connection to {node} at the moment ({cause})")]
+    Disconnected {
+        /// The server.
+        node: Arc<str>,
+        /// What became of the last attempt.
+        cause: Arc<str>,
+    },
+    /// No answer in time. The charge may have been made all the same.
+    #[error("no answer within {deadline:?}")]
+    DeadlineMissed {
+        /// How long was waited.
+        deadline: Duration,
+    },
+    /// The connection failed, or the server refused.
+    #[error("the server could not be asked")]
+    Server {
+        /// What the client reported.
+        #[source]
+        source: Arc<RedisError>,
+    },
+    /// Something that is no counter has the counter's name.
+    #[error(
+        "a key of tollbar's holds something else ({detail}): give tollbar a namespace of its own"
+    )]
+    WrongType {
+        /// What the server said.
+        detail: String,
+    },
+    /// The counter holds what no check has written.
+    #[error("a counter cannot be read ({detail}): delete it, and find out who writes there")]
+    CorruptState {
+        /// What the script said.
+        detail: String,
+    },
+    /// An algorithm that has no twin in Lua.
+    #[error(
+        "`{algorithm}` cannot be counted in Redis: use a memory store, or a built-in algorithm"
+    )]
+    Unsupported {
+        /// Its name.
+        algorithm: &'static str,
+    },
+    /// A request that is to be remembered by a name, with keys in several slots of a cluster.
+    #[error(
+        "the keys of a request with an id, or of a reservation, lie in several slots of the cluster: \
+         bring them together with `colocate_by`"
+    )]
+    CrossSlot,
+    /// A server that is too old.
+    #[error("{node} runs version {version}: tollbar needs Redis 6.2, or Valkey")]
+    TooOld {
+        /// The server.
+        node: Arc<str>,
+        /// What it calls its version.
+        version: String,
+    },
+    /// An answer that no script of ours gives.
+    #[error("the server answered something that is no answer: is it Redis?")]
+    Garbled,
+}
+
+impl RedisStoreError {
+    /// True where another attempt over another connection may help.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        match self {
+            Self::Disconnected { .. } | Self::DeadlineMissed { .. } => true,
+            Self::Server { source } => source.is_unrecoverable_error() || is_of_node(source),
+            _ => false,
+        }
+    }
+}
+
+/// True where the server is there, and cannot be asked: another one should be.
+fn is_of_node(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Server(
+            ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading
+        )
+    )
+}
+
+impl From<RedisError> for RedisStoreError {
+    fn from(error: RedisError) -> Self {
+        let detail = || error.detail().unwrap_or_default().to_owned();
+        let text = error.to_string();
+        if text.contains("WRONGTYPE") {
+            Self::WrongType { detail: detail() }
+        } else if text.contains("TOLLBARSTATE") {
+            Self::CorruptState { detail: detail() }
+        } else {
+            Self::Server { source: Arc::new(error) }
+        }
+    }
+}
+
+impl From<RedisStoreError> for StoreError {
+    fn from(error: RedisStoreError) -> Self {
+        Self::Unavailable { source: Arc::new(error) }
+    }
+}

@@ -1,0 +1,227 @@
+//! How things are called in Redis: `tollbar1{subject}policy`.
+//!
+//! The 1 is the version of what is stored. Within the braces is what decides the slot of a cluster:
+//! all counters of one key lie together. The subject is 84 bits of a keyed hash, because keys name
+//! people, and a database is read by many: of a billion keys two share a counter with a probability of
+//! 3 in a hundred million. The policy's part is 36 bits, which have to tell apart the few policies of one
+//! key. A name is 30 bytes, the most that fit 32 in Redis: with its state, a counter of one word takes 88.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tollbar::Policy;
+use tollbar::store::ReservationId;
+
+/// The version of names, states and scripts. Another version has counters of its own.
+const PREFIX: &str = "tollbar1";
+
+/// Six bits each.
+const SUBJECT_CHARS: usize = 14;
+const POLICY_CHARS: usize = 6;
+
+/// How keys appear in Redis.
+#[derive(Clone)]
+pub enum Subjects {
+    /// As hashes under a secret of 32 bytes, such as the output of `openssl rand 32`. Processes that
+    /// share counters have the same one.
+    Hashed([u8; 32]),
+    /// As they are: for whoever wants to read them there, and may.
+    Raw,
+}
+
+/// Which part of a key decides where in a cluster its counters are.
+pub(crate) type Colocate = Arc<dyn Fn(&[u8]) -> &[u8] + Send + Sync>;
+
+/// Gives names.
+#[derive(Clone)]
+pub(crate) struct Names {
+    prefix: String,
+    subjects: Subjects,
+    colocate: Option<Colocate>,
+}
+
+impl Names {
+    pub(crate) fn new(
+        namespace: Option<&str>,
+        subjects: Subjects,
+        colocate: Option<Colocate>,
+    ) -> Self {
+        let prefix =
+            namespace.map_or_else(|| PREFIX.to_owned(), |name| format!("{PREFIX}:{name}:"));
+        Self { prefix, subjects, colocate }
+    }
+
+    pub(crate) fn with_namespace(&self, namespace: &str) -> Self {
+        Self::new(Some(namespace), self.subjects.clone(), self.colocate.clone())
+    }
+
+    /// Of the counter of `key` under `policy`.
+    pub(crate) fn counter(&self, key: &[u8], policy: &Policy) -> Vec<u8> {
+        let mut name = self.tagged(key);
+        if let Some(colocate) = &self.colocate
+            && colocate(key) != key
+        {
+            // The braces hold only a part of the key, so it follows as a whole.
+            self.push_subject(b'k', key, &mut name);
+        }
+        let policy = self.hash(b'p', &identity(policy));
+        name.extend_from_slice(&policy.as_bytes()[..POLICY_CHARS]);
+        name
+    }
+
+    /// Of a request by its id; in a cluster, where it must be in the slot of a key.
+    pub(crate) fn request(&self, slot_of: Option<&[u8]>, request_id: &[u8]) -> Vec<u8> {
+        let mut name = self.tagged(slot_of.unwrap_or_default());
+        name.extend_from_slice(b"once:");
+        self.push_subject(b'o', request_id, &mut name);
+        name
+    }
+
+    /// Of a reservation; in a cluster, where it must be in the slot of a key.
+    pub(crate) fn reservation(&self, slot_of: Option<&[u8]>, id: ReservationId) -> Vec<u8> {
+        let mut name = self.tagged(slot_of.unwrap_or_default());
+        name.extend_from_slice(b"hold:");
+        name.extend_from_slice(self.hash(b'h', &id.0.to_le_bytes()).as_bytes());
+        name
+    }
+
+    /// What of a key decides its slot.
+    pub(crate) fn tag<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        self.colocate.as_ref().map_or(key, |colocate| colocate(key))
+    }
+
+    /// What a name begins with.
+    fn tagged(&self, key: &[u8]) -> Vec<u8> {
+        let tag = self.tag(key);
+        let mut name = Vec::with_capacity(64);
+        name.extend_from_slice(self.prefix.as_bytes());
+        name.push(b'{');
+        self.push_subject(b's', tag, &mut name);
+        name.push(b'}');
+        name
+    }
+
+    fn push_subject(&self, domain: u8, subject: &[u8], name: &mut Vec<u8>) {
+        match self.subjects {
+            Subjects::Raw => name.extend_from_slice(subject),
+            Subjects::Hashed(_) => {
+                name.extend_from_slice(self.hash(domain, subject).as_bytes());
+            }
+        }
+    }
+
+    /// The hash of `bytes` as text; in each domain another one.
+    fn hash(&self, domain: u8, bytes: &[u8]) -> String {
+        let secret = match &self.subjects {
+            Subjects::Hashed(secret) => secret,
+            Subjects::Raw => &[0; 32],
+        };
+        let mut hasher = blake3::Hasher::new_keyed(secret);
+        hasher.update(&[domain]).update(bytes);
+        let mut text = URL_SAFE_NO_PAD.encode(hasher.finalize().as_bytes());
+        text.truncate(SUBJECT_CHARS);
+        text
+    }
+
+    /// What has to be the same when a request id comes back.
+    pub(crate) fn fingerprint(&self, question: &[u8]) -> [u8; 8] {
+        let mut fingerprint = [0; 8];
+        fingerprint.copy_from_slice(&self.hash(b'f', question).as_bytes()[..8]);
+        fingerprint
+    }
+}
+
+/// What makes counters comparable: the same as in every store.
+fn identity(policy: &Policy) -> Vec<u8> {
+    let algorithm = policy.algorithm();
+    let mut bytes = algorithm.name().as_bytes().to_vec();
+    bytes.push(0);
+    bytes.extend(algorithm.window_us().to_le_bytes());
+    bytes.extend(algorithm.variant().to_le_bytes());
+    bytes.extend_from_slice(policy.name().unwrap_or_default().as_bytes());
+    bytes
+}
+
+impl fmt::Debug for Names {
+    /// Without the secret, which would end up in a log.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Names").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Subjects {
+    /// Without the secret, which would end up in a log.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Hashed(_) => "Hashed(..)",
+            Self::Raw => "Raw",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(rate: &str) -> Policy {
+        Policy::token_bucket(rate).unwrap()
+    }
+
+    fn hashed(secret: u8) -> Names {
+        Names::new(None, Subjects::Hashed([secret; 32]), None)
+    }
+
+    fn slot_part(name: &[u8]) -> &[u8] {
+        let text = std::str::from_utf8(name).unwrap();
+        text.split(['{', '}']).nth(1).unwrap().as_bytes()
+    }
+
+    #[test]
+    fn a_name_tells_the_secret_the_key_and_the_policy_apart_and_shows_none() {
+        let name = hashed(1).counter(b"user:42", &policy("10/s"));
+        assert_eq!(name.len(), 30);
+        assert_eq!(name, hashed(1).counter(b"user:42", &policy("20/s")));
+        assert_ne!(name, hashed(2).counter(b"user:42", &policy("10/s")));
+        assert_ne!(name, hashed(1).counter(b"user:43", &policy("10/s")));
+        assert_ne!(name, hashed(1).counter(b"user:42", &policy("10/min")));
+        assert_ne!(name, hashed(1).counter(b"user:42", &policy("10/s").named("a")));
+        assert!(!String::from_utf8(name).unwrap().contains("42"));
+        assert!(!format!("{:?}{:?}", hashed(77), Subjects::Hashed([77; 32])).contains("77"));
+    }
+
+    #[test]
+    fn what_belongs_to_one_key_lies_in_one_slot() {
+        let names = hashed(1);
+        let slot = names.counter(b"user:42", &policy("10/s"));
+        let others = [
+            names.counter(b"user:42", &policy("10/min")),
+            names.request(Some(b"user:42"), b"id"),
+            names.reservation(Some(b"user:42"), ReservationId(7)),
+        ];
+        for other in &others {
+            assert_eq!(slot_part(other), slot_part(&slot));
+            assert_ne!(other, &slot);
+        }
+    }
+
+    #[test]
+    fn keys_may_share_a_slot_by_a_part_of_theirs() {
+        let tenant: Colocate =
+            Arc::new(|key| key.split(|byte| *byte == b'/').next().unwrap_or(key));
+        let names = Names::new(None, Subjects::Hashed([1; 32]), Some(tenant));
+        let [one, two, other] =
+            [&b"acme/1"[..], b"acme/2", b"else/1"].map(|key| names.counter(key, &policy("10/s")));
+        assert_eq!(slot_part(&one), slot_part(&two));
+        assert_ne!(one, two);
+        assert_ne!(slot_part(&one), slot_part(&other));
+    }
+
+    #[test]
+    fn raw_names_can_be_read() {
+        let names = Names::new(Some("shop"), Subjects::Raw, None);
+        let name = names.counter(b"user:42", &policy("10/s"));
+        assert!(String::from_utf8(name).unwrap().starts_with("tollbar1:shop:{user:42}"));
+    }
+}

@@ -1,0 +1,51 @@
+//! One limit for a fleet: counters in Redis or Valkey.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use tollbar::{Limiter, Policy};
+//! use tollbar_redis::{RedisStore, Subjects};
+//!
+//! # async fn serve(secret: [u8; 32]) -> Result<(), Box<dyn std::error::Error>> {
+//! let store = RedisStore::builder("redis://127.0.0.1", Subjects::Hashed(secret)).connect().await?;
+//! let limiter = Limiter::builder(Policy::token_bucket("10/s")?).store(Arc::new(store)).build();
+//! if limiter.check_async("user:42", 1).await.is_allowed() {
+//!     // serve the request
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A check is one script call, whatever the number of policies, decided at one instant by the clock
+//! of the server. The decisions are those of every other store, to the last number: the scripts are
+//! held against the same vectors and the same oracle.
+//!
+//! When the server is slow or gone, a check fails after its deadline, and after a few of these at
+//! once; the limiter's [`FailurePolicy`](tollbar::FailurePolicy) answers then. A charge whose answer
+//! came too late stays charged. A server that loses its data forgets what was charged: a client gets
+//! one burst more for each time that happens.
+
+mod answer;
+mod backoff;
+mod blob;
+mod breaker;
+mod builder;
+mod connection;
+mod deny_cache;
+mod error;
+mod keeper;
+mod keys;
+mod link;
+mod node;
+mod question;
+mod scatter;
+mod script;
+mod slot;
+mod store;
+mod terms;
+
+pub use breaker::BreakerState;
+pub use builder::RedisStoreBuilder;
+pub use error::RedisStoreError;
+pub use keys::Subjects;
+pub use link::Health;
+pub use store::RedisStore;

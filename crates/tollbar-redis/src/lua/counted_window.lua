@@ -1,0 +1,70 @@
+-- Windows that count from zero: the twin of algorithm/counted_window.rs. Fixed, staggered and calendar
+-- windows are this, and differ in where theirs end.
+--
+-- The state is 'w', the end of the window (7 bytes) and the count (4); 'W' where the count needs 7.
+
+local function load_window(state)
+  if not state then
+    return 0, 0
+  end
+  local tag, size = string.byte(state), #state
+  local ends_at, count
+  if tag == 119 and size == 12 then
+    ends_at, count = struct.unpack('>I7I4', state, 2)
+  elseif tag == 87 and size == 15 then
+    ends_at, count = struct.unpack('>I7I7', state, 2)
+  else
+    corrupt('window')
+  end
+  if ends_at > NUMBER_MAX or count > NUMBER_MAX then
+    corrupt('window')
+  end
+  return ends_at, count
+end
+
+local function pack_window(ends_at, count)
+  if count < 4294967296 then
+    return struct.pack('>BI7I4', 119, ends_at, count)
+  end
+  return struct.pack('>BI7I7', 87, ends_at, count)
+end
+
+-- `new_end` is the end of the window that `now` is in.
+local function count_in_window(state, limit, new_end, cost)
+  local ends_at, count = load_window(state)
+  -- A window that has not ended is in force, even if the clock has gone back before it.
+  if ends_at <= now then
+    ends_at, count = new_end, 0
+  end
+  local remaining = limit - count
+  if remaining < 0 then
+    remaining = 0
+  end
+  if cost > limit then
+    return NEVER, remaining, ends_at, 0, nil, nil, ends_at
+  elseif cost == 0 then
+    return ALLOW, remaining, ends_at, 0, nil, nil, ends_at
+  elseif cost <= remaining then
+    local next = pack_window(ends_at, count + cost)
+    return ALLOW, remaining - cost, ends_at, 0, next, ends_at, ends_at
+  end
+  return DENY, remaining, ends_at, ends_at - now, nil, nil, ends_at
+end
+
+local function refund_in_window(state, stamp, amount)
+  local ends_at, count = load_window(state)
+  if stamp ~= ends_at or ends_at <= now then
+    return 0
+  end
+  local refunded = math.min(amount, count)
+  return refunded, pack_window(ends_at, count - refunded), ends_at
+end
+
+local function overdraw_in_window(state, amount, new_end)
+  local ends_at, count = load_window(state)
+  if ends_at <= now then
+    ends_at, count = new_end, 0
+  end
+  local charged = math.min(amount, NUMBER_MAX - count)
+  return charged, pack_window(ends_at, count + charged), ends_at
+end

@@ -1,0 +1,158 @@
+-- Several questions at one instant: one request under several policies, charged all or none, or
+-- requests that have nothing to do with each other. The twin of memory/deciding.rs.
+--
+-- The blob: whether all or none (1 byte), whether it is charged once and whether it can be settled (1
+-- byte each; then the length of life as a double, and for the first the question's fingerprint of 8
+-- bytes; it can be given back without a name of its own where that is 2), the number of counters and of entries (2 bytes each); then the entries: kind, role, which
+-- counter, cost, length of its numbers, its numbers.
+
+local ENFORCE, SHADOW = 0, 1
+
+local all_or_none, is_once, is_held, at = struct.unpack('>BBB', blob)
+local once_ttl, fingerprint, hold_ttl, counter_count, entry_count
+if is_once == 1 then
+  once_ttl, fingerprint, at = struct.unpack('>dc8', blob, at)
+end
+if is_held == 1 then
+  hold_ttl, at = struct.unpack('>d', blob, at)
+end
+counter_count, entry_count, at = struct.unpack('>I2I2', blob, at)
+local once_key, hold_key = KEYS[counter_count + 1], KEYS[counter_count + is_once + 1]
+
+if is_once == 1 then
+  -- Its first 8 bytes are the fingerprint, then comes until when it is remembered, then the answer.
+  local answered = redis.call('GET', once_key)
+  if answered then
+    if #answered < 16 then
+      corrupt('request')
+    end
+    local before, remembered_until, from = struct.unpack('>c8d', answered)
+    if now < remembered_until then
+      if before ~= fingerprint then
+        return 'reused'
+      end
+      return string.sub(answered, from)
+    end
+  end
+end
+
+local kinds, roles, counters, costs, numbers_at = {}, {}, {}, {}, {}
+for entry = 1, entry_count do
+  local size
+  kinds[entry], roles[entry], counters[entry], costs[entry], size, at =
+    struct.unpack('>BBI2dI2', blob, at)
+  numbers_at[entry] = at
+  at = at + size
+end
+
+local before, after, fresh_at = {}, {}, {}
+for counter = 1, counter_count do
+  before[counter] = redis.call('GET', KEYS[counter])
+  after[counter] = before[counter]
+end
+
+local function save_all()
+  for counter = 1, counter_count do
+    if fresh_at[counter] then
+      save(KEYS[counter], after[counter], fresh_at[counter])
+    end
+  end
+end
+
+local outcomes, remainings, resets, retries = {}, {}, {}, {}
+-- Of a stamp that takes two numbers the second; with a reservation, the sum of a bucket.
+local heights, delays, stamps, lows = {}, {}, {}, {}
+
+-- Decides one entry on `after`, and charges it there.
+local function decide(entry)
+  local counter = counters[entry]
+  local next, fresh
+  outcomes[entry], remainings[entry], resets[entry], retries[entry], next, fresh, stamps[entry],
+    heights[entry], delays[entry], lows[entry] = steps[kinds[entry]](after[counter], costs[entry], numbers_at[entry])
+  if next then
+    after[counter], fresh_at[counter] = next, fresh
+  end
+end
+
+local function answer()
+  local pieces = {}
+  for entry = 1, entry_count do
+    pieces[entry] = struct.pack('>BdddBddd', outcomes[entry], remainings[entry], resets[entry],
+      retries[entry], heights[entry] or 0, delays[entry] or 0, stamps[entry], lows[entry] or 0)
+  end
+  return table.concat(pieces)
+end
+
+if all_or_none == 0 then
+  for entry = 1, entry_count do
+    decide(entry)
+  end
+  save_all()
+  return answer()
+end
+
+local is_allowed = true
+for role = ENFORCE, SHADOW do
+  for entry = 1, entry_count do
+    if roles[entry] == role then
+      decide(entry)
+      if role == ENFORCE and outcomes[entry] ~= ALLOW then
+        is_allowed = false
+      end
+    end
+  end
+end
+
+if not is_allowed then
+  -- Nothing was taken from those that would have allowed: they say what remains now.
+  for entry = 1, entry_count do
+    if outcomes[entry] == ALLOW then
+      local _
+      outcomes[entry], remainings[entry], resets[entry], retries[entry], _, _, _, heights[entry],
+        delays[entry] = steps[kinds[entry]](before[counters[entry]], 0, numbers_at[entry])
+    end
+  end
+  -- And all is as it was, but for debts above the most, which a denial cuts: the retry-after that it
+  -- has just told must hold. A shadow of a denied request has seen nothing.
+  fresh_at = {}
+  for counter = 1, counter_count do
+    after[counter] = before[counter]
+  end
+  for entry = 1, entry_count do
+    if roles[entry] == ENFORCE then
+      local counter = counters[entry]
+      local outcome, _, _, _, next, fresh =
+        steps[kinds[entry]](after[counter], costs[entry], numbers_at[entry])
+      if next and outcome ~= ALLOW then
+        after[counter], fresh_at[counter] = next, fresh
+      end
+    end
+  end
+  save_all()
+  return answer()
+end
+
+if is_held > 0 then
+  for entry = 1, entry_count do
+    local hold, counter = holds[kinds[entry]], counters[entry]
+    local next, fresh
+    local sum
+    if hold then
+      next, fresh, sum = hold(after[counter], stamps[entry], numbers_at[entry])
+    end
+    if next then
+      after[counter], fresh_at[counter], lows[entry] = next, fresh, sum
+    end
+  end
+end
+save_all()
+local answered = answer()
+if is_once == 1 then
+  local remembered_until = math.min(now + once_ttl, NUMBER_MAX)
+  save(once_key, struct.pack('>c8d', fingerprint, remembered_until) .. answered, remembered_until)
+end
+if is_held == 1 then
+  local open_until = math.min(now + hold_ttl, NUMBER_MAX)
+  save(hold_key, struct.pack('>d', open_until), open_until)
+end
+return answered

@@ -1,0 +1,59 @@
+-- What every script begins with: the instant it decides at, and how a state is kept.
+--
+-- KEYS    the counters, then the marks
+-- ARGV[1] what is asked, packed by wire.rs: doubles hold every integer below 2^53 exactly
+-- ARGV[2] only in tests: another clock, and for how much longer than needed states are kept
+
+local blob = ARGV[1]
+local now, grace_ms
+
+if ARGV[2] then
+  now, grace_ms = struct.unpack('>dd', ARGV[2])
+else
+  local time = redis.call('TIME')
+  now, grace_ms = time[1] * 1000000 + time[2], 0
+end
+-- Timestamp::MAX: a clock that shows more stands still.
+if now > 4503599627370495 then
+  now = 4503599627370495
+end
+
+-- 2^53 - 1. No state holds a larger number; one that does was not written here.
+local NUMBER_MAX = 9007199254740991
+
+-- When a state is fresh that time does not make so.
+local FOR_EVER = math.huge
+
+local ALLOW, DENY, BUSY, NEVER = 0, 1, 2, 3
+
+-- The algorithms of this script by their number in terms.rs. Each answers
+--   outcome, remaining, reset_at, retry_after, next state if it changed, when that is fresh, stamp,
+--   the step of a warm-up, the delay of a queue, more of the stamp where it takes two numbers
+-- to (state or false, cost, where its numbers begin in the blob).
+local steps = {}
+
+-- The same for charges that may be given back, and for giving back. Only the scripts that need them
+-- make tables of them: what is not needed is not even defined.
+local holds, refunds, overdraws
+
+-- Debts that are more than can be owed, cut: for warm-ups.
+local cuts
+
+-- Until it is as good as absent, and a millisecond more: Redis may have read its clock before us.
+-- Numbers this large are whole, and Redis prints them with 17 digits, so none becomes 1e+15.
+local function save(key, state, fresh_at)
+  if state == '' then
+    return redis.call('DEL', key)
+  elseif fresh_at == FOR_EVER then
+    return redis.call('SET', key, state)
+  end
+  local ttl_ms = math.ceil((fresh_at - now) / 1000)
+  if ttl_ms < 0 then
+    ttl_ms = 0
+  end
+  redis.call('SET', key, state, 'PX', ttl_ms + 1 + grace_ms)
+end
+
+local function corrupt(kind)
+  error('TOLLBARSTATE no ' .. kind .. ' has written this state')
+end

@@ -1,0 +1,137 @@
+-- Sliding window counter: the twin of algorithm/sliding_window.rs.
+--
+-- The state is 's', the number of the window by its end (5 bytes), the count of the one before it and
+-- its own (3 each); 'S' where one of them needs 7 bytes.
+
+local function load_sliding(state, length)
+  if not state then
+    return 0, 0, 0
+  end
+  local tag, size = string.byte(state), #state
+  local number, previous, current
+  if tag == 115 and size == 12 then
+    number, previous, current = struct.unpack('>I5I3I3', state, 2)
+  elseif tag == 83 and size == 22 then
+    number, previous, current = struct.unpack('>I7I7I7', state, 2)
+  else
+    corrupt('sliding window')
+  end
+  local ends_at = number * length
+  if ends_at > NUMBER_MAX or previous > NUMBER_MAX or current > NUMBER_MAX then
+    corrupt('sliding window')
+  end
+  return ends_at, previous, current
+end
+
+local function pack_sliding(ends_at, previous, current, length)
+  local number = ends_at / length
+  if number < 1099511627776 and previous < 16777216 and current < 16777216 then
+    return struct.pack('>BI5I3I3', 115, number, previous, current)
+  end
+  return struct.pack('>BI7I7I7', 83, number, previous, current)
+end
+
+-- The counts as of `now`: moved on by as many windows as have ended since.
+local function slide(ends_at, previous, current, length)
+  if now < ends_at then
+    -- Also where the clock has gone back: the newest window stays in force.
+    return ends_at, previous, current
+  elseif now < ends_at + length then
+    return ends_at + length, current, 0
+  end
+  return (math.floor(now / length) + 1) * length, 0, 0
+end
+
+-- ceil(a x b / c). The product passes 2^53 only where the limit was lowered under a full counter; then
+-- it is divided three bits at a time: b and c are below 2^49, so 15 x b is below 2^53.
+local function mul_div_ceil(a, b, c)
+  local product = a * b
+  if product <= NUMBER_MAX then
+    return math.ceil(product / c)
+  end
+  local quotient, rest = 0, 0
+  for digit = 17, 0, -1 do
+    local unit = 8 ^ digit
+    local bits = math.floor(a / unit)
+    a = a - bits * unit
+    rest = rest * 8 + bits * b
+    local whole = math.floor(rest / c)
+    quotient, rest = quotient * 8 + whole, rest - whole * c
+  end
+  if rest > 0 then
+    quotient = quotient + 1
+  end
+  return quotient
+end
+
+-- When a window that began at `start` and counted `count` weighs no more than `room`.
+local function weighs_at(start, count, room, ticks, tick)
+  local ticks_left = math.min(math.floor(room * ticks / count), ticks)
+  return start + (ticks - ticks_left) * tick
+end
+
+steps[4] = function(state, cost, at)
+  local limit, length, tick, ticks = struct.unpack('>dddd', blob, at)
+  local ends_at, previous, current = load_sliding(state, length)
+  ends_at, previous, current = slide(ends_at, previous, current, length)
+  local weight = 0
+  if previous > 0 then
+    local elapsed = length - (ends_at - now)
+    if elapsed < 0 then
+      elapsed = 0
+    end
+    weight = mul_div_ceil(previous, ticks - math.floor(elapsed / tick), ticks)
+  end
+  local remaining = limit - current - weight
+  if remaining < 0 then
+    remaining = 0
+  end
+  if cost > limit then
+    return NEVER, remaining, ends_at, 0, nil, nil, ends_at
+  elseif cost == 0 then
+    return ALLOW, remaining, ends_at, 0, nil, nil, ends_at
+  elseif cost <= remaining then
+    local next = pack_sliding(ends_at, previous, current + cost, length)
+    return ALLOW, remaining - cost, ends_at, 0, next, ends_at + length, ends_at
+  end
+  local room, allowed_at = limit - current - cost
+  if room >= 0 then
+    allowed_at = weighs_at(ends_at - length, previous, room, ticks, tick)
+  else
+    -- Not in this window. In the next one, what is current weighs as previous.
+    allowed_at = weighs_at(ends_at, current, limit - cost, ticks, tick)
+  end
+  return DENY, remaining, ends_at, math.max(allowed_at - now, 0), nil, nil, ends_at
+end
+
+if refunds then
+  refunds[4] = function(state, stamp_high, stamp_low, amount, at)
+    local _, length = struct.unpack('>dd', blob, at)
+    local ends_at, previous, current = load_sliding(state, length)
+    local stamp = stamp_high + stamp_low
+    if stamp + length <= now then
+      return 0
+    end
+    local refunded = 0
+    if stamp == ends_at then
+      refunded = math.min(amount, current)
+      current = current - refunded
+    elseif stamp + length == ends_at then
+      refunded = math.min(amount, previous)
+      previous = previous - refunded
+    end
+    if refunded == 0 then
+      return 0
+    end
+    return refunded, pack_sliding(ends_at, previous, current, length), ends_at + length
+  end
+
+  overdraws[4] = function(state, amount, at)
+    local _, length = struct.unpack('>dd', blob, at)
+    local ends_at, previous, current = load_sliding(state, length)
+    ends_at, previous, current = slide(ends_at, previous, current, length)
+    local charged = math.min(amount, NUMBER_MAX - current)
+    local next = pack_sliding(ends_at, previous, current + charged, length)
+    return charged, next, ends_at + length
+  end
+end

@@ -1,0 +1,140 @@
+-- A limit that climbs for a new key: the twin of algorithm/warm_up.rs, around any of the others.
+--
+-- The state is 'u', when the key was born and when it will be new again (7 bytes each), and the state of
+-- the algorithm. Its numbers: how long the climb takes, in how many steps, the largest cost at full
+-- height; which algorithm it is and how many bytes its numbers take; these for each step.
+
+local function load_life(state)
+  if not state then
+    return 0, 0, false
+  elseif string.byte(state) ~= 117 or #state < 15 then
+    corrupt('warm-up')
+  end
+  local born, new_at = struct.unpack('>I7I7', state, 2)
+  if born > NUMBER_MAX or new_at > NUMBER_MAX then
+    corrupt('warm-up')
+  end
+  local inner = string.sub(state, 16)
+  return born, new_at, #inner > 0 and inner
+end
+
+local function pack_life(born, new_at, inner)
+  return struct.pack('>BI7I7', 117, born, new_at) .. (inner or '')
+end
+
+-- The step of a key at `at`.
+local function step_at(born, new_at, at, over, steps_max)
+  if at >= new_at then
+    return 0
+  end
+  local age = math.min(math.max(at - born, 0), over)
+  return math.floor(age * steps_max / over)
+end
+
+-- When the step of `at` is over for a key that is charged nothing; nil where it is new.
+local function step_ends(born, new_at, at, over, steps_max)
+  if new_at <= at then
+    return nil
+  end
+  local step = step_at(born, new_at, at, over, steps_max) + 1
+  if step > steps_max then
+    return new_at
+  end
+  return math.min(new_at, born + math.ceil(step * over / steps_max))
+end
+
+steps[7] = function(state, cost, at)
+  local over, steps_max, capacity, kind, size, rungs = struct.unpack('>dddBB', blob, at)
+  local born, new_at, inner = load_life(state)
+  local is_possible = cost <= capacity
+  local was_cut, cut_fresh_at = nil, 0
+  if cost > 0 and is_possible and cuts[kind] then
+    was_cut, cut_fresh_at = cuts[kind](inner, rungs)
+    inner = was_cut or inner
+  end
+  local step = step_at(born, new_at, now, over, steps_max)
+  local outcome, remaining, reset_at, retry_after, next, fresh_at, stamp =
+    steps[kind](inner, cost, rungs + step * size)
+  if outcome == ALLOW and cost > 0 then
+    if now >= new_at then
+      born = now
+    end
+    new_at = now + over
+    return outcome, remaining, reset_at, retry_after, pack_life(born, new_at, next),
+      math.max(fresh_at, new_at), stamp, step
+  end
+  if outcome ~= ALLOW and is_possible then
+    -- Within a step the algorithm itself knows when the request passes. So each step that the key
+    -- will go through is asked when it begins, until one lets it pass before it is over.
+    local real_now = now
+    outcome, retry_after = BUSY, 0
+    for _ = 0, steps_max + 1 do
+      local asked_step = step_at(born, new_at, now, over, steps_max)
+      local answer, _, _, wait = steps[kind](inner, cost, rungs + asked_step * size)
+      local ends = step_ends(born, new_at, now, over, steps_max)
+      if answer == ALLOW or answer == DENY then
+        local allowed_at = now + wait
+        if not ends or allowed_at < ends then
+          outcome, retry_after = DENY, allowed_at - real_now
+          break
+        end
+      end
+      if not ends then
+        break
+      end
+      now = ends
+    end
+    now = real_now
+  end
+  if was_cut then
+    next, fresh_at = pack_life(born, new_at, was_cut), math.max(cut_fresh_at, new_at)
+  else
+    next = nil
+  end
+  return outcome, remaining, reset_at, retry_after, next, fresh_at, stamp, step
+end
+
+if holds then
+  holds[7] = function(state, stamp, at)
+    local kind = struct.unpack('>B', blob, at + 24)
+    if not holds[kind] then
+      return nil
+    end
+    local born, new_at, inner = load_life(state)
+    local next, fresh_at, sum = holds[kind](inner, stamp)
+    return pack_life(born, new_at, next), math.max(fresh_at, new_at), sum
+  end
+end
+
+if refunds then
+  -- The caller puts the numbers of the step that was charged first: a token of another is dearer.
+  refunds[7] = function(state, stamp_high, stamp_low, amount, at)
+    local _, _, _, kind, size, rungs = struct.unpack('>dddBB', blob, at)
+    local born, new_at, inner = load_life(state)
+    local step = math.floor(stamp_high / 72057594037927936)
+    stamp_high = stamp_high - step * 72057594037927936
+    local tokens, next, fresh_at =
+      refunds[kind](inner, stamp_high, stamp_low, amount, rungs + step * size)
+    if not next then
+      return tokens
+    end
+    return tokens, pack_life(born, new_at, next), math.max(fresh_at, new_at)
+  end
+
+  overdraws[7] = function(state, amount, at)
+    local over, steps_max, _, kind, size, rungs = struct.unpack('>dddBB', blob, at)
+    local born, new_at, inner = load_life(state)
+    local step = step_at(born, new_at, now, over, steps_max)
+    local charged, next, fresh_at = overdraws[kind](inner, amount, rungs + step * size)
+    if charged > 0 then
+      if now >= new_at then
+        born = now
+      end
+      new_at = now + over
+    end
+    if not next then
+      return charged
+    end
+    return charged, pack_life(born, new_at, next), math.max(fresh_at, new_at)
+  end
+end

@@ -1,0 +1,332 @@
+//! The store: turns questions into script calls, and what they answer into decisions.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use tollbar::store::{Adjustment, ReservationId, Spending};
+use tollbar::{
+    Batch, Charge, Clock, Decision, Entry, Policy, Reply, Role, Store, StoreError, SystemClock,
+    Timestamp,
+};
+
+use crate::answer;
+use crate::blob::Blob;
+use crate::builder::{Address, RedisStoreBuilder};
+use crate::deny_cache::{DenyCache, Sent};
+use crate::error::RedisStoreError;
+use crate::keys::{Names, Subjects};
+use crate::link::{Exchange, Health, Link};
+use crate::question::{Place, Question};
+use crate::script::{Script, Scripts};
+
+/// The most entries of one batch, and the most adjustments of one settlement.
+const ENTRIES_MAX: usize = 1_024;
+
+/// Counters in Redis or Valkey, shared by all processes that have the same server, the same secret
+/// and the same namespace.
+pub struct RedisStore {
+    pub(crate) link: Arc<Link>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) names: Names,
+    pub(crate) denials: Option<DenyCache>,
+    pub(crate) denials_max: usize,
+    /// Says how old a denial is. What is decided, the server's clock decides.
+    pub(crate) clock: SystemClock,
+    pub(crate) test_clock: Option<TestClock>,
+}
+
+/// Decides in place of the server's clock, in tests.
+#[derive(Clone)]
+pub(crate) struct TestClock {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) grace: Duration,
+}
+
+impl RedisStore {
+    /// A store at `url`: `redis://[user:password@]host[:port][/database]`, or `unix:///path`; with the
+    /// feature `tls` also `rediss://`.
+    #[must_use]
+    pub fn builder(url: &str, subjects: Subjects) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(Address::Server(url.to_owned()), subjects)
+    }
+
+    /// A store at the master that sentinels call `master`. These are at `urls`; their user, password and
+    /// database are taken to be the master's as well.
+    #[must_use]
+    pub fn sentinel_builder(urls: &[&str], master: &str, subjects: Subjects) -> RedisStoreBuilder {
+        let urls = urls.iter().map(ToString::to_string).collect();
+        RedisStoreBuilder::new(Address::Sentinels { urls, master: master.to_owned() }, subjects)
+    }
+
+    /// A store in the cluster that the servers at `urls` are part of.
+    ///
+    /// What is counted for one key is in one slot, and so is what
+    /// [`colocate_by`](RedisStoreBuilder::colocate_by) brings together. A request under keys of several
+    /// slots is charged in each, and given back where one denies: no more passes than may, but for that
+    /// moment others may be denied for nothing. One with a request id, or a reservation, must be in one
+    /// slot.
+    #[must_use]
+    pub fn cluster_builder(urls: &[&str], subjects: Subjects) -> RedisStoreBuilder {
+        let urls = urls.iter().map(ToString::to_string).collect();
+        RedisStoreBuilder::new(Address::Cluster(urls), subjects)
+    }
+
+    /// The same server over the same connection, with counters of their own. Replaces the namespace it
+    /// was [built](RedisStoreBuilder::namespace) with.
+    #[must_use]
+    pub fn with_namespace(&self, namespace: &str) -> Self {
+        Self {
+            link: self.link.clone(),
+            scripts: self.scripts.clone(),
+            names: self.names.with_namespace(namespace),
+            denials: DenyCache::of(self.denials_max),
+            denials_max: self.denials_max,
+            clock: SystemClock::new(),
+            test_clock: self.test_clock.clone(),
+        }
+    }
+
+    /// How the connection is doing.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.link.health()
+    }
+
+    fn now_us(&self) -> u64 {
+        match &self.test_clock {
+            Some(test) => test.clock.now(),
+            None => self.clock.now(),
+        }
+        .clamp_to_clock()
+        .as_micros()
+    }
+
+    /// Asks, within one deadline.
+    async fn ask(&self, question: &Question) -> Result<Vec<u8>, RedisStoreError> {
+        self.link.exchange(|exchange| self.ask_by(exchange, question)).await
+    }
+
+    /// Asks in an exchange that has a deadline already.
+    pub(crate) async fn ask_by(
+        &self,
+        mut exchange: Exchange,
+        question: &Question,
+    ) -> Result<Vec<u8>, RedisStoreError> {
+        let Script { sha, text } = self.scripts.get(question.task, question.kinds);
+        let answer = match exchange.ask(&self.command("EVALSHA", sha, question)).await {
+            // A server that has not seen it, or has forgotten it: this runs it and keeps it.
+            Err(error) if is_unknown_script(&error) => {
+                exchange.ask(&self.command("EVAL", text, question)).await
+            }
+            answer => answer,
+        };
+        match answer? {
+            Value::BulkString(bytes) => Ok(bytes),
+            _ => Err(RedisStoreError::Garbled),
+        }
+    }
+
+    /// Where everything of these keys is; an error where a cluster has it in several slots.
+    fn place<'k>(
+        &self,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<Place<'k>, RedisStoreError> {
+        let first = keys.next();
+        let Some(first) = first.filter(|_| self.link.is_cluster()) else {
+            return Ok(Place::Server);
+        };
+        let tag = self.names.tag(first);
+        if keys.all(|key| self.names.tag(key) == tag) {
+            return Ok(Place::SlotOf(first));
+        }
+        Err(RedisStoreError::CrossSlot)
+    }
+
+    /// Tells what is known of a question; where nothing is, it is to be sent.
+    fn sending(&self, question: &Question, cost: u64, tell: impl FnMut(Decision)) -> Option<Sent> {
+        let denials = self.denials.as_ref()?;
+        let identity = question.identity();
+        let now_us = self.now_us();
+        if denials.answer(&identity, cost, now_us, tell) {
+            return None;
+        }
+        Some(denials.sending(identity, cost, now_us))
+    }
+
+    fn answered(&self, sent: Option<Sent>, decisions: &[Decision]) {
+        if let (Some(denials), Some(sent)) = (&self.denials, sent) {
+            denials.answered(sent, decisions);
+        }
+    }
+
+    fn command(&self, name: &str, script: &str, question: &Question) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(question.keys.len());
+        for key in &question.keys {
+            command.arg(key);
+        }
+        command.arg(&question.blob);
+        if let Some(test) = &self.test_clock {
+            let mut clock = Blob::default();
+            clock.numbers([self.now_us(), test.grace.as_millis() as u64]);
+            command.arg(clock.into_bytes());
+        }
+        command
+    }
+}
+
+impl Store for RedisStore {
+    fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
+        let question = match Question::one(&self.names, key, policy, cost) {
+            Ok(question) => question,
+            Err(error) => return Reply::Ready(Err(error.into())),
+        };
+        let mut known = None;
+        // A peek wants to know what remains now, and what can never pass is not denied for a while.
+        let may_be_known = (1..=policy.capacity()).contains(&cost);
+        let sent = may_be_known
+            .then(|| self.sending(&question, cost, |decision| known = Some(decision)))
+            .flatten();
+        if let Some(decision) = known {
+            return Reply::Ready(Ok(decision));
+        }
+        Reply::Pending(Box::pin(async move {
+            let decision = answer::one(&self.ask(&question).await?, policy)?;
+            self.answered(sent, &[decision]);
+            Ok(decision)
+        }))
+    }
+
+    fn check_all<'a, 'e: 'a>(&'a self, mut batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        if batch.entries().is_empty() {
+            return Reply::Ready(Ok(()));
+        }
+        if let Err(error) = fits(batch.entries().len()) {
+            return Reply::Ready(Err(error));
+        }
+        let has_name = batch.charged_once().is_some() || batch.hold().is_some();
+        let place = match self.place(batch.entries().iter().map(Entry::key)) {
+            Err(_) if !has_name || batch.charge() == Charge::Independent => {
+                return Reply::Pending(Box::pin(async move {
+                    Ok(self.check_scattered(&mut batch).await?)
+                }));
+            }
+            place => place,
+        };
+        let question = match place.and_then(|place| Question::of(&self.names, &batch, place)) {
+            Ok(question) => question,
+            Err(error) => return Reply::Ready(Err(error.into())),
+        };
+        // Independent ones are different requests, and those with a name are remembered elsewhere.
+        let is_plain = batch.charge() == Charge::AllOrNone && !has_name;
+        let mut sent = None;
+        if is_plain {
+            let mut entries = batch.entries_mut().iter_mut();
+            let mut is_known = false;
+            sent = self.sending(&question, 0, |decision| {
+                is_known = true;
+                if let Some(entry) = entries.next() {
+                    entry.decide(decision);
+                }
+            });
+            if is_known {
+                return Reply::Ready(Ok(()));
+            }
+        }
+        Reply::Pending(Box::pin(async move {
+            answer::many(&self.ask(&question).await?, batch.entries_mut())?;
+            let is_denied = |entry: &Entry<'_>| {
+                entry.role() == Role::Enforce && entry.decision().is_some_and(|it| !it.is_allowed())
+            };
+            if sent.is_some() && batch.entries().iter().any(is_denied) {
+                let decisions: Vec<Decision> =
+                    batch.entries().iter().filter_map(Entry::decision).collect();
+                self.answered(sent, &decisions);
+            }
+            Ok(())
+        }))
+    }
+
+    fn refund<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+        amount: u64,
+    ) -> Reply<'a, u64> {
+        Reply::Pending(Box::pin(async move {
+            let spending = Spending { reserved: amount, spent: 0 };
+            let mut refund = [Adjustment::new(key, policy, stamp, spending)];
+            let bytes =
+                self.ask(&Question::settle(&self.names, None, &refund, Place::Server)?).await?;
+            answer::settled(&bytes, &mut refund)?;
+            Ok(refund[0].adjusted())
+        }))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+    ) -> Reply<'a, Option<Timestamp>> {
+        let Some(question) = Question::renew(&self.names, key, policy, stamp) else {
+            return Reply::Ready(Ok(None));
+        };
+        Reply::Pending(Box::pin(async move { Ok(answer::renewed(&self.ask(&question).await?)?) }))
+    }
+
+    fn settle<'a, 'e: 'a>(
+        &'a self,
+        id: ReservationId,
+        adjustments: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool> {
+        if let Err(error) = fits(adjustments.len()) {
+            return Reply::Ready(Err(error));
+        }
+        Reply::Pending(Box::pin(async move {
+            let place = self.place(adjustments.iter().map(Adjustment::key))?;
+            let question = Question::settle(&self.names, Some(id), adjustments, place)?;
+            let bytes = self.ask(&question).await?;
+            Ok(answer::settled(&bytes, adjustments)?)
+        }))
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
+        Reply::Pending(Box::pin(async move {
+            let mut command = redis::cmd("DEL");
+            command.arg(self.names.counter(key, policy));
+            let exchange =
+                |mut exchange: Exchange| async move { Ok(exchange.ask(&command).await?) };
+            self.link.exchange(exchange).await?;
+            if let Some(denials) = &self.denials {
+                denials.forget_all();
+            }
+            Ok(())
+        }))
+    }
+}
+
+fn fits(entries: usize) -> Result<(), StoreError> {
+    let entries_max = ENTRIES_MAX;
+    if entries > entries_max {
+        return Err(StoreError::BatchTooLarge { entries, entries_max });
+    }
+    Ok(())
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("RedisStore")
+            .field("link", &self.link)
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}

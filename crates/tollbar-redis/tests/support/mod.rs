@@ -1,0 +1,80 @@
+//! A Redis store under judgement: one server for all tests of a file, a namespace for each subject.
+
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+
+pub(crate) mod proxy;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tollbar::{ManualClock, Store, Timestamp};
+use tollbar_redis::{RedisStore, RedisStoreBuilder, Subjects};
+use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::subject::Subject;
+
+/// Drives the connections of all stores.
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().expect("a runtime can be made")
+});
+
+/// The tests of a file share a server; who is the last to need it ends it.
+pub(crate) fn server() -> Arc<RedisProcess> {
+    static SERVER: Mutex<Weak<RedisProcess>> = Mutex::new(Weak::new());
+    let mut server = SERVER.lock().expect("no test panics here");
+    server.upgrade().unwrap_or_else(|| {
+        let new = Arc::new(RedisProcess::start());
+        *server = Arc::downgrade(&new);
+        new
+    })
+}
+
+/// A name that nothing else in this process has.
+pub(crate) fn unique() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    COUNT.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
+/// A store whose counters nobody else has.
+pub(crate) fn builder(server: &RedisProcess) -> RedisStoreBuilder {
+    RedisStore::builder(&server.url(), Subjects::Hashed([7; 32])).namespace(&unique())
+}
+
+/// A store and the clock it decides by.
+pub(crate) struct RedisSubject {
+    store: RedisStore,
+    clock: ManualClock,
+    _server: Arc<RedisProcess>,
+}
+
+/// Longer than any test: the server expires counters by its own clock.
+const GRACE: Duration = Duration::from_hours(1);
+
+/// Machines that run tests are slow at times.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+impl RedisSubject {
+    pub(crate) fn boxed(now: Timestamp) -> Box<dyn Subject> {
+        let server = server();
+        let clock = ManualClock::at(now);
+        let builder = builder(&server).test_clock(clock.clone(), GRACE).deadline(DEADLINE);
+        let store = RUNTIME.block_on(builder.connect()).expect("the server is there");
+        Box::new(Self { store, clock, _server: server })
+    }
+}
+
+impl Subject for RedisSubject {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
+    fn set_now(&self, now: Timestamp) {
+        self.clock.set(now);
+    }
+}

@@ -1,0 +1,210 @@
+//! A Redis server of the test's own: on a port that was free, in a directory that is removed, ended
+//! by its process handle and by nothing else.
+//!
+//! Knows no client: what is asked of the server is the business of whoever started it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// How often another port is tried, where somebody else took the free one first.
+const PORTS_TRIED_MAX: usize = 10;
+
+/// What a server writes when it can be asked, and what a sentinel does.
+const READY: [&str; 2] = ["Ready to accept connections", "+monitor master"];
+
+/// The file that a sentinel keeps its state in.
+const SENTINEL_FILE: &str = "sentinel.conf";
+
+/// A running server, or one that was [killed](Self::kill) and can be [restarted](Self::restart).
+#[derive(Debug)]
+pub struct RedisProcess {
+    child: Child,
+    directory: PathBuf,
+    port: u16,
+    options: Vec<String>,
+}
+
+impl RedisProcess {
+    /// An empty server that keeps nothing on disk.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with options as on its command line: `&["--maxmemory", "2mb"]`.
+    ///
+    /// # Panics
+    /// If there is no `redis-server`, or it does not start.
+    #[must_use]
+    pub fn start_with(options: &[&str]) -> Self {
+        Self::start_in(new_directory(), options.iter().map(ToString::to_string).collect())
+    }
+
+    fn start_in(directory: PathBuf, options: Vec<String>) -> Self {
+        for _ in 0..PORTS_TRIED_MAX {
+            let port = free_port();
+            if let Some(child) = spawn(&directory, port, &options) {
+                return Self { child, directory, port, options };
+            }
+        }
+        panic!("redis-server did not start; its output is above");
+    }
+
+    /// A sentinel that watches over `master` by the name `name`, and alone decides when it is gone:
+    /// after half a second of silence.
+    ///
+    /// # Panics
+    /// If there is no `redis-server`, or it does not start.
+    #[must_use]
+    pub fn start_sentinel(master: &Self, name: &str) -> Self {
+        let directory = new_directory();
+        let text = format!(
+            "sentinel monitor {name} 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds {name} 500\n\
+             sentinel failover-timeout {name} 2000\n",
+            master.port
+        );
+        fs::write(directory.join(SENTINEL_FILE), text).expect("its directory can be written to");
+        Self::start_in(directory, vec!["--sentinel".to_owned()])
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The path of its unix socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        socket_in(&self.directory)
+    }
+
+    /// The directory it runs in.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Ends it at once, as `kill -9` does.
+    ///
+    /// # Panics
+    /// If it cannot be ended.
+    pub fn kill(&mut self) {
+        // One that has ended by itself is as good.
+        let _ = self.child.kill();
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// Ends it if it runs, and starts it again at the same port, empty.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        let child = spawn(&self.directory, self.port, &self.options);
+        self.child = child.expect("redis-server starts again at its port");
+    }
+}
+
+impl Drop for RedisProcess {
+    fn drop(&mut self) {
+        self.kill();
+        // What cannot be removed is in the directory for temporary files.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn new_directory() -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("tollbar-redis-{}-{number}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    fs::create_dir_all(&directory).expect("the directory for temporary files can be written to");
+    directory
+}
+
+fn socket_in(directory: &Path) -> PathBuf {
+    directory.join("redis.sock")
+}
+
+/// A port that is free now. Somebody else may take it before the server does.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("some port is free");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// The server, once it can be asked; `None` where it has ended without that.
+fn spawn(directory: &Path, port: u16, options: &[String]) -> Option<Child> {
+    let mut command = Command::new("redis-server");
+    if options.iter().any(|option| option == "--sentinel") {
+        command.arg(SENTINEL_FILE);
+    } else {
+        command
+            .args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
+            .arg("--unixsocket")
+            .arg(socket_in(directory));
+    }
+    let mut child = command
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        .args(options)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("redis-server can be started: `cargo xtask test` installs it");
+    let mut lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
+    let mut said = Vec::new();
+    for line in lines.by_ref() {
+        let line = line.unwrap_or_default();
+        if READY.iter().any(|ready| line.contains(ready)) {
+            // What it says from now on is read and dropped: a full pipe would stop the server.
+            thread::spawn(move || lines.for_each(drop));
+            return Some(child);
+        }
+        said.push(line);
+    }
+    println!("{}", said.join("\n"));
+    child.wait().expect("a child can be waited for");
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    fn ping(server: &RedisProcess) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("it listens");
+        stream.write_all(b"PING\r\nQUIT\r\n").expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+    }
+
+    #[test]
+    fn a_server_answers_until_it_is_killed_and_again_after_a_restart() {
+        let mut server = RedisProcess::start();
+        assert_eq!(ping(&server), "+PONG\r\n+OK\r\n");
+        server.kill();
+        assert!(TcpStream::connect(("127.0.0.1", server.port())).is_err());
+        server.restart();
+        assert_eq!(ping(&server), "+PONG\r\n+OK\r\n");
+        let directory = server.directory().to_owned();
+        drop(server);
+        assert!(!directory.exists());
+    }
+}
