@@ -32,6 +32,7 @@ const EXAMPLES: &[&str] = &[
     "custom_algorithm",
     "queue",
     "snapshot",
+    "fleet",
     "in_flight",
     "rules",
 ];

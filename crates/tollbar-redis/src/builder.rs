@@ -111,8 +111,8 @@ impl RedisStoreBuilder {
     /// runtime, which drives its connection for as long as the store lives.
     pub async fn connect(self) -> Result<RedisStore, RedisStoreError> {
         let node = self.node()?;
-        let connection = node.connect().await?;
-        Ok(self.build(|patience| Link::new(node, patience, Some(connection))))
+        let connections = node.connect().await?;
+        Ok(self.build(|patience| Link::new(node, patience, Some(connections))))
     }
 
     /// Connects in the background: for programs that must start while Redis is down. Until there is a

@@ -13,8 +13,8 @@ pub(crate) async fn keep(shared: Arc<Shared>, is_connected: bool) {
     }
     loop {
         match shared.node.connect().await {
-            Ok(connection) => {
-                shared.connected(connection);
+            Ok(connections) => {
+                shared.connected(connections);
                 shared.lost().await;
                 // One that is lost as soon as it is made counts as a failure.
                 failures = 1;

@@ -1,11 +1,13 @@
-//! The way to the server: a connection that all checks share, or none.
+//! The way to the server: two connections that all checks share, or none.
 //!
 //! Checks that are under way at the same time go out in one write and come back in one read: the
 //! connection's driver takes what has come in meanwhile, and waits for nothing. An idle connection
-//! sends a check at once. One whose deadline has passed before it was written is never sent.
+//! sends a check at once. One whose deadline has passed before it was written is never sent. There are
+//! two, so that the server has something to do while the answers of one are handed out.
 
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,16 +35,21 @@ pub struct Health {
     pub last_error: Option<Arc<str>>,
 }
 
-/// A connection, and which one it is: a check that fails late must not take the next one down.
+/// Connections, and which ones they are: a check that fails late must not take the next ones down.
 struct Live {
     number: u64,
-    connection: Connection,
+    connections: Connections,
 }
+
+/// As many as are shared.
+pub(crate) type Connections = Vec<Connection>;
 
 /// What checks and the keeper have in common.
 pub(crate) struct Shared {
     pub(crate) node: Node,
     live: ArcSwapOption<Live>,
+    /// By turns.
+    turn: AtomicUsize,
     breaker: Breaker,
     lost: Notify,
     last_error: Mutex<Option<Arc<str>>>,
@@ -67,16 +74,17 @@ pub(crate) struct Patience {
 impl Link {
     /// A link to `node`, on the runtime that this is called on. It connects by itself; `first` is a
     /// connection that is there already.
-    pub(crate) fn new(node: Node, patience: Patience, first: Option<Connection>) -> Self {
+    pub(crate) fn new(node: Node, patience: Patience, first: Option<Connections>) -> Self {
         let runtime = Handle::current();
         let shared = Arc::new(Shared {
             node,
             live: ArcSwapOption::empty(),
+            turn: AtomicUsize::new(0),
             breaker: Breaker::new(patience.failures_max),
             lost: Notify::new(),
             last_error: Mutex::new(Some("not connected yet".into())),
         });
-        let is_connected = first.map(|connection| shared.connected(connection)).is_some();
+        let is_connected = first.map(|connections| shared.connected(connections)).is_some();
         let keeper = runtime.spawn(keeper::keep(shared.clone(), is_connected)).abort_handle();
         Self { shared, keeper, runtime, deadline: patience.deadline }
     }
@@ -89,10 +97,15 @@ impl Link {
     where
         E: Future<Output = Result<T, RedisStoreError>>,
     {
-        let Some(live) = self.shared.live.load_full() else {
+        let live = self.shared.live.load_full();
+        let Some((live, connection)) = live.and_then(|live| {
+            let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
+            let connection = live.connections.get(turn % live.connections.len().max(1))?.clone();
+            Some((live, connection))
+        }) else {
             return Err(self.shared.disconnected());
         };
-        let exchange = exchange(Exchange(live.connection.clone()));
+        let exchange = exchange(Exchange(connection));
         let timed = {
             // The timer belongs to the runtime; the thread that waits need not.
             let _guard = self.runtime.enter();
@@ -133,13 +146,13 @@ impl Exchange {
 }
 
 impl Shared {
-    /// Checks go over this connection from now on.
-    pub(crate) fn connected(&self, connection: Connection) {
+    /// Checks go over these from now on.
+    pub(crate) fn connected(&self, connections: Connections) {
         self.breaker.succeed();
         *self.last_error() = None;
         // Every connection comes after an opening, but for the first.
         let number = self.breaker.opened();
-        self.live.store(Some(Arc::new(Live { number, connection })));
+        self.live.store(Some(Arc::new(Live { number, connections })));
     }
 
     /// An attempt to connect has failed.

@@ -11,9 +11,14 @@ use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisResult, Value};
 
 use crate::connection::Connection;
 use crate::error::RedisStoreError;
+use crate::link::Connections;
 
 /// The oldest Redis: the first whose `SET` and `TIME` do in scripts what is needed.
 const VERSION_MIN: (u32, u32) = (6, 2);
+
+/// To one server. While the answers of one are handed out, it works for the other: with one alone,
+/// both sides wait for each other by turns, and 64 callers get two thirds of what they get from two.
+const CONNECTIONS: usize = 2;
 
 /// A server, a set of servers with one master, or a cluster.
 #[derive(Clone)]
@@ -79,9 +84,18 @@ impl Node {
         self.name.clone()
     }
 
-    /// A connection that has answered.
-    pub(crate) async fn connect(&self) -> Result<Connection, RedisStoreError> {
-        let attempt = tokio::time::timeout(self.connect_timeout, self.attempt());
+    /// Connections that have answered.
+    pub(crate) async fn connect(&self) -> Result<Connections, RedisStoreError> {
+        // A cluster's has some for each node already.
+        let count = if self.is_cluster() { 1 } else { CONNECTIONS };
+        let attempts = async {
+            let mut connections = Connections::with_capacity(count);
+            for _ in 0..count {
+                connections.push(self.attempt().await?);
+            }
+            Ok(connections)
+        };
+        let attempt = tokio::time::timeout(self.connect_timeout, attempts);
         let deadline = self.connect_timeout;
         attempt.await.unwrap_or(Err(RedisStoreError::DeadlineMissed { deadline }))
     }

@@ -1,5 +1,8 @@
 //! The one server of a run, on a core of its own.
 
+use std::num::NonZeroUsize;
+use std::sync::LazyLock;
+
 use redis::Connection;
 use tollbar_testkit::redis_process::RedisProcess;
 
@@ -14,9 +17,9 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start() -> Result<Self, redis::RedisError> {
-        let core = SERVER_CORE.to_string();
-        let options: &[&str] = if has_two_cores() { &["--server-cpulist", &core] } else { &[] };
-        let process = RedisProcess::start_with(options);
+        // A program starts on the core of the thread that starts it.
+        pin(SERVER_CORE);
+        let process = RedisProcess::start();
         let client = redis::Client::open(process.url())?.get_connection()?;
         Ok(Self { process, client })
     }
@@ -56,13 +59,17 @@ fn number(info: &str, name: &str) -> Option<f64> {
     line.split(',').next()?.trim().parse().ok()
 }
 
-fn has_two_cores() -> bool {
-    std::thread::available_parallelism().is_ok_and(|cores| cores.get() > CLIENT_CORE)
+/// Looked at once, before this thread is bound to one of them.
+static CORE_COUNT: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+
+/// Keeps this thread, and the programs it starts from now on, away from the server.
+pub(super) fn pin_client() {
+    pin(CLIENT_CORE);
 }
 
-/// Keeps this thread, and the programs it starts, away from the server.
-pub(super) fn pin_client() {
-    if has_two_cores() {
-        core_affinity::set_for_current(core_affinity::CoreId { id: CLIENT_CORE });
+fn pin(core: usize) {
+    if *CORE_COUNT > CLIENT_CORE {
+        core_affinity::set_for_current(core_affinity::CoreId { id: core });
     }
 }

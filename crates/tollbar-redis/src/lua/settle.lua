@@ -32,7 +32,7 @@ for adjustment = 1, adjustment_count do
   if what == 1 then
     tokens, next, fresh = overdraws[kind](state, amount, at)
   else
-    tokens, next, fresh = 
+    tokens, next, fresh =
       refunds[kind](state, stamp_high, stamp_low, amount, at, what == 2)
   end
   if next then
