@@ -11,9 +11,10 @@ use super::tree::{File, Finding, Tree};
 const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
     ("tollbar-rules", &["tollbar"]),
+    ("tollbar-http", &["tollbar", "tollbar-rules"]),
     ("tollbar-testkit", &["tollbar"]),
-    ("tollbar-bench", &["tollbar", "tollbar-rules", "tollbar-testkit"]),
-    ("tollbar-examples", &["tollbar", "tollbar-rules"]),
+    ("tollbar-bench", &["tollbar", "tollbar-http", "tollbar-rules", "tollbar-testkit"]),
+    ("tollbar-examples", &["tollbar", "tollbar-http", "tollbar-rules"]),
     ("xtask", &[]),
 ];
 
@@ -21,7 +22,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 const TESTKIT: &str = "tollbar-testkit";
 
 /// Other limiters: measured against, never built upon.
-const PEERS: &[&str] = &["governor", "leaky-bucket", "limitador", "ratelimit", "throttlecrab"];
+const PEERS: &[&str] =
+    &["governor", "leaky-bucket", "limitador", "ratelimit", "throttlecrab", "tower_governor"];
 const PEERS_PLACE: &str = "crates/bench/";
 
 /// Every crate takes its lints from the workspace.

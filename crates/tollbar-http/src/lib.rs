@@ -1,0 +1,11 @@
+//! Rate limits in front of a tower service.
+
+mod grpc;
+mod headers;
+mod jitter;
+mod response;
+#[cfg(test)]
+mod testing;
+
+pub use headers::{HeaderStyle, Reset, retry_after_s};
+pub use response::{Denial, Format};
