@@ -1,5 +1,6 @@
 //! Rate limits in front of a tower service.
 
+mod client_ip;
 mod grpc;
 mod headers;
 mod jitter;
@@ -7,5 +8,6 @@ mod response;
 #[cfg(test)]
 mod testing;
 
+pub use client_ip::ClientIp;
 pub use headers::{HeaderStyle, Reset, retry_after_s};
 pub use response::{Denial, Format};
