@@ -3,6 +3,7 @@
 mod client_ip;
 mod grpc;
 mod headers;
+mod identity;
 mod jitter;
 mod response;
 #[cfg(test)]
@@ -10,4 +11,7 @@ mod testing;
 
 pub use client_ip::ClientIp;
 pub use headers::{HeaderStyle, Reset, retry_after_s};
+pub use identity::{ApiKeys, Attributes, Identity, IdentityError, Peer};
+#[cfg(feature = "jwt")]
+pub use identity::{Jwt, JwtAlgorithm, JwtKey};
 pub use response::{Denial, Format};
