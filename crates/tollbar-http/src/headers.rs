@@ -8,6 +8,7 @@ mod tests;
 
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
@@ -88,19 +89,23 @@ impl HeaderStyle {
         Self { reset, ..self }
     }
 
-    /// Puts what `verdict` says into `headers`, in place of whatever they said of limits before.
+    /// Puts what `verdict` says into `headers`, in place of what they said of limits before.
     ///
     /// Where no limit was enforced there is nothing to say. Limits in shadow mode are none of the
     /// client's business.
     pub fn write(self, verdict: &Verdict, now: Timestamp, headers: &mut HeaderMap) {
-        if verdict.degraded().is_some() {
-            headers.insert(&X_DEGRADED, degraded(verdict));
-        }
-        let Some(binding) = verdict.binding() else {
-            return;
+        self.prepare(verdict, || now).insert_into(headers);
+    }
+
+    /// The same, for a response that is not there yet.
+    pub(crate) fn prepare(self, verdict: &Verdict, now: impl FnOnce() -> Timestamp) -> Prepared {
+        let degraded = verdict.degraded().is_some().then(|| degraded(verdict));
+        let Some(binding) = verdict.binding().filter(|_| self.has_x || self.has_ietf) else {
+            return Prepared { degraded, ..Prepared::default() };
         };
+        let now = now();
         // All values in one buffer, of which each header holds a piece: one allocation.
-        let mut values = Values { text: String::with_capacity(192), pieces: SmallVec::new() };
+        let mut values = Values { text: String::with_capacity(192), pieces: Pieces::new() };
         if self.has_x {
             self.write_x(&binding, now, &mut values);
         }
@@ -109,7 +114,7 @@ impl HeaderStyle {
             values.list(&POLICY, |list| listed.iter().for_each(|it| write_policy(it, list)));
             values.list(&STATE, |list| listed.iter().for_each(|it| write_state(it, now, list)));
         }
-        values.insert_into(headers);
+        Prepared { degraded, text: values.text.into(), pieces: values.pieces }
     }
 
     fn write_x(self, binding: &RuleDecision<'_>, now: Timestamp, values: &mut Values) {
@@ -231,26 +236,53 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn degraded(verdict: &Verdict) -> HeaderValue {
-    let how = match verdict.binding().and_then(|it| it.degraded()) {
+fn degraded(verdict: &Verdict) -> &'static str {
+    match verdict.binding().and_then(|it| it.degraded()) {
         Some(Degraded::Denied) => "denied",
         Some(Degraded::Fallback) => "local",
         Some(Degraded::Allowed) | None => "allowed",
-    };
-    HeaderValue::from_static(how)
+    }
 }
 
-/// Values of headers on their way.
+/// Whose value ends where; it begins where the one before ends.
+type Pieces = ArrayVec<(&'static HeaderName, u32), 5>;
+
+/// Headers that wait for their response.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    degraded: Option<&'static str>,
+    text: Bytes,
+    pieces: Pieces,
+}
+
+impl Prepared {
+    pub(crate) fn insert_into(self, headers: &mut HeaderMap) {
+        if let Some(how) = self.degraded {
+            headers.insert(&X_DEGRADED, HeaderValue::from_static(how));
+        }
+        headers.reserve(self.pieces.len());
+        let mut start = 0;
+        for (name, end) in self.pieces {
+            let end = end as usize;
+            // Digits, and strings that the serializer has accepted.
+            if let Ok(value) = HeaderValue::from_maybe_shared(self.text.slice(start..end)) {
+                headers.insert(name, value);
+            }
+            start = end;
+        }
+    }
+}
+
+/// Values of headers in the making.
 struct Values {
     text: String,
-    /// Whose value ends where; it begins where the one before ends.
-    pieces: SmallVec<[(&'static HeaderName, usize); 5]>,
+    pieces: Pieces,
 }
 
 impl Values {
     fn number(&mut self, name: &'static HeaderName, value: u64) {
         self.text.push_str(itoa::Buffer::new().format(value));
-        self.pieces.push((name, self.text.len()));
+        self.pieces.push((name, self.text.len() as u32));
     }
 
     /// A list. An empty one is no header at all.
@@ -258,19 +290,7 @@ impl Values {
         let mut list = ListSerializer::with_buffer(&mut self.text);
         write(&mut list);
         if list.finish().is_some() {
-            self.pieces.push((name, self.text.len()));
-        }
-    }
-
-    fn insert_into(self, headers: &mut HeaderMap) {
-        let text = Bytes::from(self.text);
-        let mut start = 0;
-        for (name, end) in self.pieces {
-            // Digits, and strings that the serializer has accepted.
-            if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
-                headers.insert(name, value);
-            }
-            start = end;
+            self.pieces.push((name, self.text.len() as u32));
         }
     }
 }

@@ -261,12 +261,16 @@ impl Identity {
     ) -> Pairs<'a> {
         let mut pairs = Pairs::new();
         if let Some(Attributes(told)) = extensions.get() {
-            told.iter().for_each(|(name, value)| push(&mut pairs, name, value));
+            for (name, value) in told {
+                push(&mut pairs, name, value);
+            }
         }
         if let Some(api_key) = &made.api_key {
             push(&mut pairs, "api_key", api_key.as_str());
         }
-        made.claims.iter().for_each(|(name, value)| push(&mut pairs, name, value));
+        for (name, value) in &made.claims {
+            push(&mut pairs, name, value);
+        }
         for it in &self.headers {
             if (made.is_from_proxy || !it.is_trusted)
                 && let Some(value) = only(headers, &it.header)

@@ -47,7 +47,7 @@ pub struct Jwt {
 struct Key {
     id: Option<String>,
     algorithm: Algorithm,
-    key: DecodingKey,
+    decoding: DecodingKey,
     validation: Validation,
 }
 
@@ -63,7 +63,7 @@ impl Jwt {
     #[must_use]
     pub fn key(mut self, id: Option<&str>, algorithm: Algorithm, key: DecodingKey) -> Self {
         let validation = self.validation(algorithm);
-        self.keys.push(Key { id: id.map(str::to_owned), algorithm, key, validation });
+        self.keys.push(Key { id: id.map(str::to_owned), algorithm, decoding: key, validation });
         self
     }
 
@@ -136,8 +136,8 @@ impl Jwt {
     fn verified(&self, token: &str, now: Timestamp) -> Option<Map<String, Value>> {
         let header = jsonwebtoken::decode_header(token).ok()?;
         let fits = |key: &&Key| key.id.is_none() || key.id == header.kid;
-        let decoded = |Key { key, validation, .. }: &Key| {
-            jsonwebtoken::decode::<Map<String, Value>>(token, key, validation).ok()
+        let decoded = |Key { decoding, validation, .. }: &Key| {
+            jsonwebtoken::decode::<Map<String, Value>>(token, decoding, validation).ok()
         };
         let content = self.keys.iter().filter(fits).find_map(decoded)?.claims;
         let now_s = now.as_micros() / 1_000_000;

@@ -118,6 +118,10 @@ impl Engine {
     ///
     /// False where the reservation's time was up: its charge stands as it is. Over a store across
     /// a network this blocks the thread; see [`settle_async`](Self::settle_async).
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "what is settled is gone, and not settled twice"
+    )]
     pub fn settle(&self, holding: Holding, spent: u64) -> Result<bool, StoreError> {
         let mut returned = Ok(());
         for charge in holding.permits() {
