@@ -28,8 +28,14 @@ const EXAMPLES: &[&str] = &[
     "audit_window",
     "warm_up",
     "custom_algorithm",
+    "queue",
     "snapshot",
+    "in_flight",
+    "rules",
 ];
+
+/// What of the library is off by default, and tested as well.
+const FEATURES: &str = "tollbar/until-ready";
 
 /// Random cases per property test with `--long`; proptest's own default is 256.
 const PROPTEST_CASES_LONG: u32 = 4_000;
@@ -41,7 +47,8 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let mut steps = Steps::begin();
     steps.run(
         "unit, integration and doc tests",
-        cargo(&["test", "--workspace", "--exclude", "tollbar-bench"]).current_dir(root),
+        cargo(&["test", "--workspace", "--exclude", "tollbar-bench", "--features", FEATURES])
+            .current_dir(root),
     )?;
     steps.run(
         "tests of the benchmarks",
@@ -72,7 +79,9 @@ fn parse(args: &[String]) -> Result<bool> {
 }
 
 fn loom(root: &Path) -> Command {
-    let mut command = cargo(&["test", "--package", "tollbar", "--release", "--test", "loom"]);
+    let args = ["test", "--package", "tollbar", "--release", "--test", "loom"];
+    let mut command = cargo(&args);
+    command.args(["--features", FEATURES]);
     command
         .current_dir(root)
         .env("RUSTFLAGS", with_loom(std::env::var("RUSTFLAGS").ok().as_deref()))
@@ -96,6 +105,8 @@ fn long_tests(root: &Path) -> Command {
         "--release",
         "--exclude",
         "tollbar-bench",
+        "--features",
+        FEATURES,
         "--",
         "--include-ignored",
     ];

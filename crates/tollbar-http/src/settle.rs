@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http::{HeaderName, Response, StatusCode};
 use tokio::runtime::Handle;
-use tollbar_rules::Holding;
+use tokio::task::AbortHandle;
+use tollbar_rules::{Holding, Leases};
 
 use crate::layer::Shared;
 
@@ -136,6 +137,8 @@ pub(crate) struct Held {
     shared: Arc<Shared>,
     holding: Option<Holding>,
     ending: Ending,
+    /// Renews leases while the request lasts.
+    renewing: Option<AbortHandle>,
 }
 
 impl Held {
@@ -147,7 +150,8 @@ impl Held {
             body_bytes: 0,
             is_complete: false,
         };
-        Self { shared, holding: Some(holding), ending }
+        let renewing = holding.leases().and_then(|leases| renewing(&shared, leases));
+        Self { shared, holding: Some(holding), ending, renewing }
     }
 
     /// There is a response.
@@ -178,8 +182,25 @@ impl Held {
     }
 }
 
+/// Renews leases, each time when a third of their time is over: should one attempt fail, there is
+/// another. Ends when the request does.
+fn renewing(shared: &Arc<Shared>, leases: Leases) -> Option<AbortHandle> {
+    let runtime = Handle::try_current().ok()?;
+    let engine = Arc::clone(&shared.engine);
+    let task = runtime.spawn(async move {
+        loop {
+            tokio::time::sleep(leases.ttl() / 3).await;
+            engine.renew_leases(&leases).await;
+        }
+    });
+    Some(task.abort_handle())
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
+        if let Some(renewing) = self.renewing.take() {
+            renewing.abort();
+        }
         let Some(holding) = self.holding.take() else {
             return;
         };

@@ -45,6 +45,10 @@ impl Store for Down {
         down()
     }
 
+    fn renew<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64) -> Reply<'a, Option<Timestamp>> {
+        down()
+    }
+
     fn settle<'a, 'e: 'a>(
         &'a self,
         _: ReservationId,

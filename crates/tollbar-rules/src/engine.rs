@@ -19,6 +19,7 @@ use tollbar::{
 use selection::{Ask, Nobody, Observer, Selecting, Selection};
 
 use crate::diff::Diff;
+use crate::permits::{Held, Permits};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
 use crate::verdict::{Capacity, Made, Verdict, Why};
@@ -96,7 +97,7 @@ impl Engine {
         }
         let mut entries = Entries::new();
         fill(&mut entries, &snapshot, &selection);
-        let answer = match self.ask(&mut entries) {
+        let answer = match self.ask(&mut entries, selection.has_permits) {
             Some(reply) => reply.wait(),
             None => Ok(()),
         };
@@ -115,7 +116,7 @@ impl Engine {
         }
         let mut entries = Entries::new();
         fill(&mut entries, &snapshot, &selection);
-        let answer = match self.ask(&mut entries) {
+        let answer = match self.ask(&mut entries, selection.has_permits) {
             Some(reply) => reply.await,
             None => Ok(()),
         };
@@ -149,6 +150,11 @@ impl Engine {
         &*self.store
     }
 
+    /// The store that counted, by whether it was the one in this process.
+    pub(crate) fn store_of(&self, is_local: bool) -> &dyn Store {
+        if is_local { &*self.local } else { &*self.store }
+    }
+
     #[inline]
     pub(crate) fn select(
         &self,
@@ -163,10 +169,16 @@ impl Engine {
 
     /// Asks the store for all entries at once; `None` where it has answered already.
     #[inline]
-    fn ask<'a, 'e: 'a>(&'a self, entries: &'a mut Entries<'e>) -> Option<Reply<'a, ()>> {
-        // One question by itself is answered sooner than a batch of one.
+    fn ask<'a, 'e: 'a>(
+        &'a self,
+        entries: &'a mut Entries<'e>,
+        has_permits: bool,
+    ) -> Option<Reply<'a, ()>> {
+        // One question by itself is answered sooner than a batch of one, but charges without a name,
+        // by which permits come back.
         if let (Some(memory), [entry]) = (&self.memory, entries.as_mut_slice())
             && entry.role() == Role::Enforce
+            && !has_permits
             && let Ok(decision) = memory.check(entry.key(), entry.policy(), entry.cost()).wait()
         {
             entry.decide(decision);
@@ -184,10 +196,11 @@ impl Engine {
         selection: &Selection,
         entries: &Entries<'_>,
         failure: Option<&StoreError>,
-    ) -> SmallVec<[Made; 8]> {
+    ) -> (SmallVec<[Made; 8]>, Vec<Held>) {
         if failure.is_some() {
             return failing::decide(snapshot, request, selection, &*self.local);
         }
+        let mut is_denied = false;
         let mut made = SmallVec::new();
         for (ask, entry) in selection.asks.iter().zip(entries) {
             let Some(decision) = entry.decision() else {
@@ -195,10 +208,16 @@ impl Engine {
             };
             if ask.capacity == Capacity::Live && !decision.is_allowed() {
                 snapshot.plan(ask.rule).top.record(entry.key());
+                is_denied = true;
             }
             made.push(ask.made(decision));
         }
-        made
+        let held = if selection.has_permits && !is_denied {
+            entries.iter().filter_map(|entry| Held::of(entry, false)).collect()
+        } else {
+            Vec::new()
+        };
+        (made, held)
     }
 }
 
@@ -214,7 +233,8 @@ fn settled(snapshot: &Arc<Snapshot>, selection: &Selection) -> Option<Verdict> {
         None => return None,
     };
     let snapshot = Arc::clone(snapshot);
-    Some(Verdict { snapshot, outcome, reason, binding: None, made: SmallVec::new(), failure: None })
+    let (made, failure, permits) = (SmallVec::new(), None, None);
+    Some(Verdict { snapshot, outcome, reason, binding: None, made, failure, permits })
 }
 
 /// Filled in place: they are kilobytes of which a few words are used, and should not be moved.
@@ -231,7 +251,7 @@ fn fill<'e>(entries: &mut Entries<'e>, snapshot: &'e Snapshot, selection: &'e Se
 fn verdict(
     snapshot: Arc<Snapshot>,
     selection: &Selection,
-    made: SmallVec<[Made; 8]>,
+    (made, held): (SmallVec<[Made; 8]>, Vec<Held>),
     failure: Option<StoreError>,
 ) -> Verdict {
     let mut binding: Option<usize> = None;
@@ -245,7 +265,8 @@ fn verdict(
         Some(_) => Why::Limits,
         None => selection.leave.unwrap_or(Why::NoRule),
     };
-    Verdict { snapshot, outcome, reason, binding, made, failure }
+    let permits = Permits::of(held);
+    Verdict { snapshot, outcome, reason, binding, made, failure, permits }
 }
 
 impl Ask {

@@ -1,4 +1,44 @@
-//! Which limits apply to a request.
+//! Which limits apply to a request: rules in a file, indexed, reloadable, explainable.
+//!
+//! ```
+//! use tollbar_rules::{Engine, Request, RuleFile};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rules = r#"
+//! rules:
+//!   - { name: everybody, per: [], limit: 10000/s }
+//!   - { name: per_client, limit: [10/s, 450/15min] }
+//!   - { name: login, match: { method: POST, path: /v1/login }, per: [ip], limit: 5/min }
+//!   - { name: health, match: { path: /health }, unlimited: true }
+//! "#;
+//! let engine = Engine::new(RuleFile::parse("rules.yaml", rules)?.rules);
+//!
+//! let attributes = [("user", "42"), ("ip", "203.0.113.7")];
+//! let request = Request::new("GET", "/v1/users/7")?.with_attributes(&attributes)?;
+//! let verdict = engine.check(&request);
+//! assert!(verdict.is_allowed());
+//! assert_eq!(&*verdict.rule().unwrap().name, "per_client");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Request`] is checked and normalised once. An [`Engine`] finds the [rules](Rule) that match, by
+//! index, and asks its store for all their limits at one instant: a request pays all or none. The
+//! [`Verdict`] says which rule binds and why, and what shadows and candidates would have said.
+//! [`Engine::replace`] and [`RuleWatch`] change the rules while checks go on; counters are kept by the
+//! rules' names. [`Engine::explain`] says what every rule makes of a request, [`Engine::usage`] what is
+//! left, [`Engine::top_limited`] who is limited most.
+//!
+//! The format of the file is in `docs/reference/rules.md`. Listeners, headers and where attributes come
+//! from are other crates' business.
+//!
+//! # What is promised
+//!
+//! - What a check costs follows from the rules that match, not from how many there are. One of usual
+//!   size (eight limits, keys of 512 bytes together) allocates nothing over the memory store.
+//! - No spelling of a path, a method or an address goes around a rule: see [`Request::new`].
+//! - Different subjects have different keys, whatever their attributes say.
+//! - A file, a request and the sketch of who is limited are bounded; no input causes a panic.
+//! - A check sees one version of the rules, whole.
 
 mod cidr;
 mod condition;
@@ -13,6 +53,7 @@ mod limit;
 mod matcher;
 mod path;
 mod pattern;
+mod permits;
 mod request;
 mod rule;
 mod rule_set;
@@ -28,7 +69,7 @@ pub use cidr::{Cidr, CidrError};
 pub use condition::{Condition, Conditions, Test};
 pub use cost::Costs;
 pub use diff::{Changed, Diff};
-pub use engine::holding::{Admission, Holding};
+pub use engine::holding::{Admission, Holding, Leases};
 pub use engine::{Engine, EngineBuilder};
 pub use explain::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
 pub use file::{FileError, Finding, Position, RuleFile};

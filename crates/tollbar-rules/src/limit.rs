@@ -9,7 +9,7 @@ mod tests;
 use std::time::Duration;
 
 use thiserror::Error;
-use tollbar::{Period, Policy, PolicyError, Rate, RateError};
+use tollbar::{Period, Policy, PolicyError, Rate, RateError, WarmUp};
 
 /// Parts of a strict window unless a limit says otherwise: it then admits 10/11 of the limit.
 const SUBWINDOWS_DEFAULT: u32 = 10;
@@ -22,6 +22,8 @@ pub enum Counting {
     SlidingWindowCounter,
     /// [`Policy::sliding_window_strict`].
     SlidingWindowStrict,
+    /// [`Policy::sliding_window_log`].
+    SlidingWindowLog,
     /// [`Policy::token_bucket`].
     TokenBucket,
     /// [`Policy::leaky_bucket`].
@@ -30,6 +32,8 @@ pub enum Counting {
     FixedWindow,
     /// [`Policy::calendar_window`].
     CalendarWindow,
+    /// [`Policy::concurrency`].
+    Concurrency,
 }
 
 /// What may be said of a limit beside its rate. All of it may be left out.
@@ -47,6 +51,10 @@ pub struct LimitOptions {
     pub utc_offset_minutes: Option<i32>,
     /// The parts of a strict window.
     pub subwindows: Option<u32>,
+    /// How the limit of a new key climbs.
+    pub warm_up: Option<WarmUp>,
+    /// How long a permit is held at most, unless it is renewed.
+    pub lease: Option<Duration>,
 }
 
 /// A limit: a policy, and how it was written.
@@ -89,6 +97,12 @@ pub enum LimitError {
         /// The whole text.
         text: String,
     },
+    /// Permits with a window.
+    #[error("permits have no window: write the number that may be in flight, such as `20`")]
+    NoPermits {
+        /// The whole text.
+        text: String,
+    },
     /// Parts of what has none.
     #[error("only `sliding_window_strict` has sub-windows: leave them out, or use that algorithm")]
     SubwindowsWithoutStrict,
@@ -96,13 +110,15 @@ pub enum LimitError {
 
 impl Counting {
     /// Every one with its name.
-    pub(crate) const NAMED: [(&'static str, Self); 6] = [
+    pub(crate) const NAMED: [(&'static str, Self); 8] = [
         ("sliding_window_counter", Self::SlidingWindowCounter),
         ("sliding_window_strict", Self::SlidingWindowStrict),
+        ("sliding_window_log", Self::SlidingWindowLog),
         ("token_bucket", Self::TokenBucket),
         ("leaky_bucket", Self::LeakyBucket),
         ("fixed_window", Self::FixedWindow),
         ("calendar_window", Self::CalendarWindow),
+        ("concurrency", Self::Concurrency),
     ];
 
     /// Its name in files.
@@ -196,7 +212,23 @@ impl Limit {
                 })
             }
             Counting::SlidingWindowCounter => Policy::sliding_window(Rate::new(limit, window)),
+            Counting::SlidingWindowLog => Policy::sliding_window_log(Rate::new(limit, window)),
+            Counting::Concurrency => {
+                let policy = Policy::concurrency(limit);
+                match options.lease {
+                    Some(ttl) => policy.and_then(|policy| policy.leased(ttl)),
+                    None => policy,
+                }
+            }
         };
+        let made = made.map(|policy| match options.warm_up {
+            // A share of one token has nothing to climb.
+            Some(warm_up) => {
+                let warm_up = WarmUp { start: share(warm_up.start), ..warm_up };
+                policy.clone().with_warm_up(warm_up).unwrap_or(policy)
+            }
+            None => policy,
+        });
         // A smaller limit fits wherever a larger one did; should it not, the whole limit is still one.
         made.unwrap_or_else(|_| self.policy.clone())
     }
@@ -242,11 +274,17 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
             return Err(LimitError::NoCalendar { text: crate::pattern::shorten(text) });
         }
         (_, Some(_)) => return Err(LimitError::CalendarCounting),
+        // Permits have no window: what is in flight is a number.
+        (Counting::Concurrency, None) => match whole(text) {
+            Ok(limit) => Policy::concurrency(limit)?,
+            Err(_) => return Err(LimitError::NoPermits { text: crate::pattern::shorten(text) }),
+        },
         (Counting::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
         (Counting::SlidingWindowStrict, None) => {
             let subwindows = options.subwindows.unwrap_or(SUBWINDOWS_DEFAULT);
             Policy::sliding_window_strict(rate()?, subwindows)?
         }
+        (Counting::SlidingWindowLog, None) => Policy::sliding_window_log(rate()?)?,
         (Counting::TokenBucket, None) => Policy::token_bucket(rate()?)?,
         (Counting::LeakyBucket, None) => Policy::leaky_bucket(rate()?)?,
         (Counting::FixedWindow, None) => Policy::fixed_window(rate()?)?,
@@ -259,8 +297,16 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
         None => policy,
     };
     let policy = if options.staggered { policy.staggered()? } else { policy };
-    Ok(match options.utc_offset_minutes {
+    let policy = match options.utc_offset_minutes {
         Some(minutes) => policy.with_utc_offset(minutes)?,
+        None => policy,
+    };
+    let policy = match options.lease {
+        Some(ttl) => policy.leased(ttl)?,
+        None => policy,
+    };
+    Ok(match options.warm_up {
+        Some(warm_up) => policy.with_warm_up(warm_up)?,
         None => policy,
     })
 }
@@ -296,7 +342,9 @@ pub(crate) fn whole(number: &str) -> Result<u64, LimitError> {
 
 /// The number of a rate that has been read before: `2.50/s` is (250, 100).
 fn decimal(text: &str) -> (u64, u64) {
-    let number = text.split(['/', ' ']).next().unwrap_or_default();
+    let (number, _) =
+        text.split_once('/').or_else(|| text.split_once(" per ")).unwrap_or((text, ""));
+    let number = number.trim();
     let digits: String = number.chars().filter(char::is_ascii_digit).collect();
     let places = number.split_once('.').map_or(0, |(_, fraction)| fraction.len() as u32);
     (digits.parse().unwrap_or(u64::MAX), 10_u64.saturating_pow(places))
@@ -319,6 +367,17 @@ impl LimitError {
             Self::Policy(PolicyError::Subwindows { .. }) | Self::SubwindowsWithoutStrict => {
                 "subwindows"
             }
+            Self::Policy(
+                PolicyError::WarmUpWithoutLimit { .. }
+                | PolicyError::WarmUpStart { .. }
+                | PolicyError::WarmUpDuration { .. }
+                | PolicyError::WarmUpSteps { .. }
+                | PolicyError::WarmUpSubwindows { .. }
+                | PolicyError::WarmUpInexact { .. },
+            ) => "warm_up",
+            Self::Policy(
+                PolicyError::LeaseTime { .. } | PolicyError::LeaseWithoutPermits { .. },
+            ) => "lease",
             Self::CalendarCounting => "algorithm",
             _ => "limit",
         }

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
 use crate::matcher::{ItemId, Items, Matcher};
+use crate::permits::is_held;
 use crate::top::Top;
 use crate::{Conditions, Limit, Mode, Request, Rule, RuleSet, TierLimits};
 
@@ -53,6 +54,8 @@ pub(crate) struct Flags {
     has_tiers: bool,
     has_costs: bool,
     pub(crate) has_candidate: bool,
+    /// Some limit of it is held and not spent.
+    pub(crate) has_permits: bool,
 }
 
 /// A rule, compiled.
@@ -217,6 +220,7 @@ impl Sketch {
                 has_tiers: !rule.tiers.limits.is_empty(),
                 has_costs: !costs.by_condition.is_empty() || costs.attribute.is_some(),
                 has_candidate: !rule.candidate.is_empty(),
+                has_permits: rule.all_limits().any(|limit| is_held(limit.policy())),
             },
             cost: costs.default,
             limits: limits.collect(),

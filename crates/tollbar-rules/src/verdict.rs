@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tollbar::{Decision, Degraded, Outcome, StoreError};
 
 use crate::matcher::ItemId;
+use crate::permits::Permits;
 use crate::snapshot::Snapshot;
 use crate::{Exemption, Limit, Rule};
 
@@ -22,6 +23,7 @@ pub struct Verdict {
     pub(crate) binding: Option<usize>,
     pub(crate) made: SmallVec<[Made; 8]>,
     pub(crate) failure: Option<StoreError>,
+    pub(crate) permits: Option<Arc<Permits>>,
 }
 
 /// Why a verdict is what it is.

@@ -23,9 +23,12 @@ fn is_allowed(engine: &Engine, method: &str, path: &str, attributes: &[(&str, &s
     engine.check(&request).is_allowed()
 }
 
+/// A method, a path and attributes.
+type Sent<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
 /// The first spelling uses the limit up; no other spelling of the same request passes after it.
 #[track_caller]
-fn no_way_around(first: (&str, &str, &[(&str, &str)]), others: &[(&str, &str, &[(&str, &str)])]) {
+fn no_way_around(first: Sent<'_>, others: &[Sent<'_>]) {
     let engine = engine();
     let (method, path, attributes) = first;
     assert!(is_allowed(&engine, method, path, attributes), "the first passes: {first:?}");
@@ -73,8 +76,7 @@ fn no_spelling_of_a_path_goes_around_its_limit() {
         "https://static.example:443/v1/login?x",
         "v1/login",
     ];
-    let others: Vec<(&str, &str, &[(&str, &str)])> =
-        spellings.iter().map(|path| ("POST", *path, ip)).collect();
+    let others: Vec<Sent<'_>> = spellings.iter().map(|path| ("POST", *path, ip)).collect();
     no_way_around(("POST", "/v1/login", ip), &others);
     no_way_around(
         ("POST", "/v1/login", ip),

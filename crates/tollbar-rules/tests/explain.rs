@@ -17,6 +17,8 @@ rules:
   - { name: rest, fallback: true, limit: 1/h }
 "#;
 
+type Attributes = &'static [(&'static str, &'static str)];
+
 fn engine() -> Engine {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
     let rules = RuleFile::parse("rules.yaml", RULES).unwrap().rules;
@@ -74,7 +76,7 @@ allowed: `general` binds
 #[test]
 fn every_summary_is_a_sentence() {
     let engine = engine();
-    let table: &[(&str, &[(&str, &str)], &str, &str, RuleFate)] = &[
+    let table: &[(&str, Attributes, &str, &str, RuleFate)] = &[
         ("/health", &[], "allowed: `health` sets no limit", "health", RuleFate::Unlimited),
         ("/health", &[], "allowed: `health` sets no limit", "general", RuleFate::Overruled),
         (

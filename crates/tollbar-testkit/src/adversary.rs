@@ -70,8 +70,12 @@ impl Standing {
     #[must_use]
     pub fn advanced(&self, advance: Advance, policy: &Policy) -> Timestamp {
         let now_us = self.now.as_micros();
-        let window_us = policy.window().as_micros() as u64;
         let over_us = policy.warm_up().map_or(0, |warm_up| warm_up.over.as_micros() as u64);
+        // Permits have no window: what time does for them it does when a lease ends, or never.
+        let window_us = match policy.window().as_micros() as u64 {
+            0 => policy.lease_ttl().map_or(1_000_000, |ttl| ttl.as_micros() as u64),
+            window_us => window_us,
+        };
         let near =
             |goal_us: u64, offset: i8| goal_us.saturating_add_signed(offset.into()).max(now_us);
         let later = |steps: u64, part_us: u64| now_us.saturating_add(part_us.saturating_mul(steps));
@@ -79,6 +83,9 @@ impl Standing {
             Advance::Stay => now_us,
             Advance::Ticks(ticks) => now_us.saturating_add(ticks),
             Advance::Tokens(parts) => later(parts, window_us / policy.limit().max(1) / 256),
+            Advance::Retry(offset) if policy.lease_ttl().is_some() => {
+                near(now_us.saturating_add(window_us), offset)
+            }
             Advance::Retry(offset) => near(now_us.saturating_add(self.retry_after_us()), offset),
             Advance::Reset(offset) => {
                 near(self.last.map_or(now_us, |answer| answer.reset_at.as_micros()), offset)

@@ -13,6 +13,8 @@ pub struct Answer {
     pub remaining: u64,
     /// When the counter is reset.
     pub reset_at: Timestamp,
+    /// In a queue, how long an allowed request waits for its turn; zero elsewhere.
+    pub delay_us: u64,
 }
 
 impl From<Decision> for Answer {
@@ -25,6 +27,7 @@ impl From<Decision> for Answer {
             limit: decision.limit(),
             remaining: decision.remaining(),
             reset_at: decision.reset_at(),
+            delay_us: decision.delay().as_micros() as u64,
         }
     }
 }
@@ -32,5 +35,6 @@ impl From<Decision> for Answer {
 impl From<Answer> for Decision {
     fn from(answer: Answer) -> Self {
         Self::new(answer.outcome, answer.limit, answer.remaining, answer.reset_at)
+            .with_delay_us(answer.delay_us)
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! The oracle has no part in them. It must pass them too.
 
+mod permits;
 mod warm_up;
+
+use std::time::Duration;
 
 use tollbar::{Outcome, Period, Policy, PolicyError, Timestamp};
 
@@ -25,6 +28,9 @@ pub const CASES: &[Case] = &[
     ("sliding_window_forgets_after_an_idle_window", sliding_window_forgets_after_idling),
     ("sliding_window_of_100_is_open_again_at_60_6_s", sliding_window_is_open_again_at_60_6_s),
     ("leaky_bucket_polled_every_100_ms_drains", leaky_bucket_polled_every_100_ms_drains),
+    ("leaky_queue_of_2_per_s_tells_each_its_turn", leaky_queue_of_2_per_s),
+    ("leaky_queue_of_3_per_10_us_rounds_turns_up", leaky_queue_of_3_per_10_us),
+    ("leaky_queue_denies_who_would_wait_too_long", leaky_queue_with_max_wait),
     ("idling_59_s_earns_100_and_not_197", idling_59_s_earns_100_and_not_197),
     ("one_per_minute_with_burst_1_limits", one_per_minute_with_burst_1_limits),
     ("strict_window_counts_a_sub_window_longer", strict_window_counts_a_sub_window_longer),
@@ -35,6 +41,12 @@ pub const CASES: &[Case] = &[
     ("a_window_that_is_new_again_has_counted", warm_up::a_window_that_is_new_again_has_counted),
     ("a_staggered_window_warms_up", warm_up::a_staggered_window_warms_up),
     ("windows_climb_by_the_hour", warm_up::windows_climb_by_the_hour),
+    (
+        "two_permits_are_busy_until_one_comes_back",
+        permits::two_permits_are_busy_until_one_comes_back,
+    ),
+    ("a_lowered_limit_refuses_until_enough_have_come_back", permits::a_lowered_limit_refuses),
+    ("leases_of_10_s_end_one_by_one", permits::leases_of_10_s_end_one_by_one),
 ];
 
 const SECOND_US: u64 = 1_000_000;
@@ -48,6 +60,8 @@ const START_US: u64 = 1_699_999_980 * SECOND_US;
 enum Want {
     /// Allowed, with so many left.
     Allow(u64),
+    /// Allowed after so many microseconds, with so many left.
+    Wait(u64, u64),
     /// Denied, for so many microseconds.
     Deny(u64),
     /// Denied, and nobody knows for how long.
@@ -56,7 +70,7 @@ enum Want {
     Never(u64),
 }
 
-use Want::{Allow, Busy, Deny, Never};
+use Want::{Allow, Busy, Deny, Never, Wait};
 
 /// When (microseconds after the start), for how many tokens, and the answer.
 type Row = (u64, u64, Want);
@@ -68,6 +82,7 @@ fn table(factory: &Factory<'_>, policy: Result<Policy, PolicyError>, rows: &[Row
         let (after_us, cost, want) = *row;
         let answer = subject.check(at(after_us), b"key", &policy, cost);
         let got = match answer.outcome {
+            Outcome::Allow if answer.delay_us > 0 => Wait(answer.delay_us, answer.remaining),
             Outcome::Allow => Allow(answer.remaining),
             Outcome::Deny { retry_after_us } => Deny(retry_after_us),
             Outcome::Busy => Busy,
@@ -133,11 +148,13 @@ fn cost_10_never_passes_a_capacity_of_5(factory: &Factory<'_>) {
     for policy in [
         burst(Policy::token_bucket("20/s")),
         burst(Policy::leaky_bucket("20/s")),
+        Policy::leaky_queue("20/s", 4),
         Policy::fixed_window("5/s"),
         Policy::fixed_window("5/s").and_then(Policy::staggered),
         Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/s"),
         Policy::sliding_window_strict("5/s", 10),
+        Policy::concurrency(5),
     ] {
         let rows = [(0, 10, Never(5)), (0, 6, Never(5)), (0, 5, Allow(0)), (0, u64::MAX, Never(0))];
         table(factory, policy, &rows);
@@ -295,6 +312,66 @@ fn leaky_bucket_polled_every_100_ms_drains(factory: &Factory<'_>) {
     rows.push((20_000 * MS_US - 1, 0, Allow(4)));
     rows.push((20_000 * MS_US, 0, Allow(5)));
     table(factory, Policy::leaky_bucket("5/10s"), &rows);
+}
+
+fn leaky_queue_of_2_per_s(factory: &Factory<'_>) {
+    let rows = [
+        (0, 0, Allow(3)),
+        (0, 1, Allow(2)),
+        (0, 1, Wait(500 * MS_US, 1)),
+        (0, 1, Wait(1_000 * MS_US, 0)),
+        // Two wait, and the third would.
+        (0, 1, Deny(500 * MS_US)),
+        (0, 4, Never(0)),
+        (500 * MS_US - 1, 1, Deny(1)),
+        (500 * MS_US, 1, Wait(1_000 * MS_US, 0)),
+        // The turns so far are 0, 0.5, 1 and 1.5 s; the queue is empty at 2 s.
+        (1_250 * MS_US, 0, Allow(1)),
+        (1_250 * MS_US, 1, Wait(750 * MS_US, 0)),
+        (2_500 * MS_US, 3, Allow(0)),
+        // Three places are three turns: the next is at 4 s.
+        (3_000 * MS_US, 1, Wait(1_000 * MS_US, 0)),
+    ];
+    table(factory, Policy::leaky_queue("2/s", 2), &rows);
+}
+
+fn leaky_queue_of_3_per_10_us(factory: &Factory<'_>) {
+    let rows = [
+        // Turns at 0, 3.33, 6.67, 10 and 13.33 us.
+        (0, 1, Allow(4)),
+        (0, 1, Wait(4, 3)),
+        (0, 1, Wait(7, 2)),
+        (0, 1, Wait(10, 1)),
+        (0, 1, Wait(14, 0)),
+        // The queue has room again at 3.33 us, which is when the second leaves.
+        (0, 1, Deny(4)),
+        (3, 1, Deny(1)),
+        // At 16.67 us, and the next at 20.
+        (4, 1, Wait(13, 0)),
+        (20, 0, Allow(5)),
+    ];
+    table(factory, Policy::leaky_queue("3/10us", 4), &rows);
+}
+
+fn leaky_queue_with_max_wait(factory: &Factory<'_>) {
+    let max_wait = |wait: Duration| {
+        Policy::leaky_queue("2/s", 9).and_then(|policy| policy.with_max_wait(wait))
+    };
+    let rows = [
+        (0, 1, Allow(9)),
+        (0, 1, Wait(500 * MS_US, 8)),
+        // Nobody may wait for a whole second, so nothing is left for now.
+        (0, 4, Wait(1_000 * MS_US, 0)),
+        (0, 1, Deny(2_000 * MS_US)),
+        (2_000 * MS_US - 1, 1, Deny(1)),
+        (2_000 * MS_US, 0, Allow(8)),
+        // There is room for eight more places, and for no wait above a second.
+        (2_000 * MS_US, 9, Deny(500 * MS_US)),
+        (2_000 * MS_US, 8, Wait(1_000 * MS_US, 0)),
+    ];
+    table(factory, max_wait(Duration::from_secs(1)), &rows);
+    let rows = [(0, 1, Allow(0)), (0, 1, Deny(500 * MS_US)), (500 * MS_US, 10, Allow(0))];
+    table(factory, max_wait(Duration::ZERO), &rows);
 }
 
 fn idling_59_s_earns_100_and_not_197(factory: &Factory<'_>) {

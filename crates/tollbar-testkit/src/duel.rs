@@ -81,6 +81,7 @@ impl Duel {
             standing.now = standing.advanced(each.advance, policy);
             let cost = standing.cost(each.price, policy);
             let key = [(each.key % keys) as u8];
+            self.give_back(standing.now, policy, &key, each)?;
             standing.last = Some(self.check(standing.now, &key, policy, cost)?);
         }
         Ok(())
@@ -113,9 +114,46 @@ impl Duel {
                     role: each.role,
                 })
                 .collect();
+            for (each, key) in moves.iter().zip(&names) {
+                self.give_back(standing.now, policy_of(each), key, each)?;
+            }
             standing.last = self.check_all(standing.now, *charge, &questions)?.last().copied();
         }
         Ok(())
+    }
+
+    /// Gives permits back on both sides.
+    ///
+    /// # Errors
+    /// If one side thinks that another number was out: both, and what was asked before.
+    pub fn release(
+        &mut self,
+        now: Timestamp,
+        key: &[u8],
+        policy: &Policy,
+        count: u64,
+    ) -> Result<(), String> {
+        let expected = self.oracle.refund(now, key, policy, 0, count);
+        let got = self.subject.release(now, key, policy, count);
+        self.story.push(format!("at {}: key {key:?} gives back {count}: {got}", now.as_micros()));
+        if got == expected {
+            return Ok(());
+        }
+        Err(format!("{got} came back, {expected} should\nstory:\n{}", self.story.join("\n")))
+    }
+
+    /// What a move gives back before it asks: only permits ever come back.
+    fn give_back(
+        &mut self,
+        now: Timestamp,
+        policy: &Policy,
+        key: &[u8],
+        each: &Move,
+    ) -> Result<(), String> {
+        if each.release == 0 || policy.algorithm().name() != "concurrency" {
+            return Ok(());
+        }
+        self.release(now, key, policy, each.release)
     }
 
     /// One request under several policies, perhaps charged once, perhaps to be settled. What was

@@ -1,12 +1,14 @@
 //! Writes the vectors: deterministic traces that aim at boundaries, answered by the oracle.
 
+mod leases;
+
 use tollbar::{Charge, Policy, Role, Timestamp};
 
+use self::leases::Leases;
 use crate::adversary::{Advance, Price, Standing};
-use crate::answer::Answer;
 use crate::oracle::Oracle;
 use crate::spec::{Kind, PolicySpec, WarmUpSpec};
-use crate::vector::{Step, Vector, VectorEntry};
+use crate::vector::{Release, Step, Vector, VectorEntry};
 use crate::xorshift::Xorshift;
 
 const SECOND_US: u64 = 1_000_000;
@@ -61,6 +63,22 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
         ("3 per 7 us", spec(3, 7)),
         ("1,000,000 per s", spec(1_000_000, SECOND_US)),
     ];
+    if kind == Kind::LeasedConcurrency {
+        return vec![
+            ("1 in flight for 10 s", spec(1, 10 * SECOND_US)),
+            ("3 in flight for 7 us", spec(3, 7)),
+            ("10 in flight for a minute", spec(10, MINUTE_US)),
+            ("10,000 in flight for a day", spec(10_000, DAY_US)),
+        ];
+    }
+    if kind == Kind::Concurrency {
+        return vec![
+            ("1 in flight", spec(1, 0)),
+            ("3 in flight", spec(3, 0)),
+            ("10 in flight", spec(10, 0)),
+            ("4,294,967,296 in flight", spec(1 << 32, 0)),
+        ];
+    }
     if kind == Kind::SlidingWindowLog {
         rates.pop();
         rates.push(("10,000 per s", spec(10_000, SECOND_US)));
@@ -71,6 +89,20 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
             ("100 per s, burst 1", spec(100, SECOND_US).with_burst(1)),
             ("600,000,001 per s", spec(600_000_001, SECOND_US)),
             ("1,000,000,000 per s, burst 1,024", spec(1_000_000_000, SECOND_US).with_burst(1_024)),
+        ]);
+    }
+    if kind == Kind::LeakyQueue {
+        // A delay makes its lines longer than others, and files are read by people.
+        rates.retain(|(label, _)| {
+            !["1 per minute", "100 per minute", "1,000,000 per s"].contains(label)
+        });
+        rates.extend([
+            ("5 per s, nobody waits", spec(5, SECOND_US).with_burst(1)),
+            ("7 per 3 s, 20 wait for up to 4 s", {
+                spec(7, 3 * SECOND_US).with_burst(21).with_max_wait_us(4 * SECOND_US)
+            }),
+            ("3 per 7 us, 9 wait for up to 5 us", spec(3, 7).with_burst(10).with_max_wait_us(5)),
+            ("5 per 10 s, up to 1 us", spec(5, 10 * SECOND_US).with_max_wait_us(1)),
         ]);
     }
     if kind == Kind::SlidingWindowStrict {
@@ -107,7 +139,7 @@ fn batches() -> Vec<Vector> {
 }
 
 fn rule_changes() -> Vec<Vector> {
-    let plan = Plan { steps: 110, keys: &["a"], batches: false, advance: draw_advance };
+    let plan = Plan { steps: 80, keys: &["a"], batches: false, advance: draw_advance };
     Kind::ALL
         .into_iter()
         .map(|kind| {
@@ -115,6 +147,11 @@ fn rule_changes() -> Vec<Vector> {
             let mut policies = vec![spec(6), spec(20), spec(2), spec(60)];
             if kind.is_bucket() {
                 policies.extend([spec(6).with_burst(2), spec(6).with_burst(30)]);
+            } else if kind == Kind::LeasedConcurrency {
+                // Another time: the same counter.
+                policies.push(PolicySpec::new(kind, 6, 10 * SECOND_US));
+            } else if kind == Kind::Concurrency {
+                // All of them are one counter.
             } else if kind == Kind::CalendarWindow {
                 // Another calendar: a counter of its own.
                 policies.push(spec(6).with_utc_offset(60));
@@ -192,6 +229,7 @@ impl Plan {
         let mut oracle = Oracle::new();
         let mut standing = Standing::at(Timestamp::from_micros(START_US));
         let mut policy_in_force = 0;
+        let mut leases = Leases::default();
         let mut steps = Vec::with_capacity(self.steps);
         while steps.len() < self.steps {
             if random.below(12) == 0 {
@@ -199,8 +237,11 @@ impl Plan {
             }
             let advance = (self.advance)(&mut random);
             standing.now = standing.advanced(advance, &policies[policy_in_force]);
-            let step = self.step(&mut random, &policies, policy_in_force, &standing);
-            let answers = ask(&mut oracle, &policies, &step);
+            let mut step = self.step(&mut random, &policies, policy_in_force, &standing);
+            step.release = self.release(&mut random, &specs);
+            leases.draw(&mut random, &policies, policy_in_force, &mut step);
+            leases.settle(&mut oracle, &policies, &mut step);
+            let answers = leases.ask(&mut oracle, &policies, &step);
             standing.last = answers.last().copied();
             steps.push(Step { expect: answers.into_iter().map(Into::into).collect(), ..step });
         }
@@ -225,12 +266,29 @@ impl Plan {
                 role: draw.role,
             })
             .collect();
-        let charge = if self.batches && random.below(4) > 0 {
+        // Only a step of all or none tells what its leases are called.
+        let is_leased = !self.batches && policies[policy_in_force].lease_ttl().is_some();
+        let charge = if is_leased || self.batches && random.below(4) > 0 {
             Charge::AllOrNone
         } else {
             Charge::Independent
         };
-        Step { at_us: standing.now.as_micros(), charge, entries, expect: Vec::new() }
+        let at_us = standing.now.as_micros();
+        let (release, renew) = (Vec::new(), Vec::new());
+        Step { at_us, charge, release, renew, entries, expect: Vec::new() }
+    }
+
+    /// Permits of any policy that is about permits, in every other step.
+    fn release(&self, random: &mut Xorshift, specs: &[PolicySpec]) -> Vec<Release> {
+        let is_permits = |policy: &usize| specs[*policy].algorithm == Kind::Concurrency;
+        let permits: Vec<usize> = (0..specs.len()).filter(is_permits).collect();
+        // Not drawn where there are none: the vectors of the others stay as they are.
+        if permits.is_empty() || random.below(2) == 0 {
+            return Vec::new();
+        }
+        let key = random.pick(self.keys).to_owned();
+        let count = random.pick(&[0, 1, 1, 1, 2, 3, 1 << 40]);
+        vec![Release { key, policy: random.pick(&permits), count, lease: None, expect: 0 }]
     }
 
     fn draw(&self, random: &mut Xorshift, policy_count: usize, policy_in_force: usize) -> Draw {
@@ -244,12 +302,6 @@ impl Plan {
         let role = if shadow { Role::Shadow } else { Role::Enforce };
         Draw { key, policy, price: draw_price(random), role }
     }
-}
-
-/// The answers the oracle gives to a step.
-pub fn ask(oracle: &mut Oracle, policies: &[Policy], step: &Step) -> Vec<Answer> {
-    let now = Timestamp::from_micros(step.at_us);
-    oracle.check_all(now, step.charge, &step.questions(policies))
 }
 
 pub(crate) fn draw_advance(random: &mut Xorshift) -> Advance {

@@ -74,6 +74,15 @@ impl Store for OracleStore {
         Reply::Ready(Ok(self.oracle().refund(self.clock.now(), key, policy, stamp, amount)))
     }
 
+    fn renew<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+    ) -> Reply<'a, Option<Timestamp>> {
+        Reply::Ready(Ok(self.oracle().renew(self.clock.now(), key, policy, stamp)))
+    }
+
     fn settle<'a, 'e: 'a>(
         &'a self,
         id: ReservationId,

@@ -13,6 +13,8 @@ pub enum Kind {
     TokenBucket,
     /// The same decisions, seen as a meter that drains.
     LeakyBucket,
+    /// The same debt, waited for.
+    LeakyQueue,
     /// A count per aligned window.
     FixedWindow,
     /// A count per window, aligned by the key.
@@ -26,19 +28,26 @@ pub enum Kind {
     SlidingWindowStrict,
     /// Every charge of the last window.
     SlidingWindowLog,
+    /// Permits in flight.
+    Concurrency,
+    /// Permits in flight that end by themselves.
+    LeasedConcurrency,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::TokenBucket,
         Self::LeakyBucket,
+        Self::LeakyQueue,
         Self::FixedWindow,
         Self::StaggeredWindow,
         Self::CalendarWindow,
         Self::SlidingWindow,
         Self::SlidingWindowStrict,
         Self::SlidingWindowLog,
+        Self::Concurrency,
+        Self::LeasedConcurrency,
     ];
 
     /// Its name in rules, metrics and vectors.
@@ -47,25 +56,30 @@ impl Kind {
         match self {
             Self::TokenBucket => "token_bucket",
             Self::LeakyBucket => "leaky_bucket",
+            Self::LeakyQueue => "leaky_queue",
             Self::FixedWindow => "fixed_window",
             Self::StaggeredWindow => "staggered_window",
             Self::CalendarWindow => "calendar_window",
             Self::SlidingWindow => "sliding_window_counter",
             Self::SlidingWindowStrict => "sliding_window_strict",
             Self::SlidingWindowLog => "sliding_window_log",
+            Self::Concurrency => "concurrency",
+            Self::LeasedConcurrency => "leased_concurrency",
         }
     }
 
     /// True for those whose limit can climb.
     #[must_use]
     pub fn can_warm_up(self) -> bool {
-        !matches!(self, Self::SlidingWindowLog)
+        let cannot =
+            [Self::SlidingWindowLog, Self::Concurrency, Self::LeasedConcurrency, Self::LeakyQueue];
+        !cannot.contains(&self)
     }
 
-    /// True for the two that take a burst.
+    /// True for those that owe time: they take a burst, which for a queue is one more than may wait.
     #[must_use]
     pub fn is_bucket(self) -> bool {
-        matches!(self, Self::TokenBucket | Self::LeakyBucket)
+        matches!(self, Self::TokenBucket | Self::LeakyBucket | Self::LeakyQueue)
     }
 }
 
@@ -77,14 +91,21 @@ pub struct PolicySpec {
     pub algorithm: Kind,
     /// Tokens in a window.
     pub limit: u64,
-    /// How long the window is.
+    /// How long the window is; 0 for permits, which have none.
     pub window_us: u64,
-    /// Buckets: how many tokens fit; the limit where absent.
+    /// Buckets: how many tokens fit; the limit where absent. A queue holds one of them on its way
+    /// out, and the others wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
     /// Buckets: how many tokens more may be owed; none where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdraft: Option<u64>,
+    /// `leased_concurrency`: how long a lease lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_us: Option<u64>,
+    /// `leaky_queue`: how long one may wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_wait_us: Option<u64>,
     /// `sliding_window_strict`: into how many parts the window is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_n: Option<u32>,
@@ -161,13 +182,16 @@ impl PeriodName {
 }
 
 impl PolicySpec {
-    /// `limit` tokens in `window_us`; strict windows are cut in ten, and a calendar window is the
-    /// day, week or month nearest above.
+    /// `limit` tokens in `window_us`; strict windows are cut in ten, a calendar window is the day,
+    /// week or month nearest above, and permits have no window but leases that last as long.
     #[must_use]
     pub fn new(algorithm: Kind, limit: u64, window_us: u64) -> Self {
         let strict_n = (algorithm == Kind::SlidingWindowStrict).then_some(10);
         let period = (algorithm == Kind::CalendarWindow).then(|| PeriodName::of_window(window_us));
         let window_us = period.map_or(window_us, PeriodName::window_us);
+        let ttl_us = (algorithm == Kind::LeasedConcurrency).then_some(window_us);
+        let has_window = !matches!(algorithm, Kind::Concurrency | Kind::LeasedConcurrency);
+        let window_us = if has_window { window_us } else { 0 };
         let burst = None;
         Self {
             algorithm,
@@ -175,6 +199,8 @@ impl PolicySpec {
             window_us,
             burst,
             overdraft: None,
+            ttl_us,
+            max_wait_us: None,
             strict_n,
             period,
             utc_offset_minutes: None,
@@ -192,6 +218,12 @@ impl PolicySpec {
     #[must_use]
     pub fn with_overdraft(self, overdraft: u64) -> Self {
         Self { overdraft: Some(overdraft), ..self }
+    }
+
+    /// The same queue with a longest wait.
+    #[must_use]
+    pub fn with_max_wait_us(self, max_wait_us: u64) -> Self {
+        Self { max_wait_us: Some(max_wait_us), ..self }
     }
 
     /// The same with another number of parts.
@@ -218,6 +250,7 @@ impl PolicySpec {
         let policy = match self.algorithm {
             Kind::TokenBucket => Policy::token_bucket(rate),
             Kind::LeakyBucket => Policy::leaky_bucket(rate),
+            Kind::LeakyQueue => return self.build_queue(rate),
             Kind::FixedWindow => Policy::fixed_window(rate),
             Kind::StaggeredWindow => Policy::fixed_window(rate).and_then(Policy::staggered),
             Kind::CalendarWindow => {
@@ -230,6 +263,11 @@ impl PolicySpec {
                 Policy::sliding_window_strict(rate, self.strict_n.unwrap_or(10))
             }
             Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
+            Kind::Concurrency => Policy::concurrency(self.limit),
+            Kind::LeasedConcurrency => {
+                let ttl = Duration::from_micros(self.ttl_us.unwrap_or_default());
+                Policy::concurrency(self.limit).and_then(|permits| permits.leased(ttl))
+            }
         }?;
         let policy = match self.burst {
             Some(burst) => policy.with_burst(burst)?,
@@ -241,6 +279,15 @@ impl PolicySpec {
         };
         match self.warm_up {
             Some(warm_up) => policy.with_warm_up(warm_up.into()),
+            None => Ok(policy),
+        }
+    }
+
+    fn build_queue(&self, rate: Rate) -> Result<Policy, PolicyError> {
+        let places = self.burst.unwrap_or(self.limit).max(1);
+        let policy = Policy::leaky_queue(rate, places - 1)?;
+        match self.max_wait_us {
+            Some(max_wait_us) => policy.with_max_wait(Duration::from_micros(max_wait_us)),
             None => Ok(policy),
         }
     }

@@ -25,6 +25,8 @@ pub struct Move {
     pub policy: usize,
     /// In a batch, whether it counts towards the verdict.
     pub role: Role,
+    /// How many permits are given back first, where the policy is about permits.
+    pub release: u64,
 }
 
 /// So many cases unless `PROPTEST_CASES` says otherwise. A failure is printed in full and belongs
@@ -161,6 +163,12 @@ pub fn policy_of(kind: Kind) -> impl Strategy<Value = Policy> {
     if kind == Kind::CalendarWindow {
         return calendar_policy().boxed();
     }
+    if kind == Kind::Concurrency {
+        return permits_max().prop_map(permits).boxed();
+    }
+    if kind == Kind::LeasedConcurrency {
+        return (leases_max(), ttl()).prop_map(|(limit, ttl)| leased(limit, ttl)).boxed();
+    }
     (rate(), burst(), 1_u32..13)
         .prop_filter_map("the crate refuses it", move |(rate, burst, parts)| {
             build(kind, rate, burst, parts).ok()
@@ -193,6 +201,28 @@ fn calendar(limit: u64, period: Period, utc_offset_minutes: i32) -> Policy {
         .expect("a calendar window of these numbers is a policy")
 }
 
+/// A limit of permits in flight, up to the largest.
+fn permits_max() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 1_u64..8, 1 => 1_u64..10_000, 1 => (1_u64 << 32) - 2..=1 << 32]
+}
+
+fn permits(limit: u64) -> Policy {
+    Policy::concurrency(limit).expect("a limit within bounds is a policy")
+}
+
+/// A limit of leases, up to the largest; a lease of more than 2,047 permits is kept in parts.
+fn leases_max() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 1_u64..8, 1 => 1_u64..100, 1 => 2_046_u64..=10_000]
+}
+
+fn ttl() -> impl Strategy<Value = Duration> {
+    prop_oneof![1_u64..40, 1_u64..100_000_000].prop_map(Duration::from_micros)
+}
+
+fn leased(limit: u64, ttl: Duration) -> Policy {
+    permits(limit).leased(ttl).expect("a lease within bounds is a policy")
+}
+
 /// A few policies no two of which share a counter.
 pub fn policies() -> impl Strategy<Value = Vec<Policy>> {
     vec(policy(), 1..4).prop_map(|mut policies| {
@@ -203,11 +233,12 @@ pub fn policies() -> impl Strategy<Value = Vec<Policy>> {
 }
 
 fn bucket_kind() -> impl Strategy<Value = Kind> {
-    prop::sample::select(vec![Kind::TokenBucket, Kind::LeakyBucket])
+    prop::sample::select(vec![Kind::TokenBucket, Kind::LeakyBucket, Kind::LeakyQueue])
 }
 
 fn window_kind() -> impl Strategy<Value = Kind> {
-    let has_rate = |kind: &Kind| !kind.is_bucket() && *kind != Kind::CalendarWindow;
+    let without_rate = [Kind::CalendarWindow, Kind::Concurrency, Kind::LeasedConcurrency];
+    let has_rate = |kind: &Kind| !kind.is_bucket() && !without_rate.contains(kind);
     let windows = Kind::ALL.into_iter().filter(has_rate);
     prop::sample::select(windows.collect::<Vec<_>>())
 }
@@ -220,12 +251,25 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
     match kind {
         Kind::TokenBucket => with_burst(Policy::token_bucket(rate)?, burst),
         Kind::LeakyBucket => with_burst(Policy::leaky_bucket(rate)?, burst),
+        Kind::LeakyQueue => queue(rate, burst, parts),
         Kind::FixedWindow => Policy::fixed_window(rate),
         Kind::StaggeredWindow => Policy::fixed_window(rate)?.staggered(),
         Kind::CalendarWindow => unreachable!("a calendar window has no rate"),
+        Kind::Concurrency | Kind::LeasedConcurrency => unreachable!("permits have no rate"),
         Kind::SlidingWindow => Policy::sliding_window(rate),
         Kind::SlidingWindowStrict => Policy::sliding_window_strict(rate, parts),
         Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
+    }
+}
+
+/// Every third queue has a longest wait, of so many of a few intervals.
+fn queue(rate: Rate, burst: Option<u64>, parts: u32) -> Result<Policy, PolicyError> {
+    let places = burst.unwrap_or_else(|| Policy::token_bucket(rate).map_or(1, |it| it.capacity()));
+    let policy = Policy::leaky_queue(rate, places - 1)?;
+    let interval_us = policy.window().as_micros() as u64 / policy.limit();
+    match parts % 3 {
+        0 => policy.with_max_wait(Duration::from_micros(u64::from(parts) * interval_us / 4)),
+        _ => Ok(policy),
     }
 }
 
@@ -269,7 +313,9 @@ pub fn versions() -> impl Strategy<Value = Vec<Policy>> {
             numbers.into_iter().map(version).collect()
         })
     });
-    prop_oneof![5 => of_rates, 1 => calendar]
+    let in_flight = vec(permits_max().prop_map(permits), 2..5);
+    let leases = vec((leases_max(), ttl()).prop_map(|(limit, ttl)| leased(limit, ttl)), 2..5);
+    prop_oneof![5 => of_rates, 1 => calendar, 1 => in_flight, 1 => leases]
 }
 
 fn accepted(spec: &PolicySpec) -> Policy {
@@ -301,8 +347,17 @@ fn moved(advance: BoxedStrategy<Advance>) -> impl Strategy<Value = Move> {
     let role = prop_oneof![4 => Just(Role::Enforce), 1 => Just(Role::Shadow)];
     // Most steps keep the policy of the trace's beginning.
     let policy = (0_usize..60).prop_map(|policy| policy.saturating_sub(40));
-    (advance, price(), 0_usize..3, policy, role)
-        .prop_map(|(advance, price, key, policy, role)| Move { advance, price, key, policy, role })
+    let release = prop_oneof![4 => Just(0), 4 => 1_u64..4, 1 => Just(u64::MAX)];
+    (advance, price(), 0_usize..3, policy, role, release).prop_map(
+        |(advance, price, key, policy, role, release)| Move {
+            advance,
+            price,
+            key,
+            policy,
+            role,
+            release,
+        },
+    )
 }
 
 fn forward() -> impl Strategy<Value = Advance> {

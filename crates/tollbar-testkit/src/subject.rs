@@ -70,6 +70,45 @@ impl dyn Subject + '_ {
             .collect()
     }
 
+    /// Gives `count` permits back at `now`; how many were out.
+    ///
+    /// # Panics
+    /// If the store fails.
+    pub fn release(&self, now: Timestamp, key: &[u8], policy: &Policy, count: u64) -> u64 {
+        self.release_lease(now, key, policy, 0, count)
+    }
+
+    /// Gives `count` permits of a lease back at `now`; how many it still had.
+    ///
+    /// # Panics
+    /// If the store fails.
+    pub fn release_lease(
+        &self,
+        now: Timestamp,
+        key: &[u8],
+        policy: &Policy,
+        stamp: u64,
+        count: u64,
+    ) -> u64 {
+        self.set_now(now);
+        self.answered(self.store().refund(key, policy, stamp, count).wait())
+    }
+
+    /// Renews a lease at `now`; until when it is held then.
+    ///
+    /// # Panics
+    /// If the store fails.
+    pub fn renew(
+        &self,
+        now: Timestamp,
+        key: &[u8],
+        policy: &Policy,
+        stamp: u64,
+    ) -> Option<Timestamp> {
+        self.set_now(now);
+        self.answered(self.store().renew(key, policy, stamp).wait())
+    }
+
     /// Asks for one request under several policies at `now`, perhaps charged once, perhaps to be
     /// settled.
     ///

@@ -10,7 +10,7 @@
 mod behaviour;
 mod misfortune;
 
-use tollbar::{Charge, Policy, Timestamp};
+use tollbar::{Charge, Outcome, Policy, Timestamp};
 
 use crate::answer::Answer;
 use crate::by_hand;
@@ -23,15 +23,18 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 11] = [
+pub const VECTOR_FILES: [&str; 14] = [
     "token_bucket",
     "leaky_bucket",
+    "leaky_queue",
     "fixed_window",
     "staggered_window",
     "calendar_window",
     "sliding_window_counter",
     "sliding_window_strict",
     "sliding_window_log",
+    "concurrency",
+    "leased_concurrency",
     "batches",
     "rule_change",
     "warm_up",
@@ -75,14 +78,34 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
         .collect();
     let start_us = vector.steps.first().map_or(0, |step| step.at_us);
     let subject = factory(Timestamp::from_micros(start_us));
+    let mut leases = Vec::new();
     for (number, step) in vector.steps.iter().enumerate() {
         let questions = step.questions(&policies);
         let now = Timestamp::from_micros(step.at_us);
+        let at = format!("store `{}`, vector `{}`, step {number}", subject.name(), vector.name);
+        for release in &step.release {
+            let (key, policy) = (release.key.as_bytes(), &policies[release.policy]);
+            let stamp = release.lease.map_or(0, |lease| leases[lease]);
+            let returned = subject.release_lease(now, key, policy, stamp, release.count);
+            assert!(returned == release.expect, "{at}: {returned} came back of {release:?}");
+        }
+        for renew in &step.renew {
+            let (key, policy) = (renew.key.as_bytes(), &policies[renew.policy]);
+            let ends_at = subject.renew(now, key, policy, leases[renew.lease]);
+            let ends_at_us = ends_at.map(Timestamp::as_micros);
+            assert!(ends_at_us == renew.expect, "{at}: {renew:?} is held until {ends_at_us:?}");
+        }
         let got = match (step.charge, &questions[..]) {
             (Charge::Independent, [only]) => {
                 vec![subject.check(now, only.key, only.policy, only.cost)]
             }
-            (charge, batch) => subject.check_all(now, charge, batch),
+            (Charge::Independent, batch) => subject.check_all(now, step.charge, batch),
+            (Charge::AllOrNone, batch) => {
+                let charged = subject.check_marked(now, batch, None, None);
+                let charged = charged.expect("what has no id cannot be sent twice");
+                leases.extend(step.granted(&policies, &charged));
+                charged.iter().map(|charged| charged.answer).collect()
+            }
         };
         let expected: Vec<Answer> = step.expect.iter().map(Into::into).collect();
         assert!(
@@ -94,11 +117,17 @@ pub fn run_vector(factory: &Factory<'_>, vector: &Vector) {
     }
 }
 
-/// One policy of each algorithm: four tokens a minute, or a day where a day is the least.
-fn four_a_minute() -> [Policy; 8] {
+/// One policy of each algorithm: four tokens a minute, or a day where a day is the least, or four
+/// in flight.
+fn four_a_minute() -> [Policy; 11] {
     Kind::ALL.map(|kind| {
         PolicySpec::new(kind, 4, 60_000_000).build().expect("four a minute is a policy")
     })
+}
+
+/// Not now, and for a while or for who knows how long.
+fn is_denial(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Deny { retry_after_us: 1.. } | Outcome::Busy)
 }
 
 /// A time at which a minute begins.

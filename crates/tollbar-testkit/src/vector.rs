@@ -11,11 +11,19 @@
 //!                            "reset_at_us": 2000000} ] } ] }
 //! ```
 //!
+//! A step may begin with permits that come back, `"release": [ {"key": "a", "policy": 0, "count": 2,
+//! "expect": 1} ]`: of two, one was out. They have come back when the entries are asked. With
+//! `"lease": 3` they are those of the fourth lease that the vector's steps of all or none have
+//! granted. `"renew": [ {"key": "a", "policy": 0, "lease": 3, "expect": 9000000} ]` renews it, after
+//! that; no `expect` means that it is gone.
+//!
 //! All entries of a step are decided at one instant, `at_us`. A step of one entry that charges
 //! independently is a plain `check`. Left out: `role` where it is `enforce`, `retry_after_us`
-//! unless denied, `burst`, `strict_n`, `period` and `utc_offset_minutes` where the policy has none.
-//! `burst` left out of a bucket means the limit, the offset left out of a calendar means UTC.
-//! `warm_up` is there where the limit of a new key climbs: [`tollbar::WarmUp`].
+//! unless denied, `delay_us` where nobody waits, `release` and `renew` where there is nothing to do,
+//! `burst`, `overdraft`, `ttl_us`, `max_wait_us`, `strict_n`, `period` and `utc_offset_minutes` where
+//! the policy has none. `burst` left out of a bucket means the limit; of a `leaky_queue` it is one
+//! more than may wait; the offset left out of a calendar means UTC. `warm_up` is there where the
+//! limit of a new key climbs: [`tollbar::WarmUp`].
 //! When the windows of a `staggered_window` begin follows from the key's bytes:
 //! [`tollbar::algorithm::staggered_window::stagger_us`].
 //!
@@ -29,7 +37,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 use crate::answer::Answer;
-use crate::oracle::Question;
+use crate::oracle::{Charged, Question};
 use crate::spec::PolicySpec;
 
 /// A trace and the answers it must get from a store that starts empty.
@@ -53,6 +61,12 @@ pub struct Step {
     /// Whether the entries stand or fall together.
     #[serde(with = "ChargeName")]
     pub charge: Charge,
+    /// Permits that come back first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub release: Vec<Release>,
+    /// Leases that are renewed then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub renew: Vec<Renew>,
     /// What is asked.
     pub entries: Vec<VectorEntry>,
     /// What must be answered, entry by entry.
@@ -64,6 +78,25 @@ impl Step {
     #[must_use]
     pub fn questions<'a>(&'a self, policies: &'a [Policy]) -> Vec<Question<'a>> {
         self.entries.iter().map(|entry| entry.question(policies)).collect()
+    }
+
+    /// What the leases are called that the step has granted, in the order of its entries. Only a
+    /// step of all or none tells.
+    #[must_use]
+    pub fn granted(&self, policies: &[Policy], charged: &[Charged]) -> Vec<u64> {
+        let entries = self.entries.iter().zip(charged);
+        let is_allowed = |charged: &Charged| charged.answer.outcome == Outcome::Allow;
+        let mut enforced = entries.clone().filter(|(entry, _)| entry.role == Role::Enforce);
+        if self.charge == Charge::Independent || !enforced.all(|(_, it)| is_allowed(it)) {
+            return Vec::new();
+        }
+        entries
+            .filter(|(entry, charged)| {
+                let is_leased = policies[entry.policy].lease_ttl().is_some();
+                is_leased && entry.cost > 0 && is_allowed(charged)
+            })
+            .map(|(_, charged)| charged.stamp)
+            .collect()
     }
 }
 
@@ -86,6 +119,38 @@ impl VectorEntry {
 enum ChargeName {
     AllOrNone,
     Independent,
+}
+
+/// Permits that come back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Release {
+    /// Whose.
+    pub key: String,
+    /// Which of the vector's policies.
+    pub policy: usize,
+    /// How many are given back.
+    pub count: u64,
+    /// Of which lease, where they are leased.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<usize>,
+    /// How many were out.
+    pub expect: u64,
+}
+
+/// A lease that is renewed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Renew {
+    /// Whose.
+    pub key: String,
+    /// Which of the vector's policies.
+    pub policy: usize,
+    /// Which lease.
+    pub lease: usize,
+    /// Until when it is held then; absent where it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<u64>,
 }
 
 /// One entry of a step.
@@ -132,6 +197,14 @@ pub struct Expect {
     pub limit: u64,
     /// When the counter is reset.
     pub reset_at_us: u64,
+    /// In a queue, how long an allowed request waits for its turn.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delay_us: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// [`Outcome`] without its number.
@@ -162,6 +235,7 @@ impl From<Answer> for Expect {
             remaining: answer.remaining,
             limit: answer.limit,
             reset_at_us: answer.reset_at.as_micros(),
+            delay_us: answer.delay_us,
         }
     }
 }
@@ -183,6 +257,7 @@ impl From<&Expect> for Answer {
             limit: expect.limit,
             remaining: expect.remaining,
             reset_at: Timestamp::from_micros(expect.reset_at_us),
+            delay_us: expect.delay_us,
         }
     }
 }

@@ -7,12 +7,14 @@
 //! |---|---|
 //! | [`token_bucket`] | burst + rate x T |
 //! | [`leaky_bucket`] | burst + rate x T |
+//! | [`leaky_queue`] | one per interval on the way out; a bounded number waits |
 //! | [`fixed_window`] | limit in any aligned window, so up to twice the limit across a boundary |
 //! | [`staggered_window`] | the same, and each key has windows of its own |
 //! | [`calendar_window`] | limit in any day, week or month, so up to twice the limit across a boundary |
 //! | [`sliding_window`] | the weighted estimate stays within the limit; below twice the limit |
 //! | [`sliding_strict`] | limit in any window |
 //! | [`sliding_log`] | limit in any window, and a client that always asks gets it |
+//! | [`concurrency`], [`leased`] | limit in flight at any instant |
 //!
 //! [`warm_up`] is none of its own: it has the limit of any of these climb, and forgives nothing.
 //!
@@ -21,10 +23,13 @@
 
 pub mod calendar_window;
 mod civil;
+pub mod concurrency;
 mod counted_window;
 pub(crate) mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
+pub mod leaky_queue;
+pub mod leased;
 pub mod sliding_log;
 pub mod sliding_strict;
 pub mod sliding_window;

@@ -113,7 +113,8 @@ impl Decision {
         }
     }
 
-    /// The window's end; for a bucket, when it is full again.
+    /// The window's end; for a bucket, when it is full again; for permits in flight, which may come
+    /// back at any moment, the present.
     #[must_use]
     pub const fn reset_at(&self) -> Timestamp {
         self.reset_at

@@ -21,6 +21,7 @@
 //! | algorithm | at most, in any interval of length T | one that always asks gets at least |
 //! |---|---|---|
 //! | [token bucket](Policy::token_bucket), [leaky bucket](Policy::leaky_bucket) | burst + rate x T | rate x T - 1 |
+//! | [leaky queue](Policy::leaky_queue) | one per 1/rate on the way out, and a bounded number waits | rate x T - 1 |
 //! | [fixed window](Policy::fixed_window) | limit in any aligned window (twice that across a boundary) | limit per window |
 //! | [staggered window](Policy::staggered) | the same, each key in windows of its own | limit per window |
 //! | [calendar window](Policy::calendar_window) | limit in any day, week or month (twice that across a boundary) | limit per day, week or month |
@@ -28,12 +29,14 @@
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
 //! | [sliding window log](Policy::sliding_window_log) | limit in any window | limit in any window |
 //! | any of these, [warming up](Policy::with_warm_up) | no more than without; while a key is new, the same at its first limit | the same at the limit of its step |
+//! | [concurrency](Policy::concurrency), [leased](Policy::leased) or not | limit in flight at any instant | |
 //!
 //! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until
 //! the next, so where the time per token is not whole, "rate x T - 1" needs a burst of more than a
 //! microsecond's worth.
 //!
-//! Every retry-after is exact: alone, the same request is denied one microsecond before it and
+//! Permits in flight come back when whoever holds them is done, so for them no retry-after is told.
+//! Every other retry-after is exact: alone, the same request is denied one microsecond before it and
 //! allowed at it. A denied request charges nothing, and a request under several limits
 //! ([`Limiter::check_all`]) charges all of them or none. Where no wait can be promised, as for a key
 //! that would no longer be [warm](Policy::with_warm_up) after it, the answer is [`Outcome::Busy`].
@@ -52,14 +55,18 @@ mod decision;
 mod failure;
 mod fnv;
 mod fraction;
+mod lease;
 mod limiter;
 mod memory;
+mod permit;
 mod policy;
 mod receipt;
 mod resolver;
 pub mod store;
 mod units;
 mod verdict;
+#[cfg(feature = "until-ready")]
+mod waiting;
 
 pub use algorithm::Algorithm;
 pub use algorithm::calendar_window::Period;
@@ -68,13 +75,17 @@ pub use algorithm::warm_up::WarmUp;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
+pub use lease::Lease;
 pub use limiter::{
     Limiter, LimiterBuilder, RequestError, Reservation, SettleError, SettledCharge, Settlement,
 };
 pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
+pub use permit::{OwnedPermit, Permit};
 pub use policy::{Policy, PolicyError};
 pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
 pub use resolver::{Overrides, PolicyResolver};
 pub use store::{Batch, Charge, Consistency, Entry, Reply, Role, Store, StoreError};
 pub use units::{Rate, RateError, Timestamp};
 pub use verdict::Verdict;
+#[cfg(feature = "until-ready")]
+pub use waiting::{ManualTimer, Sleep, Timer, WaitError, WaitingStats};

@@ -1,5 +1,7 @@
 //! The limiter: a policy, a store, and what to do when the store cannot answer.
 
+mod acquiring;
+mod leasing;
 mod reserve;
 
 use std::any::Any;
@@ -30,18 +32,20 @@ pub use reserve::{RequestError, Reservation, SettleError, SettledCharge, Settlem
 /// store across a network; from async code use those with it. Neither returns an error: when the
 /// store cannot answer, the [`FailurePolicy`] does, and the decision says so.
 pub struct Limiter {
-    policies: Policies,
-    store: Arc<dyn Store>,
+    pub(crate) policies: Policies,
+    pub(crate) store: Arc<dyn Store>,
     /// The same store, where it is in memory: asked directly it answers 6 ns sooner, because its
     /// decision need not be taken out of a reply.
-    memory: Option<Arc<MemoryStore>>,
-    on_failure: FailurePolicy,
+    pub(crate) memory: Option<Arc<MemoryStore>>,
+    pub(crate) on_failure: FailurePolicy,
     receipt_key: ReceiptKey,
     reservations: ReservationIds,
     request_id_ttl: Duration,
+    #[cfg(feature = "until-ready")]
+    pub(crate) waiting: crate::waiting::Waiting,
 }
 
-enum Policies {
+pub(crate) enum Policies {
     One(Box<Policy>),
     Resolved(Box<dyn PolicyResolver>),
 }
@@ -54,6 +58,8 @@ pub struct LimiterBuilder {
     on_failure: FailurePolicy,
     receipt_key: Option<ReceiptKey>,
     request_id_ttl: Duration,
+    #[cfg(feature = "until-ready")]
+    pub(crate) waiting: crate::waiting::WaitingBuilder,
 }
 
 /// How long clients may take to ask again.
@@ -177,6 +183,9 @@ impl Limiter {
     ///
     /// The policies are those of the entries; the limiter lends its store and failure policy. Each
     /// entry holds its own decision afterwards, and the verdict names the one that binds.
+    ///
+    /// Beware of [concurrency](Policy::concurrency) among the entries: its permits stay taken until
+    /// [`Store::refund`] gives them back. [`acquire_all`](Self::acquire_all) does so by itself.
     pub fn check_all(&self, entries: &mut [Entry<'_>]) -> Verdict {
         if self.store.check_all(Batch::all_or_none(entries)).wait().is_err() {
             self.decide_without_store(entries);
@@ -224,6 +233,8 @@ impl LimiterBuilder {
             on_failure: FailurePolicy::default(),
             receipt_key: None,
             request_id_ttl: REQUEST_ID_TTL_DEFAULT,
+            #[cfg(feature = "until-ready")]
+            waiting: crate::waiting::WaitingBuilder::default(),
         }
     }
 
@@ -265,6 +276,8 @@ impl LimiterBuilder {
             receipt_key: self.receipt_key.unwrap_or_else(ReceiptKey::random),
             reservations: ReservationIds::new(),
             request_id_ttl: self.request_id_ttl,
+            #[cfg(feature = "until-ready")]
+            waiting: self.waiting.build(),
         }
     }
 }

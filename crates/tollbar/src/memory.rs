@@ -14,6 +14,8 @@
 //! | `logs`, `lists`, `blocks` | sliding window logs: lists of words in a bounded slab |
 //! | `single`, `batch`, `deciding` | one counter, several counters at once, what a batch comes to |
 //! | `moving` | counters that outgrow their word, and come back |
+//! | `permits` | permits in flight, taken and given back |
+//! | `leases`, `lists`, `blocks` | leased permits: lists of words in a bounded slab |
 //! | `settling` | charges given back, and charged after the fact |
 //! | `marks`, `answers` | requests that pay once, reservations that are settled once |
 //! | `snapshot` | counters in a file, and back |
@@ -22,13 +24,15 @@
 mod answers;
 mod batch;
 mod blocks;
-mod counter_id;
+pub(crate) mod counter_id;
 mod deciding;
+mod leases;
 mod lists;
 mod logs;
 mod marks;
 mod moving;
 mod pages;
+mod permits;
 mod prefetch;
 mod settling;
 mod shards;
@@ -36,7 +40,7 @@ mod single;
 mod slot;
 mod snapshot;
 mod stats;
-mod sync;
+pub(crate) mod sync;
 mod table;
 mod wide;
 
@@ -47,15 +51,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use counter_id::CounterHash;
+use leases::LeaseIds;
 use lists::Lists;
 use shards::Shards;
 use table::{SLOTS_PER_LINE, Table};
 use wide::Wide;
 
+use crate::algorithm::leased::{LEASE_LIMIT_MAX, Tenure};
 use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::store::{Adjustment, Batch, Charge, Reply, ReservationId, Store};
-use crate::{Clock, Decision, Policy, SystemClock};
+use crate::{Clock, Decision, Policy, SystemClock, Timestamp};
 
+pub(crate) use permits::Taken;
 pub use snapshot::{SnapshotError, SnapshotSummary};
 pub use stats::MemoryStats;
 
@@ -67,6 +74,12 @@ const KEYS_PER_WIDE_KEY: usize = 16;
 
 /// For each wide key, the stamps of logs there is room for.
 const LOG_STAMPS_PER_WIDE_KEY: usize = 16;
+
+/// For each wide key, the leases there is room for.
+const LEASES_PER_WIDE_KEY: usize = 16;
+
+/// More would not fit the numbers of blocks.
+const LEASES_MAX: usize = 1 << 30;
 
 /// Slots per key: at this load about four keys in a thousand have to be forgotten early.
 const SLOTS_PER_KEY: usize = 2;
@@ -93,6 +106,8 @@ pub struct MemoryStore {
     shards: Shards,
     wide: Wide,
     lists: Lists,
+    leases: Lists,
+    lease_ids: LeaseIds,
     /// True once a policy whose algorithm is usually one word has been stored wide: only then need
     /// a newcomer to the table be looked for among the wide counters.
     has_outgrown: AtomicBool,
@@ -108,6 +123,7 @@ pub struct MemoryStoreBuilder {
     keys_max: usize,
     wide_keys_max: Option<usize>,
     log_stamps_max: Option<usize>,
+    leases_max: Option<usize>,
     clock: AnyClock,
 }
 
@@ -132,6 +148,7 @@ impl MemoryStore {
             keys_max: KEYS_MAX_DEFAULT,
             wide_keys_max: None,
             log_stamps_max: None,
+            leases_max: None,
             clock: AnyClock::System(SystemClock::new()),
         }
     }
@@ -180,6 +197,17 @@ impl MemoryStoreBuilder {
         Self { log_stamps_max: Some(stamps_max), ..self }
     }
 
+    /// How many leases of [leased permits](Policy::leased) there is room for, in all keys together.
+    /// Where there is not, the leases of the key whose last one ends first are forgotten early,
+    /// which is a forced eviction.
+    ///
+    /// By default 16 for each wide key, and at least as many as the largest limit needs in every
+    /// part of the store (44 MB, which are taken only as leases come).
+    #[must_use]
+    pub fn max_leases(self, leases_max: usize) -> Self {
+        Self { leases_max: Some(leases_max), ..self }
+    }
+
     /// Another clock than the system's.
     #[must_use]
     pub fn clock(self, clock: impl Clock) -> Self {
@@ -199,12 +227,17 @@ impl MemoryStoreBuilder {
         let log_stamps_max = self.log_stamps_max.unwrap_or_else(|| {
             wide_keys_max.saturating_mul(LOG_STAMPS_PER_WIDE_KEY).max(longest_logs)
         });
+        let longest = LEASE_LIMIT_MAX as usize * shards.count();
+        let leases_max = wide_keys_max.saturating_mul(LEASES_PER_WIDE_KEY).max(longest);
+        let leases_max = self.leases_max.unwrap_or(leases_max).min(LEASES_MAX);
         MemoryStore {
             clock: self.clock,
             hash,
             table: Table::new((self.keys_max * SLOTS_PER_KEY).div_ceil(SLOTS_PER_LINE)),
             wide: Wide::new(wide_keys_max, shards.count()),
             lists: Lists::new(wide_keys_max, log_stamps_max, shards.count()),
+            leases: Lists::new(wide_keys_max, leases_max * Tenure::WORDS, shards.count()),
+            lease_ids: LeaseIds::new(),
             shards,
             has_outgrown: AtomicBool::new(false),
             forced_evictions: AtomicU64::new(0),
@@ -239,6 +272,15 @@ impl Store for MemoryStore {
         Reply::Ready(Ok(self.refund_now(key, policy, stamp, amount)))
     }
 
+    fn renew<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+    ) -> Reply<'a, Option<Timestamp>> {
+        Reply::Ready(Ok(self.renew_now(key, policy, stamp)))
+    }
+
     fn settle<'a, 'e: 'a>(
         &'a self,
         id: ReservationId,
@@ -250,5 +292,12 @@ impl Store for MemoryStore {
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
         self.reset_one(self.hash.id(key, policy), policy);
         Reply::Ready(Ok(()))
+    }
+
+    fn clock(&self) -> Option<&dyn Clock> {
+        Some(match &self.clock {
+            AnyClock::System(clock) => clock,
+            AnyClock::Other(clock) => clock,
+        })
     }
 }

@@ -2,7 +2,9 @@
 
 pub(crate) mod code;
 mod error;
+mod facts;
 mod kind;
+mod options;
 mod warm_up;
 
 #[cfg(test)]
@@ -12,13 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::calendar_window::{CalendarWindow, Period};
-use crate::algorithm::debt::{Interval, Meter, PRODUCT_MAX};
+use crate::algorithm::concurrency::Concurrency;
+use crate::algorithm::debt::PRODUCT_MAX;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
+use crate::algorithm::leaky_queue::LeakyQueue;
+use crate::algorithm::leased::Leased;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
-use crate::algorithm::staggered_window::stagger_us;
 use crate::algorithm::token_bucket::token_bucket;
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::fnv::fnv1a_spread;
@@ -83,6 +87,35 @@ impl Policy {
     {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::Bucket(leaky_bucket(rate, None)?), rate))
+    }
+
+    /// A queue that requests leave one at a time at `rate`, and in which up to `length` wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::leaky_queue("1/min", 2)?);
+    /// assert_eq!(limiter.check("user:42").delay(), Duration::ZERO);
+    /// assert!(limiter.check("user:42").delay() > Duration::from_secs(59));
+    /// assert!(limiter.check("user:42").delay() > Duration::from_secs(119));
+    /// assert!(!limiter.check("user:42").is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// An allowed request has its place and is told the [delay](crate::Decision::delay) until its
+    /// turn, exactly, rounded up to a microsecond. A cost of several tokens takes as many places;
+    /// its turn is that of the first of them. One that finds the queue full is denied with the
+    /// exact retry-after. Waiting is up to the caller; the feature `until-ready` has
+    /// `Limiter::until_ready` for it.
+    pub fn leaky_queue<R>(rate: R, length: u64) -> Result<Self, PolicyError>
+    where
+        R: TryInto<Rate>,
+        RateError: From<R::Error>,
+    {
+        let rate = valid(rate)?;
+        Ok(Self::of_rate(Kind::LeakyQueue(LeakyQueue::new(rate, length)?), rate))
     }
 
     /// So many in each window of the clock; up to twice as many across a boundary.
@@ -161,6 +194,71 @@ impl Policy {
         Ok(Self::of_rate(Kind::SlidingLog(SlidingLog::new(rate)?), rate))
     }
 
+    /// At most `limit` permits in flight at any instant (1 to 2<sup>32</sup>), whatever the rate.
+    ///
+    /// ```
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::concurrency(2)?);
+    /// let first = limiter.acquire("user:42");
+    /// let second = limiter.acquire("user:42");
+    /// assert!(limiter.acquire("user:42").is_err());
+    /// drop(first);
+    /// assert!(limiter.acquire("user:42").is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Ask for permits by [`Limiter::acquire`](crate::Limiter::acquire), which gives them back when
+    /// its [`Permit`](crate::Permit) is dropped. A plain check takes them as well, and then it is
+    /// you who must give them back, by [`Store::refund`](crate::Store::refund) with any stamp.
+    ///
+    /// Where all are in flight the answer is [`Outcome::Busy`](crate::Outcome::Busy): nobody can
+    /// know when one comes back. There is no window: [`window`](Self::window) is zero, and a
+    /// decision's [`reset_at`](crate::Decision::reset_at) the present. A lowered limit cuts nothing
+    /// that is in flight; it refuses new permits until enough have come back.
+    ///
+    /// Permits end with the process that holds them, so they are in no
+    /// [snapshot](crate::MemoryStore::write_snapshot). A memory store that is full forgets a counter
+    /// with permits in flight last of all, and counts it among its forced evictions; those permits
+    /// are then forgiven.
+    pub fn concurrency(limit: u64) -> Result<Self, PolicyError> {
+        Ok(Self::of(Kind::Concurrency(Concurrency::new(limit)?), None))
+    }
+
+    /// The same number of permits, leased: each acquisition ends by itself after `ttl`, unless it is
+    /// renewed. For holders elsewhere, who may vanish without a word. It has counters of its own,
+    /// apart from those of permits without an end, and limits up to
+    /// [`LEASE_LIMIT_MAX`](crate::algorithm::leased::LEASE_LIMIT_MAX).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollbar::{Limiter, Policy};
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let limiter = Limiter::new(Policy::concurrency(1)?.leased(Duration::from_secs(30))?);
+    /// if let Ok(mut lease) = limiter.lease("job:7") {
+    ///     // The holder keeps the key and the id, and says from time to time that it is alive.
+    ///     assert!(limiter.renew(&mut lease));
+    ///     assert!(limiter.release(&lease));
+    ///     // Once is enough.
+    ///     assert!(!limiter.release(&lease));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A changed `ttl` is for leases granted or renewed from then on. Leases are in snapshots.
+    pub fn leased(self, ttl: Duration) -> Result<Self, PolicyError> {
+        match &self.kind {
+            Kind::Concurrency(permits) => {
+                let kind = Kind::Leased(Leased::new(permits, ttl)?);
+                let salt = salt(kind.as_dyn(), self.name.as_deref());
+                Ok(Self { kind, salt, ..self })
+            }
+            kind => Err(PolicyError::LeaseWithoutPermits { algorithm: kind.as_dyn().name() }),
+        }
+    }
+
     /// An algorithm of your own. See [`Algorithm`].
     pub fn custom(algorithm: Arc<dyn Algorithm>) -> Result<Self, PolicyError> {
         let words = algorithm.words();
@@ -170,96 +268,6 @@ impl Policy {
         Ok(Self::of(Kind::Custom(algorithm), None))
     }
 
-    /// The same bucket holding `burst` tokens instead of one window's worth.
-    pub fn with_burst(self, burst: u64) -> Result<Self, PolicyError> {
-        if let Some(warm_up) = self.warm_up() {
-            return self.without_warm_up().with_burst(burst)?.with_warm_up(warm_up);
-        }
-        match (&self.kind, self.rate) {
-            (Kind::Bucket(meter), Some(rate)) => {
-                let overdraft = meter.overdraft();
-                let meter = Meter::with_overdraft(meter.name(), rate, Some(burst), overdraft)?;
-                Ok(Self { kind: Kind::Bucket(meter), ..self })
-            }
-            (kind, _) => Err(PolicyError::BurstWithoutBucket { algorithm: kind.as_dyn().name() }),
-        }
-    }
-
-    /// The same bucket going up to `tokens` into debt where a reservation is
-    /// [committed](crate::Limiter::commit) with more than it reserved. 0 by default: then such a
-    /// commit takes what is there, and says what it could not take.
-    ///
-    /// A bucket in debt allows nothing until it has paid. It is also what a debt is cut to when the
-    /// rule changes or the clock goes back: a full debt and the overdraft.
-    pub fn with_overdraft(self, tokens: u64) -> Result<Self, PolicyError> {
-        if let Some(warm_up) = self.warm_up() {
-            return self.without_warm_up().with_overdraft(tokens)?.with_warm_up(warm_up);
-        }
-        match (&self.kind, self.rate) {
-            (Kind::Bucket(meter), Some(rate)) => {
-                let burst = Some(meter.capacity());
-                let meter = Meter::with_overdraft(meter.name(), rate, burst, tokens)?;
-                Ok(Self { kind: Kind::Bucket(meter), ..self })
-            }
-            (kind, _) => {
-                Err(PolicyError::OverdraftWithoutBucket { algorithm: kind.as_dyn().name() })
-            }
-        }
-    }
-
-    /// The same fixed window beginning at another moment for every key, so that not all who were
-    /// denied come back at once. It has counters of its own, apart from the plain window's.
-    ///
-    /// ```
-    /// use tollbar::{Limiter, Policy};
-    /// # fn main() -> Result<(), tollbar::PolicyError> {
-    /// let limiter = Limiter::new(Policy::fixed_window("100/h")?.staggered()?);
-    /// assert_ne!(limiter.check("user:42").reset_at(), limiter.check("user:43").reset_at());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// When a key's windows begin follows from its bytes: [`stagger_us`](Self::stagger_us).
-    pub fn staggered(self) -> Result<Self, PolicyError> {
-        if let Some(warm_up) = self.warm_up() {
-            return self.without_warm_up().staggered()?.with_warm_up(warm_up);
-        }
-        match &self.kind {
-            Kind::FixedWindow(window) => {
-                let kind = Kind::StaggeredWindow(window.staggered());
-                let salt = salt(kind.as_dyn(), self.name.as_deref());
-                Ok(Self { kind, salt, ..self })
-            }
-            Kind::StaggeredWindow(_) => Ok(self),
-            kind => Err(PolicyError::StaggerWithoutFixedWindow { algorithm: kind.as_dyn().name() }),
-        }
-    }
-
-    /// The same calendar at a fixed offset from UTC, in minutes, positive to the east: -1080 to
-    /// 1080. Each offset has counters of its own.
-    ///
-    /// A time zone that has summer time has two of them; this stays with the one it is given.
-    pub fn with_utc_offset(self, minutes: i32) -> Result<Self, PolicyError> {
-        if let Some(warm_up) = self.warm_up() {
-            return self.without_warm_up().with_utc_offset(minutes)?.with_warm_up(warm_up);
-        }
-        match self.kind {
-            Kind::CalendarWindow(window) => {
-                let kind = Kind::CalendarWindow(window.with_utc_offset(minutes)?);
-                let salt = salt(kind.as_dyn(), self.name.as_deref());
-                Ok(Self { kind, salt, ..self })
-            }
-            kind => Err(PolicyError::OffsetWithoutCalendar { algorithm: kind.as_dyn().name() }),
-        }
-    }
-
-    /// The same policy under a name, with counters of its own.
-    #[must_use]
-    pub fn named(self, name: &str) -> Self {
-        let salt = salt(self.kind.as_dyn(), Some(name));
-        Self { salt, name: Some(name.into()), ..self }
-    }
-
     fn of_rate(kind: Kind, rate: Rate) -> Self {
         Self::of(kind, Some(rate))
     }
@@ -267,97 +275,6 @@ impl Policy {
     fn of(kind: Kind, rate: Option<Rate>) -> Self {
         let salt = salt(kind.as_dyn(), None);
         Self { kind, salt, rate, name: None }
-    }
-
-    /// The name, where it has one.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
-
-    /// Tokens per window.
-    #[must_use]
-    pub fn limit(&self) -> u64 {
-        self.algorithm().limit()
-    }
-
-    /// The window.
-    #[must_use]
-    pub fn window(&self) -> Duration {
-        Duration::from_micros(self.algorithm().window_us())
-    }
-
-    /// The largest cost that can ever pass: the burst of a bucket, the limit of a window.
-    #[must_use]
-    pub fn capacity(&self) -> u64 {
-        self.algorithm().capacity()
-    }
-
-    /// The algorithm, as a pure function. It knows no key, so of a [staggered](Self::staggered)
-    /// window it is that of a key whose [`stagger_us`](Self::stagger_us) is 0. A
-    /// [log](Self::sliding_window_log) asks for more words than
-    /// [`STATE_WORDS_MAX`](crate::algorithm::STATE_WORDS_MAX): as many as its limit.
-    #[must_use]
-    pub fn algorithm(&self) -> &dyn Algorithm {
-        self.kind.as_dyn()
-    }
-
-    /// For buckets, the time that earns one token, after rounding: never shorter than asked for,
-    /// and longer by less than one part in a million.
-    #[must_use]
-    pub fn interval(&self) -> Option<Interval> {
-        match &*self.kind.plain() {
-            Kind::Bucket(meter) => Some(meter.interval()),
-            _ => None,
-        }
-    }
-
-    /// How many tokens more than it holds a bucket may owe.
-    #[must_use]
-    pub fn overdraft(&self) -> u64 {
-        match &*self.kind.plain() {
-            Kind::Bucket(meter) => meter.overdraft(),
-            _ => 0,
-        }
-    }
-
-    /// For staggered windows, how long after a multiple of the window those of `key` begin. Public
-    /// arithmetic, the same in every store: see
-    /// [`staggered_window::stagger_us`](crate::algorithm::staggered_window::stagger_us).
-    #[must_use]
-    pub fn stagger_us(&self, key: &[u8]) -> Option<u64> {
-        match &*self.kind.plain() {
-            Kind::StaggeredWindow(window) => Some(stagger_us(key, window.window_us())),
-            _ => None,
-        }
-    }
-
-    /// For calendar windows, what of the calendar they are.
-    #[must_use]
-    pub fn period(&self) -> Option<Period> {
-        match &*self.kind.plain() {
-            Kind::CalendarWindow(window) => Some(window.period()),
-            _ => None,
-        }
-    }
-
-    /// For calendar windows, how far their midnight is east of UTC.
-    #[must_use]
-    pub fn utc_offset_minutes(&self) -> Option<i32> {
-        match &*self.kind.plain() {
-            Kind::CalendarWindow(window) => Some(window.utc_offset_minutes()),
-            _ => None,
-        }
-    }
-
-    /// For sliding window counters, the unit in which time within a window is counted: 1 unless
-    /// limit x window would reach 2<sup>53</sup>.
-    #[must_use]
-    pub fn sliding_granularity_us(&self) -> Option<u64> {
-        match &*self.kind.plain() {
-            Kind::SlidingWindow(window) => Some(window.tick_us()),
-            _ => None,
-        }
     }
 }
 

@@ -194,6 +194,11 @@ impl Receipt {
 }
 
 impl Content {
+    /// How many charges are of tokens, which may be spent in part; permits are not spent.
+    pub(crate) fn paid_count(&self) -> usize {
+        self.charges.iter().filter(|charge| !charge.policy.has_permits()).count()
+    }
+
     fn read(body: &[u8]) -> Option<Self> {
         let (&[VERSION], mut rest) = body.split_first_chunk()? else {
             return None;

@@ -57,6 +57,8 @@ fn no_check_allocates() {
         Policy::token_bucket("3/month").unwrap().with_warm_up(warm_up).unwrap(),
         Policy::fixed_window("3/h").unwrap().staggered().unwrap().with_warm_up(warm_up).unwrap(),
         Policy::sliding_window_strict("3/month", 60).unwrap().with_warm_up(warm_up).unwrap(),
+        Policy::concurrency(3).unwrap(),
+        Policy::concurrency(3).unwrap().leased(std::time::Duration::from_mins(1)).unwrap(),
     ];
     for policy in &policies {
         let limiter = Limiter::builder(policy.clone()).store(store.clone()).build();
@@ -84,4 +86,22 @@ fn no_check_allocates() {
         assert!(store.stats().live_keys > 0);
     });
     let _: &dyn Store = &*store;
+}
+
+#[test]
+fn no_permit_allocates() {
+    let limiter = Limiter::new(Policy::concurrency(2).unwrap());
+    let (rate, permits) = (Policy::token_bucket("9/min").unwrap(), Policy::concurrency(2).unwrap());
+    allocates_nothing("a permit", || {
+        for key in ["a", "b", "a"] {
+            let first = limiter.acquire(key).unwrap().into_owned();
+            let second = limiter.acquire(key).unwrap();
+            assert!(limiter.acquire(key).is_err());
+            drop((first, second));
+        }
+    });
+    allocates_nothing("a permit beside a rate", || {
+        let mut entries = [Entry::new("c", &rate), Entry::new("c", &permits)];
+        drop(limiter.acquire_all(&mut entries).unwrap());
+    });
 }

@@ -44,6 +44,9 @@ tables![
     sliding_window_forgets_after_an_idle_window,
     sliding_window_of_100_is_open_again_at_60_6_s,
     leaky_bucket_polled_every_100_ms_drains,
+    leaky_queue_of_2_per_s_tells_each_its_turn,
+    leaky_queue_of_3_per_10_us_rounds_turns_up,
+    leaky_queue_denies_who_would_wait_too_long,
     idling_59_s_earns_100_and_not_197,
     one_per_minute_with_burst_1_limits,
     strict_window_counts_a_sub_window_longer,
@@ -54,6 +57,9 @@ tables![
     a_window_that_is_new_again_has_counted,
     a_staggered_window_warms_up,
     windows_climb_by_the_hour,
+    two_permits_are_busy_until_one_comes_back,
+    a_lowered_limit_refuses_until_enough_have_come_back,
+    leases_of_10_s_end_one_by_one,
 ];
 
 /// A bucket that adds what it has earned at every poll, rounded down, never earns anything when

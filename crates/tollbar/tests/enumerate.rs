@@ -101,6 +101,14 @@ fn leaky_bucket_agrees_with_the_oracle_in_every_small_world() {
 }
 
 #[test]
+fn leaky_queue_agrees_with_the_oracle_in_every_small_world() {
+    explore_all(Kind::LeakyQueue, |spec| {
+        let waits = |spec: PolicySpec| [spec.clone().with_max_wait_us(1), spec];
+        bursts(spec).into_iter().flat_map(waits).collect()
+    });
+}
+
+#[test]
 fn fixed_window_agrees_with_the_oracle_in_every_small_world() {
     explore_all(Kind::FixedWindow, |spec| vec![spec.clone()]);
 }

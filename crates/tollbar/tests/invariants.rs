@@ -9,6 +9,8 @@ mod agreement;
 mod edges;
 #[path = "invariants/log.rs"]
 mod log;
+#[path = "invariants/queue.rs"]
+mod queue;
 #[path = "invariants/settlements.rs"]
 mod settlements;
 #[path = "invariants/warming.rs"]
@@ -101,6 +103,9 @@ fn is_short_by_less_than_one(policy: &Policy, span: Span) -> bool {
 fn holds_what_it_earns_in_a_tick(policy: &Policy) -> bool {
     let Interval { numerator_us, denominator } = policy.interval().unwrap();
     let all_but_one = u128::from(policy.capacity() - 1) * u128::from(numerator_us);
+    // A queue may hold less than it has places for, because nobody waits for the last of them.
+    let wait = policy.max_wait().map(|wait| wait.as_micros() * u128::from(denominator));
+    let all_but_one = all_but_one.min(wait.unwrap_or(all_but_one));
     denominator == 1 || all_but_one >= u128::from(denominator)
 }
 

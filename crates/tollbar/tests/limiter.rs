@@ -60,6 +60,10 @@ impl Store for Remote {
         self.reply(Ok(0))
     }
 
+    fn renew<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64) -> Reply<'a, Option<Timestamp>> {
+        self.reply(Ok(None))
+    }
+
     fn settle<'a, 'e: 'a>(
         &'a self,
         _: ReservationId,

@@ -6,6 +6,12 @@
 
 #![cfg(tollbar_loom)]
 
+#[path = "loom/permits.rs"]
+mod permits;
+#[cfg(feature = "until-ready")]
+#[path = "loom/waiting.rs"]
+mod waiting;
+
 use std::time::Duration;
 
 use loom::sync::Arc;

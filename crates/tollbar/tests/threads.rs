@@ -1,11 +1,14 @@
 //! Real threads on real memory: exactly the limit passes, again and again.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use tollbar::{Batch, Entry, ManualClock, MemoryStore, Period, Policy, Store, Timestamp, Verdict};
+use tollbar::{
+    Batch, Entry, Limiter, ManualClock, MemoryStore, Period, Permit, Policy, Store, Timestamp,
+    Verdict,
+};
 
 fn store(max_keys: usize) -> MemoryStore {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
@@ -50,6 +53,7 @@ fn policies() -> Vec<Policy> {
         Policy::sliding_window("50/month").unwrap(),
         Policy::sliding_window_strict("50/month", 4).unwrap(),
         Policy::sliding_window_log("50/month").unwrap(),
+        Policy::concurrency(50).unwrap(),
     ]
 }
 
@@ -151,4 +155,66 @@ fn one_token_left_and_two_threads_one_passes() {
     };
     let counts = admitted(&store, 2, &keys, 1, pass);
     assert!(counts.iter().all(|count| *count == 1));
+}
+
+/// Eight threads take permits of three keys and give them back; what each believes to be in flight
+/// is never above the limit, and in the end nothing is.
+fn permits_come_and_go(
+    store: &Arc<MemoryStore>,
+    limit: u64,
+    rounds: usize,
+    acquire: impl for<'a> Fn(&'a Limiter, &str) -> Option<Permit<'a>> + Sync,
+) {
+    let limiter = Limiter::builder(Policy::concurrency(limit).unwrap());
+    let limiter = limiter.store(Arc::clone(store) as Arc<dyn Store>).build();
+    let in_flight = [const { AtomicU64::new(0) }; 3];
+    let barrier = Barrier::new(8);
+    let granted = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let (limiter, in_flight, barrier) = (&limiter, &in_flight, &barrier);
+            let (acquire, granted) = (&acquire, &granted);
+            scope.spawn(move || {
+                barrier.wait();
+                for round in 0..rounds {
+                    let at = (thread + round) % in_flight.len();
+                    let Some(permit) = acquire(limiter, ["a", "b", "c"][at]) else {
+                        continue;
+                    };
+                    let before = in_flight[at].fetch_add(permit.count(), Ordering::SeqCst);
+                    assert!(before + permit.count() <= limit, "{before} and {permit:?}");
+                    granted.fetch_add(1, Ordering::Relaxed);
+                    if round % 8 == 0 {
+                        thread::yield_now();
+                    }
+                    in_flight[at].fetch_sub(permit.count(), Ordering::SeqCst);
+                    drop(permit);
+                }
+            });
+        }
+    });
+    assert!(granted.into_inner() > 0);
+    for key in ["a", "b", "c"] {
+        assert_eq!(limiter.peek(key).remaining(), limit, "a permit of {key} was lost");
+    }
+    assert_eq!(store.stats().forced_evictions, 0);
+}
+
+#[test]
+fn eight_threads_never_have_more_in_flight_than_the_limit() {
+    let store = Arc::new(store(1_000));
+    permits_come_and_go(&store, 3, 20_000, |limiter, key| limiter.acquire(key).ok());
+    permits_come_and_go(&store, 5, 20_000, |limiter, key| limiter.acquire_cost(key, 2).ok());
+    assert_eq!(store.stats().live_keys, 0);
+}
+
+#[test]
+fn eight_threads_with_batches_never_have_more_in_flight_than_the_limit() {
+    let store = Arc::new(store(1_000));
+    let (rate, permits) =
+        (Policy::token_bucket("1000000/s").unwrap(), Policy::concurrency(3).unwrap());
+    permits_come_and_go(&store, 3, 5_000, |limiter, key| {
+        let mut entries = [Entry::new("all", &rate), Entry::new(key, &permits)];
+        limiter.acquire_all(&mut entries).ok()
+    });
 }

@@ -22,6 +22,11 @@ fn memory_store_answers_the_leaky_bucket_vectors() {
 }
 
 #[test]
+fn memory_store_answers_the_leaky_queue_vectors() {
+    run("leaky_queue");
+}
+
+#[test]
 fn memory_store_answers_the_fixed_window_vectors() {
     run("fixed_window");
 }
@@ -49,6 +54,16 @@ fn memory_store_answers_the_sliding_window_strict_vectors() {
 #[test]
 fn memory_store_answers_the_sliding_window_log_vectors() {
     run("sliding_window_log");
+}
+
+#[test]
+fn memory_store_answers_the_concurrency_vectors() {
+    run("concurrency");
+}
+
+#[test]
+fn memory_store_answers_the_leased_concurrency_vectors() {
+    run("leased_concurrency");
 }
 
 #[test]

@@ -12,6 +12,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
     ("tollbar-rules", &["tollbar"]),
     ("tollbar-http", &["tollbar", "tollbar-rules"]),
+    ("tollbar-server", &["tollbar", "tollbar-rules"]),
     ("tollbar-testkit", &["tollbar"]),
     ("tollbar-bench", &["tollbar", "tollbar-http", "tollbar-rules", "tollbar-testkit"]),
     ("tollbar-examples", &["tollbar", "tollbar-http", "tollbar-rules"]),

@@ -120,6 +120,8 @@ static ALGORITHMS: Table = Table {
         uniform("token_bucket_deny"),
         uniform("leaky_bucket_allow"),
         uniform("leaky_bucket_deny"),
+        uniform("leaky_queue_allow"),
+        uniform("leaky_queue_deny"),
         uniform("fixed_window_allow"),
         uniform("fixed_window_deny"),
         uniform("staggered_window_allow"),
@@ -139,6 +141,34 @@ static ALGORITHMS: Table = Table {
         uniform("reserve_and_commit"),
         uniform("check_once"),
         uniform("peek"),
+    ],
+};
+
+static IN_FLIGHT: Table = Table {
+    name: "in_flight",
+    key_count: 1,
+    access_count: 1 << 10,
+    quota: HOT.quota,
+    workloads: &[uniform("in_flight_hot")],
+};
+
+static IN_FLIGHT_1K: Table = Table {
+    name: "in_flight_1k",
+    key_count: 1_000,
+    access_count: 1 << 16,
+    quota: HOT.quota,
+    workloads: &[uniform("in_flight_1k")],
+};
+
+/// Requests that wait: the time per check is that of one of a thousand who wait at once.
+static WAITING: Table = Table {
+    name: "waiting",
+    key_count: 1,
+    access_count: 1 << 10,
+    quota: HOT.quota,
+    workloads: &[
+        uniform(subject::waiting::WORKLOADS[0].0),
+        uniform(subject::waiting::WORKLOADS[1].0),
     ],
 };
 
@@ -213,8 +243,29 @@ static LEAKY_BUCKET: Family = Family {
     build: peer!("leaky-bucket", subject::leaky_bucket::build),
 };
 
+static TOLLBAR_WAITING: Family = Family {
+    name: "tollbar_waiting",
+    subjects: &["tollbar", "tollbar_tokio_timer"],
+    build: Some(subject::waiting::build_tollbar),
+};
+
+static LEAKY_BUCKET_WAITING: Family = Family {
+    name: "leaky_bucket_waiting",
+    subjects: &["leaky_bucket"],
+    build: peer!("leaky-bucket", subject::waiting::build_leaky_bucket),
+};
+
 static ALGORITHM: Family =
     Family { name: "algorithms", subjects: &["tollbar"], build: Some(subject::algorithms::build) };
+
+static PERMITS: Family =
+    Family { name: "in_flight", subjects: &["tollbar"], build: Some(subject::in_flight::build) };
+
+static TOKIO: Family = Family {
+    name: "tokio_semaphore",
+    subjects: &["tokio_semaphore"],
+    build: peer!("tokio", subject::in_flight::build_tokio),
+};
 
 const KEYED: &[&Family] = &[
     &TOLLBAR,
@@ -238,6 +289,9 @@ pub(crate) const GROUPS: &[Group] = &[
     Group { table: &KEYS_10M, families: KEYED_10M },
     Group { table: &UNKEYED, families: &[&GOVERNOR_DIRECT, &RATELIMIT, &LEAKY_BUCKET] },
     Group { table: &ALGORITHMS, families: &[&ALGORITHM] },
+    Group { table: &IN_FLIGHT, families: &[&PERMITS, &TOKIO] },
+    Group { table: &IN_FLIGHT_1K, families: &[&PERMITS] },
+    Group { table: &WAITING, families: &[&TOLLBAR_WAITING, &LEAKY_BUCKET_WAITING] },
 ];
 
 /// The family and the table of these names, for a worker.

@@ -10,6 +10,11 @@ use super::plan::{GROUPS, is_wanted};
 const SECTIONS: &[(&str, &[&str])] = &[
     ("ns per check and thread, keyed", &["hot", "keys_1k", "uniform_1m", "zipf_1m", "uniform_10m"]),
     ("ns per check and thread, one limiter without keys", &["unkeyed_allow", "unkeyed_deny"]),
+    ("ns per permit and thread, taken and given back", &["in_flight_hot", "in_flight_1k"]),
+    (
+        "ns per request and thread, 1,024 that wait at once",
+        &["until_ready_1024_per_ms", "until_ready_1024_per_10ms"],
+    ),
 ];
 
 /// The tables for people.

@@ -7,6 +7,7 @@ pub(crate) mod algorithms;
 pub(crate) mod floor;
 #[cfg(feature = "governor")]
 pub(crate) mod governor;
+pub(crate) mod in_flight;
 #[cfg(feature = "leaky-bucket")]
 pub(crate) mod leaky_bucket;
 #[cfg(feature = "limitador")]
@@ -16,6 +17,7 @@ pub(crate) mod ratelimit;
 #[cfg(feature = "throttlecrab")]
 pub(crate) mod throttlecrab;
 pub(crate) mod tollbar;
+pub(crate) mod waiting;
 
 use std::sync::Arc;
 

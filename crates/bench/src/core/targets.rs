@@ -28,6 +28,12 @@ const VS_TOKEN_BUCKET: &[(&str, &str)] = &[
     ("sliding_window_log_100_deny", "token_bucket_deny"),
 ];
 
+/// How many times the time of a semaphore that knows no keys, uncontended.
+const VS_SEMAPHORE_MAX: f64 = 1.5;
+/// How many times as fast as leaky-bucket, where a thousand wait at once: no slower.
+const VS_LEAKY_BUCKET_MIN: f64 = 1.0;
+const VS_LEAKY_BUCKET: &str = "until_ready_1024_per_ms";
+
 const BYTES_PER_KEY_MAX: f64 = 32.0;
 const FORCED_EVICTIONS_PERCENT_MAX: f64 = 0.5;
 
@@ -53,10 +59,7 @@ pub(crate) fn evaluate(found: &Found, complete: bool) -> Vec<Target> {
     }
     for workload in VS_FLOOR {
         for threads in [1, 2] {
-            let value = rounds(found, "tollbar", workload, threads)
-                .zip(rounds(found, "floor", workload, threads))
-                .and_then(|(ours, floor)| ratio(ours, floor))
-                .map(|summary| summary.value);
+            let value = times_as_long(found, "floor", workload, threads);
             let name = format!("{workload}_{threads}t vs floor");
             targets.push(Target::new(name, "ratio", value, Bound::AtMost, VS_FLOOR_MAX));
         }
@@ -70,6 +73,21 @@ pub(crate) fn evaluate(found: &Found, complete: bool) -> Vec<Target> {
             let name = format!("{workload}_{threads}t vs token bucket");
             targets.push(Target::new(name, "ratio", value, Bound::AtMost, VS_TOKEN_BUCKET_MAX));
         }
+    }
+    targets.push(Target::new(
+        "in_flight_hot_1t vs tokio's semaphore".to_owned(),
+        "ratio",
+        times_as_long(found, "tokio_semaphore", "in_flight_hot", 1),
+        Bound::AtMost,
+        VS_SEMAPHORE_MAX,
+    ));
+    for threads in [1, 2] {
+        let value = rounds(found, "leaky_bucket", VS_LEAKY_BUCKET, threads)
+            .zip(rounds(found, "tollbar", VS_LEAKY_BUCKET, threads))
+            .and_then(|(theirs, ours)| ratio(theirs, ours))
+            .map(|summary| summary.value);
+        let name = format!("{VS_LEAKY_BUCKET}_{threads}t vs leaky-bucket");
+        targets.push(Target::new(name, "ratio", value, Bound::AtLeast, VS_LEAKY_BUCKET_MIN));
     }
     let fact = |metric: &str| {
         let facts = found.facts.get(&("tollbar", "10m"))?;
@@ -100,6 +118,12 @@ fn rounds<'a>(
     threads: usize,
 ) -> Option<&'a [f64]> {
     found.figures.get(&TrialName::new(subject, workload, threads)).map(Vec::as_slice)
+}
+
+/// How many times the time of `other` Tollbar takes.
+fn times_as_long(found: &Found, other: &str, workload: &str, threads: usize) -> Option<f64> {
+    let ours = rounds(found, "tollbar", workload, threads)?;
+    ratio(ours, rounds(found, other, workload, threads)?).map(|summary| summary.value)
 }
 
 /// How many times faster `subject` is than the faster of governor's stores.
@@ -153,7 +177,8 @@ mod tests {
     #[test]
     fn every_target_has_a_row_even_if_nothing_was_measured() {
         let targets = evaluate(&Found::default(), true);
-        assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2 * 2 + 2);
+        assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2 * 2 + 1 + 2);
+        assert_eq!(targets.len(), 8 * 2 + 5 * 2 + 2 + 2);
         assert!(targets.iter().all(|target| target.value.is_none() && !target.met));
         assert!(evaluate(&Found::default(), false).is_empty());
     }

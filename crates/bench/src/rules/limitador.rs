@@ -5,6 +5,7 @@ use tollbar_bench::harness::Checks;
 use super::Workload;
 
 #[cfg(feature = "limitador")]
+#[expect(clippy::unnecessary_wraps, reason = "there is none where the peer is switched off")]
 pub(super) fn build(workload: &Workload) -> Option<Box<Checks>> {
     use std::collections::HashMap;
 

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store, Timestamp};
 
 use super::selection::{Ask, Selection};
+use crate::permits::Held;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
 use crate::verdict::{Capacity, Made};
@@ -20,7 +21,8 @@ pub(super) fn decide(
     request: &Request<'_>,
     selection: &Selection,
     local: &dyn Store,
-) -> SmallVec<[Made; 8]> {
+) -> (SmallVec<[Made; 8]>, Vec<Held>) {
+    let mut held = Vec::new();
     let mut made: SmallVec<[Made; 8]> =
         selection.asks.iter().map(|ask| blind(snapshot, request, ask)).collect();
     let denies = |it: &Made| {
@@ -47,8 +49,13 @@ pub(super) fn decide(
                 made[*at].decision = decision;
             }
         }
+        // All or none: a denied batch has charged nothing.
+        let is_denial = |it: &Made| it.capacity == Capacity::Live && !it.decision.is_allowed();
+        if !made.iter().any(is_denial) {
+            held.extend(entries.iter().filter_map(|entry| Held::of(entry, true)));
+        }
     }
-    made
+    (made, held)
 }
 
 /// What a rule says that sees no counter. For `local` it is a denial, until its share is asked.

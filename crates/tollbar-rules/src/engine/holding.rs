@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
-use tollbar::{Batch, Policy, Reply, StoreError, Timestamp};
+use tollbar::{Batch, Entry, Reply, StoreError, Timestamp};
 
 use super::selection::{Ask, Nobody, Selection};
 use super::{Engine, Entries, fill, settled, verdict};
+use crate::permits::{Permits, is_held};
 use crate::snapshot::Snapshot;
 use crate::{Request, Verdict};
 
@@ -30,9 +31,15 @@ pub struct Admission {
 #[must_use = "it has to be settled: permits that are not returned are gone"]
 pub struct Holding {
     snapshot: Arc<Snapshot>,
-    /// The name of the reservation, where it is one.
-    reservation: Option<ReservationId>,
+    reserved: Option<Reserved>,
     cost: u64,
+    permits: Option<Arc<Permits>>,
+}
+
+/// A charge to be settled.
+#[derive(Debug)]
+struct Reserved {
+    id: ReservationId,
     keys: Box<[u8]>,
     charges: Box<[Charge]>,
 }
@@ -44,6 +51,13 @@ struct Charge {
     stamp: u64,
     /// What the rule multiplies the request's cost by.
     factor: u64,
+}
+
+/// Permits of a request whose leases end unless they are [renewed](Engine::renew_leases).
+#[derive(Debug, Clone)]
+pub struct Leases {
+    permits: Arc<Permits>,
+    ttl: Duration,
 }
 
 impl Engine {
@@ -81,7 +95,7 @@ impl Engine {
         let mut entries = Entries::new();
         fill(&mut entries, &snapshot, &selection);
         let hold = self.hold(reserve_for);
-        let answer = match self.ask_held(&mut entries, hold) {
+        let answer = match self.ask_held(&mut entries, selection.has_permits, hold) {
             Some(reply) => reply.wait(),
             None => Ok(()),
         };
@@ -104,7 +118,7 @@ impl Engine {
         let mut entries = Entries::new();
         fill(&mut entries, &snapshot, &selection);
         let hold = self.hold(reserve_for);
-        let answer = match self.ask_held(&mut entries, hold) {
+        let answer = match self.ask_held(&mut entries, selection.has_permits, hold) {
             Some(reply) => reply.await,
             None => Ok(()),
         };
@@ -118,35 +132,25 @@ impl Engine {
     ///
     /// False where the reservation's time was up: its charge stands as it is. Over a store across
     /// a network this blocks the thread; see [`settle_async`](Self::settle_async).
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "what is settled is gone, and not settled twice"
-    )]
     pub fn settle(&self, holding: Holding, spent: u64) -> Result<bool, StoreError> {
-        let mut returned = Ok(());
-        for charge in holding.permits() {
-            returned = returned.and(self.returning(&holding, charge).wait().map(|_| ()));
-        }
-        let Some(id) = holding.reservation else {
-            return returned.map(|()| true);
-        };
-        let mut adjustments = holding.adjustments(spent);
-        let is_settled = self.store().settle(id, &mut adjustments).wait();
-        returned.and(is_settled)
+        Reply::Pending(Box::pin(self.settle_async(holding, spent))).wait()
     }
 
     /// The same, without blocking the thread.
     pub async fn settle_async(&self, holding: Holding, spent: u64) -> Result<bool, StoreError> {
-        let mut returned = Ok(());
-        for charge in holding.permits() {
-            returned = returned.and(self.returning(&holding, charge).await.map(|_| ()));
+        if let Some(permits) = &holding.permits {
+            self.release_permits(permits).await;
         }
-        let Some(id) = holding.reservation else {
-            return returned.map(|()| true);
+        let Some(reserved) = &holding.reserved else {
+            return Ok(true);
         };
-        let mut adjustments = holding.adjustments(spent);
-        let is_settled = self.store().settle(id, &mut adjustments).await;
-        returned.and(is_settled)
+        let mut adjustments = reserved.adjustments(&holding.snapshot, spent);
+        self.store().settle(reserved.id, &mut adjustments).await
+    }
+
+    /// The request goes on: its leases begin anew. False where one has ended, or the request has.
+    pub async fn renew_leases(&self, leases: &Leases) -> bool {
+        self.renew_permits(&leases.permits).await
     }
 
     /// True where the store is in this process and answers at once, so that nothing here ever
@@ -169,15 +173,12 @@ impl Engine {
     fn ask_held<'a, 'e: 'a>(
         &'a self,
         entries: &'a mut Entries<'e>,
+        has_permits: bool,
         hold: Option<Hold>,
     ) -> Option<Reply<'a, ()>> {
         match hold {
             Some(hold) => Some(self.store.check_all(Batch::all_or_none(entries).held(hold))),
-            // By itself a question is answered without the name of its charge.
-            None if entries.iter().any(|entry| is_permit(entry.policy())) => {
-                Some(self.store.check_all(Batch::all_or_none(entries)))
-            }
-            None => self.ask(entries),
+            None => self.ask(entries, has_permits),
         }
     }
 
@@ -191,35 +192,43 @@ impl Engine {
         let made = self.conclude(snapshot, request, selection, entries, answer.as_ref().err());
         let verdict = verdict(Arc::clone(snapshot), selection, made, answer.err());
         let is_charged = verdict.is_allowed() && verdict.degraded().is_none();
-        let has_permits = || entries.iter().any(|entry| is_permit(entry.policy()));
-        if !is_charged || hold.is_none() && !has_permits() {
+        let hold = hold.filter(|_| is_charged);
+        if hold.is_none() && verdict.permits.is_none() {
             return Admission { verdict, holding: None };
         }
-        let once = request.clone().with_cost(1);
-        // What is in shadow mode is charged only where it allows.
-        let paid = selection.asks.iter().zip(entries).filter(|(_, entry)| {
-            let allows = entry.decision().is_some_and(|decision| decision.is_allowed());
-            allows && (hold.is_some() || is_permit(entry.policy()))
-        });
-        let charges = paid.map(|(ask, entry)| Charge {
-            ask: *ask,
-            stamp: entry.stamp(),
-            factor: snapshot.cost(ask.rule, &once),
+        let reserved = hold.map(|hold| Reserved {
+            id: hold.id,
+            keys: selection.keys.as_slice().into(),
+            charges: charges(snapshot, request, selection, entries),
         });
         let holding = Holding {
-            charges: charges.collect(),
-            reservation: hold.map(|it| it.id),
-            cost: request.cost(),
-            keys: selection.keys.as_slice().into(),
             snapshot: Arc::clone(snapshot),
+            reserved,
+            cost: request.cost(),
+            permits: verdict.permits.clone(),
         };
         Admission { verdict, holding: Some(holding) }
     }
+}
 
-    fn returning<'a>(&'a self, holding: &'a Holding, charge: &'a Charge) -> Reply<'a, u64> {
-        let (key, policy) = holding.counter(charge);
-        self.store().refund(key, policy, charge.stamp, charge.ask.cost)
-    }
+/// What an allowed request has paid. What is in shadow mode has paid only where it allows; permits
+/// are not paid but held.
+fn charges(
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    selection: &Selection,
+    entries: &Entries<'_>,
+) -> Box<[Charge]> {
+    let once = request.clone().with_cost(1);
+    let is_paid = |(_, entry): &(&Ask, &Entry<'_>)| {
+        entry.decision().is_some_and(|it| it.is_allowed()) && !is_held(entry.policy())
+    };
+    let paid = selection.asks.iter().zip(entries).filter(is_paid);
+    let charge = |(ask, entry): (&Ask, &Entry<'_>)| {
+        let factor = snapshot.cost(ask.rule, &once);
+        Charge { ask: *ask, stamp: entry.stamp(), factor }
+    };
+    paid.map(charge).collect()
 }
 
 /// What a check was about.
@@ -240,32 +249,34 @@ impl Holding {
     /// matter.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        self.reservation.is_some()
+        self.reserved.is_some()
     }
 
-    fn permits(&self) -> impl Iterator<Item = &Charge> {
-        self.charges.iter().filter(|it| is_permit(it.ask.policy(&self.snapshot)))
-    }
-
-    fn counter(&self, charge: &Charge) -> (&[u8], &Policy) {
-        let (start, end) = charge.ask.key;
-        (&self.keys[start..end], charge.ask.policy(&self.snapshot))
-    }
-
-    fn adjustments(&self, spent: u64) -> Vec<Adjustment<'_>> {
-        let charges = self.charges.iter().filter(|it| !is_permit(it.ask.policy(&self.snapshot)));
-        charges
-            .map(|charge| {
-                let (key, policy) = self.counter(charge);
-                let spent = spent.saturating_mul(charge.factor);
-                let spending = Spending { reserved: charge.ask.cost, spent };
-                Adjustment::new(key, policy, charge.stamp, spending)
-            })
-            .collect()
+    /// The leases among its permits.
+    #[must_use]
+    pub fn leases(&self) -> Option<Leases> {
+        let permits = self.permits.as_ref()?;
+        Some(Leases { ttl: permits.lease_ttl()?, permits: Arc::clone(permits) })
     }
 }
 
-/// True for a limit of what is in flight: it has no window, and what it counts has to be returned.
-fn is_permit(policy: &Policy) -> bool {
-    policy.window().is_zero()
+impl Leases {
+    /// How long the shortest of them lasts.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+}
+
+impl Reserved {
+    fn adjustments<'a>(&'a self, snapshot: &'a Snapshot, spent: u64) -> Vec<Adjustment<'a>> {
+        let adjustment = |charge: &'a Charge| {
+            let (start, end) = charge.ask.key;
+            let spent = spent.saturating_mul(charge.factor);
+            let spending = Spending { reserved: charge.ask.cost, spent };
+            let policy = charge.ask.policy(snapshot);
+            Adjustment::new(&self.keys[start..end], policy, charge.stamp, spending)
+        };
+        self.charges.iter().map(adjustment).collect()
+    }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Selection {
     pub(crate) denial: Option<Why>,
     /// Why the request is allowed if no live limit is asked for.
     pub(crate) leave: Option<Why>,
+    /// Whether any of the asks may be for permits.
+    pub(crate) has_permits: bool,
     /// Rules that deny for want of an attribute, and its place in `per`.
     lacking: SmallVec<[(ItemId, usize); 2]>,
     /// The last key that was written by each recipe.
@@ -224,6 +226,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         let tier = self.snapshot.tier(at, self.request);
         let cost = self.snapshot.cost(at, self.request);
         let capacity = if flags.is_live { Capacity::Live } else { Capacity::Shadow };
+        selection.has_permits |= flags.has_permits;
         let policies = self.snapshot.policies(at, tier);
         let ask = Ask { rule: at, tier, limit: 0, capacity, cost, key };
         for limit in 0..policies.map_or(0, <[_]>::len) {

@@ -1,5 +1,9 @@
 //! `limit`, `tiers` and `candidate`, and the options that a rule has for all of them.
 
+use std::time::Duration;
+
+use tollbar::{Policy, WarmUp};
+
 use super::node::Value;
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_offset;
@@ -13,6 +17,8 @@ pub(super) struct Inherited<'n> {
     staggered: Option<Field<'n>>,
     utc_offset: Option<Field<'n>>,
     subwindows: Option<Field<'n>>,
+    warm_up: Option<Field<'n>>,
+    lease: Option<Field<'n>>,
     /// Which of them some limit has taken.
     used: Used,
 }
@@ -24,32 +30,58 @@ struct Used {
     staggered: bool,
     utc_offset: bool,
     subwindows: bool,
+    warm_up: bool,
+    lease: bool,
 }
 
-/// Whether a limit takes the rule's burst: the one of `limit` does, if it is alone.
+/// Whether a limit takes the rule's burst and warm-up: the one of `limit` does, if it is alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RuleBurst {
     Taken,
     Left,
 }
 
+/// How many options there are whose place is kept.
+const OPTIONS: usize = 6;
+
 const LIMIT_WHAT: &str = "a limit such as `10/s`, or a list of them";
 
 impl<'n> Inherited<'n> {
     pub(super) fn take(reader: &mut Reader, fields: &mut Fields<'n>) -> Self {
         let (options, options_at) = take_options(reader, fields);
-        let [burst, staggered, utc_offset, subwindows] = options_at;
-        Self { options, burst, staggered, utc_offset, subwindows, used: Used::default() }
+        let [burst, staggered, utc_offset, subwindows, warm_up, lease] = options_at;
+        Self {
+            options,
+            burst,
+            staggered,
+            utc_offset,
+            subwindows,
+            warm_up,
+            lease,
+            used: Used::default(),
+        }
     }
 
     /// The limits of the field `limit`.
     pub(super) fn limits(&mut self, reader: &mut Reader, field: &Field<'n>) -> Vec<Limit> {
         let many = field.one_or_many();
-        if let (Some(burst), true) = (&self.burst, many.len() > 1) {
-            self.used.burst = true;
-            let message = "the rule has several limits: write the burst with the one it is for, such as `{ limit: 10/s, burst: 50 }`";
-            reader.refuse(burst, message);
-            return Vec::new();
+        if many.len() > 1 {
+            let with_numbers = [
+                (&self.burst, "the burst", "burst: 50"),
+                (&self.warm_up, "the warm-up", "warm_up: { start: 1, over: 10min }"),
+            ];
+            for (field, what, example) in with_numbers {
+                if let Some(field) = field {
+                    let message = format!(
+                        "the rule has several limits: write {what} with the one it is for, such as \
+                         `{{ limit: 10/s, {example} }}`"
+                    );
+                    reader.refuse(field, message);
+                }
+            }
+            if self.burst.is_some() || self.warm_up.is_some() {
+                return Vec::new();
+            }
         }
         many.iter().filter_map(|item| self.limit(reader, item, RuleBurst::Taken)).collect()
     }
@@ -101,19 +133,22 @@ impl<'n> Inherited<'n> {
                 };
                 (limit, options, at)
             }
-            _ => (item.clone(), LimitOptions::default(), [const { None }; 4]),
+            _ => (item.clone(), LimitOptions::default(), [const { None }; OPTIONS]),
         };
         let written = reader.text(&text, LIMIT_WHAT)?;
         let options = self.merged(written, own, burst);
         match Limit::new(written, options) {
             Ok(limit) => Some(limit),
             Err(error) => {
-                let [own_burst, own_staggered, own_offset, own_subwindows] = at;
+                let [own_burst, own_staggered, own_offset, own_subwindows, own_warm_up, own_lease] =
+                    at;
                 let place = match error.field() {
                     "burst" => own_burst.or_else(|| self.burst.clone()),
                     "staggered" => own_staggered.or_else(|| self.staggered.clone()),
                     "utc_offset" => own_offset.or_else(|| self.utc_offset.clone()),
                     "subwindows" => own_subwindows.or_else(|| self.subwindows.clone()),
+                    "warm_up" => own_warm_up.or_else(|| self.warm_up.clone()),
+                    "lease" => own_lease.or_else(|| self.lease.clone()),
                     _ => None,
                 };
                 reader.refuse(&place.unwrap_or(text), error);
@@ -128,6 +163,9 @@ impl<'n> Inherited<'n> {
         let mut merged = own;
         if merged.burst.is_none() && burst == RuleBurst::Taken && rule.burst.is_some() {
             (merged.burst, self.used.burst) = (rule.burst, true);
+        }
+        if merged.warm_up.is_none() && burst == RuleBurst::Taken && rule.warm_up.is_some() {
+            (merged.warm_up, self.used.warm_up) = (rule.warm_up, true);
         }
         // The calendar is counted in one way only, and a burst of its own makes a limit a bucket.
         let is_bucket =
@@ -148,6 +186,10 @@ impl<'n> Inherited<'n> {
         if fits(merged.subwindows.is_some(), Counting::SlidingWindowStrict) {
             merged.subwindows = rule.subwindows;
             self.used.subwindows |= rule.subwindows.is_some();
+        }
+        if fits(merged.lease.is_some(), Counting::Concurrency) {
+            merged.lease = rule.lease;
+            self.used.lease |= rule.lease.is_some();
         }
         merged
     }
@@ -175,6 +217,16 @@ impl<'n> Inherited<'n> {
                 self.used.subwindows,
                 "no limit of this rule has sub-windows: write `algorithm: sliding_window_strict`, or leave this out",
             ),
+            (
+                self.warm_up,
+                self.used.warm_up,
+                "a warm-up is of the rule's own `limit`: write it with the limit it is for, such as `{ limit: 10/s, warm_up: { start: 1, over: 10min } }`",
+            ),
+            (
+                self.lease,
+                self.used.lease,
+                "no limit of this rule has permits: write `algorithm: concurrency`, or leave this out",
+            ),
         ];
         if !reader.errors.is_empty() {
             return;
@@ -191,7 +243,7 @@ impl<'n> Inherited<'n> {
 fn take_options<'n>(
     reader: &mut Reader,
     fields: &mut Fields<'n>,
-) -> (LimitOptions, [Option<Field<'n>>; 4]) {
+) -> (LimitOptions, [Option<Field<'n>>; OPTIONS]) {
     let mut options = LimitOptions::default();
     if let Some(field) = fields.take("algorithm") {
         options.counting = reader.choice(&field, &Counting::NAMED);
@@ -206,7 +258,39 @@ fn take_options<'n>(
     options.subwindows = subwindows.as_ref().and_then(|field| {
         reader.number(field).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     });
-    (options, [burst, staggered, utc_offset, subwindows])
+    let warm_up = fields.take("warm_up");
+    options.warm_up = warm_up.as_ref().and_then(|field| read_warm_up(reader, field));
+    let lease = fields.take("lease");
+    options.lease = lease.as_ref().and_then(|field| duration(reader, field));
+    (options, [burst, staggered, utc_offset, subwindows, warm_up, lease])
+}
+
+/// Steps of a warm-up unless it says otherwise.
+const WARM_UP_STEPS: u32 = 4;
+
+fn read_warm_up(reader: &mut Reader, field: &Field<'_>) -> Option<WarmUp> {
+    let what = "a mapping such as `{ start: 10, over: 10min, steps: 4 }`";
+    let mut fields = reader.fields(field, what)?;
+    let start = fields.take("start").map(|field| reader.number(&field));
+    let over = fields.take("over").map(|field| duration(reader, &field));
+    let steps = fields.take("steps").map(|field| reader.number(&field));
+    fields.finish(reader);
+    let (Some(start), Some(over)) = (start, over) else {
+        reader.refuse(field, format!("a warm-up has a `start` and an `over`: write {what}"));
+        return None;
+    };
+    let steps = match steps {
+        None => WARM_UP_STEPS,
+        Some(steps) => u32::try_from(steps?).unwrap_or(u32::MAX),
+    };
+    Some(WarmUp { start: start?, over: over?, steps })
+}
+
+/// `10min`, as the window of a rate is written.
+fn duration(reader: &mut Reader, field: &Field<'_>) -> Option<Duration> {
+    let text = reader.text(field, "a time such as `10min`")?;
+    let window = Policy::fixed_window(&*format!("1/{text}")).map(|policy| policy.window());
+    window.map_err(|error| reader.refuse(field, error)).ok()
 }
 
 fn offset(reader: &mut Reader, field: &Field<'_>) -> Option<i32> {

@@ -270,6 +270,15 @@ fn warn_of_the_unreachable(reader: &mut Reader, rule: &Rule, places: &Places) {
         );
         reader.warn(place("limit"), &format!("{}.limit", places.path), message);
     }
+    let is_unleased = |limit: &crate::Limit| limit.policy().algorithm().name() == "concurrency";
+    if let Some(limit) = rule.live_limits().find(|limit| is_unleased(limit)) {
+        let message = format!(
+            "a holder that vanishes keeps its permit of `{}` for ever: write `lease: 30s`, or as long \
+             as a request may take",
+            limit.text()
+        );
+        reader.warn(place("limit"), &format!("{}.limit", places.path), message);
+    }
     let cost = rule.costs.highest();
     if let Some(limit) = rule.candidate.iter().find(|it| it.policy().capacity() < cost) {
         let message = format!(

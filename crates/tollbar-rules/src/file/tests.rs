@@ -102,6 +102,14 @@ fn every_form_of_a_field_is_read() {
 
 #[test]
 fn other_forms_are_read() {
+    let warm = rule("limit: 100/s, warm_up: { start: 10, over: 1min }");
+    let warm_up = warm.limits[0].policy().warm_up().unwrap();
+    assert_eq!((warm_up.start, warm_up.over.as_secs(), warm_up.steps), (10, 60, 4));
+    assert_eq!(warm.limits[0].share(4).warm_up().map(|it| it.start), Some(2));
+    let permits = rule("limit: [{ limit: 20, algorithm: concurrency }, 9/s], lease: 30s");
+    let algorithms: Vec<&str> =
+        permits.limits.iter().map(|it| it.policy().algorithm().name()).collect();
+    assert_eq!(algorithms, ["leased_concurrency", "sliding_window_counter"]);
     assert_eq!(rule("limit: 1/s, per: []").per, []);
     assert_eq!(rule("limit: 1/s, per: user").per, [Per::of_name("user")]);
     assert_eq!(rule("limit: 1/s, missing: deny").missing, Missing::Deny);
@@ -216,7 +224,7 @@ const WRONG_RULES: &[(&str, &str)] = &[
     ),
     (
         "limit: { rate: 10/s }",
-        "3:10: rules[0].limit: there is no `limit` here: write one such as `limit: 10/s`\nrules.yaml:3:12: rules[0].limit.rate: there is no field `rate` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`",
+        "3:10: rules[0].limit: there is no `limit` here: write one such as `limit: 10/s`\nrules.yaml:3:12: rules[0].limit.rate: there is no field `rate` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`, `warm_up`, `lease`",
     ),
     (
         "limit: [1/s, 60/60s, 5/min]",
@@ -224,7 +232,7 @@ const WRONG_RULES: &[(&str, &str)] = &[
     ),
     (
         "algorithm: tokenbucket",
-        "3:14: rules[0].algorithm: `tokenbucket` is not known here: did you mean `token_bucket`? write one of `sliding_window_counter`, `sliding_window_strict`, `token_bucket`, `leaky_bucket`, `fixed_window`, `calendar_window`",
+        "3:14: rules[0].algorithm: `tokenbucket` is not known here: did you mean `token_bucket`? write one of `sliding_window_counter`, `sliding_window_strict`, `sliding_window_log`, `token_bucket`, `leaky_bucket`, `fixed_window`, `calendar_window`, `concurrency`",
     ),
     (
         "limit: 1/s\n  burst: -1",
@@ -241,6 +249,38 @@ const WRONG_RULES: &[(&str, &str)] = &[
     (
         "limit: 1/s\n  staggered: true",
         "4:14: rules[0].staggered: no limit of this rule is a fixed window: write `algorithm: fixed_window`, or leave this out",
+    ),
+    (
+        "limit: 9/s\n  warm_up: { start: 9, over: 1h }",
+        "4:12: rules[0].warm_up: a warm-up cannot start at 9 where the limit is 9: write at least 1, and less than the limit",
+    ),
+    (
+        "limit: 9/s\n  warm_up: { start: 1 }",
+        "4:12: rules[0].warm_up: a warm-up has a `start` and an `over`: write a mapping such as `{ start: 10, over: 10min, steps: 4 }`",
+    ),
+    (
+        "limit: 9/s\n  warm_up: { start: 1, over: 1m }",
+        "4:30: rules[0].warm_up.over: `m` is not a unit of time: write us, ms, s, min, h, day, week or month (30 days); a bare `m` could be either, so it is none",
+    ),
+    (
+        "limit: [9/s, 9/h]\n  warm_up: { start: 1, over: 1h }",
+        "4:12: rules[0].warm_up: the rule has several limits: write the warm-up with the one it is for, such as `{ limit: 10/s, warm_up: { start: 1, over: 10min } }`",
+    ),
+    (
+        "limit: 20000/s\n  algorithm: sliding_window_log",
+        "3:10: rules[0].limit: a sliding window log keeps every instant, so a limit of 20000 is too large for it: write at most 10000, or use `sliding_window_strict` or `sliding_window`",
+    ),
+    (
+        "limit: 20/s\n  algorithm: concurrency",
+        "3:10: rules[0].limit: permits have no window: write the number that may be in flight, such as `20`",
+    ),
+    (
+        "limit: 20/s\n  lease: 30s",
+        "4:10: rules[0].lease: no limit of this rule has permits: write `algorithm: concurrency`, or leave this out",
+    ),
+    (
+        "limit: { limit: 20/s, lease: 30s }",
+        "3:32: rules[0].limit.lease: `sliding_window_counter` has nothing to lease: leave it out, or use concurrency",
     ),
     (
         "limit: 1/s\n  utc_offset: India",
@@ -340,6 +380,11 @@ fn probable_mistakes_are_warned_of() {
         "4:12: rules[0].match.pth: no listener sets an attribute `pth` by itself: if you meant `path`, write that"
     );
     assert_eq!(warnings("limit: 5/min\n  match: { path: /v1/login }"), "");
+    let unleased = warnings("limit: 5\n  algorithm: concurrency");
+    assert_eq!(
+        unleased,
+        "3:10: rules[0].limit: a holder that vanishes keeps its permit of `5` for ever: write `lease: 30s`, or as long as a request may take"
+    );
 }
 
 #[test]

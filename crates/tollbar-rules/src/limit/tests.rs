@@ -33,7 +33,11 @@ fn a_limit_means_a_policy() {
     );
     for (name, counting) in Counting::NAMED {
         assert_eq!(counting.name(), name);
-        let text = if counting == Counting::CalendarWindow { "9/calendar day" } else { "9/s" };
+        let text = match counting {
+            Counting::CalendarWindow => "9/calendar day",
+            Counting::Concurrency => "9",
+            _ => "9/s",
+        };
         assert_eq!(Limit::new(text, options(counting)).unwrap().policy().algorithm().name(), name);
     }
     let staggered = LimitOptions { staggered: true, ..options(Counting::FixedWindow) };
@@ -151,6 +155,9 @@ fn the_shares_of_all_nodes_are_at_most_the_limit() {
         assert_eq!(share.algorithm().name(), limit.policy().algorithm().name());
         assert_eq!(limit.share(1).capacity(), limit.policy().capacity());
     }
+    // Found by fuzzing: space around the number was once taken for more digits of it.
+    let share = Limit::new(" 1_0.50 / s", burst(200)).unwrap().share(2);
+    assert_eq!((share.limit(), share.window()), (1_050, Duration::from_secs(200)));
     // 100/min over three nodes: a token every 1.8 s, not every 1.82 (33/min).
     let share = Limit::new("100/min", burst(200)).unwrap().share(3);
     assert_eq!((share.limit(), share.window()), (100, Duration::from_mins(3)));

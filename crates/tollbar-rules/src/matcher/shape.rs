@@ -227,3 +227,39 @@ pub(super) fn combinations(
     }
     (combinations, is_complete)
 }
+
+#[cfg(test)]
+mod tests {
+    use arrayvec::ArrayVec;
+
+    use super::super::Fact;
+    use super::*;
+
+    /// The hash has no secret: whoever makes two values collide must not pass for the other.
+    #[test]
+    fn a_row_of_the_same_hash_and_other_values_does_not_agree() {
+        let test = Test::OneOf(["acme".into()].into());
+        let block = Test::Within(["10.0.0.0/8".parse().unwrap()].into());
+        let prefix = Test::Prefix("ac".into());
+        for (test, same, other) in [
+            (&test, "acme", "acmf"),
+            (&test, "acme", "acme2"),
+            (&prefix, "acorn", "bacon"),
+            (&prefix, "ac", "a"),
+            (&block, "10.9.9.9", "11.0.0.0"),
+            (&block, "::ffff:10.0.0.1", "nonsense"),
+        ] {
+            let keys = keys(test).unwrap();
+            let (mut all, _) = combinations(vec![(0, 1, keys)]);
+            let Combination { shape, values, .. } = all.remove(0);
+            let row = Row { item: 0, bucket: 0, shape: 0, values };
+            let facts = |value| {
+                let mut known = ArrayVec::new();
+                known.push(Fact { attribute: 0, value, hash: 7 });
+                Facts { known }
+            };
+            assert!(shape.agrees(&facts(same), &row), "{same}");
+            assert!(!shape.agrees(&facts(other), &row), "{other}");
+        }
+    }
+}

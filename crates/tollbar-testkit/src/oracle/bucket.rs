@@ -27,7 +27,7 @@ impl Bucket {
     }
 
     /// What the counter owes at `now_us`, after the first `events`.
-    fn debt_after(log: &Log, events: usize, now_us: u128) -> Ratio {
+    pub(super) fn debt_after(log: &Log, events: usize, now_us: u128) -> Ratio {
         Self::debt(&Log { events: log.events[..events].to_vec(), ..Log::default() }, now_us)
     }
 
@@ -49,6 +49,7 @@ impl Bucket {
                     debt = aged(debt, owed_since_us, *at_us).min(*debt_max);
                     owed_since_us = *at_us;
                 }
+                Event::Leased { .. } => unreachable!("no bucket leases anything"),
             }
         }
         aged(debt, owed_since_us, now_us)
@@ -67,7 +68,7 @@ impl Bucket {
         // What was given back since may have been ahead of it, and then it is paid sooner.
         let sooner = log.events[events..].iter().filter_map(|event| match event {
             Event::Refunded { back, .. } => Some(back.ceil()),
-            Event::Charged { .. } | Event::Capped { .. } => None,
+            Event::Charged { .. } | Event::Capped { .. } | Event::Leased { .. } => None,
         });
         paid_at_us.saturating_sub(sooner.sum()).saturating_sub(now_us)
     }

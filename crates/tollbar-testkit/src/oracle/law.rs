@@ -24,6 +24,16 @@ pub trait Law: Debug {
         None
     }
 
+    /// Whether time alone lets a denied request pass, so that a retry-after can be told.
+    fn tells_when(&self) -> bool {
+        true
+    }
+
+    /// How long a request that is admitted at `now_us` waits for its turn, before it is charged.
+    fn delay_us(&self, _log: &Log, _now_us: u128) -> u128 {
+        0
+    }
+
     /// What a check leaves behind before it is answered.
     fn notice(&self, _log: &mut Log, _now_us: u128) {}
 
@@ -54,6 +64,11 @@ pub trait Law: Debug {
             }
             _ => 0,
         }
+    }
+
+    /// Renews the lease that is event number `stamp`, and says until when; `None` where it is gone.
+    fn renew(&self, _log: &mut Log, _now_us: u128, _stamp: u64) -> Option<u128> {
+        None
     }
 
     /// Charges `amount` whether or not it fits, and says how much of it.

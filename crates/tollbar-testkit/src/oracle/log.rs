@@ -14,6 +14,13 @@ pub enum Event {
         /// What a token was worth then, in microseconds; zero for windows, which count tokens.
         token_us: Ratio,
     },
+    /// A lease was granted.
+    Leased {
+        /// Until when, as far as is known: it may be renewed.
+        ends_at_us: u128,
+        /// What it still holds.
+        permits: u64,
+    },
     /// Part of a bucket's debt was given back.
     Refunded {
         /// When, by the clock as it stood.

@@ -6,10 +6,13 @@
 
 mod bucket;
 mod calendar;
+mod concurrency;
 mod fixed;
 mod law;
+mod leased;
 mod log;
 mod marks;
+mod queue;
 mod sliding;
 mod staggered;
 mod strict;
@@ -26,11 +29,14 @@ use tollbar::{Charge, Entry, Outcome, Policy, Role, Timestamp};
 
 pub use self::bucket::Bucket;
 pub use self::calendar::Calendar;
+pub use self::concurrency::Concurrency;
 pub use self::fixed::Fixed;
 pub use self::law::Law;
+pub use self::leased::Leased;
 pub use self::log::{Event, Log, Visit};
 use self::marks::Marks;
 pub use self::marks::{Charged, Reused};
+pub use self::queue::Queue;
 pub use self::sliding::Sliding;
 pub use self::staggered::Staggered;
 pub use self::strict::Strict;
@@ -156,6 +162,20 @@ impl Oracle {
         let terms = Terms::for_key(policy, key);
         let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
         terms.law.overdraw(log, now.as_micros().into(), amount)
+    }
+
+    /// Renews the lease that `stamp` numbers, and says until when; `None` where it is gone.
+    pub fn renew(
+        &mut self,
+        now: Timestamp,
+        key: &[u8],
+        policy: &Policy,
+        stamp: u64,
+    ) -> Option<Timestamp> {
+        let terms = Terms::for_key(policy, key);
+        let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
+        let ends_at_us = terms.law.renew(log, now.as_micros().into(), stamp)?;
+        Some(Timestamp::from_micros(u64::try_from(ends_at_us).unwrap_or(u64::MAX)))
     }
 
     /// Forgets one counter.

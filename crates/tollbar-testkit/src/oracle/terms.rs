@@ -4,9 +4,12 @@ use tollbar::{Outcome, Policy, Timestamp};
 
 use super::bucket::Bucket;
 use super::calendar::Calendar;
+use super::concurrency::Concurrency;
 use super::fixed::Fixed;
 use super::law::Law;
+use super::leased::Leased;
 use super::log::Log;
+use super::queue::Queue;
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
@@ -74,15 +77,19 @@ impl Terms {
         let mut parts = 0;
         let mut almanac = None;
         let mut law: Box<dyn Law> = match algorithm {
-            "token_bucket" | "leaky_bucket" => {
+            "token_bucket" | "leaky_bucket" | "leaky_queue" => {
                 let interval = policy.interval().expect("a bucket has an interval");
                 let numerator = u128::from(interval.numerator_us);
                 let token_us = Ratio::new(numerator, u128::from(interval.denominator));
-                Box::new(Bucket {
-                    token_us,
-                    burst: policy.capacity(),
-                    overdraft: policy.overdraft(),
-                })
+                let overdraft = policy.overdraft();
+                let bucket = Bucket { token_us, burst: policy.capacity(), overdraft };
+                match policy.queue_length() {
+                    Some(_) => {
+                        let gives_back = interval.denominator <= 1_024;
+                        Box::new(Queue { bucket, max_wait: policy.max_wait(), gives_back })
+                    }
+                    None => Box::new(bucket),
+                }
             }
             "fixed_window" | "staggered_window" => Box::new(Fixed { limit, window_us }),
             "calendar_window" => {
@@ -101,6 +108,11 @@ impl Terms {
                 Box::new(Strict { limit, window_us, parts })
             }
             "sliding_window_log" => Box::new(WindowLog { limit, window_us }),
+            "concurrency" => Box::new(Concurrency { limit }),
+            "leased_concurrency" => {
+                let ttl = policy.lease_ttl().expect("a lease has an end");
+                Box::new(Leased { limit, ttl_us: ttl.as_micros() })
+            }
             other => panic!("the oracle has no model of `{other}`"),
         };
         let warms_up = policy.warm_up().is_some();
@@ -118,6 +130,7 @@ impl Terms {
     pub fn answer(&self, log: &mut Log, now: Timestamp, cost: u64) -> Answer {
         let now_us = u128::from(now.as_micros());
         let law = &*self.law;
+        let mut delay_us = 0;
         let outcome = if cost > law.capacity() {
             Outcome::Never
         } else if cost == 0 {
@@ -125,8 +138,11 @@ impl Terms {
         } else {
             self.notice(log, now, cost);
             if law.fits(log, now_us, cost) {
+                delay_us = narrow(law.delay_us(log, now_us));
                 law.charge(log, now_us, cost);
                 Outcome::Allow
+            } else if !law.tells_when() {
+                Outcome::Busy
             } else {
                 match law.wait_us(log, now_us, cost) {
                     Some(wait_us) => Outcome::Deny { retry_after_us: narrow(wait_us) },
@@ -139,6 +155,7 @@ impl Terms {
             limit: law.limit(log, now_us).unwrap_or(self.limit),
             remaining: narrow(law.remaining(log, now_us)),
             reset_at: Timestamp::from_micros(narrow(law.reset_at_us(log, now_us))),
+            delay_us,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use tollbar::{Outcome, Policy, Timestamp};
 
-use super::{Case, four_a_minute, minute_start};
+use super::{Case, four_a_minute, is_denial, minute_start};
 use crate::duel::Duel;
 use crate::subject::{Factory, Subject};
 
@@ -31,7 +31,7 @@ fn assert_four_pass(subject: &dyn Subject, now: Timestamp, key: &[u8], policy: &
     for _ in 0..3 {
         let answer = subject.check(now, key, policy, 1);
         assert!(
-            matches!(answer.outcome, Outcome::Deny { retry_after_us: 1.. }),
+            is_denial(answer.outcome),
             "store `{}` must deny the fifth of {policy:?}: {answer:?}",
             subject.name(),
         );
@@ -99,7 +99,7 @@ fn a_clock_that_goes_back_mints_nothing(factory: &Factory<'_>) {
         for back_us in [1, 15_000_000, 60_000_000, 600_000_000, start_us] {
             let answer = subject.check(Timestamp::from_micros(start_us - back_us), b"", policy, 1);
             assert!(
-                matches!(answer.outcome, Outcome::Deny { .. }),
+                is_denial(answer.outcome),
                 "store `{}` minted a token for {policy:?} when the clock went back {back_us} us: \
                  {answer:?}",
                 subject.name(),

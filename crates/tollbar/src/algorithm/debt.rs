@@ -137,6 +137,11 @@ impl Meter {
         self.overdraft
     }
 
+    /// A full debt, in units of `1 / denominator` microsecond.
+    pub(super) fn full(&self) -> u64 {
+        self.full
+    }
+
     pub(crate) fn fits_word(&self) -> bool {
         u128::from(self.interval.denominator) <= WORD_DENOMINATOR_MAX
     }
@@ -165,7 +170,7 @@ impl Meter {
 
     /// The debt at `now_us`, and no more than can be owed.
     #[inline(always)]
-    fn debt(&self, owed: Owed, now_us: u64) -> Debt {
+    pub(super) fn debt(&self, owed: Owed, now_us: u64) -> Debt {
         let Some(whole_us) = owed.paid_at_us.checked_sub(now_us) else {
             return Debt { units: 0, was_above_most: false };
         };
@@ -180,7 +185,7 @@ impl Meter {
     }
 
     #[inline(always)]
-    fn owed(&self, debt: u64, now_us: u64) -> Owed {
+    pub(super) fn owed(&self, debt: u64, now_us: u64) -> Owed {
         if self.interval.denominator == 1 {
             return Owed { paid_at_us: now_us + debt, remainder: 0 };
         }
@@ -198,8 +203,18 @@ impl Meter {
         }
     }
 
+    /// When all but `cost` tokens of `owed` is paid, rounded up to a microsecond.
+    #[cfg(feature = "until-ready")]
+    pub(super) fn paid_before(&self, owed: Owed, cost: u64) -> Option<u64> {
+        let Interval { numerator_us, denominator } = self.interval;
+        let denominator = u128::from(denominator);
+        let units = u128::from(owed.paid_at_us) * denominator + u128::from(owed.remainder);
+        let before = units.checked_sub(u128::from(cost) * u128::from(numerator_us))?;
+        Some(before.div_ceil(denominator) as u64)
+    }
+
     #[inline]
-    fn to_us_ceil(&self, debt: u64) -> u64 {
+    pub(super) fn to_us_ceil(&self, debt: u64) -> u64 {
         if self.interval.denominator == 1 { debt } else { debt.div_ceil(self.interval.denominator) }
     }
 }
@@ -211,9 +226,10 @@ impl Step<Owed> {
     }
 }
 
-struct Debt {
-    units: u64,
-    was_above_most: bool,
+/// What is owed at an instant, and no more than can be.
+pub(super) struct Debt {
+    pub(super) units: u64,
+    pub(super) was_above_most: bool,
 }
 
 impl Algorithm for Meter {
@@ -330,6 +346,19 @@ impl WordState for Meter {
 }
 
 impl Owed {
+    /// Tells debts apart whose remainder fits the payload of a word. Zero is nobody's: nothing owed.
+    pub(super) fn name(self) -> u64 {
+        let remainder_max = (1 << PAYLOAD_BITS) - 1;
+        self.paid_at_us << PAYLOAD_BITS | self.remainder.min(remainder_max)
+    }
+
+    /// What [`name`](Self::name) has named.
+    #[cfg(feature = "until-ready")]
+    pub(super) fn of_name(name: u64) -> Option<Self> {
+        let remainder = name & ((1 << PAYLOAD_BITS) - 1);
+        (name != 0).then_some(Self { paid_at_us: name >> PAYLOAD_BITS, remainder })
+    }
+
     fn fresh_at_us(self) -> u64 {
         self.paid_at_us + u64::from(self.remainder > 0)
     }

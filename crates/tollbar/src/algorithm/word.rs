@@ -27,6 +27,11 @@ pub(crate) const PAYLOAD_BITS: u32 = 10;
 /// Set while one thread owns the slot; never part of a state.
 pub(crate) const LOCK_BIT: u64 = 1 << 63;
 
+/// The shift of permits in flight, which are fresh at once or never and need hardly a bit of time.
+/// No window has it: ten years, the longest, have 45. So the tag of a slot tells them apart, and a
+/// snapshot can leave out what ends with its process.
+pub(crate) const PERMITS_SHIFT: u32 = 48;
+
 /// The unit for the ends of windows: more than a sixteenth and at most an eighth of the window.
 /// Finer, and less is left for the counts; coarser, and slots are reused later.
 pub(super) fn window_shift(window_us: u64) -> u32 {

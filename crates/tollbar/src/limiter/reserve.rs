@@ -66,7 +66,7 @@ pub enum SettleError {
     /// Not as many amounts as charges.
     #[error("the receipt has {charges} charges: give {charges} amounts instead of {amounts}")]
     AmountCount {
-        /// How many charges are on the receipt.
+        /// How many charges are on the receipt, permits apart.
         charges: usize,
         /// How many amounts there were.
         amounts: usize,
@@ -293,7 +293,7 @@ impl Limiter {
     }
 
     /// The same with an amount for each charge, in the order of the entries. Shadows that denied
-    /// were not charged, and have none.
+    /// were not charged, and have none; nor have permits, which all come back.
     pub fn commit_each(&self, receipt: &Receipt, spent: &[u64]) -> Result<Settlement, SettleError> {
         let content = receipt.content(&self.receipt_key)?;
         let mut adjustments = adjustments(&content, spent)?;
@@ -316,7 +316,7 @@ impl Limiter {
     /// Gives a whole reservation back: the request was never served.
     pub fn cancel(&self, receipt: &Receipt) -> Result<Settlement, SettleError> {
         let content = receipt.content(&self.receipt_key)?;
-        let mut adjustments = adjustments(&content, &vec![0; content.charges.len()])?;
+        let mut adjustments = adjustments(&content, &vec![0; content.paid_count()])?;
         let settled = self.store.settle(content.id, &mut adjustments).wait()?;
         settlement(settled, &adjustments)
     }
@@ -330,13 +330,16 @@ fn adjustments<'c>(
     content: &'c Content,
     spent: &[u64],
 ) -> Result<Vec<Adjustment<'c>>, SettleError> {
-    let charges = content.charges.len();
+    let charges = content.paid_count();
     if spent.len() != charges {
         return Err(SettleError::AmountCount { charges, amounts: spent.len() });
     }
-    let mut adjustments = Vec::with_capacity(charges);
-    for (charge, spent) in content.charges.iter().zip(spent) {
-        let spending = Spending { reserved: charge.reserved, spent: *spent };
+    let mut spent = spent.iter().copied();
+    let mut adjustments = Vec::with_capacity(content.charges.len());
+    for charge in &content.charges {
+        // Whoever settles has done with its permits, however many tokens it has spent.
+        let spent = if charge.policy.has_permits() { 0 } else { spent.next().unwrap_or(0) };
+        let spending = Spending { reserved: charge.reserved, spent };
         adjustments.push(Adjustment::new(&charge.key, &charge.policy, charge.stamp, spending));
     }
     Ok(adjustments)

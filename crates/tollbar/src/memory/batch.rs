@@ -10,11 +10,13 @@ use arrayvec::ArrayVec;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::deciding::{BATCH_ENTRIES_MAX, Deciding, LogQuestion, States, Unit, copy, zero};
+use super::leases::Grant;
 use super::marks::MARKS_MAX;
 use super::moving::Whereabouts;
 use super::shards::ShardGuard;
 use super::slot::{Read, SlotGuard};
 use super::sync::Backoff;
+use crate::algorithm::leased::Leased;
 use crate::policy::Kind;
 use crate::store::{Batch, Entry, StoreError};
 
@@ -102,8 +104,10 @@ impl MemoryStore {
             if hold.is_some() {
                 self.make_stamps_last(&mut batch, &held);
             }
+            self.name_leases(&mut batch);
             let answers = Self::answers(&marks, batch.entries)?;
             self.remember(&marks, &held, &answers, now_us);
+            self.grant_leases(&batch, &held);
         } else {
             batch.report_uncharged(&before);
             copy(&before, &mut after);
@@ -119,6 +123,25 @@ impl MemoryStore {
             let unit = &batch.units[*unit];
             let guard = self.guard_of(held, unit.id);
             entry.stamp = self.lasting_stamp(guard, &unit.kind, unit.id, entry.stamp, batch.now_us);
+        }
+    }
+
+    /// Says what the leases of an allowed batch will be called.
+    fn name_leases(&self, batch: &mut Deciding<'_, '_>) {
+        for entry in batch.entries.iter_mut().filter(|entry| granted(entry).is_some()) {
+            entry.stamp = self.lease_ids.next();
+        }
+    }
+
+    /// Writes the leases of an allowed batch down.
+    fn grant_leases(&self, batch: &Deciding<'_, '_>, held: &Held<'_>) {
+        for (entry, unit) in batch.entries.iter().zip(batch.unit_of) {
+            if let Some(leased) = granted(entry) {
+                let counter = batch.units[*unit].id;
+                let grant = Grant { id: entry.stamp, cost: entry.cost };
+                let guard = self.guard_of(held, counter);
+                self.grant_lease(guard, leased, counter, batch.now_us, grant);
+            }
         }
     }
 
@@ -162,6 +185,10 @@ impl MemoryStore {
     }
 
     fn load_unit(&self, guard: &ShardGuard<'_>, unit: &Unit<'_>, now_us: u64, state: &mut [u64]) {
+        if let Kind::Leased(_) = &*unit.kind {
+            state[0] = self.leases_in_flight(guard, unit.id, now_us);
+            return;
+        }
         let (algorithm, packed) = (unit.kind.as_dyn(), unit.kind.as_packed());
         self.load_wide(guard, algorithm, packed, unit.id, now_us, state);
     }
@@ -324,7 +351,9 @@ impl MemoryStore {
     ) {
         for (at, unit) in units.iter().enumerate() {
             let state = &after[unit.words.clone()];
-            if state == &before[unit.words.clone()] {
+            let is_lease = matches!(*unit.kind, Kind::Leased(_));
+            // Leases have been written down one by one.
+            if state == &before[unit.words.clone()] || is_lease {
                 continue;
             }
             if let (Some(slot), Some((packed, _))) = (&mut held.slots[at], unit.packed()) {
@@ -339,4 +368,10 @@ impl MemoryStore {
             }
         }
     }
+}
+
+/// Where an entry of an allowed batch takes a lease. A shadow that denied takes nothing.
+fn granted<'p>(entry: &Entry<'p>) -> Option<&'p Leased> {
+    let is_taken = entry.decision.is_some_and(|decision| decision.is_allowed());
+    entry.policy.kind.as_leased().filter(|_| is_taken && entry.cost > 0)
 }

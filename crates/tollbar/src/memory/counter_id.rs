@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use polymur_hash::PolymurHash;
 
 use crate::Policy;
+use crate::algorithm::word::PERMITS_SHIFT;
 
 /// Names one counter: a keyed hash of the key, salted with the policy's identity. Never zero.
 ///
@@ -14,16 +15,16 @@ use crate::Policy;
 /// chance that any two do is 3 in a million; nobody can look for such keys, because the hash is
 /// keyed with a secret of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CounterId(u64);
+pub(crate) struct CounterId(u64);
 
 /// `PolymurHash` under a key drawn when the store is made.
-pub(super) struct CounterHash {
+pub(crate) struct CounterHash {
     hasher: PolymurHash,
     seeds: [u64; 2],
 }
 
 impl CounterHash {
-    pub(super) fn random() -> Self {
+    pub(crate) fn random() -> Self {
         // The standard library's way to random bits: its own hash keys, seeded by the system.
         #[cfg(not(tollbar_loom))]
         let random = || RandomState::new().build_hasher().finish();
@@ -44,7 +45,7 @@ impl CounterHash {
     }
 
     #[inline]
-    pub(super) fn id(&self, key: &[u8], policy: &Policy) -> CounterId {
+    pub(crate) fn id(&self, key: &[u8], policy: &Policy) -> CounterId {
         CounterId::new(self.hasher.hash(key) ^ policy.salt)
     }
 }
@@ -78,7 +79,7 @@ impl CounterId {
         Self(hash.max(1))
     }
 
-    pub(super) fn get(self) -> u64 {
+    pub(crate) fn get(self) -> u64 {
         self.0
     }
 
@@ -119,7 +120,7 @@ impl CounterId {
 
     /// The shard, out of a power of two.
     #[inline]
-    pub(super) fn shard(self, shard_count: usize) -> usize {
+    pub(crate) fn shard(self, shard_count: usize) -> usize {
         self.0 as usize & (shard_count - 1)
     }
 }
@@ -161,6 +162,11 @@ pub(super) fn is_valid_tag(tag: u64) -> bool {
 /// True where the slot belongs to a counter.
 pub(super) fn is_in_use(tag: u64) -> bool {
     tag & IN_USE != 0
+}
+
+/// True where the slot counts permits in flight.
+pub(super) fn counts_permits(tag: u64) -> bool {
+    is_in_use(tag) && tag_shift(tag) == PERMITS_SHIFT
 }
 
 /// How to read the time of the state beside this tag.

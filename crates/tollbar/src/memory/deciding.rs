@@ -94,8 +94,8 @@ impl Deciding<'_, '_> {
         }
         let kind = entry.policy.kind.for_key(entry.key);
         let now = Timestamp::from_micros(self.now_us);
-        let decision = kind.as_dyn().transition(state, now, cost);
-        (decision, kind.as_dyn().stamp(state))
+        let decision = kind.deciding().transition(state, now, cost);
+        (decision, kind.deciding().stamp(state))
     }
 
     /// For a request that was denied: the entries that would have allowed say what remains now,
@@ -131,7 +131,7 @@ impl Deciding<'_, '_> {
 impl Unit<'_> {
     /// How many words of state it has in a batch.
     pub(super) fn state_words(kind: &Kind) -> usize {
-        if let Kind::SlidingLog(_) = kind { 1 } else { kind.as_dyn().words() }
+        if let Kind::SlidingLog(_) = kind { 1 } else { kind.deciding().words() }
     }
 
     pub(super) fn is_log(&self) -> bool {

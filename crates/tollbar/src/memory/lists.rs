@@ -110,6 +110,11 @@ impl Lists {
         self.entries.set_fresh_at_us(entry, fresh_at_us);
     }
 
+    /// From when on a list is fresh.
+    pub(super) fn fresh_at_us(&self, _guard: &ShardGuard<'_>, entry: usize) -> u64 {
+        self.entries.fresh_at_us(entry)
+    }
+
     /// The entry of its bucket that a newcomer would take: the one nearest to fresh.
     pub(super) fn nearest_in_bucket(&self, guard: &ShardGuard<'_>, id: CounterId) -> Nearest {
         let entries = self.entries.of_bucket(guard, id);

@@ -49,6 +49,9 @@ impl MemoryStore {
         if let Kind::SlidingLog(log) = &*kind {
             return self.refund_log(log, id, now, stamp, amount);
         }
+        if let Kind::Leased(_) = &*kind {
+            return self.refund_lease(id, now.as_micros(), stamp, amount);
+        }
         let refund = |guard: Option<&ShardGuard<'_>>, stamp: u64| -> Refund {
             self.alter(&kind, id, now, guard, |algorithm, state| {
                 algorithm.refund(state, now, stamp, amount)
@@ -70,6 +73,10 @@ impl MemoryStore {
 
     /// Charges what was spent already, whether or not there is room, and answers how much of it.
     pub(super) fn overdraw_now(&self, key: &[u8], policy: &Policy, amount: u64) -> u64 {
+        // Nobody is in flight who was not let in.
+        if policy.kind.is_in_flight() {
+            return 0;
+        }
         let id = self.hash.id(key, policy);
         let now = Timestamp::from_micros(self.now_us());
         if let Kind::SlidingLog(log) = &policy.kind {

@@ -10,7 +10,9 @@ use super::moving::Whereabouts;
 use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
-use crate::algorithm::word::{Packed, Parts, WordState};
+#[cfg(feature = "until-ready")]
+use crate::algorithm::leaky_queue::LeakyQueue;
+use crate::algorithm::word::{Packed, Parts, Step, WordState};
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::policy::Kind;
 use crate::store::Entry;
@@ -29,9 +31,11 @@ macro_rules! by_algorithm {
     }) => {
         match $kind {
             Kind::Bucket($algorithm) if $algorithm.fits_word() => $word,
+            Kind::LeakyQueue($algorithm) if $algorithm.fits_word() => $word,
             Kind::FixedWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::CalendarWindow($algorithm) if $algorithm.fits_word() => $word,
             Kind::SlidingWindow($algorithm) if $algorithm.fits_word() => $word,
+            Kind::Concurrency($algorithm) => $word,
             Kind::StaggeredWindow(window) => {
                 let window = window.for_key($key);
                 if window.fits_word() {
@@ -135,7 +139,7 @@ impl MemoryStore {
     // their registers.
 
     #[inline(never)]
-    fn check_word<A: WordState>(
+    pub(super) fn check_word<A: WordState>(
         &self,
         algorithm: &A,
         id: CounterId,
@@ -166,6 +170,44 @@ impl MemoryStore {
         now_us: u64,
         cost: u64,
     ) -> Decision {
+        match self.step_word(algorithm, id, now_us, cost) {
+            Ok(step) => algorithm.decision(&step, now_us),
+            Err(decision) => decision,
+        }
+    }
+
+    /// Decides and charges one request in a queue, and says what the charge is called: 0 where its
+    /// state does not fit a word.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn queue_up(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        queue: &LeakyQueue,
+        cost: u64,
+    ) -> (Decision, u64) {
+        if !queue.fits_word() {
+            return (self.check_now(key, policy, cost), 0);
+        }
+        let (id, now_us) = (self.hash.id(key, policy), self.now_us());
+        match self.step_word(queue, id, now_us, cost) {
+            Ok(step) => {
+                let stamp = step.next.map_or(0, |next| queue.stamp_of(next));
+                (queue.decision(&step, now_us), stamp)
+            }
+            Err(decision) => (decision, 0),
+        }
+    }
+
+    /// The step that was stored, or the decision where the counter turned out to be wide.
+    #[inline(always)]
+    fn step_word<A: WordState>(
+        &self,
+        algorithm: &A,
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Result<Step<A::State>, Decision> {
         let shift = algorithm.shift();
         let tag = id.tag(shift);
         let mut backoff = Backoff::default();
@@ -181,9 +223,9 @@ impl MemoryStore {
                     None => self.recall(algorithm, id, now_us),
                 };
                 match whereabouts {
-                    Whereabouts::New => return algorithm.decision(&step, now_us),
+                    Whereabouts::New => return Ok(step),
                     Whereabouts::Wide => {
-                        return self.check_wide(algorithm, Some(algorithm), id, now_us, cost);
+                        return Err(self.check_wide(algorithm, Some(algorithm), id, now_us, cost));
                     }
                     Whereabouts::Table => backoff.wait(),
                 }
@@ -199,7 +241,7 @@ impl MemoryStore {
                     None => Err(slot.read(tag)),
                 };
                 match stored {
-                    Ok(()) => return algorithm.decision(&step, now_us),
+                    Ok(()) => return Ok(step),
                     Err(newer) => read = newer,
                 }
             }
@@ -251,8 +293,10 @@ impl MemoryStore {
         now_us: u64,
         cost: u64,
     ) -> Decision {
-        if let Kind::SlidingLog(log) = kind {
-            return self.check_log(log, id, now_us, cost);
+        match kind {
+            Kind::SlidingLog(log) => return self.check_log(log, id, now_us, cost),
+            Kind::Leased(leased) => return self.check_lease(leased, id, now_us, cost),
+            _ => {}
         }
         let kind = kind.for_key(key);
         self.check_wide(kind.as_dyn(), kind.as_packed(), id, now_us, cost)
@@ -285,6 +329,9 @@ impl MemoryStore {
     pub(super) fn reset_one(&self, id: CounterId, policy: &Policy) {
         if let Kind::SlidingLog(_) = policy.kind {
             return self.reset_log(id);
+        }
+        if let Kind::Leased(_) = policy.kind {
+            return self.reset_leases(id);
         }
         let guard = self.shards.lock(id);
         if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::format::{Counts, Header, Sink};
 use super::MemoryStore;
-use super::counter_id::is_in_use;
+use super::counter_id::{counts_permits, is_in_use};
 use super::slot::{Slot, rank};
 use super::sync::Backoff;
 use super::wide::CLASS_WORDS;
@@ -52,7 +52,8 @@ pub struct SnapshotSummary {
 }
 
 impl MemoryStore {
-    /// Writes all counters that are not fresh, while checks go on.
+    /// Writes all counters that are not fresh, while checks go on. Not those of permits in flight,
+    /// which end with the process that holds them.
     ///
     /// Each counter is written as it was at one instant; counters of one request may be seen one
     /// before it and one after. `to` is written to in pieces of about 64 KiB, and flushed.
@@ -87,7 +88,9 @@ impl MemoryStore {
         })?;
         for line in 0..self.table.line_count() {
             for (tag, word) in self.table.slots(line).map(read_settled) {
-                if is_in_use(tag) && rank(tag, word).0 > now_us {
+                // Whoever holds permits in flight will not outlive this process to return them.
+                let is_kept = is_in_use(tag) && !counts_permits(tag);
+                if is_kept && rank(tag, word).0 > now_us {
                     counts.words += 1;
                     sink.words(&[line as u64, tag, word])?;
                 }
@@ -102,6 +105,10 @@ impl MemoryStore {
         }
         for shard in 0..self.shards.count() {
             self.buffer_logs(&mut sink, &mut counts, shard, now_us);
+            sink.pass_on()?;
+        }
+        for shard in 0..self.shards.count() {
+            self.buffer_leases(&mut sink, &mut counts, shard, now_us);
             sink.pass_on()?;
         }
         // Only now, when no more counters are read: one that has outgrown its word in the
@@ -155,6 +162,25 @@ impl MemoryStore {
             }
         });
         count
+    }
+
+    /// The leases of one shard that have not ended.
+    fn buffer_leases(
+        &self,
+        sink: &mut Sink<'_, impl Write + ?Sized>,
+        counts: &mut Counts,
+        shard: usize,
+        now_us: u64,
+    ) {
+        let guard = self.shards.lock_shard(shard);
+        self.for_each_leases(&guard, now_us, |counter, leases| {
+            counts.leased += 1;
+            for lease in leases.leases().filter(|lease| lease.ends_at_us() > now_us) {
+                counts.leases += 1;
+                let [id, extent] = lease.to_words();
+                sink.buffer(&[counter, id, extent]);
+            }
+        });
     }
 
     /// The live logs of one shard.

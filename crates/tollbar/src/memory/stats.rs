@@ -58,7 +58,8 @@ impl MemoryStore {
         MemoryStats {
             live_keys: live * line_count / sampled
                 + self.wide.live_count(now_us)
-                + self.lists.live_count(now_us),
+                + self.lists.live_count(now_us)
+                + self.leases.live_count(now_us),
             slots,
             forced_evictions: self.forced_evictions.load(Ordering::Relaxed),
             bytes: slots / SLOTS_PER_LINE * 64,

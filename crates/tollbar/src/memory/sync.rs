@@ -1,25 +1,25 @@
 //! Atomics and locks, from the standard library or, under `--cfg tollbar_loom`, from loom.
 
 #[cfg(not(tollbar_loom))]
-pub(super) use std::sync::{
+pub(crate) use std::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicU64, Ordering},
 };
 
 #[cfg(tollbar_loom)]
-pub(super) use loom::sync::{
+pub(crate) use loom::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicU64, Ordering},
 };
 
 /// Waits for another thread to leave a slot it has locked: for a few nanoseconds, as a rule.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     rounds: u32,
 }
 
 impl Backoff {
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.rounds += 1;
         #[cfg(tollbar_loom)]
         loom::thread::yield_now();
@@ -32,12 +32,12 @@ impl Backoff {
         }
     }
 
-    pub(super) fn rounds(&self) -> u32 {
+    pub(crate) fn rounds(&self) -> u32 {
         self.rounds
     }
 }
 
 /// A lock whose poison is ignored: what it guards is only ever written whole.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

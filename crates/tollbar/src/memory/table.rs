@@ -5,7 +5,7 @@
 //! the table never grows. Where both lines are full of live counters, the one nearest to fresh is
 //! forgotten before its time: a *forced eviction*, which is counted.
 
-use super::counter_id::CounterId;
+use super::counter_id::{CounterId, is_in_use};
 use super::pages::{LINE_WORDS, Lines};
 use super::prefetch::prefetch;
 use super::slot::{Seen, Slot, SlotGuard, rank};
@@ -86,7 +86,7 @@ impl Table {
         loop {
             let first = self.nearest_to_fresh(id.first_line(self.lines.len()));
             let victim = match first {
-                Some(victim) if victim.is_fresh(now_us.saturating_sub(RESTED_US)) => victim,
+                Some(victim) if victim.has_rested(now_us) => victim,
                 _ => {
                     let second = self.nearest_to_fresh(id.second_line(self.lines.len()));
                     first.into_iter().chain(second).min_by_key(Victim::rank)?
@@ -128,11 +128,19 @@ struct Victim<'a> {
 }
 
 impl Victim<'_> {
-    fn rank(&self) -> (u64, u64) {
-        rank(self.tag, self.seen.word)
+    /// Of two that are as near to fresh, a slot that is nobody's makes room before one whose owner
+    /// may be back in a moment.
+    fn rank(&self) -> ((u64, u64), bool) {
+        (rank(self.tag, self.seen.word), is_in_use(self.tag))
     }
 
     fn is_fresh(&self, now_us: u64) -> bool {
-        self.rank().0 <= now_us
+        rank(self.tag, self.seen.word).0 <= now_us
+    }
+
+    /// A counter that is all zero does not say since when: permits in flight come and go.
+    fn has_rested(&self, now_us: u64) -> bool {
+        let is_idle = self.seen.word == 0 && is_in_use(self.tag);
+        self.is_fresh(now_us.saturating_sub(RESTED_US)) && !is_idle
     }
 }

@@ -23,6 +23,9 @@ const CALENDAR_WINDOW: u64 = 5;
 const SLIDING_WINDOW: u64 = 6;
 const SLIDING_STRICT: u64 = 7;
 const SLIDING_LOG: u64 = 8;
+const LEAKY_QUEUE: u64 = 9;
+const CONCURRENCY: u64 = 12;
+const LEASED: u64 = 13;
 
 /// How an option is written.
 const BURST: u64 = 1;
@@ -34,6 +37,11 @@ const UTC_OFFSET: u64 = 5;
 const WARM_UP_START: u64 = 6;
 const WARM_UP_OVER_US: u64 = 7;
 const WARM_UP_STEPS: u64 = 8;
+const QUEUE_LENGTH: u64 = 9;
+const WAIT_US_MAX: u64 = 10;
+/// In flight at once, where there is no rate.
+const PERMITS: u64 = 12;
+const LEASE_US: u64 = 13;
 
 const UTC_OFFSET_BASE: i64 = 1 << 16;
 
@@ -95,6 +103,19 @@ impl Policy {
                 SLIDING_STRICT
             }
             Kind::SlidingLog(_) => SLIDING_LOG,
+            Kind::Concurrency(permits) => {
+                options.push((PERMITS, permits.limit()));
+                CONCURRENCY
+            }
+            Kind::Leased(leased) => {
+                options.extend([(PERMITS, leased.limit()), (LEASE_US, leased.ttl_us())]);
+                LEASED
+            }
+            Kind::LeakyQueue(queue) => {
+                options.push((QUEUE_LENGTH, queue.length()));
+                options.extend(queue.wait_us_max().map(|wait_us| (WAIT_US_MAX, wait_us)));
+                LEAKY_QUEUE
+            }
             Kind::WarmUp(_) | Kind::Custom(_) => return None,
         };
         Some((tag, options))
@@ -144,6 +165,18 @@ impl Policy {
                 Self::sliding_window_strict(rate, subwindows)
             }
             SLIDING_LOG => Self::sliding_window_log(rate),
+            LEAKY_QUEUE => {
+                let queue = Self::leaky_queue(rate, option(QUEUE_LENGTH)?).ok()?;
+                match option(WAIT_US_MAX) {
+                    Some(wait_us) => queue.with_max_wait(Duration::from_micros(wait_us)),
+                    None => Ok(queue),
+                }
+            }
+            CONCURRENCY => Self::concurrency(option(PERMITS)?),
+            LEASED => {
+                let ttl = Duration::from_micros(option(LEASE_US)?);
+                Self::concurrency(option(PERMITS)?).and_then(|permits| permits.leased(ttl))
+            }
             _ => return None,
         };
         let name = std::str::from_utf8(read_bytes(bytes)?).ok()?;

@@ -1,9 +1,13 @@
 //! What is wrong with a policy, and what to write instead.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::calendar_window::UTC_OFFSET_MINUTES_MAX;
+use crate::algorithm::concurrency::LIMIT_MAX;
+use crate::algorithm::leased::LEASE_LIMIT_MAX;
 use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::algorithm::sliding_strict::SUBWINDOWS_MAX;
 use crate::algorithm::warm_up;
@@ -36,6 +40,30 @@ pub enum PolicyError {
     LimitTooLarge {
         /// The limit asked for.
         limit: u64,
+    },
+    /// More permits than are counted.
+    #[error("{limit} permits in flight are too many: write at most {LIMIT_MAX}")]
+    TooManyPermits {
+        /// The limit asked for.
+        limit: u64,
+    },
+    /// More leases than are looked through.
+    #[error("{limit} leases in flight are too many: write at most {LEASE_LIMIT_MAX}")]
+    TooManyLeases {
+        /// The limit asked for.
+        limit: u64,
+    },
+    /// A lease of no time, or of too much.
+    #[error("a lease cannot last {ttl:?}: write one microsecond to ten years")]
+    LeaseTime {
+        /// The time asked for.
+        ttl: Duration,
+    },
+    /// Only permits are leased.
+    #[error("`{algorithm}` has nothing to lease: leave it out, or use concurrency")]
+    LeaseWithoutPermits {
+        /// The algorithm that was to be leased.
+        algorithm: &'static str,
     },
     /// More than a billion a second.
     #[error("the rate is above 1,000,000,000 a second: write a lower one")]
@@ -74,6 +102,21 @@ pub enum PolicyError {
     )]
     OverdraftWithoutBucket {
         /// The algorithm that was given an overdraft.
+        algorithm: &'static str,
+    },
+    /// The queue is too long for its rate.
+    #[error(
+        "a queue of {length} is too long at this rate: the last would wait for decades, or could \
+         not be counted exactly; write a shorter queue"
+    )]
+    QueueTooLong {
+        /// The length asked for.
+        length: u64,
+    },
+    /// Only a queue has anybody waiting.
+    #[error("nobody waits in `{algorithm}`: leave the longest wait out, or use a leaky queue")]
+    MaxWaitWithoutQueue {
+        /// The algorithm that was given a longest wait.
         algorithm: &'static str,
     },
     /// Only buckets have a burst.

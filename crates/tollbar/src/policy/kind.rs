@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
 use crate::algorithm::calendar_window::CalendarWindow;
+use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::debt::Meter;
 use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leaky_queue::LeakyQueue;
+use crate::algorithm::leased::Leased;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
@@ -18,6 +21,7 @@ use crate::algorithm::word::Packed;
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Bucket(Meter),
+    LeakyQueue(LeakyQueue),
     FixedWindow(FixedWindow),
     /// Before it counts, it is bound to a key: see [`for_key`](Self::for_key).
     StaggeredWindow(StaggeredWindow),
@@ -28,6 +32,9 @@ pub(crate) enum Kind {
     SlidingLog(SlidingLog),
     /// One of the above, with a limit that climbs. May be bound to a key as well.
     WarmUp(Climb),
+    Concurrency(Concurrency),
+    /// Its state is a list: a store keeps it in its own way.
+    Leased(Leased),
     Custom(Arc<dyn Algorithm>),
 }
 
@@ -63,6 +70,7 @@ impl Kind {
     pub(crate) fn as_dyn(&self) -> &dyn Algorithm {
         match self {
             Self::Bucket(meter) => meter,
+            Self::LeakyQueue(queue) => queue,
             Self::FixedWindow(window) => window,
             Self::StaggeredWindow(window) => window,
             Self::CalendarWindow(window) => window,
@@ -70,6 +78,8 @@ impl Kind {
             Self::SlidingStrict(window) => window,
             Self::SlidingLog(log) => log,
             Self::WarmUp(climb) => climb,
+            Self::Concurrency(permits) => permits,
+            Self::Leased(leased) => leased,
             Self::Custom(algorithm) => algorithm.as_ref(),
         }
     }
@@ -78,14 +88,40 @@ impl Kind {
     pub(crate) fn as_packed(&self) -> Option<&dyn Packed> {
         match self {
             Self::Bucket(meter) => Some(meter),
+            Self::LeakyQueue(queue) => Some(queue),
             Self::FixedWindow(window) => Some(window),
             Self::StaggeredWindow(window) => Some(window),
             Self::CalendarWindow(window) => Some(window),
             Self::SlidingWindow(window) => Some(window),
-            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::WarmUp(_) | Self::Custom(_) => {
-                None
-            }
+            Self::Concurrency(permits) => Some(permits),
+            Self::SlidingStrict(_)
+            | Self::SlidingLog(_)
+            | Self::WarmUp(_)
+            | Self::Leased(_)
+            | Self::Custom(_) => None,
         }
+    }
+
+    /// What decides in a batch. Leases are decided by how many permits are in flight, and written
+    /// down one by one when all is decided.
+    pub(crate) fn deciding(&self) -> &dyn Algorithm {
+        match self {
+            Self::Leased(leased) => leased.permits(),
+            _ => self.as_dyn(),
+        }
+    }
+
+    /// Where permits are leased.
+    pub(crate) fn as_leased(&self) -> Option<&Leased> {
+        match self {
+            Self::Leased(leased) => Some(leased),
+            _ => None,
+        }
+    }
+
+    /// True where what was taken is in flight until it is given back.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        matches!(self, Self::Concurrency(_) | Self::Leased(_))
     }
 
     /// True where time pays charges in their order, so that giving one back has those behind it
@@ -102,13 +138,18 @@ impl Kind {
     pub(crate) fn fits_word(&self) -> bool {
         match self {
             Self::Bucket(meter) => meter.fits_word(),
+            Self::LeakyQueue(queue) => queue.fits_word(),
             Self::FixedWindow(window) => window.fits_word(),
             Self::StaggeredWindow(window) => window.fits_word(),
             Self::CalendarWindow(window) => window.fits_word(),
             Self::SlidingWindow(window) => window.fits_word(),
-            Self::SlidingStrict(_) | Self::SlidingLog(_) | Self::WarmUp(_) | Self::Custom(_) => {
-                false
-            }
+            // Its limits are bounded so that it always does.
+            Self::Concurrency(_) => true,
+            Self::SlidingStrict(_)
+            | Self::SlidingLog(_)
+            | Self::WarmUp(_)
+            | Self::Leased(_)
+            | Self::Custom(_) => false,
         }
     }
 }

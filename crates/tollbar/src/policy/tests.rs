@@ -5,6 +5,7 @@ mod warm_up;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Interval;
 use crate::WarmUp;
 
 #[track_caller]
@@ -61,6 +62,8 @@ proptest! {
         for policy in [
             Policy::token_bucket(rate),
             Policy::leaky_bucket(rate),
+            Policy::leaky_queue(rate, 2),
+            Policy::leaky_queue(rate, 2).and_then(|it| it.with_max_wait(Duration::ZERO)),
             Policy::fixed_window(rate),
             Policy::fixed_window(rate).and_then(Policy::staggered),
             Policy::calendar_window(3, Period::Month),
@@ -74,6 +77,9 @@ proptest! {
             warming(Policy::calendar_window(3, Period::Month), 1),
             warming(Policy::sliding_window("9/s"), 2),
             warming(Policy::sliding_window_strict("9/s", 60), 2),
+            Policy::concurrency(3),
+            Policy::concurrency(1 << 32),
+            Policy::concurrency(32).and_then(|permits| permits.leased(Duration::from_secs(1))),
         ] {
             let policy = policy.unwrap();
             let algorithm = policy.algorithm();
@@ -132,6 +138,18 @@ fn what_cannot_be_counted_is_refused_with_its_reason() {
         Policy::fixed_window("5/s").unwrap().with_burst(9),
         &PolicyError::BurstWithoutBucket { algorithm: "fixed_window" },
     );
+    for length in [1_737, u64::MAX - 1, u64::MAX] {
+        refused(Policy::leaky_queue("1/month", length), &PolicyError::QueueTooLong { length });
+    }
+    assert!(Policy::leaky_queue("1/month", 1_736).is_ok());
+    refused(
+        Policy::leaky_queue("5/s", 5).unwrap().with_burst(9),
+        &PolicyError::BurstWithoutBucket { algorithm: "leaky_queue" },
+    );
+    refused(
+        Policy::leaky_bucket("5/s").unwrap().with_max_wait(Duration::ZERO),
+        &PolicyError::MaxWaitWithoutQueue { algorithm: "leaky_bucket" },
+    );
     assert!(matches!(Policy::token_bucket("ten/s"), Err(PolicyError::Rate(_))));
 }
 
@@ -173,6 +191,7 @@ fn only_a_fixed_window_is_staggered_and_then_it_counts_apart() {
     for policy in [
         Policy::token_bucket("5/s"),
         Policy::leaky_bucket("5/s"),
+        Policy::leaky_queue("5/s", 5),
         Policy::sliding_window("5/s"),
         Policy::sliding_window_strict("5/s", 4),
         Policy::calendar_window(5, Period::Day),

@@ -20,7 +20,7 @@ impl Policy {
     /// # }
     /// ```
     ///
-    /// For buckets and windows of all kinds, but for logs. The burst of a bucket climbs in proportion: one token,
+    /// For buckets and windows of all kinds, but for logs, queues and permits. The burst of a bucket climbs in proportion: one token,
     /// and of the others as many as the rate allows. What a decision says of the limit and what
     /// remains of it is that of the step the key is on; [`limit`](Self::limit) and
     /// [`capacity`](Self::capacity) of the policy are the full ones. Neither a step nor becoming new
@@ -45,7 +45,12 @@ impl Policy {
             return Err(PolicyError::WarmUpDuration { over_us });
         }
         let rungs = match plain {
-            kind @ (Kind::SlidingLog(_) | Kind::WarmUp(_) | Kind::Custom(_)) => {
+            kind @ (Kind::LeakyQueue(_)
+            | Kind::SlidingLog(_)
+            | Kind::Concurrency(_)
+            | Kind::Leased(_)
+            | Kind::WarmUp(_)
+            | Kind::Custom(_)) => {
                 let algorithm = kind.as_dyn().name();
                 return Err(PolicyError::WarmUpWithoutLimit { algorithm });
             }

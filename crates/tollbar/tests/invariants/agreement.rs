@@ -100,6 +100,10 @@ proptest! {
                 let answer = duel.check(standing.now, &[key], policy, cost);
                 standing.last = Some(answer.map_err(TestCaseError::fail)?);
             }
+            if policy.algorithm().name() == "concurrency" {
+                let released = duel.release(standing.now, &[key], policy, u64::MAX);
+                released.map_err(TestCaseError::fail)?;
+            }
             now = fresh_at(policy, &standing);
             if now > Timestamp::MAX {
                 break;
@@ -120,14 +124,15 @@ fn one_version_each(mut batches: Vec<(Charge, Vec<Move>)>) -> Vec<(Charge, Vec<M
     batches
 }
 
-/// When a counter is fresh: a sliding window weighs for a window more after its reset, and a key
-/// that warms up is known for as long as that takes.
+/// When a counter is fresh: a sliding window weighs for a window more after its reset, a key that
+/// warms up is known for as long as that takes, and a lease ends when it ends.
 fn fresh_at(policy: &Policy, standing: &Standing) -> Timestamp {
     let reset_at = standing.last.map_or(standing.now, |answer| answer.reset_at);
     let over = policy.warm_up().map_or(Duration::ZERO, |warm_up| warm_up.over);
     let reset_at = reset_at.max(standing.now.after(over));
-    match policy.sliding_granularity_us() {
-        Some(_) => reset_at.after(policy.window()),
-        None => reset_at,
+    match (policy.sliding_granularity_us(), policy.lease_ttl()) {
+        (Some(_), _) => reset_at.after(policy.window()),
+        (_, Some(ttl)) => reset_at.after(ttl),
+        _ => reset_at,
     }
 }

@@ -246,6 +246,10 @@ fn numbers_that_cannot_be_counted_are_refused() {
         |burst| refused(Policy::token_bucket("1/month").and_then(|it| it.with_burst(burst)));
     assert_eq!(burst(0), PolicyError::ZeroBurst);
     assert_eq!(burst(u64::MAX), PolicyError::BurstTooLarge { burst: u64::MAX });
+    assert_eq!(refused(Policy::concurrency(0)), PolicyError::ZeroLimit);
+    for limit in [(1 << 32) + 1, u64::MAX] {
+        assert_eq!(refused(Policy::concurrency(limit)), PolicyError::TooManyPermits { limit });
+    }
     let most = Rate::new(u64::MAX, Duration::MAX);
     for policy in [
         Policy::token_bucket(most),

@@ -26,6 +26,10 @@ pub(crate) fn build(_: &Table) -> Built {
     let mut trials = Vec::new();
     trials.extend(both("token_bucket_allow", "token_bucket_deny", Policy::token_bucket));
     trials.extend(both("leaky_bucket_allow", "leaky_bucket_deny", Policy::leaky_bucket));
+    trials.extend(both("leaky_queue_allow", "leaky_queue_deny", |rate| {
+        let bucket = Policy::token_bucket(rate)?;
+        Policy::leaky_queue(rate, bucket.capacity() - 1)
+    }));
     trials.extend(both("fixed_window_allow", "fixed_window_deny", Policy::fixed_window));
     trials.extend(both("staggered_window_allow", "staggered_window_deny", |rate| {
         Policy::fixed_window(rate)?.staggered()

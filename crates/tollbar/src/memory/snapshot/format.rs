@@ -5,8 +5,9 @@
 //! for each counter of the table:       line u64 | tag u64 | state u64
 //! for each wide counter, small first:  name u64 | fresh at u64 | 4, 8, 16, 32 or 64 words of u64
 //! for each log:                        name u64 | fresh at u64 | how many stamps u64 | stamps of u64
+//! for each lease:                      name of its counter u64 | its own u64 | end and permits u64
 //! how many of the table u64 | of each size of wide 5 x u64 | logs u64 | stamps of them all u64
-//! | has outgrown u64 | CRC-32 of all before u32
+//! | leases u64 | has outgrown u64 | CRC-32 of all before u32
 //! ```
 //!
 //! How many there are stands at the end, because nobody knows before they have been read: so a
@@ -21,18 +22,20 @@ use std::io::{Read, Write};
 use super::error::SnapshotError;
 use super::logs::{LOG_HEAD_WORDS, LogEntry, logs};
 use crate::Timestamp;
+use crate::algorithm::leased::Tenure;
 use crate::algorithm::word::LOCK_BIT;
 use crate::memory::counter_id::is_valid_tag;
 use crate::memory::wide::{CLASS_COUNT, CLASS_WORDS};
 
 /// The last one is what ends a text file on systems that print it by mistake.
 const MAGIC: [u8; 8] = *b"tollbar\x1a";
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 const HEADER_BYTES: usize = 8 + 4 + 4 * 8;
-const TRAILER_BYTES: usize = (1 + CLASS_COUNT + 2 + 1) * 8 + CHECKSUM_BYTES;
+const TRAILER_BYTES: usize = (1 + CLASS_COUNT + 3 + 1) * 8 + CHECKSUM_BYTES;
 const CHECKSUM_BYTES: usize = 4;
 const WORD_ENTRY_BYTES: usize = 3 * 8;
+const LEASE_BYTES: usize = (1 + Tenure::WORDS) * 8;
 
 /// 180 million counters. A restore has them in memory beside the store.
 pub(super) const BYTES_MAX: u64 = 4 << 30;
@@ -56,11 +59,14 @@ pub(super) struct Counts {
     pub(super) logs: u64,
     /// Of all logs together.
     pub(super) stamps: u64,
+    pub(super) leases: u64,
+    /// How many counters those are of; told to whoever writes the file, and not written.
+    pub(super) leased: u64,
 }
 
 impl Counts {
     pub(super) fn total(&self) -> u64 {
-        self.words + self.wide.iter().sum::<u64>() + self.logs
+        self.words + self.wide.iter().sum::<u64>() + self.logs + self.leased
     }
 
     /// What all entries take, where that is a number.
@@ -69,6 +75,7 @@ impl Counts {
         wide.map(|(count, words)| (*count, wide_entry_bytes(words)))
             .chain([(self.words, WORD_ENTRY_BYTES)])
             .chain([(self.logs, LOG_HEAD_WORDS * 8), (self.stamps, 8)])
+            .chain([(self.leases, LEASE_BYTES)])
             .try_fold(0_u64, |sum, (count, bytes)| {
                 sum.checked_add(count.checked_mul(bytes as u64)?)
             })
@@ -132,7 +139,7 @@ impl<'a, W: Write + ?Sized> Sink<'a, W> {
     ) -> Result<u64, SnapshotError> {
         self.buffer(&[counts.words]);
         self.buffer(&counts.wide);
-        self.buffer(&[counts.logs, counts.stamps]);
+        self.buffer(&[counts.logs, counts.stamps, counts.leases]);
         self.buffer(&[u64::from(has_outgrown)]);
         self.write()?;
         self.piece.extend(self.checksum.clone().finalize().to_le_bytes());
@@ -206,6 +213,8 @@ impl Snapshot {
             wide: std::array::from_fn(|_| next()),
             logs: next(),
             stamps: next(),
+            leases: next(),
+            leased: 0,
         };
         let has_outgrown = match next() {
             0 => false,
@@ -242,7 +251,10 @@ impl Snapshot {
             log.is_possible()
         });
         let are_logs = are_logs && counts == (self.counts.logs, self.counts.stamps);
-        if self.words().all(is_word) && self.wide().all(is_wide) && are_logs {
+        let is_lease =
+            |(name, lease): (u64, Tenure)| name != 0 && lease.id() != 0 && lease.permits() > 0;
+        let are_leases = self.leases().all(is_lease);
+        if self.words().all(is_word) && self.wide().all(is_wide) && are_logs && are_leases {
             Ok(())
         } else {
             Err(corrupt("it has a counter that cannot be"))
@@ -279,8 +291,21 @@ impl Snapshot {
     /// The sliding window logs.
     pub(super) fn logs(&self) -> impl Iterator<Item = LogEntry<'_>> {
         let words = (self.counts.logs * LOG_HEAD_WORDS as u64 + self.counts.stamps) as usize;
-        let end = self.bytes.len() - TRAILER_BYTES;
+        let end = self.leases_start();
         logs(self.bytes[end - words * 8..end].as_chunks().0)
+    }
+
+    /// The leases, with the names of their counters.
+    pub(super) fn leases(&self) -> impl Iterator<Item = (u64, Tenure)> {
+        let words = self.bytes[self.leases_start()..].as_chunks().0.as_chunks().0;
+        words.iter().take(self.counts.leases as usize).map(|words: &[[u8; 8]; 3]| {
+            let [name, id, extent] = words.map(u64::from_le_bytes);
+            (name, Tenure::of_words([id, extent]))
+        })
+    }
+
+    fn leases_start(&self) -> usize {
+        self.bytes.len() - TRAILER_BYTES - self.counts.leases as usize * LEASE_BYTES
     }
 }
 

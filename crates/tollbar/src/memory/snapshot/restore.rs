@@ -61,6 +61,9 @@ impl MemoryStoreBuilder {
             let id = CounterId::new(log.id);
             store.restore_log(id, log.fresh_at_us, now_us, log.stamps());
         }
+        for (name, lease) in snapshot.leases().filter(|(_, lease)| lease.ends_at_us() > now_us) {
+            store.restore_lease(CounterId::new(name), now_us, lease);
+        }
         Ok(store)
     }
 

@@ -79,7 +79,7 @@ fn another_version_is_named() {
     let mut bytes = small_snapshot();
     bytes[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
     let error = restore(4, &signed(bytes)).unwrap_err();
-    let message = "the snapshot is of format 3, and this version reads format 2: start with an \
+    let message = "the snapshot is of format 4, and this version reads format 3: start with an \
                    empty store, or restore with the version that wrote it";
     assert_eq!(error.to_string(), message);
 }
@@ -114,7 +114,8 @@ fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
     const SECOND_STAMP: usize = 148;
     const LOGS: usize = 204;
     const STAMPS: usize = 212;
-    const HAS_OUTGROWN: usize = 220;
+    const LEASES: usize = 220;
+    const HAS_OUTGROWN: usize = 228;
     let whole = small_snapshot();
     let number = |at: usize| u64::from_le_bytes(*whole[at..].first_chunk().unwrap());
     assert_eq!((number(TAKEN_AT), number(LINE_COUNT)), (START_US, 2));
@@ -156,6 +157,8 @@ fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
         (LOGS, u64::MAX),
         (STAMPS, 1),
         (STAMPS, u64::MAX),
+        (LEASES, 1),
+        (LEASES, u64::MAX),
         (HAS_OUTGROWN, 2),
     ] {
         let refused = with(at, wrong);

@@ -1,0 +1,23 @@
+//! Permits in flight: taken and given back at once.
+
+use ::tollbar::Policy;
+
+use super::tollbar::{limiter, store};
+use super::{Built, count};
+use crate::core::plan::Table;
+
+/// More than there are threads.
+const LIMIT: u64 = 1_000;
+
+pub(crate) fn build(table: &Table) -> Built {
+    let policy = Policy::concurrency(LIMIT).expect("a thousand permits are within bounds");
+    let limiter = limiter(&store(table.key_count), &policy);
+    Built::keyed("tollbar", move |keys| count(keys, |key| limiter.acquire(key).is_ok()))
+}
+
+/// One semaphore without keys.
+#[cfg(feature = "tokio")]
+pub(crate) fn build_tokio(_: &Table) -> Built {
+    let semaphore = tokio::sync::Semaphore::new(LIMIT as usize);
+    Built::keyed("tokio_semaphore", move |keys| count(keys, |_| semaphore.try_acquire().is_ok()))
+}

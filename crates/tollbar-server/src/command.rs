@@ -1,0 +1,61 @@
+//! The command line: what there is to say, and which file does it.
+
+mod rules;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Limits the rate of requests.
+#[derive(Debug, Parser)]
+#[command(name = "tollbar", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Checks and explains files of rules
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Rules(rules::Rules),
+}
+
+/// What the exit code says, for scripts.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well
+  1  something was found: the file has errors (or, with --strict, warnings)
+  2  the command line is wrong, or a file cannot be read";
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Well,
+    Found,
+    Misused,
+}
+
+impl Command {
+    pub(crate) fn run(self) -> ExitCode {
+        let Verb::Rules(rules) = self.verb;
+        ExitCode::from(match rules.run() {
+            Ending::Well => 0,
+            Ending::Found => 1,
+            Ending::Misused => 2,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Command::command().debug_assert();
+    }
+}

@@ -1,0 +1,149 @@
+//! `tollbar rules explain`: which rules apply to a request. Every counter is fresh, because no
+//! service is asked.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tollbar_rules::{
+    Capacity, Criticality, Engine, ExplainedLimit, ExplainedRule, Explanation, Request,
+    RequestError, RuleFate,
+};
+
+use super::read;
+use crate::command::{EXIT_CODES, Ending};
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("{EXAMPLE}\n\n{EXIT_CODES}"))]
+pub(crate) struct Explain {
+    /// The file of rules
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// The request line: a method and a path
+    #[arg(long, value_name = "METHOD PATH", value_parser = request_line)]
+    request: (String, String),
+
+    /// An attribute of the request, such as user=42; may be given several times
+    #[arg(short, long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
+    attributes: Vec<(String, String)>,
+
+    /// What the request costs before rules multiply it
+    #[arg(long, default_value_t = 1)]
+    cost: u64,
+
+    /// How much the request matters: low, normal, high or critical
+    #[arg(long, default_value = "normal", value_parser = criticality)]
+    criticality: Criticality,
+
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLE: &str = "\
+Example:
+  tollbar rules explain rules.yaml --request 'GET /v1/users/7' -a user=42 -a ip=203.0.113.7";
+
+impl Explain {
+    pub(crate) fn run(self) -> Ending {
+        let file = match read(&self.file) {
+            Ok(file) => file,
+            Err(ending) => return ending,
+        };
+        let attributes: Vec<(&str, &str)> =
+            self.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let request = match self.request(&attributes) {
+            Ok(request) => request,
+            Err(error) => {
+                eprintln!("the request cannot be checked: {error}");
+                return Ending::Misused;
+            }
+        };
+        let explanation = Engine::new(file.rules).explain(&request);
+        if self.json {
+            println!("{:#}", as_json(&explanation));
+        } else {
+            print!("{explanation}");
+        }
+        Ending::Well
+    }
+
+    fn request<'a>(
+        &'a self,
+        attributes: &'a [(&'a str, &'a str)],
+    ) -> Result<Request<'a>, RequestError> {
+        let (method, path) = &self.request;
+        let request = Request::new(method, path)?.with_attributes(attributes)?;
+        Ok(request.with_cost(self.cost).with_criticality(self.criticality))
+    }
+}
+
+fn request_line(text: &str) -> Result<(String, String), String> {
+    match text.split_once(' ') {
+        Some((method, path)) if path.starts_with('/') => Ok((method.to_owned(), path.to_owned())),
+        _ => Err("write a method and a path, such as 'GET /v1/users'".to_owned()),
+    }
+}
+
+fn attribute(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write a name, `=` and a value, such as user=42".to_owned()),
+    }
+}
+
+fn criticality(text: &str) -> Result<Criticality, String> {
+    Criticality::of_name(text).ok_or_else(|| "write low, normal, high or critical".to_owned())
+}
+
+fn as_json(explanation: &Explanation) -> Value {
+    json!({
+        "method": explanation.method,
+        "path": explanation.path,
+        "allowed": explanation.is_allowed,
+        "summary": explanation.summary,
+        "rules": explanation.rules.iter().map(rule_as_json).collect::<Vec<_>>(),
+    })
+}
+
+fn rule_as_json(rule: &ExplainedRule) -> Value {
+    let fate = match rule.fate {
+        RuleFate::NotMatched => "not_matched",
+        RuleFate::Applied => "applied",
+        RuleFate::Disabled => "disabled",
+        RuleFate::Exempt => "exempt",
+        RuleFate::Unlimited => "unlimited",
+        RuleFate::Skipped => "skipped",
+        RuleFate::Denied => "denied",
+        RuleFate::Overruled => "overruled",
+        RuleFate::FallbackNotNeeded => "fallback_not_needed",
+        _ => "unknown",
+    };
+    json!({
+        "name": rule.name,
+        "fate": fate,
+        "why": rule.why,
+        "tier": rule.tier,
+        "cost": rule.cost,
+        "subject": rule.subject,
+        "limits": rule.limits.iter().map(limit_as_json).collect::<Vec<_>>(),
+    })
+}
+
+fn limit_as_json(limit: &ExplainedLimit) -> Value {
+    let capacity = match limit.capacity {
+        Capacity::Live => "live",
+        Capacity::Shadow => "shadow",
+        Capacity::Candidate => "candidate",
+    };
+    json!({
+        "text": limit.text,
+        "algorithm": limit.algorithm,
+        "capacity": capacity,
+        "limit": limit.limit,
+        "remaining": limit.remaining,
+        "wouldPass": limit.would_pass,
+        "binds": limit.binds,
+    })
+}

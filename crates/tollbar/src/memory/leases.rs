@@ -1,0 +1,159 @@
+//! Leases: one counter each, decided and changed under the lock of its shard.
+//!
+//! A counter keeps its leases as a list, and beside it how many permits they are and when the first
+//! of them ends. Until then nothing need be looked through to decide.
+
+mod tenancy;
+
+#[cfg(all(test, not(tollbar_loom)))]
+mod tests;
+
+#[cfg(not(tollbar_loom))]
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use self::tenancy::Tenancy;
+use super::MemoryStore;
+use super::counter_id::CounterId;
+use super::shards::ShardGuard;
+use crate::algorithm::leased::{Leased, Tenure, Tenures};
+use crate::{Decision, Policy, Timestamp};
+
+/// Names for leases. No two of a process are the same, and one cannot be told from another.
+#[derive(Debug)]
+pub(super) struct LeaseIds {
+    secret: u64,
+    count: AtomicU64,
+}
+
+impl LeaseIds {
+    pub(super) fn new() -> Self {
+        // The standard library's way to random bits: its own hash keys, seeded by the system.
+        #[cfg(not(tollbar_loom))]
+        let secret = RandomState::new().build_hasher().finish();
+        // A model must be the same every time it is run.
+        #[cfg(tollbar_loom)]
+        let secret = 0;
+        Self { secret, count: AtomicU64::new(0) }
+    }
+
+    /// A count, spread over all numbers by a bijection. Never 0, which is no lease.
+    pub(super) fn next(&self) -> u64 {
+        loop {
+            let count = self.count.fetch_add(1, Ordering::Relaxed);
+            let mut id = self.secret.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            id = (id ^ id >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            id = (id ^ id >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            id ^= id >> 31;
+            if id != 0 {
+                return id;
+            }
+        }
+    }
+}
+
+impl MemoryStore {
+    /// What [`Store::renew`](crate::Store::renew) answers, at once.
+    pub fn renew_now(&self, key: &[u8], policy: &Policy, stamp: u64) -> Option<Timestamp> {
+        let leased = policy.kind.as_leased()?;
+        let id = self.hash.id(key, policy);
+        let now_us = self.now_us();
+        let guard = self.shards.lock(id);
+        let mut held = self.tenancy(&guard, id, now_us);
+        let ends_at_us = leased.renew(&mut held, now_us, stamp);
+        held.save();
+        ends_at_us.map(Timestamp::from_micros)
+    }
+
+    #[inline(never)]
+    pub(super) fn check_lease(
+        &self,
+        leased: &Leased,
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Decision {
+        let guard = self.shards.lock(id);
+        let count = self.tenancy(&guard, id, now_us).in_flight(now_us);
+        let decision = leased.decide(count, now_us, cost);
+        if cost > 0 && decision.is_allowed() {
+            self.grant_lease(&guard, leased, id, now_us, Grant { id: self.lease_ids.next(), cost });
+        }
+        decision
+    }
+
+    /// Writes down a lease that was decided to be granted.
+    pub(super) fn grant_lease(
+        &self,
+        guard: &ShardGuard<'_>,
+        leased: &Leased,
+        id: CounterId,
+        now_us: u64,
+        grant: Grant,
+    ) {
+        let mut held = self.tenancy(guard, id, now_us);
+        held.enter(id);
+        leased.charge(&mut held, now_us, grant.id, grant.cost);
+        held.save();
+        self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
+    }
+
+    /// How many permits are in flight.
+    pub(super) fn leases_in_flight(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        now_us: u64,
+    ) -> u64 {
+        self.tenancy(guard, id, now_us).in_flight(now_us)
+    }
+
+    /// Gives back up to `amount` permits of the lease that is called `stamp`.
+    pub(super) fn refund_lease(&self, id: CounterId, now_us: u64, stamp: u64, amount: u64) -> u64 {
+        let guard = self.shards.lock(id);
+        let mut held = self.tenancy(&guard, id, now_us);
+        let returned = Leased::give_back(&mut held, now_us, stamp, amount);
+        held.save();
+        returned
+    }
+
+    pub(super) fn reset_leases(&self, id: CounterId) {
+        let guard = self.shards.lock(id);
+        if let Some(entry) = self.leases.find(&guard, id) {
+            self.leases.forget(&guard, entry);
+        }
+    }
+
+    /// Puts in a lease of a snapshot.
+    pub(super) fn restore_lease(&self, id: CounterId, now_us: u64, lease: Tenure) {
+        let guard = self.shards.lock(id);
+        let mut held = self.tenancy(&guard, id, now_us);
+        held.enter(id);
+        held.push(lease);
+        held.save();
+        self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
+    }
+
+    /// Hands out every counter of the guarded shard that has leases: its name, and they.
+    pub(super) fn for_each_leases(
+        &self,
+        guard: &ShardGuard<'_>,
+        now_us: u64,
+        mut visit: impl FnMut(u64, &Tenancy<'_>),
+    ) {
+        self.leases.for_each_live(guard, now_us, |id, _, state| {
+            visit(id, &Tenancy::of_state(&self.leases, guard, state, now_us));
+        });
+    }
+
+    fn tenancy<'a>(&'a self, guard: &'a ShardGuard<'a>, id: CounterId, now_us: u64) -> Tenancy<'a> {
+        Tenancy::find(&self.leases, guard, id, now_us)
+    }
+}
+
+/// A lease that is to be written down.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grant {
+    pub(super) id: u64,
+    pub(super) cost: u64,
+}

@@ -1,0 +1,169 @@
+//! Models of waiting: two who come, give up or are let go at the same time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use tollbar::{Clock, Limiter, ManualClock, ManualTimer, MemoryStore, Policy, Timestamp};
+
+use super::{model, race};
+
+const INTERVAL: Duration = Duration::from_micros(10);
+
+/// A limiter of one every 10 us whose first turn has been taken.
+struct World {
+    limiter: Arc<Limiter>,
+    timer: ManualTimer,
+    clock: ManualClock,
+}
+
+/// Somebody who waits, and whether it was woken. Nothing between two threads goes by the flag, so
+/// loom need not know of it.
+struct Person {
+    future: Pin<Box<dyn Future<Output = bool> + Send>>,
+    woken: Arc<Flag>,
+}
+
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = ManualClock::at(Timestamp::from_micros(1_000_000));
+        let timer = ManualTimer::new(clock.clone());
+        let store =
+            MemoryStore::builder().max_keys(2).max_wide_keys(1).clock(clock.clone()).build();
+        let policy = Policy::leaky_queue("1/10us", 9).unwrap();
+        let limiter = Limiter::builder(policy).store(Arc::new(store)).timer(timer.clone()).build();
+        assert!(limiter.check("key").delay().is_zero());
+        Self { limiter: Arc::new(limiter), timer, clock }
+    }
+
+    fn come(&self) -> Person {
+        come(&self.limiter)
+    }
+
+    /// Lets time pass until everybody of `people` has gone; when each did, in intervals.
+    fn finish(&self, people: &mut [Person]) -> Vec<u64> {
+        let mut went = vec![0; people.len()];
+        for _ in 1..=4 {
+            while let Some(at) =
+                (0..people.len()).find(|at| went[*at] == 0 && people[*at].is_awake())
+            {
+                if people[at].poll() {
+                    let after_us = self.clock.now().as_micros() - 1_000_000;
+                    went[at] = after_us / INTERVAL.as_micros() as u64;
+                }
+            }
+            self.timer.advance(INTERVAL);
+        }
+        let stats = self.limiter.waiting();
+        assert_eq!((stats.waiters, stats.keys, self.timer.sleepers()), (0, 0, 0));
+        went
+    }
+}
+
+fn come(limiter: &Arc<Limiter>) -> Person {
+    let limiter = Arc::clone(limiter);
+    let future = Box::pin(async move { limiter.until_ready("key").await.is_ok() });
+    let mut person = Person { future, woken: Arc::default() };
+    assert!(!person.poll(), "the first turn is taken");
+    person
+}
+
+impl Person {
+    /// Whether it has gone.
+    fn poll(&mut self) -> bool {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        self.future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+    }
+
+    fn is_awake(&self) -> bool {
+        self.woken.0.swap(false, Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn two_who_come_at_once_have_a_turn_each() {
+    model(|| {
+        let world = World::new();
+        let (left, right) = (world.limiter.clone(), world.limiter.clone());
+        let (left, right) = race(move || come(&left), move || come(&right));
+        let mut went = world.finish(&mut [left, right]);
+        went.sort_unstable();
+        assert_eq!(went, [1, 2]);
+    });
+}
+
+#[test]
+fn one_that_comes_while_another_gives_up_goes_in_one_of_the_two_turns() {
+    model(|| {
+        let world = World::new();
+        let gives_up = world.come();
+        let limiter = world.limiter.clone();
+        let ((), comes) = race(move || drop(gives_up), move || come(&limiter));
+        let went = world.finish(&mut [comes]);
+        // In the later one where it had asked for its place already and had not joined the line yet:
+        // then there was nobody to keep the earlier one for.
+        assert!([[1], [2]].contains(&[went[0]]), "{went:?}");
+    });
+}
+
+#[test]
+fn two_who_give_up_at_once_leave_nothing_behind() {
+    model(|| {
+        let world = World::new();
+        let (left, right) = (world.come(), world.come());
+        race(move || drop(left), move || drop(right));
+        assert_eq!(world.limiter.waiting().keys, 0);
+        assert_eq!(world.limiter.check("key").delay(), INTERVAL, "both places are free");
+    });
+}
+
+#[test]
+fn one_that_is_let_go_while_it_gives_up_uses_one_turn_at_most() {
+    // The turn of the first has come. It gives up while the second looks who is due.
+    model(|| {
+        let world = World::new();
+        let (first, mut second) = (world.come(), world.come());
+        world.timer.advance(INTERVAL);
+        let ((), (second, has_gone)) = race(
+            move || drop(first),
+            move || {
+                let has_gone = second.poll();
+                (second, has_gone)
+            },
+        );
+        if has_gone {
+            // It had moved up, and no place is taken for it any more.
+            let stats = world.limiter.waiting();
+            assert_eq!((stats.waiters, stats.keys), (0, 0));
+        } else {
+            let went = world.finish(&mut [second]);
+            assert!([1, 2].contains(&went[0]), "{went:?}");
+        }
+    });
+}
+
+#[test]
+fn one_that_comes_while_the_first_is_let_go_is_not_forgotten() {
+    model(|| {
+        let world = World::new();
+        let mut first = world.come();
+        world.timer.advance(INTERVAL);
+        let limiter = world.limiter.clone();
+        let (has_gone, comes) = race(move || first.poll(), move || come(&limiter));
+        assert!(has_gone);
+        let went = world.finish(&mut [comes]);
+        assert_eq!(went, [2]);
+    });
+}

@@ -1,0 +1,144 @@
+//! Any number of people coming, giving up and asking elsewhere, in any order.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollbar::{Interval, Policy};
+use tollbar_testkit::strategy::cases;
+
+use super::world::World;
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// Somebody comes to wait.
+    Come { cost: u64 },
+    /// One of those who wait gives up.
+    GiveUp { which: usize },
+    /// Somebody takes places without waiting here: another process, say.
+    Elsewhere { cost: u64 },
+    /// Time passes.
+    Pass { us: u64 },
+}
+
+fn event(cost_max: u64) -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (1..=cost_max).prop_map(|cost| Event::Come { cost }),
+        4 => any::<usize>().prop_map(|which| Event::GiveUp { which }),
+        1 => (1..=cost_max).prop_map(|cost| Event::Elsewhere { cost }),
+        4 => (1_u64..25).prop_map(|us| Event::Pass { us }),
+    ]
+}
+
+/// Whole intervals and fractions of microseconds.
+fn policy() -> impl Strategy<Value = Policy> {
+    let rates = prop::sample::select(vec!["1/10us", "3/10us", "7/2us", "1/1us", "0.7/3us"]);
+    (rates, 0_u64..12).prop_map(|(rate, length)| Policy::leaky_queue(rate, length).unwrap())
+}
+
+/// Someone who left, when, and for how many places.
+type Left = (u64, u64);
+
+/// Plays `events`; who left, here and elsewhere.
+fn play(world: &mut World, events: &[Event]) -> Vec<Left> {
+    let mut costs = Vec::new();
+    let mut left = Vec::new();
+    for event in events {
+        match *event {
+            Event::Come { cost } => {
+                costs.push(cost);
+                world.come("key", cost);
+            }
+            Event::GiveUp { which } => {
+                let waiting = world.waiting();
+                if !waiting.is_empty() {
+                    world.cancel(waiting[which % waiting.len()]);
+                }
+            }
+            Event::Elsewhere { cost } => {
+                let decision = world.limiter.check_cost("key", cost);
+                if decision.is_allowed() {
+                    left.push((world.after_us() + decision.delay().as_micros() as u64, cost));
+                }
+            }
+            Event::Pass { us } => world.advance_us(us),
+        }
+    }
+    world.finish();
+    left.extend(world.departures.iter().map(|it| (it.after_us, costs[it.task])));
+    left.sort_by_key(|(after_us, _)| *after_us);
+    left
+}
+
+/// Any two are as many intervals apart as the places from the one to the other. Of those who leave
+/// in the same microsecond nobody can say who was first, so they count only if all cost the same.
+fn assert_apart(policy: &Policy, left: &[Left]) -> Result<(), TestCaseError> {
+    let Interval { numerator_us, denominator } = policy.interval().unwrap();
+    let costs_differ = left.iter().any(|(_, cost)| *cost != left[0].1);
+    for (at, (first_us, cost)) in left.iter().enumerate() {
+        for (end, (later_us, _)) in left.iter().enumerate().skip(at + 1) {
+            let between = left[at + 1..end].iter().filter(|(after_us, _)| {
+                !costs_differ || (after_us != first_us && after_us != later_us)
+            });
+            let places = cost + between.map(|(_, cost)| cost).sum::<u64>();
+            let least_us = places * numerator_us / denominator;
+            let apart_us = later_us - first_us;
+            let same_tick = costs_differ && apart_us == 0;
+            prop_assert!(same_tick || apart_us >= least_us, "{first_us}, {later_us}: {left:?}");
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    #[test]
+    fn no_turn_is_used_twice_and_nobody_waits_for_ever(
+        policy in policy(), events in vec(event(1), 1..120),
+    ) {
+        let mut world = World::new(policy.clone());
+        let left = play(&mut world, &events);
+        assert_apart(&policy, &left)?;
+        prop_assert!(world.departures.is_sorted_by_key(|it| it.task), "{:?}", world.departures);
+        prop_assert_eq!(world.waiting(), [0; 0]);
+        world.assert_empty();
+    }
+
+    #[test]
+    fn no_turn_is_used_twice_whatever_the_costs(
+        policy in policy(), events in vec(event(4), 1..120),
+    ) {
+        let mut world = World::new(policy.clone());
+        let left = play(&mut world, &events);
+        assert_apart(&policy, &left)?;
+        prop_assert!(world.departures.is_sorted_by_key(|it| it.task), "{:?}", world.departures);
+        world.assert_empty();
+    }
+
+    /// With nobody elsewhere a place given up is never lost: whoever comes afterwards finds the
+    /// queue as long as it is here.
+    #[test]
+    fn a_place_given_up_is_free_for_the_next(
+        length in 1_u64..12, events in vec(event(1), 1..120),
+    ) {
+        let policy = Policy::leaky_queue("1/10us", length).unwrap();
+        let mut world = World::new(policy);
+        let here = events.into_iter().filter(|it| !matches!(it, Event::Elsewhere { .. }));
+        for event in here {
+            match event {
+                Event::Come { .. } => drop(world.come("key", 1)),
+                Event::GiveUp { which } => {
+                    let waiting = world.waiting();
+                    if !waiting.is_empty() {
+                        world.cancel(waiting[which % waiting.len()]);
+                    }
+                }
+                Event::Pass { us } => world.advance_us(us),
+                Event::Elsewhere { .. } => {}
+            }
+            let waiting = world.limiter.waiting().waiters as u64;
+            // One may be on its way out.
+            let remaining = world.limiter.peek("key").remaining();
+            prop_assert!((length..=length + 1).contains(&(remaining + waiting)));
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Waiting over stores that answer later, or not at all.
+
+use std::future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use tollbar::store::{Adjustment, ReservationId};
+use tollbar::{
+    Batch, Decision, Degraded, FailurePolicy, ManualClock, MemoryStore, Overrides, Policy, Reply,
+    Store, StoreError, Timestamp, WaitError,
+};
+
+use super::world::{START_US, World};
+
+fn policy() -> Policy {
+    Policy::leaky_queue("1/s", 4).unwrap()
+}
+
+/// A memory store across a network: every answer is there at the second look.
+#[derive(Debug)]
+struct Remote {
+    inner: MemoryStore,
+    is_down: AtomicBool,
+    refunds: AtomicU64,
+}
+
+impl Remote {
+    fn new() -> (Arc<Self>, ManualClock) {
+        let clock = ManualClock::at(Timestamp::from_micros(START_US));
+        let inner = MemoryStore::builder().max_keys(10).clock(clock.clone()).build();
+        let (is_down, refunds) = (AtomicBool::new(false), AtomicU64::new(0));
+        (Arc::new(Self { inner, is_down, refunds }), clock)
+    }
+
+    fn reply<'a, T: Send + 'a>(&self, answer: Result<T, StoreError>) -> Reply<'a, T> {
+        let down = || StoreError::Unavailable { source: Arc::new(std::fmt::Error) };
+        let answer = if self.is_down.load(Ordering::SeqCst) { Err(down()) } else { answer };
+        Reply::Pending(Box::pin(async move {
+            let mut looked = false;
+            future::poll_fn(|context| {
+                if std::mem::replace(&mut looked, true) {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            answer
+        }))
+    }
+}
+
+impl Store for Remote {
+    fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
+        self.reply(self.inner.check(key, policy, cost).wait())
+    }
+
+    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        self.reply(self.inner.check_all(batch).wait())
+    }
+
+    fn refund<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+        amount: u64,
+    ) -> Reply<'a, u64> {
+        let refunded = self.inner.refund(key, policy, stamp, amount).wait();
+        self.refunds.fetch_add(*refunded.as_ref().unwrap(), Ordering::SeqCst);
+        self.reply(refunded)
+    }
+
+    fn renew<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        stamp: u64,
+    ) -> Reply<'a, Option<Timestamp>> {
+        self.reply(self.inner.renew(key, policy, stamp).wait())
+    }
+
+    fn settle<'a, 'e: 'a>(
+        &'a self,
+        id: ReservationId,
+        adjustments: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool> {
+        self.reply(self.inner.settle(id, adjustments).wait())
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
+        self.reply(self.inner.reset(key, policy).wait())
+    }
+}
+
+/// The limiter has no clock but the machine's then; so its timer says when time has passed.
+#[test]
+fn over_a_store_that_answers_later_waiters_wait_and_give_their_places_back() {
+    let (store, _) = Remote::new();
+    let remote = store.clone();
+    let mut world = World::with(policy(), |builder| builder.store(remote));
+    world.come_times("key", 5);
+    assert_eq!((world.went(), world.limiter.waiting().waiters), (vec![(0, 0)], 4));
+    world.cancel(2);
+    assert_eq!((store.refunds.load(Ordering::SeqCst), world.limiter.waiting().waiters), (1, 3));
+    assert_eq!(world.limiter.peek("key").remaining(), 1);
+    for task in [1, 3, 4] {
+        world.cancel(task);
+    }
+    assert_eq!(store.refunds.load(Ordering::SeqCst), 4);
+    world.assert_empty();
+}
+
+#[test]
+fn without_a_store_the_failure_policy_answers() {
+    let (store, _) = Remote::new();
+    store.is_down.store(true, Ordering::SeqCst);
+    for (on_failure, goes) in [(FailurePolicy::Allow, true), (FailurePolicy::Deny, false)] {
+        let remote = store.clone();
+        let mut world =
+            World::with(policy(), |builder| builder.store(remote).on_failure(on_failure));
+        world.come_times("key", 3);
+        assert_eq!(world.departures.len(), if goes { 3 } else { 0 });
+        for (_, error) in &world.refused {
+            let WaitError::Denied(decision) = error else { panic!("{error:?}") };
+            assert_eq!(decision.degraded(), Some(Degraded::Denied));
+        }
+        world.assert_empty();
+    }
+}
+
+/// Somebody who waits under a rule that changes.
+struct Changing {
+    world: World,
+    tenants: Overrides,
+}
+
+impl Changing {
+    /// One has gone at once.
+    fn new() -> Self {
+        let tenants = Overrides::new(every(10));
+        let resolver = tenants.clone();
+        let world = World::resolved_by(resolver);
+        let mut changing = Self { world, tenants };
+        assert_eq!(changing.come(10), 0);
+        changing
+    }
+
+    fn come(&mut self, interval_us: u64) -> usize {
+        self.tenants.set_default(every(interval_us));
+        self.world.come("key", 1)
+    }
+}
+
+/// One of these windows is one interval; all have the same counter.
+fn every(interval_us: u64) -> Policy {
+    let rate = tollbar::Rate::new(1_000 / interval_us, Duration::from_millis(1));
+    Policy::leaky_queue(rate, 90).unwrap()
+}
+
+#[test]
+fn after_a_rule_change_nobody_moves_up_into_a_turn_that_is_too_short_for_it() {
+    let mut changing = Changing::new();
+    let turns = [(10, 10), (100, 20), (10, 120)];
+    let tasks = turns.map(|(interval_us, _)| changing.come(interval_us));
+    changing.world.cancel(tasks[0]);
+    changing.world.finish();
+    assert_eq!(changing.world.went(), [(0, 0), (tasks[1], 20), (tasks[2], 120)]);
+}
+
+/// A place of 10 us given back as one of 100 us would let somebody in who then meets another.
+#[test]
+fn after_a_rule_change_no_place_is_given_back_under_another_interval() {
+    for gives_up in [1, 2] {
+        let mut changing = Changing::new();
+        let tasks = [10, 100, 10].map(|interval_us| changing.come(interval_us));
+        // The last moves up, or is itself the one that was charged under the line's first rule.
+        changing.world.cancel(tasks[gives_up]);
+        let delay = changing.world.limiter.check("key").delay();
+        let expected_us = if gives_up == 1 { 130 } else { 120 };
+        assert_eq!(delay, Duration::from_micros(expected_us));
+        changing.world.finish();
+        let second_us = 20;
+        assert_eq!(changing.world.departures.last().unwrap().after_us, second_us);
+        changing.world.assert_empty();
+    }
+    // One charged under a later rule than the line's is not given back at all, by whoever it is.
+    let mut changing = Changing::new();
+    let tasks = [100, 10].map(|interval_us| changing.come(interval_us));
+    changing.world.cancel(tasks[0]);
+    assert_eq!(changing.world.limiter.check("key").delay(), Duration::from_micros(120));
+    let mut changing = Changing::new();
+    let tasks = [10, 100].map(|interval_us| changing.come(interval_us));
+    changing.world.cancel(tasks[1]);
+    assert_eq!(changing.world.limiter.check("key").delay(), Duration::from_micros(120));
+}
