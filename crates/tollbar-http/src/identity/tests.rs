@@ -6,7 +6,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::START;
 
-fn parts(peer: &str, headers: &[(&str, &[u8])]) -> Parts {
+/// Headers, names and values.
+type Lines<'l> = &'l [(&'l str, &'l [u8])];
+
+fn parts(peer: &str, headers: Lines<'_>) -> Parts {
     let mut request = Request::new(());
     request.extensions_mut().insert(Peer(peer.parse().unwrap()));
     for (name, value) in headers {
@@ -16,7 +19,7 @@ fn parts(peer: &str, headers: &[(&str, &[u8])]) -> Parts {
     request.into_parts().0
 }
 
-fn read(identity: &Identity, peer: &str, headers: &[(&str, &[u8])], name: &str) -> Option<String> {
+fn read(identity: &Identity, peer: &str, headers: Lines<'_>, name: &str) -> Option<String> {
     let attributes = identity.attributes(&parts(peer, headers), START);
     attributes.get(name).map(str::to_owned)
 }
@@ -27,8 +30,8 @@ fn behind_proxy() -> Identity {
 
 #[test]
 fn a_user_header_counts_only_from_proxies_that_are_trusted() {
-    let x_user_id: &[(&str, &[u8])] = &[("x-user-id", b"42")];
-    let table: &[(&str, &[(&str, &[u8])], Option<&str>)] = &[
+    let x_user_id: Lines<'_> = &[("x-user-id", b"42")];
+    let table: &[(&str, Lines<'_>, Option<&str>)] = &[
         ("10.0.0.1", x_user_id, Some("42")),
         ("203.0.113.7", x_user_id, None),
         ("127.0.0.1", x_user_id, None),
@@ -79,7 +82,7 @@ fn an_address_is_the_same_however_it_is_spelt() {
 #[test]
 fn api_keys_are_hashed_and_those_that_are_none_tell_nothing() {
     let elsewhere = Identity::new().api_keys(ApiKeys::checked_elsewhere().bearer());
-    let key = |headers: &[(&str, &[u8])]| read(&elsewhere, "1.2.3.4", headers, "api_key");
+    let key = |headers: Lines<'_>| read(&elsewhere, "1.2.3.4", headers, "api_key");
     let hash = ApiKeys::checked_elsewhere().hash("s3cret");
     assert!(hash.len() == 32 && !hash.contains("s3cret"));
     assert_eq!(key(&[("x-api-key", b"s3cret")]), Some(hash.clone()));
@@ -135,7 +138,7 @@ fn headers_become_attributes_by_name() {
         .claimed_header("version", "x-client-version")
         .unwrap()
         .content_length();
-    let headers: &[(&str, &[u8])] =
+    let headers: Lines<'_> =
         &[("x-tenant-id", b"acme"), ("x-client-version", b"7"), ("content-length", b"123")];
     let read = |peer: &str, name: &str| read(&identity, peer, headers, name);
     assert_eq!(read("10.0.0.1", "tenant").as_deref(), Some("acme"));
@@ -169,7 +172,7 @@ mod jwt {
     }
 
     fn user(jwt: Jwt, authorization: &str) -> Option<String> {
-        let headers: &[(&str, &[u8])] = &[("authorization", authorization.as_bytes())];
+        let headers: Lines<'_> = &[("authorization", authorization.as_bytes())];
         read(&Identity::new().jwt(jwt), "1.2.3.4", headers, "user")
     }
 
@@ -219,7 +222,7 @@ mod jwt {
         assert!(user(hs256().issuer("us"), &bare).is_none());
         assert!(user(hs256().audience("api"), &bare).is_none());
         let identity = Identity::new().jwt(hs256().claim("plan", "tier"));
-        let headers: &[(&str, &[u8])] = &[("authorization", signed.as_bytes())];
+        let headers: Lines<'_> = &[("authorization", signed.as_bytes())];
         assert_eq!(read(&identity, "1.2.3.4", headers, "tier").as_deref(), Some("premium"));
     }
 }
