@@ -15,6 +15,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "valgrind", probe: &["valgrind", "--version"] },
     // Without the symbols of the C library valgrind may start and refuse to run anything.
     Package { name: "libc6-dbg", probe: &["valgrind", "--quiet", "true"] },
+    // In front of services, as most are.
+    Package { name: "nginx-light", probe: &["nginx", "-v"] },
 ];
 
 /// The examples that end by themselves.

@@ -19,7 +19,9 @@ pub(crate) fn rules(yaml: &str) -> RuleSet {
 
 pub(crate) fn engine(yaml: &str) -> (Engine, ManualClock) {
     let clock = ManualClock::at(START);
-    (Engine::builder(rules(yaml)).clock(clock.clone()).build(), clock)
+    // A small store: properties make hundreds of engines.
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
+    (Engine::builder(rules(yaml)).store(Arc::new(store)).clock(clock.clone()).build(), clock)
 }
 
 pub(crate) fn check(engine: &Engine, cost: u64) -> Verdict {
