@@ -10,6 +10,7 @@ use crate::shell;
 const BENCHMARKS: &[(&str, &str)] = &[
     ("core", "checks in process, beside other limiters and a floor"),
     ("rules", "requests against 1 to 10,000 rules, beside limitador"),
+    ("http", "what a layer adds to a request to an axum service, beside tower_governor"),
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod args;
 mod core;
+mod http;
 mod rules;
 
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ const USAGE: &str = "\
 usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench core --flood [--keys N] [--cost N] [--json FILE]
        tollbar-bench rules [--quick] [--json FILE]
+       tollbar-bench http [--quick] [--json FILE]
 
 core     checks in process, beside other limiters and a floor
   --quick           fewer and shorter rounds: done within two minutes
@@ -23,6 +25,10 @@ core     checks in process, beside other limiters and a floor
 
 rules    requests against 1 to 10,000 rules, beside limitador
   --quick           fewer and shorter rounds: done within two minutes
+  --json FILE       also write the figures as JSON
+
+http     what a layer adds to a request to an axum service, beside tower_governor
+  --quick           fewer and shorter rounds: done within half a minute
   --json FILE       also write the figures as JSON";
 
 fn main() -> ExitCode {
@@ -31,6 +37,7 @@ fn main() -> ExitCode {
     match args.split_first() {
         Some((&"core", rest)) => core::main(rest),
         Some((&"rules", rest)) => rules::main(rest),
+        Some((&"http", rest)) => http::main(rest),
         Some((&"help" | &"--help" | &"-h", _)) => {
             println!("{USAGE}");
             ExitCode::SUCCESS
