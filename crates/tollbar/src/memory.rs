@@ -12,7 +12,7 @@
 //! | `table` | lines of slots; who makes room for whom |
 //! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
 //! | `logs`, `lists`, `blocks` | sliding window logs: lists of words in a bounded slab |
-//! | `single`, `batch`, `deciding` | one counter, several counters at once, what a batch comes to |
+//! | `single`, `few`, `batch`, `deciding` | one counter, a few usual ones at once, any several, what those come to |
 //! | `moving` | counters that outgrow their word, and come back |
 //! | `permits` | permits in flight, taken and given back |
 //! | `leases`, `lists`, `blocks` | leased permits: lists of words in a bounded slab |
@@ -26,6 +26,7 @@ mod batch;
 mod blocks;
 pub(crate) mod counter_id;
 mod deciding;
+mod few;
 mod leases;
 mod lists;
 mod logs;

@@ -132,12 +132,26 @@ pub(crate) trait WordState: Algorithm {
     }
 }
 
+/// The longest wide form of a state that has a word form.
+const WORD_STATE_WORDS_MAX: usize = 4;
+
+/// What a step on a word came to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WordStep {
+    pub(crate) decision: Decision,
+    pub(crate) next: Option<u64>,
+    /// What the charge is called, where there was one.
+    pub(crate) stamp: u64,
+}
+
 /// [`WordState`] without its type, for the paths where several algorithms meet.
 pub(crate) trait Packed {
     fn load(&self, word: u64, words: &mut [u64]);
     /// `None` where the state does not fit a word.
     fn save(&self, words: &[u64]) -> Option<u64>;
     fn word_shift(&self) -> u32;
+    /// [`WordState::step`] on a word. The next one is there only where it differs and fits.
+    fn step_word(&self, word: u64, now_us: u64, cost: u64) -> WordStep;
     /// Of the wide form.
     fn state_words(&self) -> usize;
 }
@@ -154,6 +168,22 @@ impl<A: WordState> Packed for A {
 
     fn word_shift(&self) -> u32 {
         self.shift()
+    }
+
+    fn step_word(&self, word: u64, now_us: u64, cost: u64) -> WordStep {
+        let shift = self.shift();
+        let step = self.step(self.unpack(Parts::of_word(word, shift)), now_us, cost);
+        let decision = self.decision(&step, now_us);
+        let Some(next) = step.next else {
+            return WordStep { decision, next: None, stamp: 0 };
+        };
+        let mut words = [0; WORD_STATE_WORDS_MAX];
+        A::to_words(next, &mut words);
+        WordStep {
+            decision,
+            next: Some(self.pack(next).to_word(shift)),
+            stamp: self.stamp(&words[..self.words()]),
+        }
     }
 
     fn state_words(&self) -> usize {

@@ -56,6 +56,9 @@ impl MemoryStore {
             return Err(StoreError::BatchTooLarge { entries: entries.len(), entries_max });
         }
         let now_us = self.now_us();
+        if once.is_none() && hold.is_none() && self.check_few(entries, now_us) {
+            return Ok(());
+        }
         // These and the states below are kilobytes of which a few words are used: they are filled in
         // place and never moved.
         let (mut units, mut unit_of) = (ArrayVec::new(), ArrayVec::new());
