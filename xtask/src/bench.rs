@@ -11,6 +11,7 @@ const BENCHMARKS: &[(&str, &str)] = &[
     ("core", "checks in process, beside other limiters and a floor"),
     ("redis", "checks in Redis, beside a minimal script by redis-benchmark"),
     ("rules", "requests against 1 to 10,000 rules, beside limitador"),
+    ("http", "what a layer adds to a request to an axum service, beside tower_governor"),
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {

@@ -17,6 +17,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "libc6-dbg", probe: &["valgrind", "--quiet", "true"] },
     // The tests start servers of their own; Debian's service is not needed and not touched.
     Package { name: "redis-server", probe: &["redis-server", "--version"] },
+    // In front of services, as most are.
+    Package { name: "nginx-light", probe: &["nginx", "-v"] },
 ];
 
 /// The examples that end by themselves.

@@ -2,6 +2,7 @@
 
 mod args;
 mod core;
+mod http;
 mod redis;
 mod rules;
 
@@ -12,6 +13,7 @@ usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench core --flood [--keys N] [--cost N] [--json FILE]
        tollbar-bench redis [--quick] [--json FILE]
        tollbar-bench rules [--quick] [--json FILE]
+       tollbar-bench http [--quick] [--json FILE]
 
 core     checks in process, beside other limiters and a floor
   --quick           fewer and shorter rounds: done within two minutes
@@ -29,6 +31,10 @@ redis    checks in Redis, beside a minimal script and INCR by redis-benchmark
 
 rules    requests against 1 to 10,000 rules, beside limitador
   --quick           fewer and shorter rounds: done within two minutes
+  --json FILE       also write the figures as JSON
+
+http     what a layer adds to a request to an axum service, beside tower_governor
+  --quick           fewer and shorter rounds: done within half a minute
   --json FILE       also write the figures as JSON";
 
 fn main() -> ExitCode {
@@ -38,6 +44,7 @@ fn main() -> ExitCode {
         Some((&"core", rest)) => core::main(rest),
         Some((&"redis", rest)) => redis::main(rest),
         Some((&"rules", rest)) => rules::main(rest),
+        Some((&"http", rest)) => http::main(rest),
         Some((&"help" | &"--help" | &"-h", _)) => {
             println!("{USAGE}");
             ExitCode::SUCCESS

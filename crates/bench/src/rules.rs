@@ -143,6 +143,18 @@ fn resource_of(key: &str, rule_count: usize) -> usize {
     key[5..].bytes().fold(0, |number, byte| number * 10 + usize::from(byte - b'0')) % rule_count
 }
 
+/// `/v1/r7/42`, as it would come from the wire: in the cache, and not from a list of all paths.
+fn write_path(path: &mut String, resource: usize) {
+    path.clear();
+    path.push_str("/v1/r");
+    let mut divisor = 10_usize.pow(resource.checked_ilog10().unwrap_or(0));
+    while divisor > 0 {
+        path.push(char::from(b'0' + (resource / divisor % 10) as u8));
+        divisor /= 10;
+    }
+    path.push_str("/42");
+}
+
 fn rows(figures: &Figures) -> Vec<Row> {
     let mut rows = Vec::new();
     for workload in WORKLOADS {
@@ -195,6 +207,11 @@ mod tests {
     fn a_subject_always_asks_for_the_same_resource() {
         assert_eq!(resource_of("user:0000123456", 1_000), 456);
         assert_eq!(resource_of("user:0000000007", 10_000), 7);
+        let mut path = String::new();
+        for (resource, expected) in [(0, "/v1/r0/42"), (7, "/v1/r7/42"), (1_020, "/v1/r1020/42")] {
+            write_path(&mut path, resource);
+            assert_eq!(path, expected);
+        }
     }
 
     #[test]

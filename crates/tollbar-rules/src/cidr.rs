@@ -197,7 +197,8 @@ mod tests {
         let table = [
             (
                 "10.0.0",
-                "`10.0.0` is not an address: write one such as `10.0.0.0/8`, `192.0.2.1` or `2001:db8::/32`",
+                "`10.0.0` is not an address: write one such as `10.0.0.0/8`, `192.0.2.1` or \
+                 `2001:db8::/32`",
             ),
             (
                 "10.0.0.0/33",

@@ -1,6 +1,7 @@
 //! The engine: a request in, a verdict out, over any store.
 
 mod failing;
+pub(crate) mod holding;
 pub(crate) mod selection;
 
 use std::any::Any;
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 use smallvec::SmallVec;
+use tollbar::store::ReservationIds;
 use tollbar::{
     Batch, Clock, Entry, MemoryStore, Outcome, Policy, Reply, Role, Store, StoreError, SystemClock,
 };
@@ -55,6 +57,8 @@ pub struct Engine {
     local: Arc<dyn Store>,
     /// For exemptions that end; counters go by the store's.
     clock: Arc<dyn Clock>,
+    /// Names for what is to be settled.
+    reservations: ReservationIds,
 }
 
 /// An [`Engine`] in the making.
@@ -333,6 +337,7 @@ impl EngineBuilder {
             store,
             local,
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
+            reservations: ReservationIds::new(),
         }
     }
 }

@@ -313,7 +313,8 @@ impl Explaining<'_> {
             }
             (Some(Why::TooMany { count }), ..) => {
                 format!(
-                    "denied: {count} limits apply, and stores check at most {POLICIES_PER_REQUEST_MAX} at once"
+                    "denied: {count} limits apply, and stores check at most \
+                     {POLICIES_PER_REQUEST_MAX} at once"
                 )
             }
             (_, _, Some(at)) => {

@@ -21,6 +21,7 @@ use thiserror::Error;
 use node::Value;
 use reader::{Field, Reader};
 
+use crate::rule_set::NODES_MAX;
 use crate::{Rule, RuleSet};
 
 pub use node::Position;
@@ -131,8 +132,12 @@ fn read_document(reader: &mut Reader, document: &node::Node) -> Option<RuleSet> 
     let mut fields = reader.fields(&top, "`rules:` and a list of rules")?;
     let nodes = fields.take("nodes");
     let node_count = nodes.as_ref().and_then(|field| reader.number(field));
-    if let (Some(field), Some(0)) = (&nodes, node_count) {
-        reader.refuse(field, "a fleet has at least one node: write how many share the limits");
+    if let (Some(field), Some(count)) = (&nodes, node_count)
+        && !(1..=NODES_MAX).contains(&count)
+    {
+        let message =
+            format!("a fleet has 1 to {NODES_MAX} nodes: write how many share the limits");
+        reader.refuse(field, message);
     }
     let rules = fields.take("rules");
     let mut read: Vec<(Rule, rule::Places)> = Vec::new();

@@ -69,6 +69,7 @@ pub use cidr::{Cidr, CidrError};
 pub use condition::{Condition, Conditions, Test};
 pub use cost::Costs;
 pub use diff::{Changed, Diff};
+pub use engine::holding::{Admission, Holding, Leases};
 pub use engine::{Engine, EngineBuilder};
 pub use explain::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
 pub use file::{FileError, Finding, Position, RuleFile};

@@ -28,6 +28,8 @@ pub enum Counting {
     TokenBucket,
     /// [`Policy::leaky_bucket`].
     LeakyBucket,
+    /// [`Policy::leaky_queue`].
+    LeakyQueue,
     /// [`Policy::fixed_window`].
     FixedWindow,
     /// [`Policy::calendar_window`].
@@ -40,8 +42,8 @@ pub enum Counting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LimitOptions {
-    /// The algorithm. By default a token bucket where there is a burst, a calendar window where
-    /// there is a calendar, and a sliding window counter otherwise.
+    /// The algorithm. By default a token bucket where there is a burst, a leaky queue where there is
+    /// a queue, a calendar window where there is a calendar, and a sliding window counter otherwise.
     pub counting: Option<Counting>,
     /// What a bucket holds, instead of one window's worth.
     pub burst: Option<u64>,
@@ -53,6 +55,10 @@ pub struct LimitOptions {
     pub subwindows: Option<u32>,
     /// How the limit of a new key climbs.
     pub warm_up: Option<WarmUp>,
+    /// How many wait in a queue.
+    pub queue: Option<u64>,
+    /// How long they wait at most.
+    pub max_wait: Option<Duration>,
     /// How long a permit is held at most, unless it is renewed.
     pub lease: Option<Duration>,
 }
@@ -80,7 +86,8 @@ pub enum LimitError {
     },
     /// A part of the calendar that there is not.
     #[error(
-        "a calendar has no `{period}` here: write `calendar day`, `calendar week` or `calendar month`"
+        "a calendar has no `{period}` here: write `calendar day`, `calendar week` or `calendar \
+         month`"
     )]
     Period {
         /// The part that was not understood.
@@ -88,7 +95,8 @@ pub enum LimitError {
     },
     /// A calendar counted by something else.
     #[error(
-        "a calendar is counted by `calendar_window`: leave the algorithm out, or write `30 days` instead"
+        "a calendar is counted by `calendar_window`: leave the algorithm out, or write `30 days` \
+         instead"
     )]
     CalendarCounting,
     /// A plain window counted by the calendar.
@@ -103,6 +111,12 @@ pub enum LimitError {
         /// The whole text.
         text: String,
     },
+    /// A queue without its length.
+    #[error("a queue has a length: write `queue: 100`, or as many as may wait")]
+    NoQueue,
+    /// The length of what is no queue.
+    #[error("only `leaky_queue` has a queue: leave it out, or use that algorithm")]
+    QueueWithoutQueue,
     /// Parts of what has none.
     #[error("only `sliding_window_strict` has sub-windows: leave them out, or use that algorithm")]
     SubwindowsWithoutStrict,
@@ -110,12 +124,13 @@ pub enum LimitError {
 
 impl Counting {
     /// Every one with its name.
-    pub(crate) const NAMED: [(&'static str, Self); 8] = [
+    pub(crate) const NAMED: [(&'static str, Self); 9] = [
         ("sliding_window_counter", Self::SlidingWindowCounter),
         ("sliding_window_strict", Self::SlidingWindowStrict),
         ("sliding_window_log", Self::SlidingWindowLog),
         ("token_bucket", Self::TokenBucket),
         ("leaky_bucket", Self::LeakyBucket),
+        ("leaky_queue", Self::LeakyQueue),
         ("fixed_window", Self::FixedWindow),
         ("calendar_window", Self::CalendarWindow),
         ("concurrency", Self::Concurrency),
@@ -189,9 +204,10 @@ impl Limit {
         let window = self.policy.window();
         let options = self.options;
         let made = match counting(&self.text, options) {
-            Counting::TokenBucket => self
-                .bucket_share(node_count)
-                .or_else(|_| Policy::token_bucket(Rate::new(limit, window))),
+            Counting::TokenBucket => self.bucket_share(node_count).or_else(|_| {
+                Policy::token_bucket(Rate::new(limit, window))?
+                    .with_burst(share(self.policy.capacity()))
+            }),
             Counting::LeakyBucket => Policy::leaky_bucket(Rate::new(limit, window))
                 .and_then(|policy| policy.with_burst(share(self.policy.capacity()))),
             Counting::FixedWindow => {
@@ -213,6 +229,14 @@ impl Limit {
             }
             Counting::SlidingWindowCounter => Policy::sliding_window(Rate::new(limit, window)),
             Counting::SlidingWindowLog => Policy::sliding_window_log(Rate::new(limit, window)),
+            Counting::LeakyQueue => {
+                let length = options.queue.unwrap_or(0) / node_count;
+                let policy = Policy::leaky_queue(Rate::new(limit, window), length);
+                match options.max_wait {
+                    Some(max_wait) => policy.and_then(|policy| policy.with_max_wait(max_wait)),
+                    None => policy,
+                }
+            }
             Counting::Concurrency => {
                 let policy = Policy::concurrency(limit);
                 match options.lease {
@@ -237,8 +261,10 @@ impl Limit {
     fn bucket_share(&self, node_count: u64) -> Result<Policy, PolicyError> {
         let burst = (self.policy.capacity() / node_count).max(1);
         let (tokens, divisor) = decimal(&self.text);
-        let factor = u32::try_from(divisor.saturating_mul(node_count)).unwrap_or(u32::MAX);
-        let window = self.policy.window().checked_mul(factor).unwrap_or(Duration::MAX);
+        let factor = u32::try_from(divisor.saturating_mul(node_count)).ok();
+        let window = factor.and_then(|factor| self.policy.window().checked_mul(factor));
+        // Too long to be one: the caller then shares whole tokens.
+        let window = window.ok_or(PolicyError::WindowTooLong { window_us: u64::MAX })?;
         Policy::token_bucket(Rate::new(tokens, window))?.with_burst(burst)
     }
 }
@@ -258,6 +284,7 @@ fn counting(text: &str, options: LimitOptions) -> Counting {
         Some(counting) => counting,
         None if calendar(text).is_some() => Counting::CalendarWindow,
         None if options.burst.is_some() => Counting::TokenBucket,
+        None if options.queue.is_some() => Counting::LeakyQueue,
         None => Counting::SlidingWindowCounter,
     }
 }
@@ -287,11 +314,22 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
         (Counting::SlidingWindowLog, None) => Policy::sliding_window_log(rate()?)?,
         (Counting::TokenBucket, None) => Policy::token_bucket(rate()?)?,
         (Counting::LeakyBucket, None) => Policy::leaky_bucket(rate()?)?,
+        (Counting::LeakyQueue, None) => {
+            let length = options.queue.ok_or(LimitError::NoQueue)?;
+            Policy::leaky_queue(rate()?, length)?
+        }
         (Counting::FixedWindow, None) => Policy::fixed_window(rate()?)?,
     };
     if options.subwindows.is_some() && counting != Counting::SlidingWindowStrict {
         return Err(LimitError::SubwindowsWithoutStrict);
     }
+    if options.queue.is_some() && counting != Counting::LeakyQueue {
+        return Err(LimitError::QueueWithoutQueue);
+    }
+    let policy = match options.max_wait {
+        Some(max_wait) => policy.with_max_wait(max_wait)?,
+        None => policy,
+    };
     let policy = match options.burst {
         Some(burst) => policy.with_burst(burst)?,
         None => policy,
@@ -378,6 +416,8 @@ impl LimitError {
             Self::Policy(
                 PolicyError::LeaseTime { .. } | PolicyError::LeaseWithoutPermits { .. },
             ) => "lease",
+            Self::Policy(PolicyError::QueueTooLong { .. }) | Self::QueueWithoutQueue => "queue",
+            Self::Policy(PolicyError::MaxWaitWithoutQueue { .. }) => "max_wait",
             Self::CalendarCounting => "algorithm",
             _ => "limit",
         }

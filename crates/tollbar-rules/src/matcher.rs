@@ -16,6 +16,7 @@ mod shape;
 mod tests;
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use arrayvec::ArrayVec;
 use smallvec::SmallVec;
@@ -46,6 +47,7 @@ pub(crate) struct Matcher {
     /// By path pattern; the first is for conditions without one.
     buckets: Vec<Bucket>,
     shapes: Vec<Shape>,
+    by_lead: Vec<ByLead>,
     rows: HashedMap<SmallVec<[Row; 1]>>,
     /// By item: whether something is left to be compared.
     has_rest: Vec<bool>,
@@ -57,10 +59,12 @@ struct Bucket {
     /// Conditions that test no attribute in a way that can be looked up.
     always: SmallVec<[ItemId; 2]>,
     shapes: SmallVec<[ShapeId; 2]>,
-    /// Where there are many shapes: by the attribute that the fewest conditions test. Who lacks it
-    /// need not ask.
-    by_lead: Option<HashMap<AttributeId, Vec<ShapeId>>>,
+    /// Where there are many shapes: the place in `Matcher::by_lead`, from 1.
+    by_lead: Option<NonZeroU32>,
 }
+
+/// Shapes by the attribute that the fewest conditions test: who lacks it need not ask.
+type ByLead = HashMap<AttributeId, Vec<ShapeId>>;
 
 /// More shapes than this are not asked one by one.
 const SHAPES_ASKED_MAX: usize = 8;
@@ -89,7 +93,10 @@ impl Matcher {
         matcher.method = matcher.attribute("method");
         matcher.path = matcher.attribute("path");
         for bucket in &mut matcher.buckets {
-            bucket.group(&matcher.shapes);
+            if let Some(by_lead) = bucket.by_lead(&matcher.shapes) {
+                matcher.by_lead.push(by_lead);
+                bucket.by_lead = NonZeroU32::new(matcher.by_lead.len() as u32);
+            }
         }
         matcher
     }
@@ -112,7 +119,7 @@ impl Matcher {
                     let ids = patterns.iter().map(|pattern| {
                         self.router.bucket(pattern, || {
                             self.buckets.push(Bucket::default());
-                            self.buckets.len() - 1
+                            (self.buckets.len() - 1) as BucketId
                         })
                     });
                     buckets = Some(ids.collect());
@@ -133,7 +140,7 @@ impl Matcher {
         for bucket in buckets.unwrap_or_else(|| SmallVec::from_slice(&[0])) {
             for combination in &combinations {
                 if combination.shape.is_empty() {
-                    self.buckets[bucket].always.push(item);
+                    self.buckets[bucket as usize].always.push(item);
                     continue;
                 }
                 let next = self.shapes.len() as ShapeId;
@@ -141,11 +148,12 @@ impl Matcher {
                 if shape == next {
                     self.shapes.push(combination.shape.clone());
                 }
-                if !self.buckets[bucket].shapes.contains(&shape) {
-                    self.buckets[bucket].shapes.push(shape);
+                let shapes = &mut self.buckets[bucket as usize].shapes;
+                if !shapes.contains(&shape) {
+                    shapes.push(shape);
                 }
                 let values = combination.values.clone();
-                let row = Row { item, bucket: bucket as u32, shape, values };
+                let row = Row { item, bucket, shape, values };
                 self.rows.entry(mix(row.place(), combination.hash)).or_default().push(row);
             }
         }
@@ -212,10 +220,10 @@ impl Matcher {
 
     #[inline]
     fn look_into(&self, bucket: BucketId, facts: &Facts<'_>, found: &mut Items) {
-        let Bucket { always, shapes, by_lead } = &self.buckets[bucket];
+        let Bucket { always, shapes, by_lead } = &self.buckets[bucket as usize];
         found.extend_from_slice(always);
         let mut ask = |shape: ShapeId| {
-            let place = Row::place_of(bucket as u32, shape);
+            let place = Row::place_of(bucket, shape);
             let dimensions = &self.shapes[shape as usize];
             if let Some(hash) = dimensions.hash(facts)
                 && let Some(rows) = self.rows.get(&mix(place, hash))
@@ -227,6 +235,7 @@ impl Matcher {
         match by_lead {
             None => shapes.iter().for_each(|shape| ask(*shape)),
             Some(by_lead) => {
+                let by_lead = &self.by_lead[by_lead.get() as usize - 1];
                 for fact in &facts.known {
                     let led = by_lead.get(&fact.attribute).into_iter().flatten();
                     led.for_each(|shape| ask(*shape));
@@ -277,17 +286,18 @@ fn popularity<'c>(list: impl Iterator<Item = &'c Conditions>) -> HashMap<&'c str
 }
 
 impl Bucket {
-    fn group(&mut self, shapes: &[Shape]) {
+    /// Its shapes by the attribute that leads them, where they are many.
+    fn by_lead(&self, shapes: &[Shape]) -> Option<ByLead> {
         if self.shapes.len() <= SHAPES_ASKED_MAX {
-            return;
+            return None;
         }
-        let mut by_lead: HashMap<AttributeId, Vec<ShapeId>> = HashMap::new();
+        let mut by_lead = ByLead::new();
         for shape in &self.shapes {
             if let Some(lead) = shapes[*shape as usize].lead() {
                 by_lead.entry(lead).or_default().push(*shape);
             }
         }
-        self.by_lead = Some(by_lead);
+        Some(by_lead)
     }
 }
 

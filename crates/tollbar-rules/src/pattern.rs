@@ -134,10 +134,11 @@ impl FromStr for PathPattern {
         }
         let segments: Box<[Segment]> =
             rest.split('/').map(Segment::parse).collect::<Result<_, _>>()?;
-        if segments.len() > PATTERN_SEGMENTS_MAX {
-            return Err(PatternError::TooLong);
-        }
-        Ok(Self { segments, is_open })
+        let pattern = Self { segments, is_open };
+        // As it prints, which may be longer than it was written: what is printed can be read again.
+        let is_too_long = pattern.segments.len() > PATTERN_SEGMENTS_MAX
+            || pattern.to_string().len() > PATTERN_BYTES_MAX;
+        if is_too_long { Err(PatternError::TooLong) } else { Ok(pattern) }
     }
 }
 
@@ -259,6 +260,11 @@ mod tests {
             let error = text.parse::<PathPattern>().expect_err(text);
             assert_eq!(error.to_string(), message);
         }
+        // Found by fuzzing: as it prints, each `%` is three characters.
+        assert_eq!(
+            format!("/{}", "%".repeat(400)).parse::<PathPattern>(),
+            Err(PatternError::TooLong)
+        );
         assert_eq!("/a".repeat(65).parse::<PathPattern>(), Err(PatternError::TooLong));
         assert_eq!(
             format!("/{}", "a".repeat(1_024)).parse::<PathPattern>(),

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tollbar::{Entry, Policy};
 
@@ -58,6 +59,11 @@ impl Permits {
         }
         Some(Arc::new(Self { held, is_released: AtomicBool::new(false) }))
     }
+
+    /// How long the shortest of their leases lasts; `None` where they have none.
+    pub(crate) fn lease_ttl(&self) -> Option<Duration> {
+        self.held.iter().filter_map(|held| held.policy.lease_ttl()).min()
+    }
 }
 
 impl Verdict {
@@ -94,9 +100,13 @@ impl Engine {
 
     /// The same, without blocking the thread while a store across a network answers.
     pub async fn release_async(&self, verdict: &Verdict) -> bool {
-        let Some(permits) = &verdict.permits else {
-            return false;
-        };
+        match &verdict.permits {
+            Some(permits) => self.release_permits(permits).await,
+            None => false,
+        }
+    }
+
+    pub(crate) async fn release_permits(&self, permits: &Permits) -> bool {
         if permits.is_released.swap(true, Ordering::AcqRel) {
             return false;
         }
@@ -119,9 +129,16 @@ impl Engine {
 
     /// The same, without blocking the thread while a store across a network answers.
     pub async fn renew_async(&self, verdict: &Verdict) -> bool {
-        let Some(permits) = verdict.permits.as_ref().filter(|_| verdict.holds_permits()) else {
+        match &verdict.permits {
+            Some(permits) => self.renew_permits(permits).await,
+            None => false,
+        }
+    }
+
+    pub(crate) async fn renew_permits(&self, permits: &Permits) -> bool {
+        if permits.is_released.load(Ordering::Acquire) {
             return false;
-        };
+        }
         let mut is_renewed = true;
         for held in &permits.held {
             let store = self.store_of(held.is_local);

@@ -22,6 +22,9 @@ pub(crate) const LIMITS_PER_RULE_MAX: usize = 8;
 /// The most policies that one request may be checked against: what stores take in one batch.
 pub(crate) const POLICIES_PER_REQUEST_MAX: usize = 32;
 
+/// The most nodes that share limits.
+pub(crate) const NODES_MAX: u64 = 1_000_000;
+
 /// The longest name of a rule.
 const NAME_BYTES_MAX: usize = 128;
 
@@ -95,7 +98,8 @@ pub enum RuleProblem {
     },
     /// Two limits that would count in one counter.
     #[error(
-        "`{one}` and `{other}` have the same algorithm and window, so they would count together: keep the lower one"
+        "`{one}` and `{other}` have the same algorithm and window, so they would count together: \
+         keep the lower one"
     )]
     SameCounter {
         /// One of them.
@@ -113,7 +117,8 @@ pub enum RuleProblem {
     },
     /// Requests without a tier would have no limit.
     #[error(
-        "requests of another tier have no limit: write `default: {suggestion}` among the tiers, or a `limit`"
+        "requests of another tier have no limit: write `default: {suggestion}` among the tiers, \
+         or a `limit`"
     )]
     NoDefaultTier {
         /// A name there is.
@@ -121,7 +126,8 @@ pub enum RuleProblem {
     },
     /// A cost that can never be paid.
     #[error(
-        "a cost of {cost} can never be paid under `{limit}`, which holds {capacity}: write a lower cost, or a larger limit or burst"
+        "a cost of {cost} can never be paid under `{limit}`, which holds {capacity}: write a \
+         lower cost, or a larger limit or burst"
     )]
     CostAboveCapacity {
         /// The cost.
@@ -142,7 +148,8 @@ pub enum RuleProblem {
     ReplacesItself,
     /// A fallback that is meant to keep others from applying.
     #[error(
-        "a fallback applies only where no other rule does, so it can keep none from applying: leave out `{field}`"
+        "a fallback applies only where no other rule does, so it can keep none from applying: \
+         leave out `{field}`"
     )]
     FallbackAgainstOthers {
         /// What it has.
@@ -150,7 +157,8 @@ pub enum RuleProblem {
     },
     /// Too many limits on one request.
     #[error(
-        "with this rule, {count} limits apply to every request: stores check at most {POLICIES_PER_REQUEST_MAX} at once; merge or narrow some rules"
+        "with this rule, {count} limits apply to every request: stores check at most \
+         {POLICIES_PER_REQUEST_MAX} at once; merge or narrow some rules"
     )]
     TooManyForEveryRequest {
         /// How many there are.
@@ -183,10 +191,10 @@ impl RuleSet {
     }
 
     /// The same rules in a fleet of so many nodes, each of which has its share of a limit while
-    /// the store cannot answer. At least 1.
+    /// the store cannot answer. At least 1, at most a million.
     #[must_use]
     pub fn with_node_count(self, node_count: u64) -> Self {
-        Self { node_count: node_count.max(1), ..self }
+        Self { node_count: node_count.clamp(1, NODES_MAX), ..self }
     }
 
     /// How many nodes share the limits.

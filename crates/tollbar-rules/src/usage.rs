@@ -36,7 +36,7 @@ pub struct Usage {
 #[non_exhaustive]
 pub enum UsageError {
     /// There is no such rule.
-    #[error("there is no rule `{rule}`{}", suggestion.as_ref().map_or_else(String::new, |it| format!(": did you mean `{it}`?")))]
+    #[error("there is no rule `{rule}`{}", did_you_mean(suggestion.as_deref()))]
     UnknownRule {
         /// The name asked for.
         rule: String,
@@ -154,6 +154,10 @@ impl<'s> Place<'s> {
         let policies = snapshot.policies(at, tier).unwrap_or_default();
         Ok(Self { limits: rule.limits_of(tier), policies, key })
     }
+}
+
+fn did_you_mean(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(String::new, |it| format!(": did you mean `{it}`?"))
 }
 
 fn unknown(snapshot: &Snapshot, name: &str) -> UsageError {

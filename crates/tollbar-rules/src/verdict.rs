@@ -211,6 +211,12 @@ impl<'v> RuleDecision<'v> {
         }
     }
 
+    /// Which of its rule's limits, or of its tier's, it is: 0 is the first.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        self.made.limit as usize
+    }
+
     /// In what capacity it was checked.
     #[must_use]
     pub fn capacity(&self) -> Capacity {

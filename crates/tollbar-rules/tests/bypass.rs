@@ -9,6 +9,7 @@ rules:
   - { name: files, match: { path: "/files/{name}" }, per: ip, limit: 1/h }
   - { name: users, match: { path: "/v1/users/**" }, per: user, limit: 1/h }
   - { name: static, match: { path: "/static/**" }, unlimited: true }
+  - { name: media, match: { path: "/**" }, per: ip, limit: 1/h, exempt: { path: "/media/**", ip: 203.0.113.9 } }
   - { name: partners, match: { path: "/partners/**" }, priority: 5, stop: true, limit: 1000/h }
 "#;
 
@@ -144,5 +145,18 @@ fn what_is_free_stays_free_and_only_that() {
     }
     // Another path by case, to the letter of the contract.
     let request = Request::new("POST", "/V1/login").unwrap();
-    assert!(engine.check(&request).rule().is_none());
+    assert!(engine.check(&request).decisions().all(|it| &*it.rule().name != "login"));
+}
+
+#[test]
+fn an_exemption_by_path_holds_only_where_the_path_is_sure() {
+    let ip: &[(&str, &str)] = &[("ip", "203.0.113.9")];
+    let engine = engine();
+    for _ in 0..3 {
+        assert!(is_allowed(&engine, "GET", "/media/a", ip));
+    }
+    assert!(is_allowed(&engine, "GET", "/x", ip));
+    assert!(!is_allowed(&engine, "GET", "/x", ip));
+    assert!(!is_allowed(&engine, "GET", "/media/..%2Fx", ip), "a way around");
+    assert!(is_allowed(&engine, "GET", "/media/a%2Fb", ip), "within it either way");
 }

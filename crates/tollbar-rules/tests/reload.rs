@@ -4,7 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
+use std::time::Duration;
 
 use tollbar::{ManualClock, Timestamp};
 use tollbar_rules::{Engine, Request, RuleFile, RuleSet, RuleWatch};
@@ -17,6 +19,9 @@ fn engine(rules: RuleSet) -> Arc<Engine> {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
     Arc::new(Engine::builder(rules).clock(clock).build())
 }
+
+/// Long enough for any machine; a test that waits this long has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A file of its own for each test, gone at the end.
 struct Scratch(PathBuf);
@@ -72,20 +77,21 @@ fn a_thread_looks_by_itself_until_it_is_told_to_stop() {
     file.write("rules: [{ name: a, limit: 1/h }]");
     let engine = engine(RuleSet::empty());
     let (news, heard) = std::sync::mpsc::channel();
-    let every = std::time::Duration::from_millis(1);
+    let every = Duration::from_millis(1);
     let watching = RuleWatch::new(&file.0)
         .spawn(&engine, every, move |it| {
             // Nobody listens any more once the test is over.
             let _ = news.send(it.map(|it| it.diff.to_string()));
         })
         .unwrap();
-    assert_eq!(heard.recv().unwrap().unwrap(), "+ a\n0 unchanged");
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap().unwrap(), "+ a\n0 unchanged");
     let next = Scratch::new("spawn-next");
     next.write("rules: [{ name: b, limit: 1/h }]");
     fs::rename(&next.0, &file.0).unwrap();
-    assert_eq!(heard.recv().unwrap().unwrap(), "+ b\n- a\n0 unchanged");
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap().unwrap(), "+ b\n- a\n0 unchanged");
     drop(watching);
-    assert!(heard.recv().is_err(), "the thread has ended and hung up");
+    let end = heard.recv_timeout(PATIENCE);
+    assert!(matches!(end, Err(RecvTimeoutError::Disconnected)), "the thread has ended and hung up");
 }
 
 /// A thousand tokens, four threads that want more, and rules that change under them all the while

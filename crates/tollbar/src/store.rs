@@ -18,8 +18,7 @@ use crate::{Clock, Decision, Policy, Timestamp};
 
 pub use batch::{Batch, Charge, Consistency, Entry, Role};
 pub use reply::Reply;
-pub(crate) use settlement::ReservationIds;
-pub use settlement::{Adjustment, Due, Hold, Once, ReservationId, Spending};
+pub use settlement::{Adjustment, Due, Hold, Once, ReservationId, ReservationIds, Spending};
 
 /// A place where counters live.
 pub trait Store: Any + fmt::Debug + Send + Sync + 'static {

@@ -8,6 +8,8 @@
 
 #[path = "loom/permits.rs"]
 mod permits;
+#[path = "loom/snapshot.rs"]
+mod snapshot;
 #[cfg(feature = "until-ready")]
 #[path = "loom/waiting.rs"]
 mod waiting;

@@ -126,8 +126,8 @@ fn summed_up(latencies_us: &mut [f64], elapsed: Duration, failures: u64) -> Opti
         return None;
     }
     latencies_us.sort_by(f64::total_cmp);
-    let at = |share: f64| latencies_us.get((latencies_us.len() as f64 * share) as usize).copied();
+    let at = |percent: usize| latencies_us.get(latencies_us.len() * percent / 100).copied();
     let decisions = latencies_us.len() as f64;
     let decisions_per_s = decisions / elapsed.as_secs_f64();
-    Some(Asked { decisions_per_s, decisions, p50_us: at(0.5)?, p99_us: at(0.99)? })
+    Some(Asked { decisions_per_s, decisions, p50_us: at(50)?, p99_us: at(99)? })
 }

@@ -12,7 +12,7 @@ pub(super) fn build(workload: &Workload) -> Option<Box<Checks>> {
     use limitador::RateLimiter;
     use limitador::limit::{Context, Expression, Limit, Namespace, Predicate};
 
-    use super::{SUBJECT_COUNT, resource_of};
+    use super::{SUBJECT_COUNT, resource_of, write_path};
 
     const DAY_S: u64 = 86_400;
     const LIMIT: u64 = 1 << 50;
@@ -28,13 +28,14 @@ pub(super) fn build(workload: &Workload) -> Option<Box<Checks>> {
         ];
         limiter.add_limit(Limit::new(namespace.clone(), LIMIT, DAY_S, conditions, [user.clone()]));
     }
-    let paths: Vec<String> = (0..rule_count).map(|n| format!("/v1/r{n}/42")).collect();
     Some(Box::new(move |keys| {
         let mut allowed = 0;
+        let mut path = String::new();
         for key in keys {
+            write_path(&mut path, resource_of(key, rule_count));
             let context = Context::from(HashMap::from([
                 ("method".to_owned(), "GET".to_owned()),
-                ("path".to_owned(), paths[resource_of(key, rule_count)].clone()),
+                ("path".to_owned(), path.clone()),
                 ("user".to_owned(), key.clone()),
             ]));
             let answer = limiter.check_rate_limited_and_update(&namespace, &context, 1);

@@ -3,7 +3,9 @@
 use tollbar_bench::harness::Checks;
 use tollbar_rules::{Engine, Request, RuleFile};
 
-use super::{Workload, resource_of};
+use super::{Workload, resource_of, write_path};
+
+const TENANTS: [&str; 10] = ["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8", "t9"];
 
 pub(super) fn build(workload: &Workload) -> Box<Checks> {
     let Workload { rule_count, matching, .. } = *workload;
@@ -22,15 +24,14 @@ pub(super) fn build(workload: &Workload) -> Box<Checks> {
     }
     let file = RuleFile::parse("bench.yaml", &text).expect("these rules are sound");
     let engine = Engine::new(file.rules);
-    let paths: Vec<(String, String)> =
-        (0..routes).map(|n| (format!("/v1/r{n}/42"), format!("t{}", n % 10))).collect();
     Box::new(move |keys| {
         let mut allowed = 0;
+        let mut path = String::new();
         for key in keys {
-            let (path, tenant) = &paths[resource_of(key, routes)];
-            let attributes =
-                [("tenant", tenant.as_str()), ("user", key.as_str()), ("ip", "203.0.113.7")];
-            let request = Request::new("GET", path).and_then(|it| it.with_attributes(&attributes));
+            let n = resource_of(key, routes);
+            write_path(&mut path, n);
+            let attributes = [("tenant", TENANTS[n % 10]), ("user", key), ("ip", "203.0.113.7")];
+            let request = Request::new("GET", &path).and_then(|it| it.with_attributes(&attributes));
             let verdict = engine.check(&request.expect("a request of usual size"));
             // Fewer decisions would mean that a rule did not apply and was not counted.
             allowed += u64::from(verdict.is_allowed() && verdict.decisions().count() == matching);

@@ -24,7 +24,8 @@ pub(super) fn read_fields(reader: &mut Reader, fields: &Fields<'_>) -> Condition
         let attribute = &*key.text;
         if attribute.is_empty() || attribute.len() > ATTRIBUTE_NAME_BYTES_MAX {
             let message = format!(
-                "an attribute has a name of 1 to {ATTRIBUTE_NAME_BYTES_MAX} bytes: write one such as `tenant`"
+                "an attribute has a name of 1 to {ATTRIBUTE_NAME_BYTES_MAX} bytes: write one such \
+                 as `tenant`"
             );
             reader.error(key.at, &field.path, message);
             continue;
@@ -41,7 +42,8 @@ pub(super) fn read_fields(reader: &mut Reader, fields: &Fields<'_>) -> Condition
             && let Some(meant) = nearest(attribute, USUAL)
         {
             let message = format!(
-                "no listener sets an attribute `{attribute}` by itself: if you meant `{meant}`, write that"
+                "no listener sets an attribute `{attribute}` by itself: if you meant `{meant}`, \
+                 write that"
             );
             reader.warn(key.at, &field.path, message);
         }

@@ -19,6 +19,8 @@ pub(super) struct Inherited<'n> {
     subwindows: Option<Field<'n>>,
     warm_up: Option<Field<'n>>,
     lease: Option<Field<'n>>,
+    queue: Option<Field<'n>>,
+    max_wait: Option<Field<'n>>,
     /// Which of them some limit has taken.
     used: Used,
 }
@@ -32,6 +34,8 @@ struct Used {
     subwindows: bool,
     warm_up: bool,
     lease: bool,
+    queue: bool,
+    max_wait: bool,
 }
 
 /// Whether a limit takes the rule's burst and warm-up: the one of `limit` does, if it is alone.
@@ -42,14 +46,16 @@ enum RuleBurst {
 }
 
 /// How many options there are whose place is kept.
-const OPTIONS: usize = 6;
+const OPTIONS: usize = 8;
 
 const LIMIT_WHAT: &str = "a limit such as `10/s`, or a list of them";
 
 impl<'n> Inherited<'n> {
     pub(super) fn take(reader: &mut Reader, fields: &mut Fields<'n>) -> Self {
         let (options, options_at) = take_options(reader, fields);
-        let [burst, staggered, utc_offset, subwindows, warm_up, lease] = options_at;
+        let [burst, staggered, utc_offset, subwindows, warm_up, lease, queue, max_wait] =
+            options_at;
+        let used = Used::default();
         Self {
             options,
             burst,
@@ -58,7 +64,9 @@ impl<'n> Inherited<'n> {
             subwindows,
             warm_up,
             lease,
-            used: Used::default(),
+            queue,
+            max_wait,
+            used,
         }
     }
 
@@ -140,15 +148,16 @@ impl<'n> Inherited<'n> {
         match Limit::new(written, options) {
             Ok(limit) => Some(limit),
             Err(error) => {
-                let [own_burst, own_staggered, own_offset, own_subwindows, own_warm_up, own_lease] =
-                    at;
+                let [burst, staggered, offset, subwindows, warm_up, lease, queue, max_wait] = at;
                 let place = match error.field() {
-                    "burst" => own_burst.or_else(|| self.burst.clone()),
-                    "staggered" => own_staggered.or_else(|| self.staggered.clone()),
-                    "utc_offset" => own_offset.or_else(|| self.utc_offset.clone()),
-                    "subwindows" => own_subwindows.or_else(|| self.subwindows.clone()),
-                    "warm_up" => own_warm_up.or_else(|| self.warm_up.clone()),
-                    "lease" => own_lease.or_else(|| self.lease.clone()),
+                    "burst" => burst.or_else(|| self.burst.clone()),
+                    "staggered" => staggered.or_else(|| self.staggered.clone()),
+                    "utc_offset" => offset.or_else(|| self.utc_offset.clone()),
+                    "subwindows" => subwindows.or_else(|| self.subwindows.clone()),
+                    "warm_up" => warm_up.or_else(|| self.warm_up.clone()),
+                    "lease" => lease.or_else(|| self.lease.clone()),
+                    "queue" => queue.or_else(|| self.queue.clone()),
+                    "max_wait" => max_wait.or_else(|| self.max_wait.clone()),
                     _ => None,
                 };
                 reader.refuse(&place.unwrap_or(text), error);
@@ -172,7 +181,8 @@ impl<'n> Inherited<'n> {
             matches!(rule.counting, Some(Counting::TokenBucket | Counting::LeakyBucket));
         let has_its_own = Limit::is_calendar(written) || own.burst.is_some() && !is_bucket;
         if merged.counting.is_none() && !has_its_own {
-            merged.counting = rule.counting;
+            let queue = rule.queue.filter(|_| merged.burst.is_none());
+            merged.counting = rule.counting.or(queue.map(|_| Counting::LeakyQueue));
         }
         let counting = Limit::counting_of(written, merged);
         let fits = |own: bool, kind: Counting| !own && counting == kind;
@@ -187,6 +197,14 @@ impl<'n> Inherited<'n> {
             merged.subwindows = rule.subwindows;
             self.used.subwindows |= rule.subwindows.is_some();
         }
+        if fits(merged.queue.is_some(), Counting::LeakyQueue) {
+            merged.queue = rule.queue;
+            self.used.queue |= rule.queue.is_some();
+        }
+        if fits(merged.max_wait.is_some(), Counting::LeakyQueue) {
+            merged.max_wait = rule.max_wait;
+            self.used.max_wait |= rule.max_wait.is_some();
+        }
         if fits(merged.lease.is_some(), Counting::Concurrency) {
             merged.lease = rule.lease;
             self.used.lease |= rule.lease.is_some();
@@ -200,32 +218,50 @@ impl<'n> Inherited<'n> {
             (
                 self.burst,
                 self.used.burst,
-                "a burst is of the rule's own `limit`: write it with the limit it is for, such as `{ limit: 10/s, burst: 50 }`",
+                "a burst is of the rule's own `limit`: write it with the limit it is for, such as \
+                 `{ limit: 10/s, burst: 50 }`",
             ),
             (
                 self.staggered,
                 self.used.staggered || !self.options.staggered,
-                "no limit of this rule is a fixed window: write `algorithm: fixed_window`, or leave this out",
+                "no limit of this rule is a fixed window: write `algorithm: fixed_window`, or \
+                 leave this out",
             ),
             (
                 self.utc_offset,
                 self.used.utc_offset,
-                "no limit of this rule is of the calendar: write one such as `1000 per calendar day`, or leave this out",
+                "no limit of this rule is of the calendar: write one such as `1000 per calendar \
+                 day`, or leave this out",
             ),
             (
                 self.subwindows,
                 self.used.subwindows,
-                "no limit of this rule has sub-windows: write `algorithm: sliding_window_strict`, or leave this out",
+                "no limit of this rule has sub-windows: write `algorithm: sliding_window_strict`, \
+                 or leave this out",
             ),
             (
                 self.warm_up,
                 self.used.warm_up,
-                "a warm-up is of the rule's own `limit`: write it with the limit it is for, such as `{ limit: 10/s, warm_up: { start: 1, over: 10min } }`",
+                "a warm-up is of the rule's own `limit`: write it with the limit it is for, such \
+                 as `{ limit: 10/s, warm_up: { start: 1, over: 10min } }`",
             ),
             (
                 self.lease,
                 self.used.lease,
-                "no limit of this rule has permits: write `algorithm: concurrency`, or leave this out",
+                "no limit of this rule has permits: write `algorithm: concurrency`, or leave this \
+                 out",
+            ),
+            (
+                self.queue,
+                self.used.queue,
+                "no limit of this rule is a queue: write `algorithm: leaky_queue`, or leave this \
+                 out",
+            ),
+            (
+                self.max_wait,
+                self.used.max_wait,
+                "no limit of this rule is a queue: write `algorithm: leaky_queue`, or leave this \
+                 out",
             ),
         ];
         if !reader.errors.is_empty() {
@@ -262,7 +298,11 @@ fn take_options<'n>(
     options.warm_up = warm_up.as_ref().and_then(|field| read_warm_up(reader, field));
     let lease = fields.take("lease");
     options.lease = lease.as_ref().and_then(|field| duration(reader, field));
-    (options, [burst, staggered, utc_offset, subwindows, warm_up, lease])
+    let queue = fields.take("queue");
+    options.queue = queue.as_ref().and_then(|field| reader.number(field));
+    let max_wait = fields.take("max_wait");
+    options.max_wait = max_wait.as_ref().and_then(|field| duration(reader, field));
+    (options, [burst, staggered, utc_offset, subwindows, warm_up, lease, queue, max_wait])
 }
 
 /// Steps of a warm-up unless it says otherwise.

@@ -105,7 +105,11 @@ impl Reader {
         let number = text.parse().ok();
         if number.is_none() {
             let quoted = shorten(text);
-            self.refuse(field, format!("`{quoted}` is not a whole number of at most nine digits: write one such as `10` or `-1`"));
+            let message = format!(
+                "`{quoted}` is not a whole number of at most nine digits: write one such as `10` or \
+                 `-1`"
+            );
+            self.refuse(field, message);
         }
         number
     }

@@ -215,7 +215,8 @@ fn exemption(reader: &mut Reader, field: &Field<'_>) -> Option<Exemption> {
     let reason = fields.take("reason").and_then(|it| reader.text(&it, "a text"));
     let conditions = conditions::read_fields(reader, &fields);
     if conditions.all().is_empty() && reader.errors.is_empty() {
-        let message = "this exempts everybody: write whom, such as `{ api_key: internal }`, or `enabled: false` for the rule";
+        let message = "this exempts everybody: write whom, such as `{ api_key: internal }`, or \
+                       `enabled: false` for the rule";
         reader.refuse(field, message);
     }
     let mut exemption = Exemption::new(conditions);
@@ -225,7 +226,10 @@ fn exemption(reader: &mut Reader, field: &Field<'_>) -> Option<Exemption> {
         exemption.until = parse_instant(text);
         if exemption.until.is_none() {
             let quoted = shorten(text);
-            reader.refuse(&field, format!("`{quoted}` is not a date: write one such as `2027-01-01` or `2027-01-01T12:00:00Z`"));
+            let message = format!(
+                "`{quoted}` is not a date: write one such as `2027-01-01` or `2027-01-01T12:00:00Z`"
+            );
+            reader.refuse(&field, message);
         }
     }
     Some(exemption)
@@ -254,7 +258,9 @@ fn warn_of_login(reader: &mut Reader, rule: &Rule, places: &Places) {
     {
         let at = places.fields.get("limit").copied().unwrap_or(places.rule);
         let message = format!(
-            "a fixed window lets up to twice the limit through around its boundary, and `{path}` looks like a place where passwords are guessed: write `algorithm: sliding_window_strict`"
+            "a fixed window lets up to twice the limit through around its boundary, and `{path}` \
+             looks like a place where passwords are guessed: write `algorithm: \
+             sliding_window_strict`"
         );
         reader.warn(at, &format!("{}.limit", places.path), message);
     }

@@ -106,6 +106,9 @@ fn other_forms_are_read() {
     let warm_up = warm.limits[0].policy().warm_up().unwrap();
     assert_eq!((warm_up.start, warm_up.over.as_secs(), warm_up.steps), (10, 60, 4));
     assert_eq!(warm.limits[0].share(4).warm_up().map(|it| it.start), Some(2));
+    let queue = rule("limit: 20/s, queue: 5, max_wait: 100ms");
+    let policy = queue.limits[0].policy();
+    assert_eq!((policy.algorithm().name(), policy.capacity()), ("leaky_queue", 6));
     let permits = rule("limit: [{ limit: 20, algorithm: concurrency }, 9/s], lease: 30s");
     let algorithms: Vec<&str> =
         permits.limits.iter().map(|it| it.policy().algorithm().name()).collect();
@@ -175,7 +178,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
     );
     refused(
         "rules: []\nnodes: 0",
-        "rules.yaml:2:8: nodes: a fleet has at least one node: write how many share the limits",
+        "rules.yaml:2:8: nodes: a fleet has 1 to 1000000 nodes: write how many share the limits",
     );
     refused(
         "rule: []",
@@ -224,7 +227,7 @@ const WRONG_RULES: &[(&str, &str)] = &[
     ),
     (
         "limit: { rate: 10/s }",
-        "3:10: rules[0].limit: there is no `limit` here: write one such as `limit: 10/s`\nrules.yaml:3:12: rules[0].limit.rate: there is no field `rate` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`, `warm_up`, `lease`",
+        "3:10: rules[0].limit: there is no `limit` here: write one such as `limit: 10/s`\nrules.yaml:3:12: rules[0].limit.rate: there is no field `rate` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`, `warm_up`, `lease`, `queue`, `max_wait`",
     ),
     (
         "limit: [1/s, 60/60s, 5/min]",
@@ -232,7 +235,7 @@ const WRONG_RULES: &[(&str, &str)] = &[
     ),
     (
         "algorithm: tokenbucket",
-        "3:14: rules[0].algorithm: `tokenbucket` is not known here: did you mean `token_bucket`? write one of `sliding_window_counter`, `sliding_window_strict`, `sliding_window_log`, `token_bucket`, `leaky_bucket`, `fixed_window`, `calendar_window`, `concurrency`",
+        "3:14: rules[0].algorithm: `tokenbucket` is not known here: did you mean `token_bucket`? write one of `sliding_window_counter`, `sliding_window_strict`, `sliding_window_log`, `token_bucket`, `leaky_bucket`, `leaky_queue`, `fixed_window`, `calendar_window`, `concurrency`",
     ),
     (
         "limit: 1/s\n  burst: -1",
@@ -281,6 +284,18 @@ const WRONG_RULES: &[(&str, &str)] = &[
     (
         "limit: { limit: 20/s, lease: 30s }",
         "3:32: rules[0].limit.lease: `sliding_window_counter` has nothing to lease: leave it out, or use concurrency",
+    ),
+    (
+        "limit: 20/s\n  algorithm: leaky_queue",
+        "3:10: rules[0].limit: a queue has a length: write `queue: 100`, or as many as may wait",
+    ),
+    (
+        "limit: 20/s\n  algorithm: token_bucket\n  queue: 5",
+        "5:10: rules[0].queue: no limit of this rule is a queue: write `algorithm: leaky_queue`, or leave this out",
+    ),
+    (
+        "limit: { limit: 20/s, max_wait: 1s }",
+        "3:35: rules[0].limit.max_wait: nobody waits in `sliding_window_counter`: leave the longest wait out, or use a leaky queue",
     ),
     (
         "limit: 1/s\n  utc_offset: India",

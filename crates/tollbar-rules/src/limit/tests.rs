@@ -38,7 +38,9 @@ fn a_limit_means_a_policy() {
             Counting::Concurrency => "9",
             _ => "9/s",
         };
-        assert_eq!(Limit::new(text, options(counting)).unwrap().policy().algorithm().name(), name);
+        let queue = (counting == Counting::LeakyQueue).then_some(5);
+        let limit = Limit::new(text, LimitOptions { queue, ..options(counting) }).unwrap();
+        assert_eq!(limit.policy().algorithm().name(), name);
     }
     let staggered = LimitOptions { staggered: true, ..options(Counting::FixedWindow) };
     assert_eq!(
@@ -158,6 +160,10 @@ fn the_shares_of_all_nodes_are_at_most_the_limit() {
     // Found by fuzzing: space around the number was once taken for more digits of it.
     let share = Limit::new(" 1_0.50 / s", burst(200)).unwrap().share(2);
     assert_eq!((share.limit(), share.window()), (1_050, Duration::from_secs(200)));
+    // Found by fuzzing: a rate that cannot be divided exactly once forgot its burst, and a share
+    // held more than the whole.
+    let share = Limit::new("117717377.77778/s", burst(100)).unwrap().share(100_000);
+    assert_eq!((share.limit(), share.capacity()), (1_177, 1));
     // 100/min over three nodes: a token every 1.8 s, not every 1.82 (33/min).
     let share = Limit::new("100/min", burst(200)).unwrap().share(3);
     assert_eq!((share.limit(), share.window()), (100, Duration::from_mins(3)));

@@ -3,15 +3,17 @@
 //! Each node is reached by one way only, so a walk visits no node twice: it costs as many steps as
 //! there are nodes that the path agrees with.
 
+use std::num::NonZeroU32;
+
 use smallvec::SmallVec;
 
 use crate::hash::{HashedMap, hash_text};
 use crate::pattern::{PathPattern, Segment};
 
 /// What is kept for one pattern, by number.
-pub(super) type BucketId = usize;
+pub(super) type BucketId = u32;
 
-type NodeId = usize;
+type NodeId = u32;
 
 /// Short ones lie beside their node: one place less to go to.
 type Literal = SmallVec<[u8; 24]>;
@@ -25,11 +27,12 @@ pub(super) struct Router {
 #[derive(Debug, Default)]
 struct Node {
     literals: HashedMap<SmallVec<[(Literal, NodeId); 1]>>,
-    any: Option<NodeId>,
-    /// Of the pattern that ends here.
-    exact: Option<BucketId>,
+    any: Option<NonZeroU32>,
+    /// Of the pattern that ends here. Numbers from 1, so that a node is small: with ten thousand
+    /// patterns, what a walk costs is the memory it touches.
+    exact: Option<NonZeroU32>,
     /// Of the pattern that ends here with `**`.
-    open: Option<BucketId>,
+    open: Option<NonZeroU32>,
 }
 
 impl Default for Router {
@@ -45,12 +48,16 @@ impl Router {
         pattern: &PathPattern,
         new: impl FnOnce() -> BucketId,
     ) -> BucketId {
-        let mut at = 0;
+        let mut at: NodeId = 0;
         for segment in pattern.segments() {
-            let next = self.nodes.len();
-            let node = &mut self.nodes[at];
+            let next = self.nodes.len() as NodeId;
+            let node = &mut self.nodes[at as usize];
             at = match segment {
-                Segment::Any => *node.any.get_or_insert(next),
+                // The root is nobody's child, so a child's number is not 0.
+                Segment::Any => {
+                    node.any = node.any.or(NonZeroU32::new(next));
+                    node.any.map_or(next, NonZeroU32::get)
+                }
                 Segment::Literal(literal) => {
                     let same = node.literals.entry(hash_text(literal)).or_default();
                     let known = same.iter().find(|(known, _)| **known == *literal.as_bytes());
@@ -65,9 +72,15 @@ impl Router {
                 self.nodes.push(Node::default());
             }
         }
-        let node = &mut self.nodes[at];
+        let node = &mut self.nodes[at as usize];
         let place = if pattern.is_open() { &mut node.open } else { &mut node.exact };
-        *place.get_or_insert_with(new)
+        // The first bucket is for conditions without a path, so a pattern's number is not 0.
+        if let Some(bucket) = place {
+            return bucket.get();
+        }
+        let bucket = new();
+        *place = NonZeroU32::new(bucket);
+        bucket
     }
 
     /// Calls `found` for the bucket of every pattern that stands for `path`, which is normal.
@@ -81,15 +94,15 @@ impl Router {
     /// Goes on at a node with what is left of the path. As deep as the deepest pattern, which is
     /// bounded.
     fn walk_from(&self, at: NodeId, rest: &str, found: &mut impl FnMut(BucketId)) {
-        let node = &self.nodes[at];
+        let node = &self.nodes[at as usize];
         if let Some(bucket) = node.open {
-            found(bucket);
+            found(bucket.get());
         }
         let end = rest.bytes().position(|byte| byte == b'/').unwrap_or(rest.len());
         let (segment, rest) = (&rest[..end], rest.get(end + 1..).unwrap_or_default());
         if segment.is_empty() {
             if let Some(bucket) = node.exact {
-                found(bucket);
+                found(bucket.get());
             }
             return;
         }
@@ -100,7 +113,7 @@ impl Router {
             self.walk_from(*child, rest, found);
         }
         if let Some(child) = node.any {
-            self.walk_from(child, rest, found);
+            self.walk_from(child.get(), rest, found);
         }
     }
 }
@@ -118,7 +131,7 @@ mod tests {
         for pattern in patterns {
             router.bucket(pattern, || {
                 next += 1;
-                next - 1
+                next
             });
         }
         router
@@ -138,8 +151,8 @@ mod tests {
             let mut found = Vec::new();
             router(&patterns).walk(&path, &mut |bucket| found.push(bucket));
             found.sort_unstable();
-            let expected: Vec<usize> =
-                (0..patterns.len()).filter(|at| patterns[*at].matches(&path)).collect();
+            let matching = (0..patterns.len()).filter(|at| patterns[*at].matches(&path));
+            let expected: Vec<BucketId> = matching.map(|at| at as BucketId + 1).collect();
             prop_assert_eq!(found, expected);
         }
     }

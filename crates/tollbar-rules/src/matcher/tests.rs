@@ -108,3 +108,14 @@ fn alternatives_beyond_all_measure_are_compared_and_not_multiplied_out() {
     let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
     assert_eq!(indexed(&list, &request), [] as [ItemId; 0]);
 }
+
+#[test]
+fn ten_thousand_attributes_are_not_asked_one_by_one() {
+    let list: Vec<Conditions> =
+        (0..10_000).map(|n| Conditions::new().and(&format!("a{n}"), Test::Present)).collect();
+    let matcher = Matcher::new(list.iter());
+    assert!(matcher.buckets[0].by_lead.is_some());
+    let attributes = [("a77", "x"), ("a9999", "y"), ("b", "z")];
+    let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
+    assert_eq!(indexed(&list, &request), [77, 9_999]);
+}

@@ -94,20 +94,30 @@ impl<'a> Adjustment<'a> {
 }
 
 /// Names for reservations, each of which is used once: a random beginning, and a count.
+///
+/// For whoever sends batches to a store himself; a [`Limiter`](crate::Limiter) has its own.
 #[derive(Debug)]
-pub(crate) struct ReservationIds {
+pub struct ReservationIds {
     beginning: u64,
     count: AtomicU64,
 }
 
 impl ReservationIds {
-    pub(crate) fn new() -> Self {
+    /// Names that no other beginning has.
+    #[must_use]
+    #[expect(
+        clippy::new_without_default,
+        reason = "each is another one: nothing about it is default"
+    )]
+    pub fn new() -> Self {
         // The standard library's way to random bits: its own hash keys, seeded by the system.
         let beginning = RandomState::new().build_hasher().finish();
         Self { beginning, count: AtomicU64::new(0) }
     }
 
-    pub(crate) fn next(&self) -> ReservationId {
+    /// The next one.
+    #[must_use]
+    pub fn next(&self) -> ReservationId {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         ReservationId(u128::from(self.beginning) << 64 | u128::from(number))
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tollbar::{Limiter, MemoryStore, Policy, Rate, Store};
+use tollbar_bench::timer::Stopwatch;
 
 use super::{Built, Trial, count};
 use crate::core::plan::{KEY_COUNT_MAX_LEAST, Quota, Table};
@@ -42,13 +43,30 @@ pub(crate) fn build(table: &Table) -> Built {
         built.facts = Box::new(move || {
             let stats = store.stats();
             let share = |count: f64| count / key_count as f64;
-            vec![
+            let mut facts = vec![
                 (STORE_BYTES_PER_KEY.to_owned(), share(stats.bytes as f64)),
                 (FORCED_EVICTIONS_PERCENT.to_owned(), 100.0 * share(stats.forced_evictions as f64)),
-            ]
+            ];
+            if key_count == KEY_COUNT_MAX_LEAST {
+                facts.extend(restart(&store).map(|(metric, ns)| (metric.to_owned(), share(ns))));
+            }
+            facts
         });
     }
     built
+}
+
+/// What it takes to write all counters down, and to have them back in a store of the same size.
+fn restart(store: &MemoryStore) -> [(&'static str, f64); 2] {
+    let mut bytes = Vec::new();
+    let writing = Stopwatch::start();
+    store.write_snapshot(&mut bytes).expect("memory can be written to");
+    let written_ns = writing.elapsed().as_nanos() as f64;
+    let restoring = Stopwatch::start();
+    let builder = MemoryStore::builder().max_keys(KEY_COUNT_MAX_LEAST as usize);
+    builder.restore(&mut &bytes[..]).expect("a snapshot can be read");
+    let restored_ns = restoring.elapsed().as_nanos() as f64;
+    [("snapshot_ns_per_key", written_ns), ("restore_ns_per_key", restored_ns)]
 }
 
 /// A store for `key_count` keys, and for no fewer than by default.

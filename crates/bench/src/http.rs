@@ -1,0 +1,246 @@
+//! `http`: what a layer adds to a request to an axum service, beside `tower_governor`.
+//!
+//! Requests are handed to the service in this process, without sockets: what the kernel and hyper
+//! cost is the same for everybody, and a hundred times what is to be seen. Building the request and
+//! dropping the response are part of every figure; what a layer adds is the difference to the
+//! service without one, in the same round.
+
+mod tollbar;
+mod tower_governor;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::pin::pin;
+use std::process::ExitCode;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::Request as HttpRequest;
+use axum::routing::get;
+use tollbar_bench::harness::{
+    CHUNK, Checks, Contest, Figures, Request, WorkerError, run_rounds, time_checks,
+};
+use tollbar_bench::keys::{Order, sequence};
+use tollbar_bench::machine::Machine;
+use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
+use tollbar_bench::sample::{ratio, summarise};
+use tower_service::Service;
+
+use crate::args::{self, Args};
+
+/// Requests in a sequence.
+const ACCESSES: usize = 256 * CHUNK;
+
+/// How many clients ask.
+const WORKLOADS: &[(&str, u64)] = &[("clients_1", 1), ("clients_100k", 100_000)];
+
+/// The service by itself; what it costs is taken off all others.
+const BARE: &str = "axum";
+
+const OURS: &str = "tollbar";
+const THEIRS: &str = "tower_governor";
+
+/// All who take part. Those with `quiet` send no headers.
+const SUBJECTS: &[&str] = &[BARE, OURS, "tollbar, quiet", THEIRS, "tower_governor, quiet"];
+
+const ADDED_NS_MAX: f64 = 1_000.0;
+
+struct Effort {
+    rounds: usize,
+    duration_ms: u64,
+}
+
+const FULL: Effort = Effort { rounds: 9, duration_ms: 400 };
+const QUICK: Effort = Effort { rounds: 5, duration_ms: 100 };
+
+pub(crate) fn main(args: &[&str]) -> ExitCode {
+    match parse(Args::new(args)) {
+        Ok((effort, json)) => measure(&effort, json),
+        Err(reason) => args::refuse(&reason),
+    }
+}
+
+fn parse(mut args: Args<'_>) -> Result<(Effort, Option<&Path>), String> {
+    let json = args.value("--json")?.map(Path::new);
+    let effort = if args.flag("--quick") { QUICK } else { FULL };
+    args.finish()?;
+    Ok((effort, json))
+}
+
+/// The service that all layers are in front of.
+fn app() -> Router {
+    Router::new().route("/v1/things", get(async || "hello"))
+}
+
+/// Sends a request for each key, all of which have to be answered with 200.
+fn asking(app: Router) -> Box<Checks> {
+    // A router is not `Sync`; each chunk has a clone of its own, as each connection would.
+    let app = std::sync::Mutex::new(app);
+    Box::new(move |keys| {
+        let mut app = app.lock().expect("no check panics").clone();
+        keys.iter().map(|key| u64::from(ask(&mut app, key))).sum()
+    })
+}
+
+fn ask(app: &mut Router, key: &str) -> bool {
+    let mut request = HttpRequest::new(Body::empty());
+    *request.uri_mut() = axum::http::Uri::from_static("/v1/things");
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::from((address_of(key), 40_000))));
+    let mut response = pin!(app.call(request));
+    match response.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(response)) => response.status() == 200,
+        Poll::Pending => false,
+    }
+}
+
+/// Each client at an address of its own: `user:0000000007` is 10.0.0.7.
+fn address_of(key: &str) -> Ipv4Addr {
+    let number = key[5..].bytes().fold(0, |number, byte| number * 10 + u32::from(byte - b'0'));
+    Ipv4Addr::from(0x0a00_0000 | number & 0x00ff_ffff)
+}
+
+fn build(subject: &str) -> Option<Box<Checks>> {
+    match subject {
+        "axum" => Some(asking(app())),
+        "tollbar" => Some(asking(tollbar::app(true))),
+        "tollbar, quiet" => Some(asking(tollbar::app(false))),
+        "tower_governor" => tower_governor::app(true).map(asking),
+        _ => tower_governor::app(false).map(asking),
+    }
+}
+
+fn measure(effort: &Effort, json: Option<&Path>) -> ExitCode {
+    let mut ready = Vec::new();
+    let mut contests = Vec::new();
+    for (workload, client_count) in WORKLOADS {
+        let keys = sequence(Order::Uniform, *client_count, ACCESSES);
+        let mut subjects = Vec::new();
+        for subject in SUBJECTS {
+            if let Some(checks) = build(subject) {
+                subjects.push((*subject).to_owned());
+                ready.push((*subject, *workload, checks));
+            }
+        }
+        contests.push((Contest { workload: (*workload).to_owned(), threads: 1, subjects }, keys));
+    }
+    let run = |request: &Request| -> Result<f64, WorkerError> {
+        let (_, _, checks) = ready
+            .iter()
+            .find(|(subject, workload, _)| {
+                *subject == request.subject && *workload == request.workload
+            })
+            .expect("only what is ready takes part");
+        let (_, keys) = contests
+            .iter()
+            .find(|(contest, _)| contest.workload == request.workload)
+            .expect("each workload has its keys");
+        let duration = Duration::from_millis(request.duration_ms);
+        let timed = time_checks(&**checks, keys, request.threads, request.round, duration);
+        if timed.allowed == timed.checks {
+            Ok(timed.ns_per_check)
+        } else {
+            let reason = format!("{} of {} were answered 200", timed.allowed, timed.checks);
+            Err(WorkerError::Refused { worker: request.subject.clone(), reason })
+        }
+    };
+    let failed = |name: &TrialName, error: WorkerError| {
+        eprintln!("{} {}: absent: {error}", name.subject, name.workload);
+    };
+    let only_contests: Vec<Contest> = contests.iter().map(|(contest, _)| contest.clone()).collect();
+    let figures = run_rounds(&only_contests, effort.rounds, effort.duration_ms, run, failed);
+    let report = Report {
+        benchmark: "http",
+        machine: Machine::detect(),
+        rows: rows(&figures),
+        targets: targets(&figures),
+    };
+    let columns: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
+    print!("{}", report.time_table("ns per request, the service included", &columns));
+    print!("\n{}\n{}", report.other_table(), report.target_table());
+    match json.map(|file| report.write_json(file)) {
+        Some(Err(error)) => {
+            eprintln!("cannot write the figures: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// What a subject adds to the service by itself, round by round.
+fn added(figures: &Figures, subject: &str, workload: &str) -> Option<Vec<f64>> {
+    let of = |subject: &str| figures.get(&TrialName::new(subject, workload, 1));
+    let (with, without) = (of(subject)?, of(BARE)?);
+    Some(with.iter().zip(without).map(|(with, without)| with - without).collect())
+}
+
+fn rows(figures: &Figures) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (workload, _) in WORKLOADS {
+        for subject in SUBJECTS {
+            let name = TrialName::new(subject, workload, 1);
+            let summary = figures.get(&name).and_then(|rounds| summarise(rounds));
+            rows.push(Row::new(&name, "ns_per_check", summary));
+            if *subject != BARE {
+                let added = added(figures, subject, workload);
+                rows.push(Row::new(&name, "added_ns", added.and_then(|it| summarise(&it))));
+            }
+        }
+    }
+    rows
+}
+
+fn targets(figures: &Figures) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for (workload, _) in WORKLOADS {
+        let ours = added(figures, OURS, workload);
+        let theirs = added(figures, THEIRS, workload);
+        let absolute = ours.as_ref().and_then(|it| summarise(it)).map(|it| it.value);
+        let relative = ours.zip(theirs).and_then(|(ours, theirs)| ratio(&ours, &theirs));
+        targets.push(Target::new(
+            format!("added to a request, {workload}"),
+            "ns",
+            absolute,
+            Bound::AtMost,
+            ADDED_NS_MAX,
+        ));
+        targets.push(Target::new(
+            format!("added : added by tower_governor, {workload}"),
+            "ratio",
+            relative.map(|it| it.value),
+            Bound::AtMost,
+            1.0,
+        ));
+    }
+    targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subject_answers_what_it_is_asked() {
+        let keys = sequence(Order::Uniform, 100, 64);
+        for subject in SUBJECTS {
+            if let Some(checks) = build(subject) {
+                assert_eq!(checks(&keys), 64, "{subject}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_client_has_an_address() {
+        assert_eq!(address_of("user:0000000007"), Ipv4Addr::new(10, 0, 0, 7));
+        assert_eq!(address_of("user:0000065536"), Ipv4Addr::new(10, 1, 0, 0));
+    }
+
+    #[test]
+    fn targets_are_there_without_figures_and_missed() {
+        let missed = targets(&Figures::new());
+        assert_eq!(missed.len(), 4);
+        assert!(missed.iter().all(|target| !target.met && target.value.is_none()));
+    }
+}

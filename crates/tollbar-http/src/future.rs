@@ -1,0 +1,82 @@
+//! The future of a response.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::Response;
+use http_body::Body;
+use pin_project_lite::pin_project;
+
+use crate::TollbarBody;
+use crate::service::Ticket;
+
+type Boxed<R, E> = Pin<Box<dyn Future<Output = Result<Response<TollbarBody<R>>, E>> + Send>>;
+
+pin_project! {
+    /// A response on its way: from the service behind, from ours, or not decided yet.
+    pub struct ResponseFuture<F, R, E> {
+        #[pin]
+        state: State<F, R, E>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjected]
+    enum State<F, R, E> {
+        /// The service behind works on it.
+        Passing { #[pin] future: F, ticket: Option<Ticket> },
+        /// It was turned away.
+        Answered { response: Option<Response<Bytes>> },
+        /// The store has not answered, or the request waits.
+        Asking { future: Boxed<R, E> },
+    }
+}
+
+impl<F, R, E> ResponseFuture<F, R, E> {
+    pub(crate) fn passing(future: F, ticket: Ticket) -> Self {
+        Self { state: State::Passing { future, ticket: Some(ticket) } }
+    }
+
+    pub(crate) fn answered(response: Response<Bytes>) -> Self {
+        Self { state: State::Answered { response: Some(response) } }
+    }
+
+    pub(crate) fn asking(
+        future: impl Future<Output = Result<Response<TollbarBody<R>>, E>> + Send + 'static,
+    ) -> Self {
+        Self { state: State::Asking { future: Box::pin(future) } }
+    }
+}
+
+impl<F, R, E> Future for ResponseFuture<F, R, E>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+    R: Body<Data = Bytes>,
+{
+    type Output = Result<Response<TollbarBody<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProjected::Passing { future, ticket } => {
+                let response = ready!(future.poll(context));
+                // Whatever it holds is settled here where the service has failed.
+                let ticket = ticket.take().unwrap_or_default();
+                Poll::Ready(response.map(|response| ticket.stamp(response)))
+            }
+            StateProjected::Answered { response } => {
+                let response = response.take().expect("polled after it was ready");
+                Poll::Ready(Ok(response.map(TollbarBody::own)))
+            }
+            StateProjected::Asking { future } => future.as_mut().poll(context),
+        }
+    }
+}
+
+impl<F, R, E> fmt::Debug for ResponseFuture<F, R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResponseFuture(..)")
+    }
+}

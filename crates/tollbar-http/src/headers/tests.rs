@@ -1,0 +1,208 @@
+//! Headers as clients read them.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use sfv::{BareItem, Item, List, ListEntry, Parser};
+use tollbar::Clock as _;
+
+use super::*;
+use crate::testing::{START, check, engine, engine_without_store};
+
+fn written(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    style.write(verdict, now, &mut headers);
+    headers
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).map(|it| it.to_str().unwrap())
+}
+
+#[test]
+fn headers_say_what_is_left_and_until_when() {
+    let (engine, _) =
+        engine("rules: [{ name: per_client, limit: 100/100s, algorithm: fixed_window }]");
+    let headers = written(HeaderStyle::default(), &check(&engine, 58), START);
+    assert_eq!(text(&headers, "x-ratelimit-limit"), Some("100"));
+    assert_eq!(text(&headers, "x-ratelimit-remaining"), Some("42"));
+    assert_eq!(text(&headers, "x-ratelimit-reset"), Some("1700000100"));
+    assert_eq!(text(&headers, "ratelimit-policy"), Some(r#""per_client";q=100;w=100"#));
+    assert_eq!(text(&headers, "ratelimit"), Some(r#""per_client";r=42;t=100"#));
+    assert_eq!(text(&headers, "retry-after"), None);
+    assert_eq!(text(&headers, "x-ratelimit-degraded"), None);
+}
+
+#[test]
+fn times_round_up() {
+    let (engine, clock) = engine("rules: [{ name: a, limit: 100/100s, algorithm: fixed_window }]");
+    clock.advance(Duration::from_micros(99_000_001));
+    let verdict = check(&engine, 1);
+    let delta = HeaderStyle::default().reset(Reset::Delta);
+    let headers = written(delta, &verdict, clock.now());
+    assert_eq!(text(&headers, "x-ratelimit-reset"), Some("1"));
+    assert_eq!(text(&headers, "ratelimit"), Some(r#""a";r=99;t=1"#));
+    let late = written(delta, &verdict, START.after(Duration::from_secs(1_000)));
+    assert_eq!(text(&late, "x-ratelimit-reset"), Some("0"));
+}
+
+#[test]
+fn retry_after_is_whole_seconds_up_and_never_nothing() {
+    let table = [(0, 1), (1, 1), (999_999, 1), (1_000_000, 1), (1_000_001, 2), (59_500_000, 60)];
+    for (wait_us, seconds) in table {
+        assert_eq!(retry_after_s(Duration::from_micros(wait_us)), seconds, "{wait_us} us");
+    }
+    assert!(retry_after_s(Duration::MAX) > 0);
+}
+
+#[test]
+fn the_binding_policy_is_first_and_each_has_a_name_of_its_own() {
+    let (engine, _) = engine(
+        "rules:
+  - { name: wide, priority: 9, limit: [1000/min, 50/s], per: [] }
+  - { name: narrow, limit: 5/min }
+  - { name: tried, limit: 1/min, mode: shadow }",
+    );
+    let headers = written(HeaderStyle::default(), &check(&engine, 1), START);
+    let expected = r#""narrow";q=5;w=60, "wide";q=1000;w=60, "wide#2";q=50;w=1"#;
+    assert_eq!(text(&headers, "ratelimit-policy"), Some(expected));
+    let names = |header: &str| -> Vec<String> {
+        let list: List = Parser::new(headers[header].as_bytes()).parse().unwrap();
+        list.iter().map(|it| name_of(it).0).collect()
+    };
+    assert_eq!(names("ratelimit"), ["narrow", "wide", "wide#2"]);
+    assert_eq!(text(&headers, "x-ratelimit-limit"), Some("5"));
+}
+
+#[test]
+fn a_window_that_is_not_whole_seconds_is_not_told() {
+    let (engine, _) =
+        engine("rules: [{ name: a, limit: [100/500ms, 10/1500ms, 10000 per calendar month] }]");
+    let headers = written(HeaderStyle::default(), &check(&engine, 9), START);
+    let expected = r#""a#2";q=10, "a";q=100, "a#3";q=10000"#;
+    assert_eq!(text(&headers, "ratelimit-policy"), Some(expected));
+}
+
+#[test]
+fn where_nothing_limits_there_is_nothing_to_say() {
+    let (engine, _) = engine("rules: [{ name: a, unlimited: true }]");
+    assert!(written(HeaderStyle::default(), &check(&engine, 1), START).is_empty());
+    let (engine, _) = crate::testing::engine("rules: [{ name: a, limit: 1/s, mode: shadow }]");
+    assert!(written(HeaderStyle::default(), &check(&engine, 1), START).is_empty());
+}
+
+#[test]
+fn styles_leave_out_what_they_say() {
+    let (engine, _) = engine("rules: [{ name: a, limit: 5/min }]");
+    let verdict = check(&engine, 1);
+    assert!(written(HeaderStyle::none(), &verdict, START).is_empty());
+    let x = written(HeaderStyle::default().without_ietf(), &verdict, START);
+    assert!(x.len() == 3 && x.contains_key("x-ratelimit-limit"));
+    let ietf = written(HeaderStyle::default().without_x(), &verdict, START);
+    assert!(ietf.len() == 2 && ietf.contains_key("ratelimit"));
+}
+
+#[test]
+fn an_answer_without_the_store_says_so_and_makes_no_figures_up() {
+    let table = [("allow", "allowed", false), ("deny", "denied", false), ("local", "local", true)];
+    for (policy, how, has_figures) in table {
+        let engine = engine_without_store(&format!(
+            "rules: [{{ name: a, limit: 5/min, on_store_failure: {policy} }}]"
+        ));
+        let headers = written(HeaderStyle::default(), &check(&engine, 1), START);
+        assert_eq!(text(&headers, "x-ratelimit-degraded"), Some(how));
+        assert_eq!(text(&headers, "x-ratelimit-limit"), Some("5"));
+        assert_eq!(text(&headers, "ratelimit-policy"), Some(r#""a";q=5;w=60"#));
+        assert_eq!(headers.contains_key("x-ratelimit-remaining"), has_figures, "{policy}");
+        assert_eq!(headers.contains_key("ratelimit"), has_figures, "{policy}");
+    }
+    // Also where no header was asked for.
+    let engine = engine_without_store("rules: [{ name: a, limit: 5/min }]");
+    let headers = written(HeaderStyle::none(), &check(&engine, 1), START);
+    assert_eq!(text(&headers, "x-ratelimit-degraded"), Some("allowed"));
+}
+
+#[test]
+fn numbers_fit_a_structured_field() {
+    assert_eq!(i64::from(integer(u64::MAX)), 999_999_999_999_999);
+    assert_eq!(i64::from(integer(42)), 42);
+}
+
+/// The string of an item and its parameters.
+fn name_of(entry: &ListEntry) -> (String, Vec<(String, u64)>) {
+    let ListEntry::Item(Item { bare_item: BareItem::String(name), params }) = entry else {
+        panic!("not a string: {entry:?}");
+    };
+    let number = |value: &BareItem| match value {
+        BareItem::Integer(number) => u64::try_from(i64::from(*number)).unwrap(),
+        other => panic!("not an integer: {other:?}"),
+    };
+    let params = params.iter().map(|(key, value)| (key.as_str().to_owned(), number(value)));
+    (name.as_str().to_owned(), params.collect())
+}
+
+const WINDOWS: [&str; 6] = ["s", "7s", "min", "15min", "day", "300ms"];
+
+proptest! {
+    /// Whatever the rules, whoever reads our headers by RFC 9651 finds in them what was decided.
+    #[test]
+    fn every_header_reads_back_as_what_was_decided(
+        rules in prop::collection::vec(
+            ("[a-zA-Z0-9_.:/-]{1,120}", prop::sample::subsequence(WINDOWS.to_vec(), 1..4), 1_u64..2_000_000),
+            1..5,
+        ),
+        costs in prop::collection::vec(0_u64..3_000_000, 1..4),
+        later_us in 0_u64..200_000_000,
+        delta: bool,
+    ) {
+        let mut yaml = "rules:\n".to_owned();
+        for (at, (name, windows, limit)) in rules.iter().enumerate() {
+            let limits: Vec<String> =
+                windows.iter().map(|window| format!("{limit}/{window}")).collect();
+            let limits = limits.join(", ");
+            writeln!(yaml, "  - {{ name: \"r{at}{name}\", limit: [{limits}] }}").unwrap();
+        }
+        let (engine, clock) = engine(&yaml);
+        for cost in costs {
+            let verdict = check(&engine, cost);
+            let now = START.after(Duration::from_micros(later_us));
+            let reset = if delta { Reset::Delta } else { Reset::Epoch };
+            let headers = written(HeaderStyle::default().reset(reset), &verdict, now);
+            let binding = verdict.binding().unwrap();
+            for (name, value) in [
+                ("x-ratelimit-limit", binding.decision().limit()),
+                ("x-ratelimit-remaining", binding.decision().remaining()),
+            ] {
+                let expected = value.to_string();
+                prop_assert_eq!(text(&headers, name), Some(expected.as_str()));
+            }
+            prop_assert!(text(&headers, "x-ratelimit-reset").unwrap().parse::<u64>().is_ok());
+
+            let policies: List = Parser::new(headers["ratelimit-policy"].as_bytes()).parse().unwrap();
+            let states: List = Parser::new(headers["ratelimit"].as_bytes()).parse().unwrap();
+            let live = verdict.decisions().count().min(LISTED_MAX);
+            prop_assert_eq!((policies.len(), states.len()), (live, live));
+            let mut names = std::collections::BTreeSet::new();
+            for (at, (policy, state)) in policies.iter().zip(&states).enumerate() {
+                let ((name, policy), (state_name, state)) = (name_of(policy), name_of(state));
+                prop_assert_eq!(&name, &state_name);
+                prop_assert!(names.insert(name.clone()), "{} twice", name);
+                let its = verdict.decisions().find(|it| {
+                    let mut its_name = String::new();
+                    write_name(it, &mut its_name);
+                    its_name == name
+                }).unwrap();
+                prop_assert!(at > 0 || its.decision() == binding.decision());
+                prop_assert_eq!(&policy[0], &("q".to_owned(), its.decision().limit()));
+                let window = its.limit().policy().window();
+                let window_s = policy.get(1).map(|(_, window_s)| Duration::from_secs(*window_s));
+                prop_assert_eq!(window_s, (window.subsec_nanos() == 0).then_some(window));
+                prop_assert_eq!(&state[0], &("r".to_owned(), its.decision().remaining()));
+                // Whoever waits t seconds finds it reset.
+                let waited = now.after(Duration::from_secs(state[1].1));
+                prop_assert!(state[1].0 == "t" && waited >= its.decision().reset_at());
+            }
+            clock.advance(Duration::from_micros(later_us));
+        }
+    }
+}

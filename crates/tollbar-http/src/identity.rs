@@ -1,0 +1,374 @@
+//! Who asks: from a request to the attributes that rules look at.
+//!
+//! A fact counts only if whoever has told it can be believed. What anybody may claim about himself
+//! is an attribute only where it is asked for by name. Everything is bounded in length; what is
+//! longer is as good as absent.
+
+mod api_key;
+#[cfg(feature = "jwt")]
+mod jwt;
+mod peer;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arrayvec::ArrayString;
+use http::request::Parts;
+use http::{Extensions, HeaderMap, HeaderName, header};
+use smallvec::SmallVec;
+use thiserror::Error;
+use tollbar::Timestamp;
+
+use crate::ClientIp;
+
+pub use api_key::ApiKeys;
+#[cfg(feature = "jwt")]
+pub use jwt::{Jwt, JwtAlgorithm, JwtKey};
+pub use peer::Peer;
+
+/// The longest value of an attribute.
+const VALUE_BYTES_MAX: usize = 1_024;
+
+/// The longest name of an attribute, as rules have it.
+const NAME_BYTES_MAX: usize = 128;
+
+/// The most attributes of a request, as rules have it.
+const ATTRIBUTES_MAX: usize = 64;
+
+/// What a request knows by itself.
+const RESERVED: [&str; 3] = ["method", "path", "client"];
+
+type PeerOf = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
+
+/// How attributes are read from requests.
+///
+/// By itself: `ip`, the peer's address, and `user`, the header `X-User-Id` of peers that are trusted
+/// proxies. Rules then count a client by its API key, else by its user, else by its address.
+///
+/// ```
+/// use tollbar_http::{ApiKeys, ClientIp, Identity};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let identity = Identity::new()
+///     .client_ip(ClientIp::behind_proxies(["10.0.0.0/8".parse()?]))
+///     .api_keys(ApiKeys::known([("partner", "k-8f3a")]).bearer())
+///     .trusted_header("tenant", "x-tenant-id")?
+///     .claimed_header("client_version", "x-client-version")?;
+/// # let _ = identity;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Identity {
+    client_ip: ClientIp,
+    peer: Option<Arc<PeerOf>>,
+    api_keys: Option<Arc<ApiKeys>>,
+    #[cfg(feature = "jwt")]
+    jwt: Option<Arc<Jwt>>,
+    headers: Vec<FromHeader>,
+    has_content_length: bool,
+}
+
+/// An attribute that a header tells.
+#[derive(Debug, Clone)]
+struct FromHeader {
+    attribute: Box<str>,
+    header: HeaderName,
+    /// Whether it counts only from trusted proxies.
+    is_trusted: bool,
+}
+
+/// Attributes that a layer in front of ours has found out, such as whom a session belongs to. They
+/// are believed, and come before anything that is read here.
+///
+/// ```
+/// # let mut request = http::Request::new(());
+/// use tollbar_http::Attributes;
+/// request.extensions_mut().insert(Attributes::new().with("user", "42").with("tier", "premium"));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attributes(Vec<(Box<str>, Box<str>)>);
+
+/// Why an attribute cannot be read from a header.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// The header's name.
+    #[error("`{header}` is not the name of a header: write one such as `x-tenant-id`")]
+    Header {
+        /// What was written.
+        header: String,
+    },
+    /// The attribute's name.
+    #[error(
+        "`{attribute}` cannot be read from a header: write a name of 1 to {NAME_BYTES_MAX} bytes \
+         other than method, path, client, ip and api_key"
+    )]
+    Attribute {
+        /// What was written.
+        attribute: String,
+    },
+}
+
+/// Values that had to be made, and are not in the request as they are.
+#[derive(Debug, Default)]
+pub(crate) struct Made<'i> {
+    is_from_proxy: bool,
+    ip: Option<ArrayString<39>>,
+    api_key: Option<api_key::Subject<'i>>,
+    claims: SmallVec<[(&'i str, String); 2]>,
+}
+
+/// Names and values, in the form that rules take.
+pub(crate) type Pairs<'a> = SmallVec<[(&'a str, &'a str); 8]>;
+
+impl Identity {
+    /// The peer's address, and users by `X-User-Id` from trusted proxies.
+    #[must_use]
+    pub fn new() -> Self {
+        let user = FromHeader {
+            attribute: "user".into(),
+            header: HeaderName::from_static("x-user-id"),
+            is_trusted: true,
+        };
+        Self {
+            client_ip: ClientIp::peer(),
+            peer: None,
+            api_keys: None,
+            #[cfg(feature = "jwt")]
+            jwt: None,
+            headers: vec![user],
+            has_content_length: false,
+        }
+    }
+
+    /// Which proxies are trusted.
+    #[must_use]
+    pub fn client_ip(self, client_ip: ClientIp) -> Self {
+        Self { client_ip, ..self }
+    }
+
+    /// Where the peer's address is found, if not where [`Peer`], axum and tonic leave it.
+    #[must_use]
+    pub fn peer(
+        self,
+        peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static,
+    ) -> Self {
+        Self { peer: Some(Arc::new(peer)), ..self }
+    }
+
+    /// Reads `api_key`.
+    #[must_use]
+    pub fn api_keys(self, api_keys: ApiKeys) -> Self {
+        Self { api_keys: Some(Arc::new(api_keys)), ..self }
+    }
+
+    /// Reads attributes from the claims of a token that is verified here.
+    #[cfg(feature = "jwt")]
+    #[must_use]
+    pub fn jwt(self, jwt: Jwt) -> Self {
+        Self { jwt: Some(Arc::new(jwt)), ..self }
+    }
+
+    /// Reads `attribute` from a header that trusted proxies set. From anybody else it says nothing,
+    /// nor if it is there twice: a proxy that appends has left what the client wrote.
+    pub fn trusted_header(self, attribute: &str, header: &str) -> Result<Self, IdentityError> {
+        self.header(attribute, header, true)
+    }
+
+    /// Reads `attribute` from a header that anybody may set to anything.
+    ///
+    /// A rule per such an attribute counts whatever the client chooses to be: have another rule, per
+    /// client, beside it.
+    pub fn claimed_header(self, attribute: &str, header: &str) -> Result<Self, IdentityError> {
+        self.header(attribute, header, false)
+    }
+
+    /// Reads `content_length`, the number of bytes that the request says its body has.
+    #[must_use]
+    pub fn content_length(self) -> Self {
+        Self { has_content_length: true, ..self }
+    }
+
+    fn header(
+        mut self,
+        attribute: &str,
+        header: &str,
+        is_trusted: bool,
+    ) -> Result<Self, IdentityError> {
+        let quoted = |text: &str| text.chars().take(64).collect();
+        let Ok(header) = HeaderName::try_from(header) else {
+            return Err(IdentityError::Header { header: quoted(header) });
+        };
+        if !is_name(attribute) || matches!(attribute, "ip" | "api_key") {
+            return Err(IdentityError::Attribute { attribute: quoted(attribute) });
+        }
+        // Told anew, it replaces what was told before, so that `user` can come from elsewhere.
+        self.headers.retain(|it| *it.attribute != *attribute);
+        self.headers.push(FromHeader { attribute: attribute.into(), header, is_trusted });
+        Ok(self)
+    }
+
+    /// Makes the values that are not in the request as they are.
+    pub(crate) fn make(
+        &self,
+        extensions: &Extensions,
+        headers: &HeaderMap,
+        now: impl Fn() -> Timestamp,
+    ) -> Made<'_> {
+        let peer = match &self.peer {
+            Some(peer) => peer(extensions),
+            None => peer::of(extensions),
+        };
+        let ip = self.client_ip.of(peer, headers).map(|address| {
+            let mut text = ArrayString::new();
+            // Canonical, so the longest is eight groups of four digits.
+            let _ = write!(text, "{address}");
+            text
+        });
+        Made {
+            is_from_proxy: self.client_ip.trusts(peer),
+            ip,
+            api_key: self.api_keys.as_ref().and_then(|it| it.subject(headers)),
+            claims: self.claims(headers, now),
+        }
+    }
+
+    #[cfg(feature = "jwt")]
+    fn claims(
+        &self,
+        headers: &HeaderMap,
+        now: impl Fn() -> Timestamp,
+    ) -> SmallVec<[(&str, String); 2]> {
+        self.jwt.as_ref().map_or_else(SmallVec::new, |jwt| jwt.claims(headers, now()))
+    }
+
+    #[cfg(not(feature = "jwt"))]
+    #[expect(clippy::unused_self, reason = "with the feature `jwt` it is used")]
+    fn claims(&self, _: &HeaderMap, _: impl Fn() -> Timestamp) -> SmallVec<[(&str, String); 2]> {
+        SmallVec::new()
+    }
+
+    /// The attributes: those of earlier layers, then those of tokens, then those of headers. Of two
+    /// of one name the first counts.
+    pub(crate) fn pairs<'a>(
+        &'a self,
+        extensions: &'a Extensions,
+        headers: &'a HeaderMap,
+        made: &'a Made<'_>,
+    ) -> Pairs<'a> {
+        let mut pairs = Pairs::new();
+        if let Some(Attributes(told)) = extensions.get() {
+            for (name, value) in told {
+                push(&mut pairs, name, value);
+            }
+        }
+        if let Some(api_key) = &made.api_key {
+            push(&mut pairs, "api_key", api_key.as_str());
+        }
+        for (name, value) in &made.claims {
+            push(&mut pairs, name, value);
+        }
+        for it in &self.headers {
+            if (made.is_from_proxy || !it.is_trusted)
+                && let Some(value) = only(headers, &it.header)
+            {
+                push(&mut pairs, &it.attribute, value);
+            }
+        }
+        if let Some(ip) = &made.ip {
+            push(&mut pairs, "ip", ip);
+        }
+        if self.has_content_length
+            && let Some(length) = only(headers, &header::CONTENT_LENGTH)
+            && length.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            push(&mut pairs, "content_length", length);
+        }
+        pairs
+    }
+
+    /// The attributes of a request, for tests of one's own and for looking at.
+    ///
+    /// ```
+    /// use tollbar_http::{Identity, Peer};
+    /// let mut request = http::Request::new(());
+    /// request.extensions_mut().insert(Peer("203.0.113.7".parse().unwrap()));
+    /// let (parts, ()) = request.into_parts();
+    /// let attributes = Identity::new().attributes(&parts, tollbar::Timestamp::ZERO);
+    /// assert_eq!(attributes.get("ip"), Some("203.0.113.7"));
+    /// ```
+    #[must_use]
+    pub fn attributes(&self, parts: &Parts, now: Timestamp) -> Attributes {
+        let made = self.make(&parts.extensions, &parts.headers, || now);
+        let pairs = self.pairs(&parts.extensions, &parts.headers, &made);
+        Attributes(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
+    }
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity")
+            .field("client_ip", &self.client_ip)
+            .field("api_keys", &self.api_keys)
+            .field("headers", &self.headers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Attributes {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// These and one more. Of two of one name the first counts.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.push((name.into(), value.into()));
+        self
+    }
+
+    /// The value of one.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| &**value)
+    }
+}
+
+/// Adds a pair unless its name is taken or nothing that rules accept, or its value too long.
+fn push<'a>(pairs: &mut Pairs<'a>, name: &'a str, value: &'a str) {
+    let is_taken = pairs.iter().any(|(known, _)| *known == name);
+    let is_value = (1..=VALUE_BYTES_MAX).contains(&value.len());
+    if is_value && is_name(name) && !is_taken && pairs.len() < ATTRIBUTES_MAX {
+        pairs.push((name, value));
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && !RESERVED.contains(&name)
+}
+
+/// The value of a header that is there once. Of two it would be a guess which one counts.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
+        (Some(line), None) => std::str::from_utf8(line.as_bytes()).ok(),
+        _ => None,
+    }
+}
+
+/// The token of `Authorization: Bearer`.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = only(headers, &header::AUTHORIZATION)?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}

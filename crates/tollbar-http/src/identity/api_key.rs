@@ -1,0 +1,164 @@
+//! API keys, which are secrets: hashed before they go anywhere.
+//!
+//! A key that nobody checks is a name of the client's own choice, and whoever chooses a new one for
+//! every request has a new counter for every request. So there is no way to read keys without saying
+//! who checks them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrayvec::ArrayString;
+use http::{HeaderMap, HeaderName};
+
+use super::{VALUE_BYTES_MAX, bearer, only};
+
+/// A hash in digits: 128 bits, so that no two keys ever share one.
+type Hash = ArrayString<32>;
+
+type Check = dyn Fn(&str) -> bool + Send + Sync;
+
+/// Which API keys there are, and where requests have them.
+///
+/// The attribute `api_key` is the name of a [known](Self::known) key, and of any other its hash,
+/// 32 hexadecimal digits: see [`hash`](Self::hash).
+#[derive(Clone)]
+pub struct ApiKeys {
+    header: Option<HeaderName>,
+    is_bearer: bool,
+    secret: [u8; 32],
+    checked: Checked,
+}
+
+/// Who knows whether a key is one.
+#[derive(Clone)]
+enum Checked {
+    Known { raw: Vec<(Box<str>, Box<str>)>, names: HashMap<Hash, Box<str>> },
+    By(Arc<Check>),
+    Elsewhere,
+}
+
+/// What a key is called in rules.
+#[derive(Debug)]
+pub(super) enum Subject<'i> {
+    Name(&'i str),
+    Hash(Hash),
+}
+
+impl ApiKeys {
+    /// These keys, each with the name by which rules know it, and no others.
+    ///
+    /// ```
+    /// use tollbar_http::ApiKeys;
+    /// // Rules may say `exempt: [{ api_key: internal }]`.
+    /// let keys = ApiKeys::known([("internal", "k-8f3a"), ("partner", "k-77b1")]);
+    /// # let _ = keys;
+    /// ```
+    #[must_use]
+    pub fn known<N: AsRef<str>, K: AsRef<str>>(keys: impl IntoIterator<Item = (N, K)>) -> Self {
+        let raw = keys.into_iter().map(|(name, key)| (name.as_ref().into(), key.as_ref().into()));
+        let mut api_keys = Self::new(Checked::Known { raw: raw.collect(), names: HashMap::new() });
+        api_keys.name_keys();
+        api_keys
+    }
+
+    /// Those keys whose hash `is_key` knows. Others are as good as none: their senders are counted by
+    /// the next link of the chain.
+    #[must_use]
+    pub fn checked_by(is_key: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self::new(Checked::By(Arc::new(is_key)))
+    }
+
+    /// All keys: a layer or a proxy in front of this one turns away requests with keys that are none.
+    /// Where nobody does, a client can invent one for every request and is not limited at all.
+    #[must_use]
+    pub fn checked_elsewhere() -> Self {
+        Self::new(Checked::Elsewhere)
+    }
+
+    fn new(checked: Checked) -> Self {
+        let secret = blake3::derive_key("tollbar 2026 API keys", b"");
+        let header = Some(HeaderName::from_static("x-api-key"));
+        Self { header, is_bearer: false, secret, checked }
+    }
+
+    /// In another header than `X-Api-Key`.
+    #[must_use]
+    pub fn header(self, name: HeaderName) -> Self {
+        Self { header: Some(name), ..self }
+    }
+
+    /// Also, where the header is not there, in `Authorization: Bearer`.
+    #[must_use]
+    pub fn bearer(self) -> Self {
+        Self { is_bearer: true, ..self }
+    }
+
+    /// Hashes with a secret, so that hashes that leak cannot be tried against guesses. All nodes
+    /// that share a store need the same one.
+    #[must_use]
+    pub fn secret(mut self, secret: [u8; 32]) -> Self {
+        self.secret = secret;
+        self.name_keys();
+        self
+    }
+
+    /// What stands for a key wherever it goes.
+    #[must_use]
+    pub fn hash(&self, key: &str) -> String {
+        self.hashed(key).to_string()
+    }
+
+    fn hashed(&self, key: &str) -> Hash {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let hash = blake3::keyed_hash(&self.secret, key.as_bytes());
+        let mut digits = Hash::new();
+        for byte in &hash.as_bytes()[..16] {
+            digits.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            digits.push(char::from(DIGITS[usize::from(byte & 0xf)]));
+        }
+        digits
+    }
+
+    fn name_keys(&mut self) {
+        if let Checked::Known { raw, .. } = &self.checked {
+            let raw = raw.clone();
+            let names = raw.iter().map(|(name, key)| (self.hashed(key), name.clone())).collect();
+            self.checked = Checked::Known { raw, names };
+        }
+    }
+
+    /// What the key of a request is called, if it has one that is one.
+    pub(super) fn subject(&self, headers: &HeaderMap) -> Option<Subject<'_>> {
+        let in_header = self.header.as_ref().and_then(|name| only(headers, name));
+        let key = in_header.or_else(|| self.is_bearer.then(|| bearer(headers))?)?;
+        if !(1..=VALUE_BYTES_MAX).contains(&key.len()) {
+            return None;
+        }
+        let hash = self.hashed(key);
+        match &self.checked {
+            Checked::Known { names, .. } => names.get(&hash).map(|name| Subject::Name(name)),
+            Checked::By(is_key) => is_key(&hash).then_some(Subject::Hash(hash)),
+            Checked::Elsewhere => Some(Subject::Hash(hash)),
+        }
+    }
+}
+
+impl Subject<'_> {
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::Hash(hash) => hash,
+        }
+    }
+}
+
+impl fmt::Debug for ApiKeys {
+    /// Without keys and secrets, which would end up in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiKeys")
+            .field("header", &self.header)
+            .field("is_bearer", &self.is_bearer)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,268 @@
+//! Who one can claim to be, and who not.
+
+use http::{HeaderValue, Request};
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::START;
+
+/// Headers, names and values.
+type Lines<'l> = &'l [(&'l str, &'l [u8])];
+
+fn parts(peer: &str, headers: Lines<'_>) -> Parts {
+    let mut request = Request::new(());
+    request.extensions_mut().insert(Peer(peer.parse().unwrap()));
+    for (name, value) in headers {
+        let name = HeaderName::try_from(*name).unwrap();
+        request.headers_mut().append(name, HeaderValue::from_bytes(value).unwrap());
+    }
+    request.into_parts().0
+}
+
+fn read(identity: &Identity, peer: &str, headers: Lines<'_>, name: &str) -> Option<String> {
+    let attributes = identity.attributes(&parts(peer, headers), START);
+    attributes.get(name).map(str::to_owned)
+}
+
+fn behind_proxy() -> Identity {
+    Identity::new().client_ip(ClientIp::behind_proxies(["10.0.0.0/8".parse().unwrap()]))
+}
+
+#[test]
+fn a_user_header_counts_only_from_proxies_that_are_trusted() {
+    let x_user_id: Lines<'_> = &[("x-user-id", b"42")];
+    let table: &[(&str, Lines<'_>, Option<&str>)] = &[
+        ("10.0.0.1", x_user_id, Some("42")),
+        ("203.0.113.7", x_user_id, None),
+        ("127.0.0.1", x_user_id, None),
+        ("::1", x_user_id, None),
+        ("::ffff:10.0.0.1", x_user_id, Some("42")),
+        // The client says it comes from the proxy.
+        ("203.0.113.7", &[("x-user-id", b"42"), ("x-forwarded-for", b"10.0.0.1")], None),
+        // The proxy has appended its own, or passed two on.
+        ("10.0.0.1", &[("x-user-id", b"admin"), ("x-user-id", b"42")], None),
+        ("10.0.0.1", &[("X-USER-ID", b"42")], Some("42")),
+        ("10.0.0.1", &[("x-user-id", b"")], None),
+        ("10.0.0.1", &[("x-user-id", b"\xff\xfe")], None),
+        ("10.0.0.1", &[("x-user-id", "\u{e9}".as_bytes())], Some("\u{e9}")),
+        ("10.0.0.1", &[("x-user-id", &[b'a'; 1_024])], Some(LONGEST)),
+        ("10.0.0.1", &[("x-user-id", &[b'a'; 1_025])], None),
+        ("10.0.0.1", &[("x_user_id", b"42")], None),
+    ];
+    for (peer, headers, user) in table {
+        let found = read(&behind_proxy(), peer, headers, "user");
+        assert_eq!(found.as_deref(), *user, "{headers:?} from {peer}");
+        // Whoever has no user still has an address.
+        assert!(read(&behind_proxy(), peer, headers, "ip").is_some());
+    }
+    assert_eq!(read(&Identity::new(), "10.0.0.1", x_user_id, "user"), None);
+}
+
+const LONGEST: &str = match std::str::from_utf8(&[b'a'; 1_024]) {
+    Ok(text) => text,
+    Err(_) => panic!("it is ASCII"),
+};
+
+#[test]
+fn an_address_is_the_same_however_it_is_spelt() {
+    for (peer, ip) in [
+        ("203.0.113.7", "203.0.113.7"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("2001:DB8:0:0::7", "2001:db8::7"),
+        ("2001:db8:1111:2222:3333:4444:5555:6666", "2001:db8:1111:2222:3333:4444:5555:6666"),
+    ] {
+        assert_eq!(read(&Identity::new(), peer, &[], "ip").as_deref(), Some(ip));
+    }
+    let nobody = Request::new(()).into_parts().0;
+    assert_eq!(Identity::new().attributes(&nobody, START).get("ip"), None);
+    let by_closure = Identity::new().peer(|_| Some(IpAddr::from([1, 2, 3, 4])));
+    assert_eq!(by_closure.attributes(&nobody, START).get("ip"), Some("1.2.3.4"));
+}
+
+#[test]
+fn api_keys_are_hashed_and_those_that_are_none_tell_nothing() {
+    let elsewhere = Identity::new().api_keys(ApiKeys::checked_elsewhere().bearer());
+    let key = |headers: Lines<'_>| read(&elsewhere, "1.2.3.4", headers, "api_key");
+    let hash = ApiKeys::checked_elsewhere().hash("s3cret");
+    assert!(hash.len() == 32 && !hash.contains("s3cret"));
+    assert_eq!(key(&[("x-api-key", b"s3cret")]), Some(hash.clone()));
+    assert_eq!(key(&[("authorization", b"Bearer s3cret")]), Some(hash.clone()));
+    assert_eq!(key(&[("authorization", b"bEARER  s3cret")]), Some(hash.clone()));
+    assert_ne!(key(&[("x-api-key", b"s3cret2")]), Some(hash.clone()));
+    assert_eq!(key(&[("authorization", b"Basic s3cret")]), None);
+    assert_eq!(key(&[("authorization", b"Bearer")]), None);
+    assert_eq!(key(&[("x-api-key", b"s3cret"), ("x-api-key", b"other")]), None);
+    assert_eq!(key(&[("x-api-key", &[b'k'; 1_025])]), None);
+    assert_eq!(key(&[]), None);
+
+    let known = ApiKeys::known([("internal", "s3cret")]);
+    let keyed = known.clone().secret([7; 32]);
+    assert_ne!(keyed.hash("s3cret"), hash);
+    for keys in [known, keyed] {
+        let shown = format!("{keys:?}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+        let identity = Identity::new().api_keys(keys);
+        let key = |key: &[u8]| read(&identity, "1.2.3.4", &[("x-api-key", key)], "api_key");
+        assert_eq!(key(b"s3cret").as_deref(), Some("internal"));
+        // Neither the name nor the hash is the key.
+        assert_eq!((key(b"internal"), key(hash.as_bytes()), key(b"guess")), (None, None, None));
+    }
+
+    let good = hash.clone();
+    let checked = Identity::new().api_keys(ApiKeys::checked_by(move |it| it == good));
+    let key = |key: &[u8]| read(&checked, "1.2.3.4", &[("x-api-key", key)], "api_key");
+    assert_eq!((key(b"s3cret"), key(b"invented")), (Some(hash), None));
+}
+
+#[test]
+fn what_earlier_layers_know_comes_first() {
+    let mut parts = parts("10.0.0.1", &[("x-user-id", b"header")]);
+    let told = Attributes::new()
+        .with("user", "session")
+        .with("tier", "premium")
+        .with("path", "/free")
+        .with("", "x")
+        .with("long", &"v".repeat(2_000));
+    parts.extensions.insert(told);
+    let attributes = behind_proxy().attributes(&parts, START);
+    assert_eq!(attributes.get("user"), Some("session"));
+    assert_eq!(attributes.get("tier"), Some("premium"));
+    assert_eq!((attributes.get("path"), attributes.get("long")), (None, None));
+}
+
+#[test]
+fn headers_become_attributes_by_name() {
+    let identity = behind_proxy()
+        .trusted_header("tenant", "X-Tenant-Id")
+        .unwrap()
+        .claimed_header("version", "x-client-version")
+        .unwrap()
+        .content_length();
+    let headers: Lines<'_> =
+        &[("x-tenant-id", b"acme"), ("x-client-version", b"7"), ("content-length", b"123")];
+    let read = |peer: &str, name: &str| read(&identity, peer, headers, name);
+    assert_eq!(read("10.0.0.1", "tenant").as_deref(), Some("acme"));
+    assert_eq!(read("203.0.113.7", "tenant"), None);
+    assert_eq!(read("203.0.113.7", "version").as_deref(), Some("7"));
+    assert_eq!(read("203.0.113.7", "content_length").as_deref(), Some("123"));
+    let odd: &[(&str, &[u8])] = &[("content-length", b"+5")];
+    assert_eq!(self::read(&identity, "1.2.3.4", odd, "content_length"), None);
+
+    for (attribute, header) in
+        [("path", "x"), ("client", "x"), ("ip", "x"), ("api_key", "x"), ("", "x"), ("a", "a b")]
+    {
+        let refused = Identity::new().claimed_header(attribute, header).unwrap_err().to_string();
+        assert!(refused.contains("write"), "{refused}");
+    }
+}
+
+#[cfg(feature = "jwt")]
+mod jwt {
+    use jsonwebtoken::{EncodingKey, Header, encode};
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW_S: u64 = START.as_micros() / 1_000_000;
+
+    fn token(secret: &[u8], algorithm: JwtAlgorithm, claims: &serde_json::Value) -> String {
+        let header = Header::new(algorithm);
+        let token = encode(&header, claims, &EncodingKey::from_secret(secret)).unwrap();
+        format!("Bearer {token}")
+    }
+
+    fn user(jwt: Jwt, authorization: &str) -> Option<String> {
+        let headers: Lines<'_> = &[("authorization", authorization.as_bytes())];
+        read(&Identity::new().jwt(jwt), "1.2.3.4", headers, "user")
+    }
+
+    fn hs256() -> Jwt {
+        Jwt::new(JwtAlgorithm::HS256, JwtKey::from_secret(b"right"))
+    }
+
+    #[test]
+    fn only_tokens_that_verify_tell_who_somebody_is() {
+        let good = json!({ "sub": "42", "exp": NOW_S + 10 });
+        let signed = |claims: &serde_json::Value| token(b"right", JwtAlgorithm::HS256, claims);
+        assert_eq!(user(hs256(), &signed(&good)).as_deref(), Some("42"));
+        let hs512 = token(b"right", JwtAlgorithm::HS512, &good);
+        let wrong = token(b"wrong", JwtAlgorithm::HS256, &good);
+        // {"alg":"none"} and an empty signature.
+        let none = "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiI0MiIsImV4cCI6OTk5OTk5OTk5OX0.";
+        let long = format!("{}{}", signed(&good), "A".repeat(9_000));
+        for refused in [&*hs512, &*wrong, none, &*long, "Bearer x.y.z", "Bearer ", "Bearer \u{e9}"]
+        {
+            assert_eq!(user(hs256(), refused), None, "{refused}");
+        }
+        for (claims, what) in [
+            (json!({ "sub": "42" }), "no end"),
+            (json!({ "sub": "42", "exp": NOW_S - 60 }), "over"),
+            (json!({ "sub": "42", "exp": "soon" }), "no date"),
+            (json!({ "sub": "42", "exp": NOW_S + 10, "nbf": NOW_S + 61 }), "too early"),
+            (json!({ "sub": ["42"], "exp": NOW_S + 10 }), "no text"),
+            (json!({ "sub": "4".repeat(2_000), "exp": NOW_S + 10 }), "too long"),
+        ] {
+            assert_eq!(user(hs256(), &signed(&claims)), None, "{what}");
+        }
+        // A minute is within what clocks may differ.
+        let late = json!({ "sub": 42, "exp": NOW_S - 59, "nbf": NOW_S + 60 });
+        assert_eq!(user(hs256(), &signed(&late)).as_deref(), Some("42"));
+    }
+
+    #[test]
+    fn issuer_audience_and_claims_are_as_configured() {
+        let claims = json!({
+            "sub": "42", "exp": NOW_S + 10, "iss": "us", "aud": "api", "plan": "premium",
+        });
+        let signed = token(b"right", JwtAlgorithm::HS256, &claims);
+        assert!(user(hs256().issuer("us").audience("api"), &signed).is_some());
+        assert!(user(hs256().issuer("them"), &signed).is_none());
+        assert!(user(hs256().audience("web"), &signed).is_none());
+        let bare = token(b"right", JwtAlgorithm::HS256, &json!({ "sub": "42", "exp": NOW_S + 10 }));
+        assert!(user(hs256().issuer("us"), &bare).is_none());
+        assert!(user(hs256().audience("api"), &bare).is_none());
+        let identity = Identity::new().jwt(hs256().claim("plan", "tier"));
+        let headers: Lines<'_> = &[("authorization", signed.as_bytes())];
+        assert_eq!(read(&identity, "1.2.3.4", headers, "tier").as_deref(), Some("premium"));
+    }
+}
+
+proptest! {
+    /// Header bombs and bytes that are no text: attributes that rules accept, or none.
+    #[test]
+    fn whatever_a_request_has_rules_accept_its_attributes(
+        lines in prop::collection::vec(
+            (
+                prop::sample::select(vec![
+                    "x-user-id", "x-api-key", "authorization", "x-forwarded-for", "x-claimed",
+                    "content-length",
+                ]),
+                prop_oneof![
+                    prop::collection::vec(any::<u8>(), 0..40),
+                    Just(b"Bearer a.b.c".to_vec()),
+                    Just(vec![b'x'; 5_000]),
+                ],
+            ),
+            0..20,
+        ),
+        peer in prop::sample::select(vec!["10.0.0.1", "203.0.113.7", "::ffff:10.0.0.1"]),
+    ) {
+        let identity = behind_proxy()
+            .api_keys(ApiKeys::checked_elsewhere().bearer())
+            .claimed_header("claimed", "x-claimed").unwrap()
+            .content_length();
+        let mut request = Request::new(());
+        request.extensions_mut().insert(Peer(peer.parse().unwrap()));
+        for (name, value) in lines {
+            if let Ok(value) = HeaderValue::from_bytes(&value) {
+                request.headers_mut().append(name, value);
+            }
+        }
+        let (parts, ()) = request.into_parts();
+        let made = identity.make(&parts.extensions, &parts.headers, || START);
+        let pairs = identity.pairs(&parts.extensions, &parts.headers, &made);
+        prop_assert!(pairs.iter().any(|(name, _)| *name == "ip"));
+        let request = tollbar_rules::Request::new("GET", "/").unwrap();
+        prop_assert!(request.with_attributes(&pairs).is_ok());
+    }
+}

@@ -1,0 +1,249 @@
+//! The layer: options, and what all services made by it share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use tollbar_rules::{Criticality, Engine};
+use tower_layer::Layer;
+
+use crate::jitter::Jitter;
+use crate::{Denial, HeaderStyle, Identity, Settle, Tollbar};
+
+/// Puts rules in front of a service.
+///
+/// ```
+/// use tollbar_http::TollbarLayer;
+/// use tollbar_rules::{Engine, RuleFile};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let rules = RuleFile::parse("rules.yaml", "rules: [{ name: per_client, limit: 10/s }]")?.rules;
+/// let layer = TollbarLayer::new(Engine::new(rules));
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// All clones of a layer, and all services made by them, count together.
+#[derive(Clone)]
+pub struct TollbarLayer {
+    shared: Arc<Shared>,
+}
+
+/// A [`TollbarLayer`] in the making.
+pub struct TollbarLayerBuilder {
+    shared: Shared,
+}
+
+/// What happens to a request that is denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OnDenial {
+    /// It is turned away.
+    #[default]
+    Reject,
+    /// It waits until it passes, if that is soon, and is turned away otherwise.
+    Wait {
+        /// The longest that one request waits, all in all.
+        at_most: Duration,
+        /// How many may wait at once: who comes then is turned away.
+        waiting_max: usize,
+    },
+}
+
+type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
+type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
+type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
+type Respond = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
+
+/// What all services share.
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) identity: Identity,
+    pub(crate) style: HeaderStyle,
+    pub(crate) jitter: Jitter,
+    pub(crate) cost: Option<Box<CostOf>>,
+    pub(crate) criticality: Option<Box<CriticalityOf>>,
+    pub(crate) skip: Option<Box<Skips>>,
+    pub(crate) respond: Option<Box<Respond>>,
+    pub(crate) on_denial: OnDenial,
+    pub(crate) settle: Option<Settle>,
+    waiting: AtomicUsize,
+}
+
+impl TollbarLayer {
+    /// Clients by their address, or by what layers in front know; all headers; JSON for those who
+    /// are turned away.
+    #[must_use]
+    pub fn new(engine: impl Into<Arc<Engine>>) -> Self {
+        Self::builder(engine).build()
+    }
+
+    /// With other options.
+    #[must_use]
+    pub fn builder(engine: impl Into<Arc<Engine>>) -> TollbarLayerBuilder {
+        TollbarLayerBuilder {
+            shared: Shared {
+                engine: engine.into(),
+                identity: Identity::new(),
+                style: HeaderStyle::default(),
+                jitter: Jitter::up_to(Duration::ZERO),
+                cost: None,
+                criticality: None,
+                skip: None,
+                respond: None,
+                on_denial: OnDenial::Reject,
+                settle: None,
+                waiting: AtomicUsize::new(0),
+            },
+        }
+    }
+
+    /// The engine, whose rules can be [replaced](Engine::replace) at any time.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.shared.engine
+    }
+}
+
+impl<S> Layer<S> for TollbarLayer {
+    type Service = Tollbar<S>;
+
+    fn layer(&self, inner: S) -> Tollbar<S> {
+        Tollbar::new(inner, Arc::clone(&self.shared))
+    }
+}
+
+impl TollbarLayerBuilder {
+    /// Who asks.
+    #[must_use]
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.shared.identity = identity;
+        self
+    }
+
+    /// Which headers responses have.
+    #[must_use]
+    pub fn headers(mut self, style: HeaderStyle) -> Self {
+        self.shared.style = style;
+        self
+    }
+
+    /// Lengthens what clients are told to wait by up to `max`, each by another amount, so that not
+    /// all come back at once.
+    #[must_use]
+    pub fn retry_jitter(mut self, max: Duration) -> Self {
+        self.shared.jitter = Jitter::up_to(max);
+        self
+    }
+
+    /// What a request costs before rules multiply it: 1, unless this says otherwise. 0 is let through
+    /// and told what remains.
+    #[must_use]
+    pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.shared.cost = Some(Box::new(cost));
+        self
+    }
+
+    /// How bad it is to turn a request away, for rules that shed while their store is down.
+    #[must_use]
+    pub fn criticality(
+        mut self,
+        criticality: impl Fn(&Parts) -> Criticality + Send + Sync + 'static,
+    ) -> Self {
+        self.shared.criticality = Some(Box::new(criticality));
+        self
+    }
+
+    /// Requests that are not looked at.
+    #[must_use]
+    pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.shared.skip = Some(Box::new(skip));
+        self
+    }
+
+    /// What a request that does not pass is answered with. Headers about limits are added.
+    ///
+    /// ```
+    /// # use tollbar_http::TollbarLayer;
+    /// # use tollbar_rules::{Engine, RuleFile};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let rules = RuleFile::parse("rules.yaml", "rules: [{ name: a, limit: 10/s }]")?.rules;
+    /// let layer = TollbarLayer::builder(Engine::new(rules)).respond(|denial, _request| {
+    ///     let mut response = http::Response::new("<h1>Slow down</h1>".into());
+    ///     *response.status_mut() = denial.status();
+    ///     response
+    /// });
+    /// # let _ = layer.build();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn respond(
+        mut self,
+        respond: impl Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.shared.respond = Some(Box::new(respond));
+        self
+    }
+
+    /// Whether requests that are denied wait. Waiting needs tokio's timer.
+    #[must_use]
+    pub fn on_denial(mut self, on_denial: OnDenial) -> Self {
+        self.shared.on_denial = on_denial;
+        self
+    }
+
+    /// Charges requests in advance and settles them when they are over.
+    #[must_use]
+    pub fn settle(mut self, settle: Settle) -> Self {
+        self.shared.settle = Some(settle);
+        self
+    }
+
+    /// The layer.
+    #[must_use]
+    pub fn build(self) -> TollbarLayer {
+        TollbarLayer { shared: Arc::new(self.shared) }
+    }
+}
+
+/// A request's place among those that wait.
+pub(crate) struct Place<'s>(&'s AtomicUsize);
+
+impl Shared {
+    /// A place among those who wait, if there is one.
+    pub(crate) fn place(&self) -> Option<Place<'_>> {
+        let OnDenial::Wait { waiting_max, .. } = self.on_denial else {
+            return None;
+        };
+        // Taken first and looked at then: two who come at once do not both take the last one.
+        let place = Place(&self.waiting);
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        (before < waiting_max).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for TollbarLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TollbarLayer")
+            .field("engine", &self.shared.engine)
+            .field("identity", &self.shared.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TollbarLayerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TollbarLayerBuilder(..)")
+    }
+}

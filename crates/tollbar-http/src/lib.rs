@@ -1,0 +1,54 @@
+//! Rate limits in front of a tower service: axum, hyper, tonic.
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tollbar_http::TollbarLayer;
+//! use tollbar_rules::{Engine, RuleFile};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rules = RuleFile::parse("rules.yaml", "rules: [{ name: per_client, limit: 10/s }]")?.rules;
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(TollbarLayer::new(Engine::new(rules)));
+//! # let _ = app;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`TollbarLayer`] reads [who asks](Identity), has the [rules](tollbar_rules::Engine) decide, and
+//! tells the client in [headers](HeaderStyle) what is left. Who is turned away is told
+//! [when to come back](Denial). What a request costs can be [settled](Settle) when it is over.
+//!
+//! Serve with `into_make_service_with_connect_info::<SocketAddr>()` and the feature `axum`, so that
+//! the peer's address is known; without one, all who have no user and no key count as one.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `axum` | the peer's address, as axum leaves it with a request |
+//! | `tonic` | the same for tonic |
+//! | `jwt` | users by the claims of a JSON Web Token that is verified here |
+
+mod body;
+mod client_ip;
+mod future;
+mod grpc;
+mod headers;
+mod identity;
+mod jitter;
+mod layer;
+mod response;
+mod service;
+mod settle;
+#[cfg(test)]
+mod testing;
+
+pub use body::TollbarBody;
+pub use client_ip::ClientIp;
+pub use future::ResponseFuture;
+pub use headers::{HeaderStyle, Reset, retry_after_s};
+pub use identity::{ApiKeys, Attributes, Identity, IdentityError, Peer};
+#[cfg(feature = "jwt")]
+pub use identity::{Jwt, JwtAlgorithm, JwtKey};
+pub use layer::{OnDenial, TollbarLayer, TollbarLayerBuilder};
+pub use response::{Denial, Format};
+pub use service::Tollbar;
+pub use settle::{Ending, Settle};

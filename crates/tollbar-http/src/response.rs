@@ -1,0 +1,246 @@
+//! What a request that does not pass is answered with.
+//!
+//! JSON; RFC 9457 for those who accept it; trailers for gRPC. Headers about limits are added by
+//! [`HeaderStyle`](crate::HeaderStyle).
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde_json::json;
+use tollbar::Outcome;
+use tollbar_rules::{Capacity, Reason, RequestError, Verdict};
+
+use crate::grpc::{self, Code};
+use crate::headers::{write_name, write_retry_after};
+
+/// A request that does not pass, and what may be told about it.
+#[derive(Debug)]
+pub struct Denial<'a> {
+    verdict: &'a Verdict,
+    retry_after: Option<Duration>,
+}
+
+/// The form in which a client wants to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `{"error", "message", "rule"}`.
+    Json,
+    /// RFC 9457, `application/problem+json`.
+    Problem,
+    /// A gRPC status.
+    Grpc,
+}
+
+/// What is told, whatever the form.
+struct Told {
+    status: StatusCode,
+    code: Code,
+    error: &'static str,
+    message: String,
+    rule: Option<String>,
+    /// The type of the problem, where there is a name for it.
+    problem: Option<&'static str>,
+    violated: Vec<String>,
+    retry_after: Option<Duration>,
+}
+
+/// The names that the IETF's draft has registered.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+impl<'a> Denial<'a> {
+    /// Of a request that `verdict` denies. `retry_after` is the verdict's, perhaps lengthened.
+    #[must_use]
+    pub fn new(verdict: &'a Verdict, retry_after: Option<Duration>) -> Self {
+        Self { verdict, retry_after }
+    }
+
+    /// The verdict.
+    #[must_use]
+    pub fn verdict(&self) -> &'a Verdict {
+        self.verdict
+    }
+
+    /// How long the client is told to wait. `None` where nobody can know, and where waiting will
+    /// not help.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// 429 where another time may do; 422 where the cost is above what the limit can ever hold; 400
+    /// where the request lacks an attribute; 500 where the rules ask for more limits than fit.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.told().status
+    }
+
+    /// The response, in the form that the client wants.
+    #[must_use]
+    pub fn response(&self, format: Format) -> Response<Bytes> {
+        self.told().response(format)
+    }
+
+    fn told(&self) -> Told {
+        let rule = self.verdict.rule().map(|rule| rule.name.to_string());
+        let told = Told {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            code: Code::ResourceExhausted,
+            error: "rate_limit_exceeded",
+            message: "Too many requests".to_owned(),
+            rule,
+            problem: Some(QUOTA_EXCEEDED),
+            violated: violated(self.verdict),
+            retry_after: self.retry_after,
+        };
+        match (self.verdict.reason(), self.verdict.outcome()) {
+            (Reason::MissingAttribute { attribute, .. }, _) => Told {
+                status: StatusCode::BAD_REQUEST,
+                code: Code::InvalidArgument,
+                error: "missing_attribute",
+                message: format!("This request lacks `{attribute}`, which its rule counts by"),
+                problem: None,
+                ..told
+            },
+            (Reason::TooManyLimits { count }, _) => Told {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                code: Code::Internal,
+                error: "too_many_limits",
+                message: format!("{count} limits apply to this request, more than can be checked"),
+                problem: None,
+                ..told
+            },
+            (_, Outcome::Never) => Told {
+                status: StatusCode::UNPROCESSABLE_ENTITY,
+                code: Code::InvalidArgument,
+                error: "cost_exceeds_limit",
+                message: "This request costs more than its limit can ever hold".to_owned(),
+                ..told
+            },
+            _ if self.verdict.degraded().is_some() => {
+                Told { problem: Some(REDUCED_CAPACITY), ..told }
+            }
+            _ => told,
+        }
+    }
+}
+
+/// The response to a request that rules cannot look at: its path is too long, for instance.
+pub(crate) fn refusal(error: &RequestError, format: Format) -> Response<Bytes> {
+    let status = match error {
+        RequestError::PathTooLong { .. } => StatusCode::URI_TOO_LONG,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    let told = Told {
+        status,
+        code: Code::InvalidArgument,
+        error: "bad_request",
+        message: error.to_string(),
+        rule: None,
+        problem: None,
+        violated: Vec::new(),
+        retry_after: None,
+    };
+    told.response(format)
+}
+
+/// The limits that deny, by the names that headers use.
+fn violated(verdict: &Verdict) -> Vec<String> {
+    let denying = verdict
+        .decisions()
+        .filter(|it| it.capacity() == Capacity::Live && !it.decision().is_allowed());
+    let name = |it| {
+        let mut name = String::new();
+        write_name(&it, &mut name);
+        name
+    };
+    denying.map(name).collect()
+}
+
+impl Format {
+    /// What a request with these headers wants.
+    #[must_use]
+    pub fn wanted(headers: &HeaderMap) -> Self {
+        let content_type = headers.get(header::CONTENT_TYPE);
+        if content_type.is_some_and(|it| grpc::is_grpc(it.as_bytes())) {
+            Self::Grpc
+        } else if headers.get_all(header::ACCEPT).iter().any(accepts_problems) {
+            Self::Problem
+        } else {
+            Self::Json
+        }
+    }
+}
+
+/// True where `Accept` names problems. A range such as `*/*` accepts anything, also what we send
+/// otherwise, so it does not count.
+fn accepts_problems(accept: &HeaderValue) -> bool {
+    let Ok(accept) = accept.to_str() else {
+        return false;
+    };
+    accept.split(',').any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let is_named =
+            parts.next().is_some_and(|it| it.eq_ignore_ascii_case("application/problem+json"));
+        // `q=0`, `q=0.0` and so on refuse it.
+        let is_refused = parts.any(|it| {
+            let weight = it.strip_prefix("q=").or_else(|| it.strip_prefix("Q="));
+            weight.is_some_and(|it| it.bytes().all(|byte| matches!(byte, b'0' | b'.')))
+        });
+        is_named && !is_refused
+    })
+}
+
+impl Told {
+    fn response(self, format: Format) -> Response<Bytes> {
+        let retry_after = self.retry_after;
+        let mut response = match format {
+            Format::Grpc => grpc::trailers_only(self.code, &self.message, retry_after),
+            Format::Json => self.json(),
+            Format::Problem => self.problem(),
+        };
+        if let Some(wait) = retry_after {
+            write_retry_after(wait, response.headers_mut());
+        }
+        response
+    }
+
+    fn json(self) -> Response<Bytes> {
+        let mut body = json!({ "error": self.error, "message": self.message });
+        if let Some(rule) = self.rule {
+            body["rule"] = rule.into();
+        }
+        with_body(self.status, "application/json", &body)
+    }
+
+    fn problem(self) -> Response<Bytes> {
+        let mut body = json!({
+            "type": self.problem.unwrap_or("about:blank"),
+            "title": self.message,
+            "status": self.status.as_u16(),
+        });
+        if self.problem.is_some() {
+            body["violated-policies"] = self.violated.into();
+        }
+        with_body(self.status, "application/problem+json", &body)
+    }
+}
+
+fn with_body(
+    status: StatusCode,
+    content_type: &'static str,
+    body: &serde_json::Value,
+) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body.to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    // What one client was denied is no answer to another.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,184 @@
+//! Requests that wait: for their turn, or for a store.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::testing::{Down, Later, rules};
+
+const ONE_A_SECOND: &str = "rules: [{ name: a, limit: 1/s, burst: 1 }]";
+
+fn waiting(yaml: &str, at_most: Duration, waiting_max: usize) -> Tollbar<Answers> {
+    let on_denial = OnDenial::Wait { at_most, waiting_max };
+    TollbarLayer::builder(engine_by_tokio(yaml)).on_denial(on_denial).build().layer(Answers)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_request_waits_until_it_passes() {
+    let service = waiting(ONE_A_SECOND, Duration::from_secs(5), 10);
+    let start = Instant::now();
+    for second in 0..4 {
+        assert_eq!(get(&service, "/").await.status(), 200);
+        let waited = start.elapsed();
+        assert!(waited >= Duration::from_secs(second), "{waited:?}");
+        assert!(waited < Duration::from_secs(second) + Duration::from_millis(10), "{waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_longer_than_the_bound() {
+    let service = waiting(ONE_A_SECOND, Duration::from_millis(900), 10);
+    get(&service, "/").await;
+    let start = Instant::now();
+    let denied = get(&service, "/").await;
+    // It would have to wait a second, so it does not wait at all.
+    assert_eq!((denied.status().as_u16(), start.elapsed()), (429, Duration::ZERO));
+    assert_eq!(denied.headers()["retry-after"], "1");
+
+    // Many at once: what one second gives is given, and the last has waited no more than the bound.
+    let service = waiting(ONE_A_SECOND, Duration::from_millis(3_500), 100);
+    let start = Instant::now();
+    let requests: Vec<_> = (0..20)
+        .map(|_| {
+            let service = service.clone();
+            tokio::spawn(async move { get(&service, "/").await.status() })
+        })
+        .collect();
+    let mut allowed = 0;
+    for request in requests {
+        allowed += usize::from(request.await.unwrap() == 200);
+    }
+    assert_eq!(allowed, 4);
+    assert!(start.elapsed() <= Duration::from_millis(3_510), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_wait_than_may_and_places_come_back() {
+    let service = waiting(ONE_A_SECOND, Duration::from_mins(1), 2);
+    for _ in 0..2 {
+        let requests: Vec<_> = (0..10)
+            .map(|_| {
+                let service = service.clone();
+                tokio::spawn(async move { get(&service, "/").await.status() })
+            })
+            .collect();
+        let mut allowed = 0;
+        for request in requests {
+            allowed += usize::from(request.await.unwrap() == 200);
+        }
+        // One at once, two after they have waited, and the rest is turned away.
+        assert_eq!(allowed, 3);
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    // Places of those who give up come back too.
+    get(&service, "/").await;
+    for _ in 0..10 {
+        let given_up = tokio::time::timeout(Duration::from_millis(10), get(&service, "/")).await;
+        assert!(given_up.is_err(), "it was not given up");
+    }
+    assert_eq!(get(&service, "/").await.status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_in_a_queue_waits_for_its_turn() {
+    let store = Arc::new(Down { queue_us: Some(1_500_000) });
+    let engine = Engine::builder(rules(ONE_A_SECOND)).store(store).build();
+    let service = TollbarLayer::new(engine).layer(Answers);
+    let start = Instant::now();
+    assert_eq!(get(&service, "/").await.status(), 200);
+    assert_eq!(start.elapsed(), Duration::from_millis(1_500));
+}
+
+/// Panics if it is called without having been ready, as tower allows it to.
+#[derive(Debug, Default)]
+struct Strict {
+    is_ready: bool,
+}
+
+impl Clone for Strict {
+    /// Readiness is not cloned.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Service<Request<()>> for Strict {
+    type Response = Bodied;
+    type Error = Infallible;
+    type Future = Ready<Result<Bodied, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "called without being ready");
+        ready(Ok(Response::default()))
+    }
+}
+
+fn over_later(yaml: &str, delay: Duration) -> Arc<Engine> {
+    Arc::new(Engine::builder(rules(yaml)).store(Arc::new(Later::by(delay))).build())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_that_was_ready_is_the_one_that_is_called() {
+    let engine = over_later("rules: [{ name: a, limit: 5/min }]", Duration::from_millis(3));
+    let mut service = TollbarLayer::new(engine).layer(Strict::default());
+    for at in 0..8 {
+        std::future::poll_fn(|context| service.poll_ready(context)).await.unwrap();
+        let status = service.call(request("/")).await.unwrap().status();
+        assert_eq!(status == 200, at < 5, "request {at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_elsewhere_is_asked_without_blocking() {
+    let engine = over_later("rules: [{ name: a, limit: 5/min }]", Duration::from_millis(20));
+    let service = TollbarLayer::new(engine).layer(Answers);
+    let start = Instant::now();
+    let requests: Vec<_> = (0..50)
+        .map(|_| {
+            let service = service.clone();
+            tokio::spawn(async move { get(&service, "/").await.status() })
+        })
+        .collect();
+    let mut allowed = 0;
+    for request in requests {
+        allowed += usize::from(request.await.unwrap() == 200);
+    }
+    assert_eq!(allowed, 5);
+    // All fifty waited at the same time.
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+}
+
+/// A request that is not `Sync`, such as one with axum's body, still has a future that is `Send`.
+#[test]
+fn futures_are_send() {
+    fn is_send<T: Send>(_: &T) -> bool {
+        true
+    }
+    struct NotSync(#[expect(dead_code, reason = "only its type matters")] std::cell::Cell<u8>);
+    #[derive(Clone)]
+    struct Any(Arc<AtomicBool>);
+    impl Service<Request<NotSync>> for Any {
+        type Response = Bodied;
+        type Error = Infallible;
+        type Future = Ready<Result<Bodied, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<NotSync>) -> Self::Future {
+            self.0.store(true, Ordering::Relaxed);
+            ready(Ok(Response::default()))
+        }
+    }
+    let called = Arc::new(AtomicBool::new(false));
+    let mut service = layer(FIVE).layer(Any(Arc::clone(&called)));
+    let future = service.call(request("/").map(|()| NotSync(std::cell::Cell::new(0))));
+    assert!(is_send(&future) && called.load(Ordering::Relaxed));
+}
