@@ -17,7 +17,7 @@ use crate::link::Connections;
 const VERSION_MIN: (u32, u32) = (6, 2);
 
 /// To one server. While the answers of one are handed out, it works for the other: with one alone,
-/// both sides wait for each other by turns, and 64 callers get two thirds of what they get from two.
+/// both sides wait for each other by turns.
 const CONNECTIONS: usize = 2;
 
 /// A server, a set of servers with one master, or a cluster.

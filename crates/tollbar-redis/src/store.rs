@@ -45,8 +45,7 @@ pub(crate) struct TestClock {
 }
 
 impl RedisStore {
-    /// A store at `url`: `redis://[user:password@]host[:port][/database]`, or `unix:///path`; with the
-    /// feature `tls` also `rediss://`.
+    /// A store at `url`: `redis://[user:password@]host[:port][/database]`, or `unix:///path`.
     #[must_use]
     pub fn builder(url: &str, subjects: Subjects) -> RedisStoreBuilder {
         RedisStoreBuilder::new(Address::Server(url.to_owned()), subjects)

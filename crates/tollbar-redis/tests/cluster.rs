@@ -9,7 +9,8 @@ use support::RUNTIME;
 use tokio::time::{Instant, sleep};
 use tollbar::store::{Hold, Once, ReservationId};
 use tollbar::{
-    Batch, Charge, Entry, ManualClock, Outcome, Policy, Role, Store, StoreError, Timestamp,
+    Batch, Charge, Decision, Entry, ManualClock, Outcome, Policy, Role, Store, StoreError,
+    Timestamp,
 };
 use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
 use tollbar_testkit::redis_cluster::RedisCluster;
@@ -194,15 +195,34 @@ fn requests_with_a_name_must_be_in_one_slot() {
     assert_eq!(together[0].decision().unwrap().remaining(), 9);
 }
 
+const FAILOVER_DEADLINE: Duration = Duration::from_millis(100);
+
+/// Asks until there is an answer, and says how often there was none; each time within its deadline.
+async fn until_answered(store: &RedisStore, key: &[u8], policy: &Policy) -> (Decision, u32) {
+    let started = Instant::now();
+    let mut failed = 0;
+    loop {
+        let asked = Instant::now();
+        let answer = store.check(key, policy, 1).await;
+        let took = asked.elapsed();
+        assert!(took < FAILOVER_DEADLINE + Duration::from_millis(250), "{took:?}");
+        match answer {
+            Ok(decision) => return (decision, failed),
+            Err(_) => failed += 1,
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "never came back");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// A replica takes over, and knows what it has been told: a moment's charges may be lost with the master.
 #[test]
 fn a_master_that_dies_is_replaced_and_nothing_waits_longer_than_its_deadline() {
-    const DEADLINE: Duration = Duration::from_millis(100);
     let mut cluster = RedisCluster::start();
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let builder =
-        RedisStore::cluster_builder(&urls, Subjects::Raw).deadline(DEADLINE).deny_cache(0);
+        RedisStore::cluster_builder(&urls, Subjects::Raw).deadline(FAILOVER_DEADLINE).deny_cache(0);
     let store =
         RUNTIME.block_on(builder.connect_timeout(Duration::from_secs(5)).connect()).unwrap();
     let policy = Policy::fixed_window("1000000/day").unwrap();
@@ -212,29 +232,14 @@ fn a_master_that_dies_is_replaced_and_nothing_waits_longer_than_its_deadline() {
         }
         // The slot of `foo`.
         cluster.kill_master_of(12_182);
-        let started = Instant::now();
-        let mut failed = 0;
-        let decision = loop {
-            let asked = Instant::now();
-            let answer = store.check(b"foo", &policy, 1).await;
-            assert!(
-                asked.elapsed() < DEADLINE + Duration::from_millis(250),
-                "{:?}",
-                asked.elapsed()
-            );
-            match answer {
-                Ok(decision) => break decision,
-                Err(_) => failed += 1,
-            }
-            assert!(started.elapsed() < Duration::from_secs(30), "never came back");
-            sleep(Duration::from_millis(10)).await;
-        };
+        let (decision, failed) = until_answered(&store, b"foo", &policy).await;
         assert!(failed > 0, "the master was not in use");
         let charged = 1_000_000 - decision.remaining();
         assert!((1..=21).contains(&charged), "{charged}");
-        // Other masters are none the worse.
+        // All slots come back, those of the other masters included. While the client of a cluster learns
+        // who serves what now, checks of any key may miss their deadline, but none waits longer.
         for key in 0..50_u8 {
-            store.check(&[key], &policy, 1).await.unwrap();
+            until_answered(&store, &[key], &policy).await;
         }
     });
 }

@@ -57,6 +57,7 @@ fn one_word_policies() -> Vec<Policy> {
         Policy::token_bucket("10/h"),
         Policy::token_bucket("1000001/h"),
         Policy::leaky_bucket("7/3h"),
+        Policy::leaky_queue("10/h", 9),
         Policy::fixed_window("1000000/h"),
         Policy::fixed_window("100/day").and_then(Policy::staggered),
         Policy::calendar_window(10_000, Period::Month),
@@ -99,6 +100,20 @@ fn larger_counters_take_what_they_need() {
         println!("{} of {}: {bytes} bytes", policy.algorithm().name(), policy.limit());
         assert!(bytes <= 2_000, "{policy:?} takes {bytes} bytes");
     }
+}
+
+#[test]
+fn a_bucket_with_reservations_takes_little_more() {
+    let mut world = World::new();
+    let policy = Policy::token_bucket("10/h").unwrap();
+    let mut entries = [Entry::new("user:42", &policy)];
+    let hold = Hold { id: ReservationId(1), ttl: std::time::Duration::from_mins(1) };
+    world.store.check_all(Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
+    let keys = world.keys();
+    let counter = keys.iter().find(|key| !key.contains("hold:")).expect("the counter is there");
+    let bytes: u64 = world.ask(&["MEMORY", "USAGE", counter]);
+    println!("token_bucket with a reservation: {bytes} bytes");
+    assert!(bytes <= 120, "{bytes} bytes");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! Knows no client: what is asked of the server is the business of whoever started it.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -145,9 +146,14 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
+/// `redis-server`, or another that behaves like it: `TOLLBAR_REDIS_SERVER=/path/to/valkey-server`.
+fn program() -> OsString {
+    std::env::var_os("TOLLBAR_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
 /// The server, once it can be asked; `None` where it has ended without that.
 fn spawn(directory: &Path, port: u16, options: &[String]) -> Option<Child> {
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(program());
     if options.iter().any(|option| option == "--sentinel") {
         command.arg(SENTINEL_FILE);
     } else {
