@@ -58,16 +58,19 @@ const QUICK: Effort = Effort { rounds: 5, duration_ms: 100 };
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
     match parse(Args::new(args)) {
-        Ok((effort, json)) => measure(&effort, json),
+        Ok((effort, json, only)) => measure(&effort, json, only),
         Err(reason) => args::refuse(&reason),
     }
 }
 
-fn parse(mut args: Args<'_>) -> Result<(Effort, Option<&Path>), String> {
+type Options<'a> = (Effort, Option<&'a Path>, &'a str);
+
+fn parse(mut args: Args<'_>) -> Result<Options<'_>, String> {
     let json = args.value("--json")?.map(Path::new);
+    let only = args.value("--only")?.unwrap_or_default();
     let effort = if args.flag("--quick") { QUICK } else { FULL };
     args.finish()?;
-    Ok((effort, json))
+    Ok((effort, json, only))
 }
 
 /// The service that all layers are in front of.
@@ -112,13 +115,13 @@ fn build(subject: &str) -> Option<Box<Checks>> {
     }
 }
 
-fn measure(effort: &Effort, json: Option<&Path>) -> ExitCode {
+fn measure(effort: &Effort, json: Option<&Path>, only: &str) -> ExitCode {
     let mut ready = Vec::new();
     let mut contests = Vec::new();
     for (workload, client_count) in WORKLOADS {
         let keys = sequence(Order::Uniform, *client_count, ACCESSES);
         let mut subjects = Vec::new();
-        for subject in SUBJECTS {
+        for subject in SUBJECTS.iter().filter(|it| it.contains(only)) {
             if let Some(checks) = build(subject) {
                 subjects.push((*subject).to_owned());
                 ready.push((*subject, *workload, checks));
