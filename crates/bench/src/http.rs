@@ -80,6 +80,8 @@ fn app() -> Router {
 
 /// Sends a request for each key, all of which have to be answered with 200.
 fn asking(app: Router) -> Box<Checks> {
+    // As `axum::serve` does it: without this, axum puts the layers together for every request anew.
+    let app = app.with_state::<()>(());
     // A router is not `Sync`; each chunk has a clone of its own, as each connection would.
     let app = std::sync::Mutex::new(app);
     Box::new(move |keys| {
