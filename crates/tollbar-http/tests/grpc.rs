@@ -38,7 +38,7 @@ async fn a_denied_call_is_a_status_with_when_to_retry() {
     let yaml =
         "rules: [{ name: a, limit: 2/100s, algorithm: fixed_window, per: [ip], missing: deny }]";
     let (mut client, clock) = client(yaml).await;
-    clock.advance(Duration::from_micros(1_500_000));
+    clock.advance(Duration::from_millis(1_500));
     for left in ["1", "0"] {
         let response = check(&mut client).await.unwrap();
         assert_eq!(response.metadata().get("x-ratelimit-remaining").unwrap(), left);
