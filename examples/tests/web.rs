@@ -1,4 +1,4 @@
-//! The web example, as a client sees it: a real process, real sockets.
+//! The examples that serve, as a client sees them: real processes, real sockets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -16,9 +16,9 @@ impl Drop for Server {
 }
 
 /// The example's binary, which cargo builds beside the tests'.
-fn start() -> (Server, String) {
+fn start(example: &str) -> (Server, String) {
     let tests = std::env::current_exe().unwrap();
-    let binary = tests.parent().unwrap().with_file_name("examples").join("web");
+    let binary = tests.parent().unwrap().with_file_name("examples").join(example);
     let mut child = Command::new(&binary)
         .env("PORT", "0")
         .stdout(Stdio::piped())
@@ -41,7 +41,7 @@ fn get(address: &str) -> String {
 
 #[test]
 fn five_requests_pass_and_the_sixth_is_told_when_to_come_back() {
-    let (_server, address) = start();
+    let (_server, address) = start("web");
     for left in (0..5).rev() {
         let response = get(&address);
         assert!(response.starts_with("HTTP/1.1 200"), "{response}");
@@ -50,6 +50,22 @@ fn five_requests_pass_and_the_sixth_is_told_when_to_come_back() {
     let response = get(&address);
     assert!(response.starts_with("HTTP/1.1 429"), "{response}");
     // One token in two seconds, of which a little has passed: rounded up, 2 (1 on a slow machine).
+    let retry_after = response.lines().find_map(|line| line.strip_prefix("retry-after: "));
+    assert!(matches!(retry_after, Some("1" | "2")), "{response}");
+}
+
+#[test]
+fn the_layer_tells_every_client_what_is_left() {
+    let (_server, address) = start("layer");
+    for left in (0..5).rev() {
+        let response = get(&address);
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+        assert!(response.contains(&format!("x-ratelimit-remaining: {left}\r\n")), "{response}");
+        assert!(response.contains("ratelimit-policy: \"per_client\";q=5;w=10"), "{response}");
+    }
+    let response = get(&address);
+    assert!(response.starts_with("HTTP/1.1 429"), "{response}");
+    assert!(response.ends_with("\"rule\":\"per_client\"}"), "{response}");
     let retry_after = response.lines().find_map(|line| line.strip_prefix("retry-after: "));
     assert!(matches!(retry_after, Some("1" | "2")), "{response}");
 }

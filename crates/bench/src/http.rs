@@ -58,16 +58,19 @@ const QUICK: Effort = Effort { rounds: 5, duration_ms: 100 };
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
     match parse(Args::new(args)) {
-        Ok((effort, json)) => measure(&effort, json),
+        Ok((effort, json, only)) => measure(&effort, json, only),
         Err(reason) => args::refuse(&reason),
     }
 }
 
-fn parse(mut args: Args<'_>) -> Result<(Effort, Option<&Path>), String> {
+type Options<'a> = (Effort, Option<&'a Path>, &'a str);
+
+fn parse(mut args: Args<'_>) -> Result<Options<'_>, String> {
     let json = args.value("--json")?.map(Path::new);
+    let only = args.value("--only")?.unwrap_or_default();
     let effort = if args.flag("--quick") { QUICK } else { FULL };
     args.finish()?;
-    Ok((effort, json))
+    Ok((effort, json, only))
 }
 
 /// The service that all layers are in front of.
@@ -77,6 +80,8 @@ fn app() -> Router {
 
 /// Sends a request for each key, all of which have to be answered with 200.
 fn asking(app: Router) -> Box<Checks> {
+    // As `axum::serve` does it: without this, axum puts the layers together for every request anew.
+    let app = app.with_state::<()>(());
     // A router is not `Sync`; each chunk has a clone of its own, as each connection would.
     let app = std::sync::Mutex::new(app);
     Box::new(move |keys| {
@@ -112,13 +117,13 @@ fn build(subject: &str) -> Option<Box<Checks>> {
     }
 }
 
-fn measure(effort: &Effort, json: Option<&Path>) -> ExitCode {
+fn measure(effort: &Effort, json: Option<&Path>, only: &str) -> ExitCode {
     let mut ready = Vec::new();
     let mut contests = Vec::new();
     for (workload, client_count) in WORKLOADS {
         let keys = sequence(Order::Uniform, *client_count, ACCESSES);
         let mut subjects = Vec::new();
-        for subject in SUBJECTS {
+        for subject in SUBJECTS.iter().filter(|it| it.contains(only)) {
             if let Some(checks) = build(subject) {
                 subjects.push((*subject).to_owned());
                 ready.push((*subject, *workload, checks));

@@ -13,7 +13,7 @@ usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench core --flood [--keys N] [--cost N] [--json FILE]
        tollbar-bench redis [--quick] [--json FILE]
        tollbar-bench rules [--quick] [--json FILE]
-       tollbar-bench http [--quick] [--json FILE]
+       tollbar-bench http [--quick] [--json FILE] [--only SUBSTRING]
 
 core     checks in process, beside other limiters and a floor
   --quick           fewer and shorter rounds: done within two minutes
@@ -35,7 +35,8 @@ rules    requests against 1 to 10,000 rules, beside limitador
 
 http     what a layer adds to a request to an axum service, beside tower_governor
   --quick           fewer and shorter rounds: done within half a minute
-  --json FILE       also write the figures as JSON";
+  --json FILE       also write the figures as JSON
+  --only SUBSTRING  only subjects whose name contains it, for profilers";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -185,9 +185,7 @@ async fn rubbish_is_answered_with_4xx_or_counted_by_the_peer() {
     let engine = Arc::new(engine);
     let address = serve(hello(TollbarLayer::new(Arc::clone(&engine)))).await;
     let bomb = format!("x-forwarded-for: {}\r\n", "1.2.3.4,".repeat(1_000)).repeat(50);
-    let lines: Vec<String> =
-        (0..95).map(|at| format!("x-forwarded-for: 10.0.0.{at}\r\n")).collect();
-    let many = lines.concat();
+    let many = "x-forwarded-for: 10.0.0.9\r\n".repeat(95);
     let requests: [(&[u8], &[u16]); 6] = [
         (b"x-forwarded-for: \xff\xfe\x80\r\n", &[200]),
         (b"x-forwarded-for: ,,,;\"\\\r\nforwarded: for=\"\r\n", &[200]),

@@ -124,8 +124,10 @@ fn an_answer_without_the_store_says_so_and_makes_no_figures_up() {
 
 #[test]
 fn numbers_fit_a_structured_field() {
-    assert_eq!(i64::from(integer(u64::MAX)), 999_999_999_999_999);
-    assert_eq!(i64::from(integer(42)), 42);
+    let mut text = "\"a\"".to_owned();
+    write_parameter(";q=", u64::MAX, &mut text);
+    assert_eq!(text, "\"a\";q=999999999999999");
+    assert!(Parser::new(&text).parse::<List>().is_ok());
 }
 
 /// The string of an item and its parameters.
