@@ -127,7 +127,7 @@ impl Api {
 
     async fn ask(&self, question: &Question, cost: u64) -> Result<Answer, Answer> {
         let attributes = question.attributes();
-        let request = question.request(&attributes, cost).map_err(refuse)?;
+        let request = question.request(&attributes, cost).map_err(|error| refuse(&error))?;
         let verdict = self.engine.check_async(&request).await;
         Ok(Answer::of_verdict(&verdict, self.now()))
     }
@@ -136,7 +136,7 @@ impl Api {
         let question: Question = parse(body)?;
         let attributes = question.attributes();
         let cost = question.cost.unwrap_or(1);
-        let request = question.request(&attributes, cost).map_err(refuse)?;
+        let request = question.request(&attributes, cost).map_err(|error| refuse(&error))?;
         let explanation = self.engine.explain_async(&request).await;
         Ok(Answer::new(200, crate::command::explanation_as_json(&explanation)))
     }
@@ -144,7 +144,8 @@ impl Api {
     async fn reset(&self, body: &[u8]) -> Result<Answer, Answer> {
         let Reset { rule, question } = parse::<ResetFields>(body)?.split();
         let attributes = question.attributes();
-        let request: Request<'_> = question.request(&attributes, 1).map_err(refuse)?;
+        let request: Request<'_> =
+            question.request(&attributes, 1).map_err(|error| refuse(&error))?;
         match self.engine.reset_async(&rule, &request).await {
             Ok(()) => Ok(Answer::new(200, json!({ "rule": rule, "reset": true }))),
             Err(error @ UsageError::UnknownRule { .. }) => {
@@ -163,6 +164,6 @@ impl Api {
     }
 }
 
-fn refuse(error: tollbar_rules::RequestError) -> Answer {
+fn refuse(error: &tollbar_rules::RequestError) -> Answer {
     Answer::bad_request(&error.to_string())
 }

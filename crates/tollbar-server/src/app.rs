@@ -18,11 +18,11 @@ use crate::config::{Config, ConfigError};
 use crate::listener;
 
 /// How often the counters are written while the daemon runs.
-const SNAPSHOT_EVERY: Duration = Duration::from_secs(60);
+const SNAPSHOT_EVERY: Duration = Duration::from_mins(1);
 
 /// What the daemon needs, read and found good.
 pub(crate) struct Prepared {
-    pub(crate) config: Config,
+    config: Config,
     pub(crate) rules: RuleSet,
     token: Option<String>,
 }

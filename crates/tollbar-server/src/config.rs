@@ -45,10 +45,6 @@ pub(crate) struct Config {
     #[arg(long, env = "TOLLBAR_MAX_CONNECTIONS", value_name = "COUNT", default_value_t = 1_024,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_connections: u32,
-
-    /// Says whether flags, rules and token can be used, and serves nothing
-    #[arg(long)]
-    pub(crate) check_config: bool,
 }
 
 /// What is wrong with what the daemon was told.

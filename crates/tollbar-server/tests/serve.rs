@@ -182,7 +182,7 @@ fn what_is_too_large_or_no_http_is_refused_and_the_daemon_goes_on() {
     stream
         .write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 4294967296\r\n\r\n")
         .unwrap();
-    stream.write_all(&[b' '; 300 * 1024]).unwrap_or_default();
+    stream.write_all(&vec![b' '; 300 * 1024]).unwrap_or_default();
     let mut first = [0; 12];
     stream.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 413");

@@ -1,9 +1,9 @@
 //! What clients send: JSON, every field of which is known or refused.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tollbar_rules::{Request, RequestError};
 
 use super::Answer;
@@ -17,7 +17,7 @@ pub(super) struct Question {
     #[serde(default = "any_path")]
     path: String,
     #[serde(default)]
-    attributes: BTreeMap<String, String>,
+    attributes: Attributes,
     pub(super) cost: Option<u64>,
 }
 
@@ -38,13 +38,42 @@ pub(super) struct ResetFields {
     #[serde(default = "any_path")]
     path: String,
     #[serde(default)]
-    attributes: BTreeMap<String, String>,
+    attributes: Attributes,
 }
 
 /// The same, as a rule and a request.
 pub(super) struct Reset {
     pub(super) rule: String,
     pub(super) question: Question,
+}
+
+/// Names and values as they were sent. Not a map, which would keep one of two values for a name and
+/// not tell: which of them counts would be a guess, and is refused.
+#[derive(Debug, Default)]
+struct Attributes(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Attributes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Pairs;
+
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Attributes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of texts, such as {\"user\":\"42\"}")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Attributes, M::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Attributes(pairs))
+            }
+        }
+
+        from.deserialize_map(Pairs)
+    }
 }
 
 fn any_method() -> String {
@@ -64,7 +93,7 @@ impl ResetFields {
 
 impl Question {
     pub(super) fn attributes(&self) -> Vec<(&str, &str)> {
-        self.attributes.iter().map(|(name, value)| (&**name, &**value)).collect()
+        self.attributes.0.iter().map(|(name, value)| (&**name, &**value)).collect()
     }
 
     pub(super) fn request<'a>(

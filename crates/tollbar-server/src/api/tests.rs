@@ -88,6 +88,8 @@ fn what_never_passes_and_what_nothing_limits_are_told_apart() {
     let daemon = Daemon::new(None);
     let never = daemon.post("/v1/check", r#"{"cost":3}"#);
     assert_eq!((never.status, &never.body["retryAfterMs"]), (422, &Value::Null));
+    let most = format!(r#"{{"cost":{}}}"#, u64::MAX);
+    assert_eq!(daemon.post("/v1/check", &most).status, 422);
     let free = daemon.post("/v1/check", r#"{"path":"/health"}"#);
     assert_eq!((free.status, &free.body["limit"]), (200, &Value::Null));
     assert!(free.headers.is_empty());
@@ -158,6 +160,20 @@ fn bad_input_is_answered_with_what_to_send_instead() {
             r#"{"attributes":{"path":"/"}}"#,
             400,
             "`path` is not an attribute to be sent",
+        ),
+        (
+            "POST",
+            "/v1/check",
+            r#"{"attributes":{"user":"1","user":"2"}}"#,
+            400,
+            "the attribute `user` has two values",
+        ),
+        (
+            "POST",
+            "/v1/check",
+            r#"{"rule":"a"}"#,
+            400,
+            "the body cannot be used: unknown field `rule`",
         ),
     ] {
         let answer = daemon.ask(method, path, None, body);

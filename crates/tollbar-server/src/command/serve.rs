@@ -11,6 +11,10 @@ use crate::config::Config;
 pub(crate) struct Serve {
     #[command(flatten)]
     config: Config,
+
+    /// Says whether flags, rules and token can be used, and serves nothing
+    #[arg(long)]
+    check_config: bool,
 }
 
 const EXIT_CODES: &str = "\
@@ -32,7 +36,7 @@ impl Serve {
                 return Ending::Misused;
             }
         };
-        if prepared.config.check_config {
+        if self.check_config {
             println!("all is well: {} rules", prepared.rules.len());
             return Ending::Well;
         }
