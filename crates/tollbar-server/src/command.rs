@@ -1,10 +1,13 @@
 //! The command line: what there is to say, and which file does it.
 
 mod rules;
+mod serve;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+pub(crate) use rules::explanation_as_json;
 
 /// Limits the rate of requests.
 #[derive(Debug, Parser)]
@@ -17,6 +20,8 @@ pub(crate) struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Answers over HTTP whether requests may pass
+    Serve(serve::Serve),
     /// Checks and explains files of rules
     #[command(subcommand, after_help = EXIT_CODES)]
     Rules(rules::Rules),
@@ -39,8 +44,11 @@ pub(crate) enum Ending {
 
 impl Command {
     pub(crate) fn run(self) -> ExitCode {
-        let Verb::Rules(rules) = self.verb;
-        ExitCode::from(match rules.run() {
+        let ending = match self.verb {
+            Verb::Serve(serve) => serve.run(),
+            Verb::Rules(rules) => rules.run(),
+        };
+        ExitCode::from(match ending {
             Ending::Well => 0,
             Ending::Found => 1,
             Ending::Misused => 2,

@@ -97,7 +97,7 @@ fn criticality(text: &str) -> Result<Criticality, String> {
     Criticality::of_name(text).ok_or_else(|| "write low, normal, high or critical".to_owned())
 }
 
-fn as_json(explanation: &Explanation) -> Value {
+pub(crate) fn as_json(explanation: &Explanation) -> Value {
     json!({
         "method": explanation.method,
         "path": explanation.path,

@@ -1,0 +1,49 @@
+//! Instants as texts of RFC 3339, in UTC.
+
+use tollbar::Timestamp;
+
+/// `2026-11-16T01:30:00.250Z`: milliseconds, rounded up, so that nobody comes back too early.
+pub(crate) fn text(instant: Timestamp) -> String {
+    let millis = instant.as_micros().div_ceil(1_000);
+    let (seconds, millis) = (millis / 1_000, millis % 1_000);
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// Year, month and day of the day so many days after 1970-01-01.
+///
+/// Counted in years that begin in March, so that a leap day is the last day of its year: day 0 of
+/// the first such era of 400 years is 0000-03-01, 719,468 days before 1970.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_instants_are_written_as_calendars_have_them() {
+        for (micros, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1, "1970-01-01T00:00:00.001Z"),
+            (951_782_400_000_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000_000, "2000-03-01T00:00:00.000Z"),
+            (1_709_251_199_999_001, "2024-03-01T00:00:00.000Z"),
+            (1_735_689_599_500_000, "2024-12-31T23:59:59.500Z"),
+            (4_102_444_800_000_000, "2100-01-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(text(Timestamp::from_micros(micros)), expected);
+        }
+        assert!(text(Timestamp::from_micros(u64::MAX)).starts_with("2255-06-05T"));
+    }
+}

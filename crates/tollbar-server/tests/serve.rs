@@ -1,0 +1,227 @@
+//! The real binary, on a free port, from its first line to its exit code. Nothing waits for time to
+//! pass: a line that the daemon prints says that it is so far.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A directory of its own for each test, gone at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("tollbar-serve-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Daemon {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Daemon {
+    fn start(args: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tollbar"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--max-keys", "1000"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        let mut daemon = Self { process, lines, address: String::new() };
+        let first = daemon.line();
+        first.strip_prefix("listening on http://").unwrap().clone_into(&mut daemon.address);
+        assert!(daemon.line().starts_with("rules: "));
+        assert!(daemon.line().starts_with("try: curl -i"));
+        daemon
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
+
+    fn stop(mut self) -> i32 {
+        self.signal("TERM");
+        self.process.wait().unwrap().code().unwrap()
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(&self.address).unwrap()
+    }
+
+    /// The whole response to a request that closes its connection.
+    fn post(&self, path: &str, body: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request(path, body).as_bytes()).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
+    }
+
+    fn check(&self, user: &str) -> u16 {
+        status(&self.post("/v1/check", &format!(r#"{{"attributes":{{"user":"{user}"}}}}"#)))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // For a test that has failed: who was stopped is gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn request(path: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+}
+
+fn status(response: &str) -> u16 {
+    response
+        .split(' ')
+        .nth(1)
+        .unwrap_or_else(|| panic!("no status in {response:?}"))
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn with_nothing_given_it_limits_each_client() {
+    let daemon = Daemon::start(&[]);
+    let statuses: Vec<u16> = (0..7).map(|_| daemon.check("42")).collect();
+    assert_eq!(statuses[..5], [200; 5]);
+    // The built-in limit slides: unless the machine stalls for seconds, the rest are denied.
+    assert_eq!(statuses[5], 429);
+    assert_eq!(daemon.check("43"), 200);
+    let response = daemon.post("/v1/check", r#"{"attributes":{"user":"44"}}"#);
+    assert!(response.contains("\r\nx-ratelimit-remaining: 4\r\n"), "{response}");
+    assert!(response.contains("\r\ncontent-type: application/json\r\n"), "{response}");
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn a_hang_up_reads_the_rules_again_and_keeps_the_counters() {
+    let scratch = Scratch::new("reload");
+    let rules = scratch.file("rules.yaml", "rules: [{ name: a, limit: 1/day }]");
+    let mut daemon = Daemon::start(&["--rules", &rules]);
+    assert_eq!((daemon.check("7"), daemon.check("7")), (200, 429));
+    scratch.file("rules.yaml", "rules: [{ name: a, limt: 2/day }]");
+    daemon.signal("HUP");
+    let told = daemon.line();
+    assert!(told.starts_with("the rules stay as they were: --rules: "), "{told}");
+    assert!(told.contains("rules.yaml:1:20: "), "{told}");
+    assert_eq!(daemon.check("7"), 429);
+    scratch.file("rules.yaml", "rules: [{ name: a, limit: 2/day }]");
+    daemon.signal("HUP");
+    assert_eq!(daemon.line(), "reloaded: 1 rules");
+    assert_eq!((daemon.check("7"), daemon.check("7")), (200, 429));
+}
+
+#[test]
+fn a_snapshot_keeps_the_counters_over_a_restart() {
+    let scratch = Scratch::new("snapshot");
+    let rules = scratch.file("rules.yaml", "rules: [{ name: a, limit: 1/day }]");
+    let counters = scratch.0.join("counters");
+    let args = ["--rules", &rules, "--snapshot", counters.to_str().unwrap()];
+    let daemon = Daemon::start(&args);
+    assert_eq!(daemon.check("7"), 200);
+    assert_eq!(daemon.stop(), 0);
+    let daemon = Daemon::start(&args);
+    assert_eq!((daemon.check("7"), daemon.check("8")), (429, 200));
+}
+
+#[test]
+fn what_was_asked_before_the_end_is_answered() {
+    let mut daemon = Daemon::start(&[]);
+    let mut stream = daemon.connect();
+    let request = request("/v1/check", "{}");
+    let (begun, rest) = request.split_at(request.len() - 1);
+    stream.write_all(begun.as_bytes()).unwrap();
+    // Served after the first connection, so that one is known to have been accepted.
+    assert_eq!(daemon.check("1"), 200);
+    daemon.signal("TERM");
+    assert_eq!(daemon.line(), "stopping: answering what has been asked");
+    stream.write_all(rest.as_bytes()).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert_eq!(status(&response), 200);
+    assert_eq!(daemon.process.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_is_too_large_or_no_http_is_refused_and_the_daemon_goes_on() {
+    let daemon = Daemon::start(&[]);
+    let mut stream = daemon.connect();
+    stream
+        .write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 4294967296\r\n\r\n")
+        .unwrap();
+    stream.write_all(&vec![b' '; 300 * 1024]).unwrap_or_default();
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 413");
+    for bytes in [&b"*1\r\n$4\r\nPING\r\n"[..], b"\x16\x03\x01\x02\x00", &[0xff; 64]] {
+        let mut stream = daemon.connect();
+        stream.write_all(bytes).unwrap();
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        assert!(!response.starts_with(b"HTTP/1.1 2"));
+    }
+    assert_eq!(daemon.check("1"), 200);
+}
+
+#[test]
+fn what_cannot_be_used_is_told_with_its_flag() {
+    let scratch = Scratch::new("config");
+    let bad = scratch.file("bad.yaml", "rules:\n- { name: a, limt: 1/s }\n");
+    let busy = scratch.file("busy.yaml", "rules: [{ name: b, algorithm: concurrency, limit: 3 }]");
+    let good = scratch.file("good.yaml", "rules: [{ name: b, limit: 3/s }]");
+    let short = scratch.file("short", "secret\n");
+    for (args, code, told) in [
+        (&["--rules", &good][..], 0, ""),
+        (&["--listen", "0.0.0.0:0"], 2, "--listen 0.0.0.0:0 is beyond loopback"),
+        (&["--listen", "0.0.0.0:0", "--insecure"], 0, ""),
+        (&["--listen", "localhost"], 2, "error: invalid value 'localhost' for '--listen"),
+        (&["--rules", &bad], 2, &format!("--rules: {bad}:2:14: ")),
+        (&["--rules", &busy], 2, &format!("--rules: {busy}: rule `b` limits what is in flight")),
+        (&["--rules", "/no/such/file"], 2, "--rules: cannot read /no/such/file: "),
+        (&["--token-file", &short], 2, &format!("--token-file: {short} has no token")),
+        (&["--max-connections", "0"], 2, "error: invalid value '0' for '--max-connections"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_tollbar"))
+            .args(["serve", "--check-config"])
+            .args(args)
+            .output()
+            .unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?} gave {err}");
+        assert!(err.starts_with(told), "{args:?} gave {err}");
+    }
+}
