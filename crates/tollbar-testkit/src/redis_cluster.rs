@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::redis_process::{RedisProcess, free_port};
+use crate::redis_process::{FREE_PORT, RedisProcess};
 
 /// So many servers; half of them are masters.
 const NODES: usize = 6;
@@ -28,8 +28,7 @@ impl RedisCluster {
     pub fn start() -> Self {
         let nodes: Vec<RedisProcess> = (0..NODES)
             .map(|_| {
-                let bus_port = free_port().to_string();
-                let cluster = ["--cluster-enabled", "yes", "--cluster-port", &bus_port];
+                let cluster = ["--cluster-enabled", "yes", "--cluster-port", FREE_PORT];
                 let timeout = ["--cluster-node-timeout", NODE_TIMEOUT_MS];
                 RedisProcess::start_with(&[&cluster[..], &timeout].concat())
             })

@@ -15,6 +15,9 @@ use std::thread;
 /// How often another port is tried, where somebody else took the free one first.
 const PORTS_TRIED_MAX: usize = 10;
 
+/// Among the options, a port that is free when the server is started.
+pub(crate) const FREE_PORT: &str = "{free port}";
+
 /// What a server writes when it can be asked, and what a sentinel does.
 const READY: [&str; 2] = ["Ready to accept connections", "+monitor master"];
 
@@ -46,9 +49,16 @@ impl RedisProcess {
         Self::start_in(new_directory(), options.iter().map(ToString::to_string).collect())
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "they are given away, with ports filled in")]
     fn start_in(directory: PathBuf, options: Vec<String>) -> Self {
         for _ in 0..PORTS_TRIED_MAX {
             let port = free_port();
+            // Another one every time: somebody else may have taken the last.
+            let fill = |option: &String| match option.as_str() {
+                FREE_PORT => free_port().to_string(),
+                option => option.to_owned(),
+            };
+            let options: Vec<String> = options.iter().map(fill).collect();
             if let Some(child) = spawn(&directory, port, &options) {
                 return Self { child, directory, port, options };
             }
@@ -141,7 +151,7 @@ fn socket_in(directory: &Path) -> PathBuf {
 }
 
 /// A port that is free now. Somebody else may take it before the server does.
-pub(crate) fn free_port() -> u16 {
+fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("some port is free");
     listener.local_addr().expect("a bound socket has an address").port()
 }
