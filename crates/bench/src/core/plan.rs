@@ -140,6 +140,7 @@ static ALGORITHMS: Table = Table {
         uniform("all_or_none_2_deny"),
         uniform("reserve_and_commit"),
         uniform("check_once"),
+        uniform("lease_and_release"),
         uniform("peek"),
     ],
 };

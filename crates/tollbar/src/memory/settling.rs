@@ -31,8 +31,14 @@ use crate::{Policy, Timestamp};
 /// have the same name, and with it the same lock.
 const SUM_WORDS: usize = 8;
 
-/// What of a bucket's stamp is an instant: a warm-up has its step above it.
-const STAMP_TIME_MASK: u64 = (1 << 53) - 1;
+/// What of a bucket's stamp is an instant, or an instant and a sum: a warm-up has its step above it.
+const TIME_MASK: u64 = (1 << 56) - 1;
+
+/// A stamp whose time is changed, and nothing else of it: a time that does not fit is cut to the
+/// largest, which gives back less.
+fn with_time(stamp: u64, change: impl FnOnce(u64) -> u64) -> u64 {
+    stamp & !TIME_MASK | change(stamp & TIME_MASK).min(TIME_MASK)
+}
 
 /// The time that was given back to a bucket, and until when somebody might ask for it.
 struct GivenBack {
@@ -64,7 +70,7 @@ impl MemoryStore {
         let Some(given_back) = self.given_back(&guard, id) else {
             return 0;
         };
-        let stamp = stamp.saturating_sub(given_back.sum_us);
+        let stamp = with_time(stamp, |time| time.saturating_sub(given_back.sum_us));
         let refunded = refund(Some(&guard), stamp);
         let sum_us = given_back.sum_us.saturating_add(refunded.sooner_us);
         self.give_back(&guard, id, &GivenBack { sum_us, ..given_back }, now.as_micros());
@@ -103,10 +109,10 @@ impl MemoryStore {
         // Sums begin where the clock is, so that a stamp from a sum that was forgotten before its
         // time tells little when it is read by another.
         let sum_us = before.as_ref().map_or(now_us, |before| before.sum_us);
-        let paid_at_us = stamp & STAMP_TIME_MASK;
+        let paid_at_us = stamp & TIME_MASK;
         let asked_until_us = before.map_or(0, |before| before.asked_until_us).max(paid_at_us);
         self.give_back(guard, id, &GivenBack { sum_us, asked_until_us }, now_us);
-        stamp.saturating_add(sum_us)
+        with_time(stamp, |time| time.saturating_add(sum_us))
     }
 
     fn given_back(&self, guard: &ShardGuard<'_>, id: CounterId) -> Option<GivenBack> {
@@ -213,5 +219,21 @@ impl MemoryStore {
                 Read::Gone => {}
             }
         }
+    }
+}
+
+#[cfg(all(test, not(tollbar_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_never_reaches_the_step_of_a_warm_up() {
+        let stamp = (3 << 56) + 1_000;
+        let later = with_time(stamp, |time| time.saturating_add(500));
+        assert_eq!((later >> 56, later & TIME_MASK), (3, 1_500));
+        let none_left = with_time(later, |time| time.saturating_sub(2_000));
+        assert_eq!((none_left >> 56, none_left & TIME_MASK), (3, 0));
+        let too_late = with_time(stamp, |time| time.saturating_add(u64::MAX));
+        assert_eq!((too_late >> 56, too_late & TIME_MASK), (3, TIME_MASK));
     }
 }

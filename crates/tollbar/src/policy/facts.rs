@@ -81,7 +81,7 @@ impl Policy {
     /// True where what is taken comes back: permits, leased or not.
     #[must_use]
     pub fn has_permits(&self) -> bool {
-        matches!(self.kind, Kind::Concurrency(_) | Kind::Leased(_))
+        self.kind.is_in_flight()
     }
 
     /// How many tokens more than it holds a bucket may owe.

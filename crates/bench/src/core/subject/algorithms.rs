@@ -52,6 +52,7 @@ pub(crate) fn build(_: &Table) -> Built {
     trials.push(all_or_none("all_or_none_2_deny", Expects::Deny, stingy()));
     trials.push(reserve_and_commit());
     trials.push(check_once());
+    trials.push(lease_and_release());
     let mut built = Built::separate(trials);
     add_peek(&mut built);
     add_logs(&mut built);
@@ -96,6 +97,15 @@ fn reserve_and_commit() -> Trial {
             let receipt = reservation.ok().and_then(Reservation::into_receipt);
             receipt.is_some_and(|receipt| limiter.commit(&receipt, 1).is_ok())
         })
+    })
+}
+
+/// Leases one permit, and releases it.
+fn lease_and_release() -> Trial {
+    let policy = Policy::concurrency(100).and_then(|it| it.leased(Duration::from_mins(1)));
+    let limiter = limiter(&store(0), &policy.expect("a hundred leases are within bounds"));
+    Trial::under(SUBJECT, "lease_and_release", Expects::Allow, move |keys| {
+        count(keys, |key| limiter.lease(key).is_ok_and(|lease| limiter.release(&lease)))
     })
 }
 
