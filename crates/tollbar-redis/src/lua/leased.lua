@@ -69,7 +69,9 @@ if refunds then
       end
       return ends_at, permits - back
     end)
-    if left == amount then
+    -- Those that have ended are struck out for good, also where nothing is given back: a clock that goes
+    -- back does not bring them back.
+    if left == amount and #kept == count then
       return 0
     end
     return amount - left, pack_leases(newest, kept), last_end

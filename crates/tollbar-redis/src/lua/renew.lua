@@ -13,7 +13,7 @@ local kept, last_end = alter_leases(state, count, function(id, ends_at, permits)
   end
   return ends_at, permits
 end)
-if renewed_until > 0 then
+if renewed_until > 0 or #kept < count then
   save(KEYS[1], pack_leases(newest, kept), last_end)
 end
 return struct.pack('>d', renewed_until)
