@@ -1,21 +1,23 @@
 //! The daemon as a whole: what it is made of, and from its start to its end.
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tollbar::{MemoryStore, SnapshotError};
 use tollbar_rules::{Engine, RuleSet};
 
-use crate::api::Api;
 use crate::config::{Config, ConfigError};
-use crate::listener;
+use crate::counters::Counters;
+use crate::daemon::Daemon;
+use crate::endpoint::Endpoint;
+use crate::listener::http::Http;
+use crate::listener::{self, Protocol, Stopped};
+use crate::token::Token;
 
 /// How often the counters are written while the daemon runs.
 const SNAPSHOT_EVERY: Duration = Duration::from_mins(1);
@@ -24,14 +26,14 @@ const SNAPSHOT_EVERY: Duration = Duration::from_mins(1);
 pub(crate) struct Prepared {
     config: Config,
     pub(crate) rules: RuleSet,
-    token: Option<String>,
+    token: Option<Token>,
 }
 
 /// Why the daemon could not go on.
 #[derive(Debug, Error)]
 pub(crate) enum AppError {
-    #[error("--listen: cannot listen on {address}: {source}")]
-    Listen { address: SocketAddr, source: io::Error },
+    #[error("{flag}: cannot listen on {endpoint}: {source}")]
+    Listen { flag: &'static str, endpoint: Endpoint, source: io::Error },
     #[error("--snapshot: {}: {}", path.display(), told(source))]
     Snapshot { path: PathBuf, source: SnapshotError },
     #[error("cannot set up threads or signals: {0}")]
@@ -62,22 +64,19 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
 }
 
 async fn serve(Prepared { config, rules, token }: Prepared) -> Result<(), AppError> {
-    let store = Arc::new(open_store(&config)?);
-    let engine = Arc::new(Engine::builder(rules).store(store.clone()).build());
-    let api = Arc::new(Api::new(engine.clone(), store.clone(), token));
+    let counters = Counters::Memory(Arc::new(open_store(&config)?));
+    let engine = Arc::new(Engine::builder(rules).store(counters.store()).build());
+    let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), token));
 
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let address = config.listen;
-    let listen = |source| AppError::Listen { address, source };
-    let socket = TcpListener::bind(address).await.map_err(listen)?;
-    greet(&config, socket.local_addr().map_err(listen)?);
+    let (stop, stopped) = Stopped::new();
+    let mut listeners = Listeners { tasks: JoinSet::new(), stopped, config: &config };
+    let http = listeners.start("--listen", &config.listen, Http::new(daemon)).await?;
+    greet(&config, http.as_deref());
 
-    let (stop, stopped) = watch::channel(());
-    let serving = listener::serve(socket, api, config.max_connections, stopped);
-    let serving = tokio::spawn(serving);
     let mut minutes = tokio::time::interval(SNAPSHOT_EVERY);
     // The first tick is at once, and there is nothing to write yet.
     minutes.tick().await;
@@ -86,21 +85,41 @@ async fn serve(Prepared { config, rules, token }: Prepared) -> Result<(), AppErr
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hang_up.recv() => reload(&config, &engine),
-            _ = minutes.tick() => if let Some(path) = &config.snapshot
-                && let Err(error) = write_snapshot(&store, path).await
-            {
+            _ = minutes.tick() => if let Err(error) = write_snapshot(&config, &counters).await {
                 // The next minute may go better; the counters are in memory all the same.
                 eprintln!("{error}");
             },
         }
     }
     println!("stopping: answering what has been asked");
-    // Received or not, `stopped` sees that its sender is gone.
     drop(stop);
-    let _ = serving.await;
-    match &config.snapshot {
-        Some(path) => write_snapshot(&store, path).await,
-        None => Ok(()),
+    listeners.tasks.join_all().await;
+    write_snapshot(&config, &counters).await
+}
+
+/// Everything that listens.
+struct Listeners<'c> {
+    tasks: JoinSet<()>,
+    stopped: Stopped,
+    config: &'c Config,
+}
+
+impl Listeners<'_> {
+    /// Listens where `endpoint` says, and says where that is; `None` where it is off.
+    async fn start<P: Protocol>(
+        &mut self,
+        flag: &'static str,
+        endpoint: &Endpoint,
+        protocol: P,
+    ) -> Result<Option<String>, AppError> {
+        let failed = |source| AppError::Listen { flag, endpoint: endpoint.clone(), source };
+        let Some(socket) = endpoint.bind().await.map_err(failed)? else {
+            return Ok(None);
+        };
+        let place = socket.to_string();
+        let (bound, stopped) = (self.config.max_connections, self.stopped.clone());
+        self.tasks.spawn(listener::serve(socket, Arc::new(protocol), bound, stopped));
+        Ok(Some(place))
     }
 }
 
@@ -116,13 +135,17 @@ fn open_store(config: &Config) -> Result<MemoryStore, AppError> {
     }
 }
 
-async fn write_snapshot(store: &Arc<MemoryStore>, path: &Path) -> Result<(), AppError> {
-    let (store, to) = (Arc::clone(store), path.to_owned());
+/// Writes the counters where they are to be kept, if they are.
+async fn write_snapshot(config: &Config, counters: &Counters) -> Result<(), AppError> {
+    let (Some(path), Some(store)) = (&config.snapshot, counters.memory()) else {
+        return Ok(());
+    };
+    let (store, to) = (Arc::clone(store), path.clone());
     // Disks are slow, and the threads of the runtime have requests to answer.
     let written = tokio::task::spawn_blocking(move || store.snapshot_to_file(to)).await;
     match written.map_err(io::Error::other)? {
         Ok(_) => Ok(()),
-        Err(source) => Err(AppError::Snapshot { path: path.to_owned(), source }),
+        Err(source) => Err(AppError::Snapshot { path: path.clone(), source }),
     }
 }
 
@@ -141,14 +164,23 @@ fn reload(config: &Config, engine: &Engine) {
     }
 }
 
-fn greet(config: &Config, address: SocketAddr) {
-    println!("listening on http://{address}");
+fn greet(config: &Config, http: Option<&str>) {
+    if let Some(place) = http {
+        println!("listening on http://{place}");
+    }
     match &config.rules {
         Some(path) => println!("rules: {}", path.display()),
         None => println!("rules: the built-in example, 5 requests per 10 s for each client"),
     }
+    let Some(place) = http else {
+        return;
+    };
     let bearer = if config.token_file.is_some() { " -H 'Authorization: Bearer ..'" } else { "" };
+    let target = match place.strip_prefix("unix:") {
+        Some(path) => format!("--unix-socket {path} http://localhost"),
+        None => format!("http://{place}"),
+    };
     println!(
-        "try: curl -i{bearer} http://{address}/v1/check -d '{{\"path\":\"/\",\"attributes\":{{\"user\":\"42\"}}}}'"
+        "try: curl -i{bearer} {target}/v1/check -d '{{\"path\":\"/\",\"attributes\":{{\"user\":\"42\"}}}}'"
     );
 }

@@ -1,23 +1,20 @@
 //! What `tollbar serve` is told: by flags, or by the environment where a flag is absent.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 use thiserror::Error;
 use tollbar_rules::{FileError, Rule, RuleFile, RuleSet};
 
+use crate::endpoint::Endpoint;
+use crate::token::Token;
+
 /// The flags of the daemon.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Config {
-    /// The address to listen on; port 0 takes any free one
-    #[arg(
-        long,
-        env = "TOLLBAR_LISTEN",
-        value_name = "ADDRESS:PORT",
-        default_value = "127.0.0.1:8080"
-    )]
-    pub(crate) listen: SocketAddr,
+    /// Where to listen for HTTP: an address and a port (0 takes any free one), unix:PATH, or off
+    #[arg(long, env = "TOLLBAR_LISTEN", value_name = "ENDPOINT", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: Endpoint,
 
     /// The file of rules, read again on SIGHUP; without it, 5 requests per 10 s pass for each client
     #[arg(long, env = "TOLLBAR_RULES", value_name = "FILE")]
@@ -51,10 +48,10 @@ pub(crate) struct Config {
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
     #[error(
-        "--listen {listen} is beyond loopback, where anybody could spend your clients' tokens: add \
+        "{flag} {endpoint} is beyond loopback, where anybody could spend your clients' tokens: add \
          --token-file FILE, or --insecure if the network keeps strangers out"
     )]
-    Exposed { listen: SocketAddr },
+    Exposed { flag: &'static str, endpoint: Endpoint },
     #[error("--token-file: cannot read {}: {source}", path.display())]
     TokenFile { path: PathBuf, source: std::io::Error },
     #[error(
@@ -84,8 +81,6 @@ fn told(error: &FileError) -> String {
 /// The rules where no file is given.
 const EXAMPLE_RULES: &str = "rules: [{ name: example, limit: 5/10s }]";
 
-const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=1_024;
-
 impl Config {
     /// The rules to be put in force, and how many warnings their file has.
     pub(crate) fn read_rules(&self) -> Result<RuleFile, ConfigError> {
@@ -101,23 +96,26 @@ impl Config {
         }
     }
 
+    /// Every place it listens on, by its flag.
+    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 1] {
+        [("--listen", &self.listen)]
+    }
+
     /// The token that requests must bear, where one is asked for.
-    pub(crate) fn read_token(&self) -> Result<Option<String>, ConfigError> {
+    pub(crate) fn read_token(&self) -> Result<Option<Token>, ConfigError> {
         let Some(path) = &self.token_file else {
-            return if self.insecure || self.listen.ip().is_loopback() {
-                Ok(None)
-            } else {
-                Err(ConfigError::Exposed { listen: self.listen })
+            let exposed = self.endpoints().into_iter().find(|(_, it)| !it.is_local());
+            return match exposed {
+                Some((flag, endpoint)) if !self.insecure => {
+                    Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() })
+                }
+                _ => Ok(None),
             };
         };
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::TokenFile { path: path.clone(), source })?;
-        let token = text.trim();
-        if TOKEN_BYTES.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            Ok(Some(token.to_owned()))
-        } else {
-            Err(ConfigError::Token { path: path.clone() })
-        }
+        let token = Token::parse(&text).ok_or_else(|| ConfigError::Token { path: path.clone() })?;
+        Ok(Some(token))
     }
 }
 

@@ -1,16 +1,7 @@
-//! `tollbar`: one file per verb, under `command/`.
-
-mod api;
-mod app;
-mod command;
-mod config;
-mod listener;
-mod rfc3339;
+//! `tollbar`: the command line and the daemon are in the library beside it.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    command::Command::parse().run()
+    tollbar_server::main()
 }

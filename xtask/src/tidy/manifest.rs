@@ -13,7 +13,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar-redis", &["tollbar"]),
     ("tollbar-rules", &["tollbar"]),
     ("tollbar-http", &["tollbar", "tollbar-rules"]),
-    ("tollbar-server", &["tollbar", "tollbar-rules"]),
+    (
+        "tollbar-server",
+        &["tollbar", "tollbar-http", "tollbar-proto", "tollbar-redis", "tollbar-rules"],
+    ),
     ("tollbar-testkit", &["tollbar"]),
     (
         "tollbar-bench",

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tollbar::{Outcome, Timestamp};
 use tollbar_rules::{Capacity, Reason, RuleDecision, Verdict};
 
+use crate::daemon::Answered;
 use crate::rfc3339;
 
 /// An answer, before it is bytes.
@@ -70,7 +71,8 @@ impl Answer {
     }
 
     /// 200 where the request may pass, 429 where it may not now, 422 where it never will.
-    pub(super) fn of_verdict(verdict: &Verdict, now: Timestamp) -> Self {
+    pub(super) fn of_verdict(answered: &Answered, now: Timestamp) -> Self {
+        let verdict = &answered.verdict;
         let status = match verdict.outcome() {
             Outcome::Allow => 200,
             Outcome::Deny { .. } | Outcome::Busy => 429,
@@ -89,7 +91,7 @@ impl Answer {
             "retryAfterMs": verdict.retry_after().map(millis),
             "delayMs": millis(verdict.delay()),
             "resetAt": decision.map(|it| rfc3339::text(it.reset_at())),
-            "decisionId": format!("{:032x}", fastrand::u128(..)),
+            "decisionId": answered.decision_id.to_string(),
             "decisions": decisions,
         });
         let mut answer = Self::new(status, body);

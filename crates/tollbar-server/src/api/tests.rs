@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tollbar::ManualClock;
-use tollbar_rules::RuleFile;
+use tollbar::{ManualClock, MemoryStore, Timestamp};
+use tollbar_rules::{Engine, RuleFile};
 
 use super::*;
+use crate::counters::Counters;
+use crate::token::Token;
 
 const RULES: &str = "
 rules:
@@ -27,7 +29,9 @@ impl Daemon {
         let store = Arc::new(store);
         let rules = RuleFile::parse("rules.yaml", RULES).unwrap().rules;
         let engine = Engine::builder(rules).store(store.clone()).clock(clock.clone()).build();
-        Self { api: Api::new(Arc::new(engine), store, token.map(str::to_owned)), clock }
+        let token = token.map(|it| Token::parse(it).unwrap());
+        let daemon = crate::daemon::Daemon::new(Arc::new(engine), Counters::Memory(store), token);
+        Self { api: Api::new(Arc::new(daemon)), clock }
     }
 
     fn ask(&self, method: &str, path: &str, bearer: Option<&str>, body: &str) -> Answer {
