@@ -275,6 +275,7 @@ fn what_named_fields_cannot_say_goes_through_the_spec() {
     let table = [
         ("limit: 10/s", "maxRequests=10 scope=\"global\" windowSeconds=1"),
         ("limit: 450/15min", "maxRequests=450 scope=\"global\" windowSeconds=900"),
+        ("limit: 5/week", "maxRequests=5 scope=\"global\" windowSeconds=604800"),
         // The same numbers in other words, which people have chosen.
         ("limit: 10 per hour", "limit=\"10 per hour\" scope=\"global\""),
         ("limit: 1/500ms", "limit=\"1/500ms\" scope=\"global\""),
