@@ -3,15 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tollbar::{Clock, SystemClock};
 
+use crate::cluster::{Cluster, Making};
 use crate::deny_cache::DenyCache;
 use crate::error::RedisStoreError;
+use crate::exchange::Timer;
 use crate::keys::{Colocate, Names, Subjects};
-use crate::link::{Link, Patience};
-use crate::node::Node;
+use crate::link::Link;
+use crate::node::{Connections, Node};
+use crate::route::{Route, Way};
 use crate::script::Scripts;
 use crate::store::{RedisStore, TestClock};
+use crate::tls::Tls;
 
 const DEADLINE_DEFAULT: Duration = Duration::from_millis(25);
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
@@ -31,6 +36,7 @@ pub struct RedisStoreBuilder {
     subjects: Subjects,
     namespace: Option<String>,
     colocate: Option<Colocate>,
+    tls: Option<Tls>,
     deadline: Duration,
     connect_timeout: Duration,
     failures_max: u32,
@@ -45,6 +51,7 @@ impl RedisStoreBuilder {
             subjects,
             namespace: None,
             colocate: None,
+            tls: None,
             deadline: DEADLINE_DEFAULT,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             failures_max: FAILURES_MAX_DEFAULT,
@@ -67,6 +74,12 @@ impl RedisStoreBuilder {
     #[must_use]
     pub fn colocate_by(self, part: impl Fn(&[u8]) -> &[u8] + Send + Sync + 'static) -> Self {
         Self { colocate: Some(Arc::new(part)), ..self }
+    }
+
+    /// Certificates for a URL that begins with `rediss://`: whom to trust, and what to show.
+    #[must_use]
+    pub fn tls(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// How long a check may take; after that, the limiter's failure policy answers. 25 ms by default.
@@ -108,36 +121,68 @@ impl RedisStoreBuilder {
     }
 
     /// Connects, and fails if that does. From then on the store reconnects by itself. Needs a tokio
-    /// runtime, which drives its connection for as long as the store lives.
+    /// runtime, which drives its connections for as long as the store lives.
     pub async fn connect(self) -> Result<RedisStore, RedisStoreError> {
-        let node = self.node()?;
-        let connections = node.connect().await?;
-        Ok(self.build(|patience| Link::new(node, patience, Some(connections))))
+        let way = if let Some(node) = self.node()? {
+            let connections = node.connect().await?;
+            Way::Server(self.link(node, Some(connections)))
+        } else {
+            let cluster = self.cluster()?;
+            cluster.connect().await?;
+            Way::Cluster(cluster)
+        };
+        Ok(self.build(way))
     }
 
     /// Connects in the background: for programs that must start while Redis is down. Until there is a
-    /// connection, checks fail and failure policies answer. Fails only if the URL is none.
+    /// connection, checks fail and failure policies answer. Fails only if a URL or a certificate is none.
     ///
     /// # Panics
     /// If it is not called on a tokio runtime.
     pub fn connect_in_background(self) -> Result<RedisStore, RedisStoreError> {
-        let node = self.node()?;
-        Ok(self.build(|patience| Link::new(node, patience, None)))
+        let way = if let Some(node) = self.node()? {
+            Way::Server(self.link(node, None))
+        } else {
+            let cluster = self.cluster()?;
+            cluster.connect_soon();
+            Way::Cluster(cluster)
+        };
+        Ok(self.build(way))
     }
 
-    fn node(&self) -> Result<Node, RedisStoreError> {
-        let timeout = self.connect_timeout;
+    /// Where there is one server to be asked; `None` for a cluster.
+    fn node(&self) -> Result<Option<Node>, RedisStoreError> {
+        let (timeout, tls) = (self.connect_timeout, self.tls.as_ref());
         Ok(match &self.address {
-            Address::Server(url) => Node::single(url, timeout),
-            Address::Sentinels { urls, master } => Node::sentinel(urls, master, timeout),
-            Address::Cluster(urls) => Node::cluster(urls, timeout, self.deadline),
-        }?)
+            Address::Server(url) => Some(Node::single(url, tls, timeout)?),
+            Address::Sentinels { urls, master } => {
+                Some(Node::sentinel(urls, master, tls, timeout)?)
+            }
+            Address::Cluster(_) => None,
+        })
     }
 
-    fn build(self, link: impl FnOnce(Patience) -> Link) -> RedisStore {
-        let patience = Patience { deadline: self.deadline, failures_max: self.failures_max };
+    fn link(&self, node: Node, first: Option<Connections>) -> Link {
+        Link::new(node, self.failures_max, &Handle::current(), first)
+    }
+
+    fn cluster(&self) -> Result<Cluster, RedisStoreError> {
+        let urls = match &self.address {
+            Address::Cluster(urls) => &urls[..],
+            Address::Server(_) | Address::Sentinels { .. } => &[],
+        };
+        let making = Making {
+            connect_timeout: self.connect_timeout,
+            failures_max: self.failures_max,
+            runtime: Handle::current(),
+        };
+        Cluster::new(urls, self.tls.as_ref(), making)
+    }
+
+    fn build(self, way: Way) -> RedisStore {
+        let timer = Timer { runtime: Handle::current(), deadline: self.deadline };
         RedisStore {
-            link: Arc::new(link(patience)),
+            route: Arc::new(Route { timer, way }),
             scripts: Arc::new(Scripts::new()),
             names: Names::new(self.namespace.as_deref(), self.subjects, self.colocate),
             denials: DenyCache::of(self.denials_max),
