@@ -114,7 +114,7 @@ impl Cluster {
 
     /// Until some master can be asked; an error if that does not work.
     pub(crate) async fn connect(&self) -> Result<(), RedisStoreError> {
-        within(self.shared.making.connect_timeout, async {
+        let connected = within(self.shared.making.connect_timeout, async {
             self.shared.learn().await?;
             let map = self.shared.map.load_full();
             join_all(map.masters.iter().map(|master| master.link.tried())).await;
@@ -124,8 +124,8 @@ impl Cluster {
                 None if map.masters.is_empty() => Err(self.shared.unserved()),
                 _ => Ok(()),
             }
-        })
-        .await
+        });
+        connected.await.map_err(|error| tls::explained(error, &self.shared.seeds[0]))
     }
 
     /// Connects in the background.

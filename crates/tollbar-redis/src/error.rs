@@ -44,6 +44,12 @@ pub enum RedisStoreError {
         #[source]
         source: Arc<RedisError>,
     },
+    /// A server that was asked for TLS, and kept silent.
+    #[error("no answer within {deadline:?}: perhaps {}", tls::PLAIN)]
+    NoHandshake {
+        /// How long was waited.
+        deadline: Duration,
+    },
     /// A certificate, a key or a URL that cannot be used for TLS.
     #[error("{detail}")]
     Certificate {

@@ -81,7 +81,11 @@ impl Node {
             }
             Ok(connections)
         };
-        within(self.connect_timeout, attempts).await
+        let connected = within(self.connect_timeout, attempts).await;
+        connected.map_err(|error| match &self.place {
+            Place::At(info) => tls::explained(error, info),
+            Place::MasterOf(sentinels) => sentinels.explained(error),
+        })
     }
 
     async fn attempt(&self, info: &ConnectionInfo) -> Result<Connection, RedisStoreError> {

@@ -62,6 +62,11 @@ impl Sentinels {
         Err(RedisStoreError::NoMaster { master: self.master.clone() })
     }
 
+    /// Why there is no connection to any.
+    pub(crate) fn explained(&self, error: RedisStoreError) -> RedisStoreError {
+        tls::explained(error, &self.infos[0])
+    }
+
     fn unknown(&self) -> RedisStoreError {
         RedisStoreError::UnknownMaster { master: self.master.clone() }
     }

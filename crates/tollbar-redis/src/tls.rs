@@ -158,29 +158,43 @@ fn unusable(detail: String) -> RedisStoreError {
     RedisStoreError::Certificate { detail }
 }
 
+/// What to do about a server that does not speak TLS.
+pub(crate) const PLAIN: &str =
+    "it does not speak TLS at this port: write `redis://`, or the port where it does";
+
+/// Says of a handshake that nobody answered what that may be: a server that knows no TLS takes it for
+/// the beginning of a line, and waits for the rest.
+pub(crate) fn explained(error: RedisStoreError, info: &ConnectionInfo) -> RedisStoreError {
+    match error {
+        RedisStoreError::DeadlineMissed { deadline }
+            if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) =>
+        {
+            RedisStoreError::NoHandshake { deadline }
+        }
+        error => error,
+    }
+}
+
 /// What to do about a connection that could not be secured; `None` where it failed otherwise.
 pub(crate) fn advice(error: &RedisError) -> Option<&'static str> {
-    const ADVICE: [(&str, &str); 6] = [
-        (
-            "UnknownIssuer",
-            "nobody who is trusted here signed its certificate: give its authority by `Tls::ca_file`",
-        ),
-        (
-            "not valid for name",
-            "its certificate is for another name: write that in the URL, or add this one to the certificate",
-        ),
-        (
-            "NotValidForName",
-            "its certificate is for another name: write that in the URL, or add this one to the certificate",
-        ),
+    const AUTHORITY: &str =
+        "nobody who is trusted here signed its certificate: give its authority by `Tls::ca_file`";
+    const NAME: &str = "its certificate is for another name: write that in the URL, or add this one to the certificate";
+    const ADVICE: [(&str, &str); 8] = [
+        ("UnknownIssuer", AUTHORITY),
+        // Of an authority that is called like one that is trusted.
+        ("BadSignature", AUTHORITY),
+        ("not valid for name", NAME),
+        ("NotValidForName", NAME),
         ("certificate expired", "its certificate has expired"),
-        (
-            "InvalidContentType",
-            "it does not speak TLS at this port: write `redis://`, or its TLS port",
-        ),
+        ("InvalidContentType", PLAIN),
         (
             "CertificateRequired",
             "it asks for a certificate of ours: give one by `Tls::client_files`",
+        ),
+        (
+            "UnknownCA",
+            "it does not trust our certificate: give one of its authority by `Tls::client_files`",
         ),
     ];
     let text = error.to_string();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+pub(crate) mod authority;
 pub(crate) mod proxy;
 
 use std::sync::atomic::{AtomicU64, Ordering};
