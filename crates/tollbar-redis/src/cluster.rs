@@ -143,7 +143,8 @@ impl Cluster {
         let shared = &*self.shared;
         let mut node = shared.owner(slot)?;
         let mut manner = Manner::Plain;
-        for _ in 0..REDIRECTIONS_MAX {
+        let mut redirections = 0;
+        while redirections < REDIRECTIONS_MAX {
             let answer = node.link.ask(exchange, question, manner).await;
             let Err(error) = &answer else {
                 return answer;
@@ -156,11 +157,12 @@ impl Cluster {
             };
             let address = match redirection {
                 Redirection::Wait => {
+                    // As often as the deadline allows: nobody can say more about these keys.
                     exchange.pause(HAND_OVER_PAUSE).await?;
                     continue;
                 }
                 Redirection::To(address, next) => {
-                    manner = next;
+                    (manner, redirections) = (next, redirections + 1);
                     address
                 }
             };
