@@ -28,6 +28,12 @@ pub enum RedisStoreError {
         /// How long was waited.
         deadline: Duration,
     },
+    /// As many checks are under way as may be; this one was not sent.
+    #[error("{in_flight_max} checks are under way already: `in_flight_max` allows no more")]
+    Overloaded {
+        /// How many may be.
+        in_flight_max: usize,
+    },
     /// The connection failed, or the server refused.
     #[error("the server could not be asked")]
     Server {

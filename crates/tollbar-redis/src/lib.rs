@@ -34,6 +34,7 @@ mod connection;
 mod deny_cache;
 mod error;
 mod exchange;
+mod gate;
 mod keeper;
 mod keys;
 mod link;

@@ -22,7 +22,7 @@ pub(crate) enum Way {
 }
 
 impl Route {
-    pub(crate) fn begin(&self) -> Exchange<'_> {
+    pub(crate) fn begin(&self) -> Result<Exchange<'_>, RedisStoreError> {
         self.timer.begin()
     }
 

@@ -40,7 +40,7 @@ impl RedisStore {
         batch: &mut Batch<'_, '_>,
     ) -> Result<(), RedisStoreError> {
         let mut parts = self.parts(batch.entries());
-        self.check_parts(&self.route.begin(), &mut parts, batch.charge()).await?;
+        self.check_parts(&self.route.begin()?, &mut parts, batch.charge()).await?;
         for part in parts {
             for (place, entry) in part.places.into_iter().zip(part.entries) {
                 batch.entries_mut()[place] = entry;

@@ -17,6 +17,7 @@ use crate::builder::{Address, RedisStoreBuilder};
 use crate::deny_cache::{DenyCache, Sent};
 use crate::error::RedisStoreError;
 use crate::exchange::Exchange;
+use crate::gate::{Gate, Passed};
 use crate::keys::{Names, Subjects};
 use crate::link::Health;
 use crate::question::{Place, Question};
@@ -32,6 +33,7 @@ pub struct RedisStore {
     pub(crate) route: Arc<Route>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) names: Names,
+    pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) denials: Option<DenyCache>,
     pub(crate) denials_max: usize,
     /// Says how old a denial is. What is decided, the server's clock decides.
@@ -82,6 +84,7 @@ impl RedisStore {
             route: self.route.clone(),
             scripts: self.scripts.clone(),
             names: self.names.with_namespace(namespace),
+            gate: self.gate.clone(),
             denials: DenyCache::of(self.denials_max),
             denials_max: self.denials_max,
             clock: SystemClock::new(),
@@ -106,7 +109,7 @@ impl RedisStore {
 
     /// Asks, within one deadline.
     async fn ask(&self, question: &Question) -> Result<Vec<u8>, RedisStoreError> {
-        self.ask_by(&self.route.begin(), question).await
+        self.ask_by(&self.route.begin()?, question).await
     }
 
     /// Asks in an exchange that has a deadline already.
@@ -159,6 +162,31 @@ impl RedisStore {
         Some(denials.sending(identity, cost, now_us))
     }
 
+    /// The same for a request under several policies; true where it is decided.
+    fn sending_all(&self, question: &Question, batch: &mut Batch<'_, '_>) -> (bool, Option<Sent>) {
+        let mut entries = batch.entries_mut().iter_mut();
+        let mut is_known = false;
+        let sent = self.sending(question, 0, |decision| {
+            is_known = true;
+            if let Some(entry) = entries.next() {
+                entry.decide(decision);
+            }
+        });
+        (is_known, sent)
+    }
+
+    /// Waits behind those who ask the same, where there is a gate.
+    async fn pass(
+        &self,
+        exchange: &Exchange<'_>,
+        question: &Question,
+    ) -> Result<Option<Passed<'_>>, RedisStoreError> {
+        match &self.gate {
+            Some(gate) => gate.pass(exchange, &question.identity()).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     fn answered(&self, sent: Option<Sent>, decisions: &[Decision]) {
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             denials.answered(sent, decisions);
@@ -190,14 +218,22 @@ impl Store for RedisStore {
         let mut known = None;
         // A peek wants to know what remains now, and what can never pass is not denied for a while.
         let may_be_known = (1..=policy.capacity()).contains(&cost);
-        let sent = may_be_known
+        let mut sent = may_be_known
             .then(|| self.sending(&question, cost, |decision| known = Some(decision)))
             .flatten();
         if let Some(decision) = known {
             return Reply::Ready(Ok(decision));
         }
         Reply::Pending(Box::pin(async move {
-            let decision = answer::one(&self.ask(&question).await?, policy)?;
+            let exchange = self.route.begin()?;
+            let passed = if may_be_known { self.pass(&exchange, &question).await? } else { None };
+            if passed.as_ref().is_some_and(|passed| passed.has_waited) {
+                sent = self.sending(&question, cost, |decision| known = Some(decision));
+                if let Some(decision) = known {
+                    return Ok(decision);
+                }
+            }
+            let decision = answer::one(&self.ask_by(&exchange, &question).await?, policy)?;
             self.answered(sent, &[decision]);
             Ok(decision)
         }))
@@ -227,20 +263,23 @@ impl Store for RedisStore {
         let is_plain = batch.charge() == Charge::AllOrNone && !has_name;
         let mut sent = None;
         if is_plain {
-            let mut entries = batch.entries_mut().iter_mut();
-            let mut is_known = false;
-            sent = self.sending(&question, 0, |decision| {
-                is_known = true;
-                if let Some(entry) = entries.next() {
-                    entry.decide(decision);
-                }
-            });
+            let is_known;
+            (is_known, sent) = self.sending_all(&question, &mut batch);
             if is_known {
                 return Reply::Ready(Ok(()));
             }
         }
         Reply::Pending(Box::pin(async move {
-            answer::many(&self.ask(&question).await?, batch.entries_mut())?;
+            let exchange = self.route.begin()?;
+            let passed = if is_plain { self.pass(&exchange, &question).await? } else { None };
+            if passed.as_ref().is_some_and(|passed| passed.has_waited) {
+                let is_known;
+                (is_known, sent) = self.sending_all(&question, &mut batch);
+                if is_known {
+                    return Ok(());
+                }
+            }
+            answer::many(&self.ask_by(&exchange, &question).await?, batch.entries_mut())?;
             let is_denied = |entry: &Entry<'_>| {
                 entry.role() == Role::Enforce && entry.decision().is_some_and(|it| !it.is_allowed())
             };
@@ -303,7 +342,7 @@ impl Store for RedisStore {
             let name = self.names.counter(key, policy);
             let mut command = redis::cmd("DEL");
             command.arg(&name);
-            self.route.ask(&self.route.begin(), &name, &command).await?;
+            self.route.ask(&self.route.begin()?, &name, &command).await?;
             if let Some(denials) = &self.denials {
                 denials.forget_all();
             }
