@@ -76,10 +76,30 @@ impl<'c> Move<'c> {
     }
 }
 
+/// What the guide says that a user needs in a cluster.
+const RIGHTS: &str =
+    "+evalsha +eval +get +set +del +time +info +hello ~tollbar1* +cluster|slots +asking";
+
+/// A store whose user has these rights and no others.
+fn with_few_rights(cluster: &RedisCluster) -> RedisStoreBuilder {
+    let urls = cluster.urls();
+    for url in &urls {
+        let port = url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        let user = ["ACL", "SETUSER", "limiter", "on", ">secret"].into_iter();
+        let words: Vec<&str> = user.chain(RIGHTS.split(' ')).collect();
+        assert_eq!(cluster.ask(port, &words).trim(), "OK");
+    }
+    let url = urls[0].replace("redis://", "redis://limiter:secret@");
+    RedisStore::cluster_builder(&[&url], Subjects::Raw)
+        .deadline(support::DEADLINE)
+        .connect_timeout(Duration::from_secs(5))
+        .deny_cache(0)
+}
+
 #[test]
 fn a_counter_is_followed_to_another_master_and_misses_nothing() {
     let cluster = RedisCluster::start();
-    let store = connect(builder(&cluster));
+    let store = connect(with_few_rights(&cluster));
     let policy = Policy::fixed_window("1000/day").unwrap();
     let mut left = 1_000;
     let mut counts_on = || {

@@ -96,3 +96,30 @@ fn a_master_that_no_sentinel_knows_is_an_error() {
     assert!(matches!(error, RedisStoreError::UnknownMaster { .. }), "{error:?}");
     assert!(error.to_string().contains("`others`"), "{error}");
 }
+
+/// What the guide says that a user needs behind sentinels, and what of them.
+#[test]
+fn a_user_with_few_rights_does() {
+    let master = RedisProcess::start();
+    let sentinel = RedisProcess::start_sentinel(&master, "limits");
+    let rights = "+evalsha +eval +get +set +del +time +info +hello ~tollbar1* +role";
+    for (server, rights) in
+        [(&master, rights), (&sentinel, "+hello +sentinel|get-master-addr-by-name")]
+    {
+        let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let mut command = redis::cmd("ACL");
+        command.arg(&["SETUSER", "limiter", "on", ">secret"]);
+        command.arg(&rights.split(' ').collect::<Vec<_>>());
+        command.exec(&mut client).unwrap();
+    }
+    // A database is the master's alone: sentinels have none.
+    let url = sentinel.url().replace("redis://", "redis://limiter:secret@");
+    let policy = Policy::fixed_window("10/day").unwrap();
+    let builder = RedisStore::sentinel_builder(&[&url], "limits", Subjects::Raw);
+    let store = RUNTIME.block_on(builder.deadline(support::DEADLINE).connect()).unwrap();
+    assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining(), 9);
+    let url = sentinel.url() + "/3";
+    let builder = RedisStore::sentinel_builder(&[&url], "limits", Subjects::Raw);
+    let store = RUNTIME.block_on(builder.deadline(support::DEADLINE).connect()).unwrap();
+    assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining(), 9);
+}
