@@ -93,10 +93,7 @@ pub(super) fn of_settled(settled: Settled) -> v1::SettleResponse {
         refunded: it.refunded,
         overdrawn: it.overdrawn,
     });
-    v1::SettleResponse {
-        charges: charges.collect(),
-        permits_returned: settled.permits_returned,
-    }
+    v1::SettleResponse { charges: charges.collect(), permits_returned: settled.permits_returned }
 }
 
 fn outcome(outcome: Outcome) -> v1::Outcome {

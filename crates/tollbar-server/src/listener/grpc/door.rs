@@ -127,7 +127,11 @@ fn timeout(metadata: &HeaderMap) -> Result<Duration, Status> {
             "`grpc-timeout` cannot be read: send up to 8 digits and a unit of H, M, S, m, u or n",
         )
     };
-    let (digits, unit) = value.to_str().ok().and_then(|it| it.split_at_checked(it.len().checked_sub(1)?)).ok_or_else(wrong)?;
+    let (digits, unit) = value
+        .to_str()
+        .ok()
+        .and_then(|it| it.split_at_checked(it.len().checked_sub(1)?))
+        .ok_or_else(wrong)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|it| it.is_ascii_digit()) {
         return Err(wrong());
     }
