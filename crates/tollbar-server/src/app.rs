@@ -15,6 +15,7 @@ use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
+use crate::listener::grpc::Grpc;
 use crate::listener::http::Http;
 use crate::listener::{self, Protocol, Stopped};
 use crate::token::Token;
@@ -74,8 +75,10 @@ async fn serve(Prepared { config, rules, token }: Prepared) -> Result<(), AppErr
     let mut hang_up = signal(SignalKind::hangup())?;
     let (stop, stopped) = Stopped::new();
     let mut listeners = Listeners { tasks: JoinSet::new(), stopped, config: &config };
-    let http = listeners.start("--listen", &config.listen, Http::new(daemon)).await?;
-    greet(&config, http.as_deref());
+    let http = listeners.start("--listen", &config.listen, Http::new(Arc::clone(&daemon))).await?;
+    let grpc = Grpc::new(daemon, &listeners.stopped);
+    let grpc = listeners.start("--grpc", &config.grpc, grpc).await?;
+    greet(&config, http.as_deref(), grpc.as_deref());
 
     let mut minutes = tokio::time::interval(SNAPSHOT_EVERY);
     // The first tick is at once, and there is nothing to write yet.
@@ -164,9 +167,12 @@ fn reload(config: &Config, engine: &Engine) {
     }
 }
 
-fn greet(config: &Config, http: Option<&str>) {
+fn greet(config: &Config, http: Option<&str>, grpc: Option<&str>) {
     if let Some(place) = http {
         println!("listening on http://{place}");
+    }
+    if let Some(place) = grpc {
+        println!("listening on grpc://{place}");
     }
     match &config.rules {
         Some(path) => println!("rules: {}", path.display()),

@@ -16,6 +16,10 @@ pub(crate) struct Config {
     #[arg(long, env = "TOLLBAR_LISTEN", value_name = "ENDPOINT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Endpoint,
 
+    /// Where to listen for gRPC: an address and a port (0 takes any free one), unix:PATH, or off
+    #[arg(long, env = "TOLLBAR_GRPC", value_name = "ENDPOINT", default_value = "127.0.0.1:8081")]
+    pub(crate) grpc: Endpoint,
+
     /// The file of rules, read again on SIGHUP; without it, 5 requests per 10 s pass for each client
     #[arg(long, env = "TOLLBAR_RULES", value_name = "FILE")]
     pub(crate) rules: Option<PathBuf>,
@@ -97,8 +101,8 @@ impl Config {
     }
 
     /// Every place it listens on, by its flag.
-    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 1] {
-        [("--listen", &self.listen)]
+    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 2] {
+        [("--listen", &self.listen), ("--grpc", &self.grpc)]
     }
 
     /// The token that requests must bear, where one is asked for.

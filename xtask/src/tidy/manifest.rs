@@ -10,6 +10,7 @@ use super::tree::{File, Finding, Tree};
 /// Each crate of the workspace, and those it may depend on.
 const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
+    ("tollbar-proto", &[]),
     ("tollbar-redis", &["tollbar"]),
     ("tollbar-rules", &["tollbar"]),
     ("tollbar-http", &["tollbar", "tollbar-rules"]),
