@@ -11,10 +11,11 @@ use tokio::task::JoinSet;
 use tollbar::{MemoryStore, SnapshotError};
 use tollbar_rules::{Engine, RuleSet};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{self, Config, ConfigError};
 use crate::counters::Counters;
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
+use crate::listener::envoy::{self, Envoy, EnvoyLimits};
 use crate::listener::grpc::Grpc;
 use crate::listener::http::Http;
 use crate::listener::{self, Protocol, Stopped};
@@ -28,6 +29,7 @@ pub(crate) struct Prepared {
     config: Config,
     pub(crate) rules: RuleSet,
     token: Option<Token>,
+    envoy: EnvoyLimits,
 }
 
 /// Why the daemon could not go on.
@@ -56,7 +58,12 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     for warning in &file.warnings {
         eprintln!("warning: --rules: {warning}");
     }
-    Ok(Prepared { config, rules: file.rules, token })
+    let (envoy, warnings) =
+        EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
+    for warning in warnings {
+        eprintln!("warning: --envoy-config: {warning}");
+    }
+    Ok(Prepared { config, rules: file.rules, token, envoy })
 }
 
 /// Serves until a signal says to stop, and what was asked is answered.
@@ -64,7 +71,7 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(prepared))
 }
 
-async fn serve(Prepared { config, rules, token }: Prepared) -> Result<(), AppError> {
+async fn serve(Prepared { config, rules, token, envoy }: Prepared) -> Result<(), AppError> {
     let counters = Counters::Memory(Arc::new(open_store(&config)?));
     let engine = Arc::new(Engine::builder(rules).store(counters.store()).build());
     let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), token));
@@ -76,7 +83,10 @@ async fn serve(Prepared { config, rules, token }: Prepared) -> Result<(), AppErr
     let (stop, stopped) = Stopped::new();
     let mut listeners = Listeners { tasks: JoinSet::new(), stopped, config: &config };
     let http = listeners.start("--listen", &config.listen, Http::new(Arc::clone(&daemon))).await?;
-    let grpc = Grpc::new(daemon, &listeners.stopped);
+    let envoy = Arc::new(envoy);
+    let options = envoy::Options::new(&config.envoy, config.rules.is_some());
+    let service = Envoy::new(Arc::clone(&daemon), Arc::clone(&envoy), options);
+    let grpc = Grpc::new(daemon, service, &listeners.stopped);
     let grpc = listeners.start("--grpc", &config.grpc, grpc).await?;
     greet(&config, http.as_deref(), grpc.as_deref());
 
@@ -87,7 +97,10 @@ async fn serve(Prepared { config, rules, token }: Prepared) -> Result<(), AppErr
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hang_up.recv() => reload(&config, &engine),
+            _ = hang_up.recv() => {
+                reload(&config, &engine);
+                reload_envoy(&envoy);
+            }
             _ = minutes.tick() => if let Err(error) = write_snapshot(&config, &counters).await {
                 // The next minute may go better; the counters are in memory all the same.
                 eprintln!("{error}");
@@ -164,6 +177,20 @@ fn reload(config: &Config, engine: &Engine) {
             println!("reloaded: {count} rules");
         }
         Err(error) => println!("the rules stay as they were: {error}"),
+    }
+}
+
+/// The same for the limits of Envoy's reference service.
+fn reload_envoy(envoy: &EnvoyLimits) {
+    match envoy.reload() {
+        Ok(None) => {}
+        Ok(Some((count, warnings))) => {
+            for warning in warnings {
+                eprintln!("warning: --envoy-config: {warning}");
+            }
+            println!("reloaded: {count} domains of Envoy");
+        }
+        Err(error) => println!("the limits of Envoy stay as they were: {}", config::told(&error)),
     }
 }
 

@@ -7,6 +7,7 @@ use thiserror::Error;
 use tollbar_rules::{FileError, Rule, RuleFile, RuleSet};
 
 use crate::endpoint::Endpoint;
+use crate::listener::envoy::EnvoyOptions;
 use crate::token::Token;
 
 /// The flags of the daemon.
@@ -46,6 +47,9 @@ pub(crate) struct Config {
     #[arg(long, env = "TOLLBAR_MAX_CONNECTIONS", value_name = "COUNT", default_value_t = 1_024,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_connections: u32,
+
+    #[command(flatten)]
+    pub(crate) envoy: EnvoyOptions,
 }
 
 /// What is wrong with what the daemon was told.
@@ -66,6 +70,8 @@ pub(crate) enum ConfigError {
     Token { path: PathBuf },
     #[error("--rules: {}", told(.0))]
     Rules(#[from] FileError),
+    #[error("--envoy-config: {}", told(.0))]
+    Envoy(FileError),
     #[error(
         "--rules: {}: rule `{rule}` limits what is in flight, and over HTTP nothing gives a permit \
          back yet: take the rule out, or limit a rate instead",
@@ -75,7 +81,7 @@ pub(crate) enum ConfigError {
 }
 
 /// The errors of a file do not repeat their source; here it is the last word.
-fn told(error: &FileError) -> String {
+pub(crate) fn told(error: &FileError) -> String {
     match error {
         FileError::Read { source, .. } => format!("{error}: {source}"),
         _ => error.to_string(),

@@ -41,6 +41,7 @@ use limit::Limit;
 use tree::{Domains, Met, Mode};
 use unit::Unit;
 
+use super::grpc::MESSAGE_BYTES_MAX;
 use crate::daemon::Daemon;
 
 pub(crate) use options::{ChargeBy, EnvoyOptions};
@@ -49,8 +50,6 @@ pub(crate) use options::{ChargeBy, EnvoyOptions};
 const DESCRIPTORS_MAX: usize = 64;
 /// The most entries of one descriptor.
 const ENTRIES_MAX: usize = 64;
-/// The longest message that is read.
-const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// The limits of the reference service's files, which change on reload.
 #[derive(Debug, Default)]
@@ -126,9 +125,14 @@ enum Step<'t> {
     Free,
     Unlimited,
     /// It is counted by the question of that place.
-    Counted { at: usize, name: &'t str },
+    Counted {
+        at: usize,
+        name: &'t str,
+    },
     /// Our own rules decide.
-    Ruled { cost: u64 },
+    Ruled {
+        cost: u64,
+    },
 }
 
 impl Envoy {
@@ -181,8 +185,11 @@ impl Envoy {
             };
             mets.push(met);
         }
-        let replaced: HashSet<&str> =
-            mets.iter().flatten().flat_map(|met| met.rule.replaces.iter().map(|it| &**it)).collect();
+        let replaced: HashSet<&str> = mets
+            .iter()
+            .flatten()
+            .flat_map(|met| met.rule.replaces.iter().map(|it| &**it))
+            .collect();
         let mut steps = Vec::with_capacity(mets.len());
         for (at, (descriptor, met)) in request.descriptors.iter().zip(&mets).enumerate() {
             steps.push(match met {
@@ -295,7 +302,9 @@ fn check_shape(request: &RateLimitRequest) -> Result<(), Status> {
     match request.descriptors.len() {
         0 => return refuse("there is no descriptor: send at least one"),
         count if count > DESCRIPTORS_MAX => {
-            return refuse(&format!("{count} descriptors are too many: send at most {DESCRIPTORS_MAX}"));
+            return refuse(&format!(
+                "{count} descriptors are too many: send at most {DESCRIPTORS_MAX}"
+            ));
         }
         _ => {}
     }

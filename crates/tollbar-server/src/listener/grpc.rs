@@ -18,6 +18,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::timeout;
 
+use super::envoy::Envoy;
 use super::{Connection, Protocol, Stopped};
 use crate::daemon::Daemon;
 use door::Door;
@@ -52,12 +53,13 @@ pub(crate) struct Grpc {
 
 impl Grpc {
     /// Serves `tollbar.v1`, health, reflection and what else is on the list.
-    pub(crate) fn new(daemon: Arc<Daemon>, stopped: &Stopped) -> Self {
+    pub(crate) fn new(daemon: Arc<Daemon>, envoy: Envoy, stopped: &Stopped) -> Self {
         let limiter = Limiter::new(Arc::clone(&daemon), stopped.clone());
         let limiter = v1::limiter_server::LimiterServer::new(limiter)
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
         let mut services = Services::default();
         services.add(limiter, v1::FILE_DESCRIPTOR_SET);
+        services.add(envoy.into_service(), &[]);
         Self { door: Door::new(daemon, services.into_routes(stopped)) }
     }
 }

@@ -51,8 +51,11 @@ pub(super) async fn count_each(
         let answer = store.check(&question.key, &question.limit.counter, cost(question));
         return Ok(vec![question.counted(store, answer.await?).await?]);
     }
-    let entry = |question| Entry::new(&question.key, &question.limit.counter).with_cost(cost(question));
-    let mut entries: Vec<Entry<'_>> = questions.iter().map(entry).collect();
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(questions.len());
+    for question in questions {
+        let entry = Entry::new(&question.key, &question.limit.counter);
+        entries.push(entry.with_cost(cost(question)));
+    }
     store.check_all(Batch::independent(&mut entries)).await?;
     let mut all = Vec::with_capacity(questions.len());
     for (question, entry) in questions.iter().zip(&entries) {
@@ -102,8 +105,7 @@ pub(super) async fn count_all_or_none(
         Mode::Quota => quota_count == 1,
     };
     // Where nothing passes at all, the others are only looked at.
-    let nothing_passes =
-        |it: &Question<'_>| it.limit.bound.is_none() && it.adds() && denies(it);
+    let nothing_passes = |it: &Question<'_>| it.limit.bound.is_none() && it.adds() && denies(it);
     let is_blocked = questions.iter().any(nothing_passes);
 
     let mut entries: Vec<Entry<'_>> = Vec::with_capacity(questions.len());

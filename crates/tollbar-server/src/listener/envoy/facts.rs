@@ -4,7 +4,8 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use tollbar_rules::{Request, RequestError};
 
 /// What Envoy's actions call something that rules know by another name.
-const NAMES: [(&str, &str); 3] = [("remote_address", "ip"), (":method", "method"), (":path", "path")];
+const NAMES: [(&str, &str); 3] =
+    [("remote_address", "ip"), (":method", "method"), (":path", "path")];
 
 /// The facts of one descriptor.
 pub(super) struct Facts<'a> {

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tollbar_rules::yaml::{Field, Malformed, Reader, Value, parse, read_bounded};
 use tollbar_rules::FileError;
+use tollbar_rules::yaml::{self, Field, Reader, Value};
 
 use super::limit::Limit;
 use super::tree::{Domains, Mode, Node, Rule, joined};
@@ -16,10 +16,7 @@ use super::unit::Unit;
 /// The most files of one directory.
 const FILES_MAX: usize = 1_000;
 
-/// The deepest nesting: a descriptor takes two levels.
-const DEPTH_MAX: usize = 64;
-
-const INSTEAD: &str = "`domain:` and `descriptors:`";
+const WHAT: &str = "`domain:` and `descriptors:`";
 
 /// Domains that were read, and what their writer should know all the same.
 #[derive(Debug)]
@@ -33,67 +30,47 @@ impl EnvoyFiles {
     pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
         let mut files = Self { domains: Domains::default(), warnings: Vec::new() };
         for path in paths(path)? {
-            let file = path.display().to_string();
-            let bytes = read_bounded(&path)
-                .map_err(|error| FileError::Read { file: file.clone(), source: Arc::new(error) })?;
-            files.add_bytes(&file, &bytes)?;
+            let add = |reader: &mut Reader, top: &Field<'_>| files.domains.add(reader, top);
+            let ((), warnings) = yaml::read_file(&path, WHAT, add)?;
+            let file = path.display();
+            files.warnings.extend(warnings.iter().map(|warning| format!("{file}:{warning}")));
         }
         Ok(files)
     }
+}
 
-    /// The one file of these bytes, which may be anything.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn of_bytes(file: &str, bytes: &[u8]) -> Result<Self, FileError> {
-        let mut files = Self { domains: Domains::default(), warnings: Vec::new() };
-        files.add_bytes(file, bytes)?;
-        Ok(files)
+impl Domains {
+    /// The one domain of a file; `file` is its name in messages.
+    pub(crate) fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let mut domains = Self::default();
+        yaml::read_text(file, text, WHAT, |reader, top| domains.add(reader, top))?;
+        Ok(domains)
     }
 
-    fn add_bytes(&mut self, file: &str, bytes: &[u8]) -> Result<(), FileError> {
-        let text = std::str::from_utf8(bytes).map_err(|error| {
-            let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
-            FileError::Encoding { file: file.to_owned(), line }
-        })?;
-        let mut reader = Reader::default();
-        self.add(&mut reader, text);
-        let Reader { mut errors, warnings } = reader;
-        if !errors.is_empty() {
-            errors.sort_by_key(|finding| finding.position);
-            return Err(FileError::Findings { file: file.to_owned(), findings: errors });
-        }
-        self.warnings.extend(warnings.iter().map(|warning| format!("{file}:{warning}")));
-        Ok(())
-    }
-
-    fn add(&mut self, reader: &mut Reader, text: &str) {
-        let document = match parse(text, DEPTH_MAX, INSTEAD) {
-            Ok(document) => document,
-            Err(Malformed { at, message }) => return reader.error(at, "", message),
-        };
-        let top = Field { node: &document, path: String::new() };
-        let Some(mut fields) = reader.fields(&top, INSTEAD) else {
-            return;
-        };
+    fn add(&mut self, reader: &mut Reader, top: &Field<'_>) -> Option<()> {
+        let mut fields = reader.fields(top, WHAT)?;
         let domain = fields.take("domain");
         let mut node = Node::default();
         if let Some(list) = fields.take("descriptors") {
             read_descriptors(reader, &list, &mut node);
         }
         fields.finish(reader);
-        let name = domain.as_ref().map_or("", |field| optional_text(reader, field));
-        match &domain {
-            None => reader.error(document.at, "domain", "there is no domain here: write `domain: NAME`"),
-            Some(field) if name.is_empty() => {
-                reader.refuse(field, "a domain has a name: write `domain: NAME`");
-            }
-            Some(field) if self.domains.has(name) => reader.refuse(
-                field,
+        let Some(domain) = domain else {
+            reader.error(top.node.at, "domain", "there is no domain here: write `domain: NAME`");
+            return None;
+        };
+        let name = optional_text(reader, &domain);
+        if name.is_empty() {
+            reader.refuse(&domain, "a domain has a name: write `domain: NAME`");
+        } else if self.has(name) {
+            reader.refuse(
+                &domain,
                 format!("another file has the domain `{name}` already: write both in one file"),
-            ),
-            Some(_) => {
-                self.domains.0.insert(name.into(), node);
-            }
+            );
+        } else {
+            self.0.insert(name.into(), node);
         }
+        Some(())
     }
 }
 
@@ -137,7 +114,8 @@ fn read_descriptors(reader: &mut Reader, list: &Field<'_>, into: &mut Node) {
             }
         }
         value => {
-            reader.refuse(list, format!("this is {}: write a list of descriptors", value.describe()));
+            reader
+                .refuse(list, format!("this is {}: write a list of descriptors", value.describe()));
         }
     }
 }
@@ -194,9 +172,8 @@ fn read_descriptor(reader: &mut Reader, item: &Field<'_>, into: &mut Node) {
     }
     fields.finish(reader);
     if into.below.contains_key(&*whole) {
-        let message = format!(
-            "the descriptor `{whole}` was written before at this level: keep one of them"
-        );
+        let message =
+            format!("the descriptor `{whole}` was written before at this level: keep one of them");
         reader.error(item.node.at, &item.path, message);
         return;
     }
@@ -229,7 +206,11 @@ fn read_limit(reader: &mut Reader, limit: &Field<'_>, mode: Mode) -> Option<Rule
     let limit = match (unlimited, unit) {
         (true, None) => None,
         (true, Some(_)) => {
-            reader.error(at, &path, "what is unlimited has no unit: take `unit` or `unlimited` out");
+            reader.error(
+                at,
+                &path,
+                "what is unlimited has no unit: take `unit` or `unlimited` out",
+            );
             return None;
         }
         (false, None) => {
@@ -294,9 +275,8 @@ fn flag(reader: &mut Reader, field: Option<Field<'_>>) -> bool {
     };
     match optional_text(reader, &field) {
         "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "y" | "Y" => true,
-        "" | "false" | "False" | "FALSE" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "n" | "N" => {
-            false
-        }
+        "" | "false" | "False" | "FALSE" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "n"
+        | "N" => false,
         _ => {
             reader.refuse(&field, "this is neither `true` nor `false`: write one of them");
             false
