@@ -6,12 +6,13 @@
 //! Feature `client`: [`client::Client`], which many tasks may ask at once. Feature `server`: the trait
 //! that a server implements.
 
-#[cfg(any())]
+#[cfg(feature = "client")]
 pub mod client;
 pub mod codec;
 
 /// The messages, and what speaks them.
 #[allow(
+    clippy::large_enum_variant,
     clippy::pedantic,
     missing_docs,
     unreachable_pub,
