@@ -121,14 +121,16 @@ fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// All statuses, and what they come to: denied where a limit is exceeded, or all quotas are.
+/// What statuses come to: denied where a limit is exceeded, or all quotas are.
+pub(super) fn is_denied(answers: &[Answered]) -> bool {
+    let is_exceeded = answers.iter().any(|it| it.is_over() && it.mode != Mode::Quota);
+    let mut quotas = answers.iter().filter(|it| it.mode == Mode::Quota).peekable();
+    is_exceeded || quotas.peek().is_some() && quotas.all(Answered::is_over)
+}
+
+/// All statuses, and what they come to.
 pub(super) fn response(answers: Vec<Answered>, headers: Headers) -> RateLimitResponse {
-    let is_quota = |it: &&Answered| it.mode == Mode::Quota && it.status.current_limit.is_some();
-    let exceeded = answers.iter().any(|it| it.is_over() && it.mode != Mode::Quota);
-    let mut quotas = answers.iter().filter(is_quota).peekable();
-    let no_quota_left = quotas.peek().is_some() && quotas.all(Answered::is_over);
-    let is_denied = exceeded || no_quota_left;
-    let code = if is_denied { Code::OverLimit } else { Code::Ok };
+    let code = if is_denied(&answers) { Code::OverLimit } else { Code::Ok };
 
     let mut to_add = nearest(&answers).map_or_else(Vec::new, |it| headers.of(it));
     let rule = answers.iter().find_map(|it| it.rule.as_deref());

@@ -6,6 +6,10 @@ use clap::{Args, ValueEnum};
 
 /// The flags of Envoy's protocol.
 #[derive(Debug, Clone, Args)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "a field is a flag, and flags have to say whose they are"
+)]
 pub(crate) struct EnvoyOptions {
     /// The limits of Envoy's reference service: its YAML, a file or a directory, read again on SIGHUP.
     /// Domains that are not in it are under --rules, if that is given

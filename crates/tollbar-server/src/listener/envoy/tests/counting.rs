@@ -95,7 +95,7 @@ fn negative_hits_give_back_and_no_more_than_was_taken() {
         assert_eq!(service.says(&giving_back(user(), 1_000)), "OK: OK 10/10");
         assert_eq!(service.says(&hitting(user(), 10)), "OK: OK 0/10");
         // The window is over, and with it what could be given back.
-        service.clock.advance(Duration::from_secs(60));
+        service.clock.advance(Duration::from_mins(1));
         assert_eq!(service.says(&giving_back(user(), 1)), "OK: OK 10/10");
     }
     // What was counted beyond the limit is given back first, and it is never too much to give back.
@@ -213,12 +213,16 @@ fn windows_begin_at_the_epoch_and_the_rest_of_one_is_rounded_up() {
             let until_reset = status.duration_until_reset.unwrap();
             // The reference's own arithmetic, on whole seconds.
             let expected = length_s - since_epoch_s % length_s;
-            assert_eq!((until_reset.seconds as u64, until_reset.nanos), (expected, 0), "{unit}");
+            assert_eq!(
+                (until_reset.seconds, until_reset.nanos),
+                (expected.cast_signed(), 0),
+                "{unit}"
+            );
             let limit = status.current_limit.unwrap();
             let wire = super::super::unit::Unit::of_name(unit).unwrap().wire();
             assert_eq!((limit.requests_per_unit, limit.unit), (10, wire as i32));
             // To its very end and not beyond.
-            service.clock.advance(Duration::from_secs(expected) - Duration::from_micros(250_001));
+            service.clock.advance(Duration::from_micros(expected * 1_000_000 - 250_001));
             assert_eq!(service.says(&asked), "OK: OK 8/10", "{unit}");
             service.clock.advance(Duration::from_micros(1));
             assert_eq!(service.says(&asked), "OK: OK 9/10", "{unit}");

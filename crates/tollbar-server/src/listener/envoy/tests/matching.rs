@@ -309,18 +309,9 @@ descriptors:
 
 #[test]
 fn fifteen_levels_are_read() {
-    let mut file = "domain: deep\n".to_owned();
-    let mut entries = Vec::new();
-    for level in 0..14 {
-        let pad = " ".repeat(4 * level);
-        file += &format!("{pad}descriptors:\n{pad}  - key: k\n");
-        if level > 0 {
-            entries.push(("k", "v"));
-        }
-        if level == 13 {
-            file += &format!("{pad}    rate_limit: {{ unit: hour, requests_per_unit: 1 }}\n");
-        }
-    }
-    entries.push(("k", "v"));
+    let level = |below: String| format!("descriptors: [{{ key: k, {below} }}]");
+    let leaf = "rate_limit: { unit: hour, requests_per_unit: 1 }".to_owned();
+    let file = format!("{{ domain: deep, {} }}", (0..15).fold(leaf, |below, _| level(below)));
+    let entries = [("k", "v"); 15];
     check(&file, "deep", &[(&entries, "1/hour")]);
 }

@@ -120,3 +120,30 @@ descriptors:
     service.envoy.options.has_rules = false;
     assert_eq!(service.says(&call("keyed", &[&[("user", "1")]])), "OK: OK");
 }
+
+#[test]
+fn several_descriptors_are_one_request_where_all_or_none_are_charged() {
+    let first: &[(&str, &str)] = &[("remote_address", "192.0.2.1")];
+    let second: &[(&str, &str)] = &[("remote_address", "192.0.2.2")];
+    let both = call("edge", &[first, second]);
+    for (service, left) in [
+        (Service::of_rules(RULES), "OVER: OVER 0/2"),
+        (Service::of_rules(RULES).all_or_none(), "OK: OK 0/2"),
+    ] {
+        assert_eq!(service.says(&call("edge", &[second])), "OK: OK 1/2");
+        assert_eq!(service.says(&both), "OK: OK 1/2 | OK 0/2");
+        assert!(service.says(&both).starts_with("OVER: OK 0/2 | OVER 0/2"));
+        // The first has paid for the denied call, or not.
+        assert_eq!(service.says(&call("edge", &[first])), left);
+    }
+    // The same where a limit that is brought along denies, and where a rule denies one.
+    let service = Service::of_rules(RULES).all_or_none();
+    let mut brought = both.clone();
+    brought.descriptors[1].limit = Some(RateLimitOverride { requests_per_unit: 1, unit: 3 });
+    assert_eq!(service.says(&brought), "OK: OK 1/2 | OK 0/1");
+    assert_eq!(service.says(&brought), "OVER: OK 0/2 | OVER 0/1");
+    assert_eq!(service.says(&call("edge", &[first])), "OK: OK 0/2");
+    brought.descriptors[1].limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 3 });
+    assert_eq!(service.says(&brought), "OVER: OVER 0/2 | OK 4/5");
+    assert_eq!(service.says(&brought), "OVER: OVER 0/2 | OK 4/5");
+}
