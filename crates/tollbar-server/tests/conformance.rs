@@ -5,6 +5,8 @@ mod common;
 
 #[path = "conformance/cases.rs"]
 mod cases;
+#[path = "conformance/envoy.rs"]
+mod envoy;
 #[path = "conformance/grpc.rs"]
 mod grpc;
 #[path = "conformance/http.rs"]

@@ -11,7 +11,7 @@ use common::{Daemon, Scratch};
 use config::Settings;
 use proxy::{Proxy, Upstream};
 
-/// By the day, so that no window ends while a test runs; days begin at midnight.
+/// By the year, so that no window ends while a test runs.
 const LIMITS: &str = "
 domain: edge
 descriptors:
@@ -50,7 +50,8 @@ struct Edge {
 impl Edge {
     fn start(name: &str, flags: &[&str], failure_mode_deny: bool) -> Self {
         let scratch = Scratch::new(name);
-        let (limits, rules) = (scratch.file("limits.yaml", LIMITS), scratch.file("rules.yaml", RULES));
+        let (limits, rules) =
+            (scratch.file("limits.yaml", LIMITS), scratch.file("rules.yaml", RULES));
         let file = |flag: &&str| match *flag {
             "LIMITS" => limits.clone(),
             "RULES" => rules.clone(),
@@ -109,6 +110,9 @@ fn descriptors_hits_overrides_and_quotas_are_counted_as_the_reference_counts() {
     // Four hits each: the third is too much, and counts, so that one hit more is too much as well.
     assert_eq!(edge.statuses(3, "/costly", "a"), [200, 200, 429]);
     assert_eq!(edge.statuses(1, "/user", "a"), [429]);
+    // Thirteen have been counted, and four are given back: one is left.
+    assert_eq!(edge.statuses(1, "/refund", "a"), [200]);
+    assert_eq!(edge.statuses(3, "/user", "a"), [200, 429, 429]);
     assert_eq!(edge.statuses(1, "/user", "blocked"), [429]);
     // Paths below the wildcard share two; a user pays for what the plan denies.
     assert_eq!(edge.statuses(1, "/both/x", "b"), [200]);
@@ -174,7 +178,10 @@ fn limits_are_read_again_on_sighup() {
     while !line.contains("limits of Envoy") {
         line = edge.daemon.line();
     }
-    assert!(line.contains("limits.yaml:2:1: nonsense: there is no field `nonsense` here"), "{line}");
+    assert!(
+        line.contains("limits.yaml:2:1: nonsense: there is no field `nonsense` here"),
+        "{line}"
+    );
     assert_eq!(edge.statuses(1, "/address", ""), [429]);
 }
 

@@ -70,6 +70,14 @@ static_resources:
                               rate_limits:
                                 - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
                                   hits_addend: { number: 4 }
+                        - match: { prefix: /refund }
+                          route: { cluster: upstream }
+                          typed_per_filter_config:
+                            envoy.filters.http.ratelimit:
+                              "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+                              rate_limits:
+                                - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
+                                  hits_addend: { number: 4, is_negative_hits: true }
                         - match: { prefix: /brought }
                           route:
                             cluster: upstream
