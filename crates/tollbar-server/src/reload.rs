@@ -36,14 +36,17 @@ impl Reload {
         self.put_in_force(self.config.read_rules(), true);
         if let (Some(tokens), read) = (&self.tokens, self.config.read_tokens()) {
             match read {
-                Ok(Some(read)) => tokens.replace(&read),
+                Ok(Some(read)) => {
+                    tokens.replace(&read);
+                    info!("tokens reloaded");
+                }
                 Ok(None) => {}
                 Err(error) => error!(%error, "the tokens stay as they were"),
             }
         }
         match tls.map(Tls::reload) {
             Some(Err(error)) => error!(%error, "the certificates stay as they were"),
-            Some(Ok(())) => info!("certificates read again"),
+            Some(Ok(())) => info!("certificates reloaded"),
             None => {}
         }
     }
