@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Daemon, Scratch, request, serve, status};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -30,6 +30,8 @@ impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Of another name than what it signs, which OpenSSL would take for its own signature.
+        params.distinguished_name.push(DnType::CommonName, "an authority");
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
@@ -135,9 +137,13 @@ fn clients_who_trust_the_authority_are_served_and_others_turn_away() {
 
     let port = address.rsplit_once(':').unwrap().1;
     let url = format!("https://localhost:{port}/healthz");
-    let curl = Command::new("curl").args(["-sS", "--cacert", &files.client_ca, &url]).output();
-    let curl = curl.expect("curl, which the guide speaks of");
-    assert_eq!(String::from_utf8(curl.stdout).unwrap().trim(), r#"{"status":"ok"}"#);
+    let curl = Command::new("curl")
+        .args(["-sS", "--noproxy", "*", "--cacert", &files.client_ca, &url])
+        .args(["--resolve", &format!("localhost:{port}:127.0.0.1")])
+        .output()
+        .expect("curl, which the guide speaks of");
+    let err = String::from_utf8(curl.stderr).unwrap();
+    assert_eq!(String::from_utf8(curl.stdout).unwrap().trim(), r#"{"status":"ok"}"#, "{err}");
     assert_eq!(daemon.stop(), 0);
 }
 
