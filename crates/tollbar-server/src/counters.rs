@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollbar::{MemoryStore, Store};
-use tollbar_redis::RedisStore;
+use tollbar_redis::{BreakerState, RedisStore};
 
 /// The store, by its kind: what answers at once can be asked for many decisions at one instant, and
 /// kept over a restart.
@@ -11,6 +11,16 @@ use tollbar_redis::RedisStore;
 pub(crate) enum Counters {
     Memory(Arc<MemoryStore>),
     Redis(Arc<RedisStore>),
+}
+
+/// How the store is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Health {
+    Ok,
+    /// It does not answer: rules' failure policies do, until it is back.
+    Degraded {
+        why: Arc<str>,
+    },
 }
 
 impl Counters {
@@ -25,6 +35,30 @@ impl Counters {
         match self {
             Self::Memory(store) => Some(store),
             Self::Redis(_) => None,
+        }
+    }
+
+    /// How the store is doing now. Asks nobody: it is what the last checks found.
+    pub(crate) fn health(&self) -> Health {
+        let Self::Redis(store) = self else {
+            return Health::Ok;
+        };
+        let health = store.health();
+        match health.breaker {
+            BreakerState::Closed => Health::Ok,
+            _ => Health::Degraded {
+                why: health.last_error.unwrap_or_else(|| "there is no connection yet".into()),
+            },
+        }
+    }
+}
+
+impl Health {
+    /// One word for clients: why is told in the log, which knows addresses.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded { .. } => "degraded",
         }
     }
 }

@@ -15,6 +15,7 @@ use super::{Asking, Client};
 /// A connection on which nothing comes is asked whether somebody is there.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_TIME_MAX: Duration = Duration::from_secs(5);
+const PEM_HEADER: &[u8] = b"-----BEGIN CERTIFICATE-----";
 const WAITING_MAX: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 
 /// A [`Client`] to be.
@@ -195,6 +196,11 @@ impl Builder {
         let Some(ca) = &self.ca else {
             return Err(ConnectError::NoAuthority { uri: self.uri.clone() });
         };
+        // tonic takes a text without a certificate, and then trusts nobody.
+        if !ca.windows(PEM_HEADER.len()).any(|it| it == PEM_HEADER) {
+            let reason = "the authority has no certificate in PEM".to_owned();
+            return Err(ConnectError::Tls { reason });
+        }
         let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
         if let Some((certificate, key)) = &self.identity {
             tls = tls.identity(Identity::from_pem(certificate, key));

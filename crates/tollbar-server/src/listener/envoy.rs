@@ -13,6 +13,7 @@ mod file;
 #[doc(hidden)]
 pub mod fuzz;
 mod limit;
+mod limits;
 mod metadata;
 mod options;
 mod plan;
@@ -22,54 +23,22 @@ mod unit;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tollbar::Store;
-use tollbar_rules::FileError;
 use tonic::{Request, Response, Status};
 
-use file::EnvoyFiles;
 use plan::Plan;
-use tree::Domains;
 
 use super::grpc::MESSAGE_BYTES_MAX;
 use crate::daemon::Daemon;
 
+pub(crate) use limits::EnvoyLimits;
 pub(crate) use options::{ChargeBy, EnvoyOptions};
-
-/// The limits of the reference service's files, which change on reload.
-#[derive(Debug, Default)]
-pub(crate) struct EnvoyLimits {
-    path: Option<PathBuf>,
-    domains: ArcSwap<Domains>,
-}
-
-impl EnvoyLimits {
-    /// Those at `path`; without one, no domain is known. Answers with what should be known of them.
-    pub(crate) fn read(path: Option<PathBuf>) -> Result<(Self, Vec<String>), FileError> {
-        let limits = Self { path, domains: ArcSwap::default() };
-        let warnings = limits.reload()?.map_or_else(Vec::new, |(_, warnings)| warnings);
-        Ok((limits, warnings))
-    }
-
-    /// Puts the files in force as they are now, if they can be used: how many domains, and what should be
-    /// known of them. `None` where there are none to be read.
-    pub(crate) fn reload(&self) -> Result<Option<(usize, Vec<String>)>, FileError> {
-        let Some(path) = &self.path else {
-            return Ok(None);
-        };
-        let EnvoyFiles { domains, warnings } = EnvoyFiles::read(path)?;
-        let count = domains.len();
-        self.domains.store(Arc::new(domains));
-        Ok(Some((count, warnings)))
-    }
-}
 
 /// The service. A clone of it is the same one.
 #[derive(Debug, Clone)]
@@ -127,7 +96,7 @@ impl Envoy {
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
         plan::check_shape(request)?;
-        let domains = self.limits.domains.load_full();
+        let domains = self.limits.domains();
         let plan = if domains.has(&request.domain) {
             Plan::of_files(&domains, request)?
         } else if self.options.has_rules {

@@ -26,8 +26,6 @@ use limiter::Limiter;
 pub(crate) use services::Services;
 use tollbar_proto::v1;
 
-/// For a connection to say that it speaks HTTP/2.
-const PREFACE_TIME_MAX: Duration = Duration::from_secs(10);
 /// A connection on which nothing comes is asked whether somebody is there, and ended if nobody is.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIME_MAX: Duration = Duration::from_secs(20);
@@ -65,9 +63,12 @@ impl Grpc {
 }
 
 impl Protocol for Grpc {
+    const ALPN: &'static [&'static [u8]] = &[b"h2"];
+
     async fn serve(self: Arc<Self>, connection: Connection, mut stopped: Stopped) {
+        let bounds = connection.bounds;
         let opened = tokio::select! {
-            opened = timeout(PREFACE_TIME_MAX, preface::read(connection.stream)) => opened,
+            opened = timeout(bounds.handshake_timeout.0, preface::read(connection.stream)) => opened,
             () = stopped.wait() => return,
         };
         let Ok(Ok(stream)) = opened else {
@@ -84,7 +85,7 @@ impl Protocol for Grpc {
             .max_send_buf_size(SEND_BYTES_MAX)
             // gRPC has no use for it.
             .auto_date_header(false)
-            .serve_connection(TokioIo::new(stream), self.door.clone());
+            .serve_connection(TokioIo::new(stream), self.door.within(bounds.body_timeout.0));
         let mut connection = pin!(connection);
         // What a client does to its connection is its own affair: errors end it, and are not told.
         tokio::select! {

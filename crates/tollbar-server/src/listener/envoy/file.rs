@@ -75,7 +75,7 @@ impl Domains {
 }
 
 /// The files to be read, in the order of their names.
-fn paths(path: &Path) -> Result<Vec<PathBuf>, FileError> {
+pub(super) fn paths(path: &Path) -> Result<Vec<PathBuf>, FileError> {
     let failed = |source: std::io::Error| FileError::Read {
         file: path.display().to_string(),
         source: Arc::new(source),

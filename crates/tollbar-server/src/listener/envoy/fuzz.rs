@@ -30,7 +30,7 @@ impl Calls {
         let engine = Engine::builder(RuleSet::empty()).store(counters.store()).build();
         let daemon = Arc::new(Daemon::new(Arc::new(engine), counters, None));
         let limits = Arc::new(EnvoyLimits::default());
-        limits.domains.store(Arc::new(domains));
+        limits.replace(domains);
         let service = |charge| {
             let (headers, sends_metadata) = (Headers::Ratelimit, true);
             let options = Options { charge, headers, sends_metadata, has_rules: true };

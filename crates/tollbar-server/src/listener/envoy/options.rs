@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 /// The flags of Envoy's protocol.
 #[derive(Debug, Clone, Args)]
@@ -11,8 +11,8 @@ use clap::{Args, ValueEnum};
     reason = "a field is a flag, and flags have to say whose they are"
 )]
 pub(crate) struct EnvoyOptions {
-    /// The limits of Envoy's reference service: its YAML, a file or a directory, read again on SIGHUP.
-    /// Domains that are not in it are under --rules, if that is given
+    /// The limits of Envoy's reference service: its YAML, a file or a directory, put in force
+    /// again when it changes and on SIGHUP. Domains that are not in it are under --rules, if that is given
     #[arg(long, env = "TOLLBAR_ENVOY_CONFIG", value_name = "PATH")]
     pub(crate) envoy_config: Option<PathBuf>,
 
@@ -26,7 +26,9 @@ pub(crate) struct EnvoyOptions {
     pub(crate) envoy_headers: Headers,
 
     /// Sends the call back as dynamic metadata, for other filters and logs of Envoy
-    #[arg(long, env = "TOLLBAR_ENVOY_METADATA")]
+    #[arg(long, env = "TOLLBAR_ENVOY_METADATA", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = false, value_name = "BOOL",
+          action = ArgAction::Set)]
     pub(crate) envoy_metadata: bool,
 }
 

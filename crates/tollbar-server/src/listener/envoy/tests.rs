@@ -39,7 +39,7 @@ impl Service {
     /// Over a file of the reference service.
     fn of(file: &str) -> Self {
         let service = Self::of_rules("rules: []");
-        service.envoy.limits.domains.store(Arc::new(Domains::parse("limits.yaml", file).unwrap()));
+        service.envoy.limits.replace(Domains::parse("limits.yaml", file).unwrap());
         service
     }
 

@@ -20,8 +20,6 @@ use tonic::service::Routes;
 
 use crate::daemon::Daemon;
 
-/// For the answer to begin: what takes time is a message that does not come.
-const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 /// Open to whoever has no token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
@@ -30,11 +28,18 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 pub(super) struct Door {
     daemon: Arc<Daemon>,
     routes: Routes,
+    /// For an answer to begin: what takes time is a message that does not come.
+    call_time_max: Duration,
 }
 
 impl Door {
     pub(super) fn new(daemon: Arc<Daemon>, routes: Routes) -> Self {
-        Self { daemon, routes }
+        Self { daemon, routes, call_time_max: Duration::MAX }
+    }
+
+    /// The door of one connection.
+    pub(super) fn within(&self, call_time_max: Duration) -> Self {
+        Self { call_time_max, ..self.clone() }
     }
 
     fn is_admitted(&self, path: &str, metadata: &HeaderMap) -> bool {
@@ -59,7 +64,7 @@ impl Service<Request<Incoming>> for Door {
                  the token",
             ));
         }
-        let time = match timeout(request.headers()) {
+        let time = match timeout(request.headers(), self.call_time_max) {
             Ok(time) => time,
             Err(status) => return Call::refused(status),
         };
@@ -118,9 +123,9 @@ fn no_grpc() -> Response<Body> {
 }
 
 /// As long as the caller waits, and no longer than anybody may.
-fn timeout(metadata: &HeaderMap) -> Result<Duration, Status> {
+fn timeout(metadata: &HeaderMap, time_max: Duration) -> Result<Duration, Status> {
     let Some(value) = metadata.get("grpc-timeout") else {
-        return Ok(CALL_TIME_MAX);
+        return Ok(time_max);
     };
     let wrong = || {
         Status::invalid_argument(
@@ -145,7 +150,7 @@ fn timeout(metadata: &HeaderMap) -> Result<Duration, Status> {
         "n" => Duration::from_nanos(count),
         _ => return Err(wrong()),
     };
-    Ok(time.min(CALL_TIME_MAX))
+    Ok(time.min(time_max))
 }
 
 #[cfg(test)]
@@ -154,17 +159,19 @@ mod tests {
 
     use super::*;
 
+    const CALL_TIME_MAX: Duration = Duration::from_secs(10);
+
     fn of(text: &str) -> Option<Duration> {
         let metadata = HeaderMap::from_iter([(
             hyper::header::HeaderName::from_static("grpc-timeout"),
             HeaderValue::from_str(text).unwrap(),
         )]);
-        timeout(&metadata).ok()
+        timeout(&metadata, CALL_TIME_MAX).ok()
     }
 
     #[test]
     fn callers_wait_as_long_as_they_say_and_ten_seconds_at_most() {
-        assert_eq!(timeout(&HeaderMap::new()).ok(), Some(CALL_TIME_MAX));
+        assert_eq!(timeout(&HeaderMap::new(), CALL_TIME_MAX).ok(), Some(CALL_TIME_MAX));
         for (text, expected) in [
             ("1S", Some(Duration::from_secs(1))),
             ("00000002S", Some(Duration::from_secs(2))),

@@ -1,5 +1,6 @@
 //! Files that are not read, and what their writer is told.
 
+use super::super::file::EnvoyFiles;
 use super::*;
 
 #[test]
@@ -94,22 +95,29 @@ fn a_directory_is_read_whole_and_a_domain_is_in_one_file() {
     let path = std::env::temp_dir().join(format!("tollbar-envoy-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     let write = |name: &str, text: &str| std::fs::write(path.join(name), text).unwrap();
-    let read = || EnvoyLimits::read(Some(path.clone())).map_err(|error| error.to_string());
+    let read = || EnvoyFiles::read(&path).map_err(|error| error.to_string());
     assert!(read().unwrap_err().starts_with("cannot read "));
     write("a.yaml", "domain: a");
     write("b.yml", "domain: b\ndescriptors: [{ key: k, rate_limit: { unit: day } }]");
     write(".hidden.yaml", "not read");
     write("notes.txt", "not read");
-    let (limits, warnings) = read().unwrap();
-    assert_eq!(limits.domains.load().len(), 2);
-    assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].ends_with("there is no `requests_per_unit`, so nothing passes"));
+    let files = read().unwrap();
+    assert_eq!(files.domains.len(), 2);
+    assert_eq!(files.warnings.len(), 1);
+    assert!(files.warnings[0].ends_with("there is no `requests_per_unit`, so nothing passes"));
 
+    let limits = EnvoyLimits::read(Some(path.clone())).unwrap();
     write("c.yaml", "domain: a");
-    let error = limits.reload().unwrap_err().to_string();
-    assert!(error.ends_with(
+    assert!(read().unwrap_err().ends_with(
         "c.yaml:1:9: domain: another file has the domain `a` already: write both in one file"
     ));
-    assert_eq!(limits.domains.load().len(), 2, "what was in force stays");
+    limits.reload_changed();
+    assert_eq!(limits.domains().len(), 2, "what was in force stays");
+    write("c.yaml", "domain: c");
+    limits.reload_changed();
+    assert_eq!(limits.domains().len(), 3);
+    std::fs::remove_file(path.join("c.yaml")).unwrap();
+    limits.reload_changed();
+    assert_eq!(limits.domains().len(), 2);
     std::fs::remove_dir_all(&path).unwrap();
 }

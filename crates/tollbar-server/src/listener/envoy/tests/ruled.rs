@@ -113,7 +113,7 @@ descriptors:
   - key: remote_address
     rate_limit: { unit: hour, requests_per_unit: 100 }
 ";
-    service.envoy.limits.domains.store(Arc::new(Domains::parse("f", file).unwrap()));
+    service.envoy.limits.replace(Domains::parse("f", file).unwrap());
     let ip: &[(&str, &str)] = &[("remote_address", "192.0.2.1")];
     assert_eq!(service.says(&call("edge", &[ip])), "OK: OK 99/100");
     assert_eq!(service.says(&call("keyed", &[&[("user", "1")]])), "OK: OK 4/5");
