@@ -175,7 +175,10 @@ fn limits_are_read_again_on_sighup_and_when_they_change() {
     // It is looked at from time to time as well.
     std::fs::write(&path, "domain: edge\nnonsense: 1\n").unwrap();
     let line = edge.daemon.logged("the limits of Envoy stay as they were");
-    assert!(line.contains("limits.yaml:2:1: nonsense: there is no field `nonsense` here"), "{line}");
+    assert!(
+        line.contains("limits.yaml:2:1: nonsense: there is no field `nonsense` here"),
+        "{line}"
+    );
     assert_eq!(edge.statuses(1, "/address", ""), [429]);
 }
 
@@ -190,4 +193,13 @@ fn without_the_daemon_envoy_does_as_it_was_told() {
         let answer = edge.proxy.get("/address", &[]);
         assert_eq!(answer.status, status, "{name}");
     }
+}
+
+#[test]
+fn the_examples_can_be_used() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/envoy/");
+    let limits = format!("{examples}limits.yaml");
+    let output = common::serve(&["--envoy-config", &limits, "--check-config"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    proxy::validate(&format!("{examples}envoy.yaml"));
 }

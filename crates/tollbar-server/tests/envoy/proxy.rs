@@ -75,11 +75,8 @@ impl Answer {
 impl Proxy {
     /// Starts it with `config`, and returns when it serves.
     pub(crate) fn start(scratch: &Scratch, config: &str) -> Self {
-        let Ok(envoy) = std::env::var("TOLLBAR_ENVOY") else {
-            panic!("no Envoy: run `cargo xtask test`, which sets TOLLBAR_ENVOY to its binary");
-        };
         let admin = scratch.path("admin");
-        let mut process = Command::new(envoy)
+        let mut process = envoy()
             .args(["--config-path", &scratch.file("envoy.yaml", config)])
             .args(["--admin-address-path", &admin, "--concurrency", "1", "--log-level", "info"])
             .args(["--use-dynamic-base-id", "--drain-time-s", "1"])
@@ -111,6 +108,20 @@ impl Drop for Proxy {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Its binary.
+fn envoy() -> Command {
+    match std::env::var_os("TOLLBAR_ENVOY") {
+        Some(path) => Command::new(path),
+        None => panic!("no Envoy: run `cargo xtask test`, which sets TOLLBAR_ENVOY to its binary"),
+    }
+}
+
+/// Has Envoy say whether it can use the configuration at `path`.
+pub(crate) fn validate(path: &str) {
+    let output = envoy().args(["--mode", "validate", "--config-path", path]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
