@@ -32,3 +32,34 @@ fn every_malformed_call_is_told_what_is_wrong_with_it() {
     let descriptors: Vec<&[(&str, &str)]> = descriptors.iter().map(|it| &it[..]).collect();
     assert!(Service::of_rules("rules: []").ask(&call("d", &descriptors)).is_ok());
 }
+
+/// What the fuzzer `rls` does for longer.
+#[test]
+fn calls_with_any_bytes_changed_have_an_answer() {
+    use prost::Message;
+
+    use super::super::fuzz::Calls;
+
+    let limits = "
+domain: d
+descriptors:
+  - { key: a, value: b*, share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 2 } }
+  - { key: c, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 4294967295, name: n } }
+  - { key: e, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 0, replaces: [{ name: n }] } }
+";
+    let calls = Calls::new(limits).unwrap();
+    let mut whole = call("d", &[&[("a", "bc")], &[("c", "1")], &[("e", "1"), ("f", "2")]]);
+    whole.descriptors[1].limit = Some(RateLimitOverride { requests_per_unit: 1, unit: 4 });
+    let whole = giving_back(whole, 3).encode_to_vec();
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..20_000 {
+        let mut bytes = whole.clone();
+        for _ in 0..random.usize(0..4) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
+        }
+        bytes.truncate(random.usize(bytes.len() / 2..=bytes.len()));
+        let answered = futures_util::FutureExt::now_or_never(calls.answer(&bytes));
+        assert_eq!(answered, Some(true), "{bytes:?}");
+    }
+}
