@@ -74,8 +74,6 @@ impl v1::limiter_server::Limiter for Limiter {
         decide(&self.daemon, asked, asked.cost.unwrap_or(1)).await.map(Response::new)
     }
 
-    type CheckManyStream = Answers;
-
     async fn check_many(
         &self,
         request: Request<Streaming<v1::CheckManyRequest>>,
