@@ -16,6 +16,7 @@ use crate::counters::Counters;
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
 use crate::listener::http::Http;
+use crate::listener::resp::Resp;
 use crate::listener::{self, Protocol, Stopped};
 use crate::token::Token;
 
@@ -74,8 +75,9 @@ async fn serve(Prepared { config, rules, token }: Prepared) -> Result<(), AppErr
     let mut hang_up = signal(SignalKind::hangup())?;
     let (stop, stopped) = Stopped::new();
     let mut listeners = Listeners { tasks: JoinSet::new(), stopped, config: &config };
-    let http = listeners.start("--listen", &config.listen, Http::new(daemon)).await?;
-    greet(&config, http.as_deref());
+    let http = listeners.start("--listen", &config.listen, Http::new(Arc::clone(&daemon))).await?;
+    let resp = listeners.start("--resp", &config.resp, Resp::new(daemon)).await?;
+    greet(&config, http.as_deref(), resp.as_deref());
 
     let mut minutes = tokio::time::interval(SNAPSHOT_EVERY);
     // The first tick is at once, and there is nothing to write yet.
@@ -164,9 +166,12 @@ fn reload(config: &Config, engine: &Engine) {
     }
 }
 
-fn greet(config: &Config, http: Option<&str>) {
+fn greet(config: &Config, http: Option<&str>, resp: Option<&str>) {
     if let Some(place) = http {
         println!("listening on http://{place}");
+    }
+    if let Some(place) = resp {
+        println!("listening on resp://{place}");
     }
     match &config.rules {
         Some(path) => println!("rules: {}", path.display()),

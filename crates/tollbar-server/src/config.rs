@@ -16,6 +16,10 @@ pub(crate) struct Config {
     #[arg(long, env = "TOLLBAR_LISTEN", value_name = "ENDPOINT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Endpoint,
 
+    /// Where to speak the Redis protocol, CL.THROTTLE of redis-cell included: an endpoint as above
+    #[arg(long, env = "TOLLBAR_RESP", value_name = "ENDPOINT", default_value = "127.0.0.1:6380")]
+    pub(crate) resp: Endpoint,
+
     /// The file of rules, read again on SIGHUP; without it, 5 requests per 10 s pass for each client
     #[arg(long, env = "TOLLBAR_RULES", value_name = "FILE")]
     pub(crate) rules: Option<PathBuf>,
@@ -97,8 +101,8 @@ impl Config {
     }
 
     /// Every place it listens on, by its flag.
-    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 1] {
-        [("--listen", &self.listen)]
+    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 2] {
+        [("--listen", &self.listen), ("--resp", &self.resp)]
     }
 
     /// The token that requests must bear, where one is asked for.

@@ -12,6 +12,10 @@ mod listener;
 mod rfc3339;
 mod token;
 
+// For fuzzers.
+#[doc(hidden)]
+pub use listener::resp::frame as resp_frame;
+
 use std::process::ExitCode;
 
 use clap::Parser;

@@ -15,12 +15,12 @@ use crate::daemon::{Answered, Daemon};
 type Attributes<'b> = ArrayVec<(&'b str, &'b str), { ARGUMENTS_MAX / 2 }>;
 
 /// Why a command cannot be used.
-#[derive(Debug, PartialEq, Eq, Error)]
+#[derive(Debug, Error)]
 pub(super) enum CheckError {
     #[error("`{0}` is not UTF-8")]
     Text(String),
-    #[error("`{word}` is not understood: write {options}")]
-    Word { word: String, options: &'static str },
+    #[error("`{word}` is not understood: write one of {}", options.join(", "))]
+    Word { word: String, options: &'static [&'static str] },
     #[error("`{0}` needs a value behind it")]
     NoValue(&'static str),
     #[error("`{0}` is given twice: write it once")]
@@ -33,6 +33,8 @@ pub(super) enum CheckError {
     OddAttributes,
     #[error(transparent)]
     Request(#[from] RequestError),
+    #[error(transparent)]
+    Subject(#[from] UsageError),
 }
 
 /// What can follow the fixed words of a command.
@@ -44,27 +46,10 @@ struct Options<'b> {
     attributes: Attributes<'b>,
 }
 
-/// Which options a command has.
-#[derive(Debug, Clone, Copy)]
-struct Taken {
-    cost: bool,
-    request_id: bool,
-    criticality: bool,
-    attributes: bool,
-    names: &'static str,
-}
-
-const OF_CHECK: Taken = Taken {
-    cost: true,
-    request_id: true,
-    criticality: true,
-    attributes: true,
-    names: "COST, ID, CRITICALITY or WITH",
-};
-const OF_PEEK: Taken =
-    Taken { cost: false, request_id: false, names: "CRITICALITY or WITH", ..OF_CHECK };
-const OF_SUBJECT: Taken =
-    Taken { criticality: false, attributes: false, names: "COST or ID", ..OF_CHECK };
+/// Which options each command has.
+const OF_CHECK: &[&str] = &["COST", "ID", "CRITICALITY", "WITH"];
+const OF_PEEK: &[&str] = &["CRITICALITY", "WITH"];
+const OF_SUBJECT: &[&str] = &["COST", "ID"];
 
 /// `TB.CHECK method path [COST n] [ID id] [CRITICALITY word] [WITH name value ..]`
 pub(super) async fn check(
@@ -84,15 +69,29 @@ pub(super) async fn peek(
     ask(arguments, OF_PEEK, 0, daemon, replies).await
 }
 
+/// `TB.SUBJECT rule subject [COST n] [ID id]`
+pub(super) async fn subject(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let (rule, subject) = (text(arguments[1])?, text(arguments[2])?);
+    let options = Options::parse(&arguments[3..], OF_SUBJECT)?;
+    let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
+    let verdict = daemon.engine.check_subject_async(rule, subject, cost, id).await?;
+    write(&daemon.answered(verdict), replies);
+    Ok(())
+}
+
 async fn ask(
     arguments: &Arguments<'_>,
-    taken: Taken,
+    options: &'static [&'static str],
     cost: u64,
     daemon: &Daemon,
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
     let (method, path) = (text(arguments[1])?, text(arguments[2])?);
-    let options = Options::parse(&arguments[3..], taken)?;
+    let options = Options::parse(&arguments[3..], options)?;
     let mut request = Request::new(method, path)?
         .with_attributes(&options.attributes)?
         .with_cost(options.cost.unwrap_or(cost))
@@ -105,32 +104,37 @@ async fn ask(
 }
 
 impl<'b> Options<'b> {
-    fn parse(words: &[&'b [u8]], taken: Taken) -> Result<Self, CheckError> {
-        let mut options = Self::default();
+    fn parse(words: &[&'b [u8]], options: &'static [&'static str]) -> Result<Self, CheckError> {
+        let mut found = Self::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-            if taken.cost && is("COST") {
-                let value = value("COST", &mut words)?;
-                let cost = value.parse().map_err(|_| CheckError::Cost(repeated(value)))?;
-                once("COST", options.cost.replace(cost))?;
-            } else if taken.request_id && is("ID") {
-                once("ID", options.request_id.replace(value("ID", &mut words)?))?;
-            } else if taken.criticality && is("CRITICALITY") {
-                let value = value("CRITICALITY", &mut words)?;
-                let criticality = Criticality::of_name(&value.to_ascii_lowercase())
-                    .ok_or_else(|| CheckError::Criticality(repeated(value)))?;
-                once("CRITICALITY", options.criticality.replace(criticality))?;
-            } else if taken.attributes && is("WITH") {
-                // To the end, so that attributes may have any name, that of an option too.
-                options.attributes = pairs(words.as_slice())?;
-                break;
-            } else {
-                let word = Repeated(word).to_string();
-                return Err(CheckError::Word { word, options: taken.names });
+            let name = options.iter().find(|name| name.as_bytes().eq_ignore_ascii_case(word));
+            match name.copied() {
+                Some(name @ "COST") => {
+                    let value = value(name, &mut words)?;
+                    let cost = value.parse().map_err(|_| CheckError::Cost(repeated(value)))?;
+                    once(name, found.cost.replace(cost).is_none())?;
+                }
+                Some(name @ "ID") => {
+                    once(name, found.request_id.replace(value(name, &mut words)?).is_none())?;
+                }
+                Some(name @ "CRITICALITY") => {
+                    let value = value(name, &mut words)?;
+                    let criticality = Criticality::of_name(&value.to_ascii_lowercase())
+                        .ok_or_else(|| CheckError::Criticality(repeated(value)))?;
+                    once(name, found.criticality.replace(criticality).is_none())?;
+                }
+                Some(_) => {
+                    // To the end, so that attributes may have any name, that of an option too.
+                    found.attributes = pairs(words.as_slice())?;
+                    break;
+                }
+                None => {
+                    return Err(CheckError::Word { word: Repeated(word).to_string(), options });
+                }
             }
         }
-        Ok(options)
+        Ok(found)
     }
 }
 
@@ -141,8 +145,8 @@ fn value<'b>(
     text(words.next().ok_or(CheckError::NoValue(name))?)
 }
 
-fn once<T>(name: &'static str, before: Option<T>) -> Result<(), CheckError> {
-    if before.is_some() { Err(CheckError::Twice(name)) } else { Ok(()) }
+fn once(name: &'static str, is_first: bool) -> Result<(), CheckError> {
+    if is_first { Ok(()) } else { Err(CheckError::Twice(name)) }
 }
 
 fn pairs<'b>(words: &[&'b [u8]]) -> Result<Attributes<'b>, CheckError> {
@@ -209,6 +213,7 @@ fn reason(verdict: &Verdict) -> &'static str {
         Reason::Exempt(..) => "exempt",
         Reason::MissingAttribute { .. } => "missing_attribute",
         Reason::TooManyLimits { .. } => "too_many_limits",
+        Reason::RequestIdReused => "request_id_reused",
         _ => "other",
     }
 }

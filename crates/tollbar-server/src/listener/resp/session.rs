@@ -191,7 +191,9 @@ impl Session {
             None => {}
             Some(&b"2") => version = Version::Two,
             Some(&b"3") => version = Version::Three,
-            Some(_) => return replies.error("NOPROTO unsupported protocol version: ask for 2 or 3"),
+            Some(_) => {
+                return replies.error("NOPROTO unsupported protocol version: ask for 2 or 3");
+            }
         }
         while let Some(option) = words.next() {
             if option.eq_ignore_ascii_case(b"AUTH")

@@ -150,10 +150,6 @@ impl Limits {
 }
 
 impl<'b> Throttles<'b> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
     /// True where they have to be decided before more are taken in.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.is_full()

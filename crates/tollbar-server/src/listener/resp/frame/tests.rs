@@ -64,11 +64,15 @@ fn lines_are_words() {
         ("PING\r\n", vec!["PING"]),
         ("PING\n", vec!["PING"]),
         ("  ECHO \t hello  \r\n", vec!["ECHO", "hello"]),
-        ("ECHO \"two words\" 'and \"more\"' \"\"\r\n", vec!["ECHO", "two words", "and \"more\"", ""]),
+        (
+            "ECHO \"two words\" 'and \"more\"' \"\"\r\n",
+            vec!["ECHO", "two words", "and \"more\"", ""],
+        ),
         ("ECHO a\"b\r\n", vec!["ECHO", "a\"b"]),
         ("\r\n", vec![]),
     ] {
         let (arguments, bytes) = read(input.as_bytes()).unwrap().unwrap();
+        let expected: Vec<Vec<u8>> = expected.iter().map(|it| it.as_bytes().to_vec()).collect();
         assert_eq!(arguments, expected, "{input:?}");
         assert_eq!(bytes, input.len());
     }
