@@ -9,6 +9,8 @@ mod cases;
 mod http;
 #[path = "conformance/library.rs"]
 mod library;
+#[path = "conformance/resp.rs"]
+mod resp;
 
 use cases::{CASES, Expect, Step};
 
