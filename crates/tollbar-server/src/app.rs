@@ -18,6 +18,7 @@ use crate::endpoint::Endpoint;
 use crate::listener::envoy::{self, Envoy, EnvoyLimits};
 use crate::listener::grpc::Grpc;
 use crate::listener::http::Http;
+use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
 use crate::reload::{Reload, warn_of};
@@ -89,8 +90,9 @@ async fn serve(Prepared { config, rules, tokens, tls, envoy }: Prepared) -> Resu
     let service = Envoy::new(Arc::clone(&daemon), Arc::clone(&envoy), options);
     let grpc = Grpc::new(Arc::clone(&daemon), service, &stopped);
     let mut listeners = Listeners::new(config.bounds, tls, stopped);
-    start(&mut listeners, "--listen", &config.listen, Http::new(daemon)).await?;
+    start(&mut listeners, "--listen", &config.listen, Http::new(Arc::clone(&daemon))).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
+    start(&mut listeners, "--resp", &config.resp, Resp::new(daemon)).await?;
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
     let snapshot = config.store.snapshot.of(counters.memory());

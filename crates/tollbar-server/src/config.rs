@@ -31,6 +31,10 @@ pub(crate) struct Config {
     #[arg(long, env = "TOLLBAR_GRPC", value_name = "ENDPOINT", default_value = "127.0.0.1:8081")]
     pub(crate) grpc: Endpoint,
 
+    /// Where to speak the Redis protocol, CL.THROTTLE of redis-cell included: an endpoint as above
+    #[arg(long, env = "TOLLBAR_RESP", value_name = "ENDPOINT", default_value = "127.0.0.1:6380")]
+    pub(crate) resp: Endpoint,
+
     /// The file of rules, put in force again when it changes and on SIGHUP; without it, 5 requests per
     /// 10 s pass for each client
     #[arg(long, env = "TOLLBAR_RULES", value_name = "FILE")]
@@ -122,8 +126,8 @@ const EXAMPLE_RULES: &str = "rules: [{ name: example, limit: 5/10s }]";
 
 impl Config {
     /// Every place it listens on, by its flag.
-    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 2] {
-        [("--listen", &self.listen), ("--grpc", &self.grpc)]
+    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 3] {
+        [("--listen", &self.listen), ("--grpc", &self.grpc), ("--resp", &self.resp)]
     }
 
     /// The rules to be put in force, and what their writer should know.

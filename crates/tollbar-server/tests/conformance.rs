@@ -13,6 +13,8 @@ mod grpc;
 mod http;
 #[path = "conformance/library.rs"]
 mod library;
+#[path = "conformance/resp.rs"]
+mod resp;
 
 use cases::{CASES, Expect, Step};
 

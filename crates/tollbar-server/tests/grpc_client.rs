@@ -6,6 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Daemon, Scratch, serve};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 use tollbar_proto::client::{Builder, CheckError, Client, FailurePolicy};
@@ -295,4 +296,48 @@ fn a_client_that_is_gone_holds_no_daemon_up() {
         drop(client);
         assert_eq!(daemon.stop(), 0);
     });
+}
+
+#[tokio::test]
+async fn a_client_and_a_daemon_that_vouch_for_each_other_talk() {
+    let authority = authority();
+    let scratch = Scratch::new("grpc-tls");
+    let (cert, key) = issue(&authority, "localhost");
+    let daemon = Daemon::start(&[
+        "--tls-cert",
+        &scratch.file("cert.pem", &cert),
+        "--tls-key",
+        &scratch.file("key.pem", &key),
+        "--tls-client-ca",
+        &scratch.file("ca.pem", &authority.pem()),
+    ]);
+    let port = daemon.address("grpcs").rsplit_once(':').unwrap().1;
+    let at = || Client::builder(format!("https://localhost:{port}")).deadline(PATIENCE);
+    let (cert, key) = issue(&authority, "a client");
+    let client = at().ca_certificate(authority.pem()).identity(cert, key).connect().unwrap();
+    assert!(client.check(request("1")).await.unwrap().allowed);
+
+    let (cert, key) = issue(&authority, "a client");
+    let stranger = self::authority();
+    for (builder, who) in [
+        (at().ca_certificate(authority.pem()), "shows no certificate"),
+        (at().ca_certificate(stranger.pem()).identity(cert, key), "trusts another"),
+        (Client::builder(format!("http://localhost:{port}")).deadline(PATIENCE), "is not secure"),
+    ] {
+        let error = builder.connect().unwrap().check(request("1")).await.unwrap_err();
+        assert!(matches!(error, CheckError::Unavailable { .. }), "who {who}: {error}");
+    }
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate and its key, in PEM.
+fn issue(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
 }

@@ -21,9 +21,19 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar-testkit", &["tollbar"]),
     (
         "tollbar-bench",
-        &["tollbar", "tollbar-http", "tollbar-redis", "tollbar-rules", "tollbar-testkit"],
+        &[
+            "tollbar",
+            "tollbar-http",
+            "tollbar-proto",
+            "tollbar-redis",
+            "tollbar-rules",
+            "tollbar-testkit",
+        ],
     ),
-    ("tollbar-examples", &["tollbar", "tollbar-http", "tollbar-redis", "tollbar-rules"]),
+    (
+        "tollbar-examples",
+        &["tollbar", "tollbar-http", "tollbar-proto", "tollbar-redis", "tollbar-rules"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -73,6 +73,7 @@ impl Service<Request<Incoming>> for Door {
 }
 
 /// A call on its way to its answer.
+#[expect(clippy::large_enum_variant, reason = "nearly all are asked, and a box would cost each")]
 pub(super) enum Call {
     Refused(Option<Response<Body>>),
     Asked {

@@ -74,8 +74,6 @@ impl v1::limiter_server::Limiter for Limiter {
         decide(&self.daemon, asked, asked.cost.unwrap_or(1)).await.map(Response::new)
     }
 
-    type CheckManyStream = Answers;
-
     async fn check_many(
         &self,
         request: Request<Streaming<v1::CheckManyRequest>>,
@@ -178,8 +176,11 @@ fn time_to_live(ttl: Option<prost_types::Duration>) -> Result<Duration, Status> 
     let Some(ttl) = ttl else {
         return Ok(RESERVATION_TIME);
     };
-    let ttl = Duration::try_from(ttl).ok();
-    ttl.filter(|it| !it.is_zero() && *it <= RESERVATION_TIME_MAX).ok_or_else(|| {
+    // By hand: prost's own conversion overflows at the edges of its numbers.
+    let (seconds, nanos) = (u64::try_from(ttl.seconds).ok(), u32::try_from(ttl.nanos).ok());
+    let time = seconds.zip(nanos.filter(|it| *it < 1_000_000_000));
+    let time = time.map(|(seconds, nanos)| Duration::new(seconds, nanos));
+    time.filter(|it| !it.is_zero() && *it <= RESERVATION_TIME_MAX).ok_or_else(|| {
         Status::invalid_argument("`ttl` cannot be kept: send more than 0 s and at most 86,400 s")
     })
 }
