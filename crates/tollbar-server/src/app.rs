@@ -103,6 +103,7 @@ async fn serve(Prepared { config, rules, tokens, tls, envoy }: Prepared) -> Resu
     systemd::ready();
     let mut reload = Reload::new(Arc::clone(&config), engine, tokens, envoy);
     let mut health = Health::Ok;
+    let mut probe = tokio::spawn(counters.clone().probe());
     let mut looks = every(LOOK_EVERY);
     let mut signs_of_life = systemd::alive_every().map(every);
     loop {
@@ -117,6 +118,10 @@ async fn serve(Prepared { config, rules, tokens, tls, envoy }: Prepared) -> Resu
             _ = looks.tick() => {
                 reload.look();
                 tell_health(&counters, &mut health);
+                // One at a time: a store that does not answer gets no crowd of them.
+                if probe.is_finished() {
+                    probe = tokio::spawn(counters.clone().probe());
+                }
             }
             () = next(&mut signs_of_life) => systemd::alive(),
         }

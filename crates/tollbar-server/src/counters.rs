@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollbar::{MemoryStore, Store};
+use tollbar::{MemoryStore, Policy, Store};
 use tollbar_redis::{BreakerState, RedisStore};
 
 /// The store, by its kind: what answers at once can be asked for many decisions at one instant, and
@@ -38,7 +38,19 @@ impl Counters {
         }
     }
 
-    /// How the store is doing now. Asks nobody: it is what the last checks found.
+    /// Asks a store that is elsewhere for something that costs nothing, so that its health is known
+    /// also where no client asks.
+    pub(crate) async fn probe(self) {
+        let Self::Redis(store) = self else {
+            return;
+        };
+        if let Ok(policy) = Policy::fixed_window("1/s") {
+            // What came of it, the store knows itself.
+            let _ = store.check(b"tollbar:probe", &policy, 0).await;
+        }
+    }
+
+    /// How the store is doing now. Asks nobody: it is what the last checks and probes found.
     pub(crate) fn health(&self) -> Health {
         let Self::Redis(store) = self else {
             return Health::Ok;

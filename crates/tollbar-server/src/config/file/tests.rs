@@ -107,3 +107,25 @@ fn what_cannot_be_used_is_told_with_its_place_and_what_to_write() {
         assert!(error.starts_with(told), "{yaml:?} gave {error}");
     }
 }
+
+#[test]
+fn every_setting_is_in_the_reference_with_its_variable_and_default() {
+    let reference = include_str!("../../../../../docs/reference/configuration.md");
+    let command = Config::augment_args(Command::new("serve"));
+    for argument in command.get_arguments() {
+        let flag = format!("| `--{}` |", argument.get_long().unwrap());
+        let line = reference.lines().find(|line| line.starts_with(&flag));
+        let line =
+            line.unwrap_or_else(|| panic!("{flag} is not in docs/reference/configuration.md"));
+        let variable = argument.get_env().and_then(|it| it.to_str()).unwrap();
+        assert!(line.contains(&format!("| `{variable}` |")), "{variable} is not in {line}");
+        assert_eq!(
+            variable,
+            format!("TOLLBAR_{}", &flag[5..flag.len() - 3]).replace('-', "_").to_uppercase()
+        );
+        for value in argument.get_default_values() {
+            let value = format!("| `{}` |", value.to_str().unwrap());
+            assert!(line.contains(&value), "{value} is not in {line}");
+        }
+    }
+}
