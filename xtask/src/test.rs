@@ -58,12 +58,13 @@ const EXAMPLES: &[&str] = &[
     "queue",
     "snapshot",
     "fleet",
+    "grpc_client",
     "in_flight",
     "rules",
 ];
 
 /// What of the library is off by default, and tested as well.
-const FEATURES: &str = "tollbar/until-ready";
+const FEATURES: &str = "tollbar/until-ready,tollbar-proto/client";
 
 /// Random cases per property test with `--long`; proptest's own default is 256.
 const PROPTEST_CASES_LONG: u32 = 4_000;

@@ -1,116 +1,10 @@
-//! The real binary, on a free port, from its first line to its exit code. Nothing waits for time to
-//! pass: a line that the daemon prints says that it is so far.
+//! The real binary, from its first line to its exit code.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+mod common;
 
-/// A directory of its own for each test, gone at the end.
-struct Scratch(PathBuf);
+use std::io::{Read, Write};
 
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let name = format!("tollbar-serve-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-struct Daemon {
-    process: Child,
-    lines: BufReader<ChildStdout>,
-    address: String,
-}
-
-impl Daemon {
-    fn start(args: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_tollbar"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--max-keys", "1000"])
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap());
-        let mut daemon = Self { process, lines, address: String::new() };
-        let first = daemon.line();
-        first.strip_prefix("listening on http://").unwrap().clone_into(&mut daemon.address);
-        assert!(daemon.line().starts_with("rules: "));
-        assert!(daemon.line().starts_with("try: curl -i"));
-        daemon
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
-    }
-
-    fn stop(mut self) -> i32 {
-        self.signal("TERM");
-        self.process.wait().unwrap().code().unwrap()
-    }
-
-    fn connect(&self) -> TcpStream {
-        TcpStream::connect(&self.address).unwrap()
-    }
-
-    /// The whole response to a request that closes its connection.
-    fn post(&self, path: &str, body: &str) -> String {
-        let mut stream = self.connect();
-        stream.write_all(request(path, body).as_bytes()).unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
-        response
-    }
-
-    fn check(&self, user: &str) -> u16 {
-        status(&self.post("/v1/check", &format!(r#"{{"attributes":{{"user":"{user}"}}}}"#)))
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // For a test that has failed: who was stopped is gone already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn request(path: &str, body: &str) -> String {
-    let length = body.len();
-    format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    )
-}
-
-fn status(response: &str) -> u16 {
-    response
-        .split(' ')
-        .nth(1)
-        .unwrap_or_else(|| panic!("no status in {response:?}"))
-        .parse()
-        .unwrap()
-}
+use common::{Daemon, Scratch, request, serve, status};
 
 #[test]
 fn with_nothing_given_it_limits_each_client() {
@@ -130,17 +24,17 @@ fn with_nothing_given_it_limits_each_client() {
 fn a_hang_up_reads_the_rules_again_and_keeps_the_counters() {
     let scratch = Scratch::new("reload");
     let rules = scratch.file("rules.yaml", "rules: [{ name: a, limit: 1/day }]");
-    let mut daemon = Daemon::start(&["--rules", &rules]);
+    let mut daemon = Daemon::start_logged(&["--no-watch", "--rules", &rules]);
     assert_eq!((daemon.check("7"), daemon.check("7")), (200, 429));
     scratch.file("rules.yaml", "rules: [{ name: a, limt: 2/day }]");
     daemon.signal("HUP");
-    let told = daemon.line();
-    assert!(told.starts_with("the rules stay as they were: --rules: "), "{told}");
+    let told = daemon.logged("the rules stay as they were");
+    assert!(told.contains(" ERROR "), "{told}");
     assert!(told.contains("rules.yaml:1:20: "), "{told}");
     assert_eq!(daemon.check("7"), 429);
     scratch.file("rules.yaml", "rules: [{ name: a, limit: 2/day }]");
     daemon.signal("HUP");
-    assert_eq!(daemon.line(), "reloaded: 1 rules");
+    daemon.logged("rules reloaded rules=1 added=0 changed=1 removed=0");
     assert_eq!((daemon.check("7"), daemon.check("7")), (200, 429));
 }
 
@@ -148,8 +42,8 @@ fn a_hang_up_reads_the_rules_again_and_keeps_the_counters() {
 fn a_snapshot_keeps_the_counters_over_a_restart() {
     let scratch = Scratch::new("snapshot");
     let rules = scratch.file("rules.yaml", "rules: [{ name: a, limit: 1/day }]");
-    let counters = scratch.0.join("counters");
-    let args = ["--rules", &rules, "--snapshot", counters.to_str().unwrap()];
+    let counters = scratch.path("counters");
+    let args = ["--rules", &rules, "--snapshot", &counters];
     let daemon = Daemon::start(&args);
     assert_eq!(daemon.check("7"), 200);
     assert_eq!(daemon.stop(), 0);
@@ -159,7 +53,7 @@ fn a_snapshot_keeps_the_counters_over_a_restart() {
 
 #[test]
 fn what_was_asked_before_the_end_is_answered() {
-    let mut daemon = Daemon::start(&[]);
+    let mut daemon = Daemon::start_logged(&[]);
     let mut stream = daemon.connect();
     let request = request("/v1/check", "{}");
     let (begun, rest) = request.split_at(request.len() - 1);
@@ -167,12 +61,12 @@ fn what_was_asked_before_the_end_is_answered() {
     // Served after the first connection, so that one is known to have been accepted.
     assert_eq!(daemon.check("1"), 200);
     daemon.signal("TERM");
-    assert_eq!(daemon.line(), "stopping: answering what has been asked");
+    daemon.logged("stopping: answering what has been asked");
     stream.write_all(rest.as_bytes()).unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
     assert_eq!(status(&response), 200);
-    assert_eq!(daemon.process.wait().unwrap().code(), Some(0));
+    assert_eq!(daemon.wait(), 0);
 }
 
 #[test]
@@ -212,14 +106,10 @@ fn what_cannot_be_used_is_told_with_its_flag() {
         (&["--rules", &bad], 2, &format!("--rules: {bad}:2:14: ")),
         (&["--rules", &busy], 2, &format!("--rules: {busy}: rule `b` limits what is in flight")),
         (&["--rules", "/no/such/file"], 2, "--rules: cannot read /no/such/file: "),
-        (&["--token-file", &short], 2, &format!("--token-file: {short} has no token")),
+        (&["--token-file", &short], 2, &format!("--token-file: {short} holds no tokens")),
         (&["--max-connections", "0"], 2, "error: invalid value '0' for '--max-connections"),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_tollbar"))
-            .args(["serve", "--check-config"])
-            .args(args)
-            .output()
-            .unwrap();
+        let output = serve(&["--check-config"]).args(args).output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?} gave {err}");
         assert!(err.starts_with(told), "{args:?} gave {err}");
