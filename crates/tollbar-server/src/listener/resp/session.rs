@@ -138,7 +138,7 @@ impl Session {
             Command::Auth => self.auth(known, words, replies),
             Command::Hello => self.hello(words, replies),
             Command::Client => self.client(words, replies),
-            Command::Command => command::describe(words, replies),
+            Command::Describe => command::describe(words, replies),
             Command::Info => replies.bulk(INFO.as_bytes()),
             Command::Select if words[0] == b"0" => replies.simple("OK"),
             Command::Select => {
