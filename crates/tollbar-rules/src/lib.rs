@@ -64,6 +64,8 @@ mod top;
 mod usage;
 mod verdict;
 mod watch;
+#[doc(hidden)]
+pub mod yaml;
 
 pub use cidr::{Cidr, CidrError};
 pub use condition::{Condition, Conditions, Test};

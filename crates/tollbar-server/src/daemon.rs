@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
 use tollbar_rules::{Engine, Request, Verdict};
 
-use crate::counters::Counters;
-use crate::token::Token;
+use crate::counters::{Counters, Health};
+use crate::token::Tokens;
 
 /// Shared by every listener.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Daemon {
     pub(crate) engine: Arc<Engine>,
     pub(crate) counters: Counters,
     /// What clients must show, where something is asked for.
-    pub(crate) token: Option<Token>,
+    pub(crate) tokens: Option<Arc<Tokens>>,
     /// For a store that has no clock to offer.
     clock: SystemClock,
 }
@@ -31,8 +31,17 @@ pub(crate) struct Answered {
 pub(crate) struct DecisionId(pub(crate) u128);
 
 impl Daemon {
-    pub(crate) fn new(engine: Arc<Engine>, counters: Counters, token: Option<Token>) -> Self {
-        Self { engine, counters, token, clock: SystemClock::new() }
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        counters: Counters,
+        tokens: Option<Arc<Tokens>>,
+    ) -> Self {
+        Self { engine, counters, tokens, clock: SystemClock::new() }
+    }
+
+    /// How the store is doing: whatever it is, questions are answered.
+    pub(crate) fn health(&self) -> Health {
+        self.counters.health()
     }
 
     /// Decides and charges a request that came over any wire.
@@ -56,7 +65,7 @@ impl Daemon {
 
     /// True where whoever shows `shown` may ask.
     pub(crate) fn is_admitted(&self, shown: Option<&[u8]>) -> bool {
-        self.token.as_ref().is_none_or(|token| token.is(shown.unwrap_or_default()))
+        self.tokens.as_ref().is_none_or(|tokens| tokens.is(shown.unwrap_or_default()))
     }
 }
 

@@ -3,13 +3,21 @@
 
 mod api;
 mod app;
+mod bounded;
 mod command;
 mod config;
 mod counters;
 mod daemon;
 mod endpoint;
 mod listener;
+mod open_files;
+mod reload;
 mod rfc3339;
+mod snapshot;
+mod span;
+mod store;
+mod systemd;
+mod telemetry;
 mod token;
 
 // For fuzzers.
@@ -18,10 +26,14 @@ pub use listener::resp::frame as resp_frame;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 /// The binary: reads the command line, does what it says, and says how it went.
 #[must_use]
 pub fn main() -> ExitCode {
-    command::Command::parse().run()
+    match command::Command::read() {
+        Ok(command) => command.run(),
+        Err(error) => {
+            eprintln!("{error}");
+            command::Ending::Misused.code()
+        }
+    }
 }

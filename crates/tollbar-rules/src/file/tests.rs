@@ -198,7 +198,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
     );
     refused(
         "rules: []\n---\nrules: []",
-        "rules.yaml:2:1: a second document begins here: write all rules in one",
+        "rules.yaml:2:1: a second document begins here: write all in one",
     );
     refused(
         "rules: !!seq []",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -17,9 +17,6 @@ use super::{Connection, Protocol, Stopped};
 use crate::api::{Answer, Api, Asked, BODY_BYTES_MAX};
 use crate::daemon::Daemon;
 
-/// For a connection to send the next head: also how long an idle one is kept.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
-const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 /// What the heads of a connection's requests may take of memory.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
@@ -35,14 +32,25 @@ impl Http {
 }
 
 impl Protocol for Http {
+    const ALPN: &'static [&'static [u8]] = &[b"http/1.1"];
+
     async fn serve(self: Arc<Self>, connection: Connection, mut stopped: Stopped) {
+        let bounds = connection.bounds;
+        let announced = stopped.clone();
         let service = service_fn(move |request| {
-            let http = Arc::clone(&self);
-            async move { Ok::<_, std::convert::Infallible>(respond(&http.api, request).await) }
+            let (http, announced) = (Arc::clone(&self), announced.clone());
+            async move {
+                let mut response = respond(&http.api, request, bounds.body_timeout.0).await;
+                if announced.is_announced() {
+                    // The next request would find the connection closed.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, std::convert::Infallible>(response)
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIME_MAX)
+            .header_read_timeout(bounds.head_timeout.0)
             .max_buf_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(connection.stream), service);
         let mut connection = pin!(connection);
@@ -55,9 +63,13 @@ impl Protocol for Http {
     }
 }
 
-async fn respond(api: &Api, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond(
+    api: &Api,
+    request: Request<Incoming>,
+    body_time_max: Duration,
+) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    let body = match timeout(BODY_TIME_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await {
+    let body = match timeout(body_time_max, Limited::new(body, BODY_BYTES_MAX).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             return rendered(Answer::too_large());
@@ -65,7 +77,7 @@ async fn respond(api: &Api, request: Request<Incoming>) -> Response<Full<Bytes>>
         Ok(Err(_)) => return rendered(Answer::cut_short()),
         Err(_) => return rendered(Answer::too_slow()),
     };
-    let bearer = head.headers.get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
+    let bearer = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let asked = Asked { method: head.method.as_str(), path: head.uri.path(), bearer, body: &body };
     rendered(api.answer(&asked).await)
 }

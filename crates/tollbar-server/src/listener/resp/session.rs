@@ -42,7 +42,7 @@ pub(super) enum Then {
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, id: u64) -> Self {
-        let is_admitted = shared.daemon.token.is_none();
+        let is_admitted = shared.daemon.tokens.is_none();
         Self { shared, id, name: Box::default(), is_admitted, limits: Limits::default() }
     }
 
@@ -169,18 +169,20 @@ impl Session {
 
     /// Writes an error where the token is not the right one.
     fn is_shown(&mut self, token: &[u8], replies: &mut Replies) -> bool {
-        if self.shared.daemon.token.is_none() {
+        if self.shared.daemon.tokens.is_none() {
             replies.error(
                 "ERR Client sent AUTH, but no password is set: this daemon has no token, so leave \
                  AUTH out",
             );
             return false;
         }
-        self.is_admitted = self.shared.daemon.is_admitted(Some(token));
-        if !self.is_admitted {
+        let is_right = self.shared.daemon.is_admitted(Some(token));
+        if is_right {
+            self.is_admitted = true;
+        } else {
             replies.error("WRONGPASS invalid username-password pair or user is disabled.");
         }
-        self.is_admitted
+        is_right
     }
 
     /// `HELLO [2|3 [AUTH user token] [SETNAME name]]`
