@@ -14,6 +14,7 @@ usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench redis [--quick] [--json FILE]
        tollbar-bench rules [--quick] [--json FILE]
        tollbar-bench http [--quick] [--json FILE] [--only SUBSTRING]
+       tollbar-bench http --only SUBJECT --requests N
 
 core     checks in process, beside other limiters and a floor
   --quick           fewer and shorter rounds: done within two minutes

@@ -1,5 +1,6 @@
 //! The engine: a request in, a verdict out, over any store.
 
+mod alone;
 mod failing;
 pub(crate) mod holding;
 pub(crate) mod selection;
@@ -10,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
-use smallvec::SmallVec;
 use tollbar::store::ReservationIds;
 use tollbar::{
     Batch, Clock, Entry, MemoryStore, Outcome, Policy, Reply, Role, Store, StoreError, SystemClock,
@@ -19,10 +19,11 @@ use tollbar::{
 use selection::{Ask, Nobody, Observer, Selecting, Selection};
 
 use crate::diff::Diff;
+use crate::matcher::ItemId;
 use crate::permits::{Held, Permits};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
-use crate::verdict::{Capacity, Made, Verdict, Why};
+use crate::verdict::{Capacity, Decisions, Made, Verdict, Why};
 use crate::{Request, RuleSet};
 
 /// Keys that the store in this process has room for while the real one cannot answer.
@@ -69,6 +70,21 @@ pub struct EngineBuilder {
     clock: Option<Arc<dyn Clock>>,
 }
 
+/// A check that the store has answered.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    snapshot: &'a Snapshot,
+    request: &'a Request<'a>,
+    selection: &'a Selection,
+    entries: &'a Entries<'a>,
+}
+
+/// What came of it, besides the decisions.
+struct Concluded {
+    permits: Option<Arc<Permits>>,
+    failure: Option<StoreError>,
+}
+
 /// The questions of one check.
 type Entries<'e> = ArrayVec<Entry<'e>, POLICIES_PER_REQUEST_MAX>;
 
@@ -89,40 +105,17 @@ impl Engine {
     /// thread; see [`check_async`](Self::check_async).
     #[must_use]
     pub fn check(&self, request: &Request<'_>) -> Verdict {
-        let snapshot = self.current.load_full();
-        let mut selection = Selection::default();
-        self.select(&snapshot, request, &mut Nobody, &mut selection);
-        if let Some(verdict) = settled(&snapshot, &selection) {
-            return verdict;
-        }
-        let mut entries = Entries::new();
-        fill(&mut entries, &snapshot, &selection);
-        let answer = match self.ask(&mut entries, selection.has_permits) {
-            Some(reply) => reply.wait(),
-            None => Ok(()),
-        };
-        let made = self.conclude(&snapshot, request, &selection, &entries, answer.as_ref().err());
-        drop(entries);
-        verdict(snapshot, &selection, made, answer.err())
+        let mut verdict = Verdict::unmade(self.current.load());
+        // What it holds is in the verdict as well.
+        let _holding = self.decide(request, None, &mut verdict);
+        verdict
     }
 
     /// The same, without blocking the thread while a store across a network answers.
     pub async fn check_async(&self, request: &Request<'_>) -> Verdict {
-        let snapshot = self.current.load_full();
-        let mut selection = Selection::default();
-        self.select(&snapshot, request, &mut Nobody, &mut selection);
-        if let Some(verdict) = settled(&snapshot, &selection) {
-            return verdict;
-        }
-        let mut entries = Entries::new();
-        fill(&mut entries, &snapshot, &selection);
-        let answer = match self.ask(&mut entries, selection.has_permits) {
-            Some(reply) => reply.await,
-            None => Ok(()),
-        };
-        let made = self.conclude(&snapshot, request, &selection, &entries, answer.as_ref().err());
-        drop(entries);
-        verdict(snapshot, &selection, made, answer.err())
+        let mut verdict = Verdict::unmade(self.snapshot());
+        let _holding = self.decide_async(request, None, &mut verdict).await;
+        verdict
     }
 
     /// The rules in force.
@@ -167,6 +160,19 @@ impl Engine {
         Selecting { snapshot, request, now, observer }.select(selection);
     }
 
+    /// The same, where it is known which rules match, and nobody listens.
+    #[inline]
+    fn select_of(
+        &self,
+        matching: &[ItemId],
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        selection: &mut Selection,
+    ) {
+        let now = || self.clock.now();
+        Selecting { snapshot, request, now, observer: &mut Nobody }.select_of(matching, selection);
+    }
+
     /// Asks the store for all entries at once; `None` where it has answered already.
     #[inline]
     fn ask<'a, 'e: 'a>(
@@ -187,21 +193,21 @@ impl Engine {
         Some(self.store.check_all(Batch::all_or_none(entries)))
     }
 
-    /// The decisions of a check; where the store could not answer, those of the failure policies.
+    /// Writes the decisions of a check, or, where the store could not answer, those of the failure
+    /// policies.
     #[inline]
     fn conclude(
         &self,
-        snapshot: &Snapshot,
-        request: &Request<'_>,
-        selection: &Selection,
-        entries: &Entries<'_>,
-        failure: Option<&StoreError>,
-    ) -> (SmallVec<[Made; 8]>, Vec<Held>) {
-        if failure.is_some() {
-            return failing::decide(snapshot, request, selection, &*self.local);
+        asked: &Asked<'_>,
+        answer: Result<(), StoreError>,
+        made: &mut Decisions,
+    ) -> Concluded {
+        let &Asked { snapshot, request, selection, entries } = asked;
+        if let Err(failure) = answer {
+            let held = failing::decide(snapshot, request, selection, &*self.local, made);
+            return Concluded { permits: Permits::of(held), failure: Some(failure) };
         }
         let mut is_denied = false;
-        let mut made = SmallVec::new();
         for (ask, entry) in selection.asks.iter().zip(entries) {
             let Some(decision) = entry.decision() else {
                 continue;
@@ -212,29 +218,44 @@ impl Engine {
             }
             made.push(ask.made(decision));
         }
-        let held = if selection.has_permits && !is_denied {
-            entries.iter().filter_map(|entry| Held::of(entry, false)).collect()
+        let permits = if is_denied || !selection.has_permits {
+            None
         } else {
-            Vec::new()
+            Permits::of(entries.iter().filter_map(|entry| Held::of(entry, false)).collect())
         };
-        (made, held)
+        Concluded { permits, failure: None }
     }
 }
 
-/// The verdict where no store is needed.
-#[inline]
-fn settled(snapshot: &Arc<Snapshot>, selection: &Selection) -> Option<Verdict> {
-    let (outcome, reason) = match selection.denial {
-        // No wait helps, and no other cost: what is missing has to be sent.
-        Some(denial) => (Outcome::Busy, denial),
-        None if selection.asks.is_empty() => {
-            (Outcome::Allow, selection.leave.unwrap_or(Why::NoRule))
+impl Verdict {
+    /// True where no store is needed.
+    #[inline]
+    fn settle(&mut self, selection: &Selection) -> bool {
+        (self.outcome, self.reason) = match selection.denial {
+            // No wait helps, and no other cost: what is missing has to be sent.
+            Some(denial) => (Outcome::Busy, denial),
+            None => (Outcome::Allow, selection.leave.unwrap_or(Why::NoRule)),
+        };
+        selection.denial.is_some() || selection.asks.is_empty()
+    }
+
+    /// Says which decision binds, now that all are made. They are in the order of the rules, so of
+    /// equals the first binds.
+    #[inline]
+    fn finish(&mut self, Concluded { permits, failure }: Concluded) {
+        (self.permits, self.failure) = (permits, failure);
+        let mut binding: Option<(usize, &Made)> = None;
+        for (at, it) in self.made.iter().enumerate() {
+            let binds = |(_, before): (_, &Made)| it.decision.binds_before(&before.decision);
+            if it.capacity == Capacity::Live && binding.is_none_or(binds) {
+                binding = Some((at, it));
+            }
         }
-        None => return None,
-    };
-    let snapshot = Arc::clone(snapshot);
-    let (made, failure, permits) = (SmallVec::new(), None, None);
-    Some(Verdict { snapshot, outcome, reason, binding: None, made, failure, permits })
+        if let Some((at, it)) = binding {
+            (self.outcome, self.reason) = (it.decision.outcome(), Why::Limits);
+            self.binding = Some(at);
+        }
+    }
 }
 
 /// Filled in place: they are kilobytes of which a few words are used, and should not be moved.
@@ -243,30 +264,6 @@ fn fill<'e>(entries: &mut Entries<'e>, snapshot: &'e Snapshot, selection: &'e Se
     for ask in selection.asks.iter().take(POLICIES_PER_REQUEST_MAX) {
         entries.push(ask.entry(snapshot, selection));
     }
-}
-
-/// The verdict that decisions come to. They are in the order of the rules, so of equals the first
-/// binds.
-#[inline]
-fn verdict(
-    snapshot: Arc<Snapshot>,
-    selection: &Selection,
-    (made, held): (SmallVec<[Made; 8]>, Vec<Held>),
-    failure: Option<StoreError>,
-) -> Verdict {
-    let mut binding: Option<usize> = None;
-    for (at, it) in made.iter().enumerate().filter(|(_, it)| it.capacity == Capacity::Live) {
-        if binding.is_none_or(|before| it.decision.binds_before(&made[before].decision)) {
-            binding = Some(at);
-        }
-    }
-    let outcome = binding.map_or(Outcome::Allow, |at| made[at].decision.outcome());
-    let reason = match binding {
-        Some(_) => Why::Limits,
-        None => selection.leave.unwrap_or(Why::NoRule),
-    };
-    let permits = Permits::of(held);
-    Verdict { snapshot, outcome, reason, binding, made, failure, permits }
 }
 
 impl Ask {
