@@ -37,7 +37,8 @@ rules    requests against 1 to 10,000 rules, beside limitador
 http     what a layer adds to a request to an axum service, beside tower_governor
   --quick           fewer and shorter rounds: done within half a minute
   --json FILE       also write the figures as JSON
-  --only SUBSTRING  only subjects whose name contains it, for profilers";
+  --only SUBSTRING  only subjects whose name contains it
+  --requests N      so many requests to one subject, and no figures: for profilers";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
