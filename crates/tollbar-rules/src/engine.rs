@@ -3,20 +3,29 @@
 mod alone;
 mod failing;
 pub(crate) mod holding;
+pub(crate) mod leasing;
+mod once;
+mod one_rule;
+pub(crate) mod reserving;
 pub(crate) mod selection;
+pub(crate) mod texts;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 use tollbar::store::ReservationIds;
 use tollbar::{
-    Batch, Clock, Entry, MemoryStore, Outcome, Policy, Reply, Role, Store, StoreError, SystemClock,
+    Batch, Clock, Entry, MemoryStore, Outcome, Policy, ReceiptKey, Reply, Role, Store, StoreError,
+    SystemClock,
 };
 
+use once::REQUEST_ID_TTL_DEFAULT;
 use selection::{Ask, Nobody, Observer, Selecting, Selection};
+use texts::Texts;
 
 use crate::diff::Diff;
 use crate::matcher::ItemId;
@@ -60,6 +69,10 @@ pub struct Engine {
     clock: Arc<dyn Clock>,
     /// Names for what is to be settled.
     reservations: ReservationIds,
+    /// Under which receipts and leases are given out as text.
+    texts: Texts,
+    /// For how long a request id is remembered.
+    request_id_ttl: Duration,
 }
 
 /// An [`Engine`] in the making.
@@ -68,6 +81,8 @@ pub struct EngineBuilder {
     rules: RuleSet,
     store: Option<Arc<dyn Store>>,
     clock: Option<Arc<dyn Clock>>,
+    receipt_key: Option<ReceiptKey>,
+    request_id_ttl: Duration,
 }
 
 /// A check that the store has answered.
@@ -98,11 +113,21 @@ impl Engine {
     /// Over another store, or by another clock.
     #[must_use]
     pub fn builder(rules: RuleSet) -> EngineBuilder {
-        EngineBuilder { rules, store: None, clock: None }
+        EngineBuilder {
+            rules,
+            store: None,
+            clock: None,
+            receipt_key: None,
+            request_id_ttl: REQUEST_ID_TTL_DEFAULT,
+        }
     }
 
     /// May the request pass? Charges it if so. Over a store across a network this blocks the
     /// thread; see [`check_async`](Self::check_async).
+    ///
+    /// With a [request id](Request::with_request_id) it is charged once: sent again within
+    /// [`request_id_ttl`](EngineBuilder::request_id_ttl), an allowed request gets the same answer and
+    /// pays nothing; a denied one is decided anew.
     #[must_use]
     pub fn check(&self, request: &Request<'_>) -> Verdict {
         let mut verdict = Verdict::unmade(self.current.load());
@@ -228,6 +253,12 @@ impl Engine {
 }
 
 impl Verdict {
+    /// Denies for a reason that no wait helps, and no other cost: what is missing or wrong has to be
+    /// sent otherwise.
+    fn refuse(&mut self, why: Why) {
+        (self.outcome, self.reason) = (Outcome::Busy, why);
+    }
+
     /// True where no store is needed.
     #[inline]
     fn settle(&mut self, selection: &Selection) -> bool {
@@ -256,6 +287,19 @@ impl Verdict {
             self.binding = Some(at);
         }
     }
+}
+
+/// The verdict where no store is needed.
+fn settled(snapshot: &Arc<Snapshot>, selection: &Selection) -> Option<Verdict> {
+    let mut verdict = Verdict::unmade(Arc::clone(snapshot));
+    verdict.settle(selection).then_some(verdict)
+}
+
+/// The verdict on what has to be sent otherwise.
+fn denied(snapshot: &Arc<Snapshot>, reason: Why) -> Verdict {
+    let mut verdict = Verdict::unmade(Arc::clone(snapshot));
+    verdict.refuse(reason);
+    verdict
 }
 
 /// Filled in place: they are kilobytes of which a few words are used, and should not be moved.
@@ -310,6 +354,20 @@ impl EngineBuilder {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
 
+    /// The secret under which receipts and leases are given out as text, such as the output of
+    /// `openssl rand 32`. Engines over one store that are to accept each other's have the same one, and
+    /// so has one that is to accept its own after a restart. Random by default.
+    #[must_use]
+    pub fn receipt_secret(self, secret: [u8; 32]) -> Self {
+        Self { receipt_key: Some(ReceiptKey::new(secret)), ..self }
+    }
+
+    /// For how long an allowed request is remembered by its id: 10 minutes by default.
+    #[must_use]
+    pub fn request_id_ttl(self, ttl: Duration) -> Self {
+        Self { request_id_ttl: ttl, ..self }
+    }
+
     /// The engine.
     #[must_use]
     pub fn build(self) -> Engine {
@@ -335,6 +393,8 @@ impl EngineBuilder {
             local,
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
             reservations: ReservationIds::new(),
+            texts: Texts::new(self.receipt_key.unwrap_or_else(ReceiptKey::random)),
+            request_id_ttl: self.request_id_ttl,
         }
     }
 }

@@ -4,7 +4,7 @@
 
 mod conditions;
 mod limits;
-mod node;
+pub(crate) mod node;
 mod reader;
 mod rule;
 
@@ -125,6 +125,17 @@ pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let file = std::fs::File::open(path)?;
     io::Read::read_to_end(&mut io::Read::take(file, node::FILE_BYTES_MAX as u64 + 1), &mut bytes)?;
     Ok(bytes)
+}
+
+/// One rule from elsewhere, as the tree of a file has it; or everything that is wrong with it.
+#[cfg(feature = "admin")]
+pub(crate) fn read_rule(node: &node::Node) -> Result<Rule, Vec<Finding>> {
+    let mut reader = Reader::default();
+    let rule = rule::read(&mut reader, &Field { node, path: String::new() });
+    match rule {
+        Some((rule, _)) if reader.errors.is_empty() => Ok(rule),
+        _ => Err(reader.errors),
+    }
 }
 
 fn read_document(reader: &mut Reader, document: &node::Node) -> Option<RuleSet> {

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
-use tollbar::{Batch, Entry, Reply, StoreError, Timestamp};
+use tollbar::store::{Adjustment, Hold, ReservationId, Spending, block_on};
+use tollbar::{Entry, StoreError, Timestamp};
 
+use super::once::refusal;
 use super::selection::{Ask, Nobody, Selection};
 use super::{Asked, Engine, Entries, fill};
 use crate::matcher::Items;
@@ -126,7 +127,7 @@ impl Engine {
     /// False where the reservation's time was up: its charge stands as it is. Over a store across
     /// a network this blocks the thread; see [`settle_async`](Self::settle_async).
     pub fn settle(&self, holding: Holding, spent: u64) -> Result<bool, StoreError> {
-        Reply::Pending(Box::pin(self.settle_async(holding, spent))).wait()
+        block_on(self.settle_async(holding, spent))
     }
 
     /// The same, without blocking the thread.
@@ -174,20 +175,25 @@ impl Engine {
         }
         let mut selection = Selection::default();
         self.select_of(&matching, &verdict.snapshot, request, &mut selection);
+        let marks = self.marks(request, &verdict.snapshot, &mut selection, reserve_for);
         if verdict.settle(&selection) {
             return None;
         }
         let Verdict { snapshot, made, .. } = verdict;
         let mut entries = Entries::new();
         fill(&mut entries, snapshot, &selection);
-        let hold = self.hold(reserve_for);
-        let answer = match self.ask_held(&mut entries, selection.has_permits, hold) {
+        let answer = match self.ask_marked(&mut entries, selection.has_permits, &marks) {
             Some(reply) => reply.wait(),
             None => Ok(()),
         };
+        if let Some(why) = answer.as_ref().err().and_then(refusal) {
+            drop(entries);
+            verdict.refuse(why);
+            return None;
+        }
         let asked = Asked { snapshot, request, selection: &selection, entries: &entries };
         let concluded = self.conclude(&asked, answer, made);
-        let reserved = hold.map(|hold| asked.reserved(hold));
+        let reserved = marks.hold.map(|hold| asked.reserved(hold));
         drop(entries);
         verdict.finish(concluded);
         verdict.holding(reserved, request)
@@ -202,39 +208,40 @@ impl Engine {
     ) -> Option<Holding> {
         let mut selection = Selection::default();
         self.select(&verdict.snapshot, request, &mut Nobody, &mut selection);
-        if verdict.settle(&selection) {
+        self.decide_selected(request, reserve_for, &mut selection, verdict).await
+    }
+
+    /// The same, of what has been selected.
+    pub(super) async fn decide_selected(
+        &self,
+        request: &Request<'_>,
+        reserve_for: Option<Duration>,
+        selection: &mut Selection,
+        verdict: &mut Verdict,
+    ) -> Option<Holding> {
+        let marks = self.marks(request, &verdict.snapshot, selection, reserve_for);
+        let selection = &*selection;
+        if verdict.settle(selection) {
             return None;
         }
         let Verdict { snapshot, made, .. } = verdict;
         let mut entries = Entries::new();
-        fill(&mut entries, snapshot, &selection);
-        let hold = self.hold(reserve_for);
-        let answer = match self.ask_held(&mut entries, selection.has_permits, hold) {
+        fill(&mut entries, snapshot, selection);
+        let answer = match self.ask_marked(&mut entries, selection.has_permits, &marks) {
             Some(reply) => reply.await,
             None => Ok(()),
         };
-        let asked = Asked { snapshot, request, selection: &selection, entries: &entries };
+        if let Some(why) = answer.as_ref().err().and_then(refusal) {
+            drop(entries);
+            verdict.refuse(why);
+            return None;
+        }
+        let asked = Asked { snapshot, request, selection, entries: &entries };
         let concluded = self.conclude(&asked, answer, made);
-        let reserved = hold.map(|hold| asked.reserved(hold));
+        let reserved = marks.hold.map(|hold| asked.reserved(hold));
         drop(entries);
         verdict.finish(concluded);
         verdict.holding(reserved, request)
-    }
-
-    fn hold(&self, reserve_for: Option<Duration>) -> Option<Hold> {
-        reserve_for.map(|ttl| Hold { id: self.reservations.next(), ttl })
-    }
-
-    fn ask_held<'a, 'e: 'a>(
-        &'a self,
-        entries: &'a mut Entries<'e>,
-        has_permits: bool,
-        hold: Option<Hold>,
-    ) -> Option<Reply<'a, ()>> {
-        match hold {
-            Some(hold) => Some(self.store.check_all(Batch::all_or_none(entries).held(hold))),
-            None => self.ask(entries, has_permits),
-        }
     }
 }
 
