@@ -40,6 +40,8 @@
 //! - A file, a request and the sketch of who is limited are bounded; no input causes a panic.
 //! - A check sees one version of the rules, whole.
 
+#[cfg(feature = "admin")]
+pub mod admin;
 mod cidr;
 mod condition;
 mod cost;
@@ -72,6 +74,9 @@ pub use condition::{Condition, Conditions, Test};
 pub use cost::Costs;
 pub use diff::{Changed, Diff};
 pub use engine::holding::{Admission, Holding, Leases};
+pub use engine::leasing::Leased;
+pub use engine::reserving::{Reservation, Settled, SettledLimit};
+pub use engine::texts::ReceiptError;
 pub use engine::{Engine, EngineBuilder};
 pub use explain::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
 pub use file::{FileError, Finding, Position, RuleFile};

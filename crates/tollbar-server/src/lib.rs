@@ -20,6 +20,12 @@ mod systemd;
 mod telemetry;
 mod token;
 
+// For fuzzers.
+#[doc(hidden)]
+pub use listener::envoy::fuzz as envoy_fuzz;
+#[doc(hidden)]
+pub use listener::resp::frame as resp_frame;
+
 use std::process::ExitCode;
 
 /// The binary: reads the command line, does what it says, and says how it went.

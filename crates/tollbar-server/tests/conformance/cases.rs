@@ -1,0 +1,522 @@
+//! What is asked, and what must be answered: the same over every wire.
+//!
+//! Limits are per day, so that nothing comes back while the table is gone through, and every case has
+//! rules, and so counters, of its own: a driver asks one daemon all of it in order.
+
+/// One promise: requests in order, each with its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) steps: &'static [Step],
+}
+
+/// A request and its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) attributes: &'static [(&'static str, &'static str)],
+    pub(crate) cost: u64,
+    pub(crate) expected: Expected,
+}
+
+/// What must be answered. A driver compares what its wire can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Expected {
+    pub(crate) outcome: Expect,
+    /// The rule that binds, or that lets the request pass.
+    pub(crate) rule: Option<&'static str>,
+    /// Of the limit that binds; `None` where no limit was enforced.
+    pub(crate) limit: Option<u64>,
+    pub(crate) remaining: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Allow,
+    /// Not now: there is a wait after which it may pass.
+    Deny,
+    /// It costs more than a limit can ever hold.
+    Never,
+    /// It lacks an attribute that a rule cannot do without.
+    Lacks,
+}
+
+/// The rules of all cases.
+pub(crate) const RULES: &str = r#"
+rules:
+  - { name: plain, match: { path: /plain/** }, limit: 3/day, burst: 3 }
+  - { name: gets, match: { method: GET, path: /methods/** }, limit: 2/day, burst: 2 }
+  - { name: writes, match: { method: [POST, PUT], path: /methods/** }, limit: 1/day, burst: 1 }
+  - { name: exact, match: { path: /paths/exact }, limit: 9/day, burst: 9 }
+  - { name: one, match: { path: "/paths/one/{id}" }, limit: 9/day, burst: 9 }
+  - { name: below, match: { path: /paths/below/** }, limit: 9/day, burst: 9 }
+  - { name: shared_counter, match: { path: /everybody/** }, per: [], limit: 2/day, burst: 2 }
+  - { name: by_user, match: { path: /by_user/** }, per: [user], limit: 1/day, burst: 1 }
+  - { name: by_pair, match: { path: /by_pair/** }, per: [tenant, user], limit: 1/day, burst: 1 }
+  - { name: by_ip, match: { path: /by_ip/** }, per: [ip], limit: 2/day, burst: 2 }
+  - { name: missing_shared, match: { path: /missing/shared }, per: [tenant], missing: shared, limit: 1/day, burst: 1 }
+  - { name: missing_skip, match: { path: /missing/skip }, per: [tenant], missing: skip, limit: 1/day, burst: 1 }
+  - { name: missing_deny, match: { path: /missing/deny }, per: [tenant], missing: deny, limit: 1/day, burst: 1 }
+  - { name: tenants, match: { path: /conditions/**, tenant: [acme, other] }, limit: 5/day, burst: 5 }
+  - { name: prefixed, match: { path: /conditions/**, tenant: { prefix: in- } }, limit: 6/day, burst: 6 }
+  - { name: inside, match: { path: /conditions/**, ip: 10.0.0.0/8 }, limit: 7/day, burst: 7 }
+  - { name: small, match: { path: /several/** }, limit: 2/day, burst: 2 }
+  - { name: large, match: { path: /several/** }, limit: 5/day, burst: 5 }
+  - { name: twice, match: { path: /twice/** }, limit: [{ limit: 9/day, burst: 9 }, { limit: 8/year, burst: 2 }] }
+  - name: priced
+    match: { path: /priced/** }
+    limit: 10/day
+    burst: 10
+    cost: { "GET /priced/search": 5, default: 1 }
+  - { name: paid_by, match: { path: /paid_by/** }, limit: 10/day, burst: 10, cost: { attribute: tokens } }
+  - { name: never, match: { path: /never/** }, limit: 3/day, burst: 3 }
+  - name: tiered
+    match: { path: /tiers/** }
+    algorithm: sliding_window_log
+    tiers: { free: 1/day, premium: 3/day, staff: unlimited, default: free }
+  - name: exempting
+    match: { path: /exempt/** }
+    limit: 1/day
+    burst: 1
+    exempt: [{ api_key: internal }, { ip: 10.0.0.0/8, until: 2100-01-01 }, { user: former, until: 2020-01-01 }]
+  - { name: shadow_only, match: { path: /shadow/only }, limit: 1/day, burst: 1, mode: shadow }
+  - { name: shadowed, match: { path: /shadow/beside }, limit: 1/day, burst: 1, mode: shadow }
+  - { name: beside, match: { path: /shadow/beside }, limit: 2/day, burst: 2 }
+  - { name: trying, match: { path: /candidate }, limit: 3/day, algorithm: sliding_window_log, candidate: { limit: 1/day } }
+  - { name: open, match: { path: /open/health }, priority: 5, unlimited: true }
+  - { name: closed, match: { path: /open/** }, limit: 1/day, burst: 1 }
+  - { name: listed, match: { path: /fallback/listed }, limit: 2/day, burst: 2 }
+  - { name: others, match: { path: /fallback/** }, fallback: true, limit: 1/day, burst: 1 }
+  - { name: first, match: { path: /stop/** }, priority: 9, stop: true, limit: 4/day, burst: 4 }
+  - { name: behind, match: { path: /stop/** }, limit: 1/day, burst: 1 }
+  - { name: high, match: { path: /priority/** }, priority: 2, limit: 4/day, burst: 4 }
+  - { name: low, match: { path: /priority/** }, priority: 1, limit: 4/day, burst: 4 }
+  - { name: general, match: { path: /replaces/** }, limit: 1/day, burst: 1 }
+  - { name: special, match: { path: /replaces/vip }, replaces: [general], limit: 3/day, burst: 3 }
+  - { name: off, match: { path: /disabled }, enabled: false, limit: 1/day }
+  - { name: fixed, match: { path: /algorithms/fixed }, algorithm: fixed_window, limit: 1/day }
+  - { name: sliding, match: { path: /algorithms/sliding }, limit: 1/day }
+  - { name: strict, match: { path: /algorithms/strict }, algorithm: sliding_window_strict, limit: 1/day }
+  - { name: logged, match: { path: /algorithms/log }, algorithm: sliding_window_log, limit: 1/day }
+  - { name: leaky, match: { path: /algorithms/leaky }, algorithm: leaky_bucket, limit: 1/day, burst: 1 }
+"#;
+
+const fn get(path: &'static str) -> Step {
+    send("GET", path)
+}
+
+const fn send(method: &'static str, path: &'static str) -> Step {
+    let expected = Expected { outcome: Expect::Allow, rule: None, limit: None, remaining: None };
+    Step { method, path, attributes: &[("user", "7")], cost: 1, expected }
+}
+
+impl Step {
+    const fn with(self, attributes: &'static [(&'static str, &'static str)]) -> Self {
+        Self { attributes, ..self }
+    }
+
+    const fn costing(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    const fn expect(self, outcome: Expect, rule: &'static str, left: (u64, u64)) -> Self {
+        let (limit, remaining) = (Some(left.1), Some(left.0));
+        Self { expected: Expected { outcome, rule: Some(rule), limit, remaining }, ..self }
+    }
+
+    /// `left` is (remaining, limit).
+    const fn passes(self, rule: &'static str, left: (u64, u64)) -> Self {
+        self.expect(Expect::Allow, rule, left)
+    }
+
+    const fn denied(self, rule: &'static str, left: (u64, u64)) -> Self {
+        self.expect(Expect::Deny, rule, left)
+    }
+
+    const fn never(self, rule: &'static str, left: (u64, u64)) -> Self {
+        self.expect(Expect::Never, rule, left)
+    }
+
+    /// Nothing limits it, and this rule says so.
+    const fn free_by(self, rule: &'static str) -> Self {
+        self.unlimited(Expect::Allow, Some(rule))
+    }
+
+    /// No rule applies.
+    const fn free(self) -> Self {
+        self.unlimited(Expect::Allow, None)
+    }
+
+    const fn lacks(self, rule: &'static str) -> Self {
+        self.unlimited(Expect::Lacks, Some(rule))
+    }
+
+    const fn unlimited(self, outcome: Expect, rule: Option<&'static str>) -> Self {
+        Self { expected: Expected { outcome, rule, limit: None, remaining: None }, ..self }
+    }
+}
+
+const fn case(name: &'static str, steps: &'static [Step]) -> Case {
+    Case { name, steps }
+}
+
+const NOBODY: &[(&str, &str)] = &[];
+
+pub(crate) const CASES: &[Case] = &[
+    case(
+        "a limit is used up, and then it denies",
+        &[
+            get("/plain/a").passes("plain", (2, 3)),
+            get("/plain/a").passes("plain", (1, 3)),
+            get("/plain/b").passes("plain", (0, 3)),
+            get("/plain/a").denied("plain", (0, 3)),
+            get("/plain/a").denied("plain", (0, 3)),
+        ],
+    ),
+    case(
+        "another client has a counter of its own",
+        &[get("/plain/a").with(&[("user", "8")]).passes("plain", (2, 3))],
+    ),
+    case(
+        "an API key goes before a user, and a user before an address",
+        &[
+            get("/plain/k").with(&[("api_key", "k"), ("user", "9")]).passes("plain", (2, 3)),
+            get("/plain/k").with(&[("user", "9"), ("ip", "192.0.2.1")]).passes("plain", (2, 3)),
+            get("/plain/k").with(&[("ip", "192.0.2.1")]).passes("plain", (2, 3)),
+            get("/plain/k").with(&[("api_key", "k"), ("ip", "192.0.2.1")]).passes("plain", (1, 3)),
+        ],
+    ),
+    case(
+        "a user is not the key of the same name",
+        &[get("/plain/k").with(&[("user", "k")]).passes("plain", (2, 3))],
+    ),
+    case(
+        "methods are counted by their own rules",
+        &[
+            get("/methods/x").passes("gets", (1, 2)),
+            send("POST", "/methods/x").passes("writes", (0, 1)),
+            send("PUT", "/methods/x").denied("writes", (0, 1)),
+            get("/methods/x").passes("gets", (0, 2)),
+        ],
+    ),
+    case(
+        "a method in small letters is the same method",
+        &[
+            send("get", "/methods/x").denied("gets", (0, 2)),
+            send("post", "/methods/x").denied("writes", (0, 1)),
+        ],
+    ),
+    case("a method that no rule names is not limited", &[send("DELETE", "/methods/x").free()]),
+    case(
+        "a path is matched whole",
+        &[
+            get("/paths/exact").passes("exact", (8, 9)),
+            get("/paths/exactly").free(),
+            get("/paths").free(),
+            get("/paths/exact/more").free(),
+        ],
+    ),
+    case("case matters in a path", &[get("/Paths/exact").free()]),
+    case("a query is no part of a path", &[get("/paths/exact?page=2").passes("exact", (7, 9))]),
+    case(
+        "doubled slashes and one at the end change nothing",
+        &[
+            get("/paths//exact").passes("exact", (6, 9)),
+            get("/paths/exact/").passes("exact", (5, 9)),
+        ],
+    ),
+    case(
+        "dots are resolved",
+        &[
+            get("/paths/./exact").passes("exact", (4, 9)),
+            get("/other/../paths/exact").passes("exact", (3, 9)),
+        ],
+    ),
+    case(
+        "a path is decoded once",
+        &[get("/paths/%65xact").passes("exact", (2, 9)), get("/paths/%2565xact").free()],
+    ),
+    case("an encoded slash escapes nothing", &[get("/paths%2Fexact").passes("exact", (1, 9))]),
+    case(
+        "a name in braces is one segment",
+        &[
+            get("/paths/one/1").passes("one", (8, 9)),
+            get("/paths/one/2").passes("one", (7, 9)),
+            get("/paths/one").free(),
+            get("/paths/one/1/2").free(),
+        ],
+    ),
+    case(
+        "two stars are whatever follows, nothing included",
+        &[
+            get("/paths/below").passes("below", (8, 9)),
+            get("/paths/below/a/b/c").passes("below", (7, 9)),
+        ],
+    ),
+    case(
+        "one counter for everybody",
+        &[
+            get("/everybody/a").with(&[("user", "1")]).passes("shared_counter", (1, 2)),
+            get("/everybody/b").with(&[("ip", "192.0.2.9")]).passes("shared_counter", (0, 2)),
+            get("/everybody/c").with(NOBODY).denied("shared_counter", (0, 2)),
+        ],
+    ),
+    case(
+        "an attribute that is missing is replaced by the address",
+        &[
+            get("/by_user/a").with(&[("user", "1")]).passes("by_user", (0, 1)),
+            get("/by_user/a").with(&[("ip", "192.0.2.1")]).passes("by_user", (0, 1)),
+            get("/by_user/a").with(&[("ip", "192.0.2.1")]).denied("by_user", (0, 1)),
+            get("/by_user/a").with(&[("ip", "192.0.2.2")]).passes("by_user", (0, 1)),
+        ],
+    ),
+    case(
+        "an empty attribute is as good as none",
+        &[get("/by_user/a").with(&[("user", ""), ("ip", "192.0.2.1")]).denied("by_user", (0, 1))],
+    ),
+    case(
+        "nobody can pose as an address",
+        &[get("/by_user/a").with(&[("user", "ip:192.0.2.1")]).passes("by_user", (0, 1))],
+    ),
+    case(
+        "two attributes make one subject",
+        &[
+            get("/by_pair/a").with(&[("tenant", "a"), ("user", "bc")]).passes("by_pair", (0, 1)),
+            get("/by_pair/a").with(&[("tenant", "ab"), ("user", "c")]).passes("by_pair", (0, 1)),
+            get("/by_pair/a").with(&[("user", "bc"), ("tenant", "a")]).denied("by_pair", (0, 1)),
+        ],
+    ),
+    case(
+        "one address has one spelling",
+        &[
+            get("/by_ip/a").with(&[("ip", "192.0.2.7")]).passes("by_ip", (1, 2)),
+            get("/by_ip/a").with(&[("ip", "::ffff:192.0.2.7")]).passes("by_ip", (0, 2)),
+        ],
+    ),
+    case(
+        "IPv6 counts by its first 64 bits",
+        &[
+            get("/by_ip/a").with(&[("ip", "2001:db8::1")]).passes("by_ip", (1, 2)),
+            get("/by_ip/a").with(&[("ip", "2001:db8:0:0:9::")]).passes("by_ip", (0, 2)),
+            get("/by_ip/a").with(&[("ip", "2001:db8:0:1::1")]).passes("by_ip", (1, 2)),
+        ],
+    ),
+    case(
+        "those who lack an attribute share a counter where the rule says so",
+        &[
+            get("/missing/shared").with(&[("user", "1")]).passes("missing_shared", (0, 1)),
+            get("/missing/shared").with(&[("ip", "192.0.2.5")]).denied("missing_shared", (0, 1)),
+        ],
+    ),
+    case(
+        "a rule that skips does not apply",
+        &[
+            get("/missing/skip").free(),
+            get("/missing/skip").with(&[("tenant", "a")]).passes("missing_skip", (0, 1)),
+        ],
+    ),
+    case(
+        "a rule that cannot do without an attribute denies",
+        &[
+            get("/missing/deny").lacks("missing_deny"),
+            get("/missing/deny").with(&[("tenant", "a")]).passes("missing_deny", (0, 1)),
+        ],
+    ),
+    case(
+        "conditions on attributes choose the rule",
+        &[
+            get("/conditions/a").with(&[("tenant", "acme")]).passes("tenants", (4, 5)),
+            get("/conditions/a").with(&[("tenant", "in-house")]).passes("prefixed", (5, 6)),
+            get("/conditions/a").with(&[("ip", "10.1.2.3")]).passes("inside", (6, 7)),
+            get("/conditions/a").with(&[("ip", "::ffff:10.1.2.3")]).passes("inside", (5, 7)),
+            get("/conditions/a").with(&[("ip", "11.1.2.3")]).free(),
+            get("/conditions/a").with(&[("tenant", "Acme")]).free(),
+        ],
+    ),
+    case(
+        "of several rules the one with the least left binds, and who is denied pays none",
+        &[
+            get("/several/a").passes("small", (1, 2)),
+            get("/several/a").costing(2).denied("small", (1, 2)),
+            get("/several/a").passes("small", (0, 2)),
+            get("/several/a").denied("small", (0, 2)),
+            get("/several/a").costing(0).passes("small", (0, 2)),
+        ],
+    ),
+    case(
+        "all limits of one rule hold",
+        &[
+            get("/twice/a").passes("twice", (1, 8)),
+            get("/twice/a").passes("twice", (0, 8)),
+            get("/twice/a").denied("twice", (0, 8)),
+        ],
+    ),
+    case(
+        "a route has its price, and the request's cost multiplies it",
+        &[
+            get("/priced/search").passes("priced", (5, 10)),
+            get("/priced/other").passes("priced", (4, 10)),
+            get("/priced/search").denied("priced", (4, 10)),
+            get("/priced/other").costing(4).passes("priced", (0, 10)),
+            get("/priced/search").costing(3).never("priced", (0, 10)),
+        ],
+    ),
+    case(
+        "a price in an attribute",
+        &[
+            get("/paid_by/a").with(&[("user", "1"), ("tokens", "7")]).passes("paid_by", (3, 10)),
+            get("/paid_by/a").with(&[("user", "1"), ("tokens", "4")]).denied("paid_by", (3, 10)),
+            get("/paid_by/a").with(&[("user", "1"), ("tokens", "11")]).never("paid_by", (3, 10)),
+        ],
+    ),
+    case(
+        "what costs more than a limit holds never passes, and pays nothing",
+        &[
+            get("/never/a").costing(4).never("never", (3, 3)),
+            get("/never/a").costing(u64::MAX).never("never", (3, 3)),
+            get("/never/a").costing(3).passes("never", (0, 3)),
+        ],
+    ),
+    case(
+        "a cost of nothing peeks, also where nothing is left",
+        &[
+            get("/never/a").costing(0).passes("never", (0, 3)),
+            get("/never/b").with(&[("user", "b")]).costing(0).passes("never", (3, 3)),
+            get("/never/b").with(&[("user", "b")]).costing(0).passes("never", (3, 3)),
+        ],
+    ),
+    case(
+        "a tier has its own limit",
+        &[
+            get("/tiers/a").with(&[("user", "1"), ("tier", "free")]).passes("tiered", (0, 1)),
+            get("/tiers/a").with(&[("user", "1"), ("tier", "free")]).denied("tiered", (0, 1)),
+            get("/tiers/a").with(&[("user", "2"), ("tier", "premium")]).passes("tiered", (2, 3)),
+        ],
+    ),
+    case(
+        "who has no tier, or one that is not known, has the default's",
+        &[
+            get("/tiers/a").with(&[("user", "3")]).passes("tiered", (0, 1)),
+            get("/tiers/a").with(&[("user", "4"), ("tier", "gold")]).passes("tiered", (0, 1)),
+            get("/tiers/a").with(&[("user", "4"), ("tier", "gold")]).denied("tiered", (0, 1)),
+        ],
+    ),
+    case(
+        "a tier may have no limit",
+        &[get("/tiers/a").with(&[("user", "5"), ("tier", "staff")]).free_by("tiered")],
+    ),
+    case(
+        "who is exempt is not counted",
+        &[
+            get("/exempt/a").with(&[("api_key", "internal")]).free_by("exempting"),
+            get("/exempt/a").with(&[("api_key", "internal")]).free_by("exempting"),
+            get("/exempt/a").with(&[("ip", "10.9.9.9")]).free_by("exempting"),
+            get("/exempt/a").with(&[("api_key", "other")]).passes("exempting", (0, 1)),
+        ],
+    ),
+    case(
+        "an exemption ends",
+        &[
+            get("/exempt/a").with(&[("user", "former")]).passes("exempting", (0, 1)),
+            get("/exempt/a").with(&[("user", "former")]).denied("exempting", (0, 1)),
+        ],
+    ),
+    case(
+        "a rule in shadow mode never denies",
+        &[get("/shadow/only").free(), get("/shadow/only").free()],
+    ),
+    case(
+        "a rule beside one in shadow mode goes on counting",
+        &[
+            get("/shadow/beside").passes("beside", (1, 2)),
+            get("/shadow/beside").passes("beside", (0, 2)),
+            get("/shadow/beside").denied("beside", (0, 2)),
+        ],
+    ),
+    case(
+        "a candidate never denies",
+        &[get("/candidate").passes("trying", (2, 3)), get("/candidate").passes("trying", (1, 3))],
+    ),
+    case(
+        "an unlimited rule lifts those below it",
+        &[
+            get("/open/health").free_by("open"),
+            get("/open/health").free_by("open"),
+            get("/open/other").passes("closed", (0, 1)),
+            get("/open/other").denied("closed", (0, 1)),
+        ],
+    ),
+    case(
+        "the fallback is for those whom no other rule matches",
+        &[
+            get("/fallback/other").passes("others", (0, 1)),
+            get("/fallback/other").denied("others", (0, 1)),
+            get("/fallback/listed").passes("listed", (1, 2)),
+            get("/fallback/listed").passes("listed", (0, 2)),
+        ],
+    ),
+    case(
+        "a rule that stops keeps lower ones from applying",
+        &[get("/stop/a").passes("first", (3, 4)), get("/stop/a").passes("first", (2, 4))],
+    ),
+    case(
+        "of equals the rule of higher priority binds",
+        &[get("/priority/a").passes("high", (3, 4))],
+    ),
+    case(
+        "a rule replaces another",
+        &[
+            get("/replaces/vip").passes("special", (2, 3)),
+            get("/replaces/vip").passes("special", (1, 3)),
+            get("/replaces/a").passes("general", (0, 1)),
+        ],
+    ),
+    case(
+        "a rule that is not enabled is not there",
+        &[get("/disabled").free(), get("/disabled").free()],
+    ),
+    case("where no rule matches nothing is limited", &[get("/").free(), get("/nowhere").free()]),
+    case(
+        "a fixed window",
+        &[
+            get("/algorithms/fixed").passes("fixed", (0, 1)),
+            get("/algorithms/fixed").denied("fixed", (0, 1)),
+        ],
+    ),
+    case(
+        "a sliding window",
+        &[
+            get("/algorithms/sliding").passes("sliding", (0, 1)),
+            get("/algorithms/sliding").denied("sliding", (0, 1)),
+        ],
+    ),
+    case(
+        "a strict sliding window",
+        &[
+            get("/algorithms/strict").passes("strict", (0, 1)),
+            get("/algorithms/strict").denied("strict", (0, 1)),
+        ],
+    ),
+    case(
+        "a log",
+        &[
+            get("/algorithms/log").passes("logged", (0, 1)),
+            get("/algorithms/log").denied("logged", (0, 1)),
+        ],
+    ),
+    case(
+        "a leaky bucket",
+        &[
+            get("/algorithms/leaky").passes("leaky", (0, 1)),
+            get("/algorithms/leaky").denied("leaky", (0, 1)),
+        ],
+    ),
+    case(
+        "what is not ASCII is a subject as any other",
+        &[
+            get("/plain/ü").with(&[("user", "Zoë \u{1f980}")]).passes("plain", (2, 3)),
+            get("/plain/%C3%BC").with(&[("user", "Zoë \u{1f980}")]).passes("plain", (1, 3)),
+        ],
+    ),
+];

@@ -1,0 +1,42 @@
+//! The table, asked of the real daemon over HTTP.
+
+use serde_json::{Value, json};
+
+use crate::cases::{Expect, RULES, Step};
+use crate::common::{Daemon, Scratch, status};
+use crate::{Said, Told, go_through};
+
+#[test]
+fn http_answers_as_the_table_says() {
+    let scratch = Scratch::new("conformance-http");
+    let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", RULES)]);
+    go_through(|step| ask(&daemon, step));
+    assert_eq!(daemon.stop(), 0);
+}
+
+fn ask(daemon: &Daemon, step: &Step) -> Told {
+    let attributes: serde_json::Map<String, Value> =
+        step.attributes.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+    let body = json!({
+        "method": step.method, "path": step.path, "attributes": attributes, "cost": step.cost,
+    });
+    let response = daemon.post("/v1/check", &body.to_string());
+    let (_, answer) = response.split_once("\r\n\r\n").unwrap();
+    let answer: Value = serde_json::from_str(answer).unwrap();
+    let outcome = match (status(&response), answer["reason"].as_str()) {
+        (429, Some("missing_attribute")) => Expect::Lacks,
+        (200, _) => Expect::Allow,
+        (429, _) => Expect::Deny,
+        (422, _) => Expect::Never,
+        _ => panic!("{step:?} gave {response}"),
+    };
+    assert_eq!(answer["allowed"], outcome == Expect::Allow, "{step:?} gave {response}");
+    let has_wait = answer["retryAfterMs"].as_u64().is_some_and(|it| it > 0);
+    assert_eq!(has_wait, outcome == Expect::Deny, "{step:?} gave {response}");
+    Told {
+        outcome,
+        rule: Said::This(answer["rule"].as_str().map(str::to_owned)),
+        limit: Said::This(answer["limit"].as_u64()),
+        remaining: Said::This(answer["remaining"].as_u64()),
+    }
+}
