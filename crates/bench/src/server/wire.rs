@@ -95,6 +95,8 @@ fn reply(input: &[u8], start: usize) -> Result<Option<usize>, ()> {
     let end = start + end + 1;
     match rest[0] {
         b'+' | b':' => Ok(Some(end)),
+        // The null of version 2.
+        b'$' if rest.starts_with(b"$-1\r") => Ok(Some(end)),
         b'$' => {
             let end = end + length()? + 2;
             Ok((end <= input.len()).then_some(end))
@@ -148,6 +150,7 @@ mod tests {
             ("+PONG\r\n", "+PONG"),
             (":1\r\n", ":"),
             ("$2\r\nab\r\n", "$"),
+            ("*2\r\n$-1\r\n:1\r\n", "*2"),
             ("*5\r\n:0\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "*5\r\n:0"),
         ] {
             let wire = Wire::resp("PING", begins);
