@@ -28,7 +28,7 @@ const PIPELINES: [usize; 3] = [1, 16, 64];
 const KEY_COUNT: u64 = 10_000;
 const MANY_KEYS: u64 = 10_000_000;
 const MANY_KEYS_PIPELINE: usize = 16;
-const CALM_PER_S: f64 = 175_000.0;
+const CALM_PER_S: u64 = 175_000;
 
 const OURS: &str = "tollbar, CL.THROTTLE";
 const REDIS_CELL: &str = "redis-cell";
@@ -74,6 +74,15 @@ struct Subject {
     peer: usize,
     pipelines: &'static [usize],
 }
+
+/// What a server is called, how it starts, and what is measured of it.
+type Other = (&'static str, fn() -> io::Result<Peer>, fn(&Peer) -> Vec<Subject>);
+
+const OTHERS: [Other; 3] = [
+    ("redis-server with redis-cell", start_redis, of_redis),
+    ("throttlecrab-server", peers::throttlecrab, of_throttlecrab),
+    ("nginx", peers::nginx, of_nginx),
+];
 
 /// Figures of all rounds, by who, at which depth, and what.
 type Found = BTreeMap<(&'static str, usize, &'static str), Vec<f64>>;
@@ -124,13 +133,7 @@ fn measure(effort: Effort) -> io::Result<Report> {
     // Ours must be there; whoever else is not is absent.
     let mut servers = vec![peers::tollbar(1_000_000)?];
     let mut subjects = ours(&servers[0]);
-    type Start = fn() -> io::Result<Peer>;
-    let others: [(&str, Start, fn(&Peer) -> Vec<Subject>); 3] = [
-        ("redis-server with redis-cell", start_redis, of_redis),
-        ("throttlecrab-server", peers::throttlecrab, of_throttlecrab),
-        ("nginx", peers::nginx, of_nginx),
-    ];
-    for (name, start, subjects_of) in others {
+    for (name, start, subjects_of) in OTHERS {
         match start() {
             Ok(peer) => {
                 let at = servers.len();
@@ -161,9 +164,9 @@ fn measure(effort: Effort) -> io::Result<Report> {
                 let mut add = |metric, figure| {
                     found.entry((subject.name, *pipeline, metric)).or_default().push(figure);
                 };
-                add(RATE, asked.answers / asked.elapsed_s);
+                add(RATE, asked.answers as f64 / asked.elapsed_s);
                 if let (Some(before), Some(after)) = (before, server.cpu_s()) {
-                    add(CPU, (after - before) * 1e6 / asked.answers);
+                    add(CPU, (after - before) * 1e6 / asked.answers as f64);
                 }
             }
         }
@@ -251,15 +254,15 @@ fn many_keys(effort: Effort) -> io::Result<ManyKeys> {
     let keys = Keys::EachOnce(MANY_KEYS);
     let asked = load.closed(MANY_KEYS_PIPELINE, keys, effort.many_keys)?;
     let cpu_s = peer.server.cpu_s().zip(before).map(|(after, before)| after - before);
-    if (asked.answers as u64) < MANY_KEYS {
+    if asked.answers < MANY_KEYS {
         eprintln!("only {} of ten million keys were asked for in time", asked.answers);
     }
     let mut latencies_us = load.open(CALM_PER_S, MANY_KEYS, effort.duration * 2)?;
     latencies_us.sort_by(f64::total_cmp);
     let percentile = |percent: usize| latencies_us.get(latencies_us.len() * percent / 100).copied();
     Ok(ManyKeys {
-        per_s: Some(asked.answers / asked.elapsed_s),
-        cpu_s_per_1m: cpu_s.map(|cpu_s| cpu_s * 1e6 / asked.answers),
+        per_s: Some(asked.answers as f64 / asked.elapsed_s),
+        cpu_s_per_1m: cpu_s.map(|cpu_s| cpu_s * 1e6 / asked.answers as f64),
         rss_mb: peer.server.rss_mb(),
         p50_us: percentile(50),
         p99_us: percentile(99),
