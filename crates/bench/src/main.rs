@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Some((&"rules", rest)) => rules::main(rest),
         Some((&"http", rest)) => http::main(rest),
         Some((&"server", rest)) => server::main(rest),
+        Some((&server::envoy::SERVE_EMPTY, rest)) => server::envoy::serve_empty(rest),
         Some((&"help" | &"--help" | &"-h", _)) => {
             println!("{USAGE}");
             ExitCode::SUCCESS

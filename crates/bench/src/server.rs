@@ -4,6 +4,8 @@
 //! that allow. What counts is the processor time that a server uses for a request, and ratios of it
 //! within a round. Every answer is looked at.
 
+pub(crate) mod envoy;
+mod h2;
 mod load;
 mod peers;
 mod process;
@@ -144,9 +146,14 @@ fn measure(effort: Effort) -> io::Result<Report> {
             Err(error) => eprintln!("{name} is absent: {error}"),
         }
     }
+    let envoy = envoy::Contest::start();
     let mut found = Found::new();
     for round in 0..effort.rounds {
         eprintln!("round {round}");
+        match &envoy {
+            Ok(contest) => contest.round(effort.duration, &mut found)?,
+            Err(error) => eprintln!("Envoy's protocol: {error}"),
+        }
         for subject in &subjects {
             for pipeline in subject.pipelines {
                 let server = &servers[subject.peer].server;
@@ -171,7 +178,7 @@ fn measure(effort: Effort) -> io::Result<Report> {
             }
         }
     }
-    drop(servers);
+    drop((servers, envoy));
     let many_keys = many_keys(effort).unwrap_or_else(|error| {
         eprintln!("ten million keys: {error}");
         ManyKeys::default()
@@ -312,6 +319,8 @@ fn targets(found: &Found, many_keys: ManyKeys) -> Vec<Target> {
         against(OURS, REDIS_CELL, 64, 0.25),
         against(OUR_HTTP, THROTTLECRAB_HTTP, 1, 0.75),
         against(OUR_HTTP, NGINX, 1, 1.3),
+        against(envoy::BY_FILES, envoy::EMPTY, 1, 1.15),
+        against(envoy::BY_FILES, envoy::EMPTY, 8, 1.15),
         many("checks/s, pipeline 16", "checks/s", many_keys.per_s, Bound::AtLeast, 600_000.0),
         many("p99 at 175,000 checks/s", "us", many_keys.p99_us, Bound::AtMost, 1_000.0),
         many("memory", "MB", many_keys.rss_mb, Bound::AtMost, 600.0),
@@ -325,7 +334,7 @@ mod tests {
     #[test]
     fn targets_are_there_without_figures_and_missed() {
         let missed = targets(&Found::new(), ManyKeys::default());
-        assert_eq!(missed.len(), 8);
+        assert_eq!(missed.len(), 10);
         assert!(missed.iter().all(|target| !target.met && target.value.is_none()));
         let rows = rows(&Found::new(), ManyKeys::default());
         assert!(rows.iter().all(|row| row.value.is_none()));

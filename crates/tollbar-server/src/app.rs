@@ -15,6 +15,8 @@ use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
+use crate::listener::envoy::{self, Envoy, EnvoyLimits};
+use crate::listener::grpc::Grpc;
 use crate::listener::http::Http;
 use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
@@ -38,6 +40,7 @@ pub(crate) struct Prepared {
     pub(crate) rules: RuleSet,
     tokens: Option<Arc<Tokens>>,
     tls: Option<Tls>,
+    envoy: EnvoyLimits,
 }
 
 /// Why the daemon could not go on.
@@ -60,9 +63,10 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     let tls = Tls::read(&config.tls)?;
     let file = config.read_rules()?;
     warn_of(&file.warnings);
+    let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
     config.store.check()?;
     config.allow_open_files()?;
-    Ok(Prepared { config, rules: file.rules, tokens, tls })
+    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy })
 }
 
 /// Serves until a signal says to stop, and what was asked is answered.
@@ -70,7 +74,7 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(prepared))
 }
 
-async fn serve(Prepared { config, rules, tokens, tls }: Prepared) -> Result<(), AppError> {
+async fn serve(Prepared { config, rules, tokens, tls, envoy }: Prepared) -> Result<(), AppError> {
     let config = Arc::new(config);
     let counters = config.store.open()?;
     let engine = Arc::new(Engine::builder(rules).store(counters.store()).build());
@@ -81,8 +85,13 @@ async fn serve(Prepared { config, rules, tokens, tls }: Prepared) -> Result<(), 
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let (stop, stopped) = Stopped::new();
+    let envoy = Arc::new(envoy);
+    let options = envoy::Options::new(&config.envoy, config.rules.is_some());
+    let service = Envoy::new(Arc::clone(&daemon), Arc::clone(&envoy), options);
+    let grpc = Grpc::new(Arc::clone(&daemon), service, &stopped);
     let mut listeners = Listeners::new(config.bounds, tls, stopped);
     start(&mut listeners, "--listen", &config.listen, Http::new(Arc::clone(&daemon))).await?;
+    start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
     start(&mut listeners, "--resp", &config.resp, Resp::new(daemon)).await?;
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
@@ -92,7 +101,7 @@ async fn serve(Prepared { config, rules, tokens, tls }: Prepared) -> Result<(), 
     greet(&config, listeners.urls());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
-    let mut reload = Reload::new(Arc::clone(&config), engine, tokens);
+    let mut reload = Reload::new(Arc::clone(&config), engine, tokens, envoy);
     let mut health = Health::Ok;
     let mut probe = tokio::spawn(counters.clone().probe());
     let mut looks = every(LOOK_EVERY);

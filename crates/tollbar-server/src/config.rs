@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use thiserror::Error;
-use tollbar_rules::{FileError, Rule, RuleFile, RuleSet};
+use tollbar_rules::{FileError, RuleFile};
 
 use crate::bounded;
 use crate::endpoint::Endpoint;
 use crate::listener::Bounds;
+use crate::listener::envoy::EnvoyOptions;
 use crate::listener::tls::{TlsError, TlsFiles};
 use crate::open_files::{self, TooFewFiles};
 use crate::store::{StoreFlags, StoreFlagsError};
@@ -25,6 +26,10 @@ pub(crate) struct Config {
     /// Where to listen for HTTP: an address and a port (0 takes any free one), unix:PATH, or off
     #[arg(long, env = "TOLLBAR_LISTEN", value_name = "ENDPOINT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Endpoint,
+
+    /// Where to listen for gRPC: an address and a port (0 takes any free one), unix:PATH, or off
+    #[arg(long, env = "TOLLBAR_GRPC", value_name = "ENDPOINT", default_value = "127.0.0.1:8081")]
+    pub(crate) grpc: Endpoint,
 
     /// Where to speak the Redis protocol, CL.THROTTLE of redis-cell included: an endpoint as above
     #[arg(long, env = "TOLLBAR_RESP", value_name = "ENDPOINT", default_value = "127.0.0.1:6380")]
@@ -62,6 +67,9 @@ pub(crate) struct Config {
     pub(crate) bounds: Bounds,
 
     #[command(flatten)]
+    pub(crate) envoy: EnvoyOptions,
+
+    #[command(flatten)]
     pub(crate) log: LogFlags,
 
     /// Reads what no flag and no variable says from this file: the same names, in YAML
@@ -89,9 +97,11 @@ pub(crate) enum ConfigError {
     Token { path: PathBuf },
     #[error("--rules: {}", told(.0))]
     Rules(#[from] FileError),
+    #[error("--envoy-config: {}", told(.0))]
+    Envoy(#[source] FileError),
     #[error(
-        "--rules: {}: rule `{rule}` limits what is in flight, and over HTTP nothing gives a permit \
-         back yet: take the rule out, or limit a rate instead",
+        "--rules: {}: rule `{rule}` limits what is in flight, and a client that dies would hold its \
+         permit for good: write `lease: 30s`, after which one that is not renewed comes back",
         path.display()
     )]
     Permits { path: PathBuf, rule: String },
@@ -116,8 +126,8 @@ const EXAMPLE_RULES: &str = "rules: [{ name: example, limit: 5/10s }]";
 
 impl Config {
     /// Every place it listens on, by its flag.
-    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 2] {
-        [("--listen", &self.listen), ("--resp", &self.resp)]
+    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 3] {
+        [("--listen", &self.listen), ("--grpc", &self.grpc), ("--resp", &self.resp)]
     }
 
     /// The rules to be put in force, and what their writer should know.
@@ -130,7 +140,7 @@ impl Config {
 
     /// Rules that were read, unless the daemon cannot serve by them.
     pub(crate) fn usable(&self, file: RuleFile) -> Result<RuleFile, ConfigError> {
-        match with_permits(&file.rules) {
+        match file.rules.rule_with_unleased_permits() {
             Some(rule) => Err(ConfigError::Permits {
                 path: self.rules.clone().unwrap_or_default(),
                 rule: rule.name.to_string(),
@@ -170,12 +180,4 @@ impl Config {
             self.endpoints().into_iter().filter(|(_, it)| **it != Endpoint::Off).count();
         Ok(open_files::allow(self.bounds.max_connections, listeners)?)
     }
-}
-
-/// The first rule that counts permits in flight.
-fn with_permits(rules: &RuleSet) -> Option<&Rule> {
-    rules.rules().iter().find(|rule| {
-        let tiers = rule.tiers.limits.iter().flat_map(|(_, limits)| limits.limits());
-        rule.limits.iter().chain(tiers).chain(&rule.candidate).any(|it| it.policy().has_permits())
-    })
 }

@@ -22,6 +22,8 @@ mod token;
 
 // For fuzzers.
 #[doc(hidden)]
+pub use listener::envoy::fuzz as envoy_fuzz;
+#[doc(hidden)]
 pub use listener::resp::frame as resp_frame;
 
 use std::process::ExitCode;

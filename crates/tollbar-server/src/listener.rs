@@ -2,7 +2,9 @@
 //! stops. What is said on one is its [`Protocol`]'s business, one file each.
 
 mod bounds;
+pub(crate) mod envoy;
 mod group;
+pub(crate) mod grpc;
 pub(crate) mod http;
 mod idle;
 pub(crate) mod resp;

@@ -1,4 +1,4 @@
-//! What changes while the daemon serves: rules, tokens and certificates, from the files they came from.
+//! What changes while the daemon serves: rules, limits, tokens and certificates, from the files they came from.
 //! What cannot be used leaves all as it was, and is told.
 
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use tollbar_rules::{Engine, Finding, RuleFile, RuleWatch};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
+use crate::listener::envoy::EnvoyLimits;
 use crate::listener::tls::Tls;
 use crate::token::Tokens;
 
@@ -15,6 +16,7 @@ pub(crate) struct Reload {
     config: Arc<Config>,
     engine: Arc<Engine>,
     tokens: Option<Arc<Tokens>>,
+    envoy: Arc<EnvoyLimits>,
     watch: Option<RuleWatch>,
 }
 
@@ -23,10 +25,11 @@ impl Reload {
         config: Arc<Config>,
         engine: Arc<Engine>,
         tokens: Option<Arc<Tokens>>,
+        envoy: Arc<EnvoyLimits>,
     ) -> Self {
         let watched = config.rules.as_deref().filter(|_| !config.no_watch);
         let watch = watched.map(RuleWatch::new);
-        Self { config, engine, tokens, watch }
+        Self { config, engine, tokens, envoy, watch }
     }
 
     /// Reads everything, whether it has changed or not.
@@ -44,6 +47,7 @@ impl Reload {
                 Err(error) => error!(%error, "the tokens stay as they were"),
             }
         }
+        self.envoy.reload();
         match tls.map(Tls::reload) {
             Some(Err(error)) => error!(%error, "the certificates stay as they were"),
             Some(Ok(())) => info!("certificates reloaded"),
@@ -51,8 +55,11 @@ impl Reload {
         }
     }
 
-    /// Looks whether the rules' file has changed, and puts it in force then.
+    /// Looks whether files of rules or limits have changed, and puts them in force then.
     pub(crate) fn look(&mut self) {
+        if !self.config.no_watch {
+            self.envoy.reload_changed();
+        }
         let Some(read) = self.watch.as_mut().and_then(RuleWatch::read_changed) else {
             return;
         };

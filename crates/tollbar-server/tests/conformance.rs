@@ -5,6 +5,10 @@ mod common;
 
 #[path = "conformance/cases.rs"]
 mod cases;
+#[path = "conformance/envoy.rs"]
+mod envoy;
+#[path = "conformance/grpc.rs"]
+mod grpc;
 #[path = "conformance/http.rs"]
 mod http;
 #[path = "conformance/library.rs"]

@@ -89,10 +89,12 @@ impl<'w> Load<'w> {
                 self.lanes[at].turn(self.wire, |_| answers += 1)?;
                 is_open |= !self.lanes[at].due.is_empty();
             }
-            if !is_open {
+            // All may happen to be answered at once: that is no end.
+            if is_over && !is_open {
                 break;
             }
-            is_over = watch.elapsed() >= duration;
+            let is_exhausted = matches!(keys, Keys::EachOnce(count) if asked == count);
+            is_over = is_exhausted || watch.elapsed() >= duration;
             if watch.elapsed() > duration + DRAIN_TIME_MAX {
                 return Err(io::Error::other("the last answers do not come"));
             }

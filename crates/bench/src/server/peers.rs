@@ -21,23 +21,29 @@ pub(super) struct Peer {
 }
 
 /// Where cargo puts what it builds.
-fn target() -> io::Result<PathBuf> {
+pub(super) fn target() -> io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     // target/release/tollbar-bench
     let target = program.ancestors().nth(2).map(Path::to_owned);
     target.ok_or_else(|| io::Error::other("this program is in no target directory"))
 }
 
+/// The daemon's program.
+pub(super) fn program() -> io::Result<PathBuf> {
+    let program = std::env::current_exe()?.with_file_name("tollbar");
+    if program.exists() {
+        return Ok(program);
+    }
+    Err(io::Error::other(format!(
+        "there is no {}: run `cargo build --release -p tollbar-server`, as `cargo xtask bench server` \
+         does",
+        program.display()
+    )))
+}
+
 /// The daemon, with room for `max_keys`.
 pub(super) fn tollbar(max_keys: u64) -> io::Result<Peer> {
-    let program = std::env::current_exe()?.with_file_name("tollbar");
-    if !program.exists() {
-        return Err(io::Error::other(format!(
-            "there is no {}: run `cargo build --release -p tollbar-server`, as `cargo xtask bench \
-             server` does",
-            program.display()
-        )));
-    }
+    let program = program()?;
     let (resp, http) = (free_port()?, free_port()?);
     let rules = target()?.join("bench-rules.yaml");
     fs::write(

@@ -16,8 +16,8 @@ pub(crate) const FILE_BYTES_MAX: usize = 16 << 20;
 /// The most nodes, each alias counted as all it stands for.
 pub(crate) const NODES_MAX: usize = 2_000_000;
 
-/// The deepest nesting; rules need six.
-pub(crate) const DEPTH_MAX: usize = 16;
+/// The deepest nesting; rules need six, descriptors of Envoy two each.
+pub(crate) const DEPTH_MAX: usize = 32;
 
 /// Where something stands in a file, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,7 +206,7 @@ impl Builder {
 
     fn open(&mut self, at: Position, anchor: usize, kind: OpenKind) -> Result<(), Malformed> {
         if self.open.len() == DEPTH_MAX {
-            let message = format!("nested deeper than {DEPTH_MAX} levels: rules need fewer");
+            let message = format!("nested deeper than {DEPTH_MAX} levels: write fewer");
             return Err(Malformed { at, message });
         }
         self.count(1, at)?;
@@ -233,7 +233,7 @@ impl Builder {
         // An alias may bring a tree along that is itself deep.
         let depth = self.open.len() + depth(&node);
         if depth > DEPTH_MAX {
-            let message = format!("nested deeper than {DEPTH_MAX} levels: rules need fewer");
+            let message = format!("nested deeper than {DEPTH_MAX} levels: write fewer");
             return Err(Malformed { at: node.at, message });
         }
         let Some(open) = self.open.last_mut() else {
