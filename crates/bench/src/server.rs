@@ -315,7 +315,7 @@ fn targets(found: &Found, many_keys: ManyKeys) -> Vec<Target> {
     };
     vec![
         against(OURS, REDIS_CELL, 1, 0.85),
-        against(OURS, REDIS_CELL, 16, 1.0 / 3.0),
+        against(OURS, REDIS_CELL, 16, 0.33),
         against(OURS, REDIS_CELL, 64, 0.25),
         against(OUR_HTTP, THROTTLECRAB_HTTP, 1, 0.75),
         against(OUR_HTTP, NGINX, 1, 1.3),
