@@ -59,11 +59,8 @@ struct Effort {
     many_keys: Duration,
 }
 
-const FULL: Effort = Effort {
-    rounds: 5,
-    duration: Duration::from_millis(1_500),
-    many_keys: Duration::from_secs(60),
-};
+const FULL: Effort =
+    Effort { rounds: 5, duration: Duration::from_millis(1_500), many_keys: Duration::from_mins(1) };
 const QUICK: Effort =
     Effort { rounds: 2, duration: Duration::from_millis(500), many_keys: Duration::from_secs(30) };
 
@@ -171,9 +168,9 @@ fn measure(effort: Effort) -> io::Result<Report> {
                 let mut add = |metric, figure| {
                     found.entry((subject.name, *pipeline, metric)).or_default().push(figure);
                 };
-                add(RATE, asked.answers as f64 / asked.elapsed_s);
+                add(RATE, asked.answers / asked.elapsed_s);
                 if let (Some(before), Some(after)) = (before, server.cpu_s()) {
-                    add(CPU, (after - before) * 1e6 / asked.answers as f64);
+                    add(CPU, (after - before) * 1e6 / asked.answers);
                 }
             }
         }
@@ -261,15 +258,15 @@ fn many_keys(effort: Effort) -> io::Result<ManyKeys> {
     let keys = Keys::EachOnce(MANY_KEYS);
     let asked = load.closed(MANY_KEYS_PIPELINE, keys, effort.many_keys)?;
     let cpu_s = peer.server.cpu_s().zip(before).map(|(after, before)| after - before);
-    if asked.answers < MANY_KEYS {
+    if asked.answers < MANY_KEYS as f64 {
         eprintln!("only {} of ten million keys were asked for in time", asked.answers);
     }
     let mut latencies_us = load.open(CALM_PER_S, MANY_KEYS, effort.duration * 2)?;
     latencies_us.sort_by(f64::total_cmp);
     let percentile = |percent: usize| latencies_us.get(latencies_us.len() * percent / 100).copied();
     Ok(ManyKeys {
-        per_s: Some(asked.answers as f64 / asked.elapsed_s),
-        cpu_s_per_1m: cpu_s.map(|cpu_s| cpu_s * 1e6 / asked.answers as f64),
+        per_s: Some(asked.answers / asked.elapsed_s),
+        cpu_s_per_1m: cpu_s.map(|cpu_s| cpu_s * 1e6 / asked.answers),
         rss_mb: peer.server.rss_mb(),
         p50_us: percentile(50),
         p99_us: percentile(99),

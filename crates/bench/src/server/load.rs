@@ -20,7 +20,7 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 /// What was asked and answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
-    pub(super) answers: u64,
+    pub(super) answers: f64,
     pub(super) elapsed_s: f64,
 }
 
@@ -99,7 +99,7 @@ impl<'w> Load<'w> {
                 return Err(io::Error::other("the last answers do not come"));
             }
         }
-        Ok(Asked { answers, elapsed_s: watch.elapsed().as_secs_f64() })
+        Ok(Asked { answers: answers as f64, elapsed_s: watch.elapsed().as_secs_f64() })
     }
 
     /// Asks `per_s` times a second whether or not answers come, and returns how long each took, in

@@ -1,5 +1,6 @@
 //! What is asked over each wire, and what a good answer to it is.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 
 /// A request, and how a good answer to it begins.
@@ -26,7 +27,8 @@ impl Wire {
         let mut text = format!("*{}\r\n", words.len());
         for word in words {
             let bytes = if word == KEY { KEY_BYTES } else { word.len() };
-            text += &format!("${bytes}\r\n{word}\r\n");
+            // Writing to memory does not fail.
+            let _ = write!(text, "${bytes}\r\n{word}\r\n");
         }
         Self::new(&text, good, false)
     }
