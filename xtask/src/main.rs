@@ -5,6 +5,7 @@
 mod bench;
 mod debian;
 mod fuzz;
+mod python;
 mod shell;
 mod test;
 mod tidy;

@@ -153,6 +153,17 @@ pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// One rule from elsewhere, as the tree of a file has it; or everything that is wrong with it.
+#[cfg(feature = "admin")]
+pub(crate) fn read_rule(node: &node::Node) -> Result<Rule, Vec<Finding>> {
+    let mut reader = Reader::default();
+    let rule = rule::read(&mut reader, &Field { node, path: String::new() });
+    match rule {
+        Some((rule, _)) if reader.errors.is_empty() => Ok(rule),
+        _ => Err(reader.errors),
+    }
+}
+
 fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
     let mut fields = reader.fields(document, WHAT)?;
     let nodes = fields.take("nodes");

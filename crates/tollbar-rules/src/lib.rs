@@ -40,6 +40,8 @@
 //! - A file, a request and the sketch of who is limited are bounded; no input causes a panic.
 //! - A check sees one version of the rules, whole.
 
+#[cfg(feature = "admin")]
+pub mod admin;
 mod cidr;
 mod condition;
 mod cost;

@@ -13,15 +13,14 @@ mod throttle;
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::mem;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tollbar::Store;
 
 use super::{Connection, Protocol, Stopped};
@@ -34,12 +33,8 @@ use session::{Session, Then};
 const BUFFER_BYTES: usize = 16 * 1024;
 /// Replies are written when they are so many, with at most one more.
 const REPLIES_BYTES_MAX: usize = 64 * 1024;
-/// Who asks nothing for so long, or at most twice as long, is gone.
-const IDLE_TIME_MAX: Duration = Duration::from_mins(10);
 /// For the token to be shown, where one is asked for.
 const ADMISSION_TIME_MAX: Duration = Duration::from_secs(10);
-/// For a client to take its answers.
-const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The Redis protocol over the daemon's engine and its store.
 pub(crate) struct Resp {
@@ -70,7 +65,7 @@ impl Protocol for Resp {
     }
 }
 
-/// Answers until either end has enough.
+/// Answers until either end has enough. A connection on which nothing moves is the stream's business.
 async fn converse<S>(mut stream: S, mut session: Session, mut stopped: Stopped) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -78,64 +73,40 @@ where
     let mut input = Input::default();
     let mut replies = Replies::default();
     let mut stop = pin!(stopped.wait());
-    // One timer a connection, not one a command: it looks whether anything was asked since.
-    let first_look = if session.is_admitted() { IDLE_TIME_MAX } else { ADMISSION_TIME_MAX };
-    let mut look = pin!(sleep(first_look));
-    let mut has_asked = false;
+    let mut admission = pin!(sleep(ADMISSION_TIME_MAX));
     loop {
         input.make_room();
         let bytes_read = tokio::select! {
             biased;
             read = stream.read_buf(&mut input.bytes) => read?,
-            () = &mut look => {
-                if !session.is_admitted() || !mem::take(&mut has_asked) {
-                    return Ok(());
-                }
-                look.as_mut().reset(Instant::now() + IDLE_TIME_MAX);
-                continue;
-            }
+            () = &mut admission, if !session.is_admitted() => return Ok(()),
             () = &mut stop => return Ok(()),
         };
         if bytes_read == 0 {
             return Ok(());
         }
-        has_asked = true;
+        let was_admitted = session.is_admitted();
         loop {
             let progress = session.answer(input.unread(), &mut replies).await;
             input.take(progress.bytes);
             if progress.then == Then::Read && input.read_on(&mut stream).await? {
                 continue;
             }
-            write(&mut stream, &mut replies).await?;
+            if !replies.bytes().is_empty() {
+                stream.write_all(replies.bytes()).await?;
+                stream.flush().await?;
+                replies.clear(BUFFER_BYTES);
+            }
             match progress.then {
                 Then::Read => break,
                 Then::Write => {}
                 Then::End => return stream.shutdown().await,
             }
         }
+        if was_admitted && !session.is_admitted() {
+            admission.as_mut().reset(Instant::now() + ADMISSION_TIME_MAX);
+        }
     }
-}
-
-/// Writes all replies, if the client takes them in time.
-async fn write<S>(stream: &mut S, replies: &mut Replies) -> io::Result<()>
-where
-    S: AsyncWrite + Unpin,
-{
-    let mut rest = replies.bytes();
-    if rest.is_empty() {
-        return Ok(());
-    }
-    // Mostly they are taken at once, and need no timer.
-    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut *stream).poll_write(cx, rest))).await;
-    if let Poll::Ready(written) = first {
-        rest = &rest[written?..];
-    }
-    if !rest.is_empty() {
-        timeout(WRITE_TIME_MAX, stream.write_all(rest)).await??;
-    }
-    stream.flush().await?;
-    replies.clear(BUFFER_BYTES);
-    Ok(())
 }
 
 /// What was read and is not answered yet.

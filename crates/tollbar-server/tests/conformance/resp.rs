@@ -22,11 +22,11 @@ fn ask(stream: &mut BufReader<TcpStream>, step: &Step) -> Told {
     let cost = step.cost.to_string();
     let mut words = vec!["TB.CHECK", step.method, step.path, "COST", &cost, "WITH"];
     words.extend(step.attributes.iter().flat_map(|(name, value)| [*name, *value]));
-    let mut frame = format!("*{}\r\n", words.len());
+    let mut frame = format!("*{}\r\n", words.len()).into_bytes();
     for word in &words {
-        frame += &format!("${}\r\n{word}\r\n", word.len());
+        frame.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
     }
-    stream.get_mut().write_all(frame.as_bytes()).unwrap();
+    stream.get_mut().write_all(&frame).unwrap();
     let answer = read_map(stream);
     let said = |name: &str| answer[name].clone();
     let outcome = match (said("reason").as_deref(), said("outcome").as_deref()) {

@@ -8,7 +8,7 @@ pub(super) enum Command {
     Auth,
     Check,
     Client,
-    Command,
+    Describe,
     Echo,
     Hello,
     Info,
@@ -67,7 +67,7 @@ const KNOWN: [Known; 14] = [
     known(Command::Throttle, "cl.throttle", -1, "Counts a key under a limit, as redis-cell does")
         .counting(1),
     known(Command::Client, "client", -2, "Names the connection, or tells its name or number"),
-    known(Command::Command, "command", -1, "Tells which commands there are"),
+    known(Command::Describe, "command", -1, "Tells which commands there are"),
     known(Command::Echo, "echo", 2, "Repeats its argument"),
     known(Command::Hello, "hello", -1, "Chooses the version of the protocol").open(),
     known(Command::Info, "info", -1, "Tells what is at this end"),
@@ -89,18 +89,20 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Known> {
 pub(super) fn describe(words: &[&[u8]], replies: &mut Replies) {
     let Some((subcommand, names)) = words.split_first() else {
         replies.array(KNOWN.len());
-        return KNOWN.iter().for_each(|known| write_info(known, replies));
+        return write_infos(replies);
     };
     let is = |name: &[u8]| subcommand.eq_ignore_ascii_case(name);
     if is(b"COUNT") && names.is_empty() {
         replies.integer(KNOWN.len());
     } else if is(b"LIST") && names.is_empty() {
         replies.array(KNOWN.len());
-        KNOWN.iter().for_each(|known| replies.bulk(known.name.as_bytes()));
+        for known in &KNOWN {
+            replies.bulk(known.name.as_bytes());
+        }
     } else if is(b"INFO") {
         replies.array(if names.is_empty() { KNOWN.len() } else { names.len() });
         if names.is_empty() {
-            KNOWN.iter().for_each(|known| write_info(known, replies));
+            write_infos(replies);
         }
         for name in names {
             match find(name) {
@@ -130,12 +132,22 @@ pub(super) fn describe(words: &[&[u8]], replies: &mut Replies) {
     }
 }
 
+fn write_infos(replies: &mut Replies) {
+    for known in &KNOWN {
+        write_info(known, replies);
+    }
+}
+
 fn write_info(known: &Known, replies: &mut Replies) {
     replies.array(6);
     replies.bulk(known.name.as_bytes());
     replies.integer(known.arity);
     replies.array(known.flags.len());
-    known.flags.iter().for_each(|flag| replies.bulk(flag.as_bytes()));
+    for flag in known.flags {
+        replies.bulk(flag.as_bytes());
+    }
     // The first key, the last, and the step from one to the next.
-    (0..3).for_each(|_| replies.integer(known.key));
+    for _ in 0..3 {
+        replies.integer(known.key);
+    }
 }

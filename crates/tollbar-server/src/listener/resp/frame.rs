@@ -148,12 +148,10 @@ fn line<'b>(input: &'b [u8], arguments: &mut Arguments<'b>) -> Result<Option<usi
         let Some(first) = rest.first() else {
             return Ok(Some(end + 1));
         };
-        let (word, after) = match first {
-            quote @ (b'"' | b'\'') => quoted(&rest[1..], *quote)?,
-            _ => {
-                let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
-                rest.split_at(end)
-            }
+        let (word, after) = if let quote @ (b'"' | b'\'') = first {
+            quoted(&rest[1..], *quote)?
+        } else {
+            rest.split_at(rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len()))
         };
         arguments.try_push(word).map_err(|_| FrameError::TooManyArguments)?;
         rest = after;

@@ -138,7 +138,7 @@ impl Session {
             Command::Auth => self.auth(known, words, replies),
             Command::Hello => self.hello(words, replies),
             Command::Client => self.client(words, replies),
-            Command::Command => command::describe(words, replies),
+            Command::Describe => command::describe(words, replies),
             Command::Info => replies.bulk(INFO.as_bytes()),
             Command::Select if words[0] == b"0" => replies.simple("OK"),
             Command::Select => {
@@ -176,11 +176,13 @@ impl Session {
             );
             return false;
         }
-        self.is_admitted = self.shared.daemon.is_admitted(Some(token));
-        if !self.is_admitted {
+        let is_right = self.shared.daemon.is_admitted(Some(token));
+        if is_right {
+            self.is_admitted = true;
+        } else {
             replies.error("WRONGPASS invalid username-password pair or user is disabled.");
         }
-        self.is_admitted
+        is_right
     }
 
     /// `HELLO [2|3 [AUTH user token] [SETNAME name]]`

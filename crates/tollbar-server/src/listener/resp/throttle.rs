@@ -137,13 +137,11 @@ impl Limits {
         if self.known.get(self.last).is_some_and(is_it) {
             return Ok(self.last);
         }
-        self.last = match self.known.iter().position(is_it) {
-            Some(place) => place,
-            None => {
-                let limit = Limit { numbers, policy: numbers.policy()? };
-                self.known.push(limit);
-                self.known.len() - 1
-            }
+        self.last = if let Some(place) = self.known.iter().position(is_it) {
+            place
+        } else {
+            self.known.push(Limit { numbers, policy: numbers.policy()? });
+            self.known.len() - 1
         };
         Ok(self.last)
     }

@@ -4,7 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn read(input: &[u8]) -> Result<Option<(Vec<Vec<u8>>, usize)>, FrameError> {
+/// Words, and how many bytes they took.
+type Read = (Vec<Vec<u8>>, usize);
+
+fn read(input: &[u8]) -> Result<Option<Read>, FrameError> {
     let mut arguments = Arguments::new();
     let bytes = parse(input, &mut arguments)?;
     Ok(bytes.map(|bytes| (arguments.iter().map(|it| it.to_vec()).collect(), bytes)))
@@ -23,7 +26,7 @@ fn print(arguments: &[Vec<u8>]) -> Vec<u8> {
 #[test]
 fn what_is_malformed_is_refused_by_its_own_words() {
     let many = "*129\r\n";
-    let long = format!("*2\r\n$1\r\na\r\n${}\r\n", FRAME_BYTES_MAX);
+    let long = format!("*2\r\n$1\r\na\r\n${FRAME_BYTES_MAX}\r\n");
     let line = "x".repeat(LINE_BYTES_MAX);
     let words = "x ".repeat(ARGUMENTS_MAX + 1) + "\r\n";
     for (input, expected) in [

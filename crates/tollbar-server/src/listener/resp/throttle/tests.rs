@@ -188,14 +188,8 @@ impl Gcra {
         let is_limited = next > now + tolerance;
         let arrival = if is_limited { arrival } else { next };
         self.arrivals.insert(key, arrival);
-        let retry_after = match is_limited {
-            true if interval * u128::from(quantity) <= tolerance => {
-                // Whole microseconds first: that is how fine time is here.
-                let wait_us = (next - now - tolerance).div_ceil(count);
-                i64::try_from(wait_us.div_ceil(1_000_000)).unwrap()
-            }
-            _ => -1,
-        };
+        let is_ever = interval * u128::from(quantity) <= tolerance;
+        let retry_after = if is_limited && is_ever { seconds(next - now - tolerance) } else { -1 };
         let remaining = (tolerance - (arrival - now)) / interval;
         let limit = i64::try_from(numbers.max_burst + 1).unwrap();
         let remaining = i64::try_from(remaining).unwrap();
