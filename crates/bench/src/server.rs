@@ -5,6 +5,7 @@
 //! within a round. Every answer is looked at.
 
 pub(crate) mod envoy;
+mod grpc;
 mod h2;
 mod load;
 mod peers;
@@ -318,6 +319,8 @@ fn targets(found: &Found, many_keys: ManyKeys) -> Vec<Target> {
         against(OUR_HTTP, NGINX, 1, 1.3),
         against(envoy::BY_FILES, envoy::EMPTY, 1, 1.15),
         against(envoy::BY_FILES, envoy::EMPTY, 8, 1.15),
+        against(grpc::OURS, grpc::EMPTY, 1, 1.15),
+        against(grpc::OURS, grpc::EMPTY, 8, 1.15),
         many("checks/s, pipeline 16", "checks/s", many_keys.per_s, Bound::AtLeast, 600_000.0),
         many("p99 at 175,000 checks/s", "us", many_keys.p99_us, Bound::AtMost, 1_000.0),
         many("memory", "MB", many_keys.rss_mb, Bound::AtMost, 600.0),
@@ -331,7 +334,7 @@ mod tests {
     #[test]
     fn targets_are_there_without_figures_and_missed() {
         let missed = targets(&Found::new(), ManyKeys::default());
-        assert_eq!(missed.len(), 10);
+        assert_eq!(missed.len(), 12);
         assert!(missed.iter().all(|target| !target.met && target.value.is_none()));
         let rows = rows(&Found::new(), ManyKeys::default());
         assert!(rows.iter().all(|row| row.value.is_none()));
