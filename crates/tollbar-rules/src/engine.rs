@@ -2,21 +2,30 @@
 
 mod failing;
 pub(crate) mod holding;
+pub(crate) mod leasing;
+mod once;
+mod one_rule;
+pub(crate) mod reserving;
 pub(crate) mod selection;
+pub(crate) mod texts;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 use smallvec::SmallVec;
-use tollbar::store::ReservationIds;
+use tollbar::store::{ReservationIds, block_on};
 use tollbar::{
-    Batch, Clock, Entry, MemoryStore, Outcome, Policy, Reply, Role, Store, StoreError, SystemClock,
+    Batch, Clock, Entry, MemoryStore, Outcome, Policy, ReceiptKey, Reply, Role, Store, StoreError,
+    SystemClock,
 };
 
+use once::REQUEST_ID_TTL_DEFAULT;
 use selection::{Ask, Nobody, Observer, Selecting, Selection};
+use texts::Texts;
 
 use crate::diff::Diff;
 use crate::permits::{Held, Permits};
@@ -59,6 +68,10 @@ pub struct Engine {
     clock: Arc<dyn Clock>,
     /// Names for what is to be settled.
     reservations: ReservationIds,
+    /// Under which receipts and leases are given out as text.
+    texts: Texts,
+    /// For how long a request id is remembered.
+    request_id_ttl: Duration,
 }
 
 /// An [`Engine`] in the making.
@@ -67,6 +80,8 @@ pub struct EngineBuilder {
     rules: RuleSet,
     store: Option<Arc<dyn Store>>,
     clock: Option<Arc<dyn Clock>>,
+    receipt_key: Option<ReceiptKey>,
+    request_id_ttl: Duration,
 }
 
 /// The questions of one check.
@@ -82,13 +97,26 @@ impl Engine {
     /// Over another store, or by another clock.
     #[must_use]
     pub fn builder(rules: RuleSet) -> EngineBuilder {
-        EngineBuilder { rules, store: None, clock: None }
+        EngineBuilder {
+            rules,
+            store: None,
+            clock: None,
+            receipt_key: None,
+            request_id_ttl: REQUEST_ID_TTL_DEFAULT,
+        }
     }
 
     /// May the request pass? Charges it if so. Over a store across a network this blocks the
     /// thread; see [`check_async`](Self::check_async).
+    ///
+    /// With a [request id](Request::with_request_id) it is charged once: sent again within
+    /// [`request_id_ttl`](EngineBuilder::request_id_ttl), an allowed request gets the same answer and
+    /// pays nothing; a denied one is decided anew.
     #[must_use]
     pub fn check(&self, request: &Request<'_>) -> Verdict {
+        if request.request_id().is_some() {
+            return block_on(self.check_once(request));
+        }
         let snapshot = self.current.load_full();
         let mut selection = Selection::default();
         self.select(&snapshot, request, &mut Nobody, &mut selection);
@@ -108,6 +136,10 @@ impl Engine {
 
     /// The same, without blocking the thread while a store across a network answers.
     pub async fn check_async(&self, request: &Request<'_>) -> Verdict {
+        if request.request_id().is_some() {
+            // Apart, so that the future of a check without an id stays as small as it was.
+            return Box::pin(self.check_once(request)).await;
+        }
         let snapshot = self.current.load_full();
         let mut selection = Selection::default();
         self.select(&snapshot, request, &mut Nobody, &mut selection);
@@ -123,6 +155,13 @@ impl Engine {
         let made = self.conclude(&snapshot, request, &selection, &entries, answer.as_ref().err());
         drop(entries);
         verdict(snapshot, &selection, made, answer.err())
+    }
+
+    async fn check_once(&self, request: &Request<'_>) -> Verdict {
+        let snapshot = self.current.load_full();
+        let mut selection = Selection::default();
+        self.select(&snapshot, request, &mut Nobody, &mut selection);
+        self.decide(&snapshot, &mut selection, request).await
     }
 
     /// The rules in force.
@@ -224,17 +263,25 @@ impl Engine {
 /// The verdict where no store is needed.
 #[inline]
 fn settled(snapshot: &Arc<Snapshot>, selection: &Selection) -> Option<Verdict> {
-    let (outcome, reason) = match selection.denial {
-        // No wait helps, and no other cost: what is missing has to be sent.
-        Some(denial) => (Outcome::Busy, denial),
+    match selection.denial {
+        Some(denial) => Some(denied(snapshot, denial)),
         None if selection.asks.is_empty() => {
-            (Outcome::Allow, selection.leave.unwrap_or(Why::NoRule))
+            let reason = selection.leave.unwrap_or(Why::NoRule);
+            Some(unasked(snapshot, Outcome::Allow, reason))
         }
-        None => return None,
-    };
+        None => None,
+    }
+}
+
+/// A denial that no wait helps, and no other cost: what is missing or wrong has to be sent otherwise.
+fn denied(snapshot: &Arc<Snapshot>, reason: Why) -> Verdict {
+    unasked(snapshot, Outcome::Busy, reason)
+}
+
+fn unasked(snapshot: &Arc<Snapshot>, outcome: Outcome, reason: Why) -> Verdict {
     let snapshot = Arc::clone(snapshot);
     let (made, failure, permits) = (SmallVec::new(), None, None);
-    Some(Verdict { snapshot, outcome, reason, binding: None, made, failure, permits })
+    Verdict { snapshot, outcome, reason, binding: None, made, failure, permits }
 }
 
 /// Filled in place: they are kilobytes of which a few words are used, and should not be moved.
@@ -313,6 +360,20 @@ impl EngineBuilder {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
 
+    /// The secret under which receipts and leases are given out as text, such as the output of
+    /// `openssl rand 32`. Engines over one store that are to accept each other's have the same one, and
+    /// so has one that is to accept its own after a restart. Random by default.
+    #[must_use]
+    pub fn receipt_secret(self, secret: [u8; 32]) -> Self {
+        Self { receipt_key: Some(ReceiptKey::new(secret)), ..self }
+    }
+
+    /// For how long an allowed request is remembered by its id: 10 minutes by default.
+    #[must_use]
+    pub fn request_id_ttl(self, ttl: Duration) -> Self {
+        Self { request_id_ttl: ttl, ..self }
+    }
+
     /// The engine.
     #[must_use]
     pub fn build(self) -> Engine {
@@ -338,6 +399,8 @@ impl EngineBuilder {
             local,
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
             reservations: ReservationIds::new(),
+            texts: Texts::new(self.receipt_key.unwrap_or_else(ReceiptKey::random)),
+            request_id_ttl: self.request_id_ttl,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod text;
 
 use arrayvec::ArrayVec;
+use tollbar::store::block_on;
 use tollbar::{Batch, Decision, Entry, StoreError, Timestamp};
 
 use crate::engine::selection::{Ask, Fate, Observer, Selection};
@@ -10,7 +11,6 @@ use crate::matcher::ItemId;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
 use crate::subject::readable;
-use crate::usage::{FromStoreError, blocking};
 use crate::verdict::{Capacity, Why};
 use crate::{Engine, Request, Rule};
 
@@ -111,7 +111,7 @@ impl Engine {
     /// Why the request would be limited now, or not. Charges nothing.
     #[must_use]
     pub fn explain(&self, request: &Request<'_>) -> Explanation {
-        blocking(async { Ok(self.explain_async(request).await) })
+        block_on(self.explain_async(request))
     }
 
     /// The same, without blocking the thread while a store across a network answers.
@@ -141,16 +141,6 @@ impl Engine {
             decisions: &decisions,
         };
         explaining.explanation(&fates, answer.err().as_ref())
-    }
-}
-
-impl FromStoreError for Explanation {
-    fn of(error: StoreError) -> Self {
-        // `explain` never fails: an error of the store is in what it explains.
-        let summary = format!("nothing is known: {error}");
-        let (method, path, rules) = (String::new(), String::new(), Vec::new());
-        let store_error = Some(error.to_string());
-        Self { method, path, is_allowed: false, summary, rules, store_error }
     }
 }
 

@@ -8,27 +8,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tollbar::{Entry, Policy};
+use tollbar::store::block_on;
+use tollbar::{Entry, Policy, Timestamp};
 
-use crate::usage::blocking;
-use crate::{Engine, UsageError, Verdict};
+use crate::{Engine, Verdict};
 
 /// The permits of one request. Clones of a verdict share them, and they come back once.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    held: Vec<Held>,
+    pub(crate) held: Vec<Held>,
     is_released: AtomicBool,
 }
 
 /// The permits of one limit.
 #[derive(Debug)]
 pub(crate) struct Held {
-    policy: Policy,
-    key: Box<[u8]>,
-    stamp: u64,
-    cost: u64,
+    pub(crate) policy: Policy,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) stamp: u64,
+    pub(crate) cost: u64,
+    /// When it was granted, by the store's clock.
+    pub(crate) granted_at: Timestamp,
     /// Counted in this process, because the store could not answer.
-    is_local: bool,
+    pub(crate) is_local: bool,
 }
 
 /// True for what is held and not spent.
@@ -37,15 +39,22 @@ pub(crate) fn is_held(policy: &Policy) -> bool {
     policy.window().is_zero()
 }
 
+/// True for permits that nobody takes back from whoever has forgotten them.
+pub(crate) fn is_unleased(policy: &Policy) -> bool {
+    is_held(policy) && policy.lease_ttl().is_none()
+}
+
 impl Held {
     /// What an entry that was charged holds, if it holds anything.
     pub(crate) fn of(entry: &Entry<'_>, is_local: bool) -> Option<Self> {
-        let is_charged = entry.cost() > 0 && entry.decision().is_some_and(|it| it.is_allowed());
-        (is_charged && is_held(entry.policy())).then(|| Self {
+        let decision = entry.decision().filter(|it| entry.cost() > 0 && it.is_allowed())?;
+        is_held(entry.policy()).then(|| Self {
             policy: entry.policy().clone(),
             key: entry.key().into(),
             stamp: entry.stamp(),
             cost: entry.cost(),
+            // A decision about permits resets at the present.
+            granted_at: decision.reset_at(),
             is_local,
         })
     }
@@ -93,9 +102,7 @@ impl Engine {
     /// # }
     /// ```
     pub fn release(&self, verdict: &Verdict) -> bool {
-        let released: Result<bool, UsageError> =
-            blocking(async { Ok(Ok(self.release_async(verdict).await)) });
-        released.unwrap_or(false)
+        block_on(self.release_async(verdict))
     }
 
     /// The same, without blocking the thread while a store across a network answers.
@@ -122,9 +129,7 @@ impl Engine {
 
     /// The request goes on: its leases begin anew. False where one has ended, or there are none.
     pub fn renew(&self, verdict: &Verdict) -> bool {
-        let renewed: Result<bool, UsageError> =
-            blocking(async { Ok(Ok(self.renew_async(verdict).await)) });
-        renewed.unwrap_or(false)
+        block_on(self.renew_async(verdict))
     }
 
     /// The same, without blocking the thread while a store across a network answers.

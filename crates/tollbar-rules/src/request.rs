@@ -145,10 +145,7 @@ impl<'a> Request<'a> {
             return Err(RequestError::TooManyAttributes { count: attributes.len() });
         }
         for (at, (name, value)) in attributes.iter().enumerate() {
-            if name.len() > ATTRIBUTE_NAME_BYTES_MAX || value.len() > ATTRIBUTE_VALUE_BYTES_MAX {
-                let name = crate::pattern::shorten(name);
-                return Err(RequestError::AttributeTooLong { name });
-            }
+            check_length(name, value)?;
             if RESERVED.contains(name) {
                 return Err(RequestError::ReservedAttribute { name: (*name).to_owned() });
             }
@@ -157,6 +154,15 @@ impl<'a> Request<'a> {
                 return Err(RequestError::DuplicateAttribute { name: (*name).to_owned() });
             }
         }
+        Ok(Self { attributes, ..self })
+    }
+
+    /// The same with attributes that nobody has sent: `client` may be among them.
+    pub(crate) fn with_known_attributes(
+        self,
+        attributes: &'a [(&'a str, &'a str)],
+    ) -> Result<Self, RequestError> {
+        attributes.iter().try_for_each(|(name, value)| check_length(name, value))?;
         Ok(Self { attributes, ..self })
     }
 
@@ -234,6 +240,13 @@ impl<'a> Request<'a> {
     pub fn criticality(&self) -> Criticality {
         self.criticality
     }
+}
+
+fn check_length(name: &str, value: &str) -> Result<(), RequestError> {
+    if name.len() > ATTRIBUTE_NAME_BYTES_MAX || value.len() > ATTRIBUTE_VALUE_BYTES_MAX {
+        return Err(RequestError::AttributeTooLong { name: crate::pattern::shorten(name) });
+    }
+    Ok(())
 }
 
 impl Criticality {

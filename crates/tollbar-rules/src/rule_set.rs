@@ -12,6 +12,7 @@ use thiserror::Error;
 use checking::Checking;
 
 use crate::Rule;
+use crate::permits::is_unleased;
 
 /// The most rules of a set.
 pub(crate) const RULES_MAX: usize = 100_000;
@@ -213,6 +214,14 @@ impl RuleSet {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Rule> {
         self.rules.iter().find(|rule| *rule.name == *name)
+    }
+
+    /// The first rule with a limit on concurrency that has no lease: its permits are lost with whoever
+    /// forgets to return them. For those who hand permits to others, and refuse such rules.
+    #[must_use]
+    pub fn rule_with_unleased_permits(&self) -> Option<&Rule> {
+        let is_unleased = |rule: &&Rule| rule.all_limits().any(|it| is_unleased(it.policy()));
+        self.rules.iter().find(is_unleased)
     }
 
     /// How many there are.

@@ -57,6 +57,9 @@ enum Tag {
     Shared = b'-',
 }
 
+/// What clients are called together.
+const CLIENT: &str = "client";
+
 /// The links of the identity chain, the strongest first.
 const CHAIN: [(&str, Tag); 3] = [("api_key", Tag::ApiKey), ("user", Tag::User), ("ip", Tag::Ip)];
 
@@ -123,9 +126,28 @@ fn write_client(request: &Request<'_>, keys: &mut KeyBuffer) -> bool {
     match link {
         Some((Tag::Ip, address)) => push(Tag::Ip, &cidr::subject_of(address), keys),
         Some((tag, value)) => push(tag, value, keys),
-        None => return false,
+        // No request has it by itself: see `client_attribute`.
+        None => match request.attribute(CLIENT) {
+            Some(value) => push(Tag::Attribute, value, keys),
+            None => return false,
+        },
     }
     true
+}
+
+/// The attribute of a request whose client is called so: `user:42` is the user 42. Any other text is
+/// a client of its own kind.
+pub(crate) fn client_attribute(client: &str) -> (&'static str, &str) {
+    let value = |prefix| client.strip_prefix(prefix);
+    if let Some(api_key) = value("api:") {
+        ("api_key", api_key)
+    } else if let Some(user) = value("user:") {
+        ("user", user)
+    } else if let Some(address) = value("ip:") {
+        ("ip", address)
+    } else {
+        (CLIENT, client)
+    }
 }
 
 fn write_attribute(name: &str, request: &Request<'_>, keys: &mut KeyBuffer) -> bool {

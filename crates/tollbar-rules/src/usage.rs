@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use thiserror::Error;
-use tollbar::{Batch, Entry, Policy, Reply, StoreError, Timestamp};
+use tollbar::store::block_on;
+use tollbar::{Batch, Entry, Policy, StoreError, Timestamp};
 
 use crate::rule_set::LIMITS_PER_RULE_MAX;
 use crate::snapshot::Snapshot;
 use crate::subject::{Found, KeyBuffer, readable, write_key};
 use crate::suggest::nearest;
 use crate::top::Limited;
-use crate::{Engine, Limit, Request};
+use crate::{Engine, Limit, Request, RequestError};
 
 /// What is left of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,26 @@ pub enum UsageError {
         /// The attribute.
         attribute: String,
     },
+    /// A subject is one value, and the rule counts by none or by several.
+    #[error(
+        "rule `{rule}` counts {}, which one subject does not tell: send a request with its attributes",
+        per_text(per)
+    )]
+    NotOneAttribute {
+        /// The rule.
+        rule: String,
+        /// What it counts per.
+        per: Vec<String>,
+    },
+    /// A subject that names nobody.
+    #[error("the subject is empty: send whom rule `{rule}` counts")]
+    EmptySubject {
+        /// The rule.
+        rule: String,
+    },
+    /// The subject is not one that a request could have.
+    #[error(transparent)]
+    Request(#[from] RequestError),
     /// The store cannot answer.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -67,7 +88,7 @@ impl Engine {
     /// What the request's subject has left of the limits of `rule`, whether or not the rule applies
     /// to the request. Charges nothing. An unlimited tier has no limits.
     pub fn usage(&self, rule: &str, request: &Request<'_>) -> Result<Vec<Usage>, UsageError> {
-        blocking(async { Ok(self.usage_async(rule, request).await) })
+        block_on(self.usage_async(rule, request))
     }
 
     /// The same, without blocking the thread while a store across a network answers.
@@ -76,8 +97,16 @@ impl Engine {
         rule: &str,
         request: &Request<'_>,
     ) -> Result<Vec<Usage>, UsageError> {
-        let snapshot = self.snapshot();
-        let place = Place::find(&snapshot, rule, request)?;
+        self.usage_of(&self.snapshot(), rule, request).await
+    }
+
+    pub(crate) async fn usage_of(
+        &self,
+        snapshot: &Snapshot,
+        rule: &str,
+        request: &Request<'_>,
+    ) -> Result<Vec<Usage>, UsageError> {
+        let place = Place::find(snapshot, rule, request)?;
         let ask = |policy| Entry::new(&*place.key, policy).with_cost(0);
         let mut entries: ArrayVec<Entry<'_>, LIMITS_PER_RULE_MAX> =
             place.policies.iter().map(ask).collect();
@@ -98,13 +127,21 @@ impl Engine {
 
     /// Makes the counters of the request's subject under `rule` fresh.
     pub fn reset(&self, rule: &str, request: &Request<'_>) -> Result<(), UsageError> {
-        blocking(async { Ok(self.reset_async(rule, request).await) })
+        block_on(self.reset_async(rule, request))
     }
 
     /// The same, without blocking the thread while a store across a network answers.
     pub async fn reset_async(&self, rule: &str, request: &Request<'_>) -> Result<(), UsageError> {
-        let snapshot = self.snapshot();
-        let place = Place::find(&snapshot, rule, request)?;
+        self.reset_of(&self.snapshot(), rule, request).await
+    }
+
+    pub(crate) async fn reset_of(
+        &self,
+        snapshot: &Snapshot,
+        rule: &str,
+        request: &Request<'_>,
+    ) -> Result<(), UsageError> {
+        let place = Place::find(snapshot, rule, request)?;
         for policy in place.policies {
             self.store().reset(&place.key, policy).await?;
         }
@@ -117,24 +154,6 @@ impl Engine {
         let snapshot = self.snapshot();
         let at = snapshot.find(rule).ok_or_else(|| unknown(&snapshot, rule))?;
         Ok(snapshot.plan(at).top.list(count))
-    }
-}
-
-/// Waits for a future that a store in process answers at once.
-pub(crate) fn blocking<'a, T: FromStoreError>(
-    future: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-) -> T {
-    Reply::Pending(Box::pin(future)).wait().unwrap_or_else(T::of)
-}
-
-/// An answer that can be an error of the store's.
-pub(crate) trait FromStoreError {
-    fn of(error: StoreError) -> Self;
-}
-
-impl<T> FromStoreError for Result<T, UsageError> {
-    fn of(error: StoreError) -> Self {
-        Err(error.into())
     }
 }
 
@@ -156,11 +175,15 @@ impl<'s> Place<'s> {
     }
 }
 
+fn per_text(per: &[String]) -> String {
+    if per.is_empty() { "everybody together".to_owned() } else { format!("per {}", per.join(", ")) }
+}
+
 fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |it| format!(": did you mean `{it}`?"))
 }
 
-fn unknown(snapshot: &Snapshot, name: &str) -> UsageError {
+pub(crate) fn unknown(snapshot: &Snapshot, name: &str) -> UsageError {
     let names = snapshot.rules.rules().iter().map(|rule| &*rule.name);
     let suggestion = nearest(name, names).map(str::to_owned);
     UsageError::UnknownRule { rule: crate::pattern::shorten(name), suggestion }

@@ -51,6 +51,11 @@ pub enum Reason<'v> {
         /// How many.
         count: usize,
     },
+    /// The request's id came with another cost, or under other limits, before. Nothing was charged.
+    RequestIdReused,
+    /// What the rules count by is longer than a receipt or the text of a lease can be. Nothing was
+    /// charged.
+    ReceiptTooLong,
 }
 
 /// The reason, by place.
@@ -62,6 +67,8 @@ pub(crate) enum Why {
     Exempt { rule: ItemId, exemption: usize },
     Missing { rule: ItemId, per: usize },
     TooMany { count: usize },
+    RequestIdReused,
+    ReceiptTooLong,
 }
 
 /// In what capacity a limit was checked.
@@ -124,6 +131,8 @@ impl Verdict {
                 Reason::MissingAttribute { rule, attribute: rule.per[per].name() }
             }
             Why::TooMany { count } => Reason::TooManyLimits { count },
+            Why::RequestIdReused => Reason::RequestIdReused,
+            Why::ReceiptTooLong => Reason::ReceiptTooLong,
         }
     }
 

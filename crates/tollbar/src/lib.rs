@@ -60,7 +60,7 @@ mod limiter;
 mod memory;
 mod permit;
 mod policy;
-mod receipt;
+pub mod receipt;
 mod resolver;
 pub mod store;
 mod units;

@@ -29,19 +29,31 @@ pub struct Receipt {
 pub struct ReceiptKey([u8; 32]);
 
 /// What a receipt says, once it is known to be ours.
+///
+/// For whoever sends batches to a store himself; a [`Limiter`](crate::Limiter) reads its own.
 #[derive(Debug)]
-pub(crate) struct Content {
-    pub(crate) id: ReservationId,
-    pub(crate) charges: Vec<Charge>,
+#[non_exhaustive]
+pub struct Content {
+    /// What the store calls the reservation.
+    pub id: ReservationId,
+    /// What was charged, in the order of the entries.
+    pub charges: Vec<Charge>,
 }
 
 /// One charge of a reservation.
 #[derive(Debug)]
-pub(crate) struct Charge {
-    pub(crate) key: Box<[u8]>,
-    pub(crate) policy: Policy,
-    pub(crate) reserved: u64,
-    pub(crate) stamp: u64,
+#[non_exhaustive]
+pub struct Charge {
+    /// To whom.
+    pub key: Box<[u8]>,
+    /// Under which numbers.
+    pub policy: Policy,
+    /// How many tokens.
+    pub reserved: u64,
+    /// What the request's own cost was multiplied by.
+    pub factor: u64,
+    /// What the store calls the charge.
+    pub stamp: u64,
 }
 
 /// Why there is no receipt, or why one is not accepted.
@@ -76,7 +88,11 @@ pub enum ReceiptError {
 /// The longest receipt, in bytes; its text is a third longer.
 pub const RECEIPT_BYTES_MAX: usize = 48 * 1024;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// What is hashed begins with what it is, so that no request id and no purpose passes for a receipt.
+const REQUEST: u8 = 0;
+const PURPOSE: u8 = u8::MAX;
 
 /// Of the MAC, as much as goes into a receipt: forging one takes 2^128 attempts.
 const MAC_BYTES: usize = 16;
@@ -109,11 +125,22 @@ impl ReceiptKey {
         mac
     }
 
+    /// Another key, which who has this one and knows the purpose can make as well. What is signed under
+    /// one is not accepted under the other.
+    #[must_use]
+    pub fn for_purpose(&self, purpose: &str) -> Self {
+        let mut keyed = Vec::with_capacity(purpose.len() + 1);
+        keyed.push(PURPOSE);
+        keyed.extend_from_slice(purpose.as_bytes());
+        Self(*blake3::keyed_hash(&self.0, &keyed).as_bytes())
+    }
+
     /// The name of the reservation that a request with this id makes: always the same, so that a
     /// request sent twice gets the same receipt twice.
-    pub(crate) fn id_of_request(&self, request_id: &[u8]) -> ReservationId {
+    #[must_use]
+    pub fn id_of_request(&self, request_id: &[u8]) -> ReservationId {
         let mut keyed = Vec::with_capacity(request_id.len() + 1);
-        keyed.push(0);
+        keyed.push(REQUEST);
         keyed.extend_from_slice(request_id);
         ReservationId(u128::from_le_bytes(self.mac(&keyed)))
     }
@@ -136,15 +163,19 @@ impl fmt::Debug for ReceiptKey {
 
 /// A receipt in the making: all but the stamps is known, and checked, before anything is charged.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub struct Draft {
     id: ReservationId,
-    /// Each entry's key, policy and cost.
+    /// Each entry's key, policy, cost and factor.
     entries: Vec<Vec<u8>>,
 }
 
 impl Draft {
-    pub(crate) fn new(id: ReservationId, entries: &[Entry<'_>]) -> Result<Self, ReceiptError> {
-        let write = |entry: &Entry<'_>| {
+    /// Of the entries that are to be charged, each with what the request's own cost was multiplied by.
+    pub fn new<'a, 'e: 'a>(
+        id: ReservationId,
+        entries: impl IntoIterator<Item = (&'a Entry<'e>, u64)>,
+    ) -> Result<Self, ReceiptError> {
+        let write = |(entry, factor): (&Entry<'_>, u64)| {
             let mut bytes = Vec::new();
             write_bytes(&mut bytes, entry.key);
             if !entry.policy.write_code(&mut bytes) {
@@ -152,9 +183,10 @@ impl Draft {
                 return Err(ReceiptError::CustomAlgorithm { algorithm });
             }
             write_number(&mut bytes, entry.cost);
+            write_number(&mut bytes, factor);
             Ok(bytes)
         };
-        let entries = entries.iter().map(write).collect::<Result<Vec<_>, _>>()?;
+        let entries = entries.into_iter().map(write).collect::<Result<Vec<_>, _>>()?;
         let len: usize = entries.iter().map(|entry| entry.len() + NUMBER_BYTES_MAX).sum();
         if len + ONCE_BYTES_MAX > RECEIPT_BYTES_MAX {
             return Err(ReceiptError::TooLong);
@@ -162,9 +194,10 @@ impl Draft {
         Ok(Self { id, entries })
     }
 
-    /// The receipt, once the store has charged `entries`. A shadow that denied has paid nothing, and
-    /// is not on it.
-    pub(crate) fn sign(self, entries: &[Entry<'_>], key: &ReceiptKey) -> Receipt {
+    /// The receipt, once the store has charged `entries`, which are those of the draft. A shadow that
+    /// denied has paid nothing, and is not on it.
+    #[must_use]
+    pub fn sign(self, entries: &[Entry<'_>], key: &ReceiptKey) -> Receipt {
         let paid =
             |entry: &&Entry<'_>| entry.decision.is_some_and(|decision| decision.is_allowed());
         let charged = self.entries.iter().zip(entries).filter(|(_, entry)| paid(entry));
@@ -183,7 +216,7 @@ impl Draft {
 
 impl Receipt {
     /// What it says, if it was given out under `key`.
-    pub(crate) fn content(&self, key: &ReceiptKey) -> Result<Content, ReceiptError> {
+    pub fn content(&self, key: &ReceiptKey) -> Result<Content, ReceiptError> {
         let body_len = self.bytes.len().checked_sub(MAC_BYTES).ok_or(ReceiptError::Malformed)?;
         let (body, mac) = self.bytes.split_at(body_len);
         if !key.verify(body, mac) {
@@ -212,6 +245,7 @@ impl Content {
                 key: read_bytes(rest)?.into(),
                 policy: Policy::read_code(rest)?,
                 reserved: read_number(rest)?,
+                factor: read_number(rest)?,
                 stamp: read_number(rest)?,
             });
         }
@@ -258,7 +292,7 @@ mod tests {
             Some(crate::Decision::new(crate::Outcome::Allow, 100, 70, crate::Timestamp::ZERO));
         let key = ReceiptKey::new([7; 32]);
         let entries = [entry];
-        let draft = Draft::new(ReservationId(5), &entries).unwrap();
+        let draft = Draft::new(ReservationId(5), entries.iter().map(|entry| (entry, 3))).unwrap();
         let mut bytes = draft.sign(&entries, &key).bytes.into_vec();
         bytes.truncate(bytes.len() - MAC_BYTES);
         bytes
@@ -269,9 +303,22 @@ mod tests {
         let content = Content::read(&body()).unwrap();
         assert_eq!((content.id, content.charges.len()), (ReservationId(5), 1));
         let charge = &content.charges[0];
-        assert_eq!((&*charge.key, charge.reserved), (&b"user:42"[..], 30));
+        assert_eq!((&*charge.key, charge.reserved, charge.factor), (&b"user:42"[..], 30, 3));
         assert_eq!(charge.stamp, 1_700_000_000_000_000);
         assert_eq!((charge.policy.limit(), charge.policy.name()), (100, Some("tokens")));
+    }
+
+    #[test]
+    fn a_receipt_is_accepted_for_its_purpose_only() {
+        let key = ReceiptKey::new([7; 32]);
+        let no_entries: [Entry<'_>; 0] = [];
+        let draft = || Draft::new(ReservationId(5), []).unwrap();
+        let lease = draft().sign(&no_entries, &key.for_purpose("lease"));
+        assert!(lease.content(&key.for_purpose("lease")).is_ok());
+        assert_eq!(lease.content(&key).unwrap_err(), ReceiptError::NotOurs);
+        assert_eq!(lease.content(&key.for_purpose("other")).unwrap_err(), ReceiptError::NotOurs);
+        let receipt = draft().sign(&no_entries, &key);
+        assert_eq!(receipt.content(&key.for_purpose("lease")).unwrap_err(), ReceiptError::NotOurs);
     }
 
     proptest! {

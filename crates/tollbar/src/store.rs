@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::{Clock, Decision, Policy, Timestamp};
 
 pub use batch::{Batch, Charge, Consistency, Entry, Role};
-pub use reply::Reply;
+pub use reply::{Reply, block_on};
 pub use settlement::{Adjustment, Due, Hold, Once, ReservationId, ReservationIds, Spending};
 
 /// A place where counters live.

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
-use tollbar::{Batch, Entry, Reply, StoreError, Timestamp};
+use tollbar::store::{Adjustment, ReservationId, Spending, block_on};
+use tollbar::{Entry, StoreError, Timestamp};
 
+use super::once::{Marks, refusal};
 use super::selection::{Ask, Nobody, Selection};
-use super::{Engine, Entries, fill, settled, verdict};
+use super::{Engine, Entries, denied, fill, settled, verdict};
 use crate::permits::{Permits, is_held};
 use crate::snapshot::Snapshot;
 use crate::{Request, Verdict};
@@ -89,17 +90,17 @@ impl Engine {
         let snapshot = self.snapshot();
         let mut selection = Selection::default();
         self.select(&snapshot, request, &mut Nobody, &mut selection);
+        let marks = self.marks(request, &snapshot, &mut selection, reserve_for);
         if let Some(verdict) = settled(&snapshot, &selection) {
             return Admission { verdict, holding: None };
         }
         let mut entries = Entries::new();
         fill(&mut entries, &snapshot, &selection);
-        let hold = self.hold(reserve_for);
-        let answer = match self.ask_held(&mut entries, selection.has_permits, hold) {
+        let answer = match self.ask_marked(&mut entries, selection.has_permits, &marks) {
             Some(reply) => reply.wait(),
             None => Ok(()),
         };
-        let asked = Asked { snapshot: &snapshot, selection: &selection, hold };
+        let asked = Asked { snapshot: &snapshot, selection: &selection, marks };
         self.admission(&asked, request, &entries, answer)
     }
 
@@ -112,17 +113,17 @@ impl Engine {
         let snapshot = self.snapshot();
         let mut selection = Selection::default();
         self.select(&snapshot, request, &mut Nobody, &mut selection);
+        let marks = self.marks(request, &snapshot, &mut selection, reserve_for);
         if let Some(verdict) = settled(&snapshot, &selection) {
             return Admission { verdict, holding: None };
         }
         let mut entries = Entries::new();
         fill(&mut entries, &snapshot, &selection);
-        let hold = self.hold(reserve_for);
-        let answer = match self.ask_held(&mut entries, selection.has_permits, hold) {
+        let answer = match self.ask_marked(&mut entries, selection.has_permits, &marks) {
             Some(reply) => reply.await,
             None => Ok(()),
         };
-        let asked = Asked { snapshot: &snapshot, selection: &selection, hold };
+        let asked = Asked { snapshot: &snapshot, selection: &selection, marks };
         self.admission(&asked, request, &entries, answer)
     }
 
@@ -133,7 +134,7 @@ impl Engine {
     /// False where the reservation's time was up: its charge stands as it is. Over a store across
     /// a network this blocks the thread; see [`settle_async`](Self::settle_async).
     pub fn settle(&self, holding: Holding, spent: u64) -> Result<bool, StoreError> {
-        Reply::Pending(Box::pin(self.settle_async(holding, spent))).wait()
+        block_on(self.settle_async(holding, spent))
     }
 
     /// The same, without blocking the thread.
@@ -166,33 +167,20 @@ impl Engine {
         self.clock.now()
     }
 
-    fn hold(&self, reserve_for: Option<Duration>) -> Option<Hold> {
-        reserve_for.map(|ttl| Hold { id: self.reservations.next(), ttl })
-    }
-
-    fn ask_held<'a, 'e: 'a>(
-        &'a self,
-        entries: &'a mut Entries<'e>,
-        has_permits: bool,
-        hold: Option<Hold>,
-    ) -> Option<Reply<'a, ()>> {
-        match hold {
-            Some(hold) => Some(self.store.check_all(Batch::all_or_none(entries).held(hold))),
-            None => self.ask(entries, has_permits),
-        }
-    }
-
     fn admission(
         &self,
-        &Asked { snapshot, selection, hold }: &Asked<'_>,
+        &Asked { snapshot, selection, marks }: &Asked<'_>,
         request: &Request<'_>,
         entries: &Entries<'_>,
         answer: Result<(), StoreError>,
     ) -> Admission {
+        if let Some(why) = answer.as_ref().err().and_then(refusal) {
+            return Admission { verdict: denied(snapshot, why), holding: None };
+        }
         let made = self.conclude(snapshot, request, selection, entries, answer.as_ref().err());
         let verdict = verdict(Arc::clone(snapshot), selection, made, answer.err());
         let is_charged = verdict.is_allowed() && verdict.degraded().is_none();
-        let hold = hold.filter(|_| is_charged);
+        let hold = marks.hold.filter(|_| is_charged);
         if hold.is_none() && verdict.permits.is_none() {
             return Admission { verdict, holding: None };
         }
@@ -235,7 +223,7 @@ fn charges(
 struct Asked<'s> {
     snapshot: &'s Arc<Snapshot>,
     selection: &'s Selection,
-    hold: Option<Hold>,
+    marks: Marks,
 }
 
 impl Holding {

@@ -3,6 +3,8 @@
 //! Rules are looked at by priority. What loosens (an unlimited rule, `stop`, `replaces`) counts only
 //! where it is sure: not in shadow mode, and not if it hangs on how an encoded slash is read.
 
+mod only;
+
 use smallvec::SmallVec;
 use tollbar::Timestamp;
 
@@ -260,15 +262,20 @@ impl Selection {
             self.denial = Some(Why::Missing { rule, per });
             return;
         }
+        self.keep(POLICIES_PER_REQUEST_MAX);
+    }
+
+    /// Keeps so many: what only reports gives way. Denies where the others are too many.
+    pub(crate) fn keep(&mut self, count_max: usize) {
         let count = self.asks.len();
-        if count > POLICIES_PER_REQUEST_MAX {
+        if count > count_max {
             let is_live = |ask: &Ask| ask.capacity == Capacity::Live;
             let live_count = self.asks.iter().filter(|ask| is_live(ask)).count();
-            if live_count > POLICIES_PER_REQUEST_MAX {
+            if live_count > count_max {
                 self.denial = Some(Why::TooMany { count: live_count });
                 return;
             }
-            let mut room = POLICIES_PER_REQUEST_MAX - live_count;
+            let mut room = count_max - live_count;
             self.asks.retain(|ask| {
                 let stays = is_live(ask) || room > 0;
                 room -= usize::from(stays && !is_live(ask));

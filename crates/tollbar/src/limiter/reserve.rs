@@ -180,7 +180,7 @@ impl Limiter {
         hold: Hold,
         once: Option<Once<'_>>,
     ) -> Result<Reservation, RequestError> {
-        let draft = Draft::new(hold.id, entries)?;
+        let draft = draft(hold, entries)?;
         let marks = Marks { once, hold: Some(hold) };
         let answer = self.ask(entries, marks).wait();
         let verdict = self.verdict(&answer, entries)?;
@@ -195,7 +195,7 @@ impl Limiter {
         ttl: Duration,
     ) -> Result<Reservation, RequestError> {
         let hold = Hold { id: self.next_reservation(), ttl };
-        let draft = Draft::new(hold.id, entries)?;
+        let draft = draft(hold, entries)?;
         let answer = self.ask(entries, Marks { once: None, hold: Some(hold) }).await;
         let verdict = self.verdict(&answer, entries)?;
         Ok(self.reservation(draft, verdict, entries))
@@ -324,6 +324,11 @@ impl Limiter {
     fn next_reservation(&self) -> ReservationId {
         self.reservations.next()
     }
+}
+
+/// Costs are what they are here: nothing multiplies them.
+fn draft(hold: Hold, entries: &[Entry<'_>]) -> Result<Draft, ReceiptError> {
+    Draft::new(hold.id, entries.iter().map(|entry| (entry, 1)))
 }
 
 fn adjustments<'c>(

@@ -86,9 +86,11 @@ impl Wake for Unpark {
     }
 }
 
+/// What a future comes to, for callers without a runtime: blocks this thread until it is there, as
+/// [`Reply::wait`] does.
 #[cold]
 #[inline(never)]
-fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);

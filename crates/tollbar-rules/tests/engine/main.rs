@@ -1,0 +1,14 @@
+//! Requests against rules: what applies, what it costs, what is answered when things go wrong.
+
+mod changing;
+mod choosing;
+mod failing;
+mod leases;
+mod limits;
+mod once;
+mod one_rule;
+mod permits;
+mod receipts;
+mod reporting;
+mod subjects;
+mod support;

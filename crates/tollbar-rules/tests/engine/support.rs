@@ -1,0 +1,121 @@
+//! An engine, a line that is a request, and its verdict in a word or two.
+
+use std::sync::Arc;
+
+use tollbar::store::{Adjustment, ReservationId};
+use tollbar::{Batch, Decision, ManualClock, Outcome, Policy, Reply, Store, StoreError, Timestamp};
+use tollbar_rules::{Criticality, Engine, Reason, Request, RuleFile, RuleSet, Verdict};
+
+pub(crate) fn rules(text: &str) -> RuleSet {
+    RuleFile::parse("rules.yaml", text).unwrap_or_else(|error| panic!("{error}")).rules
+}
+
+pub(crate) fn clock() -> ManualClock {
+    ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000))
+}
+
+pub(crate) fn engine(text: &str) -> Engine {
+    engine_at(text, &clock())
+}
+
+pub(crate) fn engine_at(text: &str, clock: &ManualClock) -> Engine {
+    Engine::builder(rules(text)).clock(clock.clone()).build()
+}
+
+/// `GET /path name=value ..`
+pub(crate) fn ask<T>(text: &str, then: impl FnOnce(&Request<'_>) -> T) -> T {
+    let mut words = text.split(' ');
+    let (method, path) = (words.next().unwrap(), words.next().unwrap());
+    let mut attributes: Vec<(&str, &str)> = Vec::new();
+    let mut request = Request::new(method, path).unwrap();
+    for word in words {
+        match word.split_once('=').unwrap() {
+            ("cost", cost) => request = request.with_cost(cost.parse().unwrap()),
+            ("criticality", name) => {
+                request = request.with_criticality(Criticality::of_name(name).unwrap());
+            }
+            ("id", id) => request = request.with_request_id(id),
+            pair => attributes.push(pair),
+        }
+    }
+    then(&request.with_attributes(&attributes).unwrap())
+}
+
+pub(crate) fn check(engine: &Engine, text: &str) -> Verdict {
+    ask(text, |request| engine.check(request))
+}
+
+/// The verdict in a word or two: `allow per_client 9`, `deny per_client`, `allow (no rule)`.
+pub(crate) fn answer(verdict: &Verdict) -> String {
+    let outcome = match verdict.outcome() {
+        Outcome::Allow => "allow",
+        Outcome::Deny { .. } => "deny",
+        Outcome::Busy => "busy",
+        Outcome::Never => "never",
+    };
+    let reason = match verdict.reason() {
+        Reason::NoRule => "(no rule)".to_owned(),
+        Reason::Unlimited(rule) => format!("{} (unlimited)", rule.name),
+        Reason::Exempt(rule, _) => format!("{} (exempt)", rule.name),
+        Reason::MissingAttribute { rule, attribute } => format!("{} (no {attribute})", rule.name),
+        Reason::TooManyLimits { count } => format!("({count} limits)"),
+        Reason::RequestIdReused => "(id reused)".to_owned(),
+        Reason::ReceiptTooLong => "(too long)".to_owned(),
+        Reason::Limits => {
+            let binding = verdict.binding().unwrap();
+            let remaining = if binding.decision().is_allowed() {
+                format!(" {}", binding.decision().remaining())
+            } else {
+                String::new()
+            };
+            format!("{}{remaining}", binding.rule().name)
+        }
+        reason => panic!("{reason:?}"),
+    };
+    format!("{outcome} {reason}")
+}
+
+#[track_caller]
+pub(crate) fn expect(engine: &Engine, steps: &[(&str, &str)]) {
+    for (step, (request, expected)) in steps.iter().enumerate() {
+        assert_eq!(answer(&check(engine, request)), *expected, "step {step}: {request}");
+    }
+}
+
+/// A store that cannot answer.
+#[derive(Debug)]
+pub(crate) struct Down;
+
+fn down<'a, T>() -> Reply<'a, T> {
+    Reply::Ready(Err(StoreError::Unavailable { source: Arc::new(std::fmt::Error) }))
+}
+
+impl Store for Down {
+    fn check<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64) -> Reply<'a, Decision> {
+        down()
+    }
+
+    fn check_all<'a, 'e: 'a>(&'a self, _: Batch<'a, 'e>) -> Reply<'a, ()> {
+        down()
+    }
+
+    fn refund<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64, _: u64) -> Reply<'a, u64> {
+        down()
+    }
+
+    fn renew<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64) -> Reply<'a, Option<Timestamp>> {
+        down()
+    }
+
+    fn settle<'a, 'e: 'a>(
+        &'a self,
+        _: ReservationId,
+        _: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool> {
+        down()
+    }
+
+    fn reset<'a>(&'a self, _: &'a [u8], _: &'a Policy) -> Reply<'a, ()> {
+        down()
+    }
+}
