@@ -1,13 +1,12 @@
 //! The command line: what there is to say, and which file does it.
 
+mod openapi;
 mod rules;
 mod serve;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-pub(crate) use rules::explanation_as_json;
 
 /// Limits the rate of requests.
 #[derive(Debug, Parser)]
@@ -25,6 +24,8 @@ enum Verb {
     /// Checks and explains files of rules
     #[command(subcommand, after_help = EXIT_CODES)]
     Rules(rules::Rules),
+    /// Prints the document of the HTTP interface, OpenAPI 3.1
+    Openapi(openapi::Openapi),
 }
 
 /// What the exit code says, for scripts.
@@ -47,6 +48,7 @@ impl Command {
         let ending = match self.verb {
             Verb::Serve(serve) => serve.run(),
             Verb::Rules(rules) => rules.run(),
+            Verb::Openapi(openapi) => openapi.run(),
         };
         ExitCode::from(match ending {
             Ending::Well => 0,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use thiserror::Error;
-use tollbar_rules::{FileError, Rule, RuleFile, RuleSet};
+use tollbar_rules::{FileError, RuleFile};
 
 use crate::endpoint::Endpoint;
 use crate::token::Token;
@@ -63,8 +63,8 @@ pub(crate) enum ConfigError {
     #[error("--rules: {}", told(.0))]
     Rules(#[from] FileError),
     #[error(
-        "--rules: {}: rule `{rule}` limits what is in flight, and over HTTP nothing gives a permit \
-         back yet: take the rule out, or limit a rate instead",
+        "--rules: {}: rule `{rule}` limits what is in flight, and a client that dies would hold its \
+         permit for good: write `lease: 30s`, after which one that is not renewed comes back",
         path.display()
     )]
     Permits { path: PathBuf, rule: String },
@@ -88,7 +88,7 @@ impl Config {
             return Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?);
         };
         let file = RuleFile::read(path)?;
-        match with_permits(&file.rules) {
+        match file.rules.rule_with_unleased_permits() {
             Some(rule) => {
                 Err(ConfigError::Permits { path: path.clone(), rule: rule.name.to_string() })
             }
@@ -117,12 +117,4 @@ impl Config {
         let token = Token::parse(&text).ok_or_else(|| ConfigError::Token { path: path.clone() })?;
         Ok(Some(token))
     }
-}
-
-/// The first rule that counts permits in flight.
-fn with_permits(rules: &RuleSet) -> Option<&Rule> {
-    rules.rules().iter().find(|rule| {
-        let tiers = rule.tiers.limits.iter().flat_map(|(_, limits)| limits.limits());
-        rule.limits.iter().chain(tiers).chain(&rule.candidate).any(|it| it.policy().has_permits())
-    })
 }

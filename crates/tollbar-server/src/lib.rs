@@ -7,6 +7,7 @@ mod command;
 mod config;
 mod counters;
 mod daemon;
+mod decisions;
 mod endpoint;
 mod listener;
 mod rfc3339;

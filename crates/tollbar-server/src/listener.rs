@@ -2,6 +2,7 @@
 //! stops. What is said on one is its [`Protocol`]'s business, one file each.
 
 pub(crate) mod http;
+mod patience;
 mod stream;
 
 use std::future::Future;

@@ -1,0 +1,72 @@
+//! How long a connection is waited for, without a timer for every request.
+//!
+//! A connection has one clock that ticks every few seconds, and looks whether the connection is still
+//! at what it was at. A request moves a number on, and that is all it costs. So times are kept up to a
+//! tick: what may take 10 s is ended after 10 to 15.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+const TICK: Duration = Duration::from_secs(5);
+
+/// For an answer to be taken and the next head to come: also how long an idle connection is kept.
+const HEAD_TICKS: u32 = 6;
+
+/// For a body.
+const BODY_TICKS: u32 = 2;
+
+/// What a connection is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// A head is waited for.
+    Head,
+    /// A body is waited for.
+    Body,
+    /// The client waits for us.
+    Answer,
+}
+
+/// Where a connection is, for how long.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    /// How many phases there have been, and in the last two bits which it is. One task writes it.
+    state: AtomicU64,
+}
+
+/// Set beside a phase that has taken too long.
+const LATE: u64 = 3;
+
+impl Patience {
+    /// The connection is at something else.
+    pub(super) fn enter(&self, phase: Phase) {
+        let count = self.state.load(Ordering::Relaxed) | 3;
+        self.state.store(count.wrapping_add(1) | phase as u64, Ordering::Relaxed);
+    }
+
+    /// True where the body has not come in time.
+    pub(super) fn is_late(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & 3 == LATE
+    }
+
+    /// Ends when the connection is of no more use: no head has come, or the answer is not taken. One
+    /// whose body has not come is late, and is told so before it ends.
+    pub(super) async fn run_out(&self) {
+        let (mut seen, mut ticks) = (self.state.load(Ordering::Relaxed), 0);
+        loop {
+            let _ = timeout(TICK, pending::<()>()).await;
+            let state = self.state.load(Ordering::Relaxed);
+            ticks = if state == seen { ticks + 1 } else { 0 };
+            seen = state;
+            match state & 3 {
+                phase if phase == Phase::Head as u64 && ticks >= HEAD_TICKS => return,
+                phase if phase == Phase::Body as u64 && ticks >= BODY_TICKS => {
+                    self.state.store(state | LATE, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+        }
+    }
+}
