@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::question::{Form, Question};
 use super::refusal::{Error, Problem};
-use super::route::{ROUTES, Route, Sent};
+use super::route::{CHECK, ROUTES, Route, Sent};
 
 /// The document, as it is served.
 pub(crate) fn document() -> &'static str {
@@ -40,7 +40,10 @@ fn write() -> Value {
         let method = route.method().to_ascii_lowercase();
         paths.insert(route.path.to_owned(), json!({ method: schemas.operation(route) }));
     }
+    // Those of a batch are checks.
+    let check = schemas.question(&CHECK);
     let mut named = schemas.read.take_definitions(true);
+    named.insert(Question::schema_name().into_owned(), check);
     named.extend(schemas.written.take_definitions(true));
     json!({
         "openapi": "3.1.0",
@@ -101,7 +104,6 @@ impl Schemas {
             properties.retain(|field, _| form.fields.contains(&field.as_str()));
         }
         schema["title"] = form.name.into();
-        schema["description"] = Value::Null;
         if let Some(schema) = schema.as_object_mut() {
             schema.remove("description");
         }

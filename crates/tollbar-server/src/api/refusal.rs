@@ -87,6 +87,12 @@ impl Refusal {
         Self { ends_connection: true, ..refusal }
     }
 
+    pub(crate) fn too_many_pieces() -> Self {
+        let message = "the body comes in too many pieces: send larger chunks";
+        let refusal = Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message);
+        Self { ends_connection: true, ..refusal }
+    }
+
     pub(crate) fn too_slow() -> Self {
         let message = "the body did not come in time: send it at once";
         let refusal = Self::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message);

@@ -219,7 +219,12 @@ pub(super) static ROUTES: [Route; 15] = [
     },
     Route {
         is_open: true,
-        ..route::<serde_json::Value>("/openapi.json", What::OpenApi, "This document", Sent::Nothing)
+        ..route::<serde_json::Map<String, serde_json::Value>>(
+            "/openapi.json",
+            What::OpenApi,
+            "This document",
+            Sent::Nothing,
+        )
     },
     Route {
         is_open: true,

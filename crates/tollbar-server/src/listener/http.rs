@@ -21,6 +21,9 @@ use crate::daemon::Daemon;
 /// What the heads of a connection's requests may take of memory.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
+/// Chunks of a byte each cost a thousand times what their bytes do.
+const BODY_PIECES_MAX: u32 = 4_096;
+
 /// HTTP/1.1, answered by the [`Api`].
 pub(crate) struct Http {
     api: Api,
@@ -47,9 +50,10 @@ impl Protocol for Http {
         });
         let connection = http1::Builder::new()
             .max_buf_size(HEAD_BYTES_MAX)
+            // Who has said all and closes that side is still answered.
+            .half_close(true)
             // Answers are small: to copy one behind its head costs less than to send two pieces.
             .writev(false)
-            .pipeline_flush(true)
             .serve_connection(TokioIo::new(connection.stream), service);
         let mut connection = pin!(connection);
         let mut late = pin!(patience.run_out());
@@ -94,7 +98,9 @@ async fn read(mut body: Incoming, patience: &Patience) -> Result<Bytes, Refusal>
         return Err(Refusal::too_large());
     }
     patience.enter(Phase::Body);
-    let mut whole = Bytes::new();
+    let mut first = Bytes::new();
+    let mut rest = Vec::new();
+    let mut piece_count = 0;
     while !body.is_end_stream() {
         let frame = poll_fn(|cx| match Pin::new(&mut body).poll_frame(cx) {
             Poll::Pending if patience.is_late() => Poll::Ready(Err(Refusal::too_slow())),
@@ -106,11 +112,20 @@ async fn read(mut body: Incoming, patience: &Patience) -> Result<Bytes, Refusal>
             // Trailers say nothing that anybody reads.
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
         };
-        if whole.len() + data.len() > BODY_BYTES_MAX {
+        if first.len() + rest.len() + data.len() > BODY_BYTES_MAX {
             return Err(Refusal::too_large());
         }
-        whole = if whole.is_empty() { data } else { [whole, data].concat().into() };
+        piece_count += 1;
+        if piece_count > BODY_PIECES_MAX {
+            return Err(Refusal::too_many_pieces());
+        }
+        if first.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&data);
+        }
     }
+    let whole = if rest.is_empty() { first } else { [&first[..], &rest].concat().into() };
     patience.enter(Phase::Answer);
     Ok(whole)
 }

@@ -114,7 +114,11 @@ const TABLE: &[(&str, &[u8], &str)] = &[
         "the attribute `user` has two values: send one, or join them",
     ),
     ("/v1/check", b"{\"ttlMs\":1}", "a check takes no `ttlMs`: leave it out"),
-    ("/v1/check", b"{\"rule\":\"per_client\",\"subject\":\"\"}", "rule `per_client`"),
+    (
+        "/v1/check",
+        b"{\"rule\":\"per_client\",\"subject\":\"\"}",
+        "the subject is empty: send whom rule `per_client` counts",
+    ),
     ("/v1/peek", b"{\"requestId\":\"1\"}", "a peek takes no `requestId`: leave it out"),
     ("/v1/explain", b"{\"rule\":\"per_client\"}", "an explanation takes no `rule`: leave it out"),
     ("/v1/reset", b"{\"rule\":\"per_client\",\"cost\":1}", "a reset takes no `cost`: leave it out"),
@@ -149,7 +153,7 @@ const TABLE: &[(&str, &[u8], &str)] = &[
     (
         "/v1/check/batch",
         b"{\"requests\":[[null,null,null,1,null,null,null,null,null]]}",
-        "the body cannot be used: invalid type: sequence, expected an object at line 1 column 14",
+        "the body cannot be used: invalid type: sequence, expected an object at line 1 column 13",
     ),
     (
         "/v1/check/batch",
