@@ -56,6 +56,9 @@ mod tests {
     #[test]
     fn every_target_of_the_folder_is_found() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        assert_eq!(targets(root).unwrap(), ["limit", "path", "rate", "rule_file", "trace"]);
+        assert_eq!(
+            targets(root).unwrap(),
+            ["json_body", "limit", "path", "rate", "rule_file", "trace"]
+        );
     }
 }

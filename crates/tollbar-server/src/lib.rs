@@ -9,6 +9,8 @@ mod counters;
 mod daemon;
 mod decisions;
 mod endpoint;
+#[doc(hidden)]
+pub mod fuzzing;
 mod listener;
 mod rfc3339;
 mod token;

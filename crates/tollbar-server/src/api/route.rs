@@ -264,6 +264,11 @@ impl Route {
         ROUTES.iter().map(|it| it.path)
     }
 
+    /// The paths that take a body.
+    pub(crate) fn with_bodies() -> impl Iterator<Item = &'static str> {
+        ROUTES.iter().filter(|it| it.has_body()).map(|it| it.path)
+    }
+
     fn is(&self, path: &str) -> bool {
         match self.path.split_once("{id}") {
             None => self.path == path,

@@ -70,3 +70,57 @@ impl Patience {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// How many seconds until the connection is given up, or its body is late.
+    async fn waited(patience: &Patience) -> u64 {
+        let start = Instant::now();
+        let late = async {
+            while !patience.is_late() {
+                let _ = timeout(Duration::from_secs(1), pending::<()>()).await;
+            }
+        };
+        tokio::select! {
+            () = patience.run_out() => {}
+            () = late => {}
+        }
+        start.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heads_and_bodies_have_their_time_and_a_tick() {
+        assert!((30..=35).contains(&waited(&Patience::default()).await));
+        let patience = Patience::default();
+        patience.enter(Phase::Body);
+        assert!((10..=15).contains(&waited(&patience).await));
+        assert!(patience.is_late());
+        patience.enter(Phase::Answer);
+        assert!(!patience.is_late());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_us_or_keeps_asking_is_not_given_up() {
+        let patience = Patience::default();
+        patience.enter(Phase::Answer);
+        let hour = Duration::from_secs(3_600);
+        assert!(timeout(hour, patience.run_out()).await.is_err());
+        let asking = async {
+            for _ in 0..100 {
+                for phase in [Phase::Body, Phase::Answer, Phase::Head] {
+                    patience.enter(phase);
+                    let _ = timeout(Duration::from_secs(8), pending::<()>()).await;
+                    assert!(!patience.is_late());
+                }
+            }
+        };
+        tokio::select! {
+            () = patience.run_out() => panic!("given up"),
+            () = asking => {}
+        }
+    }
+}
