@@ -132,7 +132,8 @@ impl DecisionId {
         is_id.then(|| u128::from_str_radix(text, 16).ok().map(Self))?
     }
 
-    fn digits(self) -> [u8; 32] {
+    /// As it is written.
+    pub(crate) fn digits(self) -> [u8; 32] {
         let mut digits = [0; 32];
         for (at, digit) in digits.iter_mut().enumerate() {
             *digit = b"0123456789abcdef"[(self.0 >> (124 - 4 * at) & 0xf) as usize];

@@ -18,10 +18,19 @@ const BODY_BYTES_USUAL: usize = 640;
 const HEADERS_USUAL: usize = 12;
 
 /// An answer with JSON in it.
-pub(super) fn json(status: StatusCode, kind: HeaderValue, body: &impl Serialize) -> Answer {
-    let mut bytes = Vec::with_capacity(BODY_BYTES_USUAL);
+pub(super) fn json(status: StatusCode, kind: HeaderValue, it: &impl Serialize) -> Answer {
     // Fails only for maps whose keys are no texts, and there are none.
-    let _ = serde_json::to_writer(&mut bytes, body);
+    body(status, kind, |to| serde_json::to_writer(to, it).unwrap_or_default())
+}
+
+/// An answer with JSON in it that is written by `write`.
+pub(super) fn body(
+    status: StatusCode,
+    kind: HeaderValue,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Answer {
+    let mut bytes = Vec::with_capacity(BODY_BYTES_USUAL);
+    write(&mut bytes);
     bytes.push(b'\n');
     let mut headers = HeaderMap::with_capacity(HEADERS_USUAL);
     headers.insert(CONTENT_TYPE, kind);

@@ -1,5 +1,7 @@
 //! A verdict as clients get it: JSON, and the headers that go with it.
 
+mod write;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use tollbar::{Degraded, Outcome, Timestamp};
 use tollbar_http::{Denial, Format, HeaderStyle, retry_after_s};
 use tollbar_rules::{Capacity, Reason, RuleDecision, Verdict};
 
-use super::answer::{Answer, JSON, PROBLEM, json};
+use super::answer::{Answer, JSON, PROBLEM, body, json};
 use super::refusal::{Problem, Refusal};
 use crate::daemon::Answered;
 use crate::rfc3339::Instant;
@@ -222,7 +224,8 @@ pub(super) fn answer(answered: &Answered, now: Timestamp, format: impl Fn() -> F
     let conclusion = Conclusion::of(verdict);
     let status = conclusion.status;
     let mut answer = if verdict.is_allowed() || format() != Format::Problem {
-        json(status, JSON, &Told::concluded(answered, conclusion))
+        let told = Told::concluded(answered, conclusion);
+        body(status, JSON, |to| write::told(&told, to))
     } else {
         let denial = Denial::new(verdict, verdict.retry_after());
         let problem = Problem {
