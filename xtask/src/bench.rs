@@ -12,10 +12,15 @@ const BENCHMARKS: &[(&str, &str)] = &[
     ("redis", "checks in Redis, beside a minimal script by redis-benchmark"),
     ("rules", "requests against 1 to 10,000 rules, beside limitador"),
     ("http", "what a layer adds to a request to an axum service, beside tower_governor"),
+    ("server", "the daemon over its wires, beside redis-cell, throttlecrab-server and nginx"),
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (name, flags) = parse(args)?;
+    if name == "server" {
+        // What is measured there is the daemon as a program.
+        shell::run(&mut shell::cargo(&["build", "--release", "--package", "tollbar-server"]))?;
+    }
     let mut command = shell::cargo(&["run", "--release", "--package", "tollbar-bench", "--"]);
     // The directory is the caller's, so that `--json FILE` lands where they are.
     shell::run(command.arg(name).args(flags))

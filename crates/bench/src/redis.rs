@@ -19,10 +19,10 @@ use tollbar_bench::machine::Machine;
 use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
 use tollbar_bench::timer::Stopwatch;
-use tollbar_redis::{RedisStore, Subjects};
+use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
 
 use crate::args::{self, Args};
-use callers::{Asked, closed_loop, open_loop, policies};
+use callers::{Asked, closed_loop, open_loop, patient_runtime, policies};
 use floor::Floor;
 use server::Server;
 
@@ -89,10 +89,7 @@ fn measure(effort: Effort) -> Result<Report, Box<dyn std::error::Error>> {
     let mut server = Server::start()?;
     server::pin_client();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let builder = RedisStore::builder(&server.url(), Subjects::Hashed([7; 32]));
-    // A busy machine must not make answers fail that are late.
-    let builder = builder.deadline(Duration::from_secs(5));
-    let store = Rc::new(runtime.block_on(builder.connect())?);
+    let store = Rc::new(runtime.block_on(connect(&server))?);
     let mut found = Found::new();
     for round in 0..effort.rounds {
         for depth in DEPTHS {
@@ -124,9 +121,10 @@ fn measure(effort: Effort) -> Result<Report, Box<dyn std::error::Error>> {
         }
     }
     let half = median(&found, (Floor::Gcra.name(), DEEP, RATE)).map(|per_s| per_s / 2.0);
-    let calm = half.and_then(|per_s| {
-        runtime.block_on(open_loop(store.clone(), policies(1).into(), per_s, effort.duration * 2))
-    });
+    let calm = match half {
+        Some(per_s) => calm(&server, per_s, effort.duration * 2)?,
+        None => None,
+    };
     let denied = runtime.block_on(denied_commands_per_s(&store, &mut server, effort.duration * 2));
     Ok(Report {
         benchmark: "redis",
@@ -134,6 +132,23 @@ fn measure(effort: Effort) -> Result<Report, Box<dyn std::error::Error>> {
         rows: rows(&found, calm.as_ref(), denied),
         targets: targets(&found, calm.as_ref(), denied),
     })
+}
+
+async fn connect(server: &Server) -> Result<RedisStore, RedisStoreError> {
+    let builder = RedisStore::builder(&server.url(), Subjects::Hashed([7; 32]));
+    // A busy machine must not make answers fail that are late.
+    builder.deadline(Duration::from_secs(5)).connect().await
+}
+
+/// What a check takes at so many a second.
+fn calm(
+    server: &Server,
+    per_s: f64,
+    duration: Duration,
+) -> Result<Option<Asked>, Box<dyn std::error::Error>> {
+    let runtime = patient_runtime()?;
+    let store = Rc::new(runtime.block_on(connect(server))?);
+    Ok(runtime.block_on(open_loop(store, policies(1).into(), per_s, duration)))
 }
 
 /// How many commands a second a client costs that keeps asking in vain; and how often it asked.
@@ -177,7 +192,8 @@ fn rows(found: &Found, calm: Option<&Asked>, denied: Option<(f64, f64)>) -> Vec<
         rows.push(Row::once(&denied_trial, "commands_per_s", commands));
         rows.push(Row::once(&denied_trial, RATE, checks));
     }
-    // Its storage needs features of it that bring a client of their own.
+    // Its Redis storage (0.14) compiles only together with its disk storage, which builds RocksDB with
+    // cmake, and brings OpenSSL.
     let limitador = TrialName::new("limitador, Redis storage", "64_at_once", 1);
     rows.push(Row::new(&limitador, RATE, None));
     rows

@@ -1,29 +1,30 @@
-//! A connection that many checks share, to one server or to a cluster.
+//! A connection to one server that many checks share.
 
 use redis::aio::MultiplexedConnection;
-use redis::cluster_async::ClusterConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisResult, Value};
 
 /// Cheap to clone: all clones are the same connection.
 #[derive(Clone)]
-pub(crate) enum Connection {
-    Single(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
+pub(crate) struct Connection(MultiplexedConnection);
 
 impl Connection {
-    /// To one server.
-    pub(crate) async fn to(client: &Client) -> RedisResult<Self> {
+    pub(crate) async fn to(info: &ConnectionInfo) -> RedisResult<Self> {
         // Each check has a deadline of its own, and so has each attempt to connect.
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        client.get_multiplexed_async_connection_with_config(&config).await.map(Self::Single)
+        let client = Client::open(info.clone())?;
+        client.get_multiplexed_async_connection_with_config(&config).await.map(Self)
     }
 
     pub(crate) async fn ask(&mut self, question: &Cmd) -> RedisResult<Value> {
-        match self {
-            Self::Single(connection) => question.query_async(connection).await,
-            Self::Cluster(connection) => question.query_async(connection).await,
-        }
+        question.query_async(&mut self.0).await
+    }
+
+    /// Asks a node of a cluster for what it is about to take over.
+    pub(crate) async fn ask_ahead(&mut self, question: &Cmd) -> RedisResult<Value> {
+        let mut both = redis::pipe();
+        both.cmd("ASKING").ignore().add_command(question.clone());
+        let (answer,): (Value,) = both.query_async(&mut self.0).await?;
+        Ok(answer)
     }
 }

@@ -8,6 +8,8 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use thiserror::Error;
 use tollbar::StoreError;
 
+use crate::tls;
+
 /// What went wrong between this process and the counters.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
@@ -26,12 +28,54 @@ pub enum RedisStoreError {
         /// How long was waited.
         deadline: Duration,
     },
+    /// As many checks are under way as may be; this one was not sent.
+    #[error("{in_flight_max} checks are under way already: `in_flight_max` allows no more")]
+    Overloaded {
+        /// How many may be.
+        in_flight_max: usize,
+    },
     /// The connection failed, or the server refused.
     #[error("the server could not be asked")]
     Server {
         /// What the client reported.
         #[source]
         source: Arc<RedisError>,
+    },
+    /// The server is there, and the connection to it could not be secured.
+    #[error("the connection to the server is not secure: {advice}")]
+    Insecure {
+        /// What to do about it.
+        advice: &'static str,
+        /// What the client reported.
+        #[source]
+        source: Arc<RedisError>,
+    },
+    /// A server that was asked for TLS, and kept silent.
+    #[error("no answer within {deadline:?}: perhaps {}", tls::PLAIN)]
+    NoHandshake {
+        /// How long was waited.
+        deadline: Duration,
+    },
+    /// A certificate, a key or a URL that cannot be used for TLS.
+    #[error("{detail}")]
+    Certificate {
+        /// What is wrong with it, and what to write instead.
+        detail: String,
+    },
+    /// A store that is told nowhere to go.
+    #[error("there is no address: give that of one server at least")]
+    NoAddress,
+    /// Sentinels answer, and know no such master.
+    #[error("the sentinels know no master `{master}`: is that its name?")]
+    UnknownMaster {
+        /// The name that was asked for.
+        master: Arc<str>,
+    },
+    /// What sentinels call the master is a replica: they have not agreed on another one yet.
+    #[error("the master `{master}` is none at the moment")]
+    NoMaster {
+        /// The name that was asked for.
+        master: Arc<str>,
     },
     /// Something that is no counter has the counter's name.
     #[error(
@@ -78,7 +122,7 @@ impl RedisStoreError {
     /// True where another attempt over another connection may help.
     pub(crate) fn is_of_connection(&self) -> bool {
         match self {
-            Self::Disconnected { .. } | Self::DeadlineMissed { .. } => true,
+            Self::Disconnected { .. } | Self::DeadlineMissed { .. } | Self::Insecure { .. } => true,
             Self::Server { source } => source.is_unrecoverable_error() || is_of_node(source),
             _ => false,
         }
@@ -103,6 +147,8 @@ impl From<RedisError> for RedisStoreError {
             Self::WrongType { detail: detail() }
         } else if text.contains("TOLLBARSTATE") {
             Self::CorruptState { detail: detail() }
+        } else if let Some(advice) = tls::advice(&error) {
+            Self::Insecure { advice, source: Arc::new(error) }
         } else {
             Self::Server { source: Arc::new(error) }
         }

@@ -14,7 +14,7 @@ use tollbar::{Batch, Charge, Entry, Role};
 
 use crate::answer;
 use crate::error::RedisStoreError;
-use crate::link::Exchange;
+use crate::exchange::Exchange;
 use crate::question::{Place, Question};
 use crate::slot::slot_of;
 use crate::store::RedisStore;
@@ -40,9 +40,7 @@ impl RedisStore {
         batch: &mut Batch<'_, '_>,
     ) -> Result<(), RedisStoreError> {
         let mut parts = self.parts(batch.entries());
-        let charge = batch.charge();
-        let asked = &mut parts[..];
-        self.link.exchange(move |exchange| self.check_parts(exchange, asked, charge)).await?;
+        self.check_parts(&self.route.begin()?, &mut parts, batch.charge()).await?;
         for part in parts {
             for (place, entry) in part.places.into_iter().zip(part.entries) {
                 batch.entries_mut()[place] = entry;
@@ -65,11 +63,11 @@ impl RedisStore {
 
     async fn check_parts(
         &self,
-        exchange: Exchange,
+        exchange: &Exchange<'_>,
         parts: &mut [Part<'_>],
         charge: Charge,
     ) -> Result<(), RedisStoreError> {
-        let asked = parts.iter_mut().map(|part| self.check_part(exchange.clone(), part, charge));
+        let asked = parts.iter_mut().map(|part| self.check_part(exchange, part, charge));
         let answered = join_all(asked).await;
         let failure = answered.iter().find_map(|answer| answer.as_ref().err()).cloned();
         let passes = failure.is_none() && parts.iter().all(Part::is_allowed);
@@ -78,7 +76,7 @@ impl RedisStore {
                 .iter_mut()
                 .zip(&answered)
                 .filter_map(|(part, answer)| (answer.is_ok() && part.is_allowed()).then_some(part));
-            let given_back = charged.map(|part| self.give_back(exchange.clone(), part));
+            let given_back = charged.map(|part| self.give_back(exchange, part));
             join_all(given_back).await.into_iter().collect::<Result<(), _>>()?;
         }
         failure.map_or(Ok(()), Err)
@@ -86,7 +84,7 @@ impl RedisStore {
 
     async fn check_part(
         &self,
-        exchange: Exchange,
+        exchange: &Exchange<'_>,
         part: &mut Part<'_>,
         charge: Charge,
     ) -> Result<(), RedisStoreError> {
@@ -101,7 +99,7 @@ impl RedisStore {
     /// Gives back what a part has charged, and says what remains then.
     async fn give_back(
         &self,
-        exchange: Exchange,
+        exchange: &Exchange<'_>,
         part: &mut Part<'_>,
     ) -> Result<(), RedisStoreError> {
         let is_charged =
@@ -116,7 +114,7 @@ impl RedisStore {
             })
             .collect();
         let question = Question::settle(&self.names, None, &refunds, Place::PartOfCluster)?;
-        self.ask_by(exchange.clone(), &question).await?;
+        self.ask_by(exchange, &question).await?;
         let mut peeks: Vec<Entry<'_>> =
             part.entries.iter().map(|entry| entry.clone().with_cost(0)).collect();
         let question =

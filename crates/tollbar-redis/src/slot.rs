@@ -1,5 +1,8 @@
 //! In which of the 16,384 slots of a cluster a name lies.
 
+/// So many are there.
+pub(crate) const SLOT_COUNT: u16 = 16_384;
+
 /// The slot: CRC-16 (XMODEM) of what is between the first brace and the next closing one, if there is
 /// something; else of the whole name.
 pub(crate) fn slot_of(name: &[u8]) -> u16 {
@@ -8,7 +11,7 @@ pub(crate) fn slot_of(name: &[u8]) -> u16 {
         let len = after.iter().position(|byte| *byte == b'}').filter(|len| *len > 0)?;
         Some(&after[..len])
     });
-    crc16(tag.unwrap_or(name)) % 16_384
+    crc16(tag.unwrap_or(name)) % SLOT_COUNT
 }
 
 fn crc16(bytes: &[u8]) -> u16 {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use tollbar::store::{Adjustment, ReservationId, Spending};
 use tollbar::{
     Batch, Charge, Clock, Decision, Entry, Policy, Reply, Role, Store, StoreError, SystemClock,
@@ -16,9 +16,12 @@ use crate::blob::Blob;
 use crate::builder::{Address, RedisStoreBuilder};
 use crate::deny_cache::{DenyCache, Sent};
 use crate::error::RedisStoreError;
+use crate::exchange::Exchange;
+use crate::gate::{Gate, Passed};
 use crate::keys::{Names, Subjects};
-use crate::link::{Exchange, Health, Link};
+use crate::link::Health;
 use crate::question::{Place, Question};
+use crate::route::Route;
 use crate::script::{Script, Scripts};
 
 /// The most entries of one batch, and the most adjustments of one settlement.
@@ -27,9 +30,10 @@ const ENTRIES_MAX: usize = 1_024;
 /// Counters in Redis or Valkey, shared by all processes that have the same server, the same secret
 /// and the same namespace.
 pub struct RedisStore {
-    pub(crate) link: Arc<Link>,
+    pub(crate) route: Arc<Route>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) names: Names,
+    pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) denials: Option<DenyCache>,
     pub(crate) denials_max: usize,
     /// Says how old a denial is. What is decided, the server's clock decides.
@@ -77,9 +81,10 @@ impl RedisStore {
     #[must_use]
     pub fn with_namespace(&self, namespace: &str) -> Self {
         Self {
-            link: self.link.clone(),
+            route: self.route.clone(),
             scripts: self.scripts.clone(),
             names: self.names.with_namespace(namespace),
+            gate: self.gate.clone(),
             denials: DenyCache::of(self.denials_max),
             denials_max: self.denials_max,
             clock: SystemClock::new(),
@@ -90,7 +95,7 @@ impl RedisStore {
     /// How the connection is doing.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.link.health()
+        self.route.health()
     }
 
     fn now_us(&self) -> u64 {
@@ -104,20 +109,23 @@ impl RedisStore {
 
     /// Asks, within one deadline.
     async fn ask(&self, question: &Question) -> Result<Vec<u8>, RedisStoreError> {
-        self.link.exchange(|exchange| self.ask_by(exchange, question)).await
+        self.ask_by(&self.route.begin()?, question).await
     }
 
     /// Asks in an exchange that has a deadline already.
     pub(crate) async fn ask_by(
         &self,
-        mut exchange: Exchange,
+        exchange: &Exchange<'_>,
         question: &Question,
     ) -> Result<Vec<u8>, RedisStoreError> {
         let Script { sha, text } = self.scripts.get(question.task, question.kinds);
-        let answer = match exchange.ask(&self.command("EVALSHA", sha, question)).await {
+        let key = question.keys.first().map_or(&[][..], |key| key);
+        let by_name = self.command("EVALSHA", sha, question);
+        let answer = match self.route.ask(exchange, key, &by_name).await {
             // A server that has not seen it, or has forgotten it: this runs it and keeps it.
             Err(error) if is_unknown_script(&error) => {
-                exchange.ask(&self.command("EVAL", text, question)).await
+                let by_text = self.command("EVAL", text, question);
+                self.route.ask(exchange, key, &by_text).await
             }
             answer => answer,
         };
@@ -133,7 +141,7 @@ impl RedisStore {
         mut keys: impl Iterator<Item = &'k [u8]>,
     ) -> Result<Place<'k>, RedisStoreError> {
         let first = keys.next();
-        let Some(first) = first.filter(|_| self.link.is_cluster()) else {
+        let Some(first) = first.filter(|_| self.route.is_cluster()) else {
             return Ok(Place::Server);
         };
         let tag = self.names.tag(first);
@@ -152,6 +160,31 @@ impl RedisStore {
             return None;
         }
         Some(denials.sending(identity, cost, now_us))
+    }
+
+    /// The same for a request under several policies; true where it is decided.
+    fn sending_all(&self, question: &Question, batch: &mut Batch<'_, '_>) -> (bool, Option<Sent>) {
+        let mut entries = batch.entries_mut().iter_mut();
+        let mut is_known = false;
+        let sent = self.sending(question, 0, |decision| {
+            is_known = true;
+            if let Some(entry) = entries.next() {
+                entry.decide(decision);
+            }
+        });
+        (is_known, sent)
+    }
+
+    /// Waits behind those who ask the same, where there is a gate.
+    async fn pass(
+        &self,
+        exchange: &Exchange<'_>,
+        question: &Question,
+    ) -> Result<Option<Passed<'_>>, RedisStoreError> {
+        match &self.gate {
+            Some(gate) => gate.pass(exchange, &question.identity()).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     fn answered(&self, sent: Option<Sent>, decisions: &[Decision]) {
@@ -185,14 +218,22 @@ impl Store for RedisStore {
         let mut known = None;
         // A peek wants to know what remains now, and what can never pass is not denied for a while.
         let may_be_known = (1..=policy.capacity()).contains(&cost);
-        let sent = may_be_known
+        let mut sent = may_be_known
             .then(|| self.sending(&question, cost, |decision| known = Some(decision)))
             .flatten();
         if let Some(decision) = known {
             return Reply::Ready(Ok(decision));
         }
         Reply::Pending(Box::pin(async move {
-            let decision = answer::one(&self.ask(&question).await?, policy)?;
+            let exchange = self.route.begin()?;
+            let passed = if may_be_known { self.pass(&exchange, &question).await? } else { None };
+            if passed.as_ref().is_some_and(|passed| passed.has_waited) {
+                sent = self.sending(&question, cost, |decision| known = Some(decision));
+                if let Some(decision) = known {
+                    return Ok(decision);
+                }
+            }
+            let decision = answer::one(&self.ask_by(&exchange, &question).await?, policy)?;
             self.answered(sent, &[decision]);
             Ok(decision)
         }))
@@ -222,20 +263,23 @@ impl Store for RedisStore {
         let is_plain = batch.charge() == Charge::AllOrNone && !has_name;
         let mut sent = None;
         if is_plain {
-            let mut entries = batch.entries_mut().iter_mut();
-            let mut is_known = false;
-            sent = self.sending(&question, 0, |decision| {
-                is_known = true;
-                if let Some(entry) = entries.next() {
-                    entry.decide(decision);
-                }
-            });
+            let is_known;
+            (is_known, sent) = self.sending_all(&question, &mut batch);
             if is_known {
                 return Reply::Ready(Ok(()));
             }
         }
         Reply::Pending(Box::pin(async move {
-            answer::many(&self.ask(&question).await?, batch.entries_mut())?;
+            let exchange = self.route.begin()?;
+            let passed = if is_plain { self.pass(&exchange, &question).await? } else { None };
+            if passed.as_ref().is_some_and(|passed| passed.has_waited) {
+                let is_known;
+                (is_known, sent) = self.sending_all(&question, &mut batch);
+                if is_known {
+                    return Ok(());
+                }
+            }
+            answer::many(&self.ask_by(&exchange, &question).await?, batch.entries_mut())?;
             let is_denied = |entry: &Entry<'_>| {
                 entry.role() == Role::Enforce && entry.decision().is_some_and(|it| !it.is_allowed())
             };
@@ -295,11 +339,10 @@ impl Store for RedisStore {
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
         Reply::Pending(Box::pin(async move {
+            let name = self.names.counter(key, policy);
             let mut command = redis::cmd("DEL");
-            command.arg(self.names.counter(key, policy));
-            let exchange =
-                |mut exchange: Exchange| async move { Ok(exchange.ask(&command).await?) };
-            self.link.exchange(exchange).await?;
+            command.arg(&name);
+            self.route.ask(&self.route.begin()?, &name, &command).await?;
             if let Some(denials) = &self.denials {
                 denials.forget_all();
             }
@@ -316,15 +359,18 @@ fn fits(entries: usize) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn is_unknown_script(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+fn is_unknown_script(error: &RedisStoreError) -> bool {
+    let RedisStoreError::Server { source } = error else {
+        return false;
+    };
+    source.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("RedisStore")
-            .field("link", &self.link)
+            .field("route", &self.route)
             .field("names", &self.names)
             .finish_non_exhaustive()
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use support::RUNTIME;
 use tokio::time::{Instant, sleep};
 use tollbar::{Policy, Store};
-use tollbar_redis::{RedisStore, Subjects};
+use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
+use tollbar_testkit::redis_launch::{Launch, Program};
 use tollbar_testkit::redis_process::RedisProcess;
 
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -21,9 +22,19 @@ fn info(server: &RedisProcess, port: u16) -> String {
 
 #[test]
 fn the_replica_of_a_dead_master_takes_over_with_its_counters() {
-    let mut master = RedisProcess::start();
+    takes_over(Program::Redis);
+}
+
+#[test]
+fn so_it_does_where_all_of_them_are_valkeys() {
+    takes_over(Program::Valkey);
+}
+
+fn takes_over(program: Program) {
+    let mut master = RedisProcess::launch(Launch::of(program));
+    let port = master.port().to_string();
     let replica =
-        RedisProcess::start_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
+        RedisProcess::launch(Launch::of(program).with(&["--replicaof", "127.0.0.1", &port]));
     let sentinel = RedisProcess::start_sentinel(&master, "limits");
     let url = sentinel.url();
     RUNTIME.block_on(async {
@@ -39,7 +50,9 @@ fn the_replica_of_a_dead_master_takes_over_with_its_counters() {
         until("the sentinel knows it", &|| info(&sentinel, sentinel.port()).contains("slaves=1"))
             .await;
 
-        let builder = RedisStore::sentinel_builder(&[&url], "limits", Subjects::Hashed([7; 32]));
+        // One that is gone holds nobody up.
+        let urls = ["redis://127.0.0.1:1", &url];
+        let builder = RedisStore::sentinel_builder(&urls, "limits", Subjects::Hashed([7; 32]));
         let builder = builder.deadline(DEADLINE).deny_cache(0).connect_timeout(PATIENCE);
         let store = builder.connect().await.expect("the master is there");
         let policy = Policy::fixed_window("1000000/day").unwrap();
@@ -80,5 +93,33 @@ fn a_master_that_no_sentinel_knows_is_an_error() {
     let url = sentinel.url();
     let builder = RedisStore::sentinel_builder(&[&url], "others", Subjects::Raw);
     let error = RUNTIME.block_on(builder.connect()).unwrap_err();
-    println!("{error}: {:?}", std::error::Error::source(&error));
+    assert!(matches!(error, RedisStoreError::UnknownMaster { .. }), "{error:?}");
+    assert!(error.to_string().contains("`others`"), "{error}");
+}
+
+/// What the guide says that a user needs behind sentinels, and what of them.
+#[test]
+fn a_user_with_few_rights_does() {
+    let master = RedisProcess::start();
+    let sentinel = RedisProcess::start_sentinel(&master, "limits");
+    let rights = "+evalsha +eval +get +set +del +time +info +hello ~tollbar1* +role";
+    for (server, rights) in
+        [(&master, rights), (&sentinel, "+hello +sentinel|get-master-addr-by-name")]
+    {
+        let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let mut command = redis::cmd("ACL");
+        command.arg(&["SETUSER", "limiter", "on", ">secret"]);
+        command.arg(&rights.split(' ').collect::<Vec<_>>());
+        command.exec(&mut client).unwrap();
+    }
+    // A database is the master's alone: sentinels have none.
+    let url = sentinel.url().replace("redis://", "redis://limiter:secret@");
+    let policy = Policy::fixed_window("10/day").unwrap();
+    let builder = RedisStore::sentinel_builder(&[&url], "limits", Subjects::Raw);
+    let store = RUNTIME.block_on(builder.deadline(support::DEADLINE).connect()).unwrap();
+    assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining(), 9);
+    let url = sentinel.url() + "/3";
+    let builder = RedisStore::sentinel_builder(&[&url], "limits", Subjects::Raw);
+    let store = RUNTIME.block_on(builder.deadline(support::DEADLINE).connect()).unwrap();
+    assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining(), 9);
 }

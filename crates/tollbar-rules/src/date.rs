@@ -13,25 +13,60 @@ pub(crate) fn parse_instant(text: &str) -> Option<Timestamp> {
     };
     let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
     let days = days_since_1970(year, month, day)?;
-    let second_of_day = match time {
-        None => 0,
-        Some(time) => second_of_day(time)?,
+    let (second_of_day, micros) = match time {
+        None => (0, 0),
+        Some(time) => time_of_day(time)?,
     };
     let seconds = u64::try_from(days * DAY_S + second_of_day).ok()?;
-    Some(Timestamp::from_micros(seconds.checked_mul(1_000_000)?))
+    Some(Timestamp::from_micros(seconds.checked_mul(1_000_000)? + micros))
 }
 
-/// `12:00:00+02:00` as seconds after midnight in UTC, which may be on another day.
-fn second_of_day(time: &str) -> Option<i64> {
+/// An instant as a text that reads as it: `2027-01-01T12:00:00Z`, with a fraction where it has one.
+#[cfg(feature = "admin")]
+pub(crate) fn instant_text(instant: Timestamp) -> String {
+    let (seconds, micros) = (instant.as_micros() / 1_000_000, instant.as_micros() % 1_000_000);
+    let (days, second) = ((seconds / 86_400).cast_signed(), seconds % 86_400);
+    // No year is longer, so this is not after the day; it is a few years before at most.
+    let mut year = 1970 + days / 366;
+    while days_since_1970(year + 1, 1, 1).is_some_and(|next| next <= days) {
+        year += 1;
+    }
+    let begins = |month| days_since_1970(year, month, 1).filter(|begin| *begin <= days);
+    let last = (1..=12).rev().find_map(|month| Some((month, begins(month)?)));
+    let (month, begin) = last.unwrap_or((1, days));
+    let day = days - begin + 1;
+    let fraction = if micros == 0 { String::new() } else { format!(".{micros:06}") };
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
+}
+
+/// `12:00:00.5+02:00` as seconds after midnight in UTC, which may be on another day, and the rest in
+/// microseconds.
+fn time_of_day(time: &str) -> Option<(i64, u64)> {
     let zone_at = time.find(['Z', 'z', '+', '-'])?;
     let (clock, zone) = time.split_at(zone_at);
+    let (clock, micros) = match clock.split_once('.') {
+        Some((clock, fraction)) => (clock, micros_of(fraction)?),
+        None => (clock, 0),
+    };
     let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
     let is_time = hour < 24 && minute < 60 && second < 60;
     let offset_minutes = match zone {
         "Z" | "z" => 0,
         zone => parse_offset(zone)?,
     };
-    is_time.then_some(hour * 3_600 + minute * 60 + second - i64::from(offset_minutes) * 60)
+    let seconds = hour * 3_600 + minute * 60 + second - i64::from(offset_minutes) * 60;
+    is_time.then_some((seconds, micros))
+}
+
+/// `25` of `.25` as microseconds; what is smaller is left out.
+fn micros_of(fraction: &str) -> Option<u64> {
+    let is_fraction =
+        (1..=9).contains(&fraction.len()) && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_fraction {
+        return None;
+    }
+    format!("{fraction:0<6.6}").parse().ok()
 }
 
 /// `+05:30` as minutes east of UTC; `Z` is none.
@@ -113,6 +148,34 @@ mod tests {
             let micros = parse_instant(text).map(Timestamp::as_micros);
             assert_eq!(micros, seconds.map(|seconds: u64| seconds * 1_000_000), "{text}");
         }
+    }
+
+    #[test]
+    fn fractions_are_microseconds() {
+        let micros = |text: &str| parse_instant(text).map(Timestamp::as_micros);
+        assert_eq!(micros("1970-01-01T00:00:01.5Z"), Some(1_500_000));
+        assert_eq!(micros("1970-01-01T00:00:01.000Z"), Some(1_000_000));
+        assert_eq!(micros("1970-01-01T00:00:01.0000019+00:00"), Some(1_000_001));
+        for text in
+            ["1970-01-01T00:00:01.Z", "1970-01-01T00:00:01.1234567890Z", "1970-01-01T00:00.5Z"]
+        {
+            assert_eq!(micros(text), None, "{text}");
+        }
+    }
+
+    #[cfg(feature = "admin")]
+    #[test]
+    fn an_instant_is_written_as_it_reads() {
+        let text = |seconds: u64| instant_text(Timestamp::from_micros(seconds * 1_000_000));
+        assert_eq!(text(0), "1970-01-01T00:00:00Z");
+        assert_eq!(text(1_709_164_800), "2024-02-29T00:00:00Z");
+        assert_eq!(text(1_709_251_199), "2024-02-29T23:59:59Z");
+        // Every day of four hundred years, and the ends of the calendar that has four digits.
+        for day in (0..146_097).chain([2_932_896]) {
+            let instant = Timestamp::from_micros(day * 86_400_000_000 + 43_200_000_001);
+            assert_eq!(parse_instant(&instant_text(instant)), Some(instant), "{day}");
+        }
+        let _ = instant_text(Timestamp::MAX);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 
 mod conditions;
 mod limits;
-mod node;
-mod reader;
+pub(crate) mod node;
+pub(crate) mod reader;
 mod rule;
 
 #[cfg(test)]
@@ -79,35 +79,14 @@ impl RuleFile {
     /// ));
     /// ```
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        let refuse = |findings| FileError::Findings { file: file.to_owned(), findings };
-        let document = node::parse(text).map_err(|malformed| {
-            let node::Malformed { at: position, message } = malformed;
-            refuse(vec![Finding { position, field: String::new(), message }])
-        })?;
-        let mut reader = Reader::default();
-        let rules = read_document(&mut reader, &document);
-        match rules {
-            Some(rules) if reader.errors.is_empty() => {
-                let mut warnings = reader.warnings;
-                warnings.sort_by_key(|finding| finding.position);
-                Ok(Self { rules, warnings })
-            }
-            _ => {
-                reader.errors.sort_by_key(|finding| finding.position);
-                Err(refuse(reader.errors))
-            }
-        }
+        let (rules, warnings) = read_text(file, text, WHAT, read_document)?;
+        Ok(Self { rules, warnings })
     }
 
     /// The rules in bytes that may be anything.
     pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Self, FileError> {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self::parse(file, text),
-            Err(error) => {
-                let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
-                Err(FileError::Encoding { file: file.to_owned(), line })
-            }
-        }
+        let (rules, warnings) = read_bytes(file, bytes, WHAT, read_document)?;
+        Ok(Self { rules, warnings })
     }
 
     /// The rules in the file at `path`.
@@ -119,6 +98,53 @@ impl RuleFile {
     }
 }
 
+/// What a file of rules says.
+const WHAT: &str = "`rules:` and a list of rules";
+
+/// What `read` makes of a document in YAML, with what it warns of, or all that is wrong with it.
+/// `file` is its name in messages, `what` what to write where there is nothing.
+pub(crate) fn read_text<T>(
+    file: &str,
+    text: &str,
+    what: &str,
+    read: impl FnOnce(&mut Reader, &Field<'_>) -> Option<T>,
+) -> Result<(T, Vec<Finding>), FileError> {
+    let refuse = |findings| FileError::Findings { file: file.to_owned(), findings };
+    let document = node::parse(text, what).map_err(|malformed| {
+        let node::Malformed { at: position, message } = malformed;
+        refuse(vec![Finding { position, field: String::new(), message }])
+    })?;
+    let mut reader = Reader::default();
+    let top = Field { node: &document, path: String::new() };
+    match read(&mut reader, &top) {
+        Some(read) if reader.errors.is_empty() => {
+            let mut warnings = reader.warnings;
+            warnings.sort_by_key(|finding| finding.position);
+            Ok((read, warnings))
+        }
+        _ => {
+            reader.errors.sort_by_key(|finding| finding.position);
+            Err(refuse(reader.errors))
+        }
+    }
+}
+
+/// As [`read_text`], of bytes that may be anything.
+pub(crate) fn read_bytes<T>(
+    file: &str,
+    bytes: &[u8],
+    what: &str,
+    read: impl FnOnce(&mut Reader, &Field<'_>) -> Option<T>,
+) -> Result<(T, Vec<Finding>), FileError> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => read_text(file, text, what, read),
+        Err(error) => {
+            let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
+            Err(FileError::Encoding { file: file.to_owned(), line })
+        }
+    }
+}
+
 /// At most one byte more than is allowed, by which [`RuleFile::parse`] knows that it is too much.
 pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -127,9 +153,19 @@ pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn read_document(reader: &mut Reader, document: &node::Node) -> Option<RuleSet> {
-    let top = Field { node: document, path: String::new() };
-    let mut fields = reader.fields(&top, "`rules:` and a list of rules")?;
+/// One rule from elsewhere, as the tree of a file has it; or everything that is wrong with it.
+#[cfg(feature = "admin")]
+pub(crate) fn read_rule(node: &node::Node) -> Result<Rule, Vec<Finding>> {
+    let mut reader = Reader::default();
+    let rule = rule::read(&mut reader, &Field { node, path: String::new() });
+    match rule {
+        Some((rule, _)) if reader.errors.is_empty() => Ok(rule),
+        _ => Err(reader.errors),
+    }
+}
+
+fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
+    let mut fields = reader.fields(document, WHAT)?;
     let nodes = fields.take("nodes");
     let node_count = nodes.as_ref().and_then(|field| reader.number(field));
     if let (Some(field), Some(count)) = (&nodes, node_count)
@@ -144,7 +180,7 @@ fn read_document(reader: &mut Reader, document: &node::Node) -> Option<RuleSet> 
     match &rules {
         None => {
             let message = "there is no `rules` here: write `rules:` and a list, `[]` for none";
-            reader.error(document.at, "rules", message);
+            reader.error(document.node.at, "rules", message);
         }
         Some(field) if matches!(field.node.value, Value::List(_)) => {
             read.extend(field.items().iter().filter_map(|item| rule::read(reader, item)));

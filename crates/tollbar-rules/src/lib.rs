@@ -40,6 +40,8 @@
 //! - A file, a request and the sketch of who is limited are bounded; no input causes a panic.
 //! - A check sees one version of the rules, whole.
 
+#[cfg(feature = "admin")]
+pub mod admin;
 mod cidr;
 mod condition;
 mod cost;
@@ -64,6 +66,8 @@ mod top;
 mod usage;
 mod verdict;
 mod watch;
+#[doc(hidden)]
+pub mod yaml;
 
 pub use cidr::{Cidr, CidrError};
 pub use condition::{Condition, Conditions, Test};

@@ -1,7 +1,7 @@
 //! "Did you mean": the known name nearest to one that is not.
 
 /// The known name that `name` was probably meant to be: at most a third of it mistyped.
-pub(crate) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     /// Longer names are not typed by hand.
     const CHARS_MAX: usize = 64;
     let chars: Vec<char> = name.chars().take(CHARS_MAX + 1).collect();

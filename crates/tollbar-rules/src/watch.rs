@@ -66,6 +66,18 @@ impl RuleWatch {
     /// Looks once. `None` where the file is as it was when it was last looked at. A file that
     /// cannot be used leaves the rules as they are, and is told of once.
     pub fn look(&mut self, engine: &Engine) -> Option<Result<Reloaded, FileError>> {
+        let read = self.read_changed()?;
+        Some(
+            read.map(|RuleFile { rules, warnings }| Reloaded {
+                diff: engine.replace(rules),
+                warnings,
+            }),
+        )
+    }
+
+    /// What the file says, where that has changed since it was last looked at: for who has conditions
+    /// of their own before rules are put in force.
+    pub fn read_changed(&mut self) -> Option<Result<RuleFile, FileError>> {
         let file = self.path.display().to_string();
         let bytes = match read_bounded(&self.path) {
             Ok(bytes) => bytes,
@@ -83,12 +95,7 @@ impl RuleWatch {
         if std::mem::replace(&mut self.seen, seen) == seen {
             return None;
         }
-        Some(
-            RuleFile::parse_bytes(&file, &bytes).map(|RuleFile { rules, warnings }| Reloaded {
-                diff: engine.replace(rules),
-                warnings,
-            }),
-        )
+        Some(RuleFile::parse_bytes(&file, &bytes))
     }
 
     /// Looks every so often, in a thread of its own, and tells `report` what it finds: at once

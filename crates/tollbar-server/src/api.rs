@@ -111,8 +111,11 @@ impl Api {
             What::Usage => self.usage(head.uri.query().unwrap_or_default()).await,
             What::Decision => self.decision(route.id(head.uri.path())).await,
             What::OpenApi => Ok(written(document())),
-            // Both: rules are in force from the start, and a store that fails has its policies.
-            What::Health => Ok(json(StatusCode::OK, JSON, &Health { status: "ok" })),
+            // Both: without its store it still answers, as rules say what to answer then.
+            What::Health => {
+                let status = self.daemon.health().word();
+                Ok(json(StatusCode::OK, JSON, &Health { status }))
+            }
         }
     }
 

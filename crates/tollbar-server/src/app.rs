@@ -1,32 +1,46 @@
 //! The daemon as a whole: what it is made of, and from its start to its end.
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
-use tollbar::{MemoryStore, SnapshotError};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tollbar::SnapshotError;
 use tollbar_rules::{Engine, RuleSet};
+use tracing::{info, warn};
 
 use crate::config::{Config, ConfigError};
-use crate::counters::Counters;
+use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
+use crate::listener::envoy::{self, Envoy, EnvoyLimits};
+use crate::listener::grpc::Grpc;
 use crate::listener::http::Http;
-use crate::listener::{self, Protocol, Stopped};
-use crate::token::Token;
+use crate::listener::resp::Resp;
+use crate::listener::tls::Tls;
+use crate::listener::{Listeners, Protocol, Stopped};
+use crate::reload::{Reload, warn_of};
+use crate::snapshot::told;
+use crate::store::StoreFlagsError;
+use crate::systemd;
+use crate::token::Tokens;
 
-/// How often the counters are written while the daemon runs.
-const SNAPSHOT_EVERY: Duration = Duration::from_mins(1);
+/// How often files of rules and the store's health are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// From the announcement of the end to the closing of idle connections: for what has been sent to be
+/// read, and for clients to hear of it.
+const ANNOUNCED_FOR: Duration = Duration::from_millis(250);
 
 /// What the daemon needs, read and found good.
 pub(crate) struct Prepared {
     config: Config,
     pub(crate) rules: RuleSet,
-    token: Option<Token>,
+    tokens: Option<Arc<Tokens>>,
+    tls: Option<Tls>,
+    envoy: EnvoyLimits,
 }
 
 /// Why the daemon could not go on.
@@ -34,28 +48,25 @@ pub(crate) struct Prepared {
 pub(crate) enum AppError {
     #[error("{flag}: cannot listen on {endpoint}: {source}")]
     Listen { flag: &'static str, endpoint: Endpoint, source: io::Error },
-    #[error("--snapshot: {}: {}", path.display(), told(source))]
-    Snapshot { path: PathBuf, source: SnapshotError },
+    #[error(transparent)]
+    Store(#[from] StoreFlagsError),
+    #[error("--snapshot: {}", told(.0))]
+    Snapshot(SnapshotError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
 
-/// What an error of a snapshot says, with what the system said.
-fn told(error: &SnapshotError) -> String {
-    match error {
-        SnapshotError::Io { source, .. } => format!("{error}: {source}"),
-        _ => error.to_string(),
-    }
-}
-
 /// Reads what `config` names. Serves nothing.
 pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
-    let token = config.read_token()?;
+    config.check_exposure()?;
+    let tokens = config.read_tokens()?;
+    let tls = Tls::read(&config.tls)?;
     let file = config.read_rules()?;
-    for warning in &file.warnings {
-        eprintln!("warning: --rules: {warning}");
-    }
-    Ok(Prepared { config, rules: file.rules, token })
+    warn_of(&file.warnings);
+    let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
+    config.store.check()?;
+    config.allow_open_files()?;
+    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy })
 }
 
 /// Serves until a signal says to stop, and what was asked is answered.
@@ -63,124 +74,135 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(prepared))
 }
 
-async fn serve(Prepared { config, rules, token }: Prepared) -> Result<(), AppError> {
-    let counters = Counters::Memory(Arc::new(open_store(&config)?));
+async fn serve(Prepared { config, rules, tokens, tls, envoy }: Prepared) -> Result<(), AppError> {
+    let config = Arc::new(config);
+    let counters = config.store.open()?;
     let engine = Arc::new(Engine::builder(rules).store(counters.store()).build());
-    let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), token));
+    let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone()));
 
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let (stop, stopped) = Stopped::new();
-    let mut listeners = Listeners { tasks: JoinSet::new(), stopped, config: &config };
-    let http = listeners.start("--listen", &config.listen, Http::new(daemon)).await?;
-    greet(&config, http.as_deref());
+    let envoy = Arc::new(envoy);
+    let options = envoy::Options::new(&config.envoy, config.rules.is_some());
+    let service = Envoy::new(Arc::clone(&daemon), Arc::clone(&envoy), options);
+    let grpc = Grpc::new(Arc::clone(&daemon), service, &stopped);
+    let mut listeners = Listeners::new(config.bounds, tls, stopped);
+    start(&mut listeners, "--listen", &config.listen, Http::new(Arc::clone(&daemon))).await?;
+    start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
+    start(&mut listeners, "--resp", &config.resp, Resp::new(daemon)).await?;
+    // The counters are written once more after the last answer.
+    let (end, ended) = Stopped::new();
+    let snapshot = config.store.snapshot.of(counters.memory());
+    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
 
-    let mut minutes = tokio::time::interval(SNAPSHOT_EVERY);
-    // The first tick is at once, and there is nothing to write yet.
-    minutes.tick().await;
+    greet(&config, listeners.urls());
+    info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
+    systemd::ready();
+    let mut reload = Reload::new(Arc::clone(&config), engine, tokens, envoy);
+    let mut health = Health::Ok;
+    let mut probe = tokio::spawn(counters.clone().probe());
+    let mut looks = every(LOOK_EVERY);
+    let mut signs_of_life = systemd::alive_every().map(every);
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hang_up.recv() => reload(&config, &engine),
-            _ = minutes.tick() => if let Err(error) = write_snapshot(&config, &counters).await {
-                // The next minute may go better; the counters are in memory all the same.
-                eprintln!("{error}");
-            },
-        }
-    }
-    println!("stopping: answering what has been asked");
-    drop(stop);
-    listeners.tasks.join_all().await;
-    write_snapshot(&config, &counters).await
-}
-
-/// Everything that listens.
-struct Listeners<'c> {
-    tasks: JoinSet<()>,
-    stopped: Stopped,
-    config: &'c Config,
-}
-
-impl Listeners<'_> {
-    /// Listens where `endpoint` says, and says where that is; `None` where it is off.
-    async fn start<P: Protocol>(
-        &mut self,
-        flag: &'static str,
-        endpoint: &Endpoint,
-        protocol: P,
-    ) -> Result<Option<String>, AppError> {
-        let failed = |source| AppError::Listen { flag, endpoint: endpoint.clone(), source };
-        let Some(socket) = endpoint.bind().await.map_err(failed)? else {
-            return Ok(None);
-        };
-        let place = socket.to_string();
-        let (bound, stopped) = (self.config.max_connections, self.stopped.clone());
-        self.tasks.spawn(listener::serve(socket, Arc::new(protocol), bound, stopped));
-        Ok(Some(place))
-    }
-}
-
-fn open_store(config: &Config) -> Result<MemoryStore, AppError> {
-    let builder =
-        || MemoryStore::builder().max_keys(usize::try_from(config.max_keys).unwrap_or(usize::MAX));
-    let Some(path) = &config.snapshot else {
-        return Ok(builder().build());
-    };
-    match builder().restore_from_file(path) {
-        Err(SnapshotError::Missing { .. }) => Ok(builder().build()),
-        restored => restored.map_err(|source| AppError::Snapshot { path: path.clone(), source }),
-    }
-}
-
-/// Writes the counters where they are to be kept, if they are.
-async fn write_snapshot(config: &Config, counters: &Counters) -> Result<(), AppError> {
-    let (Some(path), Some(store)) = (&config.snapshot, counters.memory()) else {
-        return Ok(());
-    };
-    let (store, to) = (Arc::clone(store), path.clone());
-    // Disks are slow, and the threads of the runtime have requests to answer.
-    let written = tokio::task::spawn_blocking(move || store.snapshot_to_file(to)).await;
-    match written.map_err(io::Error::other)? {
-        Ok(_) => Ok(()),
-        Err(source) => Err(AppError::Snapshot { path: path.clone(), source }),
-    }
-}
-
-/// Puts the rules of the file in force as they are now, if they can be used.
-fn reload(config: &Config, engine: &Engine) {
-    match config.read_rules() {
-        Ok(file) => {
-            for warning in &file.warnings {
-                eprintln!("warning: --rules: {warning}");
+            _ = hang_up.recv() => {
+                systemd::reloading();
+                reload.everything(listeners.tls.as_mut());
+                systemd::ready();
             }
-            let count = file.rules.len();
-            engine.replace(file.rules);
-            println!("reloaded: {count} rules");
+            _ = looks.tick() => {
+                reload.look();
+                tell_health(&counters, &mut health);
+                // One at a time: a store that does not answer gets no crowd of them.
+                if probe.is_finished() {
+                    probe = tokio::spawn(counters.clone().probe());
+                }
+            }
+            () = next(&mut signs_of_life) => systemd::alive(),
         }
-        Err(error) => println!("the rules stay as they were: {error}"),
+    }
+    systemd::stopping();
+    info!("stopping: answering what has been asked");
+    stop.announce();
+    let _ = timeout(ANNOUNCED_FOR, std::future::pending::<()>()).await;
+    drop(stop);
+    listeners.join().await;
+    drop(end);
+    let written = match snapshot {
+        None => Ok(()),
+        Some(task) => task.await.map_err(io::Error::other)?.map_err(AppError::Snapshot),
+    };
+    info!("stopped");
+    written
+}
+
+async fn start<P: Protocol>(
+    listeners: &mut Listeners,
+    flag: &'static str,
+    endpoint: &Endpoint,
+    protocol: P,
+) -> Result<(), AppError> {
+    let started = listeners.start(flag, endpoint, protocol).await;
+    started.map_err(|source| AppError::Listen { flag, endpoint: endpoint.clone(), source })
+}
+
+fn every(period: Duration) -> Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// The next tick; never where there is no interval.
+async fn next(interval: &mut Option<Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
     }
 }
 
-fn greet(config: &Config, http: Option<&str>) {
-    if let Some(place) = http {
-        println!("listening on http://{place}");
+/// Tells when the store is lost, and when it is back.
+fn tell_health(counters: &Counters, known: &mut Health) {
+    let health = counters.health();
+    match (&*known, &health) {
+        (Health::Ok, Health::Degraded { why }) => {
+            warn!(%why, "the store does not answer: rules say what to answer without it");
+        }
+        (Health::Degraded { .. }, Health::Ok) => info!("the store answers again"),
+        _ => return,
+    }
+    *known = health;
+}
+
+/// Says on standard output where it listens and how to try it. Who started it may have closed that.
+fn greet(config: &Config, urls: &[String]) {
+    let _ = write_greeting(config, urls, io::stdout().lock());
+}
+
+fn write_greeting(config: &Config, urls: &[String], mut to: impl Write) -> io::Result<()> {
+    for url in urls {
+        writeln!(to, "listening on {url}")?;
     }
     match &config.rules {
-        Some(path) => println!("rules: {}", path.display()),
-        None => println!("rules: the built-in example, 5 requests per 10 s for each client"),
+        Some(path) => writeln!(to, "rules: {}", path.display())?,
+        None => writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?,
     }
-    let Some(place) = http else {
-        return;
+    let Some(url) = urls.iter().find(|url| url.starts_with("http")) else {
+        return writeln!(to, "ready");
     };
     let bearer = if config.token_file.is_some() { " -H 'Authorization: Bearer ..'" } else { "" };
-    let target = match place.strip_prefix("unix:") {
+    let target = match url.strip_prefix("http://unix:") {
         Some(path) => format!("--unix-socket {path} http://localhost"),
-        None => format!("http://{place}"),
+        None => url.clone(),
     };
-    println!(
+    writeln!(
+        to,
         "try: curl -i{bearer} {target}/v1/check -d '{{\"path\":\"/\",\"attributes\":{{\"user\":\"42\"}}}}'"
-    );
+    )
 }

@@ -4,9 +4,13 @@ mod openapi;
 mod rules;
 mod serve;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::config::{self, ConfigError};
 
 /// Limits the rate of requests.
 #[derive(Debug, Parser)]
@@ -19,8 +23,8 @@ pub(crate) struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Answers over HTTP whether requests may pass
-    Serve(serve::Serve),
+    /// Answers whether requests may pass
+    Serve(Box<serve::Serve>),
     /// Checks and explains files of rules
     #[command(subcommand, after_help = EXIT_CODES)]
     Rules(rules::Rules),
@@ -43,25 +47,55 @@ pub(crate) enum Ending {
     Misused,
 }
 
+impl Ending {
+    pub(crate) fn code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Well => 0,
+            Self::Found => 1,
+            Self::Misused => 2,
+        })
+    }
+}
+
 impl Command {
+    /// Reads the command line, and the file of settings that it names. Ends the process where that is
+    /// wrong, or where nothing but help is asked for.
+    pub(crate) fn read() -> Result<Self, ConfigError> {
+        let said: Vec<OsString> = std::env::args_os().collect();
+        let mut matches = Self::command().get_matches_from(&said);
+        let file = match matches.subcommand() {
+            Some(("serve", serve)) => serve.get_one::<PathBuf>("config").cloned(),
+            _ => None,
+        };
+        if let Some(path) = file {
+            // Said again, to a command whose defaults are the file's.
+            let mut wrong = None;
+            let command = Self::command().mut_subcommand("serve", |serve| {
+                config::file::apply(serve.clone(), &path).unwrap_or_else(|error| {
+                    wrong = Some(error);
+                    serve
+                })
+            });
+            if let Some(error) = wrong {
+                return Err(ConfigError::File(error));
+            }
+            matches = command.get_matches_from(&said);
+        }
+        Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+    }
+
     pub(crate) fn run(self) -> ExitCode {
         let ending = match self.verb {
             Verb::Serve(serve) => serve.run(),
             Verb::Rules(rules) => rules.run(),
             Verb::Openapi(openapi) => openapi.run(),
         };
-        ExitCode::from(match ending {
-            Ending::Well => 0,
-            Ending::Found => 1,
-            Ending::Misused => 2,
-        })
+        ending.code()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -1,13 +1,24 @@
-//! What `tollbar serve` is told: by flags, or by the environment where a flag is absent.
+//! What `tollbar serve` is told: by flags; where a flag is absent, by the environment; where that is
+//! silent too, by the [`file`].
+
+pub(crate) mod file;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use thiserror::Error;
 use tollbar_rules::{FileError, RuleFile};
 
+use crate::bounded;
 use crate::endpoint::Endpoint;
-use crate::token::Token;
+use crate::listener::Bounds;
+use crate::listener::envoy::EnvoyOptions;
+use crate::listener::tls::{TlsError, TlsFiles};
+use crate::open_files::{self, TooFewFiles};
+use crate::store::{StoreFlags, StoreFlagsError};
+use crate::telemetry::LogFlags;
+use crate::token::Tokens;
 
 /// The flags of the daemon.
 #[derive(Debug, Clone, Args)]
@@ -16,62 +27,94 @@ pub(crate) struct Config {
     #[arg(long, env = "TOLLBAR_LISTEN", value_name = "ENDPOINT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Endpoint,
 
-    /// The file of rules, read again on SIGHUP; without it, 5 requests per 10 s pass for each client
+    /// Where to listen for gRPC: an address and a port (0 takes any free one), unix:PATH, or off
+    #[arg(long, env = "TOLLBAR_GRPC", value_name = "ENDPOINT", default_value = "127.0.0.1:8081")]
+    pub(crate) grpc: Endpoint,
+
+    /// Where to speak the Redis protocol, CL.THROTTLE of redis-cell included: an endpoint as above
+    #[arg(long, env = "TOLLBAR_RESP", value_name = "ENDPOINT", default_value = "127.0.0.1:6380")]
+    pub(crate) resp: Endpoint,
+
+    /// The file of rules, put in force again when it changes and on SIGHUP; without it, 5 requests per
+    /// 10 s pass for each client
     #[arg(long, env = "TOLLBAR_RULES", value_name = "FILE")]
     pub(crate) rules: Option<PathBuf>,
 
-    /// Keeps the counters in this file over a restart: read at the start, written every minute and
-    /// at the end
-    #[arg(long, env = "TOLLBAR_SNAPSHOT", value_name = "FILE")]
-    pub(crate) snapshot: Option<PathBuf>,
+    /// Looks at the files of rules on SIGHUP only
+    #[arg(long, env = "TOLLBAR_NO_WATCH", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = false, value_name = "BOOL",
+          action = ArgAction::Set)]
+    pub(crate) no_watch: bool,
 
-    /// Takes only requests that bear the token in this file, but for /healthz and /readyz
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+
+    /// Takes only requests that bear a token in this file, one a line, but for /healthz and /readyz;
+    /// read again on SIGHUP
     #[arg(long, env = "TOLLBAR_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Listens beyond loopback without a token
-    #[arg(long)]
+    #[command(flatten)]
+    pub(crate) tls: TlsFiles,
+
+    /// Listens beyond loopback without asking who is there
+    #[arg(long, env = "TOLLBAR_INSECURE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = false, value_name = "BOOL",
+          action = ArgAction::Set)]
     pub(crate) insecure: bool,
 
-    /// How many keys the store has room for, at 32 bytes each
-    #[arg(long, env = "TOLLBAR_MAX_KEYS", value_name = "COUNT", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    pub(crate) max_keys: u64,
+    #[command(flatten)]
+    pub(crate) bounds: Bounds,
 
-    /// How many connections are served at once; more wait to be accepted
-    #[arg(long, env = "TOLLBAR_MAX_CONNECTIONS", value_name = "COUNT", default_value_t = 1_024,
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) max_connections: u32,
+    #[command(flatten)]
+    pub(crate) envoy: EnvoyOptions,
+
+    #[command(flatten)]
+    pub(crate) log: LogFlags,
+
+    /// Reads what no flag and no variable says from this file: the same names, in YAML
+    #[arg(long, env = "TOLLBAR_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// What is wrong with what the daemon was told.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
+    #[error("--config: {}", told(.0))]
+    File(#[source] FileError),
     #[error(
         "{flag} {endpoint} is beyond loopback, where anybody could spend your clients' tokens: add \
-         --token-file FILE, or --insecure if the network keeps strangers out"
+         --token-file FILE or --tls-client-ca FILE, or --insecure if the network keeps strangers out"
     )]
     Exposed { flag: &'static str, endpoint: Endpoint },
     #[error("--token-file: cannot read {}: {source}", path.display())]
     TokenFile { path: PathBuf, source: std::io::Error },
     #[error(
-        "--token-file: {} has no token of 16 to 1024 visible ASCII characters: write one line, such \
-         as `openssl rand -hex 32` prints",
+        "--token-file: {} holds no tokens of 16 to 1024 visible ASCII characters: write one a line, at \
+         most 256, such as `openssl rand -hex 32` prints",
         path.display()
     )]
     Token { path: PathBuf },
     #[error("--rules: {}", told(.0))]
     Rules(#[from] FileError),
+    #[error("--envoy-config: {}", told(.0))]
+    Envoy(#[source] FileError),
     #[error(
         "--rules: {}: rule `{rule}` limits what is in flight, and a client that dies would hold its \
          permit for good: write `lease: 30s`, after which one that is not renewed comes back",
         path.display()
     )]
     Permits { path: PathBuf, rule: String },
+    #[error(transparent)]
+    Store(#[from] StoreFlagsError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    OpenFiles(#[from] TooFewFiles),
 }
 
 /// The errors of a file do not repeat their source; here it is the last word.
-fn told(error: &FileError) -> String {
+pub(crate) fn told(error: &FileError) -> String {
     match error {
         FileError::Read { source, .. } => format!("{error}: {source}"),
         _ => error.to_string(),
@@ -82,39 +125,59 @@ fn told(error: &FileError) -> String {
 const EXAMPLE_RULES: &str = "rules: [{ name: example, limit: 5/10s }]";
 
 impl Config {
-    /// The rules to be put in force, and how many warnings their file has.
+    /// Every place it listens on, by its flag.
+    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 3] {
+        [("--listen", &self.listen), ("--grpc", &self.grpc), ("--resp", &self.resp)]
+    }
+
+    /// The rules to be put in force, and what their writer should know.
     pub(crate) fn read_rules(&self) -> Result<RuleFile, ConfigError> {
-        let Some(path) = &self.rules else {
-            return Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?);
-        };
-        let file = RuleFile::read(path)?;
+        match &self.rules {
+            None => Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?),
+            Some(path) => self.usable(RuleFile::read(path)?),
+        }
+    }
+
+    /// Rules that were read, unless the daemon cannot serve by them.
+    pub(crate) fn usable(&self, file: RuleFile) -> Result<RuleFile, ConfigError> {
         match file.rules.rule_with_unleased_permits() {
-            Some(rule) => {
-                Err(ConfigError::Permits { path: path.clone(), rule: rule.name.to_string() })
-            }
+            Some(rule) => Err(ConfigError::Permits {
+                path: self.rules.clone().unwrap_or_default(),
+                rule: rule.name.to_string(),
+            }),
             None => Ok(file),
         }
     }
 
-    /// Every place it listens on, by its flag.
-    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 1] {
-        [("--listen", &self.listen)]
+    /// The tokens that requests must bear one of, where one is asked for.
+    pub(crate) fn read_tokens(&self) -> Result<Option<Arc<Tokens>>, ConfigError> {
+        let Some(path) = &self.token_file else {
+            return Ok(None);
+        };
+        let text = bounded::read_to_string(path)
+            .map_err(|source| ConfigError::TokenFile { path: path.clone(), source })?;
+        let tokens = Tokens::parse(&text);
+        let tokens = tokens.ok_or_else(|| ConfigError::Token { path: path.clone() })?;
+        Ok(Some(Arc::new(tokens)))
     }
 
-    /// The token that requests must bear, where one is asked for.
-    pub(crate) fn read_token(&self) -> Result<Option<Token>, ConfigError> {
-        let Some(path) = &self.token_file else {
-            let exposed = self.endpoints().into_iter().find(|(_, it)| !it.is_local());
-            return match exposed {
-                Some((flag, endpoint)) if !self.insecure => {
-                    Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() })
-                }
-                _ => Ok(None),
-            };
-        };
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::TokenFile { path: path.clone(), source })?;
-        let token = Token::parse(&text).ok_or_else(|| ConfigError::Token { path: path.clone() })?;
-        Ok(Some(token))
+    /// Refuses to listen where anybody could ask, unless it is said that this is meant.
+    pub(crate) fn check_exposure(&self) -> Result<(), ConfigError> {
+        let asks_who = self.token_file.is_some() || self.tls.authenticates();
+        let mut endpoints = self.endpoints().into_iter();
+        // A client's certificate is asked for on TCP only, and who may use a path its permissions say.
+        match endpoints.find(|(_, it)| !it.is_local()) {
+            Some((flag, endpoint)) if !asks_who && !self.insecure => {
+                Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sees to it that there can be as many connections as are allowed.
+    pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
+        let listeners =
+            self.endpoints().into_iter().filter(|(_, it)| **it != Endpoint::Off).count();
+        Ok(open_files::allow(self.bounds.max_connections, listeners)?)
     }
 }

@@ -6,9 +6,9 @@ use serde::{Serialize, Serializer};
 use tollbar::{Clock, Store, SystemClock, Timestamp};
 use tollbar_rules::{Engine, Request, UsageError, Verdict};
 
-use crate::counters::Counters;
+use crate::counters::{Counters, Health};
 use crate::decisions::{Asked, Decisions};
-use crate::token::Token;
+use crate::token::Tokens;
 
 /// Shared by every listener.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Daemon {
     pub(crate) engine: Arc<Engine>,
     pub(crate) counters: Counters,
     /// What clients must show, where something is asked for.
-    pub(crate) token: Option<Token>,
+    pub(crate) tokens: Option<Arc<Tokens>>,
     /// The latest denials.
     pub(crate) decisions: Decisions,
     /// For a store that has no clock to offer.
@@ -46,9 +46,18 @@ pub(crate) struct Lease {
 pub(crate) struct DecisionId(pub(crate) u128);
 
 impl Daemon {
-    pub(crate) fn new(engine: Arc<Engine>, counters: Counters, token: Option<Token>) -> Self {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        counters: Counters,
+        tokens: Option<Arc<Tokens>>,
+    ) -> Self {
         let decisions = Decisions::default();
-        Self { engine, counters, token, decisions, clock: SystemClock::new() }
+        Self { engine, counters, tokens, decisions, clock: SystemClock::new() }
+    }
+
+    /// How the store is doing: whatever it is, questions are answered.
+    pub(crate) fn health(&self) -> Health {
+        self.counters.health()
     }
 
     /// Decides and charges a request that came over any wire.
@@ -116,7 +125,7 @@ impl Daemon {
 
     /// True where whoever shows `shown` may ask.
     pub(crate) fn is_admitted(&self, shown: Option<&[u8]>) -> bool {
-        self.token.as_ref().is_none_or(|token| token.is(shown.unwrap_or_default()))
+        self.tokens.as_ref().is_none_or(|tokens| tokens.is(shown.unwrap_or_default()))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -47,22 +48,28 @@ impl Endpoint {
     }
 }
 
+/// Who may connect to a path: the daemon's user and group.
+const UNIX_MODE: u32 = 0o660;
+
 /// A socket that nobody listens on any more, left by a process that was killed, is replaced; one
 /// that somebody answers on, or a file that is no socket, is not.
 fn bind_unix(path: &PathBuf) -> io::Result<UnixSocket> {
-    match UnixListener::bind(path) {
+    let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let answer = std::os::unix::net::UnixStream::connect(path);
             match answer {
                 Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path)?;
-                    UnixListener::bind(path).map(|it| UnixSocket::new(it, path.clone()))
+                    UnixListener::bind(path)?
                 }
-                _ => Err(error),
+                _ => return Err(error),
             }
         }
-        bound => bound.map(|it| UnixSocket::new(it, path.clone())),
-    }
+        bound => bound?,
+    };
+    let socket = UnixSocket::new(listener, path.clone());
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(UNIX_MODE))?;
+    Ok(socket)
 }
 
 impl FromStr for Endpoint {

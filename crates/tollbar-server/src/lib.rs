@@ -3,6 +3,7 @@
 
 mod api;
 mod app;
+mod bounded;
 mod command;
 mod config;
 mod counters;
@@ -12,15 +13,32 @@ mod endpoint;
 #[doc(hidden)]
 pub mod fuzzing;
 mod listener;
+mod open_files;
+mod reload;
 mod rfc3339;
+mod snapshot;
+mod span;
+mod store;
+mod systemd;
+mod telemetry;
 mod token;
 
-use std::process::ExitCode;
+// For fuzzers.
+#[doc(hidden)]
+pub use listener::envoy::fuzz as envoy_fuzz;
+#[doc(hidden)]
+pub use listener::resp::frame as resp_frame;
 
-use clap::Parser;
+use std::process::ExitCode;
 
 /// The binary: reads the command line, does what it says, and says how it went.
 #[must_use]
 pub fn main() -> ExitCode {
-    command::Command::parse().run()
+    match command::Command::read() {
+        Ok(command) => command.run(),
+        Err(error) => {
+            eprintln!("{error}");
+            command::Ending::Misused.code()
+        }
+    }
 }

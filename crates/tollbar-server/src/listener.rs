@@ -1,26 +1,42 @@
 //! Connections, whatever they speak: accepted up to a bound, and seen to their end when the daemon
 //! stops. What is said on one is its [`Protocol`]'s business, one file each.
 
+mod bounds;
+pub(crate) mod envoy;
+mod group;
+pub(crate) mod grpc;
 pub(crate) mod http;
+mod idle;
 mod patience;
+pub(crate) mod resp;
+mod stopped;
 mod stream;
+pub(crate) mod tls;
 
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use tracing::{debug, info, warn};
 
-pub(crate) use stream::{Connection, Peer, Socket, Stream, UnixSocket};
+pub(crate) use bounds::Bounds;
+pub(crate) use group::Listeners;
+pub(crate) use stopped::Stopped;
+use stream::Accepted;
+pub(crate) use stream::{Connection, Socket, Stream, UnixSocket};
+use tls::TlsPort;
 
-/// For connections to end by themselves when the daemon stops.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 /// After an error of `accept`, such as too many open files, which repeats at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is spoken on connections.
 pub(crate) trait Protocol: Send + Sync + 'static {
+    /// How TLS calls it, where clients ask; nothing where it has no name there.
+    const ALPN: &'static [&'static [u8]] = &[];
+
     /// Serves one connection to its end. When `stopped` says so, what has been asked is answered,
     /// and the connection ended.
     fn serve(
@@ -30,52 +46,106 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// Tells when the daemon stops.
-#[derive(Debug, Clone)]
-pub(crate) struct Stopped(watch::Receiver<()>);
-
-impl Stopped {
-    /// The daemon stops when the sender is dropped.
-    pub(crate) fn new() -> (watch::Sender<()>, Self) {
-        let (sender, receiver) = watch::channel(());
-        (sender, Self(receiver))
-    }
-
-    /// Ends when the daemon stops. Can be dropped and asked again.
-    pub(crate) async fn wait(&mut self) {
-        // Nothing is ever sent: it ends with the sender.
-        while self.0.changed().await.is_ok() {}
-    }
+/// A place to listen on, and what holds there.
+#[derive(Debug)]
+struct Port {
+    /// Which flag it is from, for the log.
+    flag: &'static str,
+    socket: Socket,
+    bounds: Bounds,
+    tls: Option<TlsPort>,
 }
 
 /// Serves until the daemon stops, then until all connections have ended or their time is up.
-pub(crate) async fn serve<P: Protocol>(
-    socket: Socket,
-    protocol: Arc<P>,
-    connections_max: u32,
-    mut stopped: Stopped,
-) {
-    let places = Arc::new(Semaphore::new(connections_max as usize));
+async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) {
+    let Port { flag, socket, bounds, tls } = port;
+    let mut places = Places::new(flag, bounds.max_connections);
+    let mut is_failing = false;
     loop {
         let accepted = async {
-            let place = Arc::clone(&places).acquire_owned().await.ok()?;
+            let place = places.take().await?;
             Some((socket.accept().await, place))
         };
         let (accepted, place) = tokio::select! {
             () = stopped.wait() => break,
             Some(accepted) = accepted => accepted,
         };
-        let Ok(connection) = accepted else {
-            let _ = timeout(ACCEPT_PAUSE, std::future::pending::<()>()).await;
-            continue;
+        let accepted = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if !std::mem::replace(&mut is_failing, true) {
+                    warn!(listener = flag, %error, "cannot accept connections");
+                }
+                let _ = timeout(ACCEPT_PAUSE, std::future::pending::<()>()).await;
+                continue;
+            }
         };
-        let (protocol, stopped) = (Arc::clone(&protocol), stopped.clone());
+        if std::mem::take(&mut is_failing) {
+            info!(listener = flag, "accepting connections again");
+        }
+        let (protocol, tls, mut stopped) = (Arc::clone(&protocol), tls.clone(), stopped.clone());
         tokio::spawn(async move {
-            protocol.serve(connection, stopped).await;
-            drop(place);
+            // Held to the end, however that comes.
+            let _place = place;
+            let peer = accepted.peer;
+            let connection = tokio::select! {
+                connection = opened(accepted, tls, bounds) => connection,
+                () = stopped.wait() => return,
+            };
+            match connection {
+                Ok(connection) => protocol.serve(connection, stopped).await,
+                Err(error) => debug!(listener = flag, %peer, %error, "no agreement on TLS"),
+            }
         });
     }
     drop(socket);
-    // Whoever has all places is alone.
-    let _ = timeout(DRAIN_TIME_MAX, places.acquire_many(connections_max)).await;
+    let _ = timeout(bounds.drain_timeout.0, places.all_back()).await;
+}
+
+/// A connection that is ready to be spoken on.
+async fn opened(
+    Accepted { stream, peer }: Accepted,
+    tls: Option<TlsPort>,
+    bounds: Bounds,
+) -> io::Result<Connection> {
+    let stream = match tls {
+        None => stream,
+        Some(tls) => match timeout(bounds.handshake_timeout.0, stream.secured(&tls)).await {
+            Ok(secured) => secured?,
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+        },
+    };
+    Ok(Connection { stream: Stream::new(stream, bounds.idle_timeout.0), peer, bounds })
+}
+
+/// The places for connections, and whether there is something to be told about them.
+struct Places {
+    flag: &'static str,
+    count: u32,
+    free: Arc<Semaphore>,
+    is_full: bool,
+}
+
+impl Places {
+    fn new(flag: &'static str, count: u32) -> Self {
+        let free = Arc::new(Semaphore::new(count as usize));
+        Self { flag, count, free, is_full: false }
+    }
+
+    async fn take(&mut self) -> Option<OwnedSemaphorePermit> {
+        let free = self.free.available_permits();
+        if free == 0 && !std::mem::replace(&mut self.is_full, true) {
+            let (listener, max_connections) = (self.flag, self.count);
+            warn!(listener, max_connections, "all connections are taken; more wait to be accepted");
+        } else if free > self.count as usize / 2 {
+            // Told again only after it was half empty: at the bound they come and go.
+            self.is_full = false;
+        }
+        Arc::clone(&self.free).acquire_owned().await.ok()
+    }
+
+    /// Whoever has all places is alone.
+    async fn all_back(&self) {
+        let _ = self.free.acquire_many(self.count).await;
+    }
 }

@@ -5,10 +5,16 @@ mod common;
 
 #[path = "conformance/cases.rs"]
 mod cases;
+#[path = "conformance/envoy.rs"]
+mod envoy;
+#[path = "conformance/grpc.rs"]
+mod grpc;
 #[path = "conformance/http.rs"]
 mod http;
 #[path = "conformance/library.rs"]
 mod library;
+#[path = "conformance/resp.rs"]
+mod resp;
 
 use cases::{CASES, Expect, Step};
 

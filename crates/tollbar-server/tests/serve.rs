@@ -24,17 +24,17 @@ fn with_nothing_given_it_limits_each_client() {
 fn a_hang_up_reads_the_rules_again_and_keeps_the_counters() {
     let scratch = Scratch::new("reload");
     let rules = scratch.file("rules.yaml", "rules: [{ name: a, limit: 1/day }]");
-    let mut daemon = Daemon::start(&["--rules", &rules]);
+    let mut daemon = Daemon::start_logged(&["--no-watch", "--rules", &rules]);
     assert_eq!((daemon.check("7"), daemon.check("7")), (200, 429));
     scratch.file("rules.yaml", "rules: [{ name: a, limt: 2/day }]");
     daemon.signal("HUP");
-    let told = daemon.line();
-    assert!(told.starts_with("the rules stay as they were: --rules: "), "{told}");
+    let told = daemon.logged("the rules stay as they were");
+    assert!(told.contains(" ERROR "), "{told}");
     assert!(told.contains("rules.yaml:1:20: "), "{told}");
     assert_eq!(daemon.check("7"), 429);
     scratch.file("rules.yaml", "rules: [{ name: a, limit: 2/day }]");
     daemon.signal("HUP");
-    assert_eq!(daemon.line(), "reloaded: 1 rules");
+    daemon.logged("rules reloaded rules=1 added=0 changed=1 removed=0");
     assert_eq!((daemon.check("7"), daemon.check("7")), (200, 429));
 }
 
@@ -53,7 +53,7 @@ fn a_snapshot_keeps_the_counters_over_a_restart() {
 
 #[test]
 fn what_was_asked_before_the_end_is_answered() {
-    let mut daemon = Daemon::start(&[]);
+    let mut daemon = Daemon::start_logged(&[]);
     let mut stream = daemon.connect();
     let request = request("/v1/check", "{}");
     let (begun, rest) = request.split_at(request.len() - 1);
@@ -61,7 +61,7 @@ fn what_was_asked_before_the_end_is_answered() {
     // Served after the first connection, so that one is known to have been accepted.
     assert_eq!(daemon.check("1"), 200);
     daemon.signal("TERM");
-    assert_eq!(daemon.line(), "stopping: answering what has been asked");
+    daemon.logged("stopping: answering what has been asked");
     stream.write_all(rest.as_bytes()).unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
@@ -106,7 +106,7 @@ fn what_cannot_be_used_is_told_with_its_flag() {
         (&["--rules", &bad], 2, &format!("--rules: {bad}:2:14: ")),
         (&["--rules", &busy], 2, &format!("--rules: {busy}: rule `b` limits what is in flight")),
         (&["--rules", "/no/such/file"], 2, "--rules: cannot read /no/such/file: "),
-        (&["--token-file", &short], 2, &format!("--token-file: {short} has no token")),
+        (&["--token-file", &short], 2, &format!("--token-file: {short} holds no tokens")),
         (&["--max-connections", "0"], 2, "error: invalid value '0' for '--max-connections"),
     ] {
         let output = serve(&["--check-config"]).args(args).output().unwrap();

@@ -9,7 +9,8 @@
 //!   [`admitted`] sums up what passed.
 //! * [`almanac`]: a calendar written out day by day.
 //! * [`duel`]: a store and the oracle, asked the same.
-//! * [`redis_process`] and [`redis_cluster`]: a Redis server of the test's own, and a cluster.
+//! * [`redis_process`] and [`redis_cluster`]: a Redis server of the test's own, and a cluster;
+//!   [`redis_launch`]: which program, and how.
 //!
 //! Unpublished, and depends on `tollbar` alone: no store's crate is needed to judge a store.
 
@@ -25,6 +26,7 @@ pub mod oracle;
 pub mod oracle_store;
 pub mod ratio;
 pub mod redis_cluster;
+pub mod redis_launch;
 pub mod redis_process;
 pub mod settlements;
 pub mod spec;

@@ -1,7 +1,8 @@
 //! A cluster of the test's own: three masters, each with a replica.
 
-use std::process::Command;
+use std::ops::RangeInclusive;
 
+use crate::redis_launch::Launch;
 use crate::redis_process::{FREE_PORT, RedisProcess};
 
 /// So many servers; half of them are masters.
@@ -17,6 +18,7 @@ const NODE_TIMEOUT_MS: &str = "500";
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisProcess>,
+    launch: Launch,
 }
 
 impl RedisCluster {
@@ -26,16 +28,26 @@ impl RedisCluster {
     /// If there is no `redis-server` or no `redis-cli`, or if the servers do not find together.
     #[must_use]
     pub fn start() -> Self {
+        Self::launch(&Launch::default())
+    }
+
+    /// The same of any program, with or without TLS.
+    ///
+    /// # Panics
+    /// As above.
+    #[must_use]
+    pub fn launch(launch: &Launch) -> Self {
         let nodes: Vec<RedisProcess> = (0..NODES)
             .map(|_| {
                 let cluster = ["--cluster-enabled", "yes", "--cluster-port", FREE_PORT];
                 let timeout = ["--cluster-node-timeout", NODE_TIMEOUT_MS];
-                RedisProcess::start_with(&[&cluster[..], &timeout].concat())
+                RedisProcess::launch(launch.clone().with(&cluster).with(&timeout))
             })
             .collect();
-        let cluster = Self { nodes };
+        let cluster = Self { nodes, launch: launch.clone() };
         let addresses = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port()));
-        let output = Command::new("redis-cli")
+        let output = launch
+            .client()
             .args(["--cluster", "create"])
             .args(addresses)
             .args(["--cluster-replicas", "1", "--cluster-yes"])
@@ -59,29 +71,49 @@ impl RedisCluster {
         self.nodes.iter().map(RedisProcess::url).collect()
     }
 
+    /// The masters: their ids, ports and slots.
+    ///
+    /// # Panics
+    /// If no node can be asked.
+    #[must_use]
+    pub fn masters(&self) -> Vec<Master> {
+        let tables = self.nodes.iter().map(|node| self.ask(node.port(), &["CLUSTER", "NODES"]));
+        // Of a node that was killed there is none.
+        let table = tables.into_iter().find(|table| table.contains("myself"));
+        table.expect("some node is there").lines().filter_map(master).collect()
+    }
+
     /// Ends the master that serves `slot`, at once, as `kill -9` does.
     ///
     /// # Panics
     /// If there is none.
     pub fn kill_master_of(&mut self, slot: u16) {
-        let slots = ask(&self.nodes[0], &["CLUSTER", "NODES"]);
-        let is_owner = |line: &&str| {
-            let mut words = line.split(' ');
-            let is_master = words.nth(2).is_some_and(|flags| flags.contains("master"));
-            let ranges = line.split(' ').skip(8);
-            is_master && ranges.filter_map(range).any(|range| range.contains(&slot))
-        };
-        let line = slots.lines().find(is_owner).expect("every slot has a master");
-        let address = line.split([' ', '@']).nth(1).expect("a node has an address");
-        let port: u16 =
-            address.split(':').next_back().and_then(|it| it.parse().ok()).expect("a port");
+        let masters = self.masters();
+        let is_owner = |it: &&Master| it.slots.iter().any(|range| range.contains(&slot));
+        let port = masters.iter().find(is_owner).expect("every slot has a master").port;
         let node = self.nodes.iter_mut().find(|node| node.port() == port);
         node.expect("the node is one of ours").kill();
     }
 
+    /// What the node at `port` answers.
+    ///
+    /// # Panics
+    /// If there is no `redis-cli`.
+    #[must_use]
+    pub fn ask(&self, port: u16, words: &[&str]) -> String {
+        let output = self
+            .launch
+            .client()
+            .args(["-p", &port.to_string()])
+            .args(words)
+            .output()
+            .expect("redis-cli can be started: it comes with redis-server");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     fn until_each(&self, command: &str, word: &str, what: &str, is_so: impl Fn(&str) -> bool) {
         for _ in 0..QUESTIONS_MAX {
-            if self.nodes.iter().all(|node| is_so(&ask(node, &[command, word]))) {
+            if self.nodes.iter().all(|node| is_so(&self.ask(node.port(), &[command, word]))) {
                 return;
             }
         }
@@ -89,17 +121,31 @@ impl RedisCluster {
     }
 }
 
-fn ask(node: &RedisProcess, words: &[&str]) -> String {
-    let output = Command::new("redis-cli")
-        .args(["-p", &node.port().to_string()])
-        .args(words)
-        .output()
-        .expect("redis-cli can be started: it comes with redis-server");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+/// A node that serves slots, or could.
+#[derive(Debug, Clone)]
+pub struct Master {
+    /// What the cluster calls it.
+    pub id: String,
+    /// Where it listens.
+    pub port: u16,
+    /// What it serves.
+    pub slots: Vec<RangeInclusive<u16>>,
+}
+
+/// A line of `CLUSTER NODES`: id, address, flags, and from the ninth word on the slots.
+fn master(line: &str) -> Option<Master> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [id, address, flags, ..] = words[..] else {
+        return None;
+    };
+    let port = address.split('@').next()?.rsplit(':').next()?.parse().ok()?;
+    let slots = words.iter().skip(8).filter_map(|word| range(word)).collect();
+    let is_master = flags.contains("master") && !flags.contains("fail");
+    is_master.then(|| Master { id: id.to_owned(), port, slots })
 }
 
 /// `0-5460`, or one slot alone.
-fn range(text: &str) -> Option<std::ops::RangeInclusive<u16>> {
+fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Some(first.parse().ok()?..=last.parse().ok()?)
 }

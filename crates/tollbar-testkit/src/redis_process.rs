@@ -3,7 +3,6 @@
 //!
 //! Knows no client: what is asked of the server is the business of whoever started it.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -11,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+
+use crate::redis_launch::Launch;
 
 /// How often another port is tried, where somebody else took the free one first.
 const PORTS_TRIED_MAX: usize = 10;
@@ -30,7 +31,7 @@ pub struct RedisProcess {
     child: Child,
     directory: PathBuf,
     port: u16,
-    options: Vec<String>,
+    launch: Launch,
 }
 
 impl RedisProcess {
@@ -46,11 +47,20 @@ impl RedisProcess {
     /// If there is no `redis-server`, or it does not start.
     #[must_use]
     pub fn start_with(options: &[&str]) -> Self {
-        Self::start_in(new_directory(), options.iter().map(ToString::to_string).collect())
+        Self::launch(Launch::default().with(options))
+    }
+
+    /// The same of any program, with or without TLS.
+    ///
+    /// # Panics
+    /// If there is no such program, or it does not start.
+    #[must_use]
+    pub fn launch(launch: Launch) -> Self {
+        Self::start_in(new_directory(), launch)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "they are given away, with ports filled in")]
-    fn start_in(directory: PathBuf, options: Vec<String>) -> Self {
+    fn start_in(directory: PathBuf, launch: Launch) -> Self {
         for _ in 0..PORTS_TRIED_MAX {
             let port = free_port();
             // Another one every time: somebody else may have taken the last.
@@ -58,19 +68,20 @@ impl RedisProcess {
                 FREE_PORT => free_port().to_string(),
                 option => option.to_owned(),
             };
-            let options: Vec<String> = options.iter().map(fill).collect();
-            if let Some(child) = spawn(&directory, port, &options) {
-                return Self { child, directory, port, options };
+            let options: Vec<String> = launch.options.iter().map(fill).collect();
+            let launch = Launch { options, ..launch.clone() };
+            if let Some(child) = spawn(&directory, port, &launch) {
+                return Self { child, directory, port, launch };
             }
         }
         panic!("redis-server did not start; its output is above");
     }
 
     /// A sentinel that watches over `master` by the name `name`, and alone decides when it is gone:
-    /// after half a second of silence.
+    /// after half a second of silence. It is the same program, and as secure.
     ///
     /// # Panics
-    /// If there is no `redis-server`, or it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start_sentinel(master: &Self, name: &str) -> Self {
         let directory = new_directory();
@@ -81,7 +92,8 @@ impl RedisProcess {
             master.port
         );
         fs::write(directory.join(SENTINEL_FILE), text).expect("its directory can be written to");
-        Self::start_in(directory, vec!["--sentinel".to_owned()])
+        let launch = Launch { options: Vec::new(), ..master.launch.clone() };
+        Self::start_in(directory, launch.with(&["--sentinel"]))
     }
 
     /// The port it listens on, at 127.0.0.1.
@@ -93,7 +105,7 @@ impl RedisProcess {
     /// Its address.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("{}://127.0.0.1:{}", self.launch.scheme(), self.port)
     }
 
     /// The path of its unix socket.
@@ -124,7 +136,7 @@ impl RedisProcess {
     /// If it does not start.
     pub fn restart(&mut self) {
         self.kill();
-        let child = spawn(&self.directory, self.port, &self.options);
+        let child = spawn(&self.directory, self.port, &self.launch);
         self.child = child.expect("redis-server starts again at its port");
     }
 }
@@ -156,30 +168,33 @@ fn free_port() -> u16 {
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
-/// `redis-server`, or another that behaves like it: `TOLLBAR_REDIS_SERVER=/path/to/valkey-server`.
-fn program() -> OsString {
-    std::env::var_os("TOLLBAR_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
-}
-
 /// The server, once it can be asked; `None` where it has ended without that.
-fn spawn(directory: &Path, port: u16, options: &[String]) -> Option<Child> {
-    let mut command = Command::new(program());
-    if options.iter().any(|option| option == "--sentinel") {
+fn spawn(directory: &Path, port: u16, launch: &Launch) -> Option<Child> {
+    let mut command = Command::new(launch.program.path());
+    if launch.options.iter().any(|option| option == "--sentinel") {
         command.arg(SENTINEL_FILE);
     } else {
         command
-            .args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
+            .args(["--save", "", "--appendonly", "no"])
+            .args(launch.program.own_options())
             .arg("--unixsocket")
             .arg(socket_in(directory));
     }
     let mut child = command
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-        .args(options)
+        .args(launch.port_options(port))
+        .args(["--bind", "127.0.0.1"])
+        .args(&launch.options)
         .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("redis-server can be started: `cargo xtask test` installs it");
+        .unwrap_or_else(|error| {
+            let program = launch.program.path();
+            panic!(
+                "{} cannot be started ({error}): `cargo xtask test` installs it",
+                program.display()
+            )
+        });
     let mut lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
     let mut said = Vec::new();
     for line in lines.by_ref() {

@@ -10,6 +10,7 @@ use super::tree::{File, Finding, Tree};
 /// Each crate of the workspace, and those it may depend on.
 const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
+    ("tollbar-proto", &[]),
     ("tollbar-redis", &["tollbar"]),
     ("tollbar-rules", &["tollbar"]),
     ("tollbar-http", &["tollbar", "tollbar-rules"]),
@@ -20,9 +21,19 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar-testkit", &["tollbar"]),
     (
         "tollbar-bench",
-        &["tollbar", "tollbar-http", "tollbar-redis", "tollbar-rules", "tollbar-testkit"],
+        &[
+            "tollbar",
+            "tollbar-http",
+            "tollbar-proto",
+            "tollbar-redis",
+            "tollbar-rules",
+            "tollbar-testkit",
+        ],
     ),
-    ("tollbar-examples", &["tollbar", "tollbar-http", "tollbar-redis", "tollbar-rules"]),
+    (
+        "tollbar-examples",
+        &["tollbar", "tollbar-http", "tollbar-proto", "tollbar-redis", "tollbar-rules"],
+    ),
     ("xtask", &[]),
 ];
 

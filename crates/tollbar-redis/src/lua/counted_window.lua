@@ -33,8 +33,9 @@ end
 local function count_in_window(state, limit, new_end, cost)
   local ends_at, count = load_window(state)
   -- A window that has not ended is in force, even if the clock has gone back before it.
+  local fresh_at = keeps or ends_at
   if ends_at <= now then
-    ends_at, count = new_end, 0
+    ends_at, count, fresh_at = new_end, 0, new_end
   end
   local remaining = limit - count
   if remaining < 0 then
@@ -46,25 +47,29 @@ local function count_in_window(state, limit, new_end, cost)
     return ALLOW, remaining, ends_at, 0, nil, nil, ends_at
   elseif cost <= remaining then
     local next = pack_window(ends_at, count + cost)
-    return ALLOW, remaining - cost, ends_at, 0, next, ends_at, ends_at
+    return ALLOW, remaining - cost, ends_at, 0, next, fresh_at, ends_at
   end
   return DENY, remaining, ends_at, ends_at - now, nil, nil, ends_at
 end
 
-local function refund_in_window(state, stamp, amount)
-  local ends_at, count = load_window(state)
-  if stamp ~= ends_at or ends_at <= now then
-    return 0
-  end
-  local refunded = math.min(amount, count)
-  return refunded, pack_window(ends_at, count - refunded), ends_at
-end
+local refund_in_window, overdraw_in_window
 
-local function overdraw_in_window(state, amount, new_end)
-  local ends_at, count = load_window(state)
-  if ends_at <= now then
-    ends_at, count = new_end, 0
+if refunds then
+  function refund_in_window(state, stamp, amount)
+    local ends_at, count = load_window(state)
+    if stamp ~= ends_at or ends_at <= now then
+      return 0
+    end
+    local refunded = math.min(amount, count)
+    return refunded, pack_window(ends_at, count - refunded), ends_at
   end
-  local charged = math.min(amount, NUMBER_MAX - count)
-  return charged, pack_window(ends_at, count + charged), ends_at
+
+  function overdraw_in_window(state, amount, new_end)
+    local ends_at, count = load_window(state)
+    if ends_at <= now then
+      ends_at, count = new_end, 0
+    end
+    local charged = math.min(amount, NUMBER_MAX - count)
+    return charged, pack_window(ends_at, count + charged), ends_at
+  end
 end

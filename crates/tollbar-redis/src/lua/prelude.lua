@@ -24,6 +24,11 @@ local NUMBER_MAX = 9007199254740991
 -- When a state is fresh that time does not make so.
 local FOR_EVER = math.huge
 
+-- When a state is fresh that takes the place of another, and is so at the same time as that: its key
+-- expires when it would have. Only in scripts that set `keeps` to it: those that look at a counter once.
+local KEEP = -1
+local keeps
+
 local ALLOW, DENY, BUSY, NEVER = 0, 1, 2, 3
 
 -- The algorithms of this script by their number in terms.rs. Each answers
@@ -46,6 +51,8 @@ local function save(key, state, fresh_at)
     return redis.call('DEL', key)
   elseif fresh_at == FOR_EVER then
     return redis.call('SET', key, state)
+  elseif fresh_at == KEEP then
+    return redis.call('SET', key, state, 'KEEPTTL')
   end
   local ttl_ms = math.ceil((fresh_at - now) / 1000)
   if ttl_ms < 0 then

@@ -2,15 +2,17 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+pub(crate) mod authority;
 pub(crate) mod proxy;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tollbar::{ManualClock, Store, Timestamp};
 use tollbar_redis::{RedisStore, RedisStoreBuilder, Subjects};
+use tollbar_testkit::redis_launch::{Launch, Program};
 use tollbar_testkit::redis_process::RedisProcess;
 use tollbar_testkit::subject::Subject;
 
@@ -20,12 +22,18 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     builder.worker_threads(1).enable_all().build().expect("a runtime can be made")
 });
 
-/// The tests of a file share a server; who is the last to need it ends it.
 pub(crate) fn server() -> Arc<RedisProcess> {
-    static SERVER: Mutex<Weak<RedisProcess>> = Mutex::new(Weak::new());
-    let mut server = SERVER.lock().expect("no test panics here");
+    server_of(Program::Redis)
+}
+
+/// The tests of a file share a server of each kind; who is the last to need it ends it.
+pub(crate) fn server_of(program: Program) -> Arc<RedisProcess> {
+    static SERVERS: [Mutex<Weak<RedisProcess>>; Program::ALL.len()] =
+        [const { Mutex::new(Weak::new()) }; Program::ALL.len()];
+    // Where a server could not be started, other tests see that for themselves.
+    let mut server = SERVERS[program as usize].lock().unwrap_or_else(PoisonError::into_inner);
     server.upgrade().unwrap_or_else(|| {
-        let new = Arc::new(RedisProcess::start());
+        let new = Arc::new(RedisProcess::launch(Launch::of(program)));
         *server = Arc::downgrade(&new);
         new
     })
@@ -57,7 +65,11 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 impl RedisSubject {
     pub(crate) fn boxed(now: Timestamp) -> Box<dyn Subject> {
-        let server = server();
+        Self::on(Program::Redis, now)
+    }
+
+    pub(crate) fn on(program: Program, now: Timestamp) -> Box<dyn Subject> {
+        let server = server_of(program);
         let clock = ManualClock::at(now);
         let builder = builder(&server).test_clock(clock.clone(), GRACE).deadline(DEADLINE);
         let store = RUNTIME.block_on(builder.connect()).expect("the server is there");

@@ -16,8 +16,8 @@ pub(crate) const FILE_BYTES_MAX: usize = 16 << 20;
 /// The most nodes, each alias counted as all it stands for.
 pub(crate) const NODES_MAX: usize = 2_000_000;
 
-/// The deepest nesting; rules need six.
-pub(crate) const DEPTH_MAX: usize = 16;
+/// The deepest nesting; rules need six, descriptors of Envoy two each.
+pub(crate) const DEPTH_MAX: usize = 32;
 
 /// Where something stands in a file, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,19 +30,24 @@ pub struct Position {
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) at: Position,
-    pub(crate) value: Value,
+pub struct Node {
+    /// Where it begins.
+    pub at: Position,
+    /// What it is.
+    pub value: Value,
 }
 
+/// What a node is.
 #[derive(Debug, Clone)]
-pub(crate) enum Value {
+pub enum Value {
     /// `~`, `null`, or nothing at all.
     Null,
     /// A text, quoted or not.
     Scalar {
+        /// As it was meant, without quotes.
         text: Rc<str>,
     },
+    /// Items in their order.
     List(Rc<[Node]>),
     /// In the order of the file. Keys are texts.
     Map(Rc<[(Key, Node)]>),
@@ -50,9 +55,11 @@ pub(crate) enum Value {
 
 /// The key of a field.
 #[derive(Debug, Clone)]
-pub(crate) struct Key {
-    pub(crate) at: Position,
-    pub(crate) text: Rc<str>,
+pub struct Key {
+    /// Where it begins.
+    pub at: Position,
+    /// What it says.
+    pub text: Rc<str>,
 }
 
 /// What is wrong with a file before any rule is looked at.
@@ -68,7 +75,8 @@ impl Position {
 
 impl Value {
     /// What it is, for messages.
-    pub(crate) fn describe(&self) -> &'static str {
+    #[must_use]
+    pub fn describe(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
             Self::Scalar { .. } => "a single value",
@@ -78,8 +86,8 @@ impl Value {
     }
 }
 
-/// The one document of `text`.
-pub(crate) fn parse(text: &str) -> Result<Node, Malformed> {
+/// The one document of `text`; `what` says what to write where there is none.
+pub(crate) fn parse(text: &str, what: &str) -> Result<Node, Malformed> {
     let at = Position::START;
     if text.len() > FILE_BYTES_MAX {
         let message = format!(
@@ -93,10 +101,9 @@ pub(crate) fn parse(text: &str) -> Result<Node, Malformed> {
         let (event, span) = event.map_err(|error| malformed(&error))?;
         builder.take(event, position(span))?;
     }
-    builder.document.ok_or_else(|| Malformed {
-        at,
-        message: "the file is empty: write `rules:` and a list of rules".to_owned(),
-    })
+    builder
+        .document
+        .ok_or_else(|| Malformed { at, message: format!("the file is empty: write {what}") })
 }
 
 fn position(span: Span) -> Position {
@@ -145,7 +152,7 @@ impl Builder {
             Event::DocumentStart(_) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return refuse("a second document begins here: write all rules in one");
+                    return refuse("a second document begins here: write all in one");
                 }
             }
             Event::Scalar(_, _, _, Some(_))
@@ -199,7 +206,7 @@ impl Builder {
 
     fn open(&mut self, at: Position, anchor: usize, kind: OpenKind) -> Result<(), Malformed> {
         if self.open.len() == DEPTH_MAX {
-            let message = format!("nested deeper than {DEPTH_MAX} levels: rules need fewer");
+            let message = format!("nested deeper than {DEPTH_MAX} levels: write fewer");
             return Err(Malformed { at, message });
         }
         self.count(1, at)?;
@@ -226,7 +233,7 @@ impl Builder {
         // An alias may bring a tree along that is itself deep.
         let depth = self.open.len() + depth(&node);
         if depth > DEPTH_MAX {
-            let message = format!("nested deeper than {DEPTH_MAX} levels: rules need fewer");
+            let message = format!("nested deeper than {DEPTH_MAX} levels: write fewer");
             return Err(Malformed { at: node.at, message });
         }
         let Some(open) = self.open.last_mut() else {

@@ -25,16 +25,18 @@ pub struct Finding {
 
 /// Collects what is wrong.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
-    pub(super) errors: Vec<Finding>,
-    pub(super) warnings: Vec<Finding>,
+pub struct Reader {
+    pub(crate) errors: Vec<Finding>,
+    pub(crate) warnings: Vec<Finding>,
 }
 
 /// A mapping whose fields are taken one after the other; what is left at the end is unknown.
 #[derive(Debug)]
-pub(super) struct Fields<'n> {
-    pub(super) path: String,
-    pub(super) at: Position,
+pub struct Fields<'n> {
+    /// The mapping's own path, from the top.
+    pub path: String,
+    /// Where the mapping begins.
+    pub at: Position,
     entries: &'n [(Key, Node)],
     taken: Vec<bool>,
     known: Vec<&'static str>,
@@ -42,20 +44,24 @@ pub(super) struct Fields<'n> {
 
 /// A field that was there.
 #[derive(Debug, Clone)]
-pub(super) struct Field<'n> {
-    pub(super) node: &'n Node,
-    pub(super) path: String,
+pub struct Field<'n> {
+    /// What it says.
+    pub node: &'n Node,
+    /// Its name from the top, `rules[2].limit`; empty for the document.
+    pub path: String,
 }
 
 impl Reader {
-    pub(super) fn error(&mut self, at: Position, field: &str, message: impl Into<String>) {
+    /// Something that cannot be used.
+    pub fn error(&mut self, at: Position, field: &str, message: impl Into<String>) {
         if self.errors.len() < FINDINGS_MAX {
             let (field, message) = (field.to_owned(), message.into());
             self.errors.push(Finding { position: at, field, message });
         }
     }
 
-    pub(super) fn warn(&mut self, at: Position, field: &str, message: impl Into<String>) {
+    /// Something that is allowed and probably not meant.
+    pub fn warn(&mut self, at: Position, field: &str, message: impl Into<String>) {
         if self.warnings.len() < FINDINGS_MAX {
             let (field, message) = (field.to_owned(), message.into());
             self.warnings.push(Finding { position: at, field, message });
@@ -63,12 +69,12 @@ impl Reader {
     }
 
     /// Reports `error` at `field`.
-    pub(super) fn refuse(&mut self, field: &Field<'_>, error: impl fmt::Display) {
+    pub fn refuse(&mut self, field: &Field<'_>, error: impl fmt::Display) {
         self.error(field.node.at, &field.path, error.to_string());
     }
 
     /// The fields of a mapping; `what` says what is expected otherwise.
-    pub(super) fn fields<'n>(&mut self, field: &Field<'n>, what: &str) -> Option<Fields<'n>> {
+    pub fn fields<'n>(&mut self, field: &Field<'n>, what: &str) -> Option<Fields<'n>> {
         let Value::Map(entries) = &field.node.value else {
             self.refuse(field, format!("this is {}: write {what}", field.node.value.describe()));
             return None;
@@ -83,7 +89,7 @@ impl Reader {
     }
 
     /// A text, however it is quoted.
-    pub(super) fn text<'n>(&mut self, field: &Field<'n>, what: &str) -> Option<&'n str> {
+    pub fn text<'n>(&mut self, field: &Field<'n>, what: &str) -> Option<&'n str> {
         match &field.node.value {
             Value::Scalar { text } => Some(text),
             value => {
@@ -94,13 +100,13 @@ impl Reader {
     }
 
     /// A whole number that is not negative.
-    pub(super) fn number(&mut self, field: &Field<'_>) -> Option<u64> {
+    pub fn number(&mut self, field: &Field<'_>) -> Option<u64> {
         let text = self.text(field, "a whole number such as `10`")?;
         whole(text).map_err(|error| self.refuse(field, error)).ok()
     }
 
     /// A whole number of 32 bits, negative or not.
-    pub(super) fn signed(&mut self, field: &Field<'_>) -> Option<i32> {
+    pub fn signed(&mut self, field: &Field<'_>) -> Option<i32> {
         let text = self.text(field, "a whole number such as `10` or `-1`")?;
         let number = text.parse().ok();
         if number.is_none() {
@@ -115,7 +121,7 @@ impl Reader {
     }
 
     /// `true` or `false`.
-    pub(super) fn boolean(&mut self, field: &Field<'_>) -> Option<bool> {
+    pub fn boolean(&mut self, field: &Field<'_>) -> Option<bool> {
         match self.text(field, "`true` or `false`")? {
             "true" => Some(true),
             "false" => Some(false),
@@ -131,11 +137,7 @@ impl Reader {
     }
 
     /// One of several words.
-    pub(super) fn choice<T: Copy>(
-        &mut self,
-        field: &Field<'_>,
-        words: &[(&'static str, T)],
-    ) -> Option<T> {
+    pub fn choice<T: Copy>(&mut self, field: &Field<'_>, words: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
         let listed = listed(&names);
         let text = self.text(field, &format!("one of {listed}"))?;
@@ -152,11 +154,12 @@ impl Reader {
 }
 
 /// The most items of one list.
-pub(super) const LIST_MAX: usize = 100_000;
+pub(crate) const LIST_MAX: usize = 100_000;
 
 impl<'n> Field<'n> {
     /// A single value is a list of one.
-    pub(super) fn one_or_many(&self) -> Vec<Field<'n>> {
+    #[must_use]
+    pub fn one_or_many(&self) -> Vec<Field<'n>> {
         match &self.node.value {
             Value::List(_) => self.items(),
             _ => vec![self.clone()],
@@ -164,7 +167,8 @@ impl<'n> Field<'n> {
     }
 
     /// The items of a list; none of anything else.
-    pub(super) fn items(&self) -> Vec<Field<'n>> {
+    #[must_use]
+    pub fn items(&self) -> Vec<Field<'n>> {
         let Value::List(items) = &self.node.value else {
             return Vec::new();
         };
@@ -175,7 +179,7 @@ impl<'n> Field<'n> {
 
 impl<'n> Fields<'n> {
     /// The field of that name, if it is there.
-    pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
+    pub fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
         self.known.push(name);
         let at = self.entries.iter().position(|(key, _)| *key.text == *name)?;
         self.taken[at] = true;
@@ -183,13 +187,14 @@ impl<'n> Fields<'n> {
     }
 
     /// Every field that was not taken: for mappings whose keys are the user's.
-    pub(super) fn rest(&self) -> Vec<(&'n Key, Field<'n>)> {
+    #[must_use]
+    pub fn rest(&self) -> Vec<(&'n Key, Field<'n>)> {
         let left = self.entries.iter().zip(&self.taken).filter(|(_, is_taken)| !**is_taken);
         left.map(|((key, node), _)| (key, Field { node, path: self.path_of(&key.text) })).collect()
     }
 
     /// Reports every field that was not taken.
-    pub(super) fn finish(self, reader: &mut Reader) {
+    pub fn finish(self, reader: &mut Reader) {
         for (key, _) in self.rest() {
             let meant = did_you_mean(&key.text, &self.known);
             let known = listed(&self.known);
@@ -201,7 +206,9 @@ impl<'n> Fields<'n> {
         }
     }
 
-    pub(super) fn path_of(&self, name: &str) -> String {
+    /// The path of a field of this mapping.
+    #[must_use]
+    pub fn path_of(&self, name: &str) -> String {
         let name = shorten(name);
         if self.path.is_empty() { name } else { format!("{}.{name}", self.path) }
     }

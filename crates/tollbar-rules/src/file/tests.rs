@@ -1,5 +1,7 @@
 //! What files say, and what is said of files that say it wrong.
 
+mod schema;
+
 use super::*;
 use crate::{Criticality, Missing, Mode, OnStoreFailure, Per, Request, TierLimits};
 
@@ -24,8 +26,11 @@ rules:
   - { name: everyone_else, fallback: true, limit: 100/min }
 "#;
 
+/// A sound file, which the schema accepts as well.
 fn parse(text: &str) -> RuleFile {
-    RuleFile::parse("rules.yaml", text).unwrap_or_else(|error| panic!("{error}"))
+    let file = RuleFile::parse("rules.yaml", text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(schema::objections(text), [] as [&str; 0], "{text}");
+    file
 }
 
 /// One rule with these fields.
@@ -164,51 +169,55 @@ fn every_condition_is_read() {
     }
 }
 
-#[test]
-fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
-    refused("", "rules.yaml:1:1: the file is empty: write `rules:` and a list of rules");
-    refused("- a", "rules.yaml:1:1: this is a list: write `rules:` and a list of rules");
-    refused(
+/// Files, and what is said of them.
+const REFUSED: &[(&str, &str)] = &[
+    ("", "rules.yaml:1:1: the file is empty: write `rules:` and a list of rules"),
+    ("- a", "rules.yaml:1:1: this is a list: write `rules:` and a list of rules"),
+    (
         "nodes: 1",
         "rules.yaml:1:1: rules: there is no `rules` here: write `rules:` and a list, `[]` for none",
-    );
-    refused(
+    ),
+    (
         "rules: 7",
         "rules.yaml:1:8: rules: this is a single value: write a list of rules, `[]` for none",
-    );
-    refused(
+    ),
+    (
         "rules: []\nnodes: 0",
         "rules.yaml:2:8: nodes: a fleet has 1 to 1000000 nodes: write how many share the limits",
-    );
-    refused(
+    ),
+    (
         "rule: []",
         "rules.yaml:1:1: rules: there is no `rules` here: write `rules:` and a list, `[]` for none\nrules.yaml:1:1: rule: there is no field `rule` here: did you mean `rules`? the fields are `nodes`, `rules`",
-    );
-    refused(
+    ),
+    (
         "rules: [a]",
         "rules.yaml:1:9: rules[0]: this is a single value: write a mapping such as `{ name: per_client, limit: 10/s }`",
-    );
-    refused(
+    ),
+    (
         "rules:\n- limit: 1/s",
         "rules.yaml:2:3: rules[0]: the rule has no name: write one such as `name: per_client`",
-    );
-    refused(
+    ),
+    (
         "rules:\n  - name: a\n    limit: 1/s\n   mode: x",
         "rules.yaml:4:4: this is not YAML: while parsing a block collection, did not find expected '-' indicator",
-    );
-    refused(
+    ),
+    (
         "rules: []\n---\nrules: []",
-        "rules.yaml:2:1: a second document begins here: write all rules in one",
-    );
-    refused(
-        "rules: !!seq []",
-        "rules.yaml:1:8: tags such as `!!str` mean nothing here: leave it out",
-    );
-    refused("? [a]\n: b", "rules.yaml:1:3: a field is named by a text, not by a list");
-    refused(
+        "rules.yaml:2:1: a second document begins here: write all in one",
+    ),
+    ("rules: !!seq []", "rules.yaml:1:8: tags such as `!!str` mean nothing here: leave it out"),
+    ("? [a]\n: b", "rules.yaml:1:3: a field is named by a text, not by a list"),
+    (
         "rules: []\nrules: []",
         "rules.yaml:2:1: `rules` was written before, in line 1: keep one of them",
-    );
+    ),
+];
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
+    for (text, message) in REFUSED {
+        refused(text, message);
+    }
 }
 
 /// The fields of a rule, and what is said of them.
@@ -413,10 +422,15 @@ fn bombs_are_defused() {
     assert!(error.contains("more than 2000000 values"), "{error}");
     let error = RuleFile::parse("r", &"[".repeat(1_000_000)).unwrap_err().to_string();
     assert_eq!(error, "r:1:256: this is not YAML: recursion limit exceeded");
-    let error = RuleFile::parse("r", &"{a: ".repeat(20)).unwrap_err().to_string();
-    assert_eq!(error, "r:1:65: nested deeper than 16 levels: rules need fewer");
-    let chain = "a: &a [x]\nb: &b [[[[[[*a]]]]]]\nc: &c [[[[[[*b]]]]]]\nd: [[[[[[*c]]]]]]";
-    let error = RuleFile::parse("r", chain).unwrap_err().to_string();
+    let error = RuleFile::parse("r", &"{a: ".repeat(40)).unwrap_err().to_string();
+    assert_eq!(error, "r:1:129: nested deeper than 32 levels: write fewer");
+    let chain: String = "bcdefg"
+        .chars()
+        .zip("abcdef".chars())
+        .fold("a: &a [x]\n".to_owned(), |chain, (name, before)| {
+            format!("{chain}{name}: &{name} [[[[[[*{before}]]]]]]\n")
+        });
+    let error = RuleFile::parse("r", &chain).unwrap_err().to_string();
     assert!(error.contains("nested deeper"), "{error}");
     let error = RuleFile::parse("r", "a: &a [*a]").unwrap_err().to_string();
     assert!(error.contains("alias") || error.contains("anchor"), "{error}");

@@ -131,6 +131,8 @@ fn rules_whose_permits_could_be_lost_are_found() {
     assert_eq!(found(&format!("rules: [{{ name: a, {plain} }}]")).as_deref(), Some("a"));
     let shadow = format!("rules: [{{ name: b, mode: shadow, {plain} }}]");
     assert_eq!(found(&shadow).as_deref(), Some("b"));
+    let candidate = format!("rules: [{{ name: c, limit: 9/h, candidate: {{ {plain} }} }}]");
+    assert_eq!(found(&candidate).as_deref(), Some("c"));
 }
 
 /// What listeners spawn has to be.

@@ -21,7 +21,7 @@ use crate::rfc3339::Instant;
 /// The daemon is there.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Health {
-    /// Always `ok`.
+    /// `ok`, or `degraded` while the store does not answer and rules' failure policies do.
     pub(super) status: &'static str,
 }
 

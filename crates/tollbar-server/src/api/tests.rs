@@ -13,7 +13,7 @@ use tollbar_rules::{Engine, RuleFile};
 
 use super::*;
 use crate::counters::Counters;
-use crate::token::Token;
+use crate::token::Tokens;
 
 const RULES: &str = "
 rules:
@@ -46,7 +46,7 @@ impl Daemon {
         let store = Arc::new(store);
         let rules = RuleFile::parse("rules.yaml", rules).unwrap().rules;
         let engine = Engine::builder(rules).store(store.clone()).clock(clock.clone()).build();
-        let token = token.map(|it| Token::parse(it).unwrap());
+        let token = token.map(|it| Arc::new(Tokens::parse(it).unwrap()));
         let daemon = crate::daemon::Daemon::new(Arc::new(engine), Counters::Memory(store), token);
         Self { api: Api::new(Arc::new(daemon)), clock }
     }

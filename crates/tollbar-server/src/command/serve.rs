@@ -1,34 +1,38 @@
 //! `tollbar serve`: the daemon, until it is told to stop.
 
 use clap::Args;
+use tracing::error;
 
 use super::Ending;
-use crate::app;
 use crate::config::Config;
+use crate::{app, telemetry};
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Serve {
     #[command(flatten)]
     config: Config,
 
-    /// Says whether flags, rules and token can be used, and serves nothing
+    /// Says whether flags, rules, certificates and tokens can be used, and serves nothing
     #[arg(long)]
     check_config: bool,
 }
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
+A flag goes before its variable, a variable before the file of --config, the file before the default.
+
 Signals:
-  SIGHUP           reads the rules again; a file with errors leaves them as they are
+  SIGHUP           reads rules, tokens and certificates again; what has errors stays as it is
   SIGTERM, SIGINT  answers what has been asked, writes the snapshot and ends
 
 Exit codes:
   0  it was told to stop, and did; or, with --check-config, all is well
-  1  it could not go on: the address is taken, or the snapshot cannot be read or written
-  2  flags, rules or token cannot be used";
+  1  it could not go on: an address is taken, or the snapshot cannot be read or written
+  2  flags, rules, certificates or tokens cannot be used";
 
 impl Serve {
     pub(crate) fn run(self) -> Ending {
+        telemetry::start(self.config.log);
         let prepared = match app::prepare(self.config) {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -43,7 +47,7 @@ impl Serve {
         match app::run(prepared) {
             Ok(()) => Ending::Well,
             Err(error) => {
-                eprintln!("{error}");
+                error!("{error}");
                 Ending::Found
             }
         }

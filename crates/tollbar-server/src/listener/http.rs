@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -36,13 +37,21 @@ impl Http {
 }
 
 impl Protocol for Http {
+    const ALPN: &'static [&'static [u8]] = &[b"http/1.1"];
+
     async fn serve(self: Arc<Self>, connection: Connection, mut stopped: Stopped) {
-        let patience = Arc::new(Patience::default());
-        let waiting = Arc::clone(&patience);
+        let bounds = connection.bounds;
+        let patience = Arc::new(Patience::new(bounds.head_timeout.0, bounds.body_timeout.0));
+        let (waiting, announced) = (Arc::clone(&patience), stopped.clone());
         let service = service_fn(move |request| {
             let (http, patience) = (Arc::clone(&self), Arc::clone(&waiting));
+            let is_announced = announced.is_announced();
             async move {
-                let answer = respond(&http.api, request, &patience).await;
+                let mut answer = respond(&http.api, request, &patience).await;
+                if is_announced {
+                    // The next request would find the connection closed.
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 // For the answer to be taken, and the next head to come.
                 patience.enter(Phase::Head);
                 Ok::<_, std::convert::Infallible>(answer)

@@ -10,13 +10,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-const TICK: Duration = Duration::from_secs(5);
-
-/// For an answer to be taken and the next head to come: also how long an idle connection is kept.
-const HEAD_TICKS: u32 = 6;
-
-/// For a body.
-const BODY_TICKS: u32 = 2;
+/// The longest and the shortest time between two looks.
+const TICK_MAX: Duration = Duration::from_secs(5);
+const TICK_MIN: Duration = Duration::from_millis(1);
 
 /// What a connection is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +26,13 @@ pub(super) enum Phase {
 }
 
 /// Where a connection is, for how long.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Patience {
+    tick: Duration,
+    /// For an answer to be taken and the next head to come: also how long an idle connection is kept.
+    head_ticks: u128,
+    /// For a body.
+    body_ticks: u128,
     /// How many phases there have been, and in the last two bits which it is. One task writes it.
     state: AtomicU64,
 }
@@ -40,6 +41,13 @@ pub(super) struct Patience {
 const LATE: u64 = 3;
 
 impl Patience {
+    pub(super) fn new(head_time: Duration, body_time: Duration) -> Self {
+        let tick = (head_time.min(body_time) / 2).clamp(TICK_MIN, TICK_MAX);
+        let ticks = |time: Duration| time.as_nanos().div_ceil(tick.as_nanos());
+        let (head_ticks, body_ticks) = (ticks(head_time), ticks(body_time));
+        Self { tick, head_ticks, body_ticks, state: AtomicU64::new(0) }
+    }
+
     /// The connection is at something else.
     pub(super) fn enter(&self, phase: Phase) {
         let count = self.state.load(Ordering::Relaxed) | 3;
@@ -56,13 +64,13 @@ impl Patience {
     pub(super) async fn run_out(&self) {
         let (mut seen, mut ticks) = (self.state.load(Ordering::Relaxed), 0);
         loop {
-            let _ = timeout(TICK, pending::<()>()).await;
+            let _ = timeout(self.tick, pending::<()>()).await;
             let state = self.state.load(Ordering::Relaxed);
             ticks = if state == seen { ticks + 1 } else { 0 };
             seen = state;
             match state & 3 {
-                phase if phase == Phase::Head as u64 && ticks >= HEAD_TICKS => return,
-                phase if phase == Phase::Body as u64 && ticks >= BODY_TICKS => {
+                phase if phase == Phase::Head as u64 && ticks >= self.head_ticks => return,
+                phase if phase == Phase::Body as u64 && ticks >= self.body_ticks => {
                     self.state.store(state | LATE, Ordering::Relaxed);
                 }
                 _ => {}
@@ -76,6 +84,10 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+
+    fn patience() -> Patience {
+        Patience::new(Duration::from_secs(30), Duration::from_secs(10))
+    }
 
     /// How many seconds until the connection is given up, or its body is late.
     async fn waited(patience: &Patience) -> u64 {
@@ -94,8 +106,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn heads_and_bodies_have_their_time_and_a_tick() {
-        assert!((30..=35).contains(&waited(&Patience::default()).await));
-        let patience = Patience::default();
+        assert!((30..=35).contains(&waited(&patience()).await));
+        let patience = patience();
         patience.enter(Phase::Body);
         assert!((10..=15).contains(&waited(&patience).await));
         assert!(patience.is_late());
@@ -105,7 +117,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_for_us_or_keeps_asking_is_not_given_up() {
-        let patience = Patience::default();
+        let patience = patience();
         patience.enter(Phase::Answer);
         let hour = Duration::from_secs(3_600);
         assert!(timeout(hour, patience.run_out()).await.is_err());

@@ -1,0 +1,144 @@
+//! Envoy's protocol: the daemon beside a tonic service of the same shape that decides nothing. What
+//! gRPC costs is the same for both, so what is seen is the limiter.
+
+use std::fs;
+use std::io;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use prost::Message;
+use tonic::{Request, Response, Status};
+
+use super::h2::{Call, Callers, KEY};
+use super::peers::{program, target};
+use super::process::{Server, free_port};
+use super::{CPU, Found, KEY_COUNT, RATE};
+
+pub(super) const BY_FILES: &str = "tollbar, RLS";
+pub(super) const BY_RULES: &str = "tollbar, RLS by rules";
+pub(super) const EMPTY: &str = "tonic, RLS that decides nothing";
+
+/// The verb by which this program serves the one that decides nothing.
+pub(crate) const SERVE_EMPTY: &str = "serve-empty-rls";
+
+/// Calls of one connection at once.
+pub(super) const IN_FLIGHT: [usize; 2] = [1, 8];
+
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+const LIMITS: &str = "\
+domain: bench
+descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1000000000 } }]
+";
+const RULES: &str = "rules: [{ name: per_user, per: [user], limit: 1000000/s, burst: 1000000 }]\n";
+
+/// Both, as they run.
+pub(super) struct Contest {
+    subjects: [(&'static str, &'static str, u16, usize); 3],
+    servers: [Server; 2],
+}
+
+impl Contest {
+    pub(super) fn start() -> io::Result<Self> {
+        let (ours, empty) = (free_port()?, free_port()?);
+        let (limits, rules) =
+            (target()?.join("bench-envoy.yaml"), target()?.join("bench-rls.yaml"));
+        fs::write(&limits, LIMITS)?;
+        fs::write(&rules, RULES)?;
+        let mut tollbar = Command::new(program()?);
+        tollbar.arg("serve").arg("--envoy-config").arg(limits).arg("--rules").arg(rules);
+        tollbar.args(["--grpc", &format!("127.0.0.1:{ours}")]);
+        tollbar.env("TOLLBAR_LISTEN", "off").env("TOLLBAR_RESP", "off");
+        let mut tonic = Command::new(std::env::current_exe()?);
+        tonic.args([SERVE_EMPTY, &empty.to_string()]);
+        let servers = [Server::start(&mut tollbar, ours)?, Server::start(&mut tonic, empty)?];
+        let subjects = [
+            (BY_FILES, "bench", ours, 0),
+            (EMPTY, "bench", empty, 1),
+            (BY_RULES, "ruled", ours, 0),
+        ];
+        Ok(Self { subjects, servers })
+    }
+
+    /// All of them once.
+    pub(super) fn round(&self, duration: Duration, found: &mut Found) -> io::Result<()> {
+        for in_flight in IN_FLIGHT {
+            for (name, domain, port, server) in self.subjects {
+                let call = Call::new(PATH, &request(domain).encode_to_vec())?;
+                let mut callers = Callers::connect(port, &call)?;
+                let before = self.servers[server].cpu_s();
+                let asked = callers.closed(in_flight, KEY_COUNT, duration)?;
+                let mut add = |metric, figure| {
+                    found.entry((name, in_flight, metric)).or_default().push(figure);
+                };
+                add(RATE, asked.answers / asked.elapsed_s);
+                if let (Some(before), Some(after)) = (before, self.servers[server].cpu_s()) {
+                    add(CPU, (after - before) * 1e6 / asked.answers);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn request(domain: &str) -> RateLimitRequest {
+    let entry = Entry { key: "user".to_owned(), value: KEY.to_owned() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    RateLimitRequest { domain: domain.to_owned(), descriptors: vec![descriptor], hits_addend: 1 }
+}
+
+/// Answers what a limiter would, always.
+struct Empty;
+
+#[tonic::async_trait]
+impl RateLimitService for Empty {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let status = |_| DescriptorStatus {
+            code: Code::Ok as i32,
+            current_limit: Some(RateLimit {
+                name: String::new(),
+                requests_per_unit: 1_000_000_000,
+                unit: 3,
+            }),
+            limit_remaining: 999_999_999,
+            duration_until_reset: Some(envoy_types::pb::google::protobuf::Duration {
+                seconds: 1_800,
+                nanos: 0,
+            }),
+            quota: None,
+        };
+        Ok(Response::new(RateLimitResponse {
+            overall_code: Code::Ok as i32,
+            statuses: request.into_inner().descriptors.iter().map(status).collect(),
+            ..RateLimitResponse::default()
+        }))
+    }
+}
+
+/// Serves the one that decides nothing, until it is killed.
+pub(crate) fn serve_empty(args: &[&str]) -> ExitCode {
+    let Some(port) = args.first().and_then(|it| it.parse::<u16>().ok()) else {
+        return crate::args::refuse("it needs a port");
+    };
+    let served = tokio::runtime::Builder::new_multi_thread().enable_all().build().map(|runtime| {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let service = RateLimitServiceServer::new(Empty);
+        runtime.block_on(tonic::transport::Server::builder().add_service(service).serve(address))
+    });
+    match served {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}

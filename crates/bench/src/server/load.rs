@@ -1,0 +1,191 @@
+//! Those who ask: one thread that goes round its connections without ever waiting for one of them.
+//!
+//! It keeps a core of its own busy whether or not answers come; only what the server uses is measured.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use tollbar_bench::timer::Stopwatch;
+
+use super::wire::Wire;
+
+/// How many connections there are.
+pub(super) const CONNECTIONS: usize = 50;
+
+/// For the last answers to come.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What was asked and answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) answers: f64,
+    pub(super) elapsed_s: f64,
+}
+
+/// Which keys are asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Keys {
+    /// Any of so many.
+    Random(u64),
+    /// So many in turn, each once, and then no more.
+    EachOnce(u64),
+}
+
+/// Connections to one server.
+pub(super) struct Load<'w> {
+    wire: &'w Wire,
+    lanes: Vec<Lane>,
+    random: u64,
+}
+
+struct Lane {
+    stream: TcpStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// When each request that has no answer yet was due.
+    due: VecDeque<Duration>,
+}
+
+impl<'w> Load<'w> {
+    pub(super) fn connect(port: u16, wire: &'w Wire) -> io::Result<Self> {
+        let lane = |_| {
+            let stream = TcpStream::connect(("127.0.0.1", port))?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            let (input, output, due) = (Vec::new(), Vec::new(), VecDeque::new());
+            Ok(Lane { stream, input, output, due })
+        };
+        let lanes = (0..CONNECTIONS).map(lane).collect::<io::Result<_>>()?;
+        Ok(Self { wire, lanes, random: 0x9e37_79b9_7f4a_7c15 })
+    }
+
+    /// Each connection asks `pipeline` times at once, and again when all are answered.
+    pub(super) fn closed(
+        &mut self,
+        pipeline: usize,
+        keys: Keys,
+        duration: Duration,
+    ) -> io::Result<Asked> {
+        let watch = Stopwatch::start();
+        let mut answers = 0_usize;
+        let mut asked = 0_u64;
+        let mut is_over = false;
+        loop {
+            let mut is_open = false;
+            for at in 0..CONNECTIONS {
+                if self.lanes[at].due.is_empty() && !is_over {
+                    for _ in 0..pipeline {
+                        let key = match keys {
+                            Keys::Random(count) => self.random_below(count),
+                            Keys::EachOnce(count) if asked < count => asked,
+                            Keys::EachOnce(_) => break,
+                        };
+                        asked += 1;
+                        self.lanes[at].ask(self.wire, key, Duration::ZERO);
+                    }
+                }
+                answers += self.lanes[at].turn(self.wire, |_| ())?;
+                is_open |= !self.lanes[at].due.is_empty();
+            }
+            if !is_open {
+                break;
+            }
+            is_over = watch.elapsed() >= duration;
+            if watch.elapsed() > duration + DRAIN_TIME_MAX {
+                return Err(io::Error::other("the last answers do not come"));
+            }
+        }
+        Ok(Asked { answers: answers as f64, elapsed_s: watch.elapsed().as_secs_f64() })
+    }
+
+    /// Asks `per_s` times a second whether or not answers come, and returns how long each took, in
+    /// microseconds from when it was due.
+    pub(super) fn open(
+        &mut self,
+        per_s: f64,
+        key_count: u64,
+        duration: Duration,
+    ) -> io::Result<Vec<f64>> {
+        let watch = Stopwatch::start();
+        let mut latencies_us = Vec::with_capacity((per_s * duration.as_secs_f64()) as usize);
+        let mut asked = 0_u64;
+        let mut next_lane = 0;
+        loop {
+            let now = watch.elapsed();
+            let is_over = now >= duration;
+            if !is_over {
+                // All that is due goes out over one connection, the next time over another.
+                let lane = next_lane;
+                next_lane = (next_lane + 1) % CONNECTIONS;
+                loop {
+                    let due = Duration::from_secs_f64(asked as f64 / per_s);
+                    if due > now {
+                        break;
+                    }
+                    let key = self.random_below(key_count);
+                    self.lanes[lane].ask(self.wire, key, due);
+                    asked += 1;
+                }
+            }
+            let mut is_open = false;
+            for lane in &mut self.lanes {
+                if !lane.due.is_empty() {
+                    lane.turn(self.wire, |due| {
+                        latencies_us
+                            .push((watch.elapsed().saturating_sub(due)).as_secs_f64() * 1e6);
+                    })?;
+                    is_open |= !lane.due.is_empty();
+                }
+            }
+            if is_over && !is_open {
+                return Ok(latencies_us);
+            }
+            if now > duration + DRAIN_TIME_MAX {
+                return Err(io::Error::other("the last answers do not come"));
+            }
+        }
+    }
+
+    fn random_below(&mut self, count: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % count
+    }
+}
+
+impl Lane {
+    fn ask(&mut self, wire: &Wire, key: u64, due: Duration) {
+        wire.write(key, &mut self.output);
+        self.due.push_back(due);
+    }
+
+    /// Sends what there is to send, takes in what has come, and answers how many answers that was.
+    fn turn(&mut self, wire: &Wire, mut answered: impl FnMut(Duration)) -> io::Result<usize> {
+        if !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(bytes) => drop(self.output.drain(..bytes)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut buffer = [0; 16 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => return Err(io::Error::other("the server has closed a connection")),
+            Ok(bytes) => self.input.extend_from_slice(&buffer[..bytes]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
+            Err(error) => return Err(error),
+        }
+        let (mut count, mut start) = (0, 0);
+        while let Some(bytes) = wire.answer(&self.input[start..]).map_err(io::Error::other)? {
+            start += bytes;
+            count += 1;
+            let due = self.due.pop_front();
+            answered(due.ok_or_else(|| io::Error::other("an answer that nobody asked for"))?);
+        }
+        self.input.drain(..start);
+        Ok(count)
+    }
+}

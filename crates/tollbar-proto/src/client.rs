@@ -1,0 +1,117 @@
+//! A client that many tasks ask at once.
+//!
+//! ```no_run
+//! use tollbar_proto::client::{Client, FailurePolicy};
+//! use tollbar_proto::v1::CheckRequest;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect("http://127.0.0.1:8081")?;
+//! let request = CheckRequest {
+//!     path: "/v1/users".to_owned(),
+//!     attributes: [("user".to_owned(), "42".to_owned())].into(),
+//!     ..CheckRequest::default()
+//! };
+//! let answer = client.check_or(request, FailurePolicy::Allow).await?;
+//! if !answer.allowed {
+//!     // 429, and `answer.retry_after` says when to come back.
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Checks of concurrent callers go over one stream, in batches that nobody waits for: what comes in while
+//! a write is under way goes out with the next. Callers are bounded, and each waits for a bounded time.
+//! When the daemon cannot be reached, callers are told at once; what to do with a request then is the
+//! [`FailurePolicy`]'s business, or the caller's.
+//!
+//! It is no limiter: it keeps no counters and no answers.
+
+mod backoff;
+mod builder;
+mod error;
+mod line;
+mod session;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Channel;
+
+use crate::v1::limiter_client::LimiterClient;
+use crate::v1::{CheckRequest, CheckResponse};
+use line::Line;
+
+pub use builder::{Builder, ConnectError};
+pub use error::{CheckError, FailurePolicy};
+pub use session::Bearer;
+
+/// The calls of `tollbar.v1` one by one, as they are in the `.proto`.
+pub type Calls = LimiterClient<InterceptedService<Channel, Bearer>>;
+
+/// Asks a daemon whether requests may pass. Clones share one connection.
+#[derive(Debug, Clone)]
+pub struct Client {
+    asking: Arc<Asking>,
+    calls: Calls,
+}
+
+/// Shared by all clones; the last of them ends the session.
+#[derive(Debug)]
+struct Asking {
+    line: Arc<Line>,
+    deadline: Duration,
+}
+
+impl Client {
+    /// A client of the daemon at `uri`, such as `http://127.0.0.1:8081` or `unix:/run/tollbar.sock`. It
+    /// connects in the background, so the daemon need not be there yet. To be called within a runtime
+    /// of tokio.
+    pub fn connect(uri: impl Into<String>) -> Result<Self, ConnectError> {
+        Self::builder(uri).connect()
+    }
+
+    /// A client with other settings.
+    pub fn builder(uri: impl Into<String>) -> Builder {
+        Builder::new(uri.into())
+    }
+
+    /// May the request pass? Charged if so.
+    ///
+    /// Whoever drops the future before it was sent has charged nothing; after that, the charge stands.
+    pub async fn check(&self, request: CheckRequest) -> Result<CheckResponse, CheckError> {
+        let answer = self.asking.line.join(request)?;
+        match timeout(self.asking.deadline, answer).await {
+            Ok(Ok(answer)) => answer,
+            // Whoever hands answers out has ended: with the runtime.
+            Ok(Err(_)) => Err(CheckError::Lost { reason: "the client has ended".to_owned() }),
+            Err(_) => Err(CheckError::Deadline { deadline: self.asking.deadline }),
+        }
+    }
+
+    /// The same, with an answer also where the daemon gives none. A mistake in the request stays an
+    /// error.
+    pub async fn check_or(
+        &self,
+        request: CheckRequest,
+        policy: FailurePolicy,
+    ) -> Result<CheckResponse, CheckError> {
+        match self.check(request).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => error.decide(policy),
+        }
+    }
+
+    /// The other calls, over a connection of their own, made when it is first used.
+    #[must_use]
+    pub fn calls(&self) -> Calls {
+        self.calls.clone()
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.line.close();
+    }
+}

@@ -1,0 +1,217 @@
+//! The settings of a client, and what is wrong with them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::runtime::Handle;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use super::line::Line;
+use super::session::{Bearer, Session};
+use super::{Asking, Client};
+
+/// A connection on which nothing comes is asked whether somebody is there.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_TIME_MAX: Duration = Duration::from_secs(5);
+const PEM_HEADER: &[u8] = b"-----BEGIN CERTIFICATE-----";
+const WAITING_MAX: std::ops::RangeInclusive<usize> = 1..=1_000_000;
+
+/// A [`Client`] to be.
+#[derive(Clone)]
+#[must_use]
+pub struct Builder {
+    uri: String,
+    token: Option<String>,
+    ca: Option<Vec<u8>>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+    deadline: Duration,
+    connect_time_max: Duration,
+    silence_max: Duration,
+    waiting_max: usize,
+}
+
+/// What is wrong with the settings of a client. That nobody answers is not: see
+/// [`CheckError`](super::CheckError).
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address.
+    #[error("`{uri}` is no address: write http://HOST:PORT, https://HOST:PORT or unix:PATH")]
+    Uri {
+        /// As it was written.
+        uri: String,
+    },
+    /// Somebody has to vouch for the daemon.
+    #[error("`{uri}` asks for TLS: give the certificate of its authority by `ca_certificate`")]
+    NoAuthority {
+        /// As it was written.
+        uri: String,
+    },
+    /// A certificate or a key.
+    #[error("the certificate, its authority or the key cannot be used: {reason}")]
+    Tls {
+        /// Why.
+        reason: String,
+    },
+    /// The token.
+    #[error("the token cannot be sent: use visible ASCII characters")]
+    Token,
+    /// A number.
+    #[error("`{setting}` cannot be kept: {instead}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// What to write instead.
+        instead: &'static str,
+    },
+    /// There is nothing to run on.
+    #[error("there is no runtime: connect within a runtime of tokio that has time and I/O")]
+    NoRuntime,
+}
+
+impl Builder {
+    pub(super) fn new(uri: String) -> Self {
+        Self {
+            uri,
+            token: None,
+            ca: None,
+            identity: None,
+            deadline: Duration::from_millis(100),
+            connect_time_max: Duration::from_secs(2),
+            silence_max: Duration::from_secs(5),
+            waiting_max: 4_096,
+        }
+    }
+
+    /// The token that the daemon asks for.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Who vouches for the daemon: a certificate in PEM. For `https`.
+    pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.ca = Some(pem.into());
+        self
+    }
+
+    /// What the client shows where the daemon asks for certificates: both in PEM. For `https`.
+    pub fn identity(
+        mut self,
+        certificate_pem: impl Into<Vec<u8>>,
+        key_pem: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.identity = Some((certificate_pem.into(), key_pem.into()));
+        self
+    }
+
+    /// How long a caller waits for an answer: 100 ms unless it is set.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// How long a connection may take to be made: 2 s unless it is set.
+    pub fn connect_time_max(mut self, time: Duration) -> Self {
+        self.connect_time_max = time;
+        self
+    }
+
+    /// How long the daemon may leave what was sent unanswered before the client connects anew: 5 s
+    /// unless it is set, and up to twice as long.
+    pub fn silence_max(mut self, time: Duration) -> Self {
+        self.silence_max = time;
+        self
+    }
+
+    /// How many checks may wait at once, to be sent or for their answers: 4,096 unless it is set. More
+    /// are turned away.
+    pub fn waiting_max(mut self, count: usize) -> Self {
+        self.waiting_max = count;
+        self
+    }
+
+    /// The client, which connects in the background.
+    pub fn connect(self) -> Result<Client, ConnectError> {
+        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        for (setting, time) in [
+            ("deadline", self.deadline),
+            ("connect_time_max", self.connect_time_max),
+            ("silence_max", self.silence_max),
+        ] {
+            if time.is_zero() {
+                let instead = "use more than 0";
+                return Err(ConnectError::Setting { setting, instead });
+            }
+        }
+        if !WAITING_MAX.contains(&self.waiting_max) {
+            let (setting, instead) = ("waiting_max", "use 1 to 1,000,000");
+            return Err(ConnectError::Setting { setting, instead });
+        }
+        let endpoint = self.endpoint()?;
+        let line = Arc::new(Line::new(self.waiting_max));
+        let session = Session {
+            endpoint: endpoint.clone(),
+            bearer: self.bearer()?,
+            line: Arc::clone(&line),
+            connect_time_max: self.connect_time_max,
+            silence_max: self.silence_max,
+        };
+        let calls = session.calls(endpoint.connect_lazy());
+        runtime.spawn(session.run());
+        Ok(Client { asking: Arc::new(Asking { line, deadline: self.deadline }), calls })
+    }
+
+    fn bearer(&self) -> Result<Bearer, ConnectError> {
+        let Some(token) = &self.token else {
+            return Ok(Bearer(None));
+        };
+        let is_visible = !token.is_empty() && token.bytes().all(|it| it.is_ascii_graphic());
+        let mut value: MetadataValue<_> = match format!("Bearer {token}").parse() {
+            Ok(value) if is_visible => value,
+            _ => return Err(ConnectError::Token),
+        };
+        // Keeps it out of what is printed.
+        value.set_sensitive(true);
+        Ok(Bearer(Some(value)))
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, ConnectError> {
+        let wrong = || ConnectError::Uri { uri: self.uri.clone() };
+        let has_scheme = ["http://", "https://", "unix:"].iter().any(|it| self.uri.starts_with(it));
+        if !has_scheme {
+            return Err(wrong());
+        }
+        let endpoint = Endpoint::from_shared(self.uri.clone()).map_err(|_| wrong())?;
+        let endpoint = endpoint
+            .connect_timeout(self.connect_time_max)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_TIME_MAX)
+            .keep_alive_while_idle(true);
+        if !self.uri.starts_with("https://") {
+            return Ok(endpoint);
+        }
+        let Some(ca) = &self.ca else {
+            return Err(ConnectError::NoAuthority { uri: self.uri.clone() });
+        };
+        // tonic takes a text without a certificate, and then trusts nobody.
+        if !ca.windows(PEM_HEADER.len()).any(|it| it == PEM_HEADER) {
+            let reason = "the authority has no certificate in PEM".to_owned();
+            return Err(ConnectError::Tls { reason });
+        }
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
+        if let Some((certificate, key)) = &self.identity {
+            tls = tls.identity(Identity::from_pem(certificate, key));
+        }
+        endpoint.tls_config(tls).map_err(|error| ConnectError::Tls { reason: error.to_string() })
+    }
+}
+
+/// Without its secrets.
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,235 @@
+//! Those who wait: to be sent, and for their answers. Everybody has a place, and places are counted.
+//!
+//! What is sent, and by whom, is the [session](super::session)'s business. A caller that went away
+//! leaves its place when its turn comes, or when somebody needs it.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tonic::codegen::tokio_stream::Stream;
+
+use super::CheckError;
+use crate::v1::{CheckManyRequest, CheckRequest, CheckResponse};
+
+type Answer = Result<CheckResponse, CheckError>;
+
+/// All who wait for one client.
+#[derive(Debug)]
+pub(super) struct Line {
+    state: Mutex<State>,
+    places: Arc<Semaphore>,
+    waiting_max: usize,
+    /// Told when the last client is gone.
+    closed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    queued: VecDeque<Waiting>,
+    /// Which session may send. An older one, which may linger, finds that it is not meant.
+    session: u64,
+    /// Whether the daemon has taken that session's stream. Before that, nothing is sent: what is only
+    /// queued has surely not been charged.
+    is_open: bool,
+    next_id: u64,
+    /// Who sends, where there was nothing to be sent.
+    writer: Option<Waker>,
+    /// Why nothing can be sent now.
+    down: Option<String>,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: CheckRequest,
+    caller: Caller,
+}
+
+/// Whoever asked, and the place they take.
+#[derive(Debug)]
+struct Caller {
+    answer: oneshot::Sender<Answer>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Those whose requests one session has sent, in order.
+#[derive(Debug, Default)]
+pub(super) struct Sent(Mutex<VecDeque<(u64, Caller)>>);
+
+/// What one session sends: everything that is queued, as fast as it is taken.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    line: Arc<Line>,
+    session: u64,
+    sent: Arc<Sent>,
+}
+
+impl Line {
+    pub(super) fn new(waiting_max: usize) -> Self {
+        let state = State {
+            queued: VecDeque::new(),
+            session: 0,
+            is_open: false,
+            next_id: 1,
+            writer: None,
+            down: None,
+            is_closed: false,
+        };
+        let places = Arc::new(Semaphore::new(waiting_max));
+        Self { state: Mutex::new(state), places, waiting_max, closed: Notify::new() }
+    }
+
+    /// Takes a place, and asks for the request to be sent.
+    pub(super) fn join(
+        &self,
+        request: CheckRequest,
+    ) -> Result<oneshot::Receiver<Answer>, CheckError> {
+        let mut state = lock(&self.state);
+        if let Some(reason) = &state.down {
+            return Err(CheckError::Unavailable { reason: reason.clone() });
+        }
+        let take = || Arc::clone(&self.places).try_acquire_owned().ok();
+        let place = take().or_else(|| {
+            // Some may have gone away in the meantime.
+            state.queued.retain(|it| !it.caller.answer.is_closed());
+            take()
+        });
+        let Some(place) = place else {
+            return Err(CheckError::Full { waiting_max: self.waiting_max });
+        };
+        let (answer, receiver) = oneshot::channel();
+        state.queued.push_back(Waiting { request, caller: Caller { answer, _place: place } });
+        let writer = state.writer.take();
+        drop(state);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+        Ok(receiver)
+    }
+
+    /// A new session; an older one ends what it sends.
+    pub(super) fn begin(self: &Arc<Self>) -> (Outbound, Arc<Sent>) {
+        let sent = Arc::new(Sent::default());
+        let session = self.change(|state| {
+            state.session += 1;
+            state.is_open = false;
+            state.down = None;
+            state.session
+        });
+        (Outbound { line: Arc::clone(self), session, sent: Arc::clone(&sent) }, sent)
+    }
+
+    /// The session's stream was taken: what is queued may be sent.
+    pub(super) fn open(&self) {
+        self.change(|state| state.is_open = true);
+    }
+
+    /// Nothing can be sent: tells those who wait to be, and whoever comes until the next session.
+    pub(super) fn fail(&self, reason: &str) {
+        let queued = {
+            let mut state = lock(&self.state);
+            state.down = Some(reason.to_owned());
+            std::mem::take(&mut state.queued)
+        };
+        for Waiting { caller, .. } in queued {
+            let reason = reason.to_owned();
+            let _ = caller.answer.send(Err(CheckError::Unavailable { reason }));
+        }
+    }
+
+    /// No more callers come.
+    pub(super) fn close(&self) {
+        self.change(|state| state.is_closed = true);
+        self.closed.notify_one();
+    }
+
+    /// Changes what whoever sends may have to know.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let (changed, writer) = {
+            let mut state = lock(&self.state);
+            (change(&mut state), state.writer.take())
+        };
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+        changed
+    }
+
+    /// Ends when no more callers come.
+    pub(super) async fn closed(&self) {
+        self.closed.notified().await;
+    }
+}
+
+impl State {
+    /// Whoever is to be sent next.
+    fn next(&mut self) -> Option<Waiting> {
+        if self.is_open { self.queued.pop_front() } else { None }
+    }
+}
+
+impl Sent {
+    /// True where `id` is the next that is to be answered, and it was. Who has gone away is not told.
+    pub(super) fn answer(&self, id: u64, answer: Answer) -> bool {
+        let first = {
+            let mut sent = lock(&self.0);
+            sent.pop_front_if(|(it, _)| *it == id)
+        };
+        match first {
+            Some((_, caller)) => {
+                let _ = caller.answer.send(answer);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// No more answers come.
+    pub(super) fn lose(&self, reason: &str) {
+        let sent = std::mem::take(&mut *lock(&self.0));
+        for (_, caller) in sent {
+            let _ = caller.answer.send(Err(CheckError::Lost { reason: reason.to_owned() }));
+        }
+    }
+
+    /// The id whose answer is the next to come.
+    pub(super) fn next(&self) -> Option<u64> {
+        lock(&self.0).front().map(|(id, _)| *id)
+    }
+}
+
+impl Stream for Outbound {
+    type Item = CheckManyRequest;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<CheckManyRequest>> {
+        let mut state = lock(&self.line.state);
+        if state.session != self.session {
+            return Poll::Ready(None);
+        }
+        while let Some(Waiting { request, caller }) = state.next() {
+            if caller.answer.is_closed() {
+                continue;
+            }
+            let id = state.next_id;
+            state.next_id += 1;
+            lock(&self.sent.0).push_back((id, caller));
+            return Poll::Ready(Some(CheckManyRequest { id, request: Some(request) }));
+        }
+        if state.is_closed {
+            return Poll::Ready(None);
+        }
+        state.writer = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Nothing here is left half done, so whoever panicked elsewhere has broken nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

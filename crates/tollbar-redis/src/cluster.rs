@@ -1,0 +1,369 @@
+//! A cluster: a link to each of its masters, and which of them has which slot.
+//!
+//! Every master has connections and a circuit breaker of its own. One that dies takes down what it
+//! served and nothing else, until a replica has taken over; checks of other slots do not notice. Who
+//! serves what is learned in the background, whenever a node points elsewhere or cannot be asked: no
+//! check waits for that. A check that is sent elsewhere goes there at once, within its own deadline.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures_util::FutureExt;
+use futures_util::future::{join_all, select_ok};
+use redis::{Cmd, ConnectionInfo, ErrorKind, ServerErrorKind, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::backoff;
+use crate::breaker::BreakerState;
+use crate::connection::Connection;
+use crate::error::RedisStoreError;
+use crate::exchange::Exchange;
+use crate::link::{Health, Link, Manner, describe};
+use crate::node::{Node, within};
+use crate::slot::SLOT_COUNT;
+use crate::slot_map::{self, Address, Range};
+use crate::tls::{self, Tls};
+
+/// How often a check may be sent on.
+const REDIRECTIONS_MAX: usize = 5;
+
+/// How long a check waits while two nodes hand over the very keys it asks for.
+const HAND_OVER_PAUSE: Duration = Duration::from_millis(2);
+
+/// So many are asked at once who serves what; the first that answers counts.
+const ASKED_MAX: usize = 3;
+
+/// The map is not asked for more often than that.
+const REFRESH_PAUSE: Duration = Duration::from_millis(50);
+
+/// The most nodes: as many as a cluster is said to have at most.
+const NODES_MAX: usize = 1_000;
+
+/// Stands for the master of a slot that has none.
+const NOBODY: u16 = u16::MAX;
+
+/// The cluster itself. Who refreshes its map ends with it.
+pub(crate) struct Cluster {
+    shared: Arc<Shared>,
+    refresher: AbortHandle,
+}
+
+/// How its links are made.
+pub(crate) struct Making {
+    pub(crate) connect_timeout: Duration,
+    pub(crate) failures_max: u32,
+    pub(crate) runtime: Handle,
+}
+
+struct Shared {
+    seeds: Vec<ConnectionInfo>,
+    making: Making,
+    map: ArcSwap<Map>,
+    /// All nodes there are links to; those of the map, and others that checks were sent to.
+    nodes: Mutex<HashMap<Address, Arc<Member>>>,
+    stale: Notify,
+    turn: AtomicUsize,
+    /// How often breakers opened of nodes that are gone.
+    opened_before: AtomicU64,
+    last_error: Mutex<Option<Arc<str>>>,
+}
+
+struct Member {
+    address: Address,
+    link: Link,
+}
+
+struct Map {
+    masters: Vec<Arc<Member>>,
+    /// The place of each slot's master among them.
+    owners: Box<[u16]>,
+}
+
+impl Cluster {
+    /// The cluster that the nodes at `urls` are part of; nothing is known of it yet.
+    pub(crate) fn new(
+        urls: &[String],
+        tls: Option<&Tls>,
+        making: Making,
+    ) -> Result<Self, RedisStoreError> {
+        let seeds: Vec<ConnectionInfo> =
+            urls.iter().map(|url| tls::connection_info(url, tls)).collect::<Result<_, _>>()?;
+        if seeds.is_empty() {
+            return Err(RedisStoreError::NoAddress);
+        }
+        let nobody = Map { masters: Vec::new(), owners: vec![NOBODY; SLOT_COUNT.into()].into() };
+        let shared = Arc::new(Shared {
+            seeds,
+            making,
+            map: ArcSwap::from_pointee(nobody),
+            nodes: Mutex::default(),
+            stale: Notify::new(),
+            turn: AtomicUsize::new(0),
+            opened_before: AtomicU64::new(0),
+            last_error: Mutex::new(Some("not connected yet".into())),
+        });
+        let refresher = shared.making.runtime.spawn(refresh(shared.clone())).abort_handle();
+        Ok(Self { shared, refresher })
+    }
+
+    /// Until some master can be asked; an error if that does not work.
+    pub(crate) async fn connect(&self) -> Result<(), RedisStoreError> {
+        let connected = within(self.shared.making.connect_timeout, async {
+            self.shared.learn().await?;
+            let map = self.shared.map.load_full();
+            join_all(map.masters.iter().map(|master| master.link.tried())).await;
+            let is_live = |master: &Arc<Member>| master.link.connection().is_some();
+            match map.masters.iter().find(|master| !is_live(master)) {
+                Some(master) if !map.masters.iter().any(is_live) => Err(master.link.disconnected()),
+                None if map.masters.is_empty() => Err(self.shared.unserved()),
+                _ => Ok(()),
+            }
+        });
+        connected.await.map_err(|error| tls::explained(error, &self.shared.seeds[0]))
+    }
+
+    /// Connects in the background.
+    pub(crate) fn connect_soon(&self) {
+        self.shared.stale.notify_one();
+    }
+
+    /// Asks whoever serves `slot`, in time.
+    pub(crate) async fn ask(
+        &self,
+        exchange: &Exchange<'_>,
+        slot: u16,
+        question: &Cmd,
+    ) -> Result<Value, RedisStoreError> {
+        let shared = &*self.shared;
+        let mut node = shared.owner(slot)?;
+        let mut manner = Manner::Plain;
+        let mut redirections = 0;
+        while redirections < REDIRECTIONS_MAX {
+            let answer = node.link.ask(exchange, question, manner).await;
+            let Err(error) = &answer else {
+                return answer;
+            };
+            let Some(redirection) = Redirection::of(error, &node.address.host) else {
+                if error.is_of_connection() || is_of_cluster(error) {
+                    shared.stale.notify_one();
+                }
+                return answer;
+            };
+            let address = match redirection {
+                Redirection::Wait => {
+                    // As often as the deadline allows: nobody can say more about these keys.
+                    exchange.pause(HAND_OVER_PAUSE).await?;
+                    continue;
+                }
+                Redirection::To(address, next) => {
+                    (manner, redirections) = (next, redirections + 1);
+                    address
+                }
+            };
+            shared.stale.notify_one();
+            node = shared.node_at(&address)?;
+            // Where it is new there is no connection yet. One that has failed is not waited for.
+            exchange.in_time(node.link.tried().map(Ok)).await?;
+        }
+        Err(shared.unserved())
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let of_links: Vec<Health> =
+            self.shared.nodes().values().map(|node| node.link.health()).collect();
+        let is_closed = of_links.iter().any(|it| it.breaker == BreakerState::Closed);
+        let before = self.shared.opened_before.load(Ordering::Relaxed);
+        let last_error = self.shared.last_error().clone();
+        Health {
+            breaker: if is_closed { BreakerState::Closed } else { BreakerState::Open },
+            opened: of_links.iter().fold(before, |sum, it| sum + it.opened),
+            last_error: of_links.into_iter().find_map(|it| it.last_error).or(last_error),
+        }
+    }
+}
+
+/// Where a node sends those it does not answer.
+enum Redirection {
+    To(Address, Manner),
+    /// The keys are on their way; nobody has all of them.
+    Wait,
+}
+
+impl Redirection {
+    fn of(error: &RedisStoreError, asked_host: &str) -> Option<Self> {
+        let RedisStoreError::Server { source } = error else {
+            return None;
+        };
+        let manner = match source.kind() {
+            ErrorKind::Server(ServerErrorKind::TryAgain) => return Some(Self::Wait),
+            ErrorKind::Server(ServerErrorKind::Ask) => Manner::Ahead,
+            _ => Manner::Plain,
+        };
+        let (address, _) = source.redirect_node()?;
+        Address::parse(address, asked_host).map(|address| Self::To(address, manner))
+    }
+}
+
+/// True where the node is well, and the cluster is not.
+fn is_of_cluster(error: &RedisStoreError) -> bool {
+    let RedisStoreError::Server { source } = error else {
+        return false;
+    };
+    source.kind() == ErrorKind::Server(ServerErrorKind::ClusterDown)
+}
+
+/// Learns anew who serves what, as often as somebody finds that it is no longer so.
+async fn refresh(shared: Arc<Shared>) {
+    let mut failures = 0;
+    loop {
+        shared.stale.notified().await;
+        let learned = within(shared.making.connect_timeout, shared.learn()).await;
+        match learned {
+            Ok(()) => {
+                failures = 0;
+                tokio::time::sleep(REFRESH_PAUSE).await;
+            }
+            Err(error) => {
+                *shared.last_error() = Some(describe(&error));
+                failures += 1;
+                tokio::time::sleep(backoff::delay(failures)).await;
+                // Nobody else may ask before there is something to be asked.
+                shared.stale.notify_one();
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn owner(&self, slot: u16) -> Result<Arc<Member>, RedisStoreError> {
+        let map = self.map.load();
+        let place = map.owners.get(usize::from(slot)).copied().unwrap_or(NOBODY);
+        map.masters.get(usize::from(place)).cloned().ok_or_else(|| {
+            self.stale.notify_one();
+            self.unserved()
+        })
+    }
+
+    /// The node at `address`, with a link that may not have connected yet.
+    fn node_at(&self, address: &Address) -> Result<Arc<Member>, RedisStoreError> {
+        let mut nodes = self.nodes();
+        if let Some(node) = nodes.get(address) {
+            return Ok(node.clone());
+        }
+        if nodes.len() >= NODES_MAX {
+            return Err(self.unserved());
+        }
+        let info = tls::moved_to(&self.seeds[0], address.host.clone(), address.port);
+        let node = Node::at(info, self.making.connect_timeout);
+        let link = Link::new(node, self.making.failures_max, &self.making.runtime, None);
+        let member = Arc::new(Member { address: address.clone(), link });
+        nodes.insert(address.clone(), member.clone());
+        Ok(member)
+    }
+
+    /// Asks who serves what.
+    async fn learn(&self) -> Result<(), RedisStoreError> {
+        let map = self.map.load_full();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let by_turns = map.masters.iter().cycle().skip(turn % map.masters.len().max(1));
+        let live: Vec<_> = by_turns
+            .take(map.masters.len())
+            .filter_map(|master| Some((master.link.connection()?, &*master.address.host)))
+            .take(ASKED_MAX)
+            .map(|(connection, host)| Box::pin(slots(connection, host)))
+            .collect();
+        if !live.is_empty()
+            && let Ok((ranges, _others)) = select_ok(live).await
+        {
+            return self.adopt(&ranges);
+        }
+        let seeds = self.seeds.iter().map(|seed| {
+            Box::pin(async move {
+                let host = host_of(seed);
+                slots(Connection::to(seed).await?, &host).await
+            })
+        });
+        let (ranges, _others) = select_ok(seeds).await?;
+        self.adopt(&ranges)
+    }
+
+    fn adopt(&self, ranges: &[Range]) -> Result<(), RedisStoreError> {
+        let mut masters: Vec<Arc<Member>> = Vec::new();
+        let mut owners = vec![NOBODY; SLOT_COUNT.into()];
+        for (slots, address) in ranges {
+            let known = masters.iter().position(|master| master.address == *address);
+            if known.is_none() {
+                masters.push(self.node_at(address)?);
+            }
+            let place = known.unwrap_or(masters.len() - 1);
+            owners[usize::from(*slots.start())..=usize::from(*slots.end())].fill(place as u16);
+        }
+        self.map.store(Arc::new(Map { masters: masters.clone(), owners: owners.into() }));
+        *self.last_error() = None;
+        // Those who serve nothing are kept while they can be asked: slots may be on their way to them.
+        self.nodes().retain(|_, node| {
+            let is_kept = masters.iter().any(|master| Arc::ptr_eq(master, node))
+                || node.link.connection().is_some();
+            if !is_kept {
+                self.opened_before.fetch_add(node.link.health().opened, Ordering::Relaxed);
+            }
+            is_kept
+        });
+        Ok(())
+    }
+
+    fn unserved(&self) -> RedisStoreError {
+        let cause = self.last_error().clone();
+        let cause = cause.unwrap_or_else(|| "no node serves the slot".into());
+        RedisStoreError::Disconnected { node: self.name(), cause }
+    }
+
+    fn name(&self) -> Arc<str> {
+        format!("the cluster at {}", self.seeds[0].addr()).into()
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashMap<Address, Arc<Member>>> {
+        // Nothing can go wrong halfway through adding one or leaving one out.
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last_error(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn slots(mut connection: Connection, host: &str) -> Result<Vec<Range>, RedisStoreError> {
+    let answer = connection.ask(redis::cmd("CLUSTER").arg("SLOTS")).await?;
+    slot_map::parse(&answer, host).ok_or(RedisStoreError::Garbled)
+}
+
+fn host_of(info: &ConnectionInfo) -> String {
+    match info.addr() {
+        redis::ConnectionAddr::Tcp(host, _) | redis::ConnectionAddr::TcpTls { host, .. } => {
+            host.clone()
+        }
+        _ => "localhost".to_owned(),
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.refresher.abort();
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Cluster")
+            .field("name", &self.shared.name())
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}

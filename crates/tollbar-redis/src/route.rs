@@ -1,0 +1,61 @@
+//! Which server a question goes to: the only one, or the one of a cluster that has its slot.
+
+use std::fmt;
+
+use redis::{Cmd, Value};
+
+use crate::cluster::Cluster;
+use crate::error::RedisStoreError;
+use crate::exchange::{Exchange, Timer};
+use crate::link::{Health, Link, Manner};
+use crate::slot::slot_of;
+
+/// The way to the counters, and the time there is for it.
+pub(crate) struct Route {
+    pub(crate) timer: Timer,
+    pub(crate) way: Way,
+}
+
+pub(crate) enum Way {
+    Server(Link),
+    Cluster(Cluster),
+}
+
+impl Route {
+    pub(crate) fn begin(&self) -> Result<Exchange<'_>, RedisStoreError> {
+        self.timer.begin()
+    }
+
+    /// Asks about `key`, and whatever else is in its slot.
+    pub(crate) async fn ask(
+        &self,
+        exchange: &Exchange<'_>,
+        key: &[u8],
+        question: &Cmd,
+    ) -> Result<Value, RedisStoreError> {
+        match &self.way {
+            Way::Server(link) => link.ask(exchange, question, Manner::Plain).await,
+            Way::Cluster(cluster) => cluster.ask(exchange, slot_of(key), question).await,
+        }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.way, Way::Cluster(_))
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        match &self.way {
+            Way::Server(link) => link.health(),
+            Way::Cluster(cluster) => cluster.health(),
+        }
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.way {
+            Way::Server(link) => link.fmt(formatter),
+            Way::Cluster(cluster) => cluster.fmt(formatter),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Who serves which slot, as `CLUSTER SLOTS` says.
+
+use std::ops::RangeInclusive;
+
+use redis::Value;
+
+use crate::slot::SLOT_COUNT;
+
+/// An address as clusters tell it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Address {
+    /// `host:port`, as in a redirection. A node that does not know its own host leaves it out: it is the
+    /// one that was asked.
+    pub(crate) fn parse(text: &str, asked_host: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        // Of IPv6 it may write the address in brackets.
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = if host.is_empty() || host == "?" { asked_host } else { host };
+        Some(Self { host: host.to_owned(), port: port.parse().ok()? })
+    }
+}
+
+/// Slots and the master that serves them.
+pub(crate) type Range = (RangeInclusive<u16>, Address);
+
+/// What a node that was asked at `asked_host` answers; `None` where that is something else.
+pub(crate) fn parse(answer: &Value, asked_host: &str) -> Option<Vec<Range>> {
+    let Value::Array(rows) = answer else {
+        return None;
+    };
+    rows.iter().map(|row| range(row, asked_host)).collect()
+}
+
+fn range(row: &Value, asked_host: &str) -> Option<Range> {
+    let Value::Array(parts) = row else {
+        return None;
+    };
+    // The master comes first, its replicas follow.
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = &master[..] else {
+        return None;
+    };
+    let host = match host {
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+        Value::SimpleString(host) => host,
+        Value::Nil => "",
+        _ => return None,
+    };
+    let host = if host.is_empty() || host == "?" { asked_host } else { host };
+    let slots = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
+    let is_valid = slots.start() <= slots.end() && *slots.end() < SLOT_COUNT;
+    let address = Address { host: host.to_owned(), port: u16::try_from(*port).ok()? };
+    is_valid.then_some((slots, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn row(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let replica = Value::Array(vec![text("10.0.0.9"), Value::Int(9)]);
+        let master = Value::Array(vec![host, Value::Int(port), text("id")]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), master, replica])
+    }
+
+    #[test]
+    fn masters_are_found_and_those_without_a_host_are_where_they_were_asked() {
+        let answer =
+            Value::Array(vec![row(0, 99, text("10.0.0.1"), 7), row(100, 16_383, Value::Nil, 8)]);
+        let ranges = parse(&answer, "here").unwrap();
+        let at = |host: &str, port| Address { host: host.to_owned(), port };
+        assert_eq!(ranges, [(0..=99, at("10.0.0.1", 7)), (100..=16_383, at("here", 8))]);
+    }
+
+    #[test]
+    fn what_is_no_map_is_refused() {
+        for row in [
+            row(0, 16_384, text("h"), 1),
+            row(-1, 5, text("h"), 1),
+            row(6, 5, text("h"), 1),
+            row(0, 5, text("h"), 65_536),
+            row(0, 5, Value::Int(1), 1),
+            Value::Nil,
+        ] {
+            assert_eq!(parse(&Value::Array(vec![row]), "here"), None);
+        }
+        assert_eq!(parse(&Value::Nil, "here"), None);
+    }
+
+    #[test]
+    fn redirections_are_read() {
+        let parsed = |text| Address::parse(text, "here").map(|it| (it.host, it.port));
+        assert_eq!(parsed("10.0.0.1:7000"), Some(("10.0.0.1".to_owned(), 7_000)));
+        assert_eq!(parsed(":7000"), Some(("here".to_owned(), 7_000)));
+        assert_eq!(parsed("::1:7000"), Some(("::1".to_owned(), 7_000)));
+        assert_eq!(parsed("[::1]:7000"), Some(("::1".to_owned(), 7_000)));
+        assert_eq!(parsed("7000"), None);
+        assert_eq!(parsed("h:70000"), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! The file behind `--config`: what flags say, in YAML.
+//!
+//! It knows no setting by name. What a field may say is what the flag of its name takes, and it becomes
+//! that flag's default: so a flag or a variable goes before it, and a new flag is a new field.
+//!
+//! `tls: { cert: a.pem }` and `tls_cert: a.pem` are the same.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, Command};
+use tollbar_rules::FileError;
+use tollbar_rules::yaml::{self, Field, Position, Reader, Value, nearest};
+
+/// What a command line says about itself, and not about the daemon.
+const NO_FIELDS: [&str; 4] = ["config", "check_config", "help", "version"];
+
+const WHAT: &str = "the names of flags and what they take, such as `listen: 127.0.0.1:8080`";
+
+/// `command`, whose flags have what the file says as their defaults.
+pub(crate) fn apply(command: Command, path: &Path) -> Result<Command, FileError> {
+    let arguments = arguments(&command);
+    let read = |reader: &mut Reader, top: &Field<'_>| {
+        let mut settings = Settings { arguments: &arguments, found: BTreeMap::new() };
+        settings.read(reader, top, "")?;
+        Some(settings.found)
+    };
+    let (found, _) = yaml::read_file(path, WHAT, read)?;
+    Ok(found.into_values().fold(command, |command, Found { id, values, .. }| {
+        command.mut_arg(id, |it| it.default_values(values))
+    }))
+}
+
+/// Flags by the names of their fields.
+fn arguments(command: &Command) -> BTreeMap<String, &Arg> {
+    let named =
+        command.get_arguments().filter_map(|it| Some((it.get_long()?.replace('-', "_"), it)));
+    named.filter(|(name, _)| !NO_FIELDS.contains(&name.as_str())).collect()
+}
+
+/// A field that says what its flag takes.
+struct Found {
+    id: String,
+    at: Position,
+    values: Vec<String>,
+}
+
+struct Settings<'a> {
+    arguments: &'a BTreeMap<String, &'a Arg>,
+    found: BTreeMap<String, Found>,
+}
+
+impl Settings<'_> {
+    /// Reads a mapping whose fields' names begin with `prefix`.
+    fn read(&mut self, reader: &mut Reader, mapping: &Field<'_>, prefix: &str) -> Option<()> {
+        for (key, field) in reader.fields(mapping, WHAT)?.rest() {
+            let name = format!("{prefix}{}", key.text);
+            let group = format!("{name}_");
+            let is_group = self.arguments.keys().any(|it| it.starts_with(&group));
+            match self.arguments.get(&name) {
+                _ if is_group && matches!(field.node.value, Value::Map(_)) => {
+                    self.read(reader, &field, &group)?;
+                }
+                Some(argument) => self.take(reader, &field, &name, argument),
+                None => {
+                    let meant = nearest(&name, self.arguments.keys().map(String::as_str));
+                    let advice = match meant {
+                        Some(meant) => format!("did you mean `{meant}`?"),
+                        None => {
+                            "the names are those of the flags; see `tollbar serve --help`".into()
+                        }
+                    };
+                    let message = format!("there is no such setting: {advice}");
+                    reader.error(key.at, &field.path, message);
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn take(&mut self, reader: &mut Reader, field: &Field<'_>, name: &str, argument: &Arg) {
+        let takes_many = matches!(argument.get_action(), ArgAction::Append);
+        let items = if takes_many { field.one_or_many() } else { vec![field.clone()] };
+        let mut values = Vec::new();
+        for item in items {
+            let Some(text) = reader.text(&item, "a single value") else { return };
+            if let Some(refused) = refused(argument, text) {
+                return reader.refuse(&item, refused);
+            }
+            values.push(text.to_owned());
+        }
+        let (id, at) = (argument.get_id().to_string(), field.node.at);
+        if let Some(Found { at: Position { line, .. }, .. }) = self.found.get(name) {
+            return reader.refuse(field, format!("line {line} says this already: write it once"));
+        }
+        self.found.insert(name.to_owned(), Found { id, at, values });
+    }
+}
+
+/// What the flag itself would say to this value, if it does not take it.
+fn refused(argument: &Arg, value: &str) -> Option<String> {
+    let probe = Command::new("probe").no_binary_name(true).arg(argument.clone());
+    let said = format!("--{}={value}", argument.get_long()?);
+    let error = probe.try_get_matches_from([said]).err()?;
+    Some(match (error.kind(), error.source()) {
+        (ErrorKind::ValueValidation, Some(source)) => source.to_string(),
+        _ => match error.get(ContextKind::ValidValue) {
+            Some(ContextValue::Strings(valid)) => format!("write one of {}", valid.join(", ")),
+            _ => "this is no value for it; see `tollbar serve --help`".to_owned(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! What Envoy is told: a status for each descriptor, and what they come to together.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
+use tollbar::Timestamp;
+use tollbar_rules::{Reason, Verdict};
+
+use super::charge::Counted;
+use super::limit::Limit;
+use super::options::Headers;
+use super::tree::Mode;
+use super::unit::Unit;
+
+/// The status of one descriptor, and what it does to the whole.
+#[derive(Debug)]
+pub(super) struct Answered {
+    status: DescriptorStatus,
+    mode: Mode,
+    /// The rule that denies, for the body.
+    rule: Option<String>,
+}
+
+impl Answered {
+    /// No limit is met.
+    pub(super) fn free() -> Self {
+        let status = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
+        Self { status, mode: Mode::Enforce, rule: None }
+    }
+
+    /// What is met is unlimited, which is told by the largest number there is.
+    pub(super) fn unlimited() -> Self {
+        let mut free = Self::free();
+        free.status.limit_remaining = u32::MAX;
+        free
+    }
+
+    /// By a limit of the reference's kind.
+    pub(super) fn counted(
+        limit: &Limit,
+        name: &str,
+        mode: Mode,
+        counted: Counted,
+        now: Timestamp,
+    ) -> Self {
+        let is_denied = counted.is_over && mode != Mode::Shadow;
+        let current = RateLimit {
+            name: name.to_owned(),
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit.wire() as i32,
+        };
+        let remaining = if counted.is_over { 0 } else { counted.remaining };
+        let status = status(is_denied, current, remaining, until(counted.reset_at, now));
+        Self { status, mode, rule: None }
+    }
+
+    /// By our own rules: the decision that binds is the limit.
+    pub(super) fn ruled(verdict: &Verdict, now: Timestamp) -> Self {
+        let is_denied = !verdict.is_allowed();
+        let Some(binding) = verdict.binding() else {
+            let mut answered = match verdict.reason() {
+                Reason::Unlimited(_) => Self::unlimited(),
+                _ => Self::free(),
+            };
+            if is_denied {
+                answered.status.code = Code::OverLimit as i32;
+                answered.rule = verdict.rule().map(|rule| rule.name.to_string());
+            }
+            return answered;
+        };
+        let (decision, window) = (binding.decision(), binding.limit().policy().window());
+        let current = RateLimit {
+            name: binding.rule().name.to_string(),
+            requests_per_unit: narrow(decision.limit()),
+            // 10 s is none of the units; the limit is told all the same.
+            unit: Unit::of_window(window).map_or(0, |unit| unit.wire() as i32),
+        };
+        let reset = until(decision.reset_at(), now);
+        let status = status(is_denied, current, decision.remaining(), reset);
+        let rule = is_denied.then(|| binding.rule().name.to_string());
+        Self { status, mode: Mode::Enforce, rule }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.status.code == Code::OverLimit as i32
+    }
+}
+
+fn status(
+    is_denied: bool,
+    current: RateLimit,
+    remaining: u64,
+    until_reset: Duration,
+) -> DescriptorStatus {
+    let code = if is_denied { Code::OverLimit } else { Code::Ok };
+    DescriptorStatus {
+        code: code as i32,
+        current_limit: Some(current),
+        limit_remaining: narrow(remaining),
+        duration_until_reset: Some(envoy_types::pb::google::protobuf::Duration {
+            seconds: i64::try_from(until_reset.as_secs()).unwrap_or(i64::MAX),
+            nanos: 0,
+        }),
+        quota: None,
+    }
+}
+
+/// The time from `now` to `then` in whole seconds, rounded up: who comes back after it finds the window
+/// begun.
+fn until(then: Timestamp, now: Timestamp) -> Duration {
+    let us = then.as_micros().saturating_sub(now.as_micros());
+    Duration::from_secs(us.div_ceil(1_000_000))
+}
+
+/// The protocol has 32 bits for a limit.
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// What statuses come to: denied where a limit is exceeded, or all quotas are.
+pub(super) fn is_denied(answers: &[Answered]) -> bool {
+    let is_exceeded = answers.iter().any(|it| it.is_over() && it.mode != Mode::Quota);
+    let mut quotas = answers.iter().filter(|it| it.mode == Mode::Quota).peekable();
+    is_exceeded || quotas.peek().is_some() && quotas.all(Answered::is_over)
+}
+
+/// All statuses, and what they come to.
+pub(super) fn response(answers: Vec<Answered>, headers: Headers) -> RateLimitResponse {
+    let code = if is_denied(&answers) { Code::OverLimit } else { Code::Ok };
+
+    let mut to_add = nearest(&answers).map_or_else(Vec::new, |it| headers.of(it));
+    let rule = answers.iter().find_map(|it| it.rule.as_deref());
+    let raw_body = rule.map_or_else(Vec::new, |rule| {
+        to_add.push(header("content-type", "application/json"));
+        body(rule)
+    });
+    RateLimitResponse {
+        overall_code: code as i32,
+        statuses: answers.into_iter().map(|it| it.status).collect(),
+        response_headers_to_add: to_add,
+        raw_body,
+        ..RateLimitResponse::default()
+    }
+}
+
+/// The body that the daemon has for a denial over HTTP, sent to the client by Envoy.
+fn body(rule: &str) -> Vec<u8> {
+    let body = serde_json::json!({
+        "error": "rate_limit_exceeded",
+        "message": "Too many requests",
+        "rule": rule,
+    });
+    body.to_string().into_bytes()
+}
+
+/// The limit that headers tell: the last that is exceeded, otherwise the first that has least left.
+fn nearest(answers: &[Answered]) -> Option<&DescriptorStatus> {
+    let exceeded = answers.iter().rev().find(|it| it.is_over() && it.mode != Mode::Quota);
+    let limited = || answers.iter().filter(|it| it.status.current_limit.is_some());
+    let least = || limited().min_by_key(|it| it.status.limit_remaining);
+    exceeded.or_else(least).map(|it| &it.status).filter(|it| it.current_limit.is_some())
+}
+
+pub(super) fn header(key: &str, value: &str) -> HeaderValue {
+    HeaderValue { key: key.to_owned(), value: value.to_owned(), ..HeaderValue::default() }
+}
+
+impl Headers {
+    fn of(self, status: &DescriptorStatus) -> Vec<HeaderValue> {
+        let Some(prefix) = self.prefix() else {
+            return Vec::new();
+        };
+        let limit = status.current_limit.as_ref().map_or(0, |it| it.requests_per_unit);
+        let reset_s = status.duration_until_reset.as_ref().map_or(0, |it| it.seconds);
+        let named = |name: &str, value: String| header(&format!("{prefix}-{name}"), &value);
+        vec![
+            named("Limit", limit.to_string()),
+            named("Remaining", status.limit_remaining.to_string()),
+            named("Reset", reset_s.to_string()),
+        ]
+    }
+}

@@ -1,0 +1,187 @@
+//! Hits counted in a store: each descriptor by itself as the reference service does, or all or none.
+//!
+//! The reference adds every hit to its counter and looks afterwards whether that was too much, so denied
+//! hits count: whoever goes on after a denial of many hits may be denied fewer that had room before. A
+//! counter here goes on beyond the limit as well (see [`Limit`]), in one call of the store.
+
+use std::sync::Arc;
+
+use tollbar::{Batch, Decision, Entry, Role, Store, StoreError, Timestamp};
+
+use super::limit::Limit;
+use super::tree::Mode;
+
+/// What one descriptor adds to one counter.
+#[derive(Debug)]
+pub(super) struct Question<'t> {
+    pub(super) key: Vec<u8>,
+    pub(super) limit: std::borrow::Cow<'t, Limit>,
+    pub(super) mode: Mode,
+    pub(super) hits: Hits,
+}
+
+/// How much. Zero looks, and adds nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hits {
+    Add(u64),
+    /// They are taken back, as far as the window that is open now has any.
+    Refund(u64),
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// More than the limit, whatever follows from that.
+    pub(super) is_over: bool,
+    pub(super) remaining: u64,
+    pub(super) reset_at: Timestamp,
+}
+
+/// Each question by itself: all are counted, whatever the others say.
+pub(super) async fn count_each(
+    store: &dyn Store,
+    questions: &[Question<'_>],
+) -> Result<Vec<Counted>, StoreError> {
+    let cost = |question: &Question<'_>| match question.hits {
+        Hits::Add(hits) => question.limit.charge(hits),
+        Hits::Refund(_) => 0,
+    };
+    // One question by itself is answered sooner than a batch of one.
+    if let [question] = questions {
+        let answer = store.check(&question.key, &question.limit.counter, cost(question));
+        return Ok(vec![question.counted(store, answer.await?).await?]);
+    }
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(questions.len());
+    for question in questions {
+        let entry = Entry::new(&question.key, &question.limit.counter);
+        entries.push(entry.with_cost(cost(question)));
+    }
+    store.check_all(Batch::independent(&mut entries)).await?;
+    let mut all = Vec::with_capacity(questions.len());
+    for (question, entry) in questions.iter().zip(&entries) {
+        let decision = entry.decision().ok_or_else(undecided)?;
+        all.push(question.counted(store, decision).await?);
+    }
+    Ok(all)
+}
+
+impl Question<'_> {
+    /// What the counter's answer comes to, hits taken back.
+    async fn counted(&self, store: &dyn Store, answer: Decision) -> Result<Counted, StoreError> {
+        let limit = u64::from(self.limit.requests_per_unit);
+        let counter = &self.limit.counter;
+        let count = counter.limit().saturating_sub(answer.remaining());
+        let reset_at = answer.reset_at();
+        let Hits::Refund(hits) = self.hits else {
+            // A counter that is full denies, and is above the limit.
+            let is_over = count > limit || !answer.is_allowed();
+            return Ok(Counted { is_over, remaining: limit.saturating_sub(count), reset_at });
+        };
+        // A charge of a window is known by the window's end.
+        let refunded = store.refund(&self.key, counter, reset_at.as_micros(), hits).await?;
+        let remaining = limit.saturating_sub(count.saturating_sub(refunded));
+        // As in the reference: who gives back is never told that it was too much.
+        Ok(Counted { is_over: false, remaining, reset_at })
+    }
+
+    fn adds(&self) -> bool {
+        matches!(self.hits, Hits::Add(hits) if hits > 0)
+    }
+}
+
+/// All are counted, or none: where one is over its limit, the counters of the others stay as they were.
+/// Hits that are given back are given back in any case.
+pub(super) async fn count_all_or_none(
+    store: &dyn Store,
+    questions: &[Question<'_>],
+    now: Timestamp,
+) -> Result<Vec<Counted>, StoreError> {
+    let is_quota = |question: &Question<'_>| question.mode == Mode::Quota && question.adds();
+    let quota_count = questions.iter().filter(|it| is_quota(it)).count();
+    let denies = |question: &Question<'_>| match question.mode {
+        Mode::Enforce => true,
+        Mode::Shadow => false,
+        // One of many quotas denies nothing; the only one does.
+        Mode::Quota => quota_count == 1,
+    };
+    // Where nothing passes at all, the others are only looked at.
+    let nothing_passes = |it: &Question<'_>| it.limit.bound.is_none() && it.adds() && denies(it);
+    let is_blocked = questions.iter().any(nothing_passes);
+
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(questions.len());
+    for question in questions {
+        let Some(bound) = &question.limit.bound else {
+            continue;
+        };
+        let cost = match question.hits {
+            Hits::Add(hits) if !is_blocked => hits,
+            _ => 0,
+        };
+        let role = if denies(question) { Role::Enforce } else { Role::Shadow };
+        entries.push(Entry::new(&question.key, bound).with_cost(cost).with_role(role));
+    }
+    if !entries.is_empty() {
+        store.check_all(Batch::all_or_none(&mut entries)).await?;
+    }
+
+    let mut all = Vec::with_capacity(questions.len());
+    let mut answers = entries.iter();
+    for question in questions {
+        if question.limit.bound.is_none() {
+            all.push(question.never(now));
+            continue;
+        }
+        let decision = answers.next().and_then(Entry::decision).ok_or_else(undecided)?;
+        let (reset_at, mut remaining) = (decision.reset_at(), decision.remaining());
+        if let (Hits::Refund(hits), Some(bound)) = (question.hits, &question.limit.bound) {
+            let refunded = store.refund(&question.key, bound, reset_at.as_micros(), hits).await?;
+            remaining = remaining.saturating_add(refunded).min(bound.limit());
+        }
+        all.push(Counted { is_over: !decision.is_allowed(), remaining, reset_at });
+    }
+    let over_count = |all: &[Counted]| {
+        questions.iter().zip(all).filter(|(it, counted)| is_quota(it) && counted.is_over).count()
+    };
+    if quota_count > 1 && over_count(&all) == quota_count {
+        give_back(store, &entries, questions, &mut all).await?;
+    }
+    Ok(all)
+}
+
+impl Question<'_> {
+    /// The answer where nothing passes: no counter is needed for it.
+    fn never(&self, now: Timestamp) -> Counted {
+        let window_us = self.limit.unit.window().as_micros() as u64;
+        let end_us = (now.as_micros() / window_us + 1) * window_us;
+        Counted { is_over: self.adds(), remaining: 0, reset_at: Timestamp::from_micros(end_us) }
+    }
+}
+
+/// The quotas, which deny together, have denied: what the others were charged comes back.
+async fn give_back(
+    store: &dyn Store,
+    entries: &[Entry<'_>],
+    questions: &[Question<'_>],
+    all: &mut [Counted],
+) -> Result<(), StoreError> {
+    let mut entries = entries.iter();
+    for (question, counted) in questions.iter().zip(all) {
+        if question.limit.bound.is_none() {
+            continue;
+        }
+        let Some(entry) = entries.next() else {
+            break;
+        };
+        if !counted.is_over && entry.cost() > 0 {
+            let stamp = counted.reset_at.as_micros();
+            let refunded = store.refund(entry.key(), entry.policy(), stamp, entry.cost()).await?;
+            counted.remaining = counted.remaining.saturating_add(refunded);
+        }
+    }
+    Ok(())
+}
+
+/// A store that says it has answered, and has not.
+fn undecided() -> StoreError {
+    StoreError::Unavailable { source: Arc::from(Box::from("the store left a question undecided")) }
+}

@@ -1,0 +1,132 @@
+//! A plan carried out: counted in the store, asked of the rules, all or none of it where that is wanted.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollbar::Timestamp;
+use tollbar_rules::{Reservation, Verdict};
+use tonic::Status;
+
+use super::answer::{self, Answered};
+use super::charge::{self, Hits};
+use super::facts::Facts;
+use super::plan::{Plan, Step, bad_descriptor};
+use super::{ChargeBy, Envoy};
+
+/// How long what rules have charged for one descriptor can be given back because another is denied.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
+
+/// What rules have said, and what gives back what they have charged for it.
+struct Ruling {
+    answered: Answered,
+    receipt: Option<String>,
+}
+
+impl Envoy {
+    pub(super) async fn decide(
+        &self,
+        request: &RateLimitRequest,
+        mut plan: Plan<'_>,
+    ) -> Result<Vec<Answered>, Status> {
+        let now = self.daemon.now();
+        let is_one = self.options.charge == ChargeBy::AllOrNone && plan.steps.len() > 1;
+        let mut rulings = Vec::new();
+        for (at, step) in plan.steps.iter().enumerate() {
+            if let Step::Ruled { cost } = step {
+                match self.rule(at, request, *cost, is_one, now).await {
+                    Ok(ruling) => rulings.push(ruling),
+                    Err(status) => {
+                        self.give_back(&rulings).await;
+                        return Err(status);
+                    }
+                }
+            }
+        }
+        if is_one && rulings.iter().any(|it| it.answered.is_over()) {
+            // Denied as it is: the rest is only looked at.
+            for question in &mut plan.questions {
+                if let Hits::Add(hits) = &mut question.hits {
+                    *hits = 0;
+                }
+            }
+        }
+        let questions = &plan.questions;
+        let counted = match self.options.charge {
+            _ if questions.is_empty() => Ok(Vec::new()),
+            ChargeBy::Independent => charge::count_each(&*self.store, questions).await,
+            ChargeBy::AllOrNone => charge::count_all_or_none(&*self.store, questions, now).await,
+        };
+        let counted = match counted {
+            Ok(counted) => counted,
+            Err(error) => {
+                self.give_back(&rulings).await;
+                // UNAVAILABLE, so that Envoy's own `failure_mode_deny` says what follows.
+                return Err(Status::unavailable(error.to_string()));
+            }
+        };
+        let answer = |ruled: &mut dyn Iterator<Item = Answered>, step: &Step<'_>| match step {
+            Step::Unlimited => Answered::unlimited(),
+            Step::Counted { at, name } => {
+                let question = &questions[*at];
+                Answered::counted(&question.limit, name, question.mode, counted[*at], now)
+            }
+            Step::Ruled { .. } => ruled.next().unwrap_or_else(Answered::free),
+            Step::Free => Answered::free(),
+        };
+        let (answers, receipts): (Vec<Answered>, Vec<Option<String>>) =
+            rulings.into_iter().map(|it| (it.answered, it.receipt)).unzip();
+        let mut ruled = answers.into_iter();
+        let answers: Vec<Answered> =
+            plan.steps.iter().map(|step| answer(&mut ruled, step)).collect();
+        if is_one && answer::is_denied(&answers) {
+            self.give_back_all(receipts.iter().flatten()).await;
+        }
+        Ok(answers)
+    }
+
+    /// By our own rules; to be given back, perhaps.
+    async fn rule(
+        &self,
+        at: usize,
+        request: &RateLimitRequest,
+        cost: u64,
+        is_one_of_many: bool,
+        now: Timestamp,
+    ) -> Result<Ruling, Status> {
+        let bad = |error| bad_descriptor(at, &format!("{error}"));
+        let facts = Facts::of(&request.domain, &request.descriptors[at]).map_err(bad)?;
+        let asked = facts.request(cost).map_err(bad)?;
+        let Reservation { verdict, receipt } = if is_one_of_many {
+            self.daemon.engine.reserve_async(&asked, GIVEN_BACK_WITHIN).await
+        } else {
+            Reservation { verdict: self.daemon.check(&asked).await.verdict, receipt: None }
+        };
+        if let Some(rule) = in_flight(&verdict) {
+            self.give_back_all(receipt.iter()).await;
+            return Err(Status::failed_precondition(format!(
+                "rule `{rule}` limits what is in flight, and Envoy gives nothing back: add a condition \
+                 to the rule that requests of the domain `{}` do not meet",
+                request.domain
+            )));
+        }
+        Ok(Ruling { answered: Answered::ruled(&verdict, now), receipt })
+    }
+
+    async fn give_back(&self, rulings: &[Ruling]) {
+        self.give_back_all(rulings.iter().filter_map(|it| it.receipt.as_ref())).await;
+    }
+
+    /// Where the store cannot do it, what was charged stays charged: never too much passes.
+    async fn give_back_all(&self, receipts: impl Iterator<Item = &String>) {
+        for receipt in receipts {
+            let _ = self.daemon.engine.cancel_async(receipt).await;
+        }
+    }
+}
+
+/// The first rule of a verdict that counts permits.
+fn in_flight(verdict: &Verdict) -> Option<String> {
+    let mut decisions = verdict.decisions();
+    let decision = decisions.find(|it| it.limit().policy().has_permits())?;
+    Some(decision.rule().name.to_string())
+}

@@ -1,0 +1,46 @@
+//! A descriptor as a request to our own rules: its entries are attributes.
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_rules::{Request, RequestError};
+
+/// What Envoy's actions call something that rules know by another name.
+const NAMES: [(&str, &str); 3] =
+    [("remote_address", "ip"), (":method", "method"), (":path", "path")];
+
+/// The facts of one descriptor.
+pub(super) struct Facts<'a> {
+    method: Option<&'a str>,
+    path: Option<&'a str>,
+    attributes: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(
+        domain: &'a str,
+        descriptor: &'a RateLimitDescriptor,
+    ) -> Result<Self, RequestError> {
+        let mut facts = Self { method: None, path: None, attributes: vec![("domain", domain)] };
+        for entry in &descriptor.entries {
+            let known = NAMES.iter().find(|(envoy, _)| *envoy == entry.key);
+            let name = known.map_or(entry.key.as_str(), |(_, ours)| ours);
+            let own = match name {
+                "method" => &mut facts.method,
+                "path" => &mut facts.path,
+                _ => {
+                    facts.attributes.push((name, &entry.value));
+                    continue;
+                }
+            };
+            // Which of two counts would be a guess.
+            if own.replace(&entry.value).is_some_and(|before| before != entry.value) {
+                return Err(RequestError::DuplicateAttribute { name: name.to_owned() });
+            }
+        }
+        Ok(facts)
+    }
+
+    pub(super) fn request(&self, cost: u64) -> Result<Request<'_>, RequestError> {
+        let request = Request::new(self.method.unwrap_or("GET"), self.path.unwrap_or("/"))?;
+        Ok(request.with_attributes(&self.attributes)?.with_cost(cost))
+    }
+}

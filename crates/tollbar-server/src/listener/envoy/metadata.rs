@@ -1,0 +1,54 @@
+//! A call sent back as dynamic metadata, in the fields that the reference service gives it.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
+
+use super::unit::Unit;
+
+pub(super) fn of(request: &RateLimitRequest) -> Struct {
+    let descriptors = request.descriptors.iter().map(|it| structure(descriptor(it))).collect();
+    let mut fields = HashMap::from([
+        ("domain".to_owned(), text(request.domain.clone())),
+        ("descriptors".to_owned(), list(descriptors)),
+    ]);
+    if request.hits_addend != 0 {
+        fields.insert("hitsAddend".to_owned(), number(request.hits_addend.into()));
+    }
+    Struct { fields }
+}
+
+fn descriptor(descriptor: &RateLimitDescriptor) -> HashMap<String, Value> {
+    let entries = &descriptor.entries;
+    let entries = entries.iter().map(|it| text(format!("{}={}", it.key, it.value))).collect();
+    let mut fields = HashMap::from([("entries".to_owned(), list(entries))]);
+    if let Some(limit) = &descriptor.limit {
+        let unit = Unit::of_wire(limit.unit).map_or("UNKNOWN", |it| it.wire().as_str_name());
+        let limit = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
+        fields.insert("limit".to_owned(), text(limit));
+    }
+    if let Some(hits) = &descriptor.hits_addend {
+        // JSON's numbers: those beyond 2^53 are near what was sent.
+        fields.insert("hitsAddend".to_owned(), number(hits.value as f64));
+    }
+    fields
+}
+
+fn text(text: String) -> Value {
+    Value { kind: Some(Kind::StringValue(text)) }
+}
+
+fn number(number: f64) -> Value {
+    Value { kind: Some(Kind::NumberValue(number)) }
+}
+
+fn list(values: Vec<Value>) -> Value {
+    Value { kind: Some(Kind::ListValue(ListValue { values })) }
+}
+
+fn structure(fields: HashMap<String, Value>) -> Value {
+    Value { kind: Some(Kind::StructValue(Struct { fields })) }
+}

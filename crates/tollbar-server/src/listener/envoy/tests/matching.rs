@@ -1,0 +1,317 @@
+//! Which limit a descriptor meets: the examples of the reference's README, and what its code does
+//! beyond them.
+
+use super::*;
+
+/// The limit that a descriptor meets, as `500/second`.
+fn met(domains: &Domains, domain: &str, entries: &[(&str, &str)]) -> String {
+    let Some(met) = domains.meet(domain, entries.iter().copied()) else {
+        return "-".to_owned();
+    };
+    match &met.rule.limit {
+        None => "unlimited".to_owned(),
+        Some(limit) => format!("{}/{:?}", limit.requests_per_unit, limit.unit).to_lowercase(),
+    }
+}
+
+fn check(file: &str, domain: &str, expected: &[(&[(&str, &str)], &str)]) {
+    let domains = Domains::parse("limits.yaml", file).unwrap();
+    for (entries, limit) in expected {
+        assert_eq!(met(&domains, domain, entries), *limit, "{entries:?}");
+    }
+}
+
+#[test]
+fn example_1_a_limit_for_each_value() {
+    let file = "
+domain: mongo_cps
+descriptors:
+  - key: database
+    value: users
+    rate_limit:
+      unit: second
+      requests_per_unit: 500
+  - key: database
+    value: default
+    rate_limit:
+      unit: second
+      requests_per_unit: 400
+";
+    check(
+        file,
+        "mongo_cps",
+        &[
+            (&[("database", "users")], "500/second"),
+            (&[("database", "default")], "400/second"),
+            (&[("database", "other")], "-"),
+            (&[("database", "Users")], "-"),
+            (&[("Database", "users")], "-"),
+        ],
+    );
+    check(file, "other_domain", &[(&[("database", "users")], "-")]);
+}
+
+#[test]
+fn example_2_nested_descriptors() {
+    let file = "
+domain: messaging
+descriptors:
+  # Only allow 5 marketing messages a day
+  - key: message_type
+    value: marketing
+    descriptors:
+      - key: to_number
+        rate_limit:
+          unit: day
+          requests_per_unit: 5
+  # Only allow 100 messages a day to any unique phone number
+  - key: to_number
+    rate_limit:
+      unit: day
+      requests_per_unit: 100
+";
+    check(
+        file,
+        "messaging",
+        &[
+            (&[("message_type", "marketing"), ("to_number", "2061111111")], "5/day"),
+            (&[("to_number", "2061111111")], "100/day"),
+            (&[("message_type", "marketing")], "-"),
+            (&[("to_number", "2061111111"), ("message_type", "marketing")], "-"),
+            (&[("message_type", "other"), ("to_number", "2061111111")], "-"),
+        ],
+    );
+}
+
+#[test]
+fn example_3_the_most_specific_first() {
+    let file = "
+domain: edge_proxy_per_ip
+descriptors:
+  - key: remote_address
+    rate_limit:
+      unit: second
+      requests_per_unit: 10
+  # Black list IP
+  - key: remote_address
+    value: 50.0.0.5
+    rate_limit:
+      unit: second
+      requests_per_unit: 0
+";
+    check(
+        file,
+        "edge_proxy_per_ip",
+        &[
+            (&[("remote_address", "50.0.0.1")], "10/second"),
+            (&[("remote_address", "50.0.0.5")], "0/second"),
+            (&[("remote_address", "")], "10/second"),
+        ],
+    );
+}
+
+#[test]
+fn example_4_as_many_entries_as_levels() {
+    let flat = "
+domain: example4
+descriptors:
+  - key: key
+    value: value
+    rate_limit: { requests_per_unit: 300, unit: second }
+";
+    let asked: &[(&str, &str)] = &[("key", "value"), ("subkey", "subvalue")];
+    check(flat, "example4", &[(asked, "-"), (&asked[..1], "300/second")]);
+    let nested = "
+domain: example4
+descriptors:
+  - key: key
+    value: value
+    descriptors:
+      - key: subkey
+        rate_limit: { requests_per_unit: 300, unit: second }
+";
+    check(nested, "example4", &[(asked, "300/second"), (&asked[..1], "-")]);
+}
+
+#[test]
+fn example_5_unlimited() {
+    let file = "
+domain: internal
+descriptors:
+  - key: ldap
+    rate_limit:
+      unlimited: true
+  - key: azure
+    rate_limit:
+      unit: minute
+      requests_per_unit: 100
+";
+    check(file, "internal", &[(&[("ldap", "x")], "unlimited"), (&[("azure", "x")], "100/minute")]);
+    let service = Service::of(file);
+    let asked = call("internal", &[&[("ldap", "x")], &[("azure", "x")], &[("other", "x")]]);
+    assert_eq!(service.says(&asked), "OK: OK unlimited | OK 99/100 | OK");
+}
+
+#[test]
+fn example_7_a_limit_that_replaces_another() {
+    let file = "
+domain: example7
+descriptors:
+  - key: key_1
+    value: value_1
+    descriptors:
+      - key: user
+        value: bkthomps
+        rate_limit:
+          name: specific_limit
+          requests_per_unit: 5
+          unit: second
+  - key: key_2
+    value: value_2
+    descriptors:
+      - key: user
+        value: bkthomps
+        rate_limit:
+          replaces:
+            - name: specific_limit
+          requests_per_unit: 10
+          unit: second
+";
+    let service = Service::of(file);
+    let first: &[(&str, &str)] = &[("key_1", "value_1"), ("user", "bkthomps")];
+    let second: &[(&str, &str)] = &[("key_2", "value_2"), ("user", "bkthomps")];
+    assert_eq!(service.says(&call("example7", &[first])), "OK: OK 4/5");
+    assert_eq!(service.says(&call("example7", &[first, second])), "OK: OK | OK 9/10");
+    // What was replaced has not been charged.
+    assert_eq!(service.says(&call("example7", &[first])), "OK: OK 3/5");
+    let response = service.ask(&call("example7", &[first])).unwrap();
+    let limit = response.statuses[0].current_limit.as_ref().unwrap();
+    assert_eq!(limit.name, "specific_limit");
+}
+
+#[test]
+fn example_8_detailed_metrics_change_no_decision() {
+    let file = "
+domain: example8
+descriptors:
+  - key: key1
+    detailed_metric: true
+    value_to_metric: yes
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: key1
+    value: value1
+    rate_limit: { unit: minute, requests_per_unit: 20 }
+";
+    check(
+        file,
+        "example8",
+        &[(&[("key1", "unspecified")], "10/minute"), (&[("key1", "value1")], "20/minute")],
+    );
+}
+
+#[test]
+fn example_9_wildcards_count_each_value_by_itself() {
+    let file = "
+domain: example9
+descriptors:
+  - key: key1
+    value: value*
+    rate_limit: { unit: minute, requests_per_unit: 20 }
+";
+    check(
+        file,
+        "example9",
+        &[
+            (&[("key1", "value1")], "20/minute"),
+            (&[("key1", "value")], "20/minute"),
+            (&[("key1", "other")], "-"),
+        ],
+    );
+    let service = Service::of(file);
+    let asked = |value| call("example9", &[&[("key1", value)]]);
+    assert_eq!(service.says(&asked("value1")), "OK: OK 19/20");
+    assert_eq!(service.says(&asked("value2")), "OK: OK 19/20");
+}
+
+#[test]
+fn exact_before_wildcard_before_key_and_the_first_wildcard_of_the_file() {
+    let file = "
+domain: order
+descriptors:
+  - key: path
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+  - key: path
+    value: /a*
+    rate_limit: { unit: hour, requests_per_unit: 2 }
+  - key: path
+    value: /a/b*
+    rate_limit: { unit: hour, requests_per_unit: 3 }
+  - key: path
+    value: /a/b
+    rate_limit: { unit: hour, requests_per_unit: 4 }
+  - key: x-*
+    rate_limit: { unit: hour, requests_per_unit: 5 }
+";
+    check(
+        file,
+        "order",
+        &[
+            (&[("path", "/a/b")], "4/hour"),
+            // Not the longest.
+            (&[("path", "/a/b/c")], "2/hour"),
+            (&[("path", "/z")], "1/hour"),
+            // A wildcard is compared with key and value joined.
+            (&[("x-tenant", "acme")], "5/hour"),
+        ],
+    );
+}
+
+#[test]
+fn keys_and_values_are_joined_as_the_reference_joins_them() {
+    let file = "
+domain: joined
+descriptors:
+  - key: a
+    value: b_c
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+";
+    check(file, "joined", &[(&[("a_b", "c")], "1/hour"), (&[("a_b_c", "")], "1/hour")]);
+    // They meet one limit, and are counted apart.
+    let service = Service::of(file);
+    assert_eq!(service.says(&call("joined", &[&[("a", "b_c")]])), "OK: OK 0/1");
+    assert_eq!(service.says(&call("joined", &[&[("a_b", "c")]])), "OK: OK 0/1");
+}
+
+#[test]
+fn values_below_a_wildcard_share_a_counter_where_the_file_says_so() {
+    let file = "
+domain: files
+descriptors:
+  - key: tenant
+    descriptors:
+      - key: file
+        value: docs/*
+        share_threshold: true
+        descriptors:
+          - key: user
+            rate_limit: { unit: minute, requests_per_unit: 10 }
+";
+    let service = Service::of(file);
+    let asked = |tenant, file, user| {
+        call("files", &[&[("tenant", tenant), ("file", file), ("user", user)]])
+    };
+    assert_eq!(service.says(&asked("t", "docs/a", "u")), "OK: OK 9/10");
+    assert_eq!(service.says(&asked("t", "docs/b", "u")), "OK: OK 8/10");
+    // Only the file is shared.
+    assert_eq!(service.says(&asked("t", "docs/b", "v")), "OK: OK 9/10");
+    assert_eq!(service.says(&asked("s", "docs/b", "u")), "OK: OK 9/10");
+}
+
+#[test]
+fn fifteen_levels_are_read() {
+    let level = |below: String| format!("descriptors: [{{ key: k, {below} }}]");
+    let leaf = "rate_limit: { unit: hour, requests_per_unit: 1 }".to_owned();
+    let file = format!("{{ domain: deep, {} }}", (0..15).fold(leaf, |below, _| level(below)));
+    let entries = [("k", "v"); 15];
+    check(&file, "deep", &[(&entries, "1/hour")]);
+}

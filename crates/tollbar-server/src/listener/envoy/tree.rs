@@ -1,0 +1,103 @@
+//! The limits of the reference service's files: for each domain a tree of descriptors, and which of its
+//! limits a descriptor meets. It counts nothing.
+//!
+//! Which limit that is follows the reference to the letter, also where it is odd: keys and values are
+//! joined by `_`, so that the key `a` with the value `b_c` is also the key `a_b` with the value `c`.
+
+use std::collections::HashMap;
+
+use super::limit::Limit;
+
+/// Every domain by its name.
+#[derive(Debug, Default)]
+pub(crate) struct Domains(pub(super) HashMap<Box<str>, Node>);
+
+/// A level of a domain: its top, or a descriptor.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    pub(super) rule: Option<Rule>,
+    /// Where values that a wildcard matches share a counter: the wildcard, without its key.
+    pub(super) shared_value: Option<Box<str>>,
+    /// What is below, by `key` or `key_value`.
+    pub(super) below: HashMap<Box<str>, Node>,
+    /// Those of `below` that end with `*`, without it, in the order of the file.
+    pub(super) wildcards: Vec<Box<str>>,
+}
+
+/// What a descriptor that has a `rate_limit` says.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) name: Box<str>,
+    pub(super) replaces: Vec<Box<str>>,
+    /// `None`: unlimited.
+    pub(super) limit: Option<Limit>,
+    pub(super) mode: Mode,
+}
+
+/// What follows from a limit that is exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Mode {
+    /// The request is denied.
+    #[default]
+    Enforce,
+    /// Nothing.
+    Shadow,
+    /// The request is denied if all limits of this mode are exceeded.
+    Quota,
+}
+
+/// A rule that a descriptor meets.
+#[derive(Debug)]
+pub(super) struct Met<'t> {
+    pub(super) rule: &'t Rule,
+    /// What stands in the counter's key for the value of an entry, by the entry's place.
+    pub(super) shared: Vec<(usize, &'t str)>,
+}
+
+/// How keys and values are joined.
+pub(super) fn joined(key: &str, value: &str) -> String {
+    format!("{key}_{value}")
+}
+
+impl Domains {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn has(&self, domain: &str) -> bool {
+        self.0.contains_key(domain)
+    }
+
+    /// The rule that a descriptor of these keys and values meets. It has to go all the way: one with
+    /// more or fewer entries than there are levels meets none.
+    pub(super) fn meet<'t, 'e>(
+        &'t self,
+        domain: &str,
+        entries: impl IntoIterator<Item = (&'e str, &'e str)>,
+    ) -> Option<Met<'t>> {
+        let mut node = self.0.get(domain)?;
+        let mut shared = Vec::new();
+        for (at, (key, value)) in entries.into_iter().enumerate() {
+            let whole = joined(key, value);
+            node = match node.below.get(&*whole) {
+                Some(exact) => exact,
+                None => match node.by_wildcard(&whole) {
+                    Some(wild) => {
+                        shared.extend(wild.shared_value.as_deref().map(|value| (at, value)));
+                        wild
+                    }
+                    None => node.below.get(key)?,
+                },
+            };
+        }
+        node.rule.as_ref().map(|rule| Met { rule, shared })
+    }
+}
+
+impl Node {
+    /// The first in the file, not the longest.
+    fn by_wildcard(&self, whole: &str) -> Option<&Self> {
+        let wildcard = self.wildcards.iter().find(|it| whole.starts_with(&***it))?;
+        self.below.get(&*format!("{wildcard}*"))
+    }
+}

@@ -1,0 +1,197 @@
+//! Who may come in, before anything is read: calls that are gRPC, with the token where one is asked
+//! for, and that end in time.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use hyper::service::Service;
+use hyper::{Method, Request, Response, StatusCode};
+use tokio::time::Sleep;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Service as _;
+use tonic::service::Routes;
+
+use crate::daemon::Daemon;
+
+/// Open to whoever has no token.
+const HEALTH: &str = "/grpc.health.v1.Health/";
+
+/// In front of all services.
+#[derive(Clone)]
+pub(super) struct Door {
+    daemon: Arc<Daemon>,
+    routes: Routes,
+    /// For an answer to begin: what takes time is a message that does not come.
+    call_time_max: Duration,
+}
+
+impl Door {
+    pub(super) fn new(daemon: Arc<Daemon>, routes: Routes) -> Self {
+        Self { daemon, routes, call_time_max: Duration::MAX }
+    }
+
+    /// The door of one connection.
+    pub(super) fn within(&self, call_time_max: Duration) -> Self {
+        Self { call_time_max, ..self.clone() }
+    }
+
+    fn is_admitted(&self, path: &str, metadata: &HeaderMap) -> bool {
+        let shown = metadata.get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
+        self.daemon.is_admitted(shown.and_then(|it| it.strip_prefix(b"Bearer ")))
+            || path.starts_with(HEALTH)
+    }
+}
+
+impl Service<Request<Incoming>> for Door {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Call;
+
+    fn call(&self, request: Request<Incoming>) -> Call {
+        if !is_grpc(&request) {
+            return Call::Refused(Some(no_grpc()));
+        }
+        if !self.is_admitted(request.uri().path(), request.headers()) {
+            return Call::refused(Status::unauthenticated(
+                "the token is missing or wrong: send the metadata `authorization` with `Bearer ` and \
+                 the token",
+            ));
+        }
+        let time = match timeout(request.headers(), self.call_time_max) {
+            Ok(time) => time,
+            Err(status) => return Call::refused(status),
+        };
+        Call::Asked { answer: self.routes.clone().call(request), time, timer: None }
+    }
+}
+
+/// A call on its way to its answer.
+#[expect(clippy::large_enum_variant, reason = "nearly all are asked, and a box would cost each")]
+pub(super) enum Call {
+    Refused(Option<Response<Body>>),
+    Asked {
+        answer: <Routes as tonic::codegen::Service<Request<Incoming>>>::Future,
+        time: Duration,
+        /// Made only where there is something to wait for: most calls are answered at once.
+        timer: Option<Pin<Box<Sleep>>>,
+    },
+}
+
+impl Call {
+    fn refused(status: Status) -> Self {
+        Self::Refused(Some(status.into_http()))
+    }
+}
+
+impl Future for Call {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            // Polled again after its end, which nobody does, it would have nothing to say.
+            Self::Refused(response) => Poll::Ready(Ok(response.take().unwrap_or_default())),
+            Self::Asked { answer, time, timer } => {
+                if let Poll::Ready(response) = Pin::new(answer).poll(cx) {
+                    return Poll::Ready(response);
+                }
+                let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(*time)));
+                ready!(timer.as_mut().poll(cx));
+                let told = "there was no answer in time: send the message at once";
+                Poll::Ready(Ok(Status::deadline_exceeded(told).into_http()))
+            }
+        }
+    }
+}
+
+fn is_grpc(request: &Request<Incoming>) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).map(hyper::header::HeaderValue::as_bytes);
+    request.method() == Method::POST && kind.is_some_and(|it| it.starts_with(b"application/grpc"))
+}
+
+/// What the protocol asks for where somebody speaks another.
+fn no_grpc() -> Response<Body> {
+    let told = "this port speaks gRPC: send POST with `content-type: application/grpc`\n";
+    let mut response = Response::new(Body::new(http_body_util::Full::from(told)));
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
+}
+
+/// As long as the caller waits, and no longer than anybody may.
+fn timeout(metadata: &HeaderMap, time_max: Duration) -> Result<Duration, Status> {
+    let Some(value) = metadata.get("grpc-timeout") else {
+        return Ok(time_max);
+    };
+    let wrong = || {
+        Status::invalid_argument(
+            "`grpc-timeout` cannot be read: send up to 8 digits and a unit of H, M, S, m, u or n",
+        )
+    };
+    let (digits, unit) = value
+        .to_str()
+        .ok()
+        .and_then(|it| it.split_at_checked(it.len().checked_sub(1)?))
+        .ok_or_else(wrong)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|it| it.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let count: u64 = digits.parse().map_err(|_| wrong())?;
+    let time = match unit {
+        "H" => Duration::from_hours(count),
+        "M" => Duration::from_mins(count),
+        "S" => Duration::from_secs(count),
+        "m" => Duration::from_millis(count),
+        "u" => Duration::from_micros(count),
+        "n" => Duration::from_nanos(count),
+        _ => return Err(wrong()),
+    };
+    Ok(time.min(time_max))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    const CALL_TIME_MAX: Duration = Duration::from_secs(10);
+
+    fn of(text: &str) -> Option<Duration> {
+        let metadata = HeaderMap::from_iter([(
+            hyper::header::HeaderName::from_static("grpc-timeout"),
+            HeaderValue::from_str(text).unwrap(),
+        )]);
+        timeout(&metadata, CALL_TIME_MAX).ok()
+    }
+
+    #[test]
+    fn callers_wait_as_long_as_they_say_and_ten_seconds_at_most() {
+        assert_eq!(timeout(&HeaderMap::new(), CALL_TIME_MAX).ok(), Some(CALL_TIME_MAX));
+        for (text, expected) in [
+            ("1S", Some(Duration::from_secs(1))),
+            ("00000002S", Some(Duration::from_secs(2))),
+            ("250m", Some(Duration::from_millis(250))),
+            ("7u", Some(Duration::from_micros(7))),
+            ("99999999n", Some(Duration::from_nanos(99_999_999))),
+            ("0m", Some(Duration::ZERO)),
+            ("1M", Some(CALL_TIME_MAX)),
+            ("99999999H", Some(CALL_TIME_MAX)),
+            ("", None),
+            ("S", None),
+            ("1", None),
+            ("1s", None),
+            ("+1S", None),
+            ("-1S", None),
+            ("1.5S", None),
+            ("123456789n", None),
+        ] {
+            assert_eq!(of(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `CheckMany`: requests as they come, many in flight, answers in their order. A mistake is the answer to
+//! one request, and the stream goes on; when the daemon stops, the client is told to send no more, and
+//! everything that it had sent is answered.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use tokio::time::Sleep;
+use tollbar_proto::v1;
+use tollbar_proto::v1::check_many_response::Result as Answer;
+use tonic::{Status, Streaming};
+
+use super::limiter::decide;
+use crate::daemon::Daemon;
+use crate::listener::Stopped;
+
+/// Requests of one stream that are decided at once: a store across a network answers them together.
+const IN_FLIGHT_MAX: usize = 256;
+/// For a client to send no more after it was told.
+const CLOSING_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What is sent back.
+pub(super) type Answers = Pin<Box<dyn Stream<Item = Told> + Send>>;
+type Told = Result<v1::CheckManyResponse, Status>;
+
+/// A stream that is being answered.
+struct Answering<S> {
+    told: S,
+    stopped: Stopped,
+    /// Set once the client was told to send no more.
+    end: Option<Pin<Box<Sleep>>>,
+    is_over: bool,
+}
+
+pub(super) fn answers(
+    asked: Streaming<v1::CheckManyRequest>,
+    daemon: Arc<Daemon>,
+    stopped: Stopped,
+) -> Answers {
+    let told = asked
+        .map(move |asked| {
+            let daemon = Arc::clone(&daemon);
+            async move { Ok(answer(&daemon, asked?).await) }
+        })
+        .buffered(IN_FLIGHT_MAX);
+    let answering = Answering { told, stopped, end: None, is_over: false };
+    Box::pin(stream::unfold(answering, |mut answering| async move {
+        let told = answering.next().await?;
+        Some((told, answering))
+    }))
+}
+
+async fn answer(daemon: &Daemon, asked: v1::CheckManyRequest) -> v1::CheckManyResponse {
+    let v1::CheckManyRequest { id, request } = asked;
+    let told = match &request {
+        Some(request) => decide(daemon, request, request.cost.unwrap_or(1)).await,
+        None => Err(Status::invalid_argument("there is nothing to check: send `request`")),
+    };
+    let result = told.map_or_else(
+        |status| {
+            let (code, message) = (status.code().into(), status.message().to_owned());
+            Answer::Error(v1::Error { code, message })
+        },
+        Answer::Answer,
+    );
+    v1::CheckManyResponse { id, result: Some(result) }
+}
+
+impl<S: Stream<Item = Told> + Unpin> Answering<S> {
+    async fn next(&mut self) -> Option<Told> {
+        if self.is_over {
+            return None;
+        }
+        let Some(end) = &mut self.end else {
+            return tokio::select! {
+                // First: while there are answers, nothing else is looked at.
+                biased;
+                told = self.told.next() => told,
+                () = self.stopped.wait() => {
+                    self.end = Some(Box::pin(tokio::time::sleep(CLOSING_TIME_MAX)));
+                    let result = Some(Answer::Closing(v1::Closing {}));
+                    Some(Ok(v1::CheckManyResponse { id: 0, result }))
+                }
+            };
+        };
+        tokio::select! {
+            biased;
+            () = end => {
+                self.is_over = true;
+                Some(Err(Status::unavailable("the daemon has stopped: connect again")))
+            }
+            told = self.told.next() => told,
+        }
+    }
+}

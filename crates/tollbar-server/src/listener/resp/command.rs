@@ -1,0 +1,153 @@
+//! The commands there are, and what clients are told of them by `COMMAND`.
+
+use super::reply::{Repeated, Replies};
+
+/// One word for each command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Command {
+    Auth,
+    Check,
+    Client,
+    Describe,
+    Echo,
+    Hello,
+    Info,
+    Peek,
+    Ping,
+    Quit,
+    Reset,
+    Select,
+    Subject,
+    Throttle,
+}
+
+/// What is known of a command.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) command: Command,
+    /// As Redis writes it: in lower case.
+    name: &'static str,
+    /// As Redis counts them: the name included, and negative where more may follow.
+    arity: i8,
+    /// Which of its arguments is a key; 0 where none is.
+    key: u8,
+    flags: &'static [&'static str],
+    /// True where it is answered before the token was shown.
+    pub(super) is_open: bool,
+    summary: &'static str,
+}
+
+const fn known(command: Command, name: &'static str, arity: i8, summary: &'static str) -> Known {
+    Known { command, name, arity, key: 0, flags: &["fast"], is_open: false, summary }
+}
+
+impl Known {
+    const fn open(self) -> Self {
+        Self { is_open: true, flags: &["fast", "no_auth"], ..self }
+    }
+
+    const fn counting(self, key: u8) -> Self {
+        Self { key, flags: &["write", "fast"], ..self }
+    }
+
+    /// True where so many arguments, the name included, are as many as it has.
+    pub(super) fn takes(&self, count: usize) -> bool {
+        let fixed = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { count >= fixed } else { count == fixed }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// Every command.
+const KNOWN: [Known; 14] = [
+    known(Command::Auth, "auth", -2, "Shows the daemon's token").open(),
+    known(Command::Throttle, "cl.throttle", -1, "Counts a key under a limit, as redis-cell does")
+        .counting(1),
+    known(Command::Client, "client", -2, "Names the connection, or tells its name or number"),
+    known(Command::Describe, "command", -1, "Tells which commands there are"),
+    known(Command::Echo, "echo", 2, "Repeats its argument"),
+    known(Command::Hello, "hello", -1, "Chooses the version of the protocol").open(),
+    known(Command::Info, "info", -1, "Tells what is at this end"),
+    known(Command::Ping, "ping", -1, "Answers PONG, or its argument"),
+    known(Command::Quit, "quit", -1, "Ends the connection").open(),
+    known(Command::Reset, "reset", 1, "Makes the connection as new").open(),
+    known(Command::Select, "select", 2, "Takes database 0, which is the only one"),
+    known(Command::Check, "tb.check", -3, "Checks a request against the rules").counting(0),
+    known(Command::Peek, "tb.peek", -3, "Tells what a request has left, and charges nothing"),
+    known(Command::Subject, "tb.subject", -3, "Checks a subject against one rule").counting(0),
+];
+
+/// The command of that name, in capitals or not.
+pub(super) fn find(name: &[u8]) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// Answers `COMMAND` and what can follow it.
+pub(super) fn describe(words: &[&[u8]], replies: &mut Replies) {
+    let Some((subcommand, names)) = words.split_first() else {
+        replies.array(KNOWN.len());
+        return write_infos(replies);
+    };
+    let is = |name: &[u8]| subcommand.eq_ignore_ascii_case(name);
+    if is(b"COUNT") && names.is_empty() {
+        replies.integer(KNOWN.len());
+    } else if is(b"LIST") && names.is_empty() {
+        replies.array(KNOWN.len());
+        for known in &KNOWN {
+            replies.bulk(known.name.as_bytes());
+        }
+    } else if is(b"INFO") {
+        replies.array(if names.is_empty() { KNOWN.len() } else { names.len() });
+        if names.is_empty() {
+            write_infos(replies);
+        }
+        for name in names {
+            match find(name) {
+                Some(known) => write_info(known, replies),
+                None => replies.null(),
+            }
+        }
+    } else if is(b"DOCS") {
+        let asked = |known: &&Known| {
+            let is_name = |name: &&[u8]| known.name.as_bytes().eq_ignore_ascii_case(name);
+            names.is_empty() || names.iter().any(is_name)
+        };
+        replies.map(KNOWN.iter().filter(asked).count());
+        for known in KNOWN.iter().filter(asked) {
+            replies.bulk(known.name.as_bytes());
+            replies.map(2);
+            replies.bulk(b"summary");
+            replies.bulk(known.summary.as_bytes());
+            replies.bulk(b"group");
+            replies.bulk(b"generic");
+        }
+    } else {
+        let word = Repeated(subcommand);
+        replies.error(format_args!(
+            "ERR unknown subcommand '{word}' of COMMAND: ask COUNT, DOCS, INFO or LIST"
+        ));
+    }
+}
+
+fn write_infos(replies: &mut Replies) {
+    for known in &KNOWN {
+        write_info(known, replies);
+    }
+}
+
+fn write_info(known: &Known, replies: &mut Replies) {
+    replies.array(6);
+    replies.bulk(known.name.as_bytes());
+    replies.integer(known.arity);
+    replies.array(known.flags.len());
+    for flag in known.flags {
+        replies.bulk(flag.as_bytes());
+    }
+    // The first key, the last, and the step from one to the next.
+    for _ in 0..3 {
+        replies.integer(known.key);
+    }
+}

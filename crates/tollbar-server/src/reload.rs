@@ -1,0 +1,98 @@
+//! What changes while the daemon serves: rules, limits, tokens and certificates, from the files they came from.
+//! What cannot be used leaves all as it was, and is told.
+
+use std::sync::Arc;
+
+use tollbar_rules::{Engine, Finding, RuleFile, RuleWatch};
+use tracing::{error, info, warn};
+
+use crate::config::{Config, ConfigError};
+use crate::listener::envoy::EnvoyLimits;
+use crate::listener::tls::Tls;
+use crate::token::Tokens;
+
+/// Everything that is read again.
+pub(crate) struct Reload {
+    config: Arc<Config>,
+    engine: Arc<Engine>,
+    tokens: Option<Arc<Tokens>>,
+    envoy: Arc<EnvoyLimits>,
+    watch: Option<RuleWatch>,
+}
+
+impl Reload {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        engine: Arc<Engine>,
+        tokens: Option<Arc<Tokens>>,
+        envoy: Arc<EnvoyLimits>,
+    ) -> Self {
+        let watched = config.rules.as_deref().filter(|_| !config.no_watch);
+        let watch = watched.map(RuleWatch::new);
+        Self { config, engine, tokens, envoy, watch }
+    }
+
+    /// Reads everything, whether it has changed or not.
+    pub(crate) fn everything(&mut self, tls: Option<&mut Tls>) {
+        // What is read here is no news to who watches.
+        let _ = self.watch.as_mut().and_then(RuleWatch::read_changed);
+        self.put_in_force(self.config.read_rules(), true);
+        if let (Some(tokens), read) = (&self.tokens, self.config.read_tokens()) {
+            match read {
+                Ok(Some(read)) => {
+                    tokens.replace(&read);
+                    info!("tokens reloaded");
+                }
+                Ok(None) => {}
+                Err(error) => error!(%error, "the tokens stay as they were"),
+            }
+        }
+        self.envoy.reload();
+        match tls.map(Tls::reload) {
+            Some(Err(error)) => error!(%error, "the certificates stay as they were"),
+            Some(Ok(())) => info!("certificates reloaded"),
+            None => {}
+        }
+    }
+
+    /// Looks whether files of rules or limits have changed, and puts them in force then.
+    pub(crate) fn look(&mut self) {
+        if !self.config.no_watch {
+            self.envoy.reload_changed();
+        }
+        let Some(read) = self.watch.as_mut().and_then(RuleWatch::read_changed) else {
+            return;
+        };
+        let read = match read {
+            Ok(file) => self.config.usable(file),
+            Err(error) => Err(error.into()),
+        };
+        // The first look finds what is in force already.
+        self.put_in_force(read, false);
+    }
+
+    /// Tells that nothing has changed only to who asked.
+    fn put_in_force(&self, read: Result<RuleFile, ConfigError>, was_asked: bool) {
+        match read {
+            Ok(file) => {
+                let rules = file.rules.len();
+                let warnings = file.warnings;
+                let diff = self.engine.replace(file.rules);
+                if was_asked || !diff.is_empty() {
+                    warn_of(&warnings);
+                    let [added, removed] = [diff.added.len(), diff.removed.len()];
+                    let changed = diff.changed.len();
+                    info!(rules, added, changed, removed, "rules reloaded");
+                }
+            }
+            Err(error) => error!(%error, "the rules stay as they were"),
+        }
+    }
+}
+
+/// Tells what the rules' writer should know.
+pub(crate) fn warn_of(warnings: &[Finding]) {
+    for warning in warnings {
+        warn!(%warning, "--rules");
+    }
+}

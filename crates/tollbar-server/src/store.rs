@@ -1,0 +1,286 @@
+//! Which store the daemon counts in: what is written behind `--store`, and the flags that go with it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::Args;
+use thiserror::Error;
+use tollbar::{MemoryStore, SnapshotError};
+use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
+
+use crate::bounded;
+use crate::counters::Counters;
+use crate::snapshot::{SnapshotFlags, told};
+use crate::span::Span;
+
+/// Where counters are, and how they are reached.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StoreFlags {
+    /// Where to count: memory, redis://HOST, rediss://HOST, unix:///PATH,
+    /// redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/MASTER
+    #[arg(
+        long,
+        env = "TOLLBAR_STORE",
+        value_name = "STORE",
+        default_value = "memory",
+        hide_env_values = true
+    )]
+    store: Place,
+
+    /// The secret under which clients' keys are hashed in Redis, the same for the whole fleet: 64
+    /// hexadecimal digits, such as `openssl rand -hex 32` prints
+    #[arg(long, env = "TOLLBAR_STORE_SECRET_FILE", value_name = "FILE")]
+    store_secret_file: Option<PathBuf>,
+
+    /// Clients' keys stand in Redis as they are, for all to read who can read there
+    #[arg(long, env = "TOLLBAR_STORE_RAW_KEYS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = false, value_name = "BOOL",
+          action = clap::ArgAction::Set)]
+    store_raw_keys: bool,
+
+    /// Keeps counters in Redis apart from those of other namespaces
+    #[arg(long, env = "TOLLBAR_STORE_NAMESPACE", value_name = "NAME")]
+    store_namespace: Option<String>,
+
+    /// How long Redis may take for a check, before rules say what to answer without it
+    #[arg(long, env = "TOLLBAR_STORE_DEADLINE", value_name = "TIME", default_value = "25ms")]
+    store_deadline: Span,
+
+    /// How many keys the memory store has room for, at 32 bytes each
+    #[arg(long, env = "TOLLBAR_MAX_KEYS", value_name = "COUNT", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    max_keys: u64,
+
+    #[command(flatten)]
+    pub(crate) snapshot: SnapshotFlags,
+}
+
+/// What is written behind `--store`.
+#[derive(Clone, PartialEq, Eq)]
+enum Place {
+    Memory,
+    Server(String),
+    Cluster(Vec<String>),
+    Sentinels { urls: Vec<String>, master: String },
+}
+
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "this is no store: write memory, redis://HOST[:PORT][/DATABASE] (rediss:// for TLS), unix:///PATH, \
+     redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/MASTER[/DATABASE]"
+)]
+pub(crate) struct PlaceError;
+
+/// Why there is no store.
+#[derive(Debug, Error)]
+pub(crate) enum StoreFlagsError {
+    #[error(
+        "--store: Redis is read by many, and keys name your clients: add --store-secret-file FILE \
+         (`openssl rand -hex 32` makes one, the same for the whole fleet), or --store-raw-keys"
+    )]
+    NoSecret,
+    #[error("--store-secret-file: cannot read {}: {source}", path.display())]
+    SecretFile { path: PathBuf, source: io::Error },
+    #[error(
+        "--store-secret-file: {} is no secret: write 64 hexadecimal digits, such as `openssl rand -hex \
+         32` prints", path.display()
+    )]
+    Secret { path: PathBuf },
+    #[error("--store-namespace: `{0}` is no namespace: write 1 to 32 letters, digits, `-` or `_`")]
+    Namespace(String),
+    #[error("--snapshot: the counters are in Redis, which keeps them: leave the flag out")]
+    NothingToKeep,
+    #[error("--store: {}", with_source(.0))]
+    Redis(#[from] RedisStoreError),
+    #[error("cannot set up threads: {0}")]
+    Runtime(io::Error),
+    #[error("--snapshot: {}: {}", path.display(), told(source))]
+    Snapshot { path: PathBuf, source: SnapshotError },
+}
+
+fn with_source(error: &RedisStoreError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+impl StoreFlags {
+    /// Says whether there can be such a store. Reads no counters and asks nobody.
+    pub(crate) fn check(&self) -> Result<(), StoreFlagsError> {
+        let Some(redis) = self.redis()? else {
+            return Ok(());
+        };
+        // The store makes its connections on a runtime. This one ends before it makes any.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(StoreFlagsError::Runtime)?;
+        let _on_runtime = runtime.enter();
+        redis.connect_in_background()?;
+        Ok(())
+    }
+
+    /// The store in Redis in the making; `None` where counters are in memory.
+    fn redis(&self) -> Result<Option<RedisStoreBuilder>, StoreFlagsError> {
+        if self.store == Place::Memory {
+            return Ok(None);
+        }
+        if self.snapshot.snapshot.is_some() {
+            return Err(StoreFlagsError::NothingToKeep);
+        }
+        let subjects = self.subjects()?;
+        let builder = match &self.store {
+            Place::Memory => return Ok(None),
+            Place::Server(url) => RedisStore::builder(url, subjects),
+            Place::Cluster(urls) => {
+                let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+                RedisStore::cluster_builder(&urls, subjects)
+            }
+            Place::Sentinels { urls, master } => {
+                let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+                RedisStore::sentinel_builder(&urls, master, subjects)
+            }
+        };
+        let builder = builder.deadline(self.store_deadline.0);
+        Ok(Some(match &self.store_namespace {
+            None => builder,
+            Some(name) if is_namespace(name) => builder.namespace(name),
+            Some(name) => return Err(StoreFlagsError::Namespace(name.clone())),
+        }))
+    }
+
+    /// The store. A Redis that is not there yet is waited for in the background: until then rules
+    /// say what to answer. Needs a runtime.
+    pub(crate) fn open(&self) -> Result<Counters, StoreFlagsError> {
+        if let Some(redis) = self.redis()? {
+            return Ok(Counters::Redis(Arc::new(redis.connect_in_background()?)));
+        }
+        let keys_max = usize::try_from(self.max_keys).unwrap_or(usize::MAX);
+        let restored = self.snapshot.restore(|| MemoryStore::builder().max_keys(keys_max));
+        let store = restored.map_err(|source| {
+            let path = self.snapshot.snapshot.clone().unwrap_or_default();
+            StoreFlagsError::Snapshot { path, source }
+        })?;
+        Ok(Counters::Memory(Arc::new(store)))
+    }
+
+    fn subjects(&self) -> Result<Subjects, StoreFlagsError> {
+        let Some(path) = &self.store_secret_file else {
+            return if self.store_raw_keys {
+                Ok(Subjects::Raw)
+            } else {
+                Err(StoreFlagsError::NoSecret)
+            };
+        };
+        let text = bounded::read_to_string(path)
+            .map_err(|source| StoreFlagsError::SecretFile { path: path.clone(), source })?;
+        let secret = secret(text.trim());
+        secret.map(Subjects::Hashed).ok_or_else(|| StoreFlagsError::Secret { path: path.clone() })
+    }
+}
+
+/// 32 bytes in hexadecimal digits.
+fn secret(text: &str) -> Option<[u8; 32]> {
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|it| it.len() == 64)?;
+    let mut secret = [0; 32];
+    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = (pair[0] << 4 | pair[1]) as u8;
+    }
+    Some(secret)
+}
+
+/// What can be part of a name in Redis and of a slot's tag.
+fn is_namespace(name: &str) -> bool {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+    (1..=32).contains(&name.len()) && name.chars().all(is_plain)
+}
+
+impl FromStr for Place {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        if text == "memory" {
+            return Ok(Self::Memory);
+        }
+        let (scheme, rest) = text.split_once("://").ok_or(PlaceError)?;
+        if rest.is_empty() {
+            return Err(PlaceError);
+        }
+        match scheme {
+            "redis" | "rediss" => Ok(Self::Server(text.to_owned())),
+            "unix" | "redis+unix" => Ok(Self::Server(format!("redis+unix://{rest}"))),
+            "redis+cluster" => Ok(Self::Cluster(urls("redis", rest, "")?)),
+            "rediss+cluster" => Ok(Self::Cluster(urls("rediss", rest, "")?)),
+            "redis+sentinel" | "rediss+sentinel" => {
+                let (hosts, master) = rest.split_once('/').ok_or(PlaceError)?;
+                let (master, database) = match master.split_once('/') {
+                    Some((master, database)) => (master, format!("/{database}")),
+                    None => (master, String::new()),
+                };
+                if master.is_empty() {
+                    return Err(PlaceError);
+                }
+                let scheme = scheme.trim_end_matches("+sentinel");
+                let urls = urls(scheme, hosts, &database)?;
+                Ok(Self::Sentinels { urls, master: master.to_owned() })
+            }
+            _ => Err(PlaceError),
+        }
+    }
+}
+
+/// A URL for each of the hosts, all with the user and the password that stand before the first.
+fn urls(scheme: &str, hosts: &str, database: &str) -> Result<Vec<String>, PlaceError> {
+    let (user, hosts) = match hosts.rsplit_once('@') {
+        Some((user, hosts)) => (format!("{user}@"), hosts),
+        None => (String::new(), hosts),
+    };
+    let hosts = hosts.split(',').map(|host| {
+        let is_host = !host.is_empty() && !host.contains('/');
+        is_host.then(|| format!("{scheme}://{user}{host}{database}")).ok_or(PlaceError)
+    });
+    hosts.collect()
+}
+
+/// Without passwords.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://..@{host}"),
+            _ => url.to_owned(),
+        };
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Server(url) => f.write_str(&shown(url)),
+            Self::Cluster(urls) => {
+                write!(
+                    f,
+                    "cluster of {}",
+                    urls.iter().map(|it| shown(it)).collect::<Vec<_>>().join(", ")
+                )
+            }
+            Self::Sentinels { urls, master } => {
+                let urls: Vec<_> = urls.iter().map(|it| shown(it)).collect();
+                write!(f, "{master} by sentinels {}", urls.join(", "))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for StoreFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! What can be written behind `--store`, and what it is taken for.
+
+use super::*;
+
+fn read(text: &str) -> String {
+    match text.parse() {
+        Ok(Place::Server(url)) => url,
+        Ok(Place::Cluster(urls)) => urls.join(" "),
+        Ok(Place::Sentinels { urls, master }) => format!("{} of {master}", urls.join(" ")),
+        Ok(Place::Memory) => "in memory".to_owned(),
+        Err(PlaceError) => "nothing".to_owned(),
+    }
+}
+
+#[test]
+fn every_form_leads_to_its_servers() {
+    for (text, expected) in [
+        ("memory", "in memory"),
+        ("redis://127.0.0.1", "redis://127.0.0.1"),
+        ("rediss://:pw@cache:6380/2", "rediss://:pw@cache:6380/2"),
+        ("unix:///run/redis.sock", "redis+unix:///run/redis.sock"),
+        ("redis+unix:///run/redis.sock?db=1", "redis+unix:///run/redis.sock?db=1"),
+        ("redis+cluster://a:1,b:2", "redis://a:1 redis://b:2"),
+        ("rediss+cluster://u:p@a,b", "rediss://u:p@a rediss://u:p@b"),
+        ("redis+sentinel://a:1,b:2/mymaster", "redis://a:1 redis://b:2 of mymaster"),
+        ("redis+sentinel://:p%40w@a,b/m/3", "redis://:p%40w@a/3 redis://:p%40w@b/3 of m"),
+        ("", "nothing"),
+        ("disk", "nothing"),
+        ("redis://", "nothing"),
+        ("postgres://x", "nothing"),
+        ("redis+cluster://a,,b", "nothing"),
+        ("redis+cluster://a/1", "nothing"),
+        ("redis+sentinel://a", "nothing"),
+        ("redis+sentinel://a/", "nothing"),
+    ] {
+        assert_eq!(read(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    for text in [
+        "redis://user:hunter2@host",
+        "rediss+cluster://user:hunter2@a,b",
+        "redis+sentinel://:hunter2@a,b/m",
+    ] {
+        let place: Place = text.parse().unwrap();
+        for shown in [format!("{place}"), format!("{place:?}")] {
+            assert!(!shown.contains("hunter2") && !shown.contains("user"), "{shown}");
+            assert!(shown.contains("..@"), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_is_64_digits() {
+    let digits = "00ff".repeat(16);
+    let secret_bytes = secret(&digits).unwrap();
+    assert_eq!(secret_bytes[..4], [0, 255, 0, 255]);
+    assert_eq!(secret(&digits[1..]), None);
+    assert_eq!(secret(&format!("{digits}0")), None);
+    assert_eq!(secret(&"x".repeat(64)), None);
+}
+
+#[test]
+fn a_namespace_is_a_plain_word() {
+    assert!(is_namespace("prod-eu_1"));
+    for name in ["", "a:b", "a{b}", "ä", &"x".repeat(33)] {
+        assert!(!is_namespace(name), "{name}");
+    }
+}

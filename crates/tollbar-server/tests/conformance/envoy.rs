@@ -1,0 +1,66 @@
+//! The table, asked of the real daemon by Envoy's protocol: a request is a descriptor, its attributes are
+//! entries. It has one word for all denials.
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::google::protobuf::UInt64Value;
+
+use crate::cases::{Expect, RULES, Step};
+use crate::common::{Daemon, Scratch};
+use crate::{Said, Told, go_through};
+
+#[test]
+fn envoy_s_protocol_answers_as_the_table_says() {
+    let scratch = Scratch::new("conformance-envoy");
+    let rules = scratch.file("rules.yaml", RULES);
+    let daemon = Daemon::start(&["--rules", &rules, "--envoy-charge", "all-or-none"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let uri = format!("http://{}", daemon.address("grpc"));
+    let mut client = runtime.block_on(RateLimitServiceClient::connect(uri)).unwrap();
+    go_through(|step| {
+        let response = runtime.block_on(client.should_rate_limit(request(step))).unwrap();
+        let response = response.into_inner();
+        let status = &response.statuses[0];
+        assert_eq!(response.overall_code, status.code);
+        let outcome = match (status.code == Code::Ok as i32, step.expected.outcome) {
+            (true, _) => Expect::Allow,
+            (false, Expect::Allow) => Expect::Deny,
+            (false, denial) => denial,
+        };
+        let limit = status.current_limit.as_ref();
+        Told {
+            outcome,
+            // It is told with its limit, and otherwise not.
+            rule: limit.map_or(Said::Nothing, |it| Said::This(Some(it.name.clone()))),
+            limit: Said::This(limit.map(|it| it.requests_per_unit.into())),
+            remaining: Said::This(limit.map(|_| status.limit_remaining.into())),
+        }
+    });
+    drop(client);
+    drop(runtime);
+    assert_eq!(daemon.stop(), 0);
+}
+
+fn request(step: &Step) -> RateLimitRequest {
+    let entry = |(key, value): (&str, &str)| Entry { key: key.to_owned(), value: value.to_owned() };
+    // As Envoy's own actions name them.
+    let named = |(name, value): &(&'static str, &'static str)| match *name {
+        "ip" => ("remote_address", *value),
+        name => (name, *value),
+    };
+    let own = [(":method", step.method), (":path", step.path)];
+    let entries = own.into_iter().chain(step.attributes.iter().map(named)).map(entry);
+    let descriptor = RateLimitDescriptor {
+        entries: entries.collect(),
+        hits_addend: Some(UInt64Value { value: step.cost }),
+        ..RateLimitDescriptor::default()
+    };
+    RateLimitRequest {
+        domain: "conformance".to_owned(),
+        descriptors: vec![descriptor],
+        hits_addend: 0,
+    }
+}

@@ -1,0 +1,157 @@
+//! The real Envoy on free ports, before a real upstream.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+
+use crate::common::Scratch;
+
+/// What stands behind Envoy, and counts what comes through.
+pub(crate) struct Upstream {
+    pub(crate) address: String,
+    count: Arc<AtomicUsize>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Upstream {
+    pub(crate) fn start() -> Self {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.enable_all().worker_threads(1).build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counting = Arc::clone(&count);
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let counting = Arc::clone(&counting);
+                let service = service_fn(move |_| {
+                    counting.fetch_add(1, Ordering::SeqCst);
+                    let answer = hyper::Response::new(Full::<Bytes>::from("upstream"));
+                    async move { Ok::<_, std::convert::Infallible>(answer) }
+                });
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(connection);
+            }
+        });
+        Self { address, count, _runtime: runtime }
+    }
+
+    /// How many requests have come through.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+/// Envoy as it runs.
+pub(crate) struct Proxy {
+    process: Child,
+    address: String,
+}
+
+/// A response.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    headers: BTreeMap<String, String>,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// A header's value; the empty text where it is absent.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+}
+
+impl Proxy {
+    /// Starts it with `config`, and returns when it serves.
+    pub(crate) fn start(scratch: &Scratch, config: &str) -> Self {
+        let admin = scratch.path("admin");
+        let mut process = envoy()
+            .args(["--config-path", &scratch.file("envoy.yaml", config)])
+            .args(["--admin-address-path", &admin, "--concurrency", "1", "--log-level", "info"])
+            .args(["--use-dynamic-base-id", "--drain-time-s", "1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("starting workers") {
+            assert_ne!(log.read_line(&mut said).unwrap(), 0, "Envoy has ended: {said}");
+        }
+        // A pipe that nobody reads would hold it up.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let admin = std::fs::read_to_string(admin).unwrap();
+        let listeners = get(&admin, "/listeners", &[]).body;
+        let address = listeners.trim().split_once("::").unwrap().1.to_owned();
+        Self { process, address }
+    }
+
+    pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        get(&self.address, path, headers)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Its binary.
+fn envoy() -> Command {
+    match std::env::var_os("TOLLBAR_ENVOY") {
+        Some(path) => Command::new(path),
+        None => panic!("no Envoy: run `cargo xtask test`, which sets TOLLBAR_ENVOY to its binary"),
+    }
+}
+
+/// Has Envoy say whether it can use the configuration at `path`.
+pub(crate) fn validate(path: &str) {
+    let output = envoy().args(["--mode", "validate", "--config-path", path]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let headers: String =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    let mut lines = head.lines();
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let header = |line: &str| {
+        let (name, value) = line.split_once(": ").unwrap_or((line, ""));
+        (name.to_owned(), value.to_owned())
+    };
+    let headers: BTreeMap<String, String> = lines.map(header).collect();
+    let is_chunked = headers.get("transfer-encoding").is_some_and(|it| it == "chunked");
+    let body = if is_chunked { unchunked(body) } else { body.to_owned() };
+    Answer { status, headers, body }
+}
+
+/// A body that was sent in pieces.
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((length, rest)) = body.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).unwrap();
+        whole.push_str(&rest[..length]);
+        body = rest[length..].trim_start_matches("\r\n");
+    }
+    whole
+}

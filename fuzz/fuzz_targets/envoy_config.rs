@@ -1,0 +1,7 @@
+//! Any text is limits of Envoy's reference service or clear findings. No panic.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| tollbar_server::envoy_fuzz::read_file(text));
