@@ -15,6 +15,7 @@ usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench redis [--quick] [--json FILE]
        tollbar-bench rules [--quick] [--json FILE]
        tollbar-bench http [--quick] [--json FILE] [--only SUBSTRING]
+       tollbar-bench http --only SUBJECT --requests N
        tollbar-bench server [--quick] [--json FILE]
 
 core     checks in process, beside other limiters and a floor
@@ -38,7 +39,8 @@ rules    requests against 1 to 10,000 rules, beside limitador
 http     what a layer adds to a request to an axum service, beside tower_governor
   --quick           fewer and shorter rounds: done within half a minute
   --json FILE       also write the figures as JSON
-  --only SUBSTRING  only subjects whose name contains it, for profilers
+  --only SUBSTRING  only subjects whose name contains it
+  --requests N      so many requests to one subject, and no figures: for profilers
 
 server   the daemon over its wires, beside redis-cell, throttlecrab-server and nginx
   --quick           fewer and shorter rounds: done within two minutes

@@ -36,6 +36,8 @@ pin_project! {
 }
 
 impl<F, R, E> ResponseFuture<F, R, E> {
+    /// Inlined, so that the service's future is not moved once more.
+    #[inline(always)]
     pub(crate) fn passing(future: F, ticket: Ticket) -> Self {
         Self { state: State::Passing { future, ticket: Some(ticket) } }
     }

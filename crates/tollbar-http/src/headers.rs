@@ -13,7 +13,6 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use smallvec::SmallVec;
 use tollbar::{Degraded, Timestamp};
 use tollbar_rules::{Capacity, RuleDecision, Verdict};
 
@@ -99,38 +98,48 @@ impl HeaderStyle {
     }
 
     /// The same, for a response that is not there yet.
-    pub(crate) fn prepare(self, verdict: &Verdict, now: impl FnOnce() -> Timestamp) -> Prepared {
+    #[inline]
+    pub(crate) fn prepare(self, verdict: &Verdict, now: impl Fn() -> Timestamp) -> Prepared {
         let degraded = verdict.degraded().is_some().then(|| degraded(verdict));
-        let Some(binding) = verdict.binding().filter(|_| self.has_x || self.has_ietf) else {
-            return Prepared { degraded, ..Prepared::default() };
-        };
-        let now = now();
-        // All values in one buffer, of which each header holds a piece: one allocation.
-        let mut values = Values { text: String::with_capacity(192), pieces: Pieces::new() };
-        if self.has_x {
-            self.write_x(&binding, now, &mut values);
+        match verdict.binding().filter(|_| self.has_x || self.has_ietf) {
+            Some(binding) => Prepared { degraded, ..self.render(verdict, &binding, now) },
+            None => Prepared { degraded, ..Prepared::default() },
         }
-        if self.has_ietf {
-            let listed = listed(verdict, &binding);
-            values.list(&POLICY, &listed, write_policy);
-            let seen = listed.iter().filter(|it| !is_blind(it));
-            values.list(&STATE, seen, |it, text| write_state(it, now, text));
-        }
-        Prepared { degraded, text: values.text.into(), pieces: values.pieces }
     }
 
-    fn write_x(self, binding: &RuleDecision<'_>, now: Timestamp, values: &mut Values) {
-        let decision = binding.decision();
-        values.number(&X_LIMIT, decision.limit());
-        if is_blind(binding) {
-            return;
+    fn render(
+        self,
+        verdict: &Verdict,
+        binding: &RuleDecision<'_>,
+        now: impl Fn() -> Timestamp,
+    ) -> Prepared {
+        let mut text = Text::new();
+        let mut ends = [0; NAMES.len()];
+        let mut end = |text: &Text, at: usize| ends[at..].fill(text.len() as u32);
+        if self.has_x {
+            let decision = binding.decision();
+            write_number(decision.limit(), &mut text);
+            end(&text, 0);
+            if !is_blind(binding) {
+                write_number(decision.remaining(), &mut text);
+                end(&text, 1);
+                let reset_us = match self.reset {
+                    Reset::Epoch => decision.reset_at().as_micros(),
+                    Reset::Delta => micros(decision.reset_at().since(now())),
+                };
+                write_number(reset_us.div_ceil(US_PER_S), &mut text);
+                end(&text, 2);
+            }
         }
-        values.number(&X_REMAINING, decision.remaining());
-        let reset_us = match self.reset {
-            Reset::Epoch => decision.reset_at().as_micros(),
-            Reset::Delta => micros(decision.reset_at().since(now)),
-        };
-        values.number(&X_RESET, reset_us.div_ceil(US_PER_S));
+        if self.has_ietf {
+            write_list(listed(verdict, binding), write_policy, &mut text);
+            end(&text, 3);
+            let now = now();
+            let seen = listed(verdict, binding).filter(|it| !is_blind(it));
+            write_list(seen, |it, text| write_state(it, now, text), &mut text);
+            end(&text, 4);
+        }
+        Prepared { degraded: None, text: text.into_bytes(), ends }
     }
 }
 
@@ -147,11 +156,17 @@ pub(crate) fn write_retry_after(wait: Duration, headers: &mut HeaderMap) {
 
 /// The name by which headers and bodies call a limit. The first of a rule has the rule's name, the
 /// second has `#2` behind it, which is in no rule's name.
-pub(crate) fn write_name(decision: &RuleDecision<'_>, text: &mut String) {
-    text.push_str(&decision.rule().name);
+pub(crate) fn name_of(decision: &RuleDecision<'_>) -> String {
+    let mut text = Text::new();
+    write_name(decision, &mut text);
+    String::from_utf8_lossy(&text.0).into_owned()
+}
+
+fn write_name(decision: &RuleDecision<'_>, text: &mut Text) {
+    text.write(decision.rule().name.as_bytes());
     if decision.place() > 0 {
-        text.push('#');
-        text.push_str(itoa::Buffer::new().format(decision.place() + 1));
+        text.write(b"#");
+        write_number(decision.place() as u64 + 1, text);
     }
 }
 
@@ -159,15 +174,16 @@ pub(crate) fn write_name(decision: &RuleDecision<'_>, text: &mut String) {
 fn listed<'v>(
     verdict: &'v Verdict,
     binding: &RuleDecision<'v>,
-) -> SmallVec<[RuleDecision<'v>; LISTED_MAX]> {
-    let is_binding = |it: &RuleDecision<'_>| {
+) -> impl Iterator<Item = RuleDecision<'v>> {
+    let binding = *binding;
+    let is_binding = move |it: &RuleDecision<'_>| {
         std::ptr::eq(it.rule(), binding.rule()) && it.place() == binding.place()
     };
     let others = verdict
         .decisions()
-        .filter(|it| it.capacity() == Capacity::Live && !is_binding(it))
+        .filter(move |it| it.capacity() == Capacity::Live && !is_binding(it))
         .take(LISTED_MAX - 1);
-    std::iter::once(*binding).chain(others).collect()
+    std::iter::once(binding).chain(others)
 }
 
 /// True where a decision has seen no counter, and so cannot tell what remains.
@@ -175,35 +191,54 @@ fn is_blind(decision: &RuleDecision<'_>) -> bool {
     matches!(decision.degraded(), Some(Degraded::Allowed | Degraded::Denied))
 }
 
+/// A list, its items apart by commas.
+fn write_list<'v>(
+    items: impl Iterator<Item = RuleDecision<'v>>,
+    write: impl Fn(&RuleDecision<'_>, &mut Text),
+    text: &mut Text,
+) {
+    let start = text.len();
+    for item in items {
+        if text.len() > start {
+            text.write(b", ");
+        }
+        write(&item, text);
+    }
+}
+
 /// `"name";q=100;w=60`
-fn write_policy(it: &RuleDecision<'_>, text: &mut String) {
+fn write_policy(it: &RuleDecision<'_>, text: &mut Text) {
     write_string(it, text);
-    write_parameter(";q=", it.decision().limit(), text);
+    write_parameter(*b";q=", it.decision().limit(), text);
     if let Some(window_s) = whole_seconds(it) {
-        write_parameter(";w=", window_s, text);
+        write_parameter(*b";w=", window_s, text);
     }
 }
 
 /// `"name";r=42;t=30`
-fn write_state(it: &RuleDecision<'_>, now: Timestamp, text: &mut String) {
+fn write_state(it: &RuleDecision<'_>, now: Timestamp, text: &mut Text) {
     let decision = it.decision();
     let reset_s = micros(decision.reset_at().since(now)).div_ceil(US_PER_S);
     write_string(it, text);
-    write_parameter(";r=", decision.remaining(), text);
-    write_parameter(";t=", reset_s, text);
+    write_parameter(*b";r=", decision.remaining(), text);
+    write_parameter(*b";t=", reset_s, text);
 }
 
 /// A name as a structured string. Rules have names of letters, digits and `_-.:/`, none of which
 /// needs an escape.
-fn write_string(it: &RuleDecision<'_>, text: &mut String) {
-    text.push('"');
+fn write_string(it: &RuleDecision<'_>, text: &mut Text) {
+    text.write(b"\"");
     write_name(it, text);
-    text.push('"');
+    text.write(b"\"");
 }
 
-fn write_parameter(name: &str, value: u64, text: &mut String) {
-    text.push_str(name);
-    text.push_str(itoa::Buffer::new().format(value.min(INTEGER_MAX)));
+fn write_parameter(name: [u8; 3], value: u64, text: &mut Text) {
+    text.write(&name);
+    write_number(value.min(INTEGER_MAX), text);
+}
+
+fn write_number(value: u64, text: &mut Text) {
+    text.write(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// The window, where it is one that seconds can tell: none of a concurrency limit has one, months
@@ -227,15 +262,64 @@ fn degraded(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Whose value ends where; it begins where the one before ends.
-type Pieces = ArrayVec<(&'static HeaderName, u32), 5>;
+/// The values of a response's headers, one after the other, in the making.
+struct Text(ArrayVec<u8, TEXT_BYTES_MAX>);
+
+/// What [`LISTED_MAX`] limits take twice, with names of full length and numbers of full width, and
+/// three numbers: 8 x 2 x (128 + 44) + 60 bytes.
+const TEXT_BYTES_MAX: usize = 3_072;
+
+/// Values of usual length, which their headers share: one allocation for all of them.
+struct Short {
+    bytes: [u8; SHORT_BYTES_MAX],
+    len: usize,
+}
+
+const SHORT_BYTES_MAX: usize = 120;
+
+impl Text {
+    fn new() -> Self {
+        Self(ArrayVec::new())
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let has_room = self.0.try_extend_from_slice(bytes).is_ok();
+        debug_assert!(has_room, "headers outgrow their buffer");
+    }
+
+    fn into_bytes(self) -> Bytes {
+        let mut short = Short { bytes: [0; SHORT_BYTES_MAX], len: self.len() };
+        match short.bytes.get_mut(..self.len()) {
+            Some(place) => {
+                place.copy_from_slice(&self.0);
+                Bytes::from_owner(short)
+            }
+            None => Bytes::copy_from_slice(&self.0),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Short {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The headers of an answer, in the order of their values.
+static NAMES: [&HeaderName; 5] = [&X_LIMIT, &X_REMAINING, &X_RESET, &POLICY, &STATE];
 
 /// Headers that wait for their response.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     degraded: Option<&'static str>,
     text: Bytes,
-    pieces: Pieces,
+    /// Where each value ends; it begins where the one before ends. An empty one is no header.
+    ends: [u32; NAMES.len()],
 }
 
 impl Prepared {
@@ -243,47 +327,22 @@ impl Prepared {
         if let Some(how) = self.degraded {
             headers.insert(&X_DEGRADED, HeaderValue::from_static(how));
         }
-        headers.reserve(self.pieces.len());
+        // All of them do not fit into the smallest map, nor does the length of the body, which servers
+        // put in later: one that has to grow had better do so while there is little in it.
+        if self.ends[4] > self.ends[2] {
+            headers.reserve(NAMES.len() + 1);
+        }
         let mut start = 0;
-        for (name, end) in self.pieces {
+        for (name, &end) in NAMES.iter().zip(&self.ends) {
             let end = end as usize;
+            if end == start {
+                continue;
+            }
             // Digits, names of rules, and what is written above: all of it ASCII.
             if let Ok(value) = HeaderValue::from_maybe_shared(self.text.slice(start..end)) {
-                headers.insert(name, value);
+                headers.insert(*name, value);
             }
             start = end;
-        }
-    }
-}
-
-/// Values of headers in the making.
-struct Values {
-    text: String,
-    pieces: Pieces,
-}
-
-impl Values {
-    fn number(&mut self, name: &'static HeaderName, value: u64) {
-        self.text.push_str(itoa::Buffer::new().format(value));
-        self.pieces.push((name, self.text.len() as u32));
-    }
-
-    /// A list. An empty one is no header at all.
-    fn list<'d, 'v: 'd>(
-        &mut self,
-        name: &'static HeaderName,
-        items: impl IntoIterator<Item = &'d RuleDecision<'v>>,
-        write: impl Fn(&RuleDecision<'_>, &mut String),
-    ) {
-        let start = self.text.len();
-        for item in items {
-            if self.text.len() > start {
-                self.text.push_str(", ");
-            }
-            write(item, &mut self.text);
-        }
-        if self.text.len() > start {
-            self.pieces.push((name, self.text.len() as u32));
         }
     }
 }

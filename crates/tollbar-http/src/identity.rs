@@ -248,41 +248,41 @@ impl Identity {
 
     /// The attributes: those of earlier layers, then those of tokens, then those of headers. Of two
     /// of one name the first counts.
+    #[inline]
     pub(crate) fn pairs<'a>(
         &'a self,
         extensions: &'a Extensions,
         headers: &'a HeaderMap,
         made: &'a Made<'_>,
-    ) -> Pairs<'a> {
-        let mut pairs = Pairs::new();
+        pairs: &mut Pairs<'a>,
+    ) {
         if let Some(Attributes(told)) = extensions.get() {
-            for (name, value) in told {
-                push(&mut pairs, name, value);
+            for (name, value) in told.iter().filter(|(name, _)| is_name(name)) {
+                push(pairs, name, value);
             }
         }
         if let Some(api_key) = &made.api_key {
-            push(&mut pairs, "api_key", api_key.as_str());
+            push(pairs, "api_key", api_key.as_str());
         }
-        for (name, value) in &made.claims {
-            push(&mut pairs, name, value);
+        for (name, value) in made.claims.iter().filter(|(name, _)| is_name(name)) {
+            push(pairs, name, value);
         }
         for it in &self.headers {
             if (made.is_from_proxy || !it.is_trusted)
                 && let Some(value) = only(headers, &it.header)
             {
-                push(&mut pairs, &it.attribute, value);
+                push(pairs, &it.attribute, value);
             }
         }
         if let Some(ip) = &made.ip {
-            push(&mut pairs, "ip", ip);
+            push(pairs, "ip", ip);
         }
         if self.has_content_length
             && let Some(length) = only(headers, &header::CONTENT_LENGTH)
             && length.bytes().all(|byte| byte.is_ascii_digit())
         {
-            push(&mut pairs, "content_length", length);
+            push(pairs, "content_length", length);
         }
-        pairs
     }
 
     /// The attributes of a request, for tests of one's own and for looking at.
@@ -298,7 +298,8 @@ impl Identity {
     #[must_use]
     pub fn attributes(&self, parts: &Parts, now: Timestamp) -> Attributes {
         let made = self.make(&parts.extensions, &parts.headers, || now);
-        let pairs = self.pairs(&parts.extensions, &parts.headers, &made);
+        let mut pairs = Pairs::new();
+        self.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
         Attributes(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
     }
 }
@@ -350,7 +351,13 @@ fn text_of(address: IpAddr) -> ArrayString<39> {
                 if at > 0 {
                     text.push('.');
                 }
-                text.push_str(itoa::Buffer::new().format(number));
+                if number >= 100 {
+                    text.push(char::from(b'0' + number / 100));
+                }
+                if number >= 10 {
+                    text.push(char::from(b'0' + number / 10 % 10));
+                }
+                text.push(char::from(b'0' + number % 10));
             }
         }
         IpAddr::V6(address) => {
@@ -361,11 +368,12 @@ fn text_of(address: IpAddr) -> ArrayString<39> {
     text
 }
 
-/// Adds a pair unless its name is taken or nothing that rules accept, or its value too long.
+/// Adds a pair unless its name, one that rules accept, is taken, or its value too long.
+#[inline]
 fn push<'a>(pairs: &mut Pairs<'a>, name: &'a str, value: &'a str) {
     let is_taken = pairs.iter().any(|(known, _)| *known == name);
     let is_value = (1..=VALUE_BYTES_MAX).contains(&value.len());
-    if is_value && is_name(name) && !is_taken && pairs.len() < ATTRIBUTES_MAX {
+    if is_value && !is_taken && pairs.len() < ATTRIBUTES_MAX {
         pairs.push((name, value));
     }
 }

@@ -15,7 +15,7 @@ use tollbar::Outcome;
 use tollbar_rules::{Capacity, Reason, RequestError, Verdict};
 
 use crate::grpc::{self, Code};
-use crate::headers::{write_name, write_retry_after};
+use crate::headers::{name_of, write_retry_after};
 
 /// A request that does not pass, and what may be told about it.
 #[derive(Debug)]
@@ -166,12 +166,7 @@ fn violated(verdict: &Verdict) -> Vec<String> {
     let denying = verdict
         .decisions()
         .filter(|it| it.capacity() == Capacity::Live && !it.decision().is_allowed());
-    let name = |it| {
-        let mut name = String::new();
-        write_name(&it, &mut name);
-        name
-    };
-    denying.map(name).collect()
+    denying.map(|it| name_of(&it)).collect()
 }
 
 impl Format {

@@ -15,11 +15,12 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
-use tollbar_rules::{Admission, RequestError, Verdict};
+use tollbar_rules::{Admission, Holding, RequestError, Verdict};
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
 use crate::headers::{Prepared, write_retry_after};
+use crate::identity::Pairs;
 use crate::layer::{OnDenial, Shared};
 use crate::response::refusal;
 use crate::settle::Held;
@@ -138,11 +139,13 @@ impl Shared {
     /// Asks a store that answers at once.
     fn ask(self: &Arc<Self>, parts: &Parts) -> Step {
         let made = self.identity.make(&parts.extensions, &parts.headers, || self.engine.now());
-        let pairs = self.identity.pairs(&parts.extensions, &parts.headers, &made);
+        let mut pairs = Pairs::new();
+        self.identity.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
         match self.request(parts, &pairs) {
             Ok(request) => {
-                let admission = self.engine.admit(&request, self.reserve_for());
-                self.conclude(admission, parts, self.patience())
+                self.engine.admit_then(&request, self.reserve_for(), |verdict, holding| {
+                    self.conclude(verdict, holding, parts, self.patience())
+                })
             }
             Err(error) => Step::Answer(refusal(&error, Format::wanted(&parts.headers))),
         }
@@ -151,11 +154,13 @@ impl Shared {
     /// Asks any store.
     async fn ask_later(self: &Arc<Self>, parts: &Parts, patience: Duration) -> Step {
         let made = self.identity.make(&parts.extensions, &parts.headers, || self.engine.now());
-        let pairs = self.identity.pairs(&parts.extensions, &parts.headers, &made);
+        let mut pairs = Pairs::new();
+        self.identity.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
         match self.request(parts, &pairs) {
             Ok(request) => {
-                let admission = self.engine.admit_async(&request, self.reserve_for()).await;
-                self.conclude(admission, parts, patience)
+                let mut admission = self.engine.admit_async(&request, self.reserve_for()).await;
+                let Admission { verdict, holding } = &mut admission;
+                self.conclude(verdict, holding.take(), parts, patience)
             }
             Err(error) => Step::Answer(refusal(&error, Format::wanted(&parts.headers))),
         }
@@ -199,6 +204,7 @@ impl Shared {
         }
     }
 
+    #[inline]
     fn request<'a>(
         &self,
         parts: &'a Parts,
@@ -227,20 +233,22 @@ impl Shared {
     }
 
     /// What is to be done, by what the engine says.
+    #[inline]
     fn conclude(
         self: &Arc<Self>,
-        Admission { verdict, holding }: Admission,
+        verdict: &Verdict,
+        holding: Option<Holding>,
         parts: &Parts,
         patience: Duration,
     ) -> Step {
         if verdict.is_allowed() {
-            let headers = self.style.prepare(&verdict, || self.engine.now());
+            let headers = self.style.prepare(verdict, || self.engine.now());
             let held = holding.map(|it| Box::new(Held::new(Arc::clone(self), it)));
             return Step::Pass { ticket: Ticket { headers, held }, delay: verdict.delay() };
         }
         match verdict.retry_after() {
             Some(wait) if wait <= patience && !patience.is_zero() => Step::Wait(wait),
-            _ => Step::Answer(self.answer(&verdict, parts)),
+            _ => Step::Answer(self.answer(verdict, parts)),
         }
     }
 

@@ -1,5 +1,8 @@
 //! The layer in front of a tonic service, asked by a tonic client.
 
+#[path = "sockets/ends.rs"]
+mod ends;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -14,18 +17,22 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt as _;
 
+use ends::{Ends, watch};
+
 /// A client of the health service, behind these rules.
-async fn client(yaml: &str) -> (HealthClient<Channel>, ManualClock) {
+async fn client(yaml: &str) -> (HealthClient<Channel>, ManualClock, Ends) {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
     let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|it| panic!("{it}")).rules;
     let engine = Engine::builder(rules).clock(clock.clone()).build();
     let (_, health) = tonic_health::server::health_reporter();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let server = Server::builder().layer(TollbarLayer::new(engine)).add_service(health);
+    let (watch, ends) = watch();
+    let layer = TollbarLayer::new(engine);
+    let server = Server::builder().layer(watch).layer(layer).add_service(health);
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let channel = Channel::from_shared(format!("http://{address}")).unwrap();
-    (HealthClient::new(channel.connect().await.unwrap()), clock)
+    (HealthClient::new(channel.connect().await.unwrap()), clock, ends)
 }
 
 async fn check(client: &mut HealthClient<Channel>) -> Result<tonic::Response<()>, Status> {
@@ -37,7 +44,7 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<tonic::Response<()>
 async fn a_denied_call_is_a_status_with_when_to_retry() {
     let yaml =
         "rules: [{ name: a, limit: 2/100s, algorithm: fixed_window, per: [ip], missing: deny }]";
-    let (mut client, clock) = client(yaml).await;
+    let (mut client, clock, _) = client(yaml).await;
     clock.advance(Duration::from_millis(1_500));
     for left in ["1", "0"] {
         let response = check(&mut client).await.unwrap();
@@ -55,9 +62,11 @@ async fn a_denied_call_is_a_status_with_when_to_retry() {
 
 #[tokio::test]
 async fn calls_hold_permits_until_their_trailers() {
-    let (mut client, _) = client("rules: [{ name: a, limit: 1, algorithm: concurrency }]").await;
+    let yaml = "rules: [{ name: a, limit: 1, algorithm: concurrency }]";
+    let (mut client, _, mut ends) = client(yaml).await;
     for _ in 0..20 {
         check(&mut client).await.unwrap();
+        ends.wait_for(1).await;
     }
     // A stream that does not end holds its permit.
     let watch = client.watch(HealthCheckRequest { service: String::new() }).await.unwrap();
@@ -65,10 +74,6 @@ async fn calls_hold_permits_until_their_trailers() {
     assert_eq!(busy.code(), Code::ResourceExhausted);
     assert!(busy.get_details_retry_info().is_none());
     drop(watch);
-    let freed = async {
-        while check(&mut client).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), freed).await.expect("the permit never came back");
+    ends.wait_for(1).await;
+    check(&mut client).await.unwrap();
 }

@@ -2,6 +2,8 @@
 
 #[path = "sockets/client.rs"]
 mod client;
+#[path = "sockets/ends.rs"]
+mod ends;
 #[path = "sockets/server.rs"]
 mod server;
 
@@ -11,10 +13,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use tokio::task::JoinSet;
-use tollbar_http::{Settle, TollbarLayer};
+use tollbar_http::{ClientIp, Identity, Settle, TollbarLayer};
 
 use client::Connection;
-use server::{Endless, engine, eventually, left, serve};
+use ends::watch;
+use server::{Endless, engine, left, serve};
 
 /// Each connection is a file, and both ends of all of them are in this process.
 fn allow_many_connections() {
@@ -82,7 +85,8 @@ fn endless(layer: TollbarLayer) -> Router {
 async fn permits_of_clients_that_disconnect_mid_body_come_back() {
     let (engine, _) = engine("rules: [{ name: a, limit: 50, algorithm: concurrency }]");
     let engine = Arc::new(engine);
-    let address = serve(endless(TollbarLayer::new(Arc::clone(&engine)))).await;
+    let (watch, mut ends) = watch();
+    let address = serve(endless(TollbarLayer::new(Arc::clone(&engine))).layer(watch)).await;
     for _ in 0..3 {
         let mut connections = Vec::new();
         for _ in 0..50 {
@@ -95,7 +99,8 @@ async fn permits_of_clients_that_disconnect_mid_body_come_back() {
         let denied = Connection::open(address).await.get("/").await;
         assert_eq!((denied.status, denied.header("retry-after")), (429, None));
         drop(connections);
-        eventually(|| left(&engine) == 50).await;
+        ends.wait_for(50).await;
+        assert_eq!(left(&engine), 50);
     }
 }
 
@@ -110,12 +115,18 @@ async fn reservations_of_clients_that_disconnect_are_settled() {
         None => 1,
     });
     let layer = TollbarLayer::builder(Arc::clone(&engine)).cost(|_| 1_000).settle(settle).build();
-    let never = async || std::future::pending::<&str>().await;
+    let (came, mut comes) = tokio::sync::mpsc::unbounded_channel();
+    let never = async move || {
+        came.send(()).expect("the test listens");
+        std::future::pending::<&str>().await
+    };
+    let (watch, mut ends) = watch();
     let app = Router::new()
         .route("/", get(async || axum::body::Body::new(Endless)))
         .route("/never", get(never))
         .route("/small", get(async || "small"))
-        .layer(layer);
+        .layer(layer)
+        .layer(watch);
     let address = serve(app).await;
 
     let mut cut_off = Connection::open(address).await;
@@ -123,16 +134,20 @@ async fn reservations_of_clients_that_disconnect_are_settled() {
     cut_off.head().await;
     assert_eq!(left(&engine), 999_000);
     drop(cut_off);
-    eventually(|| left(&engine) == 999_900).await;
+    ends.wait_for(1).await;
+    assert_eq!(left(&engine), 999_900);
 
     let mut unanswered = Connection::open(address).await;
     unanswered.send("/never").await;
-    eventually(|| left(&engine) == 998_900).await;
+    comes.recv().await.expect("it has come");
+    assert_eq!(left(&engine), 998_900);
     drop(unanswered);
-    eventually(|| left(&engine) == 999_899).await;
+    ends.wait_for(1).await;
+    assert_eq!(left(&engine), 999_899);
 
     Connection::open(address).await.get("/small").await;
-    eventually(|| left(&engine) == 999_892).await;
+    ends.wait_for(1).await;
+    assert_eq!(left(&engine), 999_892);
 }
 
 /// The handler is done at once; the client takes its time. More is sent than sockets buffer.
@@ -146,7 +161,8 @@ async fn a_slow_reader_holds_its_permit_until_it_has_read_all() {
         let piece = axum::body::Bytes::from(vec![b'x'; 64 << 10]);
         axum::body::Body::new(server::Pieces::of(piece, BYTES))
     };
-    let address = serve(Router::new().route("/", get(large)).layer(layer)).await;
+    let (watch, mut ends) = watch();
+    let address = serve(Router::new().route("/", get(large)).layer(layer).layer(watch)).await;
     let mut connections = Vec::new();
     for _ in 0..3 {
         let mut connection = Connection::open(address).await;
@@ -158,7 +174,8 @@ async fn a_slow_reader_holds_its_permit_until_it_has_read_all() {
     for (read, mut connection) in connections.into_iter().enumerate() {
         assert_eq!(left(&engine), read as u64);
         assert_eq!(connection.read_chunked().await, BYTES);
-        eventually(|| left(&engine) == read as u64 + 1).await;
+        ends.wait_for(1).await;
+        assert_eq!(left(&engine), read as u64 + 1);
     }
 }
 
@@ -207,4 +224,44 @@ async fn rubbish_is_answered_with_4xx_or_counted_by_the_peer() {
     let long = format!("/{}", "a/".repeat(5_000));
     assert_eq!(Connection::open(address).await.get(&long).await.status, 414);
     assert_eq!(Connection::open(address).await.get("/").await.status, 200);
+}
+
+/// Behind a proxy whose headers are believed, what is no address names nobody: all who send such
+/// things are the proxy, and share its limit.
+#[tokio::test]
+async fn rubbish_from_a_trusted_proxy_buys_no_limit_of_its_own() {
+    let (engine, _) = engine("rules: [{ name: a, limit: 6/100s, algorithm: fixed_window }]");
+    let engine = Arc::new(engine);
+    let client_ip = ClientIp::behind_proxies(["127.0.0.0/8".parse().unwrap()]);
+    let identity = Identity::new().client_ip(client_ip);
+    let layer = TollbarLayer::builder(Arc::clone(&engine)).identity(identity).build();
+    let address = serve(hello(layer)).await;
+    let many = "x-forwarded-for: 203.0.113\r\n".repeat(95);
+    let long = format!("x-forwarded-for: {}\r\n", "9".repeat(4_096));
+    let lines: [&[u8]; 8] = [
+        b"x-forwarded-for: \xff\xfe\x80\r\n",
+        b"x-forwarded-for: 203.0.113.7, \xc3\x28\r\n",
+        b"x-forwarded-for: 203.0.113.7\r\nx-forwarded-for: 256.1.1.1\r\n",
+        b"x-forwarded-for: 203.0.113.7;8080\r\n",
+        many.as_bytes(),
+        long.as_bytes(),
+        b"x-forwarded-for: ::ffff:\r\nx-user-id: a\r\nx-user-id: b\r\n",
+        b"x-forwarded-for: unknown\r\n",
+    ];
+    for (at, lines) in lines.into_iter().enumerate() {
+        let mut connection = Connection::open(address).await;
+        let request = [b"GET / HTTP/1.1\r\nhost: x\r\n", lines, b"\r\n"].concat();
+        connection.write(&request).await;
+        let status = connection.response().await.status;
+        assert_eq!(
+            status,
+            if at < 6 { 200 } else { 429 },
+            "to {:?}",
+            lines.escape_ascii().to_string()
+        );
+    }
+    // One whom the proxy names has a limit of his own.
+    let mut connection = Connection::open(address).await;
+    connection.write(b"GET / HTTP/1.1\r\nhost: x\r\nx-forwarded-for: 203.0.113.7\r\n\r\n").await;
+    assert_eq!(connection.response().await.status, 200);
 }

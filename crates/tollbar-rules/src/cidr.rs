@@ -103,8 +103,8 @@ pub(crate) fn masked(bits: u128, prefix_bits: u32) -> u128 {
 /// is left as it is.
 #[inline]
 pub(crate) fn subject_of(address: &str) -> Cow<'_, str> {
-    // Nothing else is spelt with these alone: the usual case needs no parsing.
-    if address.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+    // Without a colon it is IPv4, of which there is one spelling, or no address: as it is.
+    if !address.as_bytes().contains(&b':') {
         return Cow::Borrowed(address);
     }
     match address.parse::<IpAddr>().map(|address| address.to_canonical()) {

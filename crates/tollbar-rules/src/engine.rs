@@ -1,5 +1,6 @@
 //! The engine: a request in, a verdict out, over any store.
 
+mod alone;
 mod failing;
 pub(crate) mod holding;
 pub(crate) mod leasing;
@@ -16,8 +17,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
-use smallvec::SmallVec;
-use tollbar::store::{ReservationIds, block_on};
+use tollbar::store::ReservationIds;
 use tollbar::{
     Batch, Clock, Entry, MemoryStore, Outcome, Policy, ReceiptKey, Reply, Role, Store, StoreError,
     SystemClock,
@@ -28,10 +28,11 @@ use selection::{Ask, Nobody, Observer, Selecting, Selection};
 use texts::Texts;
 
 use crate::diff::Diff;
+use crate::matcher::ItemId;
 use crate::permits::{Held, Permits};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
-use crate::verdict::{Capacity, Made, Verdict, Why};
+use crate::verdict::{Capacity, Decisions, Made, Verdict, Why};
 use crate::{Request, RuleSet};
 
 /// Keys that the store in this process has room for while the real one cannot answer.
@@ -84,6 +85,21 @@ pub struct EngineBuilder {
     request_id_ttl: Duration,
 }
 
+/// A check that the store has answered.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    snapshot: &'a Snapshot,
+    request: &'a Request<'a>,
+    selection: &'a Selection,
+    entries: &'a Entries<'a>,
+}
+
+/// What came of it, besides the decisions.
+struct Concluded {
+    permits: Option<Arc<Permits>>,
+    failure: Option<StoreError>,
+}
+
 /// The questions of one check.
 type Entries<'e> = ArrayVec<Entry<'e>, POLICIES_PER_REQUEST_MAX>;
 
@@ -114,54 +130,17 @@ impl Engine {
     /// pays nothing; a denied one is decided anew.
     #[must_use]
     pub fn check(&self, request: &Request<'_>) -> Verdict {
-        if request.request_id().is_some() {
-            return block_on(self.check_once(request));
-        }
-        let snapshot = self.current.load_full();
-        let mut selection = Selection::default();
-        self.select(&snapshot, request, &mut Nobody, &mut selection);
-        if let Some(verdict) = settled(&snapshot, &selection) {
-            return verdict;
-        }
-        let mut entries = Entries::new();
-        fill(&mut entries, &snapshot, &selection);
-        let answer = match self.ask(&mut entries, selection.has_permits) {
-            Some(reply) => reply.wait(),
-            None => Ok(()),
-        };
-        let made = self.conclude(&snapshot, request, &selection, &entries, answer.as_ref().err());
-        drop(entries);
-        verdict(snapshot, &selection, made, answer.err())
+        let mut verdict = Verdict::unmade(self.current.load());
+        // What it holds is in the verdict as well.
+        let _holding = self.decide(request, None, &mut verdict);
+        verdict
     }
 
     /// The same, without blocking the thread while a store across a network answers.
     pub async fn check_async(&self, request: &Request<'_>) -> Verdict {
-        if request.request_id().is_some() {
-            // Apart, so that the future of a check without an id stays as small as it was.
-            return Box::pin(self.check_once(request)).await;
-        }
-        let snapshot = self.current.load_full();
-        let mut selection = Selection::default();
-        self.select(&snapshot, request, &mut Nobody, &mut selection);
-        if let Some(verdict) = settled(&snapshot, &selection) {
-            return verdict;
-        }
-        let mut entries = Entries::new();
-        fill(&mut entries, &snapshot, &selection);
-        let answer = match self.ask(&mut entries, selection.has_permits) {
-            Some(reply) => reply.await,
-            None => Ok(()),
-        };
-        let made = self.conclude(&snapshot, request, &selection, &entries, answer.as_ref().err());
-        drop(entries);
-        verdict(snapshot, &selection, made, answer.err())
-    }
-
-    async fn check_once(&self, request: &Request<'_>) -> Verdict {
-        let snapshot = self.current.load_full();
-        let mut selection = Selection::default();
-        self.select(&snapshot, request, &mut Nobody, &mut selection);
-        self.decide(&snapshot, &mut selection, request).await
+        let mut verdict = Verdict::unmade(self.snapshot());
+        let _holding = self.decide_async(request, None, &mut verdict).await;
+        verdict
     }
 
     /// The rules in force.
@@ -206,6 +185,19 @@ impl Engine {
         Selecting { snapshot, request, now, observer }.select(selection);
     }
 
+    /// The same, where it is known which rules match, and nobody listens.
+    #[inline]
+    fn select_of(
+        &self,
+        matching: &[ItemId],
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        selection: &mut Selection,
+    ) {
+        let now = || self.clock.now();
+        Selecting { snapshot, request, now, observer: &mut Nobody }.select_of(matching, selection);
+    }
+
     /// Asks the store for all entries at once; `None` where it has answered already.
     #[inline]
     fn ask<'a, 'e: 'a>(
@@ -226,21 +218,21 @@ impl Engine {
         Some(self.store.check_all(Batch::all_or_none(entries)))
     }
 
-    /// The decisions of a check; where the store could not answer, those of the failure policies.
+    /// Writes the decisions of a check, or, where the store could not answer, those of the failure
+    /// policies.
     #[inline]
     fn conclude(
         &self,
-        snapshot: &Snapshot,
-        request: &Request<'_>,
-        selection: &Selection,
-        entries: &Entries<'_>,
-        failure: Option<&StoreError>,
-    ) -> (SmallVec<[Made; 8]>, Vec<Held>) {
-        if failure.is_some() {
-            return failing::decide(snapshot, request, selection, &*self.local);
+        asked: &Asked<'_>,
+        answer: Result<(), StoreError>,
+        made: &mut Decisions,
+    ) -> Concluded {
+        let &Asked { snapshot, request, selection, entries } = asked;
+        if let Err(failure) = answer {
+            let held = failing::decide(snapshot, request, selection, &*self.local, made);
+            return Concluded { permits: Permits::of(held), failure: Some(failure) };
         }
         let mut is_denied = false;
-        let mut made = SmallVec::new();
         for (ask, entry) in selection.asks.iter().zip(entries) {
             let Some(decision) = entry.decision() else {
                 continue;
@@ -251,37 +243,63 @@ impl Engine {
             }
             made.push(ask.made(decision));
         }
-        let held = if selection.has_permits && !is_denied {
-            entries.iter().filter_map(|entry| Held::of(entry, false)).collect()
+        let permits = if is_denied || !selection.has_permits {
+            None
         } else {
-            Vec::new()
+            Permits::of(entries.iter().filter_map(|entry| Held::of(entry, false)).collect())
         };
-        (made, held)
+        Concluded { permits, failure: None }
+    }
+}
+
+impl Verdict {
+    /// Denies for a reason that no wait helps, and no other cost: what is missing or wrong has to be
+    /// sent otherwise.
+    fn refuse(&mut self, why: Why) {
+        (self.outcome, self.reason) = (Outcome::Busy, why);
+    }
+
+    /// True where no store is needed.
+    #[inline]
+    fn settle(&mut self, selection: &Selection) -> bool {
+        (self.outcome, self.reason) = match selection.denial {
+            // No wait helps, and no other cost: what is missing has to be sent.
+            Some(denial) => (Outcome::Busy, denial),
+            None => (Outcome::Allow, selection.leave.unwrap_or(Why::NoRule)),
+        };
+        selection.denial.is_some() || selection.asks.is_empty()
+    }
+
+    /// Says which decision binds, now that all are made. They are in the order of the rules, so of
+    /// equals the first binds.
+    #[inline]
+    fn finish(&mut self, Concluded { permits, failure }: Concluded) {
+        (self.permits, self.failure) = (permits, failure);
+        let mut binding: Option<(usize, &Made)> = None;
+        for (at, it) in self.made.iter().enumerate() {
+            let binds = |(_, before): (_, &Made)| it.decision.binds_before(&before.decision);
+            if it.capacity == Capacity::Live && binding.is_none_or(binds) {
+                binding = Some((at, it));
+            }
+        }
+        if let Some((at, it)) = binding {
+            (self.outcome, self.reason) = (it.decision.outcome(), Why::Limits);
+            self.binding = Some(at);
+        }
     }
 }
 
 /// The verdict where no store is needed.
-#[inline]
 fn settled(snapshot: &Arc<Snapshot>, selection: &Selection) -> Option<Verdict> {
-    match selection.denial {
-        Some(denial) => Some(denied(snapshot, denial)),
-        None if selection.asks.is_empty() => {
-            let reason = selection.leave.unwrap_or(Why::NoRule);
-            Some(unasked(snapshot, Outcome::Allow, reason))
-        }
-        None => None,
-    }
+    let mut verdict = Verdict::unmade(Arc::clone(snapshot));
+    verdict.settle(selection).then_some(verdict)
 }
 
-/// A denial that no wait helps, and no other cost: what is missing or wrong has to be sent otherwise.
+/// The verdict on what has to be sent otherwise.
 fn denied(snapshot: &Arc<Snapshot>, reason: Why) -> Verdict {
-    unasked(snapshot, Outcome::Busy, reason)
-}
-
-fn unasked(snapshot: &Arc<Snapshot>, outcome: Outcome, reason: Why) -> Verdict {
-    let snapshot = Arc::clone(snapshot);
-    let (made, failure, permits) = (SmallVec::new(), None, None);
-    Verdict { snapshot, outcome, reason, binding: None, made, failure, permits }
+    let mut verdict = Verdict::unmade(Arc::clone(snapshot));
+    verdict.refuse(reason);
+    verdict
 }
 
 /// Filled in place: they are kilobytes of which a few words are used, and should not be moved.
@@ -290,30 +308,6 @@ fn fill<'e>(entries: &mut Entries<'e>, snapshot: &'e Snapshot, selection: &'e Se
     for ask in selection.asks.iter().take(POLICIES_PER_REQUEST_MAX) {
         entries.push(ask.entry(snapshot, selection));
     }
-}
-
-/// The verdict that decisions come to. They are in the order of the rules, so of equals the first
-/// binds.
-#[inline]
-fn verdict(
-    snapshot: Arc<Snapshot>,
-    selection: &Selection,
-    (made, held): (SmallVec<[Made; 8]>, Vec<Held>),
-    failure: Option<StoreError>,
-) -> Verdict {
-    let mut binding: Option<usize> = None;
-    for (at, it) in made.iter().enumerate().filter(|(_, it)| it.capacity == Capacity::Live) {
-        if binding.is_none_or(|before| it.decision.binds_before(&made[before].decision)) {
-            binding = Some(at);
-        }
-    }
-    let outcome = binding.map_or(Outcome::Allow, |at| made[at].decision.outcome());
-    let reason = match binding {
-        Some(_) => Why::Limits,
-        None => selection.leave.unwrap_or(Why::NoRule),
-    };
-    let permits = Permits::of(held);
-    Verdict { snapshot, outcome, reason, binding, made, failure, permits }
 }
 
 impl Ask {

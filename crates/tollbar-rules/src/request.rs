@@ -219,7 +219,9 @@ impl<'a> Request<'a> {
         .filter(|value| !value.is_empty())
     }
 
-    fn sent(&self, name: &str) -> Option<&'a str> {
+    /// The value of an attribute that was sent, which may be empty.
+    #[inline]
+    pub(crate) fn sent(&self, name: &str) -> Option<&'a str> {
         self.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 

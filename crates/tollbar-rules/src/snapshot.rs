@@ -1,9 +1,10 @@
 //! One version of the rules, compiled: what a check needs, and nothing it has to work out.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
@@ -25,6 +26,11 @@ pub(crate) struct Snapshot {
     sketches: Vec<Sketch>,
     plans: Vec<Plan>,
 }
+
+/// A version that somebody holds on to. Those who check at the same time do not pass a count of
+/// holders from core to core, as clones of an `Arc` would.
+#[derive(Debug)]
+pub(crate) struct Pinned(Guard<Arc<Snapshot>>);
 
 /// What every check of a rule needs, in one cache line.
 #[derive(Debug)]
@@ -56,6 +62,8 @@ pub(crate) struct Flags {
     pub(crate) has_candidate: bool,
     /// Some limit of it is held and not spent.
     pub(crate) has_permits: bool,
+    /// Whoever is under it is under its own limits, whatever else is so.
+    is_plain: bool,
 }
 
 /// A rule, compiled.
@@ -202,6 +210,40 @@ impl Snapshot {
     }
 }
 
+impl Pinned {
+    pub(crate) fn to_arc(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl From<Guard<Arc<Snapshot>>> for Pinned {
+    #[inline]
+    fn from(guard: Guard<Arc<Snapshot>>) -> Self {
+        Self(guard)
+    }
+}
+
+impl From<Arc<Snapshot>> for Pinned {
+    fn from(snapshot: Arc<Snapshot>) -> Self {
+        Self(Guard::from_inner(snapshot))
+    }
+}
+
+impl Clone for Pinned {
+    fn clone(&self) -> Self {
+        Self::from(self.to_arc())
+    }
+}
+
+impl Deref for Pinned {
+    type Target = Snapshot;
+
+    #[inline]
+    fn deref(&self) -> &Snapshot {
+        &self.0
+    }
+}
+
 impl Sketch {
     fn new(rule: &Rule, recipe: ItemId) -> Self {
         let costs = &rule.costs;
@@ -210,21 +252,42 @@ impl Sketch {
         Self {
             priority: rule.priority,
             recipe,
-            flags: Flags {
-                is_enabled: rule.enabled,
-                is_fallback: rule.fallback,
-                is_unlimited: rule.unlimited,
-                is_live: rule.mode == Mode::Enforce,
-                is_against_others: rule.stop || rule.unlimited || !rule.replaces.is_empty(),
-                has_exemptions: !rule.exemptions.is_empty(),
-                has_tiers: !rule.tiers.limits.is_empty(),
-                has_costs: !costs.by_condition.is_empty() || costs.attribute.is_some(),
-                has_candidate: !rule.candidate.is_empty(),
-                has_permits: rule.all_limits().any(|limit| is_held(limit.policy())),
-            },
+            flags: Flags::of(rule),
             cost: costs.default,
             limits: limits.collect(),
         }
+    }
+
+    /// The limit of a rule that has one and nothing that could change what it means.
+    #[inline]
+    pub(crate) fn plain(&self) -> Option<&Policy> {
+        match &*self.limits {
+            [policy] if self.flags.is_plain => Some(policy),
+            _ => None,
+        }
+    }
+}
+
+impl Flags {
+    fn of(rule: &Rule) -> Self {
+        let mut flags = Self {
+            is_enabled: rule.enabled,
+            is_fallback: rule.fallback,
+            is_unlimited: rule.unlimited,
+            is_live: rule.mode == Mode::Enforce,
+            is_against_others: rule.stop || rule.unlimited || !rule.replaces.is_empty(),
+            has_exemptions: !rule.exemptions.is_empty(),
+            has_tiers: !rule.tiers.limits.is_empty(),
+            has_costs: !rule.costs.by_condition.is_empty() || rule.costs.attribute.is_some(),
+            has_candidate: !rule.candidate.is_empty(),
+            has_permits: rule.all_limits().any(|limit| is_held(limit.policy())),
+            is_plain: false,
+        };
+        // A fallback that is the only one to match applies as any other rule does.
+        let is_in_force = flags.is_enabled && flags.is_live && !flags.is_against_others;
+        let is_simple = !(flags.has_exemptions || flags.has_tiers || flags.has_candidate);
+        flags.is_plain = is_in_force && is_simple && !flags.has_permits;
+        flags
     }
 }
 

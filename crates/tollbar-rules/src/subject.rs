@@ -122,7 +122,8 @@ pub(crate) fn write_key(
 }
 
 fn write_client(request: &Request<'_>, keys: &mut KeyBuffer) -> bool {
-    let link = CHAIN.iter().find_map(|(name, tag)| Some((*tag, request.attribute(name)?)));
+    let sent = |name| request.sent(name).filter(|value| !value.is_empty());
+    let link = CHAIN.iter().find_map(|(name, tag)| Some((*tag, sent(name)?)));
     match link {
         Some((Tag::Ip, address)) => push(Tag::Ip, &cidr::subject_of(address), keys),
         Some((tag, value)) => push(tag, value, keys),
@@ -169,9 +170,9 @@ fn write_ip(request: &Request<'_>, keys: &mut KeyBuffer) -> bool {
 
 #[inline]
 fn push(tag: Tag, value: &str, keys: &mut KeyBuffer) {
-    keys.push(tag as u8);
     // A value is at most 8 KiB, a canonical address shorter still.
-    keys.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    let [low, high] = (value.len() as u16).to_le_bytes();
+    keys.extend_from_slice(&[tag as u8, low, high]);
     keys.extend_from_slice(value.as_bytes());
 }
 

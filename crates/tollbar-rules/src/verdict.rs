@@ -8,7 +8,7 @@ use tollbar::{Decision, Degraded, Outcome, StoreError};
 
 use crate::matcher::ItemId;
 use crate::permits::Permits;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Pinned, Snapshot};
 use crate::{Exemption, Limit, Rule};
 
 /// What the rules say to a request.
@@ -17,11 +17,11 @@ use crate::{Exemption, Limit, Rule};
 /// after they have changed.
 #[derive(Debug, Clone)]
 pub struct Verdict {
-    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) snapshot: Pinned,
     pub(crate) outcome: Outcome,
     pub(crate) reason: Why,
     pub(crate) binding: Option<usize>,
-    pub(crate) made: SmallVec<[Made; 8]>,
+    pub(crate) made: Decisions,
     pub(crate) failure: Option<StoreError>,
     pub(crate) permits: Option<Arc<Permits>>,
 }
@@ -95,6 +95,9 @@ pub(crate) struct Made {
     pub(crate) degraded: Option<Degraded>,
 }
 
+/// The decisions of a check: those of usual number without an allocation.
+pub(crate) type Decisions = SmallVec<[Made; 8]>;
+
 /// What one limit of one rule said.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleDecision<'v> {
@@ -103,6 +106,20 @@ pub struct RuleDecision<'v> {
 }
 
 impl Verdict {
+    /// One without decisions so far, which allows.
+    #[inline]
+    pub(crate) fn unmade(snapshot: impl Into<Pinned>) -> Self {
+        Self {
+            snapshot: snapshot.into(),
+            outcome: Outcome::Allow,
+            reason: Why::NoRule,
+            binding: None,
+            made: SmallVec::new(),
+            failure: None,
+            permits: None,
+        }
+    }
+
     /// True where the request may pass.
     #[must_use]
     pub fn is_allowed(&self) -> bool {

@@ -11,16 +11,19 @@
 //! * [`duel`]: a store and the oracle, asked the same.
 //! * [`redis_process`] and [`redis_cluster`]: a Redis server of the test's own, and a cluster;
 //!   [`redis_launch`]: which program, and how.
+//! * [`later_store`]: a store that answers later, or not at all; [`allocations`]: who allocates.
 //!
 //! Unpublished, and depends on `tollbar` alone: no store's crate is needed to judge a store.
 
 pub mod admitted;
 pub mod adversary;
+pub mod allocations;
 pub mod almanac;
 pub mod answer;
 pub mod by_hand;
 pub mod duel;
 pub mod generator;
+pub mod later_store;
 pub mod memory_subject;
 pub mod oracle;
 pub mod oracle_store;

@@ -1,43 +1,13 @@
 //! No check allocates: not a hit, not a miss, not a denial, not a batch.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tollbar::{Entry, Limiter, MemoryStore, Period, Policy, Store, WarmUp};
-
-/// Counts what this thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-#[expect(unsafe_code, reason = "an allocator that counts is the only way to see allocations")]
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
+use tollbar_testkit::allocations::{Counting, allocates_nothing};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-#[track_caller]
-fn allocates_nothing(what: &str, f: impl FnOnce()) {
-    let before = ALLOCATIONS.with(Cell::get);
-    f();
-    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "{what} allocated");
-}
 
 #[test]
 fn no_check_allocates() {

@@ -40,6 +40,9 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Any crate may be judged by it, in its tests.
 const TESTKIT: &str = "tollbar-testkit";
 
+/// The store that whatever is built upon rules may be tested over.
+const TESTED_OVER: &str = "tollbar-redis";
+
 /// Other limiters: measured against, never built upon.
 const PEERS: &[&str] =
     &["governor", "leaky-bucket", "limitador", "ratelimit", "throttlecrab", "tower_governor"];
@@ -79,7 +82,9 @@ pub(crate) fn layers(tree: &Tree) -> Vec<Finding> {
             let is_judge = dependency.is_dev && target == TESTKIT;
             // Tests ask for features of their own crate in this way.
             let is_itself = dependency.is_dev && target == name;
-            let is_allowed = below.contains(&target) || is_judge || is_itself;
+            let is_upon_rules = below.contains(&"tollbar-rules");
+            let is_tested_over = dependency.is_dev && target == TESTED_OVER && is_upon_rules;
+            let is_allowed = below.contains(&target) || is_judge || is_itself || is_tested_over;
             if ours.contains(target) && !is_allowed {
                 let message = format!("`{name}` may not depend on `{target}`; point the other way");
                 findings.push(file.finding(dependency.line, message));

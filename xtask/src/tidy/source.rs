@@ -11,8 +11,7 @@ const TEST_LINE_COUNT_MAX: usize = 800;
 const UNSAFE_PLACES: &[&str] = &[
     "crates/tollbar/src/memory/pages.rs",
     "crates/tollbar/src/memory/prefetch.rs",
-    "crates/tollbar/tests/allocation.rs",
-    "crates/tollbar-rules/tests/allocation.rs",
+    "crates/tollbar-testkit/src/allocations.rs",
     "crates/bench/",
 ];
 

@@ -124,10 +124,29 @@ fn an_answer_without_the_store_says_so_and_makes_no_figures_up() {
 
 #[test]
 fn numbers_fit_a_structured_field() {
-    let mut text = "\"a\"".to_owned();
-    write_parameter(";q=", u64::MAX, &mut text);
-    assert_eq!(text, "\"a\";q=999999999999999");
-    assert!(Parser::new(&text).parse::<List>().is_ok());
+    let mut text = Text::new();
+    text.write(b"\"a\"");
+    write_parameter(*b";q=", u64::MAX, &mut text);
+    assert_eq!(&*text.0, b"\"a\";q=999999999999999");
+    assert!(Parser::new(&*text.0).parse::<List>().is_ok());
+}
+
+/// A buffer that is too small would cut a header in the middle of an item.
+#[test]
+fn the_longest_headers_fit_their_buffer() {
+    let name = |at: u32| format!("{at}{}", "n".repeat(127));
+    let rule = |at| format!("  - {{ name: {}, limit: 999999999/3h }}\n", name(at));
+    let rules: String = (0..9).map(rule).collect();
+    let (engine, _) = engine(&format!("rules:\n{rules}"));
+    let headers = written(HeaderStyle::default(), &check(&engine, 1), START);
+    for header in ["ratelimit-policy", "ratelimit"] {
+        let list: List = Parser::new(headers[header].as_bytes()).parse().unwrap();
+        assert_eq!(list.len(), LISTED_MAX, "{header}");
+        assert!(list.iter().all(|it| name_of(it).0.len() == 128 && name_of(it).1.len() == 2));
+    }
+    // And they would still with the widest numbers there are.
+    let widest = "\"\";q=999999999999999;w=999999999999999, #32".len() + 128;
+    assert!(2 * LISTED_MAX * widest + 3 * 20 <= TEXT_BYTES_MAX);
 }
 
 /// The string of an item and its parameters.
@@ -189,11 +208,7 @@ proptest! {
                 let ((name, policy), (state_name, state)) = (name_of(policy), name_of(state));
                 prop_assert_eq!(&name, &state_name);
                 prop_assert!(names.insert(name.clone()), "{} twice", name);
-                let its = verdict.decisions().find(|it| {
-                    let mut its_name = String::new();
-                    write_name(it, &mut its_name);
-                    its_name == name
-                }).unwrap();
+                let its = verdict.decisions().find(|it| super::name_of(it) == name).unwrap();
                 prop_assert!(at > 0 || its.decision() == binding.decision());
                 prop_assert_eq!(&policy[0], &("q".to_owned(), its.decision().limit()));
                 let window = its.limit().policy().window();

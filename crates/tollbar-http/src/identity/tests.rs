@@ -260,7 +260,8 @@ proptest! {
         }
         let (parts, ()) = request.into_parts();
         let made = identity.make(&parts.extensions, &parts.headers, || START);
-        let pairs = identity.pairs(&parts.extensions, &parts.headers, &made);
+        let mut pairs = Pairs::new();
+        identity.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
         prop_assert!(pairs.iter().any(|(name, _)| *name == "ip"));
         let request = tollbar_rules::Request::new("GET", "/").unwrap();
         prop_assert!(request.with_attributes(&pairs).is_ok());

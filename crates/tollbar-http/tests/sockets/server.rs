@@ -35,7 +35,8 @@ pub(crate) fn left(engine: &Engine) -> u64 {
     engine.check(&request.with_cost(0)).binding().unwrap().decision().remaining()
 }
 
-/// Waits for what the server notices in its own time, such as that a client is gone.
+/// Waits for what nobody reports, such as that another process listens.
+#[allow(dead_code, reason = "only one file of tests needs it")]
 pub(crate) async fn eventually(holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {

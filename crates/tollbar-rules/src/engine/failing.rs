@@ -1,30 +1,29 @@
 //! What the rules say while the store cannot answer: each as it declared, and marked.
 
 use arrayvec::ArrayVec;
-use smallvec::SmallVec;
 use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store, Timestamp};
 
 use super::selection::{Ask, Selection};
 use crate::permits::Held;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
-use crate::verdict::{Capacity, Made};
+use crate::verdict::{Capacity, Decisions, Made};
 use crate::{OnStoreFailure, Request};
 
 /// How long a client that was turned away unseen is told to wait.
 const RETRY_AFTER_US: u64 = 1_000_000;
 
-/// The decisions in the store's place. A share is charged only if no other rule denies.
+/// Writes the decisions in the store's place, and says what is held. A share is charged only if no other rule denies.
 #[cold]
 pub(super) fn decide(
     snapshot: &Snapshot,
     request: &Request<'_>,
     selection: &Selection,
     local: &dyn Store,
-) -> (SmallVec<[Made; 8]>, Vec<Held>) {
+    made: &mut Decisions,
+) -> Vec<Held> {
     let mut held = Vec::new();
-    let mut made: SmallVec<[Made; 8]> =
-        selection.asks.iter().map(|ask| blind(snapshot, request, ask)).collect();
+    made.extend(selection.asks.iter().map(|ask| blind(snapshot, request, ask)));
     let denies = |it: &Made| {
         let is_live = it.capacity == Capacity::Live && it.degraded != Some(Degraded::Fallback);
         is_live && !it.decision.is_allowed()
@@ -55,7 +54,7 @@ pub(super) fn decide(
             held.extend(entries.iter().filter_map(|entry| Held::of(entry, true)));
         }
     }
-    (made, held)
+    held
 }
 
 /// What a rule says that sees no counter. For `local` it is a denial, until its share is asked.

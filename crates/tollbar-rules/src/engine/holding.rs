@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, ReservationId, Spending, block_on};
+use tollbar::store::{Adjustment, Hold, ReservationId, Spending, block_on};
 use tollbar::{Entry, StoreError, Timestamp};
 
-use super::once::{Marks, refusal};
+use super::once::refusal;
 use super::selection::{Ask, Nobody, Selection};
-use super::{Engine, Entries, denied, fill, settled, verdict};
+use super::{Asked, Engine, Entries, fill};
+use crate::matcher::Items;
 use crate::permits::{Permits, is_held};
 use crate::snapshot::Snapshot;
 use crate::{Request, Verdict};
@@ -87,21 +88,24 @@ impl Engine {
     /// Over a store across a network this blocks the thread; see
     /// [`admit_async`](Self::admit_async).
     pub fn admit(&self, request: &Request<'_>, reserve_for: Option<Duration>) -> Admission {
-        let snapshot = self.snapshot();
-        let mut selection = Selection::default();
-        self.select(&snapshot, request, &mut Nobody, &mut selection);
-        let marks = self.marks(request, &snapshot, &mut selection, reserve_for);
-        if let Some(verdict) = settled(&snapshot, &selection) {
-            return Admission { verdict, holding: None };
-        }
-        let mut entries = Entries::new();
-        fill(&mut entries, &snapshot, &selection);
-        let answer = match self.ask_marked(&mut entries, selection.has_permits, &marks) {
-            Some(reply) => reply.wait(),
-            None => Ok(()),
-        };
-        let asked = Asked { snapshot: &snapshot, selection: &selection, marks };
-        self.admission(&asked, request, &entries, answer)
+        let verdict = Verdict::unmade(self.current.load());
+        let mut admission = Admission { verdict, holding: None };
+        admission.holding = self.decide(request, reserve_for, &mut admission.verdict);
+        admission
+    }
+
+    /// The same, for who looks at the verdict and is done with it: it is most of a kilobyte, and is
+    /// not moved from where it was made.
+    #[inline]
+    pub fn admit_then<T>(
+        &self,
+        request: &Request<'_>,
+        reserve_for: Option<Duration>,
+        then: impl FnOnce(&Verdict, Option<Holding>) -> T,
+    ) -> T {
+        let mut verdict = Verdict::unmade(self.current.load());
+        let holding = self.decide(request, reserve_for, &mut verdict);
+        then(&verdict, holding)
     }
 
     /// The same, without blocking the thread while a store across a network answers.
@@ -110,21 +114,10 @@ impl Engine {
         request: &Request<'_>,
         reserve_for: Option<Duration>,
     ) -> Admission {
-        let snapshot = self.snapshot();
-        let mut selection = Selection::default();
-        self.select(&snapshot, request, &mut Nobody, &mut selection);
-        let marks = self.marks(request, &snapshot, &mut selection, reserve_for);
-        if let Some(verdict) = settled(&snapshot, &selection) {
-            return Admission { verdict, holding: None };
-        }
-        let mut entries = Entries::new();
-        fill(&mut entries, &snapshot, &selection);
-        let answer = match self.ask_marked(&mut entries, selection.has_permits, &marks) {
-            Some(reply) => reply.await,
-            None => Ok(()),
-        };
-        let asked = Asked { snapshot: &snapshot, selection: &selection, marks };
-        self.admission(&asked, request, &entries, answer)
+        let verdict = Verdict::unmade(self.snapshot());
+        let mut admission = Admission { verdict, holding: None };
+        admission.holding = self.decide_async(request, reserve_for, &mut admission.verdict).await;
+        admission
     }
 
     /// Ends what a request holds: returns its permits and, where it was reserved, settles that it
@@ -167,46 +160,94 @@ impl Engine {
         self.clock.now()
     }
 
-    fn admission(
+    /// Makes the verdict, in place: it is most of a kilobyte, of which little is used. Answers what
+    /// the request holds.
+    pub(super) fn decide(
         &self,
-        &Asked { snapshot, selection, marks }: &Asked<'_>,
         request: &Request<'_>,
-        entries: &Entries<'_>,
-        answer: Result<(), StoreError>,
-    ) -> Admission {
-        if let Some(why) = answer.as_ref().err().and_then(refusal) {
-            return Admission { verdict: denied(snapshot, why), holding: None };
+        reserve_for: Option<Duration>,
+        verdict: &mut Verdict,
+    ) -> Option<Holding> {
+        let mut matching = Items::new();
+        verdict.snapshot.matching(request, &mut matching);
+        if reserve_for.is_none() && self.decide_alone(request, &matching, verdict) {
+            return None;
         }
-        let made = self.conclude(snapshot, request, selection, entries, answer.as_ref().err());
-        let verdict = verdict(Arc::clone(snapshot), selection, made, answer.err());
-        let is_charged = verdict.is_allowed() && verdict.degraded().is_none();
-        let hold = marks.hold.filter(|_| is_charged);
-        if hold.is_none() && verdict.permits.is_none() {
-            return Admission { verdict, holding: None };
+        let mut selection = Selection::default();
+        self.select_of(&matching, &verdict.snapshot, request, &mut selection);
+        let marks = self.marks(request, &verdict.snapshot, &mut selection, reserve_for);
+        if verdict.settle(&selection) {
+            return None;
         }
-        let reserved = hold.map(|hold| Reserved {
-            id: hold.id,
-            keys: selection.keys.as_slice().into(),
-            charges: charges(snapshot, request, selection, entries),
-        });
-        let holding = Holding {
-            snapshot: Arc::clone(snapshot),
-            reserved,
-            cost: request.cost(),
-            permits: verdict.permits.clone(),
+        let Verdict { snapshot, made, .. } = verdict;
+        let mut entries = Entries::new();
+        fill(&mut entries, snapshot, &selection);
+        let answer = match self.ask_marked(&mut entries, selection.has_permits, &marks) {
+            Some(reply) => reply.wait(),
+            None => Ok(()),
         };
-        Admission { verdict, holding: Some(holding) }
+        if let Some(why) = answer.as_ref().err().and_then(refusal) {
+            drop(entries);
+            verdict.refuse(why);
+            return None;
+        }
+        let asked = Asked { snapshot, request, selection: &selection, entries: &entries };
+        let concluded = self.conclude(&asked, answer, made);
+        let reserved = marks.hold.map(|hold| asked.reserved(hold));
+        drop(entries);
+        verdict.finish(concluded);
+        verdict.holding(reserved, request)
+    }
+
+    /// The same, without blocking the thread.
+    pub(super) async fn decide_async(
+        &self,
+        request: &Request<'_>,
+        reserve_for: Option<Duration>,
+        verdict: &mut Verdict,
+    ) -> Option<Holding> {
+        let mut selection = Selection::default();
+        self.select(&verdict.snapshot, request, &mut Nobody, &mut selection);
+        self.decide_selected(request, reserve_for, &mut selection, verdict).await
+    }
+
+    /// The same, of what has been selected.
+    pub(super) async fn decide_selected(
+        &self,
+        request: &Request<'_>,
+        reserve_for: Option<Duration>,
+        selection: &mut Selection,
+        verdict: &mut Verdict,
+    ) -> Option<Holding> {
+        let marks = self.marks(request, &verdict.snapshot, selection, reserve_for);
+        let selection = &*selection;
+        if verdict.settle(selection) {
+            return None;
+        }
+        let Verdict { snapshot, made, .. } = verdict;
+        let mut entries = Entries::new();
+        fill(&mut entries, snapshot, selection);
+        let answer = match self.ask_marked(&mut entries, selection.has_permits, &marks) {
+            Some(reply) => reply.await,
+            None => Ok(()),
+        };
+        if let Some(why) = answer.as_ref().err().and_then(refusal) {
+            drop(entries);
+            verdict.refuse(why);
+            return None;
+        }
+        let asked = Asked { snapshot, request, selection, entries: &entries };
+        let concluded = self.conclude(&asked, answer, made);
+        let reserved = marks.hold.map(|hold| asked.reserved(hold));
+        drop(entries);
+        verdict.finish(concluded);
+        verdict.holding(reserved, request)
     }
 }
 
 /// What an allowed request has paid. What is in shadow mode has paid only where it allows; permits
 /// are not paid but held.
-fn charges(
-    snapshot: &Snapshot,
-    request: &Request<'_>,
-    selection: &Selection,
-    entries: &Entries<'_>,
-) -> Box<[Charge]> {
+fn charges(&Asked { snapshot, request, selection, entries }: &Asked<'_>) -> Box<[Charge]> {
     let once = request.clone().with_cost(1);
     let is_paid = |(_, entry): &(&Ask, &Entry<'_>)| {
         entry.decision().is_some_and(|it| it.is_allowed()) && !is_held(entry.policy())
@@ -219,11 +260,28 @@ fn charges(
     paid.map(charge).collect()
 }
 
-/// What a check was about.
-struct Asked<'s> {
-    snapshot: &'s Arc<Snapshot>,
-    selection: &'s Selection,
-    marks: Marks,
+impl Asked<'_> {
+    /// The charge, to be settled.
+    fn reserved(&self, hold: Hold) -> Reserved {
+        Reserved {
+            id: hold.id,
+            keys: self.selection.keys.as_slice().into(),
+            charges: charges(self),
+        }
+    }
+}
+
+impl Verdict {
+    /// What the request holds, now that the verdict is made.
+    fn holding(&self, reserved: Option<Reserved>, request: &Request<'_>) -> Option<Holding> {
+        let is_charged = self.is_allowed() && self.degraded().is_none();
+        let reserved = reserved.filter(|_| is_charged);
+        if reserved.is_none() && self.permits.is_none() {
+            return None;
+        }
+        let (cost, permits) = (request.cost(), self.permits.clone());
+        Some(Holding { snapshot: self.snapshot.to_arc(), reserved, cost, permits })
+    }
 }
 
 impl Holding {

@@ -65,7 +65,7 @@ impl Engine {
             Some(verdict) => verdict,
             // Before anything is held: what has no name could not be released.
             None if !has_text(&snapshot, &selection) => denied(&snapshot, Why::ReceiptTooLong),
-            None => self.decide(&snapshot, &mut selection, request).await,
+            None => self.verdict_on(&snapshot, &mut selection, request).await,
         };
         let permits = verdict.permits.as_deref();
         let (lease, ends_at) = match permits.and_then(|permits| self.lease_text(permits)) {

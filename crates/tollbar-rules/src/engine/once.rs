@@ -11,7 +11,7 @@ use tollbar::store::{Hold, Once};
 use tollbar::{Batch, Reply, StoreError};
 
 use super::selection::{Ask, Selection};
-use super::{Engine, Entries, denied, fill, settled, verdict};
+use super::{Engine, Entries};
 use crate::permits::is_unleased;
 use crate::snapshot::Snapshot;
 use crate::subject::{KeyBuffer, write_key};
@@ -115,26 +115,15 @@ impl Engine {
     }
 
     /// The verdict on what was selected, charged once where the request has an id.
-    pub(super) async fn decide(
+    pub(super) async fn verdict_on(
         &self,
         snapshot: &Arc<Snapshot>,
         selection: &mut Selection,
         request: &Request<'_>,
     ) -> Verdict {
-        let marks = self.marks(request, snapshot, selection, None);
-        if let Some(verdict) = settled(snapshot, selection) {
-            return verdict;
-        }
-        let mut entries = Entries::new();
-        fill(&mut entries, snapshot, selection);
-        let answer = match self.ask_marked(&mut entries, selection.has_permits, &marks) {
-            Some(reply) => reply.await,
-            None => Ok(()),
-        };
-        if let Some(why) = answer.as_ref().err().and_then(refusal) {
-            return denied(snapshot, why);
-        }
-        let made = self.conclude(snapshot, request, selection, &entries, answer.as_ref().err());
-        verdict(Arc::clone(snapshot), selection, made, answer.err())
+        let mut verdict = Verdict::unmade(Arc::clone(snapshot));
+        // What it holds is in the verdict as well.
+        let _holding = self.decide_selected(request, None, selection, &mut verdict).await;
+        verdict
     }
 }

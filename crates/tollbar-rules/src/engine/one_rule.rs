@@ -32,7 +32,7 @@ impl Engine {
         let at = snapshot.find(rule).ok_or_else(|| unknown(&snapshot, rule))?;
         let mut selection = Selection::default();
         self.select_only(&snapshot, at, request, &mut selection);
-        Ok(self.decide(&snapshot, &mut selection, request).await)
+        Ok(self.verdict_on(&snapshot, &mut selection, request).await)
     }
 
     /// May `subject` pay `cost` under `rule`? Charges it if so; cost 0 peeks.
@@ -82,7 +82,7 @@ impl Engine {
         };
         let mut selection = Selection::default();
         self.select_only(&snapshot, at, &request, &mut selection);
-        Ok(self.decide(&snapshot, &mut selection, &request).await)
+        Ok(self.verdict_on(&snapshot, &mut selection, &request).await)
     }
 
     /// What `subject` has left of the limits of `rule`. Charges nothing.

@@ -11,7 +11,7 @@ use tollbar::store::{Adjustment, Due, Spending, block_on};
 use super::once::refusal;
 use super::selection::{Nobody, Selection};
 use super::texts::{Opened, ReceiptError};
-use super::{Engine, Entries, denied, fill, settled, verdict};
+use super::{Asked, Engine, Entries, denied, fill, settled};
 use crate::verdict::Why;
 use crate::{Request, Verdict};
 
@@ -109,8 +109,12 @@ impl Engine {
         if let Some(why) = answer.as_ref().err().and_then(refusal) {
             return without(denied(&snapshot, why));
         }
-        let made = self.conclude(&snapshot, request, &selection, &entries, answer.as_ref().err());
-        let mut verdict = verdict(Arc::clone(&snapshot), &selection, made, answer.err());
+        let mut verdict = Verdict::unmade(Arc::clone(&snapshot));
+        let (selection, snapshot) = (&selection, &*snapshot);
+        let asked = Asked { snapshot, request, selection, entries: &entries };
+        let concluded = self.conclude(&asked, answer, &mut verdict.made);
+        verdict.settle(selection);
+        verdict.finish(concluded);
         if !verdict.is_allowed() || verdict.degraded().is_some() {
             return without(verdict);
         }

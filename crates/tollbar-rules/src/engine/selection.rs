@@ -90,10 +90,16 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
     pub(crate) fn select(&mut self, selection: &mut Selection) {
         let mut matching = Items::new();
         self.snapshot.matching(self.request, &mut matching);
+        self.select_of(&matching, selection);
+    }
+
+    /// The same, where it is known which rules match.
+    #[inline]
+    pub(crate) fn select_of(&mut self, matching: &[ItemId], selection: &mut Selection) {
         let mut replaced: SmallVec<[(ItemId, ItemId); 4]> = SmallVec::new();
         // Whether a live rule matches: it keeps the fallbacks away.
         let mut is_covered = false;
-        let mut rest = matching.as_slice();
+        let mut rest = matching;
         while let Some(&first) = rest.first() {
             let priority = self.snapshot.sketch(first).priority;
             let is_level = |at: &&ItemId| self.snapshot.sketch(**at).priority == priority;
@@ -137,7 +143,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         for (gone, by) in &replaced {
             self.observer.saw(*gone, Fate::ReplacedBy(*by));
         }
-        self.fall_back(&matching, is_covered, selection);
+        self.fall_back(matching, is_covered, selection);
         selection.finish();
     }
 

@@ -1,94 +1,24 @@
 //! Permits of stores that answer later, or not at all.
 
-use std::future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tollbar::store::{Adjustment, ReservationId};
-use tollbar::{
-    Batch, Decision, Degraded, Entry, FailurePolicy, Limiter, MemoryStore, Outcome, Policy, Reply,
-    Store, StoreError, Timestamp,
-};
+use tollbar::{Degraded, Entry, FailurePolicy, Limiter, Outcome, Policy, Store};
+use tollbar_testkit::later_store::LaterStore;
 
 use super::{permits, store};
 
-/// A store across a network: what it is asked arrives when the reply is first polled, and the
-/// answer is there when it is polled again.
-#[derive(Debug)]
-struct Remote {
-    inner: Arc<MemoryStore>,
-    is_down: AtomicBool,
-}
+/// A store across a network, and what is left of its permits.
+struct Remote(Arc<LaterStore>);
 
 impl Remote {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { inner: store(100), is_down: AtomicBool::new(false) })
+    fn new() -> Self {
+        Self(Arc::new(LaterStore::new(store(100))))
     }
 
     fn left(&self, policy: &Policy) -> u64 {
-        self.inner.check_now(b"key", policy, 0).remaining()
-    }
-
-    fn reply<'a, T: Send + 'a>(
-        &'a self,
-        ask: impl FnOnce(&'a MemoryStore) -> Reply<'a, T> + Send + 'a,
-    ) -> Reply<'a, T> {
-        Reply::Pending(Box::pin(async move {
-            if self.is_down.load(Ordering::Relaxed) {
-                return Err(StoreError::Unavailable { source: Arc::new(std::fmt::Error) });
-            }
-            let answer = ask(&self.inner).wait();
-            let mut looked = false;
-            future::poll_fn(|context| {
-                context.waker().wake_by_ref();
-                if std::mem::replace(&mut looked, true) { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
-            answer
-        }))
-    }
-}
-
-impl Store for Remote {
-    fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
-        self.reply(move |store| store.check(key, policy, cost))
-    }
-
-    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
-        self.reply(move |store| store.check_all(batch))
-    }
-
-    fn refund<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a Policy,
-        stamp: u64,
-        amount: u64,
-    ) -> Reply<'a, u64> {
-        self.reply(move |store| store.refund(key, policy, stamp, amount))
-    }
-
-    fn renew<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a Policy,
-        stamp: u64,
-    ) -> Reply<'a, Option<Timestamp>> {
-        self.reply(move |store| store.renew(key, policy, stamp))
-    }
-
-    fn settle<'a, 'e: 'a>(
-        &'a self,
-        id: ReservationId,
-        adjustments: &'a mut [Adjustment<'e>],
-    ) -> Reply<'a, bool> {
-        self.reply(move |store| store.settle(id, adjustments))
-    }
-
-    fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
-        self.reply(move |store| store.reset(key, policy))
+        self.0.inner().check_now(b"key", policy, 0).remaining()
     }
 }
 
@@ -103,8 +33,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn limiter(remote: &Arc<Remote>, policy: &Policy, on_failure: FailurePolicy) -> Limiter {
-    let store = Arc::clone(remote) as Arc<dyn Store>;
+fn limiter(remote: &Remote, policy: &Policy, on_failure: FailurePolicy) -> Limiter {
+    let store = Arc::clone(&remote.0) as Arc<dyn Store>;
     Limiter::builder(policy.clone()).store(store).on_failure(on_failure).build()
 }
 
@@ -168,7 +98,7 @@ fn a_release_that_is_given_up_halfway_is_not_sent_twice() {
 #[test]
 fn without_an_answer_the_failure_policy_decides_and_the_permit_holds_nothing() {
     let (remote, policy) = (Remote::new(), permits(2));
-    remote.is_down.store(true, Ordering::Relaxed);
+    remote.0.set_down(true);
     let allowing = limiter(&remote, &policy, FailurePolicy::Allow);
     for permit in [allowing.acquire("key"), block_on(allowing.acquire_async("key", 1))] {
         let permit = permit.unwrap();
@@ -180,12 +110,12 @@ fn without_an_answer_the_failure_policy_decides_and_the_permit_holds_nothing() {
     let permit = allowing.acquire_all(&mut entries).unwrap();
     assert_eq!((permit.count(), permit.is_degraded()), (0, true));
     // Nothing is given back that was never taken.
-    remote.is_down.store(false, Ordering::Relaxed);
+    remote.0.set_down(false);
     let _held = allowing.acquire_cost("key", 2).unwrap();
     drop(permit);
     assert_eq!(remote.left(&policy), 0);
 
-    remote.is_down.store(true, Ordering::Relaxed);
+    remote.0.set_down(true);
     let denying = limiter(&remote, &policy, FailurePolicy::Deny);
     assert_eq!(denying.acquire("key").unwrap_err().degraded(), Some(Degraded::Denied));
     assert!(denying.acquire_all(&mut entries).unwrap_err().is_degraded());
@@ -194,7 +124,7 @@ fn without_an_answer_the_failure_policy_decides_and_the_permit_holds_nothing() {
 #[test]
 fn a_fallback_lends_its_own_permits_and_gets_them_back() {
     let (remote, policy) = (Remote::new(), permits(9));
-    remote.is_down.store(true, Ordering::Relaxed);
+    remote.0.set_down(true);
     let local = store(10);
     let fallback = super::limiter(&local, permits(1));
     let limiter = limiter(&remote, &policy, FailurePolicy::Fallback(Box::new(fallback)));

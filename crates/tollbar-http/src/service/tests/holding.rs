@@ -4,7 +4,7 @@ use http_body::Frame;
 use tollbar_rules::Request as Asked;
 
 use super::*;
-use crate::testing::{Later, rules};
+use crate::testing::{later_by, rules};
 use crate::{Ending, Settle};
 
 const HUNDRED: &str = "rules: [{ name: a, limit: 100/100s, algorithm: fixed_window }]";
@@ -242,7 +242,7 @@ fn permits_come_back_where_the_service_panics() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_elsewhere_is_settled_with_in_the_background() {
-    let store = Arc::new(Later::by(Duration::from_millis(5)));
+    let store = Arc::new(later_by(Duration::from_millis(5)));
     let engine = Engine::builder(rules(HUNDRED)).store(store).build();
     let layer = TollbarLayer::builder(engine).cost(|_| 10).settle(Settle::by(|_| 1)).build();
     let service = layer.layer(Answers);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 
 use super::*;
-use crate::testing::{Down, Later, rules};
+use crate::testing::{later_by, rules};
 
 const ONE_A_SECOND: &str = "rules: [{ name: a, limit: 1/s, burst: 1 }]";
 
@@ -80,14 +80,56 @@ async fn no_more_wait_than_may_and_places_come_back() {
     assert_eq!(get(&service, "/").await.status(), 200);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_request_in_a_queue_waits_for_its_turn() {
-    let store = Arc::new(Down { queue_us: Some(1_500_000) });
-    let engine = Engine::builder(rules(ONE_A_SECOND)).store(store).build();
-    let service = TollbarLayer::new(engine).layer(Answers);
+/// When each of so many requests at once was answered, and how.
+async fn burst(service: &Tollbar<Answers>, count: usize) -> Vec<(u16, Duration, Option<String>)> {
     let start = Instant::now();
-    assert_eq!(get(&service, "/").await.status(), 200);
-    assert_eq!(start.elapsed(), Duration::from_millis(1_500));
+    let requests: Vec<_> = (0..count)
+        .map(|_| {
+            let service = service.clone();
+            tokio::spawn(async move {
+                let response = get(&service, "/").await;
+                let retry_after = response.headers().get("retry-after");
+                let retry_after = retry_after.map(|it| it.to_str().unwrap().to_owned());
+                (response.status().as_u16(), start.elapsed(), retry_after)
+            })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for request in requests {
+        answers.push(request.await.unwrap());
+    }
+    answers.sort_unstable();
+    answers
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_leave_a_queue_one_at_a_time_and_no_more_wait_than_it_holds() {
+    let yaml = "rules: [{ name: a, limit: 2/s, queue: 3 }]";
+    let memory = TollbarLayer::new(engine_by_tokio(yaml)).layer(Answers);
+    let elsewhere = TollbarLayer::new(over_later(yaml, Duration::ZERO)).layer(Answers);
+    for service in [memory, elsewhere] {
+        for _ in 0..2 {
+            let answers = burst(&service, 10).await;
+            let (left, denied) = answers.split_at(4);
+            let turns_ms: Vec<u128> = left.iter().map(|it| it.1.as_millis()).collect();
+            assert_eq!(turns_ms, [0, 500, 1_000, 1_500]);
+            assert!(left.iter().all(|it| it.0 == 200 && it.2.is_none()), "{left:?}");
+            // The queue is full: who does not fit in is told so at once, and when to come back.
+            let full = (429, Duration::ZERO, Some("1".to_owned()));
+            assert!(denied.iter().all(|it| *it == full), "{denied:?}");
+            tokio::time::advance(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_in_a_queue_longer_than_its_rule_says() {
+    let yaml = "rules: [{ name: a, limit: 2/s, queue: 30, max_wait: 600ms }]";
+    let service = TollbarLayer::new(engine_by_tokio(yaml)).layer(Answers);
+    let answers = burst(&service, 10).await;
+    let allowed: Vec<_> = answers.iter().filter(|it| it.0 == 200).map(|it| it.1).collect();
+    assert_eq!(allowed, [Duration::ZERO, Duration::from_millis(500)]);
+    assert!(answers.iter().all(|it| it.1 <= Duration::from_millis(500)));
 }
 
 /// Panics if it is called without having been ready, as tower allows it to.
@@ -120,7 +162,7 @@ impl Service<Request<()>> for Strict {
 }
 
 fn over_later(yaml: &str, delay: Duration) -> Arc<Engine> {
-    Arc::new(Engine::builder(rules(yaml)).store(Arc::new(Later::by(delay))).build())
+    Arc::new(Engine::builder(rules(yaml)).store(Arc::new(later_by(delay))).build())
 }
 
 #[tokio::test(start_paused = true)]
