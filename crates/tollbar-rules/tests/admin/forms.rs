@@ -229,7 +229,7 @@ fn nothing_that_is_sent_causes_a_panic() {
         deep = json!({ "not": deep });
     }
     let json = json!({ "name": "a", "limit": "1/s", "match": { "x": deep } });
-    refused(&json, "match: nested deeper than 16 levels: rules need fewer");
+    refused(&json, "match: nested deeper than 32 levels: rules need fewer");
     let odd =
         [json!(null), json!(true), json!(-1), json!(1e300), json!("\0"), json!([[]]), json!({})];
     for name in ["name", "scope", "maxRequests", "match", "per", "limit", "tiers", "cost", "exempt"]

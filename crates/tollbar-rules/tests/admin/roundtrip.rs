@@ -245,7 +245,7 @@ fn the_generator_writes_rules() {
 #[test]
 fn every_rule_of_the_documents_has_a_form() {
     let mut count = 0;
-    for name in ["reference/rules.md", "guides/rules.md", "guides/daemon.md"] {
+    for name in ["reference/rules.md", "guides/rules.md", "guides/running-the-daemon.md"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
         let text = fs::read_to_string(path).unwrap();
         for block in text.split("```yaml\n").skip(1).map(|it| it.split("```").next().unwrap()) {
