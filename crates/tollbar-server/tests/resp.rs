@@ -42,7 +42,7 @@ fn redis_cli_is_answered() {
     assert_eq!(redis_cli(&daemon, &throttle), "0\n2\n0\n-1\n7200");
     let denied = redis_cli(&daemon, &throttle);
     assert!(denied.starts_with("1\n2\n0\n3"), "{denied}");
-    assert_eq!(redis_cli(&daemon, &["-3", "TB.PEEK", "GET", "/"]).lines().count(), 11);
+    assert_eq!(redis_cli(&daemon, &["-3", "TB.PEEK", "GET", "/"]).lines().count(), 13);
     let told = redis_cli(&daemon, &["-3", "TB.CHECK", "GET", "/", "WITH", "user", "42"]);
     assert!(told.contains("true") && told.contains("remaining 9"), "{told}");
     let told = redis_cli(&daemon, &["COMMAND", "DOCS", "CL.THROTTLE"]);
