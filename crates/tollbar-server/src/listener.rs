@@ -7,6 +7,7 @@ mod group;
 pub(crate) mod grpc;
 pub(crate) mod http;
 mod idle;
+mod patience;
 pub(crate) mod resp;
 mod stopped;
 mod stream;
