@@ -15,6 +15,7 @@ use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
+use crate::forward_auth::Trust;
 use crate::listener::envoy::{self, Envoy, EnvoyLimits};
 use crate::listener::grpc::Grpc;
 use crate::listener::http::Http;
@@ -41,6 +42,7 @@ pub(crate) struct Prepared {
     tokens: Option<Arc<Tokens>>,
     tls: Option<Tls>,
     envoy: EnvoyLimits,
+    trust: Trust,
 }
 
 /// Why the daemon could not go on.
@@ -64,9 +66,10 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     let file = config.read_rules()?;
     warn_of(&file.warnings);
     let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
+    let trust = config.proxies.trust()?;
     config.store.check()?;
     config.allow_open_files()?;
-    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy })
+    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy, trust })
 }
 
 /// Serves until a signal says to stop, and what was asked is answered.
@@ -74,7 +77,8 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(prepared))
 }
 
-async fn serve(Prepared { config, rules, tokens, tls, envoy }: Prepared) -> Result<(), AppError> {
+async fn serve(prepared: Prepared) -> Result<(), AppError> {
+    let Prepared { config, rules, tokens, tls, envoy, trust } = prepared;
     let config = Arc::new(config);
     let counters = config.store.open()?;
     let engine = Arc::new(Engine::builder(rules).store(counters.store()).build());
@@ -90,7 +94,8 @@ async fn serve(Prepared { config, rules, tokens, tls, envoy }: Prepared) -> Resu
     let service = Envoy::new(Arc::clone(&daemon), Arc::clone(&envoy), options);
     let grpc = Grpc::new(Arc::clone(&daemon), service, &stopped);
     let mut listeners = Listeners::new(config.bounds, tls, stopped);
-    start(&mut listeners, "--listen", &config.listen, Http::new(Arc::clone(&daemon))).await?;
+    let http = Http::new(Arc::clone(&daemon), trust);
+    start(&mut listeners, "--listen", &config.listen, http).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
     start(&mut listeners, "--resp", &config.resp, Resp::new(daemon)).await?;
     // The counters are written once more after the last answer.

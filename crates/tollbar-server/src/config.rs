@@ -12,6 +12,7 @@ use tollbar_rules::{FileError, RuleFile};
 
 use crate::bounded;
 use crate::endpoint::Endpoint;
+use crate::forward_auth::{ApiKeysError, ProxyFlags};
 use crate::listener::Bounds;
 use crate::listener::envoy::EnvoyOptions;
 use crate::listener::tls::{TlsError, TlsFiles};
@@ -70,6 +71,9 @@ pub(crate) struct Config {
     pub(crate) envoy: EnvoyOptions,
 
     #[command(flatten)]
+    pub(crate) proxies: ProxyFlags,
+
+    #[command(flatten)]
     pub(crate) log: LogFlags,
 
     /// Reads what no flag and no variable says from this file: the same names, in YAML
@@ -105,6 +109,8 @@ pub(crate) enum ConfigError {
         path.display()
     )]
     Permits { path: PathBuf, rule: String },
+    #[error(transparent)]
+    ApiKeys(#[from] ApiKeysError),
     #[error(transparent)]
     Store(#[from] StoreFlagsError),
     #[error(transparent)]

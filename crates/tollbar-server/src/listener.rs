@@ -26,7 +26,7 @@ pub(crate) use bounds::Bounds;
 pub(crate) use group::Listeners;
 pub(crate) use stopped::Stopped;
 use stream::Accepted;
-pub(crate) use stream::{Connection, Socket, Stream, UnixSocket};
+pub(crate) use stream::{Connection, Peer, Socket, Stream, UnixSocket};
 use tls::TlsPort;
 
 /// After an error of `accept`, such as too many open files, which repeats at once.
