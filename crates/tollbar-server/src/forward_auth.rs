@@ -8,6 +8,7 @@
 //! answered 400: no proxy takes that for leave to pass.
 
 mod caddy;
+pub(crate) mod document;
 mod envoy;
 mod haproxy;
 mod nginx;
@@ -173,12 +174,12 @@ fn name_of(peer: Peer) -> String {
 }
 
 impl Profile {
-    /// A denial is never told as an error of the server's, which some proxies may be told to let pass.
+    /// Only a request that may never pass is told so; any other denial is 429. Above all it is none of the
+    /// 5xx, which some proxies can be told to let pass.
     fn status_of(&self, denial: &Denial<'_>) -> StatusCode {
-        match self.denied_as {
-            Some(status) => status,
-            None if denial.status().is_client_error() => denial.status(),
-            None => StatusCode::TOO_MANY_REQUESTS,
+        match (self.denied_as, denial.status()) {
+            (Some(status), _) | (None, status @ StatusCode::UNPROCESSABLE_ENTITY) => status,
+            _ => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 }

@@ -1,19 +1,20 @@
 -- Asks a Tollbar daemon whether a request may pass. HAProxy 2.5 or later.
 --
 --   global
---       lua-load-per-thread tollbar.lua http://127.0.0.1:8080
+--       setenv TOLLBAR_URL http://127.0.0.1:8080
+--       lua-load-per-thread tollbar.lua
 --   frontend ..
 --       http-request lua.tollbar
 --       http-response lua.tollbar
 --
--- Behind the address: `deny` (what follows when the daemon is down: 503, as by default) or `allow`, and
--- with `--token-file` the token.
+-- TOLLBAR_ON_FAILURE says what follows when the daemon is down: `deny` (503, as by default) or `allow`.
+-- TOLLBAR_TOKEN is a token of the daemon's --token-file.
 
-local address, on_failure, token = ...
-address = address or "http://127.0.0.1:8080"
-on_failure = on_failure or "deny"
+local url = os.getenv("TOLLBAR_URL") or "http://127.0.0.1:8080"
+local on_failure = os.getenv("TOLLBAR_ON_FAILURE") or "deny"
+local token = os.getenv("TOLLBAR_TOKEN")
 if on_failure ~= "deny" and on_failure ~= "allow" then
-    error("tollbar.lua: what follows when the daemon is down is `" .. on_failure .. "`: write deny or allow")
+    error("TOLLBAR_ON_FAILURE is `" .. on_failure .. "`: write deny or allow")
 end
 
 -- A daemon that does not answer soon is as good as down.
@@ -57,7 +58,7 @@ end
 local function ask(txn)
     local asked, answer = pcall(function()
         return core.httpclient():get{
-            url = address .. "/v1/forward-auth/haproxy",
+            url = url .. "/v1/forward-auth/haproxy",
             headers = question(txn),
             timeout = TIMEOUT_MS,
         }

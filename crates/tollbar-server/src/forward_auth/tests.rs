@@ -361,7 +361,7 @@ fn what_lacks_something_or_would_hold_a_permit_is_not_let_through() {
             [("x-original-method", "GET"), ("x-original-uri", path), ("x-real-ip", "203.0.113.7")];
         proxy.ask(profile, &headers)
     };
-    assert_eq!(ask("haproxy", "/tenant").status, 400);
+    assert_eq!(ask("haproxy", "/tenant").status, 429);
     assert_eq!(ask("nginx", "/tenant").status, 403);
     for _ in 0..3 {
         let held = ask("haproxy", "/jobs");

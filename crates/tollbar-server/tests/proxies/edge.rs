@@ -1,7 +1,7 @@
 //! A proxy on a free port, between clients of several addresses and a real upstream, and the daemon
 //! that it asks.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -48,11 +48,11 @@ impl Edge {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
         for file in kind.files() {
             let text = kind.shipped(file, replaced, address);
-            let text = text.replace("TOLLBAR_PORT", port(daemon.address("http")));
-            let text = text.replace("UPSTREAM_PORT", port(&upstream.address));
-            scratch.file(file, &text.replace("TOLLBAR", daemon.address("http")));
+            let text = text.replace("{daemon port}", port(daemon.address("http")));
+            let text = text.replace("{upstream port}", port(&upstream.address));
+            scratch.file(file, &text.replace("{daemon}", daemon.address("http")));
         }
-        let process = kind.run(&scratch);
+        let process = kind.run(&scratch, address);
         Self { upstream, daemon: Some(daemon), process, address, _scratch: scratch }
     }
 
@@ -100,11 +100,11 @@ impl Kind {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/proxies");
         let text = std::fs::read_to_string(path.join(directory).join(file)).unwrap();
         let mut text = text
-            .replace("http://127.0.0.1:8080", "http://TOLLBAR")
-            .replace("127.0.0.1:8080", "TOLLBAR")
-            .replace("127.0.0.1:3000", "127.0.0.1:UPSTREAM_PORT")
-            .replace("port_value: 8080", "port_value: TOLLBAR_PORT")
-            .replace("port_value: 3000", "port_value: UPSTREAM_PORT")
+            .replace("http://127.0.0.1:8080", "http://{daemon}")
+            .replace("127.0.0.1:8080", "{daemon}")
+            .replace("127.0.0.1:3000", "127.0.0.1:{upstream port}")
+            .replace("port_value: 8080", "port_value: {daemon port}")
+            .replace("port_value: 3000", "port_value: {upstream port}")
             .replace("port_value: 8000", &format!("port_value: {}", address.port()));
         text = match self {
             Self::Nginx => text.replace("listen 8000", &format!("listen {address}")).replace(
@@ -126,7 +126,7 @@ impl Kind {
     }
 
     /// Starts the proxy, and returns when it listens.
-    fn run(self, scratch: &Scratch) -> Child {
+    fn run(self, scratch: &Scratch, address: SocketAddr) -> Child {
         let config = scratch.path(self.files()[0]);
         let mut command = match self {
             Self::Nginx => {
@@ -159,33 +159,18 @@ impl Kind {
                 command
             }
         };
-        command.current_dir(&scratch.0).stdin(Stdio::null());
-        // HAProxy says that it is ready on its standard output, the others say it in their log.
-        let (ready, is_on_stdout) = match self {
-            Self::Nginx => ("using the \"epoll\" event method", false),
-            Self::Caddy => ("serving initial configuration", false),
-            Self::Envoy => ("starting workers", false),
-            Self::Haproxy => ("Using epoll() as the polling mechanism", true),
-        };
-        if is_on_stdout {
-            command.stdout(Stdio::piped()).stderr(Stdio::null());
-        } else {
-            command.stdout(Stdio::null()).stderr(Stdio::piped());
-        }
+        let log = || File::options().append(true).create(true).open(scratch.path("log")).unwrap();
+        command.current_dir(&scratch.0).stdin(Stdio::null()).stdout(log()).stderr(log());
         let mut process = command.spawn().unwrap_or_else(|error| {
             panic!("cannot start {self:?} ({error}): `cargo xtask test` installs it")
         });
-        let said: Box<dyn Read + Send> = match process.stdout.take() {
-            Some(stdout) => Box::new(stdout),
-            None => Box::new(process.stderr.take().unwrap()),
-        };
-        let mut lines = BufReader::new(said);
-        let mut said = String::new();
-        while !said.contains(ready) {
-            assert_ne!(lines.read_line(&mut said).unwrap(), 0, "{self:?} has ended: {said}");
+        // What they say of themselves they say too early.
+        while TcpStream::connect(address).is_err() {
+            let ended = process.try_wait().unwrap();
+            let log = || std::fs::read_to_string(scratch.path("log")).unwrap();
+            assert!(ended.is_none(), "{self:?} has ended: {}", log());
+            std::thread::yield_now();
         }
-        // A pipe that nobody reads would hold it up.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         process
     }
 }
