@@ -66,11 +66,7 @@ fn clients_see_their_limits_and_cannot_get_past_them(kind: Kind) {
     );
     assert_eq!(edge.upstream.count(), 3);
 
-    for spoofed in SPOOFED {
-        // Envoy refuses connections that are to drop such headers.
-        let expected: &[u16] = if spoofed.len() > 4 { &[400, 429] } else { &[429] };
-        assert!(expected.contains(&edge.get(2, "/api/x", spoofed).status), "{spoofed:?}");
-    }
+    nobody_is_believed(&edge);
     // To gRPC a denial is a 200 with trailers. That is Envoy's to say, and not ours: it would be leave
     // to pass.
     let grpc = edge.get(2, "/api/x", &[("content-type", "application/grpc"), ("te", "trailers")]);
@@ -94,6 +90,15 @@ fn clients_see_their_limits_and_cannot_get_past_them(kind: Kind) {
     assert_eq!([0; 2].map(|_| edge.send(2, "GET", "/post", &[]).status), [200; 2]);
     assert_eq!([0; 2].map(|_| edge.send(2, "POST", "/post", &[]).status), [200, 429]);
     assert_eq!(edge.upstream.count(), 3 + 1 + 3 + 5 + 2 + 1);
+}
+
+/// By a client that has nothing left.
+fn nobody_is_believed(edge: &Edge) {
+    for spoofed in SPOOFED {
+        // Envoy refuses connections that are to drop such headers.
+        let expected: &[u16] = if spoofed.len() > 4 { &[400, 429] } else { &[429] };
+        assert!(expected.contains(&edge.get(2, "/api/x", spoofed).status), "{spoofed:?}");
+    }
 }
 
 fn exactly_so_many_pass_when_all_come_at_once(kind: Kind) {
@@ -176,4 +181,22 @@ fn a_403_of_nginx_s_own_stays_one() {
     let edge = Edge::start("own-403", Kind::Nginx, &[own]);
     let answer = edge.get(2, "/own", &[]);
     assert_eq!((answer.status, answer.header("retry-after")), (403, ""));
+}
+
+#[test]
+fn caddy_s_own_directive_does_as_well() {
+    let own = "forward_auth {daemon} {\n uri /v1/forward-auth/caddy\n }";
+    let edge = Edge::start("directive", Kind::Caddy, &[("import tollbar", own)]);
+    assert_eq!([0; 4].map(|_| edge.get(2, "/api/x", &[]).status), [200, 200, 200, 429]);
+    nobody_is_believed(&edge);
+    assert_eq!(edge.upstream.count(), 3);
+}
+
+#[test]
+fn envoy_that_believes_its_clients_makes_nobody_else_believe_them() {
+    let believes = ("use_remote_address: true", "use_remote_address: false");
+    let edge = Edge::start("believes", Kind::Envoy, &[believes]);
+    assert_eq!([0; 4].map(|_| edge.get(2, "/api/x", &[]).status), [200, 200, 200, 429]);
+    nobody_is_believed(&edge);
+    assert_eq!(edge.upstream.count(), 3);
 }

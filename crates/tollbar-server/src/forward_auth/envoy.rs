@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the method of the question | Envoy: it is the original one |
 //! | the path behind `/v1/forward-auth/envoy` | Envoy: `path_prefix` and the original one |
-//! | `X-Real-IP` | `headers_to_add .. %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%` of the configuration we ship |
+//! | `X-Real-IP` | `headers_to_add .. %DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%` of the configuration we ship |
 //!
 //! Envoy sends no header of the client's that is not in `allowed_headers`, and `headers_to_add` replaces.
 //! `X-Forwarded-For` is not read: without `use_remote_address` it is the client's own, and that cannot be

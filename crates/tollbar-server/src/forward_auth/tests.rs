@@ -368,6 +368,9 @@ fn what_lacks_something_or_would_hold_a_permit_is_not_let_through() {
         assert_eq!(held.status, 400);
         assert!(held.body.contains("rule `jobs` limits what is in flight"), "{}", held.body);
     }
+    // Nobody was kept out by it.
+    let engine = &proxy.forward_auth.daemon.engine;
+    assert!(engine.check(&tollbar_rules::Request::new("GET", "/jobs").unwrap()).is_allowed());
 }
 
 #[test]
