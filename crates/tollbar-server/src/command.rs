@@ -28,7 +28,7 @@ enum Verb {
     /// Checks and explains files of rules
     #[command(subcommand, after_help = EXIT_CODES)]
     Rules(rules::Rules),
-    /// Prints the document of the HTTP interface, OpenAPI 3.1
+    /// Prints the document of the HTTP interface, as `OpenAPI` 3.1
     Openapi(openapi::Openapi),
 }
 

@@ -56,11 +56,11 @@ impl Held {
     }
 
     /// Sends a request to `path` of the document, and holds both sides against it.
-    fn ask(&mut self, path: &str, target: &str, body: Option<Value>, expected: u16) -> Value {
+    fn ask(&mut self, path: &str, target: &str, body: Option<&Value>, expected: u16) -> Value {
         let method = if body.is_some() { "POST" } else { "GET" };
         let operation = self.document["paths"][path][method.to_lowercase()].clone();
         assert!(operation.is_object(), "{method} {path} is not in the document");
-        let text = body.as_ref().map(Value::to_string).unwrap_or_default();
+        let text = body.map(Value::to_string).unwrap_or_default();
         let mut answer = Value::Null;
         for accept in ["application/json", "application/problem+json"] {
             let response = self.send(method, target, &text, accept);
@@ -82,7 +82,7 @@ impl Held {
                 break;
             }
         }
-        if let Some(body) = &body {
+        if let Some(body) = body {
             let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
             let is_valid = self.validate(schema, body);
             assert!(is_valid.is_ok() || expected == 400, "{path}: {is_valid:?}");
@@ -103,50 +103,50 @@ fn what_is_taken_and_answered_is_what_the_document_says() {
         "method": "GET", "path": "/limited", "attributes": { "user": "7" }, "cost": 1,
         "requestId": "r1", "criticality": "high",
     });
-    held.ask("/v1/check", "/v1/check", Some(full), 200);
-    held.ask("/v1/check", "/v1/check", Some(json!({ "path": "/health" })), 200);
-    held.ask("/v1/check", "/v1/check", Some(user("/shadow")), 200);
-    held.ask("/v1/check", "/v1/check", Some(user("/nowhere")), 200);
+    held.ask("/v1/check", "/v1/check", Some(&full), 200);
+    held.ask("/v1/check", "/v1/check", Some(&json!({ "path": "/health" })), 200);
+    held.ask("/v1/check", "/v1/check", Some(&user("/shadow")), 200);
+    held.ask("/v1/check", "/v1/check", Some(&user("/nowhere")), 200);
     let small = json!({ "rule": "tokens", "subject": "user:9", "cost": 5, "requestId": "s" });
-    held.ask("/v1/check", "/v1/check", Some(small), 200);
-    held.ask("/v1/check", "/v1/check", Some(user("/limited")), 200);
-    let denied = held.ask("/v1/check", "/v1/check", Some(user("/limited")), 429);
-    held.ask("/v1/check", "/v1/check", Some(json!({ "path": "/t" })), 429);
+    held.ask("/v1/check", "/v1/check", Some(&small), 200);
+    held.ask("/v1/check", "/v1/check", Some(&user("/limited")), 200);
+    let denied = held.ask("/v1/check", "/v1/check", Some(&user("/limited")), 429);
+    held.ask("/v1/check", "/v1/check", Some(&json!({ "path": "/t" })), 429);
     let never = json!({ "path": "/limited", "cost": u64::MAX });
-    held.ask("/v1/check", "/v1/check", Some(never), 422);
+    held.ask("/v1/check", "/v1/check", Some(&never), 422);
     let reused =
         json!({ "path": "/limited", "attributes": { "user": "7" }, "requestId": "r1", "cost": 2 });
-    held.ask("/v1/check", "/v1/check", Some(reused), 409);
-    held.ask("/v1/check", "/v1/check", Some(json!({ "rule": "nosuch" })), 404);
-    held.ask("/v1/check", "/v1/check", Some(json!({ "paht": "/" })), 400);
-    held.ask("/v1/peek", "/v1/peek", Some(user("/limited")), 200);
-    held.ask("/v1/peek", "/v1/peek", Some(json!({ "path": "/t" })), 429);
+    held.ask("/v1/check", "/v1/check", Some(&reused), 409);
+    held.ask("/v1/check", "/v1/check", Some(&json!({ "rule": "nosuch" })), 404);
+    held.ask("/v1/check", "/v1/check", Some(&json!({ "paht": "/" })), 400);
+    held.ask("/v1/peek", "/v1/peek", Some(&user("/limited")), 200);
+    held.ask("/v1/peek", "/v1/peek", Some(&json!({ "path": "/t" })), 429);
     let batch = json!({ "requests": [user("/limited"), user("/tokens"), { "rule": "nosuch" }] });
-    held.ask("/v1/check/batch", "/v1/check/batch", Some(batch), 200);
-    held.ask("/v1/explain", "/v1/explain", Some(user("/limited")), 200);
-    held.ask("/v1/explain", "/v1/explain", Some(user("/shadow")), 200);
+    held.ask("/v1/check/batch", "/v1/check/batch", Some(&batch), 200);
+    held.ask("/v1/explain", "/v1/explain", Some(&user("/limited")), 200);
+    held.ask("/v1/explain", "/v1/explain", Some(&user("/shadow")), 200);
     let reset = json!({ "rule": "per_client", "attributes": { "user": "7" } });
-    held.ask("/v1/reset", "/v1/reset", Some(reset), 200);
-    held.ask("/v1/reset", "/v1/reset", Some(json!({ "rule": "nosuch" })), 404);
+    held.ask("/v1/reset", "/v1/reset", Some(&reset), 200);
+    held.ask("/v1/reset", "/v1/reset", Some(&json!({ "rule": "nosuch" })), 404);
 
     let reserve = json!({ "path": "/tokens", "cost": 300, "ttlMs": 60_000 });
     let receipt = |held: &mut Held| {
-        let reserved = held.ask("/v1/reserve", "/v1/reserve", Some(reserve.clone()), 200);
+        let reserved = held.ask("/v1/reserve", "/v1/reserve", Some(&reserve.clone()), 200);
         json!({ "receipt": reserved["receipt"].as_str().unwrap() })
     };
     let mut commit = receipt(&mut held);
     commit["cost"] = json!(120);
-    held.ask("/v1/commit", "/v1/commit", Some(commit.clone()), 200);
-    held.ask("/v1/commit", "/v1/commit", Some(commit), 409);
+    held.ask("/v1/commit", "/v1/commit", Some(&commit.clone()), 200);
+    held.ask("/v1/commit", "/v1/commit", Some(&commit), 409);
     let cancel = receipt(&mut held);
-    held.ask("/v1/cancel", "/v1/cancel", Some(cancel.clone()), 200);
-    held.ask("/v1/cancel", "/v1/cancel", Some(cancel), 409);
-    held.ask("/v1/cancel", "/v1/cancel", Some(json!({ "receipt": "nonsense" })), 400);
-    let lease = held.ask("/v1/check", "/v1/check", Some(user("/j")), 200);
+    held.ask("/v1/cancel", "/v1/cancel", Some(&cancel.clone()), 200);
+    held.ask("/v1/cancel", "/v1/cancel", Some(&cancel), 409);
+    held.ask("/v1/cancel", "/v1/cancel", Some(&json!({ "receipt": "nonsense" })), 400);
+    let lease = held.ask("/v1/check", "/v1/check", Some(&user("/j")), 200);
     let lease = json!({ "lease": lease["lease"].as_str().unwrap() });
-    held.ask("/v1/renew", "/v1/renew", Some(lease.clone()), 200);
-    held.ask("/v1/release", "/v1/release", Some(lease.clone()), 200);
-    held.ask("/v1/renew", "/v1/renew", Some(lease), 200);
+    held.ask("/v1/renew", "/v1/renew", Some(&lease.clone()), 200);
+    held.ask("/v1/release", "/v1/release", Some(&lease.clone()), 200);
+    held.ask("/v1/renew", "/v1/renew", Some(&lease), 200);
 
     let usage = "/v1/rate-limit/usage/me";
     held.ask(usage, &format!("{usage}?user=7&path=/limited"), None, 200);

@@ -50,6 +50,7 @@ struct Rule<'e> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ExplainedLimit")]
+#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
 struct Limit<'e> {
     /// The limit as it was written.
     text: &'e str,

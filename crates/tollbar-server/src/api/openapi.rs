@@ -1,4 +1,4 @@
-//! The document of the interface, OpenAPI 3.1, written from the table of paths and from the types that
+//! The document of the interface, `OpenAPI` 3.1, written from the table of paths and from the types that
 //! are read and written. `cargo xtask openapi` keeps a copy of it in `docs/reference`.
 
 use std::sync::LazyLock;

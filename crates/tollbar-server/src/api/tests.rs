@@ -57,7 +57,7 @@ impl Daemon {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let answer = match self.api.admit(&asked) {
             Ok(route) => runtime.block_on(self.api.answer(route, &asked, body)),
-            Err(answer) => answer,
+            Err(answer) => *answer,
         };
         let (parts, bytes) = answer.into_parts();
         let body = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -183,7 +183,10 @@ fn what_never_passes_and_what_nothing_limits_are_told_apart() {
     let free = daemon.post("/v1/check", r#"{"path":"/health"}"#);
     assert_eq!((free.status, &free.body["limit"]), (200, &Value::Null));
     assert!(free.body.get("error").is_none());
-    assert_eq!(free.headers.keys().map(|it| it.as_str()).collect::<Vec<_>>(), ["content-type"]);
+    assert_eq!(
+        free.headers.keys().map(hyper::header::HeaderName::as_str).collect::<Vec<_>>(),
+        ["content-type"]
+    );
     let missing = daemon.post("/v1/check", r#"{"path":"/t"}"#);
     assert_eq!((missing.status, &missing.body["reason"]), (429, &"missing_attribute".into()));
 }

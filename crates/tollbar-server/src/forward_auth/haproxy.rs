@@ -1,4 +1,4 @@
-//! HAProxy, by the Lua action that we ship.
+//! `HAProxy`, by the Lua action that we ship.
 //!
 //! | read | written by |
 //! |---|---|

@@ -25,7 +25,7 @@ rules:
     limit: 1/day
   - { name: needs_tenant, match: { path: /tenant }, per: [tenant], missing: deny, limit: 9/s }
   - { name: jobs, match: { path: /jobs }, per: [], limit: 1, algorithm: concurrency, lease: 30s }
-  - { name: queue, match: { path: /queue }, per: [], limit: 1/s, algorithm: leaky_bucket, burst: 2 }
+  - { name: queue, match: { path: /queue }, per: [], limit: 1/s, queue: 2 }
 ";
 
 const LOOPBACK: &str = "127.0.0.1:9";

@@ -101,7 +101,7 @@ async fn respond(
     }
     let asked = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
     let answer = match api.admit(&asked) {
-        Err(answer) => answer,
+        Err(answer) => *answer,
         Ok(route) if !route.has_body() => api.answer(route, &asked, &[]).await,
         Ok(route) => match read(body, patience).await {
             Ok(body) => api.answer(route, &asked, &body).await,

@@ -119,7 +119,7 @@ mod tests {
     async fn whoever_waits_for_us_or_keeps_asking_is_not_given_up() {
         let patience = patience();
         patience.enter(Phase::Answer);
-        let hour = Duration::from_secs(3_600);
+        let hour = Duration::from_hours(1);
         assert!(timeout(hour, patience.run_out()).await.is_err());
         let asking = async {
             for _ in 0..100 {

@@ -141,7 +141,7 @@ impl Stream {
     ) -> Poll<io::Result<T>> {
         match poll(&mut self.wire, cx) {
             Poll::Pending => self.idle.poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
-            ready => ready,
+            ready @ Poll::Ready(_) => ready,
         }
     }
 

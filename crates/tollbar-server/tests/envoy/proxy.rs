@@ -135,8 +135,9 @@ pub(crate) fn send(
     path: &str,
     headers: &[(&str, &str)],
 ) -> Answer {
-    let headers: String =
+    let headers: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let headers = headers.concat();
     let request =
         format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).unwrap();

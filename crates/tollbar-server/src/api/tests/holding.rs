@@ -48,7 +48,7 @@ fn a_reservation_is_given_back_or_stands_as_it_is() {
     assert_eq!(daemon.post("/v1/commit", &format!(r#"{{"receipt":"{receipt}"}}"#)).status, 200);
     assert_eq!(left(&daemon), 700);
     let receipt = text(&daemon.post("/v1/reserve", body), "receipt");
-    daemon.clock.advance(Duration::from_secs(60));
+    daemon.clock.advance(Duration::from_mins(1));
     let late = daemon.post("/v1/commit", &format!(r#"{{"receipt":"{receipt}","cost":0}}"#));
     assert_eq!(late.status, 409, "{}", late.body);
     let denied = daemon.post("/v1/reserve", r#"{"attributes":{"user":"7"},"cost":900}"#);

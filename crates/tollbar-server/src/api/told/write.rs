@@ -144,7 +144,7 @@ fn decision(it: &Decision<'_>, out: &mut Out<'_>) {
 }
 
 impl Why {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Limits => "limits",
             Self::NoRule => "no_rule",
@@ -181,7 +181,7 @@ rules:
   - name: tiered
     match: { path: /tiers }
     limit: 5/day
-    tiers: { 'a\"b\\c': [2/day, 9/h], staff: unlimited }
+    tiers: { 'a\"b': [2/day, 9/h], 'c\\d': 3/day, staff: unlimited }
     candidate: { limit: 1/day }
   - { name: shadow, match: { path: /tiers }, mode: shadow, limit: 1/day }
   - { name: open, match: { path: /open }, unlimited: true }
@@ -195,7 +195,7 @@ rules:
         let engine = Engine::new(RuleFile::parse("rules.yaml", RULES).unwrap().rules);
         let mut seen = 0;
         for path in ["/tiers", "/open", "/lacking", "/exempt", "/j", "/none"] {
-            for tier in ["a\"b\\c", "staff", "other"] {
+            for tier in ["a\"b", "c\\d", "staff", "other"] {
                 for cost in [0, 1, 1, 1, 100] {
                     let attributes = [("user", "7"), ("tier", tier)];
                     let request = Request::new("GET", path).unwrap();
