@@ -1,4 +1,4 @@
-//! The real nginx, Caddy, Envoy and HAProxy, with the configuration that we ship, before a real
+//! The real nginx, Caddy, Envoy and `HAProxy`, with the configuration that we ship, before a real
 //! upstream: what their clients see, and what they cannot get past.
 //!
 //! Traefik cannot be had here: what its documentation says it sends is in the tests of its profile.
