@@ -86,6 +86,7 @@ fn clients_see_their_limits_and_cannot_get_past_them(kind: Kind) {
     for _ in 0..5 {
         let free = edge.get(2, "/free", &[]);
         assert_eq!((free.status, free.header("x-ratelimit-limit")), (200, ""));
+        assert_eq!((free.header("x-ratelimit-remaining"), free.header("ratelimit")), ("", ""));
     }
     assert_eq!([0; 2].map(|_| edge.send(2, "GET", "/post", &[]).status), [200; 2]);
     assert_eq!([0; 2].map(|_| edge.send(2, "POST", "/post", &[]).status), [200, 429]);
@@ -199,4 +200,15 @@ fn envoy_that_believes_its_clients_makes_nobody_else_believe_them() {
     assert_eq!([0; 4].map(|_| edge.get(2, "/api/x", &[]).status), [200, 200, 200, 429]);
     nobody_is_believed(&edge);
     assert_eq!(edge.upstream.count(), 3);
+}
+
+#[test]
+fn cookies_are_not_the_daemon_s_business() {
+    // More than the daemon takes of a head; HAProxy takes no more itself.
+    let cookie = format!("a={}", "x".repeat(7_000));
+    for kind in [Kind::Nginx, Kind::Caddy, Kind::Envoy] {
+        let edge = Edge::start("cookies", kind, &[]);
+        let answer = edge.get(2, "/api/x", &[("cookie", &*cookie); 3]);
+        assert_eq!(answer.status, 200, "{kind:?} {answer:?}");
+    }
 }

@@ -83,7 +83,7 @@ impl Proxy {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_001_000_000));
         let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
         let store = Arc::new(store);
-        let rules = RuleFile::parse("rules.yaml", RULES).unwrap().rules;
+        let rules = RuleFile::parse("rules.yaml", &format!("{RULES}{}", too_many())).unwrap().rules;
         let engine = Engine::builder(rules).store(store.clone()).clock(clock.clone()).build();
         let token = token.map(|it| Arc::new(Tokens::parse(it).unwrap()));
         let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), token);
@@ -126,6 +126,12 @@ impl Read {
     fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |it| it.to_str().unwrap())
     }
+}
+
+/// More limits for one path than can be checked.
+fn too_many() -> String {
+    let rule = |at| format!("  - {{ name: many_{at}, match: {{ path: /many }}, limit: 9/s }}\n");
+    (0..33).map(rule).collect::<Vec<_>>().concat()
 }
 
 fn tcp(address: &str) -> Peer {
@@ -202,7 +208,9 @@ fn what_a_proxy_does_not_write_itself_is_not_believed() {
         // A denial that is 200 to gRPC would be leave to pass.
         let grpc: Vec<_> =
             headers.iter().copied().chain([("content-type", "application/grpc")]).collect();
-        assert!([403, 429].contains(&proxy.ask(path, &grpc).status), "{path}");
+        let denied = proxy.ask(path, &grpc);
+        assert!([403, 429].contains(&denied.status), "{path}");
+        assert_eq!(denied.header("content-type"), "application/json");
     }
 }
 
@@ -363,6 +371,10 @@ fn what_lacks_something_or_would_hold_a_permit_is_not_let_through() {
     };
     assert_eq!(ask("haproxy", "/tenant").status, 429);
     assert_eq!(ask("nginx", "/tenant").status, 403);
+    // An error of ours in the layer, and here a denial: an error may be taken for leave to pass.
+    let many = ask("haproxy", "/many");
+    assert_eq!(many.status, 429);
+    assert!(many.body.contains("too_many_limits"), "{}", many.body);
     for _ in 0..3 {
         let held = ask("haproxy", "/jobs");
         assert_eq!(held.status, 400);
