@@ -21,6 +21,13 @@ fn ask(daemon: &Daemon, path: &str, lines: &str) -> String {
     daemon.get_with(&format!("/v1/forward-auth/envoy{path}"), lines)
 }
 
+/// Asks for the health until it is this, in one word.
+fn wait(daemon: &Daemon, word: &str) {
+    // Each waits for as long as it takes to ask: a minute and more, all in all.
+    let mut healths = (0..100_000).map(|_| daemon.get_with("/healthz", ""));
+    assert!(healths.any(|it| it.contains(&format!(r#""status":"{word}""#))), "never {word}");
+}
+
 #[test]
 fn whoever_is_no_trusted_proxy_is_told_how_to_become_one() {
     let scratch = Scratch::new("forward-auth-trust");
@@ -63,8 +70,10 @@ fn without_a_store_rules_say_what_proxies_are_told() {
     let url = redis.url();
     let args = ["--rules", &rules, "--store", &url, "--store-secret-file", &secret];
     let daemon = Daemon::start(&[&args[..], &["--store-deadline", "5s"]].concat());
+    wait(&daemon, "ok");
     assert_eq!([0; 3].map(|_| status(&ask(&daemon, "/shut", CLIENT))), [200, 200, 429]);
     redis.kill();
+    wait(&daemon, "degraded");
     let open = ask(&daemon, "/open", CLIENT);
     assert_eq!(status(&open), 200, "{open}");
     assert!(open.contains("x-ratelimit-degraded: allowed\r\n"), "{open}");
