@@ -58,7 +58,17 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         assert_eq!(
             targets(root).unwrap(),
-            ["envoy_config", "limit", "path", "rate", "resp", "rls", "rule_file", "trace"]
+            [
+                "envoy_config",
+                "json_body",
+                "limit",
+                "path",
+                "rate",
+                "resp",
+                "rls",
+                "rule_file",
+                "trace"
+            ]
         );
     }
 }

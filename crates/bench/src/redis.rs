@@ -24,7 +24,7 @@ use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
 use crate::args::{self, Args};
 use callers::{Asked, closed_loop, open_loop, patient_runtime, policies};
 use floor::Floor;
-use server::Server;
+use server::{Server, client_cpu_s};
 
 /// How many ask at once.
 const DEPTHS: [usize; 2] = [1, 64];
@@ -40,6 +40,7 @@ const DENIED_COMMANDS_PER_S_MAX: f64 = 50.0;
 
 const RATE: &str = "decisions_per_s";
 const SERVER_CPU: &str = "server_cpu_us_per_decision";
+const CLIENT_CPU: &str = "client_cpu_us_per_decision";
 
 #[derive(Clone, Copy)]
 struct Effort {
@@ -104,8 +105,13 @@ fn measure(effort: Effort) -> Result<Report, Box<dyn std::error::Error>> {
             for (name, policy_count) in SUBJECTS {
                 let policies = policies(policy_count).into();
                 let before = (server.cpu_s(), server.calls_of("evalsha"));
+                let client_before = client_cpu_s();
                 let asked = closed_loop(store.clone(), policies, depth as u64, effort.duration);
                 let Some(asked) = runtime.block_on(asked) else { continue };
+                if let (Some(before), Some(after)) = (client_before, client_cpu_s()) {
+                    let cpu_us = (after - before) * 1e6 / asked.decisions;
+                    found.entry((name, depth, CLIENT_CPU)).or_default().push(cpu_us);
+                }
                 let after = (server.cpu_s(), server.calls_of("evalsha"));
                 let figures = [
                     (RATE, asked.decisions_per_s),

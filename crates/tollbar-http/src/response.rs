@@ -80,6 +80,18 @@ impl<'a> Denial<'a> {
         self.told().status
     }
 
+    /// The name of the problem (RFC 9457), where it has one.
+    #[must_use]
+    pub fn problem_type(&self) -> Option<&'static str> {
+        self.told().problem
+    }
+
+    /// The limits that deny, by the names that headers use.
+    #[must_use]
+    pub fn violated_policies(&self) -> Vec<String> {
+        violated(self.verdict)
+    }
+
     /// The response, in the form that the client wants.
     #[must_use]
     pub fn response(&self, format: Format) -> Response<Bytes> {

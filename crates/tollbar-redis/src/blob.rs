@@ -13,6 +13,11 @@ pub(crate) struct Blob(Vec<u8>);
 pub(crate) const NUMBER_MAX: u64 = (1 << 53) - 1;
 
 impl Blob {
+    /// With room for what most questions take.
+    pub(crate) fn roomy() -> Self {
+        Self(Vec::with_capacity(128))
+    }
+
     pub(crate) fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }

@@ -67,7 +67,7 @@ impl Names {
             self.push_subject(b'k', key, &mut name);
         }
         let policy = self.hash(b'p', &identity(policy));
-        name.extend_from_slice(&policy.as_bytes()[..POLICY_CHARS]);
+        name.extend_from_slice(&policy[..POLICY_CHARS]);
         name
     }
 
@@ -83,7 +83,7 @@ impl Names {
     pub(crate) fn reservation(&self, slot_of: Option<&[u8]>, id: ReservationId) -> Vec<u8> {
         let mut name = self.tagged(slot_of.unwrap_or_default());
         name.extend_from_slice(b"hold:");
-        name.extend_from_slice(self.hash(b'h', &id.0.to_le_bytes()).as_bytes());
+        name.extend_from_slice(&self.hash(b'h', &id.0.to_le_bytes()));
         name
     }
 
@@ -107,28 +107,33 @@ impl Names {
         match self.subjects {
             Subjects::Raw => name.extend_from_slice(subject),
             Subjects::Hashed(_) => {
-                name.extend_from_slice(self.hash(domain, subject).as_bytes());
+                name.extend_from_slice(&self.hash(domain, subject));
             }
         }
     }
 
     /// The hash of `bytes` as text; in each domain another one.
-    fn hash(&self, domain: u8, bytes: &[u8]) -> String {
+    fn hash(&self, domain: u8, bytes: &[u8]) -> [u8; SUBJECT_CHARS] {
         let secret = match &self.subjects {
             Subjects::Hashed(secret) => secret,
             Subjects::Raw => &[0; 32],
         };
         let mut hasher = blake3::Hasher::new_keyed(secret);
         hasher.update(&[domain]).update(bytes);
-        let mut text = URL_SAFE_NO_PAD.encode(hasher.finalize().as_bytes());
-        text.truncate(SUBJECT_CHARS);
-        text
+        // Three bytes are four characters: twelve are enough, and fit.
+        let mut text = [0; 16];
+        let hash = hasher.finalize();
+        let encoded = URL_SAFE_NO_PAD.encode_slice(&hash.as_bytes()[..12], &mut text);
+        debug_assert_eq!(encoded, Ok(16));
+        let mut subject = [0; SUBJECT_CHARS];
+        subject.copy_from_slice(&text[..SUBJECT_CHARS]);
+        subject
     }
 
     /// What has to be the same when a request id comes back.
     pub(crate) fn fingerprint(&self, question: &[u8]) -> [u8; 8] {
         let mut fingerprint = [0; 8];
-        fingerprint.copy_from_slice(&self.hash(b'f', question).as_bytes()[..8]);
+        fingerprint.copy_from_slice(&self.hash(b'f', question)[..8]);
         fingerprint
     }
 }
@@ -136,7 +141,8 @@ impl Names {
 /// What makes counters comparable: the same as in every store.
 fn identity(policy: &Policy) -> Vec<u8> {
     let algorithm = policy.algorithm();
-    let mut bytes = algorithm.name().as_bytes().to_vec();
+    let mut bytes = Vec::with_capacity(128);
+    bytes.extend_from_slice(algorithm.name().as_bytes());
     bytes.push(0);
     bytes.extend(algorithm.window_us().to_le_bytes());
     bytes.extend(algorithm.variant().to_le_bytes());
@@ -189,6 +195,13 @@ mod tests {
         assert_ne!(name, hashed(1).counter(b"user:42", &policy("10/s").named("a")));
         assert!(!String::from_utf8(name).unwrap().contains("42"));
         assert!(!format!("{:?}{:?}", hashed(77), Subjects::Hashed([77; 32])).contains("77"));
+    }
+
+    /// Whoever stored counters under these names finds them again.
+    #[test]
+    fn names_stay_as_they_are() {
+        let name = hashed(1).counter(b"user:42", &policy("10/s"));
+        assert_eq!(String::from_utf8(name).unwrap(), "tollbar1{pWq6hwv5XIsIi9}bdUeR6");
     }
 
     #[test]

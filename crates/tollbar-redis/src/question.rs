@@ -72,7 +72,7 @@ impl Question {
         cost: u64,
     ) -> Result<Self, RedisStoreError> {
         let kind = Kind::of(policy)?;
-        let mut blob = Blob::default();
+        let mut blob = Blob::roomy();
         blob.byte(kind as u8);
         blob.cost(cost);
         write_numbers(policy, key, &mut blob)?;
@@ -114,7 +114,7 @@ impl Question {
         keys: Vec<Vec<u8>>,
         entries: &[Entry<'_>],
     ) -> Result<Self, RedisStoreError> {
-        let mut blob = Blob::default();
+        let mut blob = Blob::roomy();
         blob.count(entries.len());
         for entry in entries {
             blob.byte(Kind::of(entry.policy())? as u8);
@@ -226,7 +226,9 @@ impl Question {
             Task::One => &self.blob[ONE_NUMBERS_AT..],
             Task::Few | Task::Many | Task::Settle | Task::Renew => &self.blob[..],
         };
-        let mut identity = vec![self.task as u8];
+        let len = 1 + self.keys.iter().map(Vec::len).sum::<usize>() + numbers.len();
+        let mut identity = Vec::with_capacity(len);
+        identity.push(self.task as u8);
         for key in &self.keys {
             identity.extend_from_slice(key);
         }

@@ -109,7 +109,7 @@ fn a_user_with_few_rights_does() {
         let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         let mut command = redis::cmd("ACL");
         command.arg(&["SETUSER", "limiter", "on", ">secret"]);
-        command.arg(&rights.split(' ').collect::<Vec<_>>());
+        command.arg(rights.split(' ').collect::<Vec<_>>());
         command.exec(&mut client).unwrap();
     }
     // A database is the master's alone: sentinels have none.

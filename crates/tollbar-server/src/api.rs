@@ -1,19 +1,37 @@
-//! The HTTP interface without its wire: a method, a path and a body in, a status and JSON out.
+//! The HTTP interface without its wire: a head and a body in, a status, headers and JSON out. Paths
+//! and fields are in `route.rs`; what is decided is the engine's business.
 
 mod answer;
+mod explained;
+mod holding;
+mod openapi;
 mod question;
+mod reading;
+mod refusal;
+mod route;
+mod told;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use serde_json::json;
-use tollbar_rules::{Request, UsageError};
+use futures_util::future::join_all;
+use hyper::header::{ALLOW, AUTHORIZATION, HeaderMap, HeaderValue};
+use hyper::{Method, StatusCode, Uri};
+use tollbar_http::Format;
 
-use crate::daemon::Daemon;
+use crate::daemon::{Answered, Daemon};
 pub(crate) use answer::Answer;
-use question::{Batch, Question, Reset, ResetFields, parse};
+use answer::{JSON, empty, json, written};
+pub(crate) use explained::Explained;
+pub(crate) use openapi::document;
+use question::{About, Batch, Form, Object, Question, parse};
+use reading::Health;
+pub(crate) use refusal::Refusal;
+pub(crate) use route::Route;
+use route::{BATCH_EXAMPLE, CHECK, PEEK, What};
+use told::Batched;
 
 /// The largest body that is read.
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -21,27 +39,18 @@ pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
 /// The most requests of one batch.
 const BATCH_MAX: usize = 1_000;
 
-/// Every path, its method, and whether it is open to whoever has no token.
-const ROUTES: [(&str, &str, bool); 7] = [
-    ("/healthz", "GET", true),
-    ("/readyz", "GET", true),
-    ("/v1/check", "POST", false),
-    ("/v1/check/batch", "POST", false),
-    ("/v1/peek", "POST", false),
-    ("/v1/explain", "POST", false),
-    ("/v1/reset", "POST", false),
-];
+/// How many requests of a batch wait for a store across a network at the same time.
+const BATCH_AT_ONCE: usize = 64;
 
-/// One request to the daemon.
-pub(crate) struct Asked<'a> {
-    pub(crate) method: &'a str,
-    pub(crate) path: &'a str,
-    /// The header `Authorization`.
-    pub(crate) bearer: Option<&'a [u8]>,
-    pub(crate) body: &'a [u8],
+/// A request to the daemon, before its body.
+pub(crate) struct Head<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
 }
 
 /// Answers what is asked over HTTP.
+#[derive(Debug)]
 pub(crate) struct Api {
     daemon: Arc<Daemon>,
 }
@@ -51,102 +60,116 @@ impl Api {
         Self { daemon }
     }
 
-    pub(crate) async fn answer(&self, asked: &Asked<'_>) -> Answer {
-        let Some((path, method, is_open)) = ROUTES.iter().find(|it| it.0 == asked.path) else {
-            return Answer::unknown_path(ROUTES.iter().map(|it| it.0));
+    /// Where the request goes, if its head says all that is needed: what is turned away here has not
+    /// sent its body.
+    pub(crate) fn admit(&self, head: &Head<'_>) -> Result<&'static Route, Box<Answer>> {
+        let refuse = |refusal: Refusal| Err(Box::new(refusal.answer(Format::wanted(head.headers))));
+        let Some(route) = Route::find(head.uri.path()) else {
+            return refuse(Refusal::unknown_path(Route::all()));
         };
-        if *method != asked.method {
-            return Answer::wrong_method(method);
+        let is_read = !route.has_body() && *head.method == Method::HEAD;
+        if head.method.as_str() != route.method() && !is_read {
+            if *head.method == Method::OPTIONS {
+                let allow = HeaderValue::from_static(route.methods());
+                let headers = HeaderMap::from_iter([(ALLOW, allow)]);
+                return Err(Box::new(empty(StatusCode::NO_CONTENT, headers)));
+            }
+            return refuse(Refusal::wrong_method(route.methods()));
         }
-        if !is_open && !self.is_admitted(asked.bearer) {
-            return Answer::unauthorized();
+        if !route.is_open && !self.is_admitted(head.headers) {
+            return refuse(Refusal::unauthorized());
         }
-        let answer = match *path {
-            "/v1/check" => self.check(asked.body).await,
-            "/v1/check/batch" => self.check_batch(asked.body).await,
-            "/v1/peek" => self.peek(asked.body).await,
-            "/v1/explain" => self.explain(asked.body).await,
-            "/v1/reset" => self.reset(asked.body).await,
+        Ok(route)
+    }
+
+    fn is_admitted(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        self.daemon.is_admitted(shown.and_then(|it| it.strip_prefix(b"Bearer ")))
+    }
+
+    /// The answer to a request that was admitted.
+    pub(crate) async fn answer(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Answer {
+        let answer = match route.what {
+            What::Check => self.check(head, body).await,
+            // In a box, so that a check does not carry the room for all the others around.
+            _ => Box::pin(self.seldom(route, head, body)).await,
+        };
+        answer.unwrap_or_else(|refusal| refusal.answer(Format::wanted(head.headers)))
+    }
+
+    async fn seldom(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
+        match route.what {
+            What::Check => self.check(head, body).await,
+            What::CheckBatch => self.check_batch(body).await,
+            What::Peek => self.peek(head, body).await,
+            What::Explain => self.explain(body).await,
+            What::Reset => self.reset(body).await,
+            What::Reserve => self.reserve(body, || Format::wanted(head.headers)).await,
+            What::Commit => self.commit(body).await,
+            What::Cancel => self.cancel(body).await,
+            What::Release => self.release(body).await,
+            What::Renew => self.renew(body).await,
+            What::Usage => self.usage(head.uri.query().unwrap_or_default()).await,
+            What::Decision => self.decision(route.id(head.uri.path())).await,
+            What::OpenApi => Ok(written(document())),
             // Both: without its store it still answers, as rules say what to answer then.
-            _ => Ok(Answer::new(200, json!({ "status": self.daemon.health().word() }))),
-        };
-        answer.unwrap_or_else(|wrong| wrong)
-    }
-
-    fn is_admitted(&self, bearer: Option<&[u8]>) -> bool {
-        self.daemon.is_admitted(bearer.and_then(|it| it.strip_prefix(b"Bearer ")))
-    }
-
-    async fn check(&self, body: &[u8]) -> Result<Answer, Answer> {
-        let question: Question = parse(body)?;
-        self.ask(&question, question.cost.unwrap_or(1)).await
-    }
-
-    async fn peek(&self, body: &[u8]) -> Result<Answer, Answer> {
-        let question: Question = parse(body)?;
-        if question.cost.is_some() {
-            return Err(Answer::bad_request("a peek charges nothing: leave `cost` out"));
+            What::Health => {
+                let status = self.daemon.health().word();
+                Ok(json(StatusCode::OK, JSON, &Health { status }))
+            }
         }
-        self.ask(&question, 0).await
     }
 
-    async fn check_batch(&self, body: &[u8]) -> Result<Answer, Answer> {
-        let Batch { requests } = parse(body)?;
+    async fn check(&self, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
+        let question: Question<'_> = parse(body, CHECK.example)?;
+        let answered = self.ask(&question, &CHECK, question.cost_or_one()).await?;
+        Ok(told::answer(&answered, self.daemon.now(), || Format::wanted(head.headers)))
+    }
+
+    async fn peek(&self, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
+        let question: Question<'_> = parse(body, PEEK.example)?;
+        let answered = self.ask(&question, &PEEK, 0).await?;
+        Ok(told::answer(&answered, self.daemon.now(), || Format::wanted(head.headers)))
+    }
+
+    async fn check_batch(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let Batch { requests } = parse(body, BATCH_EXAMPLE)?;
         if requests.len() > BATCH_MAX {
             let count = requests.len();
             let message = format!("{count} requests are too many: send at most {BATCH_MAX}");
-            return Err(Answer::bad_request(&message));
+            return Err(Refusal::bad_request(message));
         }
         // All are looked at before the first is charged: a batch with a mistake charges nothing.
-        for (at, question) in requests.iter().enumerate() {
-            if let Err(error) = question.with_request(1, |_| ()) {
-                return Err(Answer::bad_request(&format!("requests[{at}]: {error}")));
-            }
+        for (at, Object(question)) in requests.iter().enumerate() {
+            let place = || format!("requests[{at}]");
+            question.about(&CHECK).map_err(|it| it.within(&place()))?;
+            let pairs = question.pairs();
+            question.request(&pairs, 1).map_err(|it| Refusal::from(it).within(&place()))?;
         }
-        let mut results = Vec::with_capacity(requests.len());
-        for question in &requests {
-            let Answer { status, mut body, .. } =
-                self.ask(question, question.cost.unwrap_or(1)).await?;
-            body["status"] = status.into();
-            results.push(body);
+        let mut answers = Vec::with_capacity(requests.len());
+        for some in requests.chunks(BATCH_AT_ONCE) {
+            let asked = some.iter().map(|Object(it)| self.ask(it, &CHECK, it.cost_or_one()));
+            answers.extend(join_all(asked).await);
         }
-        Ok(Answer::new(200, json!({ "results": results })))
+        Ok(json(StatusCode::OK, JSON, &Batched::of(&answers)))
     }
 
-    async fn ask(&self, question: &Question, cost: u64) -> Result<Answer, Answer> {
-        let attributes = question.attributes();
-        let request = question.request(&attributes, cost).map_err(|error| refuse(&error))?;
-        let answered = self.daemon.check(&request).await;
-        Ok(Answer::of_verdict(&answered, self.daemon.now()))
-    }
-
-    async fn explain(&self, body: &[u8]) -> Result<Answer, Answer> {
-        let question: Question = parse(body)?;
-        let attributes = question.attributes();
-        let cost = question.cost.unwrap_or(1);
-        let request = question.request(&attributes, cost).map_err(|error| refuse(&error))?;
-        let explanation = self.daemon.engine.explain_async(&request).await;
-        Ok(Answer::new(200, crate::command::explanation_as_json(&explanation)))
-    }
-
-    async fn reset(&self, body: &[u8]) -> Result<Answer, Answer> {
-        let Reset { rule, question } = parse::<ResetFields>(body)?.split();
-        let attributes = question.attributes();
-        let request: Request<'_> =
-            question.request(&attributes, 1).map_err(|error| refuse(&error))?;
-        match self.daemon.engine.reset_async(&rule, &request).await {
-            Ok(()) => Ok(Answer::new(200, json!({ "rule": rule, "reset": true }))),
-            Err(error @ UsageError::UnknownRule { .. }) => {
-                Err(Answer::error(404, "unknown_rule", &error.to_string()))
-            }
-            Err(error @ UsageError::MissingAttribute { .. }) => {
-                Err(Answer::bad_request(&error.to_string()))
-            }
-            Err(error) => Err(Answer::error(503, "store_unavailable", &error.to_string())),
+    async fn ask(
+        &self,
+        question: &Question<'_>,
+        form: &Form,
+        cost: u64,
+    ) -> Result<Answered, Refusal> {
+        let about = question.about(form)?;
+        if let About::Subject { rule, subject } = about {
+            let id = question.request_id();
+            return Ok(self.daemon.check_subject(rule, subject, cost, id).await?);
+        }
+        let pairs = question.pairs();
+        let request = question.request(&pairs, cost)?;
+        match about {
+            About::Rule(rule) => Ok(self.daemon.check_rule(rule, &request).await?),
+            _ => Ok(self.daemon.check(&request).await),
         }
     }
-}
-
-fn refuse(error: &tollbar_rules::RequestError) -> Answer {
-    Answer::bad_request(&error.to_string())
 }

@@ -1,5 +1,6 @@
 //! The command line: what there is to say, and which file does it.
 
+mod openapi;
 mod rules;
 mod serve;
 
@@ -10,7 +11,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, ConfigError};
-pub(crate) use rules::explanation_as_json;
 
 /// Limits the rate of requests.
 #[derive(Debug, Parser)]
@@ -28,6 +28,8 @@ enum Verb {
     /// Checks and explains files of rules
     #[command(subcommand, after_help = EXIT_CODES)]
     Rules(rules::Rules),
+    /// Prints the document of the HTTP interface, as `OpenAPI` 3.1
+    Openapi(openapi::Openapi),
 }
 
 /// What the exit code says, for scripts.
@@ -86,6 +88,7 @@ impl Command {
         let ending = match self.verb {
             Verb::Serve(serve) => serve.run(),
             Verb::Rules(rules) => rules.run(),
+            Verb::Openapi(openapi) => openapi.run(),
         };
         ending.code()
     }

@@ -73,8 +73,8 @@ pub(crate) struct Config {
     pub(crate) log: LogFlags,
 
     /// Reads what no flag and no variable says from this file: the same names, in YAML
-    #[arg(long, env = "TOLLBAR_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[arg(id = "config", long = "config", env = "TOLLBAR_CONFIG", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// What is wrong with what the daemon was told.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use tollbar::{Clock, Store, SystemClock, Timestamp};
-use tollbar_rules::{Engine, Request, Verdict};
+use tollbar_rules::{Engine, Request, UsageError, Verdict};
 
 use crate::counters::{Counters, Health};
+use crate::decisions::{Asked, Decisions};
 use crate::token::Tokens;
 
 /// Shared by every listener.
@@ -15,6 +17,8 @@ pub(crate) struct Daemon {
     pub(crate) counters: Counters,
     /// What clients must show, where something is asked for.
     pub(crate) tokens: Option<Arc<Tokens>>,
+    /// The latest denials.
+    pub(crate) decisions: Decisions,
     /// For a store that has no clock to offer.
     clock: SystemClock,
 }
@@ -24,6 +28,17 @@ pub(crate) struct Daemon {
 pub(crate) struct Answered {
     pub(crate) verdict: Verdict,
     pub(crate) decision_id: DecisionId,
+    /// The permits that the request holds.
+    pub(crate) lease: Option<Lease>,
+    /// By which what the request has paid can be settled.
+    pub(crate) receipt: Option<String>,
+}
+
+/// Permits that a request holds, for whoever is to give them back.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) text: String,
+    pub(crate) ends_at: Option<Timestamp>,
 }
 
 /// Names one decision. Random, so that nobody can guess another's.
@@ -36,7 +51,8 @@ impl Daemon {
         counters: Counters,
         tokens: Option<Arc<Tokens>>,
     ) -> Self {
-        Self { engine, counters, tokens, clock: SystemClock::new() }
+        let decisions = Decisions::default();
+        Self { engine, counters, tokens, decisions, clock: SystemClock::new() }
     }
 
     /// How the store is doing: whatever it is, questions are answered.
@@ -46,13 +62,57 @@ impl Daemon {
 
     /// Decides and charges a request that came over any wire.
     pub(crate) async fn check(&self, request: &Request<'_>) -> Answered {
-        let verdict = self.engine.check_async(request).await;
-        self.answered(verdict)
+        let verdict = if self.engine.answers_at_once() {
+            self.engine.check(request)
+        } else {
+            // In a box, so that whoever waits for this does not carry kilobytes of places for
+            // limits around.
+            Box::pin(self.engine.check_async(request)).await
+        };
+        self.remember(self.answered(verdict), || Asked::request(request))
     }
 
-    /// Gives a verdict its name.
+    /// The same under one rule, whatever it matches.
+    pub(crate) async fn check_rule(
+        &self,
+        rule: &str,
+        request: &Request<'_>,
+    ) -> Result<Answered, UsageError> {
+        let verdict = Box::pin(self.engine.check_rule_async(rule, request)).await?;
+        Ok(self.remember(self.answered(verdict), || Asked::request(request).under(rule)))
+    }
+
+    /// The same for one value that a rule counts by, in place of a request.
+    pub(crate) async fn check_subject(
+        &self,
+        rule: &str,
+        subject: &str,
+        cost: u64,
+        request_id: Option<&str>,
+    ) -> Result<Answered, UsageError> {
+        let verdict = self.engine.check_subject_async(rule, subject, cost, request_id);
+        let verdict = Box::pin(verdict).await?;
+        Ok(self.remember(self.answered(verdict), || Asked::subject(rule, subject, cost)))
+    }
+
+    /// Gives a verdict its name, and what it holds a text.
     pub(crate) fn answered(&self, verdict: Verdict) -> Answered {
-        Answered { verdict, decision_id: DecisionId(fastrand::u128(..)) }
+        let lease = self.engine.lease_of(&verdict);
+        let lease = lease.map(|(text, ends_at)| Lease { text, ends_at: Some(ends_at) });
+        Answered { verdict, decision_id: DecisionId::random(), lease, receipt: None }
+    }
+
+    /// Keeps a denial, so that it can be asked about.
+    pub(crate) fn remember<'a>(
+        &self,
+        answered: Answered,
+        asked: impl FnOnce() -> Asked<'a>,
+    ) -> Answered {
+        if !answered.verdict.is_allowed() {
+            let Answered { verdict, decision_id, .. } = &answered;
+            self.decisions.record(*decision_id, self.now(), &asked(), verdict);
+        }
+        answered
     }
 
     /// By the clock that counts.
@@ -69,8 +129,53 @@ impl Daemon {
     }
 }
 
+impl DecisionId {
+    pub(crate) fn random() -> Self {
+        Self(fastrand::u128(..))
+    }
+
+    /// As it was written: 32 digits, in small letters.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let is_digit = |it: u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
+        let is_id = text.len() == 32 && text.bytes().all(is_digit);
+        is_id.then(|| u128::from_str_radix(text, 16).ok().map(Self))?
+    }
+
+    /// As it is written.
+    pub(crate) fn digits(self) -> [u8; 32] {
+        let mut digits = [0; 32];
+        for (at, digit) in digits.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(self.0 >> (124 - 4 * at) & 0xf) as usize];
+        }
+        digits
+    }
+}
+
 impl std::fmt::Display for DecisionId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:032x}", self.0)
+        f.write_str(std::str::from_utf8(&self.digits()).unwrap_or_default())
+    }
+}
+
+impl Serialize for DecisionId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(std::str::from_utf8(&self.digits()).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_was_written_and_nothing_else_is() {
+        for id in [0, 1, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef, u128::MAX] {
+            let text = DecisionId(id).to_string();
+            assert_eq!(text, format!("{id:032x}"));
+            assert_eq!(DecisionId::parse(&text), Some(DecisionId(id)));
+        }
+        for text in ["", "0", &"A".repeat(32), &"+".repeat(32), &"0".repeat(33), "é"] {
+            assert_eq!(DecisionId::parse(text), None, "{text}");
+        }
     }
 }

@@ -8,7 +8,10 @@ mod command;
 mod config;
 mod counters;
 mod daemon;
+mod decisions;
 mod endpoint;
+#[doc(hidden)]
+pub mod fuzzing;
 mod listener;
 mod open_files;
 mod reload;

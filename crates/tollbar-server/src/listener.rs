@@ -7,6 +7,7 @@ mod group;
 pub(crate) mod grpc;
 pub(crate) mod http;
 mod idle;
+mod patience;
 pub(crate) mod resp;
 mod stopped;
 mod stream;
@@ -24,7 +25,7 @@ use tracing::{debug, info, warn};
 pub(crate) use bounds::Bounds;
 pub(crate) use group::Listeners;
 pub(crate) use stopped::Stopped;
-use stream::Accepted;
+use stream::Wire;
 pub(crate) use stream::{Connection, Socket, Stream, UnixSocket};
 use tls::TlsPort;
 
@@ -88,7 +89,7 @@ async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) 
             let _place = place;
             let peer = accepted.peer;
             let connection = tokio::select! {
-                connection = opened(accepted, tls, bounds) => connection,
+                connection = opened(accepted.stream, tls, bounds) => connection,
                 () = stopped.wait() => return,
             };
             match connection {
@@ -102,11 +103,7 @@ async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) 
 }
 
 /// A connection that is ready to be spoken on.
-async fn opened(
-    Accepted { stream, peer }: Accepted,
-    tls: Option<TlsPort>,
-    bounds: Bounds,
-) -> io::Result<Connection> {
+async fn opened(stream: Wire, tls: Option<TlsPort>, bounds: Bounds) -> io::Result<Connection> {
     let stream = match tls {
         None => stream,
         Some(tls) => match timeout(bounds.handshake_timeout.0, stream.secured(&tls)).await {
@@ -114,7 +111,7 @@ async fn opened(
             Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         },
     };
-    Ok(Connection { stream: Stream::new(stream, bounds.idle_timeout.0), peer, bounds })
+    Ok(Connection { stream: Stream::new(stream, bounds.idle_timeout.0), bounds })
 }
 
 /// The places for connections, and whether there is something to be told about them.

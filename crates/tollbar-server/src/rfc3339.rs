@@ -1,15 +1,55 @@
 //! Instants as texts of RFC 3339, in UTC.
 
+use serde::{Serialize, Serializer};
 use tollbar::Timestamp;
 
-/// `2026-11-16T01:30:00.250Z`: milliseconds, rounded up, so that nobody comes back too early.
-pub(crate) fn text(instant: Timestamp) -> String {
-    let millis = instant.as_micros().div_ceil(1_000);
-    let (seconds, millis) = (millis / 1_000, millis % 1_000);
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+/// An instant that is written as `2026-11-16T01:30:00.250Z`: milliseconds, rounded up, so that nobody
+/// comes back too early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Instant(pub(crate) Timestamp);
+
+/// The text of an [`Instant`], on the stack.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Text([u8; 24]);
+
+impl Instant {
+    pub(crate) fn text(self) -> Text {
+        let millis = self.0.as_micros().div_ceil(1_000);
+        let (seconds, millis) = (millis / 1_000, millis % 1_000);
+        let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        // Instants end in 2255, so a year has four digits.
+        for (place, digits, mut value) in [
+            (0, 4, year),
+            (5, 2, month),
+            (8, 2, day),
+            (11, 2, hour),
+            (14, 2, minute),
+            (17, 2, second),
+            (20, 3, millis),
+        ] {
+            for at in (place..place + digits).rev() {
+                text[at] = b'0' + (value % 10) as u8;
+                value /= 10;
+            }
+        }
+        Text(text)
+    }
+}
+
+impl Text {
+    pub(crate) fn as_str(&self) -> &str {
+        // Digits and signs, all of it.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl Serialize for Instant {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.text().as_str())
+    }
 }
 
 /// Year, month and day of the day so many days after 1970-01-01.
@@ -30,6 +70,10 @@ fn civil(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn text(instant: Timestamp) -> String {
+        Instant(instant).text().as_str().to_owned()
+    }
 
     #[test]
     fn known_instants_are_written_as_calendars_have_them() {

@@ -19,8 +19,8 @@ use crate::span::Span;
 /// Where counters are, and how they are reached.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreFlags {
-    /// Where to count: memory, redis://HOST, rediss://HOST, unix:///PATH,
-    /// redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/MASTER
+    /// Where to count: memory, `redis://HOST`, `rediss://HOST`, `unix:///PATH`,
+    /// `redis+cluster://HOST,HOST` or `redis+sentinel://HOST,HOST/MASTER`
     #[arg(
         long,
         env = "TOLLBAR_STORE",

@@ -7,13 +7,17 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use common::{Daemon, request, serve, status};
+use tokio::task::JoinSet;
+use tollbar_proto::client::Client;
+use tollbar_proto::v1::CheckRequest;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// A check on a connection that is kept.
@@ -88,7 +92,7 @@ fn ten_thousand_idle_connections_cost_little_and_the_same_each_time() {
     const COUNT: usize = 10_000;
     let allowed = rlimit::increase_nofile_limit(COUNT as u64 + 512).unwrap();
     assert!(allowed >= COUNT as u64 + 512, "allow more than {allowed} open files: ulimit -Hn");
-    let args = ["--max-connections", "12000"];
+    let args = ["--max-connections", "12000", "--grpc", "off", "--resp", "off"];
     // The soft limit that most systems give: it is raised by the daemon.
     let daemon = Daemon::spawn(limited(&serve(&args), 1_024, 20_000));
     assert_eq!(daemon.check("1"), 200);
@@ -184,23 +188,26 @@ fn the_bound_holds_and_frees() {
     drop(second);
 }
 
-/// Asks over one kept connection after the other, as fast as it can, until the daemon is gone. Every
-/// request is answered: a client that is told to go elsewhere goes, and only a connection that could
-/// not be made or was never asked on may fail.
-fn hammer(address: &str, is_stopping: &AtomicBool, asked: &AtomicUsize, answered: &AtomicUsize) {
+/// Asks over one kept connection after the other, as fast as it can, until the daemon is gone; how many
+/// were answered. A client that is told to go elsewhere goes. Whatever it asked before the stop is
+/// answered, and so is whatever it asked on a connection that it was not told to leave.
+fn hammer(address: &str, is_stopping: &AtomicBool, answered: &AtomicUsize) {
     while let Ok(mut stream) = TcpStream::connect(address) {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut must_answer = !is_stopping.load(Ordering::SeqCst);
         loop {
-            let was_before_the_stop = !is_stopping.load(Ordering::SeqCst);
-            if stream.write_all(KEPT.as_bytes()).is_err() {
+            let was_sent = stream.write_all(KEPT.as_bytes()).is_ok();
+            let response = if was_sent { response(&mut stream) } else { None };
+            let Some(response) = response else {
+                assert!(!must_answer, "a request was not answered");
+                // A connection that came after the stop, and was not accepted any more.
                 break;
-            }
-            asked.fetch_add(usize::from(was_before_the_stop), Ordering::SeqCst);
-            let Some(response) = response(&mut stream) else { break };
-            answered.fetch_add(usize::from(was_before_the_stop), Ordering::SeqCst);
+            };
+            answered.fetch_add(1, Ordering::SeqCst);
             if response.contains("\r\nconnection: close\r\n") {
                 break;
             }
+            must_answer = true;
         }
     }
 }
@@ -212,11 +219,10 @@ fn a_stop_under_load_leaves_no_request_without_an_answer() {
         command.stderr(Stdio::null());
         let mut daemon = Daemon::spawn(command);
         let address = daemon.address("http").to_owned();
-        let (is_stopping, asked, answered) =
-            (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+        let (is_stopping, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..16 {
-                scope.spawn(|| hammer(&address, &is_stopping, &asked, &answered));
+                scope.spawn(|| hammer(&address, &is_stopping, &answered));
             }
             while answered.load(Ordering::SeqCst) < 1_000 {
                 thread::yield_now();
@@ -225,7 +231,78 @@ fn a_stop_under_load_leaves_no_request_without_an_answer() {
             daemon.signal("TERM");
         });
         assert_eq!(daemon.wait(), 0);
-        let [asked, answered] = [asked, answered].map(AtomicUsize::into_inner);
-        assert_eq!(asked, answered, "asked before the stop, and answered");
     }
+}
+
+/// The same in the Redis protocol, many at a time: nothing there tells a client to leave, so that only
+/// what was asked before the stop must be answered.
+fn hammer_in_pipelines(address: &str, is_stopping: &AtomicBool, answered: &AtomicUsize) {
+    const COUNT: usize = 100;
+    let pipeline = b"*1\r\n$4\r\nPING\r\n".repeat(COUNT);
+    let mut answers = [0; b"+PONG\r\n".len() * COUNT];
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    loop {
+        let must_answer = !is_stopping.load(Ordering::SeqCst);
+        let was_sent = stream.write_all(&pipeline).is_ok();
+        if !was_sent || stream.read_exact(&mut answers).is_err() {
+            assert!(!must_answer, "a pipeline was not answered");
+            return;
+        }
+        answered.fetch_add(COUNT, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_stop_under_load_answers_pipelines() {
+    for _ in 0..5 {
+        let mut command = serve(&[]);
+        command.stderr(Stdio::null());
+        let mut daemon = Daemon::spawn(command);
+        let address = daemon.address("resp").to_owned();
+        let (is_stopping, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| hammer_in_pipelines(&address, &is_stopping, &answered));
+            }
+            while answered.load(Ordering::SeqCst) < 10_000 {
+                thread::yield_now();
+            }
+            is_stopping.store(true, Ordering::SeqCst);
+            daemon.signal("TERM");
+        });
+        assert_eq!(daemon.wait(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_under_load_answers_calls() {
+    let mut command = serve(&[]);
+    command.stderr(Stdio::null());
+    let mut daemon = Daemon::spawn(command);
+    let client = Client::builder(format!("http://{}", daemon.address("grpc"))).deadline(PATIENCE);
+    let client = client.connect().unwrap();
+    let (is_stopping, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut callers = JoinSet::new();
+    for _ in 0..16 {
+        let client = client.clone();
+        let (is_stopping, answered) = (Arc::clone(&is_stopping), Arc::clone(&answered));
+        callers.spawn(async move {
+            loop {
+                let must_answer = !is_stopping.load(Ordering::SeqCst);
+                if let Err(error) = client.check(CheckRequest::default()).await {
+                    assert!(!must_answer, "a call was not answered: {error}");
+                    return;
+                }
+                answered.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+    while answered.load(Ordering::SeqCst) < 1_000 {
+        tokio::task::yield_now().await;
+    }
+    is_stopping.store(true, Ordering::SeqCst);
+    daemon.signal("TERM");
+    callers.join_all().await;
+    assert_eq!(daemon.wait(), 0);
 }

@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 /// Long enough for a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 const RULES: &str = "rules:
 - { name: plain, match: { path: /plain/** }, limit: 3/day, burst: 3 }

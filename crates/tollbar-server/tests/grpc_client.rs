@@ -13,7 +13,7 @@ use tollbar_proto::client::{Builder, CheckError, Client, FailurePolicy};
 use tollbar_proto::v1::CheckRequest;
 
 /// Long enough for a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 const ROOMY: &str = "rules: [{ name: roomy, limit: 1000000/day, burst: 1000000 }]";
 
@@ -65,7 +65,8 @@ async fn a_thousand_callers_at_once_are_limited_exactly() {
 
 #[tokio::test]
 async fn each_caller_gets_its_own_answer_and_a_mistake_is_its_makers_alone() {
-    let daemon = Daemon::start(&["--rules", &Scratch::new("grpc-own").file("r.yaml", ROOMY)]);
+    let scratch = Scratch::new("grpc-own");
+    let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", ROOMY)]);
     let client = builder(&daemon).connect().unwrap();
     let mut callers = JoinSet::new();
     for number in 0..300_u64 {
@@ -155,9 +156,8 @@ async fn callers_that_go_away_leave_nothing_behind() {
         callers.abort_all();
         while let Some(ended) = callers.join_next().await {
             match ended {
-                Ok(Ok(_)) => {}
                 // Those who were sent in the last round have their places until they are answered.
-                Ok(Err(CheckError::Full { .. })) => {}
+                Ok(Ok(_) | Err(CheckError::Full { .. })) => {}
                 Ok(Err(error)) => panic!("{error}"),
                 Err(gone) => assert!(gone.is_cancelled()),
             }
@@ -226,7 +226,7 @@ async fn a_daemon_that_stops_answers_everything_that_was_sent() {
         });
     }
     // In the middle of it.
-    for _ in 0..1_000 {
+    for _ in 0..100 {
         client.check(request("8")).await.unwrap();
     }
     daemon.signal("TERM");

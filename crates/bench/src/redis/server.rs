@@ -54,6 +54,14 @@ impl Server {
     }
 }
 
+/// Seconds of processor time that this thread has used: who asks does so on one.
+pub(super) fn client_cpu_s() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    // On the processor, waiting for it (in nanoseconds), and how often.
+    let ns: f64 = text.split(' ').next()?.parse().ok()?;
+    Some(ns / 1e9)
+}
+
 fn number(info: &str, name: &str) -> Option<f64> {
     let line = info.lines().find_map(|line| line.strip_prefix(name))?;
     line.split(',').next()?.trim().parse().ok()

@@ -16,8 +16,10 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use prost::Message;
+use tollbar_proto::v1::limiter_server::LimiterServer;
 use tonic::{Request, Response, Status};
 
+use super::grpc;
 use super::h2::{Call, Callers, KEY};
 use super::peers::{program, target};
 use super::process::{Server, free_port};
@@ -43,8 +45,18 @@ const RULES: &str = "rules: [{ name: per_user, per: [user], limit: 1000000/s, bu
 
 /// Both, as they run.
 pub(super) struct Contest {
-    subjects: [(&'static str, &'static str, u16, usize); 3],
+    subjects: [Subject; 5],
     servers: [Server; 2],
+}
+
+/// Who is asked for what.
+struct Subject {
+    name: &'static str,
+    path: &'static str,
+    message: Vec<u8>,
+    port: u16,
+    /// Which of the servers.
+    server: usize,
 }
 
 impl Contest {
@@ -61,10 +73,16 @@ impl Contest {
         let mut tonic = Command::new(std::env::current_exe()?);
         tonic.args([SERVE_EMPTY, &empty.to_string()]);
         let servers = [Server::start(&mut tollbar, ours)?, Server::start(&mut tonic, empty)?];
+        let subject = |name, path, message, server| {
+            let port = [ours, empty][server];
+            Subject { name, path, message, port, server }
+        };
         let subjects = [
-            (BY_FILES, "bench", ours, 0),
-            (EMPTY, "bench", empty, 1),
-            (BY_RULES, "ruled", ours, 0),
+            subject(BY_FILES, PATH, request("bench").encode_to_vec(), 0),
+            subject(EMPTY, PATH, request("bench").encode_to_vec(), 1),
+            subject(BY_RULES, PATH, request("ruled").encode_to_vec(), 0),
+            subject(grpc::OURS, grpc::PATH, grpc::request(), 0),
+            subject(grpc::EMPTY, grpc::PATH, grpc::request(), 1),
         ];
         Ok(Self { subjects, servers })
     }
@@ -72,9 +90,10 @@ impl Contest {
     /// All of them once.
     pub(super) fn round(&self, duration: Duration, found: &mut Found) -> io::Result<()> {
         for in_flight in IN_FLIGHT {
-            for (name, domain, port, server) in self.subjects {
-                let call = Call::new(PATH, &request(domain).encode_to_vec())?;
-                let mut callers = Callers::connect(port, &call)?;
+            for Subject { name, path, message, port, server } in &self.subjects {
+                let (name, server) = (*name, *server);
+                let call = Call::new(path, message)?;
+                let mut callers = Callers::connect(*port, &call)?;
                 let before = self.servers[server].cpu_s();
                 let asked = callers.closed(in_flight, KEY_COUNT, duration)?;
                 let mut add = |metric, figure| {
@@ -134,8 +153,10 @@ pub(crate) fn serve_empty(args: &[&str]) -> ExitCode {
     };
     let served = tokio::runtime::Builder::new_multi_thread().enable_all().build().map(|runtime| {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-        let service = RateLimitServiceServer::new(Empty);
-        runtime.block_on(tonic::transport::Server::builder().add_service(service).serve(address))
+        let services = tonic::transport::Server::builder()
+            .add_service(RateLimitServiceServer::new(Empty))
+            .add_service(LimiterServer::new(grpc::Empty));
+        runtime.block_on(services.serve(address))
     });
     match served {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -69,7 +69,7 @@ impl<'w> Load<'w> {
         duration: Duration,
     ) -> io::Result<Asked> {
         let watch = Stopwatch::start();
-        let mut answers = 0_usize;
+        let mut answers = 0_u64;
         let mut asked = 0_u64;
         let mut is_over = false;
         loop {
@@ -86,13 +86,15 @@ impl<'w> Load<'w> {
                         self.lanes[at].ask(self.wire, key, Duration::ZERO);
                     }
                 }
-                answers += self.lanes[at].turn(self.wire, |_| ())?;
+                self.lanes[at].turn(self.wire, |_| answers += 1)?;
                 is_open |= !self.lanes[at].due.is_empty();
             }
-            if !is_open {
+            // All may happen to be answered at once: that is no end.
+            if is_over && !is_open {
                 break;
             }
-            is_over = watch.elapsed() >= duration;
+            let is_exhausted = matches!(keys, Keys::EachOnce(count) if asked == count);
+            is_over = is_exhausted || watch.elapsed() >= duration;
             if watch.elapsed() > duration + DRAIN_TIME_MAX {
                 return Err(io::Error::other("the last answers do not come"));
             }
@@ -104,12 +106,12 @@ impl<'w> Load<'w> {
     /// microseconds from when it was due.
     pub(super) fn open(
         &mut self,
-        per_s: f64,
+        per_s: u64,
         key_count: u64,
         duration: Duration,
     ) -> io::Result<Vec<f64>> {
         let watch = Stopwatch::start();
-        let mut latencies_us = Vec::with_capacity((per_s * duration.as_secs_f64()) as usize);
+        let mut latencies_us = Vec::new();
         let mut asked = 0_u64;
         let mut next_lane = 0;
         loop {
@@ -120,7 +122,7 @@ impl<'w> Load<'w> {
                 let lane = next_lane;
                 next_lane = (next_lane + 1) % CONNECTIONS;
                 loop {
-                    let due = Duration::from_secs_f64(asked as f64 / per_s);
+                    let due = Duration::from_secs_f64(asked as f64 / per_s as f64);
                     if due > now {
                         break;
                     }
@@ -162,8 +164,8 @@ impl Lane {
         self.due.push_back(due);
     }
 
-    /// Sends what there is to send, takes in what has come, and answers how many answers that was.
-    fn turn(&mut self, wire: &Wire, mut answered: impl FnMut(Duration)) -> io::Result<usize> {
+    /// Sends what there is to send, takes in what has come, and tells for each answer when it was due.
+    fn turn(&mut self, wire: &Wire, mut answered: impl FnMut(Duration)) -> io::Result<()> {
         if !self.output.is_empty() {
             match self.stream.write(&self.output) {
                 Ok(bytes) => drop(self.output.drain(..bytes)),
@@ -175,17 +177,16 @@ impl Lane {
         match self.stream.read(&mut buffer) {
             Ok(0) => return Err(io::Error::other("the server has closed a connection")),
             Ok(bytes) => self.input.extend_from_slice(&buffer[..bytes]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
         }
-        let (mut count, mut start) = (0, 0);
+        let mut start = 0;
         while let Some(bytes) = wire.answer(&self.input[start..]).map_err(io::Error::other)? {
             start += bytes;
-            count += 1;
             let due = self.due.pop_front();
             answered(due.ok_or_else(|| io::Error::other("an answer that nobody asked for"))?);
         }
         self.input.drain(..start);
-        Ok(count)
+        Ok(())
     }
 }

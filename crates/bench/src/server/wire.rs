@@ -1,5 +1,6 @@
 //! What is asked over each wire, and what a good answer to it is.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 
 /// A request, and how a good answer to it begins.
@@ -26,7 +27,8 @@ impl Wire {
         let mut text = format!("*{}\r\n", words.len());
         for word in words {
             let bytes = if word == KEY { KEY_BYTES } else { word.len() };
-            text += &format!("${bytes}\r\n{word}\r\n");
+            // Writing to memory does not fail.
+            let _ = write!(text, "${bytes}\r\n{word}\r\n");
         }
         Self::new(&text, good, false)
     }
@@ -95,6 +97,8 @@ fn reply(input: &[u8], start: usize) -> Result<Option<usize>, ()> {
     let end = start + end + 1;
     match rest[0] {
         b'+' | b':' => Ok(Some(end)),
+        // The null of version 2.
+        b'$' if rest.starts_with(b"$-1\r") => Ok(Some(end)),
         b'$' => {
             let end = end + length()? + 2;
             Ok((end <= input.len()).then_some(end))
@@ -148,6 +152,7 @@ mod tests {
             ("+PONG\r\n", "+PONG"),
             (":1\r\n", ":"),
             ("$2\r\nab\r\n", "$"),
+            ("*2\r\n$-1\r\n:1\r\n", "*2"),
             ("*5\r\n:0\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "*5\r\n:0"),
         ] {
             let wire = Wire::resp("PING", begins);

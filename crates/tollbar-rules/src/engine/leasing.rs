@@ -75,6 +75,14 @@ impl Engine {
         Leased { verdict, lease, ends_at }
     }
 
+    /// The text of the leases that a verdict of [`check`](Self::check) and its kin holds, and when the
+    /// first of them ends. `None` where it holds none, or they are too long to be written down: those
+    /// come back when they end.
+    #[must_use]
+    pub fn lease_of(&self, verdict: &Verdict) -> Option<(String, Timestamp)> {
+        self.lease_text(verdict.permits.as_deref()?)
+    }
+
     fn lease_text(&self, permits: &Permits) -> Option<(String, Timestamp)> {
         let leased = || permits.held.iter().filter_map(|it| Some((it, it.policy.lease_ttl()?)));
         let ends_at = leased().map(|(held, ttl)| held.granted_at.after(ttl)).min()?;

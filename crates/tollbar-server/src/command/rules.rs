@@ -10,8 +10,6 @@ use tollbar_rules::{FileError, Finding, RuleFile};
 
 use super::Ending;
 
-pub(crate) use explain::as_json as explanation_as_json;
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Rules {
     /// Says what is wrong with files of rules, and what to write instead

@@ -1,24 +1,29 @@
 //! HTTP/1.1: a bound and a time for heads and bodies. What is answered is the [`Api`]'s business.
 
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
 
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue};
+use http_body_util::Full;
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::time::timeout;
+use hyper_util::rt::TokioIo;
+use tollbar_http::Format;
 
+use super::patience::{Patience, Phase};
 use super::{Connection, Protocol, Stopped};
-use crate::api::{Answer, Api, Asked, BODY_BYTES_MAX};
+use crate::api::{Api, BODY_BYTES_MAX, Head, Refusal};
 use crate::daemon::Daemon;
 
 /// What the heads of a connection's requests may take of memory.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Chunks of a byte each cost a thousand times what their bytes do.
+const BODY_PIECES_MAX: u32 = 4_096;
 
 /// HTTP/1.1, answered by the [`Api`].
 pub(crate) struct Http {
@@ -36,63 +41,100 @@ impl Protocol for Http {
 
     async fn serve(self: Arc<Self>, connection: Connection, mut stopped: Stopped) {
         let bounds = connection.bounds;
-        let announced = stopped.clone();
+        let patience = Arc::new(Patience::new(bounds.head_timeout.0, bounds.body_timeout.0));
+        let (waiting, announced) = (Arc::clone(&patience), stopped.clone());
         let service = service_fn(move |request| {
-            let (http, announced) = (Arc::clone(&self), announced.clone());
+            let (http, patience) = (Arc::clone(&self), Arc::clone(&waiting));
+            let is_announced = announced.is_announced();
             async move {
-                let mut response = respond(&http.api, request, bounds.body_timeout.0).await;
-                if announced.is_announced() {
+                let mut answer = respond(&http.api, request, &patience).await;
+                if is_announced {
                     // The next request would find the connection closed.
-                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, std::convert::Infallible>(response)
+                // For the answer to be taken, and the next head to come.
+                patience.enter(Phase::Head);
+                Ok::<_, std::convert::Infallible>(answer)
             }
         });
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(bounds.head_timeout.0)
             .max_buf_size(HEAD_BYTES_MAX)
+            // Who has said all and closes that side is still answered.
+            .half_close(true)
+            // Answers are small: to copy one behind its head costs less than to send two pieces.
+            .writev(false)
             .serve_connection(TokioIo::new(connection.stream), service);
         let mut connection = pin!(connection);
+        let mut late = pin!(patience.run_out());
         // What a client does to its connection is its own affair: errors end it, and are not told.
+        // Lateness is looked at first, so that it is known to the request that it is about.
         tokio::select! {
+            biased;
+            () = late.as_mut() => return,
             _ = connection.as_mut() => return,
             () = stopped.wait() => connection.as_mut().graceful_shutdown(),
         }
-        let _ = connection.await;
+        tokio::select! {
+            biased;
+            () = late => {}
+            _ = connection => {}
+        }
     }
 }
 
 async fn respond(
     api: &Api,
     request: Request<Incoming>,
-    body_time_max: Duration,
+    patience: &Patience,
 ) -> Response<Full<Bytes>> {
+    patience.enter(Phase::Answer);
     let (head, body) = request.into_parts();
-    let body = match timeout(body_time_max, Limited::new(body, BODY_BYTES_MAX).collect()).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return rendered(Answer::too_large());
-        }
-        Ok(Err(_)) => return rendered(Answer::cut_short()),
-        Err(_) => return rendered(Answer::too_slow()),
+    let asked = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
+    let answer = match api.admit(&asked) {
+        Err(answer) => *answer,
+        Ok(route) if !route.has_body() => api.answer(route, &asked, &[]).await,
+        Ok(route) => match read(body, patience).await {
+            Ok(body) => api.answer(route, &asked, &body).await,
+            Err(refusal) => refusal.answer(Format::wanted(&head.headers)),
+        },
     };
-    let bearer = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    let asked = Asked { method: head.method.as_str(), path: head.uri.path(), bearer, body: &body };
-    rendered(api.answer(&asked).await)
+    answer.map(Full::new)
 }
 
-fn rendered(answer: Answer) -> Response<Full<Bytes>> {
-    let mut response = Response::builder().status(answer.status);
-    for (name, value) in answer.headers {
-        response = response.header(name, value);
+/// The whole body. One that came in one piece, as most do, is not copied.
+async fn read(mut body: Incoming, patience: &Patience) -> Result<Bytes, Refusal> {
+    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+        return Err(Refusal::too_large());
     }
-    let body = Bytes::from(format!("{}\n", answer.body));
-    let response = response.header("content-type", "application/json").body(Full::new(body));
-    // Headers are made of numbers and printable ASCII, so there is always a response.
-    response.unwrap_or_else(|_| {
-        let mut empty = Response::new(Full::new(Bytes::new()));
-        *empty.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
-        empty
-    })
+    patience.enter(Phase::Body);
+    let mut first = Bytes::new();
+    let mut rest = Vec::new();
+    let mut piece_count = 0;
+    while !body.is_end_stream() {
+        let frame = poll_fn(|cx| match Pin::new(&mut body).poll_frame(cx) {
+            Poll::Pending if patience.is_late() => Poll::Ready(Err(Refusal::too_slow())),
+            frame => frame.map(Ok),
+        });
+        let data = match frame.await? {
+            None => break,
+            Some(Err(_)) => return Err(Refusal::cut_short()),
+            // Trailers say nothing that anybody reads.
+            Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+        };
+        if first.len() + rest.len() + data.len() > BODY_BYTES_MAX {
+            return Err(Refusal::too_large());
+        }
+        piece_count += 1;
+        if piece_count > BODY_PIECES_MAX {
+            return Err(Refusal::too_many_pieces());
+        }
+        if first.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&data);
+        }
+    }
+    let whole = if rest.is_empty() { first } else { [&first[..], &rest].concat().into() };
+    patience.enter(Phase::Answer);
+    Ok(whole)
 }

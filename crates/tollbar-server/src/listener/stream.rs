@@ -47,7 +47,7 @@ pub(super) enum Wire {
 
 /// Who is at the other end.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Peer {
+pub(super) enum Peer {
     Tcp(SocketAddr),
     Unix,
 }
@@ -63,7 +63,6 @@ pub(super) struct Accepted {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
-    pub(crate) peer: Peer,
     pub(crate) bounds: Bounds,
 }
 
@@ -141,7 +140,7 @@ impl Stream {
     ) -> Poll<io::Result<T>> {
         match poll(&mut self.wire, cx) {
             Poll::Pending => self.idle.poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
-            ready => ready,
+            ready @ Poll::Ready(_) => ready,
         }
     }
 

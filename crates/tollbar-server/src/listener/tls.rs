@@ -24,18 +24,19 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where certificates and keys are.
 #[derive(Debug, Clone, Default, Args)]
+#[expect(clippy::struct_field_names, reason = "they are the flags' names")]
 pub(crate) struct TlsFiles {
     /// The certificate shown to clients, and those up to its authority, in PEM; every listener on TCP
     /// speaks TLS then
-    #[arg(long = "tls-cert", env = "TOLLBAR_TLS_CERT", value_name = "FILE")]
+    #[arg(long, env = "TOLLBAR_TLS_CERT", value_name = "FILE")]
     tls_cert: Option<PathBuf>,
 
     /// The key of the certificate, in PEM without a password
-    #[arg(long = "tls-key", env = "TOLLBAR_TLS_KEY", value_name = "FILE")]
+    #[arg(long, env = "TOLLBAR_TLS_KEY", value_name = "FILE")]
     tls_key: Option<PathBuf>,
 
     /// Takes only clients whose certificate an authority in this file has signed, in PEM
-    #[arg(long = "tls-client-ca", env = "TOLLBAR_TLS_CLIENT_CA", value_name = "FILE")]
+    #[arg(long, env = "TOLLBAR_TLS_CLIENT_CA", value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
 }
 

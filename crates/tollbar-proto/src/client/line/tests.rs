@@ -65,6 +65,7 @@ fn callers_that_went_away_are_not_sent_and_leave_their_places() {
     }
     assert!(lock(&line.state).queued.len() <= 2);
     let _here = line.join(request("here")).unwrap();
+    drop(line.join(request("gone as well")).unwrap());
     let (mut outbound, _sent) = open(&line);
     assert_eq!(paths(&mut outbound), ["here"]);
     assert_eq!(line.places.available_permits(), 1);

@@ -4,13 +4,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::{Value, json};
-use tollbar_rules::{
-    Capacity, Criticality, Engine, ExplainedLimit, ExplainedRule, Explanation, Request,
-    RequestError, RuleFate,
-};
+use tollbar_rules::{Criticality, Engine, Request, RequestError};
 
 use super::read;
+use crate::api::Explained;
 use crate::command::{EXIT_CODES, Ending};
 
 #[derive(Debug, Args)]
@@ -62,7 +59,10 @@ impl Explain {
         };
         let explanation = Engine::new(file.rules).explain(&request);
         if self.json {
-            println!("{:#}", as_json(&explanation));
+            match serde_json::to_string_pretty(&Explained::of(&explanation)) {
+                Ok(text) => println!("{text}"),
+                Err(error) => eprintln!("{error}"),
+            }
         } else {
             print!("{explanation}");
         }
@@ -95,55 +95,4 @@ fn attribute(text: &str) -> Result<(String, String), String> {
 
 fn criticality(text: &str) -> Result<Criticality, String> {
     Criticality::of_name(text).ok_or_else(|| "write low, normal, high or critical".to_owned())
-}
-
-pub(crate) fn as_json(explanation: &Explanation) -> Value {
-    json!({
-        "method": explanation.method,
-        "path": explanation.path,
-        "allowed": explanation.is_allowed,
-        "summary": explanation.summary,
-        "rules": explanation.rules.iter().map(rule_as_json).collect::<Vec<_>>(),
-    })
-}
-
-fn rule_as_json(rule: &ExplainedRule) -> Value {
-    let fate = match rule.fate {
-        RuleFate::NotMatched => "not_matched",
-        RuleFate::Applied => "applied",
-        RuleFate::Disabled => "disabled",
-        RuleFate::Exempt => "exempt",
-        RuleFate::Unlimited => "unlimited",
-        RuleFate::Skipped => "skipped",
-        RuleFate::Denied => "denied",
-        RuleFate::Overruled => "overruled",
-        RuleFate::FallbackNotNeeded => "fallback_not_needed",
-        _ => "unknown",
-    };
-    json!({
-        "name": rule.name,
-        "fate": fate,
-        "why": rule.why,
-        "tier": rule.tier,
-        "cost": rule.cost,
-        "subject": rule.subject,
-        "limits": rule.limits.iter().map(limit_as_json).collect::<Vec<_>>(),
-    })
-}
-
-fn limit_as_json(limit: &ExplainedLimit) -> Value {
-    let capacity = match limit.capacity {
-        Capacity::Live => "live",
-        Capacity::Shadow => "shadow",
-        Capacity::Candidate => "candidate",
-    };
-    json!({
-        "text": limit.text,
-        "algorithm": limit.algorithm,
-        "capacity": capacity,
-        "limit": limit.limit,
-        "remaining": limit.remaining,
-        "wouldPass": limit.would_pass,
-        "binds": limit.binds,
-    })
 }

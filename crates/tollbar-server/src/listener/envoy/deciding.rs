@@ -102,7 +102,13 @@ impl Envoy {
             Reservation { verdict: self.daemon.check(&asked).await.verdict, receipt: None }
         };
         if let Some(rule) = in_flight(&verdict) {
-            self.give_back_all(receipt.iter()).await;
+            // A receipt gives permits back as well.
+            match receipt {
+                Some(receipt) => self.give_back_all([receipt].iter()).await,
+                None => {
+                    self.daemon.engine.release_async(&verdict).await;
+                }
+            }
             return Err(Status::failed_precondition(format!(
                 "rule `{rule}` limits what is in flight, and Envoy gives nothing back: add a condition \
                  to the rule that requests of the domain `{}` do not meet",

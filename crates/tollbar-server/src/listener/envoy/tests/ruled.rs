@@ -93,14 +93,25 @@ fn what_rules_cannot_take_is_told() {
 
 #[test]
 fn rules_about_what_is_in_flight_are_refused() {
-    let service = Service::of_rules(
-        "rules: [{ name: jobs, match: { domain: jobs }, limit: 1, algorithm: concurrency }]",
-    );
-    let asked = call("jobs", &[&[("user", "1")]]);
-    for _ in 0..3 {
-        let status = service.ask(&asked).unwrap_err();
-        assert_eq!(status.code(), tonic::Code::FailedPrecondition);
-        assert!(status.message().starts_with("rule `jobs` limits what is in flight"));
+    for lease in ["", ", lease: 30s"] {
+        let rule = format!("name: jobs, match: {{ domain: jobs }}, per: [], limit: 1{lease}");
+        let rules = format!("rules: [{{ {rule}, algorithm: concurrency }}]");
+        let one = call("jobs", &[&[("user", "1")]]);
+        let two = call("jobs", &[&[("user", "1")], &[("user", "2")]]);
+        for (service, asked) in
+            [(Service::of_rules(&rules), one), (Service::of_rules(&rules).all_or_none(), two)]
+        {
+            for _ in 0..3 {
+                let status = service.ask(&asked).unwrap_err();
+                assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+                assert!(status.message().starts_with("rule `jobs` limits what is in flight"));
+            }
+            // Nobody was kept out by it.
+            let attributes = [("domain", "jobs")];
+            let request = tollbar_rules::Request::new("GET", "/").unwrap();
+            let request = request.with_attributes(&attributes).unwrap();
+            assert!(service.envoy.daemon.engine.check(&request).is_allowed(), "{rules}");
+        }
     }
 }
 

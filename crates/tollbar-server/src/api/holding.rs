@@ -1,0 +1,124 @@
+//! What a request holds after its check: a charge to be settled, permits to be returned.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollbar_http::Format;
+
+use super::answer::{Answer, JSON, json};
+use super::question::{Cancel, Commit, Holder, Question, parse};
+use super::refusal::Refusal;
+use super::route::{CANCEL_EXAMPLE, COMMIT_EXAMPLE, LEASE_EXAMPLE, RESERVE};
+use super::{Api, told};
+use crate::daemon::Answered;
+use crate::decisions::Asked;
+use crate::rfc3339::Instant;
+
+/// For a reservation that does not say.
+const TTL_MS_DEFAULT: u64 = 60_000;
+
+/// A day: until then the store remembers what was reserved.
+const TTL_MS_MAX: u64 = 86_400_000;
+
+/// What a settled reservation came to.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Settled {
+    /// Each limit that had been paid.
+    charges: Vec<Charge>,
+    /// How many permits came back.
+    permits_returned: u64,
+}
+
+/// What became of one charge.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "SettledCharge")]
+struct Charge {
+    rule: String,
+    /// What the request had paid.
+    reserved: u64,
+    /// What it came to.
+    spent: u64,
+    /// What was given back.
+    refunded: u64,
+    /// What it came to beyond what the limit had left.
+    overdrawn: u64,
+}
+
+/// What became of permits that were given back.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Released {
+    /// False where the lease had ended before.
+    released: bool,
+}
+
+/// What became of permits that were to be kept.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Renewed {
+    /// False where the lease had ended before: the permits are somebody else's now.
+    renewed: bool,
+    /// When they come back by themselves, unless they are renewed again.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    ends_at: Option<Instant>,
+}
+
+impl Api {
+    pub(super) async fn reserve(
+        &self,
+        body: &[u8],
+        format: impl Fn() -> Format,
+    ) -> Result<Answer, Refusal> {
+        let question: Question<'_> = parse(body, RESERVE.example)?;
+        question.about(&RESERVE)?;
+        let ttl_ms = question.ttl_ms.unwrap_or(TTL_MS_DEFAULT);
+        if !(1..=TTL_MS_MAX).contains(&ttl_ms) {
+            let message = format!("`ttlMs` is {ttl_ms}: send 1 to {TTL_MS_MAX}, which is a day");
+            return Err(Refusal::bad_request(message));
+        }
+        let pairs = question.pairs();
+        let request = question.request(&pairs, question.cost_or_one())?;
+        let ttl = Duration::from_millis(ttl_ms);
+        let reservation = self.daemon.engine.reserve_async(&request, ttl).await;
+        let answered = self.daemon.answered(reservation.verdict);
+        let answered = Answered { receipt: reservation.receipt, ..answered };
+        let answered = self.daemon.remember(answered, || Asked::request(&request));
+        Ok(told::answer(&answered, self.daemon.now(), format))
+    }
+
+    pub(super) async fn commit(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let Commit { receipt, cost } = parse(body, COMMIT_EXAMPLE)?;
+        Ok(settled(self.daemon.engine.commit_async(&receipt, cost).await?))
+    }
+
+    pub(super) async fn cancel(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let Cancel { receipt } = parse(body, CANCEL_EXAMPLE)?;
+        Ok(settled(self.daemon.engine.cancel_async(&receipt).await?))
+    }
+
+    pub(super) async fn release(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let Holder { lease } = parse(body, LEASE_EXAMPLE)?;
+        let released = self.daemon.engine.release_text_async(&lease).await?;
+        Ok(json(StatusCode::OK, JSON, &Released { released }))
+    }
+
+    pub(super) async fn renew(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let Holder { lease } = parse(body, LEASE_EXAMPLE)?;
+        let ends_at = self.daemon.engine.renew_text_async(&lease).await?.map(Instant);
+        Ok(json(StatusCode::OK, JSON, &Renewed { renewed: ends_at.is_some(), ends_at }))
+    }
+}
+
+fn settled(settled: tollbar_rules::Settled) -> Answer {
+    let charge = |it: tollbar_rules::SettledLimit| Charge {
+        rule: it.rule,
+        reserved: it.reserved,
+        spent: it.spent,
+        refunded: it.refunded,
+        overdrawn: it.overdrawn,
+    };
+    let charges = settled.charges.into_iter().map(charge).collect();
+    json(StatusCode::OK, JSON, &Settled { charges, permits_returned: settled.permits_returned })
+}

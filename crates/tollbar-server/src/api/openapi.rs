@@ -1,0 +1,220 @@
+//! The document of the interface, `OpenAPI` 3.1, written from the table of paths and from the types that
+//! are read and written. `cargo xtask openapi` keeps a copy of it in `docs/reference`.
+
+use std::sync::LazyLock;
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::question::{Form, Question};
+use super::refusal::{Error, Problem};
+use super::route::{CHECK, ROUTES, Route, Sent};
+
+/// The document, as it is served.
+pub(crate) fn document() -> &'static str {
+    static DOCUMENT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", write()));
+    &DOCUMENT
+}
+
+/// What is read and what is written are described apart: a field that may be left out of the one is
+/// always in the other.
+struct Schemas {
+    read: SchemaGenerator,
+    written: SchemaGenerator,
+}
+
+fn write() -> Value {
+    let settings = || {
+        SchemaSettings::draft2020_12().with(|it| {
+            it.definitions_path = "/components/schemas".into();
+            it.meta_schema = None;
+        })
+    };
+    let mut schemas = Schemas {
+        read: settings().for_deserialize().into_generator(),
+        written: settings().for_serialize().into_generator(),
+    };
+    let mut paths = Map::new();
+    for route in &ROUTES {
+        let method = route.method().to_ascii_lowercase();
+        paths.insert(route.path.to_owned(), json!({ method: schemas.operation(route) }));
+    }
+    // Those of a batch are checks.
+    let check = schemas.question(&CHECK);
+    let mut named = schemas.read.take_definitions(true);
+    named.insert(Question::schema_name().into_owned(), check);
+    named.extend(schemas.written.take_definitions(true));
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tollbar",
+            "summary": "May a request pass? Rate limits over HTTP",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [{ "url": "http://127.0.0.1:8080" }],
+        "security": [{ "token": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": named,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The token of --token-file; without that flag none is asked for",
+                },
+            },
+        },
+    })
+}
+
+impl Schemas {
+    fn operation(&mut self, route: &Route) -> Value {
+        let mut operation = json!({
+            "operationId": format!("{:?}", route.what),
+            "summary": route.summary,
+            "responses": self.responses(route),
+        });
+        // Two paths, one meaning.
+        if route.path == "/readyz" {
+            operation["operationId"] = "Readiness".into();
+        }
+        if route.is_open {
+            operation["security"] = json!([]);
+        }
+        match &route.sent {
+            Sent::Nothing => {}
+            Sent::Id => operation["parameters"] = json!([id()]),
+            Sent::Query => operation["parameters"] = json!(query()),
+            Sent::Question(form) => {
+                operation["requestBody"] = body(&self.question(form), form.example);
+            }
+            Sent::Body(schema, example) => {
+                operation["requestBody"] = body(schema(&mut self.read).as_value(), example);
+            }
+        }
+        operation
+    }
+
+    /// The fields of a question that the form takes.
+    fn question(&mut self, form: &Form) -> Value {
+        let mut schema = Question::json_schema(&mut self.read).to_value();
+        if let Some(properties) = schema["properties"].as_object_mut() {
+            properties.retain(|field, _| form.fields.contains(&field.as_str()));
+        }
+        schema["title"] = form.name.into();
+        if let Some(schema) = schema.as_object_mut() {
+            schema.remove("description");
+        }
+        if !form.required.is_empty() {
+            schema["required"] = json!(form.required);
+        }
+        schema
+    }
+
+    fn responses(&mut self, route: &Route) -> Value {
+        let answer = (route.answer)(&mut self.written).to_value();
+        let error = self.written.subschema_for::<Error<'_>>().to_value();
+        let problem = self.written.subschema_for::<Problem<'_>>().to_value();
+        let mut responses = Map::new();
+        let ok = json!({
+            "description": "It is answered",
+            "content": { "application/json": { "schema": answer } },
+        });
+        responses.insert("200".to_owned(), ok);
+        let mut refuse = |status: u16, schema: &Value| {
+            let said = json!({
+                "description": described(status),
+                "content": {
+                    "application/json": { "schema": schema },
+                    "application/problem+json": { "schema": problem },
+                },
+            });
+            responses.insert(status.to_string(), said);
+        };
+        for status in common_errors(route).chain(route.errors.iter().copied()) {
+            refuse(status, &error);
+        }
+        for status in route.verdicts {
+            refuse(*status, &answer);
+        }
+        if !route.verdicts.is_empty() {
+            // A receipt that is too long tells of its verdict, a body that cannot be used does not.
+            refuse(400, &json!({ "anyOf": [error, answer] }));
+        }
+        Value::Object(responses)
+    }
+}
+
+/// What any such path may answer.
+fn common_errors(route: &Route) -> impl Iterator<Item = u16> {
+    let of_bodies = route.has_body().then_some([400, 408, 413]);
+    let of_queries = matches!(route.sent, Sent::Query).then_some(400);
+    let of_tokens = (!route.is_open).then_some(401);
+    of_bodies.into_iter().flatten().chain(of_queries).chain(of_tokens).chain([405])
+}
+
+fn described(status: u16) -> &'static str {
+    match status {
+        400 => "It cannot be used; nothing was charged",
+        401 => "The token is missing or wrong",
+        404 => "There is no such thing",
+        405 => "The path takes another method",
+        408 => "The body did not come in time",
+        409 => "It was used before, for something else, or its time is up",
+        413 => "The body is too large",
+        422 => "Never: it costs more than a limit can hold; nothing was charged",
+        429 => "Not now; nothing was charged",
+        _ => "The store cannot answer; trying again is safe",
+    }
+}
+
+fn body(schema: &Value, example: &str) -> Value {
+    let example: Value = serde_json::from_str(example).unwrap_or_default();
+    json!({
+        "required": true,
+        "content": { "application/json": { "schema": schema, "example": example } },
+    })
+}
+
+fn id() -> Value {
+    json!({
+        "name": "id",
+        "in": "path",
+        "required": true,
+        "description": "The `decisionId` of the denial",
+        "schema": { "type": "string", "pattern": "^[0-9a-f]{32}$" },
+    })
+}
+
+fn query() -> Vec<Value> {
+    let text = |name: &str, description: &str| {
+        json!({
+            "name": name,
+            "in": "query",
+            "required": false,
+            "description": description,
+            "schema": { "type": "string" },
+        })
+    };
+    vec![
+        text("method", "The method whose limits are meant; `GET` where it is left out"),
+        text("path", "The path whose limits are meant; `/` where it is left out"),
+        json!({
+            "name": "attributes",
+            "in": "query",
+            "required": true,
+            "description": "Who is meant: at least one attribute, each a parameter of its own",
+            "style": "form",
+            "explode": true,
+            "schema": {
+                "type": "object",
+                "additionalProperties": { "type": "string" },
+                "minProperties": 1,
+                "maxProperties": 64,
+            },
+            "example": { "user": "42" },
+        }),
+    ]
+}

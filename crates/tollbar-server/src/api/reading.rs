@@ -1,0 +1,218 @@
+//! What is there to be read: what is left to somebody, why somebody was denied, what every rule makes
+//! of a request. And the one thing that puts counters back.
+
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use tollbar::Outcome;
+use tollbar_rules::{Capacity, Reason, Request, Verdict};
+
+use super::answer::{Answer, JSON, json};
+use super::explained::Explained;
+use super::question::{About, Pairs, Question, parse};
+use super::refusal::Refusal;
+use super::route::{CHECK, EXPLAIN, RESET};
+use super::told::{Told, Why, remaining};
+use super::{Api, told};
+use crate::daemon::{Answered, DecisionId};
+use crate::rfc3339::Instant;
+
+/// The daemon is there.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Health {
+    /// `ok`, or `degraded` while the store does not answer and rules' failure policies do.
+    pub(super) status: &'static str,
+}
+
+/// Counters that were made fresh.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Reset<'a> {
+    rule: &'a str,
+    /// Always true.
+    reset: bool,
+}
+
+/// What is left to somebody.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Usages<'v> {
+    /// Why there are limits, or none.
+    reason: Why,
+    /// Whether the store could not answer.
+    degraded: bool,
+    /// Every limit that may deny.
+    usage: Vec<Usage<'v>>,
+}
+
+/// What is left of one limit.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Usage<'v> {
+    /// The rule's identity, which outlives its name.
+    rule_id: &'v str,
+    /// The rule's name.
+    rule: &'v str,
+    /// The limit as it was written.
+    limit_text: &'v str,
+    /// Tokens a window.
+    limit: u64,
+    /// The largest cost that would pass now; null where no counter was read.
+    remaining: Option<u64>,
+    /// The window's end; for a bucket, when it is full again.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    reset_at: Instant,
+    /// The window, rounded up; 0 for permits, which have none.
+    window_seconds: u64,
+}
+
+/// A request that was denied.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Remembered<'v> {
+    /// When it was denied.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    decided_at: Instant,
+    /// Why, in a sentence.
+    why: String,
+    /// What was asked, as it can be sent to `/v1/check` again; null where it was too long to be kept.
+    request: Option<Value>,
+    /// What was answered.
+    verdict: Told<'v>,
+    /// What every rule makes of the same request now; null where that cannot be told.
+    now: Option<Explained<'v>>,
+}
+
+impl Api {
+    pub(super) async fn explain(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let question: Question<'_> = parse(body, EXPLAIN.example)?;
+        question.about(&EXPLAIN)?;
+        let pairs = question.pairs();
+        let request = question.request(&pairs, question.cost_or_one())?;
+        let explanation = self.daemon.engine.explain_async(&request).await;
+        Ok(json(StatusCode::OK, JSON, &Explained::of(&explanation)))
+    }
+
+    pub(super) async fn reset(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let question: Question<'_> = parse(body, RESET.example)?;
+        let engine = &self.daemon.engine;
+        let rule = match question.about(&RESET)? {
+            About::Subject { rule, subject } => {
+                engine.reset_subject_async(rule, subject).await?;
+                rule
+            }
+            About::Rule(rule) => {
+                let pairs = question.pairs();
+                engine.reset_async(rule, &question.request(&pairs, 1)?).await?;
+                rule
+            }
+            About::Request => return Err(Refusal::bad_request("a reset needs `rule`")),
+        };
+        Ok(json(StatusCode::OK, JSON, &Reset { rule, reset: true }))
+    }
+
+    /// Whoever asks says on whose behalf, as in a check; here the query does.
+    pub(super) async fn usage(&self, query: &str) -> Result<Answer, Refusal> {
+        let sent: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        let of = |name: &str| sent.iter().find(|it| it.0 == name).map(|it| &*it.1);
+        let is_twice = |name: &str| sent.iter().filter(|it| it.0 == name).count() > 1;
+        for name in ["method", "path"] {
+            if is_twice(name) {
+                return Err(Refusal::bad_request(format!("`{name}` is there twice: send one")));
+            }
+        }
+        let others = sent.iter().filter(|it| it.0 != "method" && it.0 != "path");
+        let pairs: Pairs<'_> = others.map(|(name, value)| (&**name, &**value)).collect();
+        if pairs.is_empty() {
+            return Err(Refusal::bad_request(
+                "nobody is named: say who by attributes, such as /v1/rate-limit/usage/me?user=42",
+            ));
+        }
+        let (method, path) = (of("method").unwrap_or("GET"), of("path").unwrap_or("/"));
+        let request = Request::new(method, path)?.with_attributes(&pairs)?.with_cost(0);
+        let verdict = self.daemon.engine.check_async(&request).await;
+        let live = verdict.decisions().filter(|it| it.capacity() == Capacity::Live);
+        let usage = live.map(|it| Usage {
+            rule_id: it.rule().identity(),
+            rule: &it.rule().name,
+            limit_text: it.limit().text(),
+            limit: it.decision().limit(),
+            remaining: remaining(&it),
+            reset_at: Instant(it.decision().reset_at()),
+            window_seconds: it.limit().policy().window().as_millis().div_ceil(1_000) as u64,
+        });
+        let usages = Usages {
+            reason: Why::of(&verdict),
+            degraded: verdict.degraded().is_some(),
+            usage: usage.collect(),
+        };
+        Ok(json(StatusCode::OK, JSON, &usages))
+    }
+
+    pub(super) async fn decision(&self, id: &str) -> Result<Answer, Refusal> {
+        let id = DecisionId::parse(id).ok_or_else(Refusal::unknown_decision)?;
+        let denial = self.daemon.decisions.find(id).ok_or_else(Refusal::unknown_decision)?;
+        let asked = denial.asked.as_deref();
+        let explanation = match asked {
+            Some(asked) => self.explain_again(asked).await,
+            None => None,
+        };
+        let why = why(&denial.verdict);
+        let answered =
+            Answered { verdict: denial.verdict, decision_id: id, lease: None, receipt: None };
+        let remembered = Remembered {
+            decided_at: Instant(denial.at),
+            why,
+            request: asked.and_then(|it| serde_json::from_str(it).ok()),
+            verdict: Told::of(&answered),
+            now: explanation.as_ref().map(Explained::of),
+        };
+        Ok(json(StatusCode::OK, JSON, &remembered))
+    }
+
+    /// Only a request under all rules can be explained.
+    async fn explain_again(&self, asked: &str) -> Option<tollbar_rules::Explanation> {
+        let question: Question<'_> = serde_json::from_str(asked).ok()?;
+        let About::Request = question.about(&CHECK).ok()? else {
+            return None;
+        };
+        let pairs = question.pairs();
+        let request = question.request(&pairs, question.cost_or_one()).ok()?;
+        Some(self.daemon.engine.explain_async(&request).await)
+    }
+}
+
+/// Why a request was denied, in a sentence.
+fn why(verdict: &Verdict) -> String {
+    let name = verdict.rule().map_or("a rule", |it| &it.name);
+    match (verdict.reason(), verdict.binding()) {
+        (Reason::MissingAttribute { attribute, .. }, _) => {
+            format!("`{name}` counts by `{attribute}`, which the request lacked")
+        }
+        (Reason::TooManyLimits { count }, _) => {
+            format!("{count} limits applied, more than can be checked at once")
+        }
+        (Reason::RequestIdReused, _) => {
+            "its request id had come with another cost or under other limits".to_owned()
+        }
+        (Reason::ReceiptTooLong, _) => {
+            "what the rules count by was too long for a receipt".to_owned()
+        }
+        (_, Some(it)) => {
+            let (limit, cost) = (it.limit().text(), it.cost());
+            let left = it.decision().remaining();
+            let how = match verdict.outcome() {
+                _ if verdict.degraded().is_some() => {
+                    "the store could not answer, and the rule says to deny then".to_owned()
+                }
+                Outcome::Never => format!("the request cost {cost}, more than that can ever hold"),
+                Outcome::Deny { .. } => {
+                    let wait_ms = verdict.retry_after().map_or(0, told::millis);
+                    format!("the request cost {cost}, {left} were left, for another {wait_ms} ms")
+                }
+                _ => format!("the request needed {cost}, {left} were free"),
+            };
+            format!("`{name}` allows {limit}: {how}")
+        }
+        (_, None) => format!("`{name}` denied it"),
+    }
+}

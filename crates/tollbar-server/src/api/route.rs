@@ -1,0 +1,298 @@
+//! Every path there is, in one table: it is what requests are sent by, and what the document of the
+//! interface is written from, so that neither can have a path, or a field, that the other lacks.
+
+use schemars::{Schema, SchemaGenerator};
+
+use super::explained::Explained;
+use super::holding::{Released, Renewed, Settled};
+use super::question::{Batch, Cancel, Commit, Form, Holder};
+use super::reading::{Health, Remembered, Reset, Usages};
+use super::told::{Batched, Told};
+
+/// One path.
+#[derive(Debug)]
+pub(crate) struct Route {
+    /// With `{id}` for a segment that is anything.
+    pub(super) path: &'static str,
+    pub(super) what: What,
+    pub(super) summary: &'static str,
+    /// Whether it is open to whoever has no token.
+    pub(super) is_open: bool,
+    pub(super) sent: Sent,
+    /// What a 200 has.
+    pub(super) answer: SchemaOf,
+    /// Which statuses besides tell of a verdict, as the 200 does.
+    pub(super) verdicts: &'static [u16],
+    /// Which statuses are errors of this path's own.
+    pub(super) errors: &'static [u16],
+}
+
+pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Check,
+    CheckBatch,
+    Peek,
+    Explain,
+    Reset,
+    Reserve,
+    Commit,
+    Cancel,
+    Release,
+    Renew,
+    Usage,
+    Decision,
+    OpenApi,
+    Health,
+}
+
+/// What comes with a request. A body goes with POST, anything else with GET.
+#[derive(Debug)]
+pub(super) enum Sent {
+    Nothing,
+    /// A segment of the path.
+    Id,
+    /// Attributes, in the query.
+    Query,
+    /// JSON: some of the fields of a question.
+    Question(&'static Form),
+    /// JSON of this form, such as this.
+    Body(SchemaOf, &'static str),
+}
+
+/// Statuses of a verdict that lets nothing pass.
+const DENIALS: &[u16] = &[409, 422, 429];
+
+pub(super) const CHECK: Form = Form {
+    name: "a check",
+    fields: &[
+        "method",
+        "path",
+        "attributes",
+        "cost",
+        "requestId",
+        "criticality",
+        "rule",
+        "subject",
+    ],
+    required: &[],
+    example: r#"{"method":"GET","path":"/","attributes":{"user":"42"}}"#,
+};
+
+pub(super) const PEEK: Form = Form {
+    name: "a peek",
+    fields: &["method", "path", "attributes", "rule", "subject"],
+    required: &[],
+    example: CHECK.example,
+};
+
+pub(super) const EXPLAIN: Form = Form {
+    name: "an explanation",
+    fields: &["method", "path", "attributes", "cost", "criticality"],
+    required: &[],
+    example: CHECK.example,
+};
+
+pub(super) const RESET: Form = Form {
+    name: "a reset",
+    fields: &["rule", "subject", "method", "path", "attributes"],
+    required: &["rule"],
+    example: r#"{"rule":"per_client","attributes":{"user":"42"}}"#,
+};
+
+pub(super) const RESERVE: Form = Form {
+    name: "a reservation",
+    fields: &["method", "path", "attributes", "cost", "requestId", "criticality", "ttlMs"],
+    required: &[],
+    example: r#"{"attributes":{"user":"42"},"cost":300,"ttlMs":60000}"#,
+};
+
+pub(super) const BATCH_EXAMPLE: &str = r#"{"requests":[{"path":"/","attributes":{"user":"42"}}]}"#;
+pub(super) const COMMIT_EXAMPLE: &str = r#"{"receipt":"..","cost":120}"#;
+pub(super) const CANCEL_EXAMPLE: &str = r#"{"receipt":".."}"#;
+pub(super) const LEASE_EXAMPLE: &str = r#"{"lease":".."}"#;
+
+/// The one that is asked most comes first.
+pub(super) static ROUTES: [Route; 15] = [
+    Route {
+        verdicts: DENIALS,
+        errors: &[404],
+        ..route::<Told<'_>>(
+            "/v1/check",
+            What::Check,
+            "May the request pass? Charges it if so",
+            Sent::Question(&CHECK),
+        )
+    },
+    route::<Batched<'_>>(
+        "/v1/check/batch",
+        What::CheckBatch,
+        "The same for up to 1,000 requests, each decided by itself",
+        Sent::Body(schema_of::<Batch<'_>>, BATCH_EXAMPLE),
+    ),
+    Route {
+        verdicts: DENIALS,
+        errors: &[404],
+        ..route::<Told<'_>>(
+            "/v1/peek",
+            What::Peek,
+            "What is left; charges nothing",
+            Sent::Question(&PEEK),
+        )
+    },
+    route::<Explained<'_>>(
+        "/v1/explain",
+        What::Explain,
+        "What every rule makes of the request; charges nothing",
+        Sent::Question(&EXPLAIN),
+    ),
+    Route {
+        errors: &[404, 503],
+        ..route::<Reset<'_>>(
+            "/v1/reset",
+            What::Reset,
+            "Makes the counters of one subject under one rule fresh",
+            Sent::Question(&RESET),
+        )
+    },
+    Route {
+        verdicts: DENIALS,
+        ..route::<Told<'_>>(
+            "/v1/reserve",
+            What::Reserve,
+            "A check whose charge is settled later",
+            Sent::Question(&RESERVE),
+        )
+    },
+    Route {
+        errors: &[409, 503],
+        ..route::<Settled>(
+            "/v1/commit",
+            What::Commit,
+            "Settles a reservation: what it really came to",
+            Sent::Body(schema_of::<Commit<'_>>, COMMIT_EXAMPLE),
+        )
+    },
+    Route {
+        errors: &[409, 503],
+        ..route::<Settled>(
+            "/v1/cancel",
+            What::Cancel,
+            "Gives all of a reservation back",
+            Sent::Body(schema_of::<Cancel<'_>>, CANCEL_EXAMPLE),
+        )
+    },
+    Route {
+        errors: &[503],
+        ..route::<Released>(
+            "/v1/release",
+            What::Release,
+            "Gives the permits of a lease back",
+            Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE),
+        )
+    },
+    Route {
+        errors: &[503],
+        ..route::<Renewed>(
+            "/v1/renew",
+            What::Renew,
+            "Keeps the permits of a lease for longer",
+            Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE),
+        )
+    },
+    route::<Usages<'_>>(
+        "/v1/rate-limit/usage/me",
+        What::Usage,
+        "What is left to whoever the query names; charges nothing",
+        Sent::Query,
+    ),
+    Route {
+        errors: &[404],
+        ..route::<Remembered<'_>>(
+            "/v1/decisions/{id}",
+            What::Decision,
+            "Why a request was denied",
+            Sent::Id,
+        )
+    },
+    Route {
+        is_open: true,
+        ..route::<serde_json::Map<String, serde_json::Value>>(
+            "/openapi.json",
+            What::OpenApi,
+            "This document",
+            Sent::Nothing,
+        )
+    },
+    Route {
+        is_open: true,
+        ..route::<Health>("/healthz", What::Health, "200 while the daemon answers", Sent::Nothing)
+    },
+    Route {
+        is_open: true,
+        ..route::<Health>(
+            "/readyz",
+            What::Health,
+            "200 while requests can be decided",
+            Sent::Nothing,
+        )
+    },
+];
+
+const fn route<T: schemars::JsonSchema>(
+    path: &'static str,
+    what: What,
+    summary: &'static str,
+    sent: Sent,
+) -> Route {
+    let answer = schema_of::<T>;
+    Route { path, what, summary, is_open: false, sent, answer, verdicts: &[], errors: &[] }
+}
+
+fn schema_of<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+impl Route {
+    pub(super) fn find(path: &str) -> Option<&'static Self> {
+        ROUTES.iter().find(|it| it.is(path))
+    }
+
+    pub(super) fn all() -> impl Iterator<Item = &'static str> {
+        ROUTES.iter().map(|it| it.path)
+    }
+
+    /// The paths that take a body.
+    pub(crate) fn with_bodies() -> impl Iterator<Item = &'static str> {
+        ROUTES.iter().filter(|it| it.has_body()).map(|it| it.path)
+    }
+
+    fn is(&self, path: &str) -> bool {
+        match self.path.split_once("{id}") {
+            None => self.path == path,
+            Some((before, _)) => path.strip_prefix(before).is_some_and(|id| !id.contains('/')),
+        }
+    }
+
+    /// What stands for `{id}` in a path that is this one.
+    pub(super) fn id<'p>(&self, path: &'p str) -> &'p str {
+        let before = self.path.split_once("{id}").map_or(self.path, |(before, _)| before);
+        path.strip_prefix(before).unwrap_or_default()
+    }
+
+    /// True where it takes a body.
+    pub(crate) fn has_body(&self) -> bool {
+        matches!(self.sent, Sent::Question(_) | Sent::Body(..))
+    }
+
+    pub(super) fn method(&self) -> &'static str {
+        if self.has_body() { "POST" } else { "GET" }
+    }
+
+    /// For the header `Allow`.
+    pub(super) fn methods(&self) -> &'static str {
+        if self.has_body() { "POST, OPTIONS" } else { "GET, HEAD, OPTIONS" }
+    }
+}
