@@ -51,9 +51,11 @@ struct Shared {
     server: auto::Builder<TokioExecutor>,
 }
 
+type LayerOptions = dyn FnOnce(TollbarLayerBuilder) -> TollbarLayerBuilder + Send;
+
 /// A [`Gateway`] in the making.
 pub struct GatewayBuilder {
-    layer: TollbarLayerBuilder,
+    layer: Option<Box<LayerOptions>>,
     url: UpstreamUrl,
     options: UpstreamOptions,
     authorities: RootCertStore,
@@ -82,9 +84,9 @@ pub enum GatewayError {
 impl Gateway {
     /// In front of the upstream at `url`.
     #[must_use]
-    pub fn builder(engine: impl Into<Arc<Engine>>, url: UpstreamUrl) -> GatewayBuilder {
+    pub fn builder(url: UpstreamUrl) -> GatewayBuilder {
         GatewayBuilder {
-            layer: TollbarLayer::builder(engine),
+            layer: None,
             url,
             options: UpstreamOptions::default(),
             authorities: connector::public_authorities(),
@@ -264,20 +266,25 @@ impl GatewayBuilder {
     #[must_use]
     pub fn layer(
         mut self,
-        options: impl FnOnce(TollbarLayerBuilder) -> TollbarLayerBuilder,
+        options: impl FnOnce(TollbarLayerBuilder) -> TollbarLayerBuilder + Send + 'static,
     ) -> Self {
-        self.layer = options(self.layer);
+        self.layer = Some(Box::new(options));
         self
     }
 
-    /// The gateway.
-    pub fn build(self) -> Result<Gateway, GatewayError> {
+    /// The gateway, which limits by what `engine` says.
+    pub fn build(self, engine: impl Into<Arc<Engine>>) -> Result<Gateway, GatewayError> {
         let Self { url, options, client_ip, bounds, head_time_max, .. } = self;
         let host = url.host_header().ok_or_else(|| GatewayError::Host { url: url.clone() })?;
         let connector = Connector::new(url.clone(), options.protocol, self.authorities)?;
         let terms = Terms { url, host, rewrites_host: options.rewrites_host };
         let breaker = Breaker::new(options.breaker);
-        let mut layer = self.layer.identity(self.identity.client_ip(client_ip.clone()));
+        let layer = TollbarLayer::builder(engine);
+        let layer = match self.layer {
+            Some(options) => options(layer),
+            None => layer,
+        };
+        let mut layer = layer.identity(self.identity.client_ip(client_ip.clone()));
         if !self.exempt.is_empty() {
             let exempt = self.exempt;
             layer = layer.skip(move |parts| exempt.iter().any(|it| **it == *parts.uri.path()));

@@ -5,7 +5,7 @@
 //! use tollbar_rules::{Engine, RuleFile};
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let rules = RuleFile::parse("rules.yaml", "rules: [{ name: per_client, limit: 10/s }]")?.rules;
-//! let gateway = Gateway::builder(Engine::new(rules), "http://127.0.0.1:3000".parse()?).build()?;
+//! let gateway = Gateway::builder("http://127.0.0.1:3000".parse()?).build(Engine::new(rules))?;
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8000").await?;
 //! loop {
 //!     let (stream, peer) = listener.accept().await?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{
-    Client, OPEN, Recorder, body, builder, get, listen, open_gateway, tell, text, upstream,
+    Client, Recorder, body, builder, engine, get, listen, open, open_gateway, tell, text, upstream,
 };
 use http::{Request, Response, Version};
 use http_body::Frame;
@@ -29,7 +29,7 @@ async fn requests_and_answers_pass_whatever_each_side_speaks() {
     let upstream = upstream(tell).await;
     for (asked, _) in VERSIONS {
         for (told, protocol) in VERSIONS {
-            let gateway = builder(upstream, OPEN).upstream(speaking(protocol)).build().unwrap();
+            let gateway = open(builder(upstream).upstream(speaking(protocol)));
             let mut client = Client::connect(listen(gateway).await, asked).await;
             for turn in 0..3 {
                 let request = Request::post("/a/b?c=d").header("x-kept", "1");
@@ -68,7 +68,7 @@ async fn trailers_pass_as_grpc_needs_them() {
     })
     .await;
     let options = speaking(UpstreamProtocol::Http2);
-    let gateway = listen(builder(upstream, OPEN).upstream(options).build().unwrap()).await;
+    let gateway = listen(open(builder(upstream).upstream(options))).await;
     let mut client = Client::connect(gateway, Version::HTTP_2).await;
     let request = Request::post("/s/M").header("te", "trailers").body(body("question")).unwrap();
     let collected = client.send(request).await.into_body().collect().await.unwrap();
@@ -111,8 +111,9 @@ async fn who_asks_too_often_is_told_and_the_upstream_is_not() {
         tell(request)
     })
     .await;
-    let gateway = builder(upstream, "rules: [{ name: few, limit: 3/hour }]").exempt(["/health"]);
-    let address = listen(gateway.build().unwrap()).await;
+    let gateway = builder(upstream).exempt(["/health"]);
+    let address =
+        listen(gateway.build(engine("rules: [{ name: few, limit: 3/hour }]")).unwrap()).await;
     let mut client = Client::connect(address, Version::HTTP_11).await;
     let mut statuses = Vec::new();
     for _ in 0..5 {
@@ -135,7 +136,7 @@ async fn hosts_are_kept_or_rewritten() {
     for (rewrites_host, host) in [(false, "a.example".to_owned()), (true, upstream.to_string())] {
         let mut options = UpstreamOptions::default();
         options.rewrites_host = rewrites_host;
-        let gateway = listen(builder(upstream, OPEN).upstream(options).build().unwrap()).await;
+        let gateway = listen(open(builder(upstream).upstream(options))).await;
         let mut client = Client::connect(gateway, Version::HTTP_11).await;
         let text = text(client.send(get("/")).await).await;
         assert!(text.contains(&format!("\nhost: {host}\n")), "{text}");
@@ -192,7 +193,7 @@ async fn nobody_gets_a_new_limit_by_what_he_says_of_himself() {
         ("x-forwarded-proto", "httpsN"),
     ];
     for (name, value) in claims {
-        let gateway = listen(builder(upstream, rules).build().unwrap()).await;
+        let gateway = listen(builder(upstream).build(engine(rules)).unwrap()).await;
         let mut client = Client::connect(gateway, Version::HTTP_11).await;
         let mut passed = 0;
         for turn in 0..10 {
@@ -214,7 +215,7 @@ async fn nobody_gets_a_new_limit_by_what_he_says_of_himself() {
     }
     // Behind a proxy of ours, what it appends counts, and what is left of that does not.
     let trusted = ClientIp::behind_proxies([format!("{loopback}/32").parse().unwrap()]);
-    let gateway = listen(builder(upstream, rules).client_ip(trusted).build().unwrap()).await;
+    let gateway = listen(builder(upstream).client_ip(trusted).build(engine(rules)).unwrap()).await;
     let mut client = Client::connect(gateway, Version::HTTP_11).await;
     let mut statuses = Vec::new();
     for (claimed, real) in
@@ -265,13 +266,13 @@ async fn the_upstream_may_speak_tls_and_is_verified() {
         (UpstreamProtocol::Http1, "HTTP/1.1"),
         (UpstreamProtocol::Http2, "HTTP/2.0"),
     ] {
-        let gateway = Gateway::builder(common::engine(OPEN), url()).upstream(speaking(protocol));
-        let gateway = gateway.authorities(pem.as_bytes()).unwrap().build().unwrap();
+        let gateway = Gateway::builder(url()).upstream(speaking(protocol));
+        let gateway = open(gateway.authorities(pem.as_bytes()).unwrap());
         let mut client = Client::connect(listen(gateway).await, Version::HTTP_11).await;
         let text = text(client.send(get("/")).await).await;
         assert!(text.starts_with(spoken), "{protocol:?}: {text}");
     }
-    let stranger = Gateway::builder(common::engine(OPEN), url()).build().unwrap();
+    let stranger = open(Gateway::builder(url()));
     let mut client = Client::connect(listen(stranger).await, Version::HTTP_11).await;
     let response = client.send(get("/")).await;
     assert_eq!(response.status(), 502);

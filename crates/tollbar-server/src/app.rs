@@ -16,6 +16,7 @@ use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
 use crate::listener::envoy::{self, Envoy, EnvoyLimits};
+use crate::listener::gateway::{GatewayFlagsError, PreparedProxy};
 use crate::listener::grpc::Grpc;
 use crate::listener::http::Http;
 use crate::listener::resp::Resp;
@@ -41,6 +42,7 @@ pub(crate) struct Prepared {
     tokens: Option<Arc<Tokens>>,
     tls: Option<Tls>,
     envoy: EnvoyLimits,
+    proxy: Option<PreparedProxy>,
 }
 
 /// Why the daemon could not go on.
@@ -50,6 +52,8 @@ pub(crate) enum AppError {
     Listen { flag: &'static str, endpoint: Endpoint, source: io::Error },
     #[error(transparent)]
     Store(#[from] StoreFlagsError),
+    #[error(transparent)]
+    Gateway(#[from] GatewayFlagsError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
     #[error("cannot set up threads or signals: {0}")]
@@ -65,8 +69,9 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     warn_of(&file.warnings);
     let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
     config.store.check()?;
+    let proxy = config.gateway.prepare(config.bounds)?;
     config.allow_open_files()?;
-    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy })
+    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy, proxy })
 }
 
 /// Serves until a signal says to stop, and what was asked is answered.
@@ -74,7 +79,9 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(prepared))
 }
 
-async fn serve(Prepared { config, rules, tokens, tls, envoy }: Prepared) -> Result<(), AppError> {
+async fn serve(
+    Prepared { config, rules, tokens, tls, envoy, proxy }: Prepared,
+) -> Result<(), AppError> {
     let config = Arc::new(config);
     let counters = config.store.open()?;
     let engine = Arc::new(Engine::builder(rules).store(counters.store()).build());
@@ -93,6 +100,10 @@ async fn serve(Prepared { config, rules, tokens, tls, envoy }: Prepared) -> Resu
     start(&mut listeners, "--listen", &config.listen, Http::new(Arc::clone(&daemon))).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
     start(&mut listeners, "--resp", &config.resp, Resp::new(daemon)).await?;
+    if let Some(proxy) = proxy {
+        let proxy = proxy.open(Arc::clone(&engine))?;
+        start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
+    }
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
     let snapshot = config.store.snapshot.of(counters.memory());
@@ -189,9 +200,20 @@ fn write_greeting(config: &Config, urls: &[String], mut to: impl Write) -> io::R
     for url in urls {
         writeln!(to, "listening on {url}")?;
     }
-    match &config.rules {
-        Some(path) => writeln!(to, "rules: {}", path.display())?,
-        None => writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?,
+    match (&config.rules, &config.gateway.limit) {
+        (Some(path), _) => writeln!(to, "rules: {}", path.display())?,
+        (None, Some(limit)) => writeln!(to, "rules: {limit} for each client")?,
+        (None, None) => {
+            writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?
+        }
+    }
+    let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
+    if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {
+        writeln!(to, "passing on to {upstream}")?;
+        return match proxy.strip_prefix("://unix:") {
+            Some(path) => writeln!(to, "try: curl -i --unix-socket {path} http://localhost/"),
+            None => writeln!(to, "try: curl -i http{proxy}/"),
+        };
     }
     let Some(url) = urls.iter().find(|url| url.starts_with("http")) else {
         return writeln!(to, "ready");

@@ -14,6 +14,7 @@ use crate::bounded;
 use crate::endpoint::Endpoint;
 use crate::listener::Bounds;
 use crate::listener::envoy::EnvoyOptions;
+use crate::listener::gateway::{GatewayFlags, GatewayFlagsError};
 use crate::listener::tls::{TlsError, TlsFiles};
 use crate::open_files::{self, TooFewFiles};
 use crate::store::{StoreFlags, StoreFlagsError};
@@ -70,6 +71,9 @@ pub(crate) struct Config {
     pub(crate) envoy: EnvoyOptions,
 
     #[command(flatten)]
+    pub(crate) gateway: GatewayFlags,
+
+    #[command(flatten)]
     pub(crate) log: LogFlags,
 
     /// Reads what no flag and no variable says from this file: the same names, in YAML
@@ -108,6 +112,8 @@ pub(crate) enum ConfigError {
     #[error(transparent)]
     Store(#[from] StoreFlagsError),
     #[error(transparent)]
+    Gateway(#[from] GatewayFlagsError),
+    #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
     OpenFiles(#[from] TooFewFiles),
@@ -132,9 +138,13 @@ impl Config {
 
     /// The rules to be put in force, and what their writer should know.
     pub(crate) fn read_rules(&self) -> Result<RuleFile, ConfigError> {
-        match &self.rules {
-            None => Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?),
-            Some(path) => self.usable(RuleFile::read(path)?),
+        match (&self.rules, &self.gateway.limit) {
+            (None, None) => Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?),
+            (None, Some(limit)) => {
+                let rules = format!("rules: [{{ name: limit, limit: \"{limit}\" }}]");
+                Ok(RuleFile::parse("--limit", &rules)?)
+            }
+            (Some(path), _) => self.usable(RuleFile::read(path)?),
         }
     }
 
@@ -178,6 +188,9 @@ impl Config {
     pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
         let listeners =
             self.endpoints().into_iter().filter(|(_, it)| **it != Endpoint::Off).count();
+        // Whom the proxy serves needs a connection to the upstream as well.
+        let proxy = if self.gateway.endpoint() == Endpoint::Off { 0 } else { 2 };
+        let listeners = listeners + proxy;
         Ok(open_files::allow(self.bounds.max_connections, listeners)?)
     }
 }

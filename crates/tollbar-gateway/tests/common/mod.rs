@@ -37,9 +37,14 @@ pub(crate) fn engine(rules: &str) -> Arc<Engine> {
 /// Rules that let everything pass.
 pub(crate) const OPEN: &str = "rules: [{ name: open, limit: 1000000/s }]";
 
-/// A gateway in front of `upstream`, by these rules.
-pub(crate) fn builder(upstream: SocketAddr, rules: &str) -> GatewayBuilder {
-    Gateway::builder(engine(rules), format!("http://{upstream}").parse().unwrap())
+/// A gateway in front of `upstream`.
+pub(crate) fn builder(upstream: SocketAddr) -> GatewayBuilder {
+    Gateway::builder(format!("http://{upstream}").parse().unwrap())
+}
+
+/// The gateway that lets everything pass.
+pub(crate) fn open(builder: GatewayBuilder) -> Gateway {
+    builder.build(engine(OPEN)).unwrap()
 }
 
 /// Serves on a free port.
@@ -58,7 +63,7 @@ pub(crate) async fn listen(gateway: Gateway) -> SocketAddr {
 
 /// A gateway that lets everything pass.
 pub(crate) async fn open_gateway(upstream: SocketAddr) -> SocketAddr {
-    listen(builder(upstream, OPEN).build().unwrap()).await
+    listen(open(builder(upstream))).await
 }
 
 /// An upstream that speaks both versions of HTTP.
