@@ -186,11 +186,10 @@ impl Config {
 
     /// Sees to it that there can be as many connections as are allowed.
     pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
-        let listeners =
-            self.endpoints().into_iter().filter(|(_, it)| **it != Endpoint::Off).count();
-        // Whom the proxy serves needs a connection to the upstream as well.
-        let proxy = if self.gateway.endpoint() == Endpoint::Off { 0 } else { 2 };
-        let listeners = listeners + proxy;
-        Ok(open_files::allow(self.bounds.max_connections, listeners)?)
+        let proxy = self.gateway.endpoint();
+        let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy]);
+        let listeners = endpoints.filter(|it| **it != Endpoint::Off).count();
+        let to_upstream = self.gateway.upstream_connections_max(self.bounds);
+        Ok(open_files::allow(self.bounds.max_connections, listeners, to_upstream)?)
     }
 }

@@ -23,6 +23,17 @@ use crate::span::Span;
 /// Where it listens unless it is told otherwise.
 const DEFAULT_ENDPOINT: &str = "127.0.0.1:8000";
 
+/// How many requests are under way to the upstream at once; more wait. Connections are mostly idle, so
+/// that many of them do with fewer.
+const EXCHANGES_MAX: u32 = 4_096;
+
+/// How many connections to the upstream are kept for the next request.
+const KEPT_MAX: usize = 256;
+
+fn exchanges_max(bounds: Bounds) -> usize {
+    bounds.max_connections.min(EXCHANGES_MAX) as usize
+}
+
 /// What the gateway is told.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GatewayFlags {
@@ -151,6 +162,11 @@ impl GatewayFlags {
         }
     }
 
+    /// How many connections to the upstream there may be.
+    pub(crate) fn upstream_connections_max(&self, bounds: Bounds) -> usize {
+        if self.endpoint() == Endpoint::Off { 0 } else { exchanges_max(bounds) + KEPT_MAX }
+    }
+
     /// What the proxy is made of, if there is to be one.
     pub(crate) fn prepare(
         &self,
@@ -172,7 +188,8 @@ impl GatewayFlags {
         options.connect_time_max = self.upstream_connect_timeout.0;
         options.first_byte_time_max = self.upstream_answer_timeout.0;
         options.idle_time_max = self.upstream_idle_timeout.0;
-        options.exchanges_max = bounds.max_connections as usize;
+        options.exchanges_max = exchanges_max(bounds);
+        options.kept_max = KEPT_MAX;
         options.rewrites_host = self.upstream_host;
         let mut builder = Gateway::builder(url.clone())
             .upstream(options)
