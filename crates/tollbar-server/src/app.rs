@@ -17,6 +17,7 @@ use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
 use crate::forward_auth::Trust;
 use crate::listener::envoy::{self, Envoy, EnvoyLimits};
+use crate::listener::gateway::{GatewayFlagsError, PreparedProxy};
 use crate::listener::grpc::Grpc;
 use crate::listener::http::Http;
 use crate::listener::resp::Resp;
@@ -43,6 +44,7 @@ pub(crate) struct Prepared {
     tls: Option<Tls>,
     envoy: EnvoyLimits,
     trust: Trust,
+    proxy: Option<PreparedProxy>,
 }
 
 /// Why the daemon could not go on.
@@ -52,6 +54,8 @@ pub(crate) enum AppError {
     Listen { flag: &'static str, endpoint: Endpoint, source: io::Error },
     #[error(transparent)]
     Store(#[from] StoreFlagsError),
+    #[error(transparent)]
+    Gateway(#[from] GatewayFlagsError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
     #[error("cannot set up threads or signals: {0}")]
@@ -68,8 +72,9 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
     let trust = config.proxies.trust()?;
     config.store.check()?;
+    let proxy = config.gateway.prepare(&config.proxies.trusted_proxies, config.bounds)?;
     config.allow_open_files()?;
-    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy, trust })
+    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy, trust, proxy })
 }
 
 /// Serves until a signal says to stop, and what was asked is answered.
@@ -78,7 +83,7 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
 }
 
 async fn serve(prepared: Prepared) -> Result<(), AppError> {
-    let Prepared { config, rules, tokens, tls, envoy, trust } = prepared;
+    let Prepared { config, rules, tokens, tls, envoy, trust, proxy } = prepared;
     let config = Arc::new(config);
     let counters = config.store.open()?;
     let engine = Arc::new(Engine::builder(rules).store(counters.store()).build());
@@ -98,6 +103,10 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     start(&mut listeners, "--listen", &config.listen, http).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
     start(&mut listeners, "--resp", &config.resp, Resp::new(daemon)).await?;
+    if let Some(proxy) = proxy {
+        let proxy = proxy.open(Arc::clone(&engine))?;
+        start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
+    }
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
     let snapshot = config.store.snapshot.of(counters.memory());
@@ -194,9 +203,20 @@ fn write_greeting(config: &Config, urls: &[String], mut to: impl Write) -> io::R
     for url in urls {
         writeln!(to, "listening on {url}")?;
     }
-    match &config.rules {
-        Some(path) => writeln!(to, "rules: {}", path.display())?,
-        None => writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?,
+    match (&config.rules, &config.gateway.limit) {
+        (Some(path), _) => writeln!(to, "rules: {}", path.display())?,
+        (None, Some(limit)) => writeln!(to, "rules: {limit} for each client")?,
+        (None, None) => {
+            writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?
+        }
+    }
+    let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
+    if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {
+        writeln!(to, "passing on to {upstream}")?;
+        return match proxy.strip_prefix("://unix:") {
+            Some(path) => writeln!(to, "try: curl -i --unix-socket {path} http://localhost/"),
+            None => writeln!(to, "try: curl -i http{proxy}/"),
+        };
     }
     let Some(url) = urls.iter().find(|url| url.starts_with("http")) else {
         return writeln!(to, "ready");

@@ -20,8 +20,9 @@ const KEY_BYTES_MAX: usize = 1_024;
 /// The flags about proxies that ask on behalf of their clients.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ProxyFlags {
-    /// Proxies that may ask on behalf of clients (/v1/forward-auth): blocks of addresses such as
-    /// 10.0.0.0/8, apart by commas; without it, those on this machine. Unix sockets are always trusted
+    /// Proxies of yours: blocks of addresses such as 10.0.0.0/8, apart by commas. They may ask on behalf of
+    /// clients (/v1/forward-auth; without this flag, those on this machine and on Unix sockets may), and
+    /// in front of --proxy their X-Forwarded-For is believed
     #[arg(long, env = "TOLLBAR_TRUSTED_PROXIES", value_name = "CIDR", value_delimiter = ',')]
     pub(crate) trusted_proxies: Vec<Cidr>,
 

@@ -133,6 +133,11 @@ impl Stream {
         Self { wire, idle: Idle::new(idle_time_max) }
     }
 
+    /// True where nobody between the two ends can listen.
+    pub(super) fn is_secure(&self) -> bool {
+        matches!(self.wire, Wire::Tls(_))
+    }
+
     /// What came of `poll`, or an error where it waits and nothing has moved for too long.
     fn waiting<T>(
         &mut self,
