@@ -40,6 +40,7 @@ const ANNOUNCED_FOR: Duration = Duration::from_millis(250);
 pub(crate) struct Prepared {
     config: Config,
     pub(crate) rules: RuleSet,
+    receipt_secret: Option<[u8; 32]>,
     tokens: Option<Arc<Tokens>>,
     tls: Option<Tls>,
     envoy: EnvoyLimits,
@@ -66,6 +67,7 @@ pub(crate) enum AppError {
 pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     config.check_exposure()?;
     let tokens = config.read_tokens()?;
+    let receipt_secret = config.read_receipt_secret()?;
     let tls = Tls::read(&config.tls)?;
     let file = config.read_rules()?;
     warn_of(&file.warnings);
@@ -74,7 +76,7 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     config.store.check()?;
     let proxy = config.gateway.prepare(&config.proxies.trusted_proxies, config.bounds)?;
     config.allow_open_files()?;
-    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy, trust, proxy })
+    Ok(Prepared { config, rules: file.rules, receipt_secret, tokens, tls, envoy, trust, proxy })
 }
 
 /// Serves until a signal says to stop, and what was asked is answered.
@@ -83,10 +85,14 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
 }
 
 async fn serve(prepared: Prepared) -> Result<(), AppError> {
-    let Prepared { config, rules, tokens, tls, envoy, trust, proxy } = prepared;
+    let Prepared { config, rules, receipt_secret, tokens, tls, envoy, trust, proxy } = prepared;
     let config = Arc::new(config);
     let counters = config.store.open()?;
-    let engine = Arc::new(Engine::builder(rules).store(counters.store()).build());
+    let engine = Engine::builder(rules).store(counters.store());
+    let engine = Arc::new(match receipt_secret {
+        Some(secret) => engine.receipt_secret(secret).build(),
+        None => engine.build(),
+    });
     let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone()));
 
     // Before anything is printed: whoever reads the first line may send signals.
