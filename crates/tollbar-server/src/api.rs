@@ -22,6 +22,7 @@ use hyper::{Method, StatusCode, Uri};
 use tollbar_http::Format;
 
 use crate::daemon::{Answered, Daemon};
+use crate::forward_auth;
 pub(crate) use answer::Answer;
 use answer::{JSON, empty, json, written};
 pub(crate) use explained::Explained;
@@ -66,7 +67,8 @@ impl Api {
     pub(crate) fn admit(&self, head: &Head<'_>) -> Result<&'static Route, Box<Answer>> {
         let refuse = |refusal: Refusal| Err(Box::new(refusal.answer(Format::wanted(head.headers))));
         let Some(route) = Route::find(head.uri.path()) else {
-            return refuse(Refusal::unknown_path(Route::all()));
+            let all = Route::all().chain([forward_auth::document::PATH]);
+            return refuse(Refusal::unknown_path(all));
         };
         let is_read = !route.has_body() && *head.method == Method::HEAD;
         if head.method.as_str() != route.method() && !is_read {

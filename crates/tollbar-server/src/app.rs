@@ -15,7 +15,9 @@ use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
+use crate::forward_auth::Trust;
 use crate::listener::envoy::{self, Envoy, EnvoyLimits};
+use crate::listener::gateway::{GatewayFlagsError, PreparedProxy};
 use crate::listener::grpc::Grpc;
 use crate::listener::http::Http;
 use crate::listener::resp::Resp;
@@ -42,6 +44,8 @@ pub(crate) struct Prepared {
     tokens: Option<Arc<Tokens>>,
     tls: Option<Tls>,
     envoy: EnvoyLimits,
+    trust: Trust,
+    proxy: Option<PreparedProxy>,
 }
 
 /// Why the daemon could not go on.
@@ -51,6 +55,8 @@ pub(crate) enum AppError {
     Listen { flag: &'static str, endpoint: Endpoint, source: io::Error },
     #[error(transparent)]
     Store(#[from] StoreFlagsError),
+    #[error(transparent)]
+    Gateway(#[from] GatewayFlagsError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
     #[error("cannot set up threads or signals: {0}")]
@@ -66,9 +72,11 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     let file = config.read_rules()?;
     warn_of(&file.warnings);
     let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
+    let trust = config.proxies.trust()?;
     config.store.check()?;
+    let proxy = config.gateway.prepare(&config.proxies.trusted_proxies, config.bounds)?;
     config.allow_open_files()?;
-    Ok(Prepared { config, rules: file.rules, receipt_secret, tokens, tls, envoy })
+    Ok(Prepared { config, rules: file.rules, receipt_secret, tokens, tls, envoy, trust, proxy })
 }
 
 /// Serves until a signal says to stop, and what was asked is answered.
@@ -77,7 +85,7 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
 }
 
 async fn serve(prepared: Prepared) -> Result<(), AppError> {
-    let Prepared { config, rules, receipt_secret, tokens, tls, envoy } = prepared;
+    let Prepared { config, rules, receipt_secret, tokens, tls, envoy, trust, proxy } = prepared;
     let config = Arc::new(config);
     let counters = config.store.open()?;
     let engine = Engine::builder(rules).store(counters.store());
@@ -97,9 +105,14 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let service = Envoy::new(Arc::clone(&daemon), Arc::clone(&envoy), options);
     let grpc = Grpc::new(Arc::clone(&daemon), service, &stopped);
     let mut listeners = Listeners::new(config.bounds, tls, stopped);
-    start(&mut listeners, "--listen", &config.listen, Http::new(Arc::clone(&daemon))).await?;
+    let http = Http::new(Arc::clone(&daemon), trust);
+    start(&mut listeners, "--listen", &config.listen, http).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
     start(&mut listeners, "--resp", &config.resp, Resp::new(daemon)).await?;
+    if let Some(proxy) = proxy {
+        let proxy = proxy.open(Arc::clone(&engine))?;
+        start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
+    }
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
     let snapshot = config.store.snapshot.of(counters.memory());
@@ -196,9 +209,20 @@ fn write_greeting(config: &Config, urls: &[String], mut to: impl Write) -> io::R
     for url in urls {
         writeln!(to, "listening on {url}")?;
     }
-    match &config.rules {
-        Some(path) => writeln!(to, "rules: {}", path.display())?,
-        None => writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?,
+    match (&config.rules, &config.gateway.limit) {
+        (Some(path), _) => writeln!(to, "rules: {}", path.display())?,
+        (None, Some(limit)) => writeln!(to, "rules: {limit} for each client")?,
+        (None, None) => {
+            writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?
+        }
+    }
+    let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
+    if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {
+        writeln!(to, "passing on to {upstream}")?;
+        return match proxy.strip_prefix("://unix:") {
+            Some(path) => writeln!(to, "try: curl -i --unix-socket {path} http://localhost/"),
+            None => writeln!(to, "try: curl -i http{proxy}/"),
+        };
     }
     let Some(url) = urls.iter().find(|url| url.starts_with("http")) else {
         return writeln!(to, "ready");

@@ -12,8 +12,10 @@ use tollbar_rules::{FileError, RuleFile};
 
 use crate::bounded;
 use crate::endpoint::Endpoint;
+use crate::forward_auth::{ApiKeysError, ProxyFlags};
 use crate::listener::Bounds;
 use crate::listener::envoy::EnvoyOptions;
+use crate::listener::gateway::{GatewayFlags, GatewayFlagsError};
 use crate::listener::tls::{TlsError, TlsFiles};
 use crate::open_files::{self, TooFewFiles};
 use crate::secret::{self, SecretError};
@@ -77,6 +79,12 @@ pub(crate) struct Config {
     pub(crate) envoy: EnvoyOptions,
 
     #[command(flatten)]
+    pub(crate) proxies: ProxyFlags,
+
+    #[command(flatten)]
+    pub(crate) gateway: GatewayFlags,
+
+    #[command(flatten)]
     pub(crate) log: LogFlags,
 
     /// Reads what no flag and no variable says from this file: the same names, in YAML
@@ -113,9 +121,13 @@ pub(crate) enum ConfigError {
     )]
     Permits { path: PathBuf, rule: String },
     #[error(transparent)]
+    ApiKeys(#[from] ApiKeysError),
+    #[error(transparent)]
     Secret(#[from] SecretError),
     #[error(transparent)]
     Store(#[from] StoreFlagsError),
+    #[error(transparent)]
+    Gateway(#[from] GatewayFlagsError),
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
@@ -147,9 +159,13 @@ impl Config {
 
     /// The rules to be put in force, and what their writer should know.
     pub(crate) fn read_rules(&self) -> Result<RuleFile, ConfigError> {
-        match &self.rules {
-            None => Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?),
-            Some(path) => self.usable(RuleFile::read(path)?),
+        match (&self.rules, &self.gateway.limit) {
+            (None, None) => Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?),
+            (None, Some(limit)) => {
+                let rules = format!("rules: [{{ name: limit, limit: \"{limit}\" }}]");
+                Ok(RuleFile::parse("--limit", &rules)?)
+            }
+            (Some(path), _) => self.usable(RuleFile::read(path)?),
         }
     }
 
@@ -191,8 +207,10 @@ impl Config {
 
     /// Sees to it that there can be as many connections as are allowed.
     pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
-        let listeners =
-            self.endpoints().into_iter().filter(|(_, it)| **it != Endpoint::Off).count();
-        Ok(open_files::allow(self.bounds.max_connections, listeners)?)
+        let proxy = self.gateway.endpoint();
+        let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy]);
+        let listeners = endpoints.filter(|it| **it != Endpoint::Off).count();
+        let to_upstream = self.gateway.upstream_connections_max(self.bounds);
+        Ok(open_files::allow(self.bounds.max_connections, listeners, to_upstream)?)
     }
 }

@@ -10,6 +10,7 @@ mod counters;
 mod daemon;
 mod decisions;
 mod endpoint;
+mod forward_auth;
 #[doc(hidden)]
 pub mod fuzzing;
 mod listener;

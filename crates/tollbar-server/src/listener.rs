@@ -3,6 +3,7 @@
 
 mod bounds;
 pub(crate) mod envoy;
+pub(crate) mod gateway;
 mod group;
 pub(crate) mod grpc;
 pub(crate) mod http;
@@ -20,13 +21,15 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use tollbar_gateway::read_proxy_header;
+use tollbar_http::ClientIp;
 use tracing::{debug, info, warn};
 
 pub(crate) use bounds::Bounds;
 pub(crate) use group::Listeners;
 pub(crate) use stopped::Stopped;
-use stream::Wire;
-pub(crate) use stream::{Connection, Socket, Stream, UnixSocket};
+use stream::{Accepted, Wire};
+pub(crate) use stream::{Connection, Peer, Socket, Stream, UnixSocket};
 use tls::TlsPort;
 
 /// After an error of `accept`, such as too many open files, which repeats at once.
@@ -36,6 +39,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) trait Protocol: Send + Sync + 'static {
     /// How TLS calls it, where clients ask; nothing where it has no name there.
     const ALPN: &'static [&'static [u8]] = &[];
+
+    /// Who must say in a PROXY header, in front of all else, whose connections they pass on. `None`
+    /// where the peer is the client, or says so in other words.
+    fn balancers(&self) -> Option<&ClientIp> {
+        None
+    }
 
     /// Serves one connection to its end. When `stopped` says so, what has been asked is answered,
     /// and the connection ended.
@@ -89,12 +98,14 @@ async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) 
             let _place = place;
             let peer = accepted.peer;
             let connection = tokio::select! {
-                connection = opened(accepted.stream, tls, bounds) => connection,
+                connection = opened(accepted, protocol.balancers(), tls, bounds) => connection,
                 () = stopped.wait() => return,
             };
             match connection {
                 Ok(connection) => protocol.serve(connection, stopped).await,
-                Err(error) => debug!(listener = flag, %peer, %error, "no agreement on TLS"),
+                Err(error) => {
+                    debug!(listener = flag, %peer, %error, "no agreement on how to begin")
+                }
             }
         });
     }
@@ -103,7 +114,19 @@ async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) 
 }
 
 /// A connection that is ready to be spoken on.
-async fn opened(stream: Wire, tls: Option<TlsPort>, bounds: Bounds) -> io::Result<Connection> {
+async fn opened(
+    Accepted { mut stream, mut peer }: Accepted,
+    balancers: Option<&ClientIp>,
+    tls: Option<TlsPort>,
+    bounds: Bounds,
+) -> io::Result<Connection> {
+    if let Some(balancers) = balancers {
+        let told = client_behind(&mut stream, peer, balancers);
+        peer = match timeout(bounds.handshake_timeout.0, told).await {
+            Ok(told) => told?,
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+        };
+    }
     let stream = match tls {
         None => stream,
         Some(tls) => match timeout(bounds.handshake_timeout.0, stream.secured(&tls)).await {
@@ -111,7 +134,20 @@ async fn opened(stream: Wire, tls: Option<TlsPort>, bounds: Bounds) -> io::Resul
             Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         },
     };
-    Ok(Connection { stream: Stream::new(stream, bounds.idle_timeout.0), bounds })
+    Ok(Connection { stream: Stream::new(stream, bounds.idle_timeout.0), peer, bounds })
+}
+
+/// Who the client is, by the word of a balancer. Nobody else is listened to.
+async fn client_behind(stream: &mut Wire, peer: Peer, balancers: &ClientIp) -> io::Result<Peer> {
+    let told = match (stream, peer) {
+        (Wire::Tcp(stream), Peer::Tcp(address)) if balancers.trusts(Some(address.ip())) => {
+            read_proxy_header(stream).await
+        }
+        // Who may use a path, its permissions say.
+        (Wire::Unix(stream), Peer::Unix) => read_proxy_header(stream).await,
+        _ => return Err(io::Error::other("the peer is none of --trusted-proxies")),
+    };
+    Ok(told.map_err(io::Error::other)?.map_or(peer, Peer::Tcp))
 }
 
 /// The places for connections, and whether there is something to be told about them.

@@ -159,6 +159,15 @@ fn what_is_taken_and_answered_is_what_the_document_says() {
         held.ask(path, path, None, 200);
     }
 
+    // Its 200 has no body: the proxy goes by the status.
+    let forward_auth = "/v1/forward-auth/{proxy}";
+    held.ask(forward_auth, "/v1/forward-auth/nginx", None, 400);
+    held.ask(forward_auth, "/v1/forward-auth/nosuch", None, 404);
+    let allowed =
+        held.daemon.get_with("/v1/forward-auth/envoy/health", "x-real-ip: 203.0.113.7\r\n");
+    assert_eq!(status(&allowed), 200, "{allowed}");
+    held.seen.insert((forward_auth.to_owned(), 200));
+
     let paths = held.document["paths"].as_object().unwrap().keys();
     for path in paths {
         assert!(held.seen.contains(&(path.clone(), 200)), "{path} was never asked");

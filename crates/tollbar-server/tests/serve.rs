@@ -119,6 +119,8 @@ fn what_cannot_be_used_is_told_with_its_flag() {
     let busy = scratch.file("busy.yaml", "rules: [{ name: b, algorithm: concurrency, limit: 3 }]");
     let good = scratch.file("good.yaml", "rules: [{ name: b, limit: 3/s }]");
     let short = scratch.file("short", "secret\n");
+    let keys = scratch.file("keys", "# ours\npartner 0123456789abcdef\n");
+    let twice = scratch.file("twice", "a 0123456789abcdef\nb 0123456789abcdef\n");
     for (args, code, told) in [
         (&["--rules", &good][..], 0, ""),
         (&["--listen", "0.0.0.0:0"], 2, "--listen 0.0.0.0:0 is beyond loopback"),
@@ -128,6 +130,18 @@ fn what_cannot_be_used_is_told_with_its_flag() {
         (&["--rules", &busy], 2, &format!("--rules: {busy}: rule `b` limits what is in flight")),
         (&["--rules", "/no/such/file"], 2, "--rules: cannot read /no/such/file: "),
         (&["--token-file", &short], 2, &format!("--token-file: {short} holds no tokens")),
+        (&["--api-keys", &keys, "--trusted-headers", "user=X-User-Id,tenant=X-Tenant"], 0, ""),
+        (&["--api-keys", "/no/such/file"], 2, "--api-keys: cannot read /no/such/file: "),
+        (&["--api-keys", &short], 2, &format!("--api-keys: line 1 of {short} is not a name and")),
+        (&["--api-keys", &twice], 2, &format!("--api-keys: line 2 of {twice} has a key that")),
+        (&["--api-keys", "/dev/null"], 2, "--api-keys: /dev/null has no key"),
+        (&["--trusted-headers", "user"], 2, "error: invalid value 'user' for '--trusted-headers"),
+        (&["--trusted-headers", "ip=x"], 2, "error: invalid value 'ip=x' for '--trusted-headers"),
+        (
+            &["--trusted-proxies", "10.0.0.1/8"],
+            2,
+            "error: invalid value '10.0.0.1/8' for '--trusted",
+        ),
         (&["--max-connections", "0"], 2, "error: invalid value '0' for '--max-connections"),
     ] {
         let output = serve(&["--check-config"]).args(args).output().unwrap();

@@ -14,9 +14,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar-redis", &["tollbar"]),
     ("tollbar-rules", &["tollbar"]),
     ("tollbar-http", &["tollbar", "tollbar-rules"]),
+    ("tollbar-gateway", &["tollbar", "tollbar-http", "tollbar-rules"]),
     (
         "tollbar-server",
-        &["tollbar", "tollbar-http", "tollbar-proto", "tollbar-redis", "tollbar-rules"],
+        &[
+            "tollbar",
+            "tollbar-gateway",
+            "tollbar-http",
+            "tollbar-proto",
+            "tollbar-redis",
+            "tollbar-rules",
+        ],
     ),
     ("tollbar-testkit", &["tollbar"]),
     (

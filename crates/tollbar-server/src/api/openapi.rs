@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::question::{Form, Question};
 use super::refusal::{Error, Problem};
 use super::route::{CHECK, ROUTES, Route, Sent};
+use crate::forward_auth::document as forward_auth;
 
 /// The document, as it is served.
 pub(crate) fn document() -> &'static str {
@@ -40,6 +41,7 @@ fn write() -> Value {
         let method = route.method().to_ascii_lowercase();
         paths.insert(route.path.to_owned(), json!({ method: schemas.operation(route) }));
     }
+    paths.insert(forward_auth::PATH.to_owned(), forward_auth::operations());
     // Those of a batch are checks.
     let check = schemas.question(&CHECK);
     let mut named = schemas.read.take_definitions(true);
@@ -64,6 +66,7 @@ fn write() -> Value {
                     "scheme": "bearer",
                     "description": "The token of --token-file; without that flag none is asked for",
                 },
+                "proxyToken": forward_auth::token(),
             },
         },
     })

@@ -1,7 +1,7 @@
 //! Why something was not answered: a status, a word for programs, and a sentence that says what to
 //! send instead.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use hyper::StatusCode;
 use hyper::header::{ALLOW, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
@@ -54,11 +54,11 @@ impl Refusal {
         Self { status, error, message: message.into(), allow: None, ends_connection: false }
     }
 
-    pub(super) fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    pub(super) fn unknown_path(paths: impl Iterator<Item = &'static str>) -> Self {
+    pub(crate) fn unknown_path(paths: impl Iterator<Item = impl Borrow<str>>) -> Self {
         let paths = paths.collect::<Vec<_>>().join(", ");
         let message = format!("there is no such path: ask one of {paths}");
         Self::new(StatusCode::NOT_FOUND, "unknown_path", message)

@@ -1,4 +1,5 @@
-//! HTTP/1.1: a bound and a time for heads and bodies. What is answered is the [`Api`]'s business.
+//! HTTP/1.1: a bound and a time for heads and bodies. What is answered is the [`Api`]'s
+//! business, and that of [`ForwardAuth`].
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -15,9 +16,10 @@ use hyper_util::rt::TokioIo;
 use tollbar_http::Format;
 
 use super::patience::{Patience, Phase};
-use super::{Connection, Protocol, Stopped};
+use super::{Connection, Peer, Protocol, Stopped};
 use crate::api::{Api, BODY_BYTES_MAX, Head, Refusal};
 use crate::daemon::Daemon;
+use crate::forward_auth::{self, ForwardAuth, Trust};
 
 /// What the heads of a connection's requests may take of memory.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -28,11 +30,13 @@ const BODY_PIECES_MAX: u32 = 4_096;
 /// HTTP/1.1, answered by the [`Api`].
 pub(crate) struct Http {
     api: Api,
+    forward_auth: ForwardAuth,
 }
 
 impl Http {
-    pub(crate) fn new(daemon: Arc<Daemon>) -> Self {
-        Self { api: Api::new(daemon) }
+    pub(crate) fn new(daemon: Arc<Daemon>, trust: Trust) -> Self {
+        let forward_auth = ForwardAuth::new(Arc::clone(&daemon), trust);
+        Self { api: Api::new(daemon), forward_auth }
     }
 }
 
@@ -40,14 +44,14 @@ impl Protocol for Http {
     const ALPN: &'static [&'static [u8]] = &[b"http/1.1"];
 
     async fn serve(self: Arc<Self>, connection: Connection, mut stopped: Stopped) {
-        let bounds = connection.bounds;
+        let (bounds, peer) = (connection.bounds, connection.peer);
         let patience = Arc::new(Patience::new(bounds.head_timeout.0, bounds.body_timeout.0));
         let (waiting, announced) = (Arc::clone(&patience), stopped.clone());
         let service = service_fn(move |request| {
             let (http, patience) = (Arc::clone(&self), Arc::clone(&waiting));
             let is_announced = announced.is_announced();
             async move {
-                let mut answer = respond(&http.api, request, &patience).await;
+                let mut answer = respond(&http, request, peer, &patience).await;
                 if is_announced {
                     // The next request would find the connection closed.
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -83,12 +87,18 @@ impl Protocol for Http {
 }
 
 async fn respond(
-    api: &Api,
+    http: &Http,
     request: Request<Incoming>,
+    peer: Peer,
     patience: &Patience,
 ) -> Response<Full<Bytes>> {
     patience.enter(Phase::Answer);
     let (head, body) = request.into_parts();
+    let Http { api, forward_auth } = http;
+    if head.uri.path().starts_with(forward_auth::PREFIX) {
+        // In a box, so that a check does not carry the room for it around.
+        return Box::pin(forward_auth.answer(head, peer)).await.map(Full::new);
+    }
     let asked = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
     let answer = match api.admit(&asked) {
         Err(answer) => *answer,

@@ -47,7 +47,7 @@ pub(super) enum Wire {
 
 /// Who is at the other end.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     Tcp(SocketAddr),
     Unix,
 }
@@ -63,6 +63,7 @@ pub(super) struct Accepted {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
+    pub(crate) peer: Peer,
     pub(crate) bounds: Bounds,
 }
 
@@ -130,6 +131,11 @@ impl Wire {
 impl Stream {
     pub(super) fn new(wire: Wire, idle_time_max: Duration) -> Self {
         Self { wire, idle: Idle::new(idle_time_max) }
+    }
+
+    /// True where nobody between the two ends can listen.
+    pub(super) fn is_secure(&self) -> bool {
+        matches!(self.wire, Wire::Tls(_))
     }
 
     /// What came of `poll`, or an error where it waits and nothing has moved for too long.

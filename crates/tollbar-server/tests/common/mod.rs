@@ -169,6 +169,16 @@ impl Daemon {
         response
     }
 
+    /// The whole response to a GET with these lines of headers.
+    pub(crate) fn get_with(&self, path: &str, lines: &str) -> String {
+        let mut stream = self.connect();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{lines}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
+    }
+
     /// The status of a check of this user over HTTP.
     pub(crate) fn check(&self, user: &str) -> u16 {
         status(&self.post("/v1/check", &format!(r#"{{"attributes":{{"user":"{user}"}}}}"#)))

@@ -111,7 +111,7 @@ impl Drop for Proxy {
 }
 
 /// Its binary.
-fn envoy() -> Command {
+pub(crate) fn envoy() -> Command {
     match std::env::var_os("TOLLBAR_ENVOY") {
         Some(path) => Command::new(path),
         None => panic!("no Envoy: run `cargo xtask test`, which sets TOLLBAR_ENVOY to its binary"),
@@ -125,11 +125,21 @@ pub(crate) fn validate(path: &str) {
 }
 
 fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
-    let mut stream = TcpStream::connect(address).unwrap();
+    send(TcpStream::connect(address).unwrap(), "GET", path, headers)
+}
+
+/// Sends a request without a body; the whole response.
+pub(crate) fn send(
+    mut stream: TcpStream,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Answer {
     let headers: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let headers = headers.concat();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
@@ -138,7 +148,7 @@ fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
     let header = |line: &str| {
         let (name, value) = line.split_once(": ").unwrap_or((line, ""));
-        (name.to_owned(), value.to_owned())
+        (name.to_ascii_lowercase(), value.to_owned())
     };
     let headers: BTreeMap<String, String> = lines.map(header).collect();
     let is_chunked = headers.get("transfer-encoding").is_some_and(|it| it == "chunked");

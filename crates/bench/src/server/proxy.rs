@@ -1,0 +1,205 @@
+//! `proxy`: the daemon as a reverse proxy beside nginx, in front of the same upstream.
+//!
+//! Both limit by the client's address, keep their connections to the upstream and write no log. The
+//! upstream is a program that answers anything with the same few bytes; what it uses is not counted.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tollbar_bench::machine::Machine;
+use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
+use tollbar_bench::sample::{ratio, summarise};
+
+use super::load::{Keys, Load};
+use super::peers;
+use super::process::{Server, free_port};
+use super::wire::Wire;
+use crate::args::{self, Args};
+
+/// The upstream, as a subcommand of this program: `PORT`.
+pub(crate) const SERVE_FIXED: &str = "serve-fixed";
+
+const ANSWER: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 12\r\n\r\nhello, world";
+
+const OURS: &str = "tollbar, proxy";
+const NGINX: &str = "nginx, proxy_pass and limit_req";
+const RATE: &str = "requests_per_s";
+const CPU: &str = "cpu_s_per_1m_requests";
+const P50: &str = "p50_us";
+const P99: &str = "p99_us";
+
+/// Slow enough for both, whatever else the machine does.
+const CALM_PER_S: f64 = 2_000.0;
+
+/// Rounds, and how long each measurement is.
+type Effort = (usize, Duration);
+const FULL: Effort = (7, Duration::from_secs(2));
+const QUICK: Effort = (3, Duration::from_secs(1));
+
+type Found = BTreeMap<(&'static str, &'static str), Vec<f64>>;
+
+pub(crate) fn main(args: &[&str]) -> ExitCode {
+    let parsed = (|| {
+        let mut args = Args::new(args);
+        let json = args.value("--json")?.map(Path::new);
+        let effort = if args.flag("--quick") { QUICK } else { FULL };
+        args.finish().map(|()| (effort, json))
+    })();
+    let (effort, json) = match parsed {
+        Ok(parsed) => parsed,
+        Err(reason) => return args::refuse(&reason),
+    };
+    match measure(effort) {
+        Ok(found) => super::print(&report(&found), json),
+        Err(error) => {
+            eprintln!("no figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure((rounds, duration): Effort) -> io::Result<Found> {
+    let upstream = free_port()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    let _upstream = Server::start(command.arg(SERVE_FIXED).arg(upstream.to_string()), upstream)?;
+    let mut subjects = vec![(OURS, tollbar(upstream)?)];
+    match nginx(upstream) {
+        Ok(nginx) => subjects.push((NGINX, nginx)),
+        Err(error) => eprintln!("nginx is absent: {error}"),
+    }
+    let wire = Wire::get("/");
+    let mut found = Found::new();
+    for round in 0..rounds {
+        eprintln!("round {round}");
+        for (name, (server, port)) in &subjects {
+            let mut add = |metric, figure| {
+                found.entry((*name, metric)).or_default().push(figure);
+            };
+            let mut load = Load::connect(*port, &wire)?;
+            // Connections to the upstream are made now, and not measured.
+            load.closed(1, Keys::Random(1), duration / 10)?;
+            let before = server.cpu_s();
+            let asked = load.closed(1, Keys::Random(1), duration)?;
+            add(RATE, asked.answers / asked.elapsed_s);
+            if let (Some(before), Some(after)) = (before, server.cpu_s()) {
+                add(CPU, (after - before) * 1e6 / asked.answers);
+            }
+            let mut latencies_us = load.open(CALM_PER_S, 1, duration)?;
+            latencies_us.sort_by(f64::total_cmp);
+            for (metric, percent) in [(P50, 50), (P99, 99)] {
+                if let Some(figure) = latencies_us.get(latencies_us.len() * percent / 100) {
+                    add(metric, *figure);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn report(found: &Found) -> Report {
+    let trial = |name, metric| {
+        let is_calm = [P50, P99].contains(&metric);
+        TrialName::new(name, if is_calm { "open_loop_2k" } else { "50_connections" }, 1)
+    };
+    let metrics = [RATE, CPU, P50, P99];
+    let rows = [OURS, NGINX].into_iter().flat_map(|name| metrics.map(|metric| (name, metric)));
+    let rows = rows.map(|(name, metric)| {
+        let figures = found.get(&(name, metric)).and_then(|figures| summarise(figures));
+        Row::new(&trial(name, metric), metric, figures)
+    });
+    let cpu = |name| found.get(&(name, CPU));
+    let value = cpu(OURS).zip(cpu(NGINX)).and_then(|(ours, theirs)| ratio(ours, theirs));
+    let name = format!("CPU of {OURS} : {NGINX}");
+    let target = Target::new(name, "ratio", value.map(|it| it.value), Bound::AtMost, 1.5);
+    Report {
+        benchmark: "proxy",
+        machine: Machine::detect(),
+        rows: rows.collect(),
+        targets: vec![target],
+    }
+}
+
+fn tollbar(upstream: u16) -> io::Result<(Server, u16)> {
+    let port = free_port()?;
+    let mut command = Command::new(peers::program()?);
+    command.args(["serve", "--limit", "1000000/s", "--listen", "off", "--grpc", "off"]);
+    command.args(["--resp", "off", "--upstream", &format!("http://127.0.0.1:{upstream}")]);
+    command.args(["--proxy", &format!("127.0.0.1:{port}")]);
+    Ok((Server::start(&mut command, port)?, port))
+}
+
+fn nginx(upstream: u16) -> io::Result<(Server, u16)> {
+    let port = free_port()?;
+    let folder = peers::target()?.join("bench-nginx-proxy");
+    fs::create_dir_all(&folder)?;
+    let here = folder.display();
+    let config = format!(
+        "daemon off; worker_processes 1; master_process off; pid {here}/pid; error_log {here}/error.log;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{\n  access_log off; keepalive_requests 1000000000;\n  \
+         client_body_temp_path {here}/a; proxy_temp_path {here}/b; fastcgi_temp_path {here}/c;\n  \
+         uwsgi_temp_path {here}/d; scgi_temp_path {here}/e;\n  \
+         limit_req_zone $binary_remote_addr zone=z:10m rate=1000000r/s;\n  \
+         upstream u {{ server 127.0.0.1:{upstream}; keepalive 256; keepalive_requests 1000000000; }}\n  \
+         server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=z burst=1000000 nodelay;\n    \
+         proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\";\n    \
+         proxy_set_header Host $host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n    \
+         proxy_set_header X-Forwarded-Proto $scheme; proxy_set_header X-Forwarded-Host $host; }} }}\n}}\n"
+    );
+    let file = folder.join("nginx.conf");
+    fs::write(&file, config)?;
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(&folder).arg("-c").arg(&file);
+    Ok((Server::start(&mut command, port)?, port))
+}
+
+/// Answers whatever comes, request by request, until it is ended.
+pub(crate) fn serve_fixed(args: &[&str]) -> ExitCode {
+    let Some(port) = args.first().and_then(|it| it.parse::<u16>().ok()) else {
+        return args::refuse("serve-fixed needs a port");
+    };
+    let served =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
+                loop {
+                    let (stream, _) = listener.accept().await?;
+                    stream.set_nodelay(true)?;
+                    tokio::spawn(answer(stream));
+                }
+            })
+        });
+    let result: io::Result<()> = served;
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Heads come whole here, since they are short and written at once.
+async fn answer(mut stream: tokio::net::TcpStream) {
+    let mut buffer = [0; 8 * 1024];
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        let heads = buffer[..count].windows(4).filter(|four| four == b"\r\n\r\n").count();
+        for _ in 0..heads {
+            if stream.write_all(ANSWER).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_figures_the_target_is_missed_and_all_rows_are_there() {
+        let report = report(&Found::new());
+        assert_eq!(report.rows.len(), 8);
+        assert!(report.targets.iter().all(|target| !target.met && target.value.is_none()));
+    }
+}

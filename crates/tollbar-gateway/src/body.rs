@@ -1,0 +1,250 @@
+//! Bodies on their way: the client's to the upstream, and the upstream's to the client.
+//!
+//! Frames are handed on as they come. Nothing is asked for before the last one was taken.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use thiserror::Error;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep};
+
+use crate::failure::Failure;
+use crate::line::Line;
+use crate::pool::Pool;
+
+/// How far the body of a request is, for whoever waits for the answer.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(AtomicU8);
+
+const SILENT: u8 = 0;
+const MOVED: u8 = 1;
+const ENDED: u8 = 2;
+
+impl Progress {
+    /// Whether something has moved since it was last asked. `Err` where the client is the one who is
+    /// waited for.
+    pub(crate) fn has_moved(&self) -> Result<bool, Failure> {
+        match self.0.compare_exchange(MOVED, SILENT, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Ok(true),
+            Err(ENDED) => Ok(false),
+            Err(_) => Err(Failure::ClientSilent),
+        }
+    }
+}
+
+/// A body on its way to the upstream.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    body: Incoming,
+    /// `None` where there is nothing to wait for.
+    progress: Option<Arc<Progress>>,
+}
+
+impl RequestBody {
+    pub(crate) fn new(body: Incoming) -> Self {
+        let progress = (!body.is_end_stream()).then(Arc::default);
+        Self { body, progress }
+    }
+
+    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
+        self.progress.clone()
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let (Poll::Ready(frame), Some(progress)) = (&frame, &self.progress) {
+            let is_over = frame.is_none() || self.body.is_end_stream();
+            progress.0.store(if is_over { ENDED } else { MOVED }, Ordering::Relaxed);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Why a body ends before its end.
+#[derive(Debug, Error)]
+pub(crate) enum BodyError {
+    #[error("the upstream broke off")]
+    Broken(#[from] hyper::Error),
+    #[error("the upstream is silent in the middle of its answer")]
+    Silent,
+}
+
+/// A body on its way to the client.
+pub(crate) enum UpstreamBody {
+    /// Ours, or empty.
+    Whole(Bytes),
+    /// Over a connection that has to be driven.
+    Line(Box<LineBody>),
+    /// Over a connection that others share.
+    Shared(Box<SharedBody>),
+    /// None: what follows is not HTTP. It has no end, so that what its request holds is held until
+    /// it is dropped.
+    Upgraded,
+}
+
+pub(crate) struct LineBody {
+    body: Incoming,
+    /// `None` once it was given back.
+    line: Option<Line>,
+    pool: Arc<Pool>,
+    /// Whether the timer runs for this silence.
+    is_timed: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+pub(crate) struct SharedBody {
+    body: Incoming,
+    idle_time_max: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    is_timed: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl UpstreamBody {
+    pub(crate) fn shared(
+        body: Incoming,
+        idle_time_max: Duration,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        let (timer, is_timed) = (None, false);
+        Self::Shared(Box::new(SharedBody { body, idle_time_max, timer, is_timed, _place: place }))
+    }
+}
+
+type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
+impl LineBody {
+    pub(crate) fn new(
+        body: Incoming,
+        line: Line,
+        pool: Arc<Pool>,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { body, line: Some(line), pool, is_timed: false, _place: place }
+    }
+
+    /// Gives the connection back at once where there is no body: nobody will ask for its end.
+    pub(crate) async fn ended_if_empty(mut self) -> Self {
+        if self.body.is_end_stream() {
+            poll_fn(|cx| {
+                self.give_back(cx);
+                Poll::Ready(())
+            })
+            .await;
+        }
+        self
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+        let mut frame = Pin::new(&mut self.body).poll_frame(cx);
+        // Asked for first, so that the connection knows that it is wanted when it is driven.
+        if let (Poll::Pending, Some(line)) = (&frame, &mut self.line) {
+            line.drive(cx);
+            frame = Pin::new(&mut self.body).poll_frame(cx);
+        }
+        let Poll::Ready(frame) = frame else {
+            if let Some(line) = &mut self.line {
+                if !std::mem::replace(&mut self.is_timed, true) {
+                    line.expect_within(self.pool.idle_time_max());
+                }
+                if line.is_late(cx) {
+                    self.line = None;
+                    return Poll::Ready(Some(Err(BodyError::Silent)));
+                }
+            }
+            return Poll::Pending;
+        };
+        self.is_timed = false;
+        match &frame {
+            Some(Err(_)) => self.line = None,
+            Some(Ok(_)) if !self.body.is_end_stream() => {}
+            _ => self.give_back(cx),
+        }
+        Poll::Ready(frame.map(|it| it.map_err(BodyError::Broken)))
+    }
+
+    fn give_back(&mut self, cx: &mut Context<'_>) {
+        if let Some(line) = self.line.take() {
+            self.pool.keep(line, cx);
+        }
+    }
+}
+
+impl SharedBody {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.is_timed = false;
+            return Poll::Ready(frame.map(|it| it.map_err(BodyError::Broken)));
+        }
+        let until = Instant::now() + self.idle_time_max;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        if !std::mem::replace(&mut self.is_timed, true) {
+            timer.as_mut().reset(until);
+        }
+        timer.as_mut().poll(cx).map(|()| Some(Err(BodyError::Silent)))
+    }
+}
+
+impl Body for UpstreamBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Line(body) => body.poll(cx),
+            Self::Shared(body) => body.poll(cx),
+            Self::Upgraded => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Line(body) => body.body.is_end_stream(),
+            Self::Shared(body) => body.body.is_end_stream(),
+            Self::Upgraded => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Line(body) => body.body.size_hint(),
+            Self::Shared(body) => body.body.size_hint(),
+            Self::Upgraded => SizeHint::default(),
+        }
+    }
+}
+
+impl fmt::Debug for UpstreamBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UpstreamBody(..)")
+    }
+}

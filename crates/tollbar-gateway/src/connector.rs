@@ -1,0 +1,108 @@
+//! Connects to the upstream: TCP, and TLS where its URL says so. Who it is, is always verified.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::upstream::{UpstreamProtocol, UpstreamUrl};
+use crate::wire::Wire;
+
+/// Why certificates of authorities cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AuthoritiesError {
+    /// There is none.
+    #[error("there is no certificate in PEM (`-----BEGIN CERTIFICATE-----`)")]
+    Absent,
+    /// One cannot be read.
+    #[error("a certificate cannot be used: {0}")]
+    Unusable(#[from] rustls::Error),
+}
+
+pub(crate) struct Connector {
+    url: UpstreamUrl,
+    tls: Option<Tls>,
+}
+
+struct Tls {
+    name: ServerName<'static>,
+    any: TlsConnector,
+    /// For what only HTTP/1.1 can do.
+    http1: TlsConnector,
+}
+
+/// A connection, and what is to be spoken on it.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) wire: Wire,
+    pub(crate) is_http2: bool,
+}
+
+/// Authorities from certificates in PEM.
+pub(crate) fn authorities(pem: &[u8]) -> Result<RootCertStore, AuthoritiesError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        roots.add(certificate.map_err(|_| AuthoritiesError::Absent)?)?;
+    }
+    if roots.is_empty() { Err(AuthoritiesError::Absent) } else { Ok(roots) }
+}
+
+/// Those that browsers trust.
+pub(crate) fn public_authorities() -> RootCertStore {
+    webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect()
+}
+
+impl Connector {
+    pub(crate) fn new(
+        url: UpstreamUrl,
+        protocol: UpstreamProtocol,
+        roots: RootCertStore,
+    ) -> Result<Self, rustls::Error> {
+        if !url.is_secure {
+            return Ok(Self { url, tls: None });
+        }
+        let invalid =
+            |_| rustls::Error::General(format!("`{}` is no name of a server", url.host()));
+        let name = ServerName::try_from(url.host().to_owned()).map_err(invalid)?;
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (h2, http1) = (b"h2".to_vec(), b"http/1.1".to_vec());
+        config.alpn_protocols = vec![http1.clone()];
+        let only_http1 = TlsConnector::from(Arc::new(config.clone()));
+        config.alpn_protocols = match protocol {
+            UpstreamProtocol::Auto => vec![h2, http1],
+            UpstreamProtocol::Http1 => vec![http1],
+            UpstreamProtocol::Http2 => vec![h2],
+        };
+        let any = TlsConnector::from(Arc::new(config));
+        Ok(Self { url, tls: Some(Tls { name, any, http1: only_http1 }) })
+    }
+
+    /// A new connection. It has all the time in the world: who calls this does not.
+    pub(crate) async fn connect(
+        &self,
+        protocol: UpstreamProtocol,
+        needs_http1: bool,
+    ) -> io::Result<Connected> {
+        let stream = TcpStream::connect((self.url.host(), self.url.port)).await?;
+        // Requests are one write each; waiting for more would only delay them.
+        let _ = stream.set_nodelay(true);
+        let is_told = protocol == UpstreamProtocol::Http2 && !needs_http1;
+        let Some(tls) = &self.tls else {
+            return Ok(Connected { wire: Wire::Tcp(stream), is_http2: is_told });
+        };
+        let connector = if needs_http1 { &tls.http1 } else { &tls.any };
+        let stream = connector.connect(tls.name.clone(), stream).await?;
+        let is_agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok(Connected { wire: Wire::Tls(Box::new(stream)), is_http2: is_told || is_agreed })
+    }
+}

@@ -1,0 +1,174 @@
+//! `X-Forwarded-*`: what the upstream is told about the client.
+//!
+//! What a trusted proxy has written is kept and continued. What anybody else has written is removed,
+//! also under the names that other proxies use: an upstream may believe any of them.
+
+use std::net::IpAddr;
+
+use bytes::{BufMut, BytesMut};
+use http::header::{FORWARDED, HOST, HeaderName, HeaderValue};
+use http::{HeaderMap, Uri};
+use smallvec::SmallVec;
+
+use crate::Visitor;
+
+static FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+static HOST_SEEN: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Says who is at the other end of the connection. `host` is what the client has asked for.
+pub(crate) fn write(
+    headers: &mut HeaderMap,
+    visitor: &Visitor,
+    is_trusted: bool,
+    host: Option<&HeaderValue>,
+) {
+    if !is_trusted {
+        forget(headers);
+    }
+    if let Some(peer) = visitor.peer {
+        let chain = chain(headers, peer.to_canonical());
+        headers.extend(chain.map(|it| (FOR.clone(), it)));
+    }
+    if !headers.contains_key(&PROTO) {
+        let scheme = if visitor.is_secure { "https" } else { "http" };
+        headers.insert(PROTO.clone(), HeaderValue::from_static(scheme));
+    }
+    if !headers.contains_key(&HOST_SEEN)
+        && let Some(host) = host
+    {
+        headers.insert(HOST_SEEN.clone(), host.clone());
+    }
+}
+
+/// What the chain was, and behind it who has sent it, on one line. The old lines are gone then.
+fn chain(headers: &mut HeaderMap, peer: IpAddr) -> Option<HeaderValue> {
+    let mut chain = BytesMut::with_capacity(48);
+    for line in headers.get_all(&FOR) {
+        chain.put_slice(line.as_bytes());
+        chain.put_slice(b", ");
+    }
+    let _ = std::fmt::Write::write_fmt(&mut chain, format_args!("{peer}"));
+    headers.remove(&FOR);
+    HeaderValue::from_maybe_shared(chain.freeze()).ok()
+}
+
+/// Removes everything that speaks about clients.
+fn forget(headers: &mut HeaderMap) {
+    let mut found: SmallVec<[HeaderName; 4]> = SmallVec::new();
+    found.extend(headers.keys().filter(|name| speaks_of_clients(name)).cloned());
+    for name in found {
+        headers.remove(name);
+    }
+}
+
+fn speaks_of_clients(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    *name == FORWARDED
+        || text.starts_with("x-forwarded")
+        || matches!(
+            text,
+            "x-real-ip"
+                | "x-client-ip"
+                | "x-cluster-client-ip"
+                | "x-original-forwarded-for"
+                | "x-original-host"
+                | "x-original-url"
+                | "x-rewrite-url"
+                | "true-client-ip"
+                | "client-ip"
+        )
+}
+
+/// The host that a client has asked for: that of the URI, where it has one, goes before the header.
+///
+/// `Err` where it says nothing, or different things.
+pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, Ambiguous> {
+    let mut lines = headers.get_all(HOST).iter();
+    let line = lines.next();
+    if lines.next().is_some() {
+        return Err(Ambiguous);
+    }
+    match uri.authority() {
+        // Whoever names a user in a URI wants it to look like a host.
+        Some(authority) if authority.as_str().contains('@') => Err(Ambiguous),
+        Some(authority) => {
+            HeaderValue::from_str(authority.as_str()).map(Some).map_err(|_| Ambiguous)
+        }
+        None => Ok(line.cloned()),
+    }
+}
+
+/// A request that names more than one host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ambiguous;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(
+        lines: &[(&'static str, &'static str)],
+        is_trusted: bool,
+        peer: &str,
+    ) -> Vec<(String, String)> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let visitor = Visitor { peer: Some(peer.parse().unwrap()), is_secure: true };
+        let host = HeaderValue::from_static("a.example");
+        write(&mut headers, &visitor, is_trusted, Some(&host));
+        let text = |it: &HeaderValue| it.to_str().unwrap().to_owned();
+        let mut told: Vec<_> = headers.iter().map(|(n, v)| (n.to_string(), text(v))).collect();
+        told.sort();
+        told
+    }
+
+    fn expected(addresses: &str, host: &str, proto: &str) -> Vec<(String, String)> {
+        let lines = [("for", addresses), ("host", host), ("proto", proto)];
+        lines.map(|(name, it)| (format!("x-forwarded-{name}"), it.to_owned())).to_vec()
+    }
+
+    #[test]
+    fn a_proxy_of_ours_is_continued_and_a_stranger_is_not() {
+        let claimed = [
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-for", "192.0.2.2, 192.0.2.3"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-host", "b.example"),
+        ];
+        assert_eq!(
+            told(&claimed, true, "10.0.0.1"),
+            expected("192.0.2.1, 192.0.2.2, 192.0.2.3, 10.0.0.1", "b.example", "http")
+        );
+        assert_eq!(told(&claimed, false, "10.0.0.1"), expected("10.0.0.1", "a.example", "https"));
+        assert_eq!(told(&[], true, "::ffff:10.0.0.1"), expected("10.0.0.1", "a.example", "https"));
+    }
+
+    #[test]
+    fn a_stranger_speaks_of_clients_under_no_name() {
+        let claimed = [
+            ("forwarded", "for=192.0.2.1"),
+            ("x-forwarded-port", "1"),
+            ("x-forwarded", "for=192.0.2.1"),
+            ("x-real-ip", "192.0.2.1"),
+            ("true-client-ip", "192.0.2.1"),
+            ("x-original-url", "/admin"),
+        ];
+        assert_eq!(told(&claimed, false, "10.0.0.1"), told(&[], false, "10.0.0.1"));
+    }
+
+    #[test]
+    fn two_hosts_are_refused_and_that_of_the_uri_goes_first() {
+        let mut headers = HeaderMap::new();
+        headers.append(HOST, HeaderValue::from_static("a.example"));
+        let found = host(&Uri::from_static("/"), &headers).unwrap().unwrap();
+        assert_eq!(found, "a.example");
+        let found = host(&Uri::from_static("http://b.example/"), &headers).unwrap().unwrap();
+        assert_eq!(found, "b.example");
+        assert_eq!(host(&Uri::from_static("http://u@b.example/"), &headers), Err(Ambiguous));
+        headers.append(HOST, HeaderValue::from_static("a.example"));
+        assert_eq!(host(&Uri::from_static("/"), &headers), Err(Ambiguous));
+    }
+}

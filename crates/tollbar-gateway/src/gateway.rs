@@ -1,0 +1,329 @@
+//! The gateway: connections of clients on one side, an upstream on the other, rules between.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::{Future, pending};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, StatusCode, Version};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::RootCertStore;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tollbar_http::{
+    ClientIp, Identity, Peer, Tollbar, TollbarBody, TollbarLayer, TollbarLayerBuilder,
+};
+use tollbar_rules::Engine;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::body::UpstreamBody;
+use crate::breaker::Breaker;
+use crate::connector::{self, AuthoritiesError, Connector};
+use crate::exchange::{Exchange, Slot, Upstream};
+use crate::outgoing::Terms;
+use crate::pool::Pool;
+use crate::{HeadBounds, UpstreamOptions, UpstreamUrl, Visitor};
+
+/// How many requests a client may have under way on one connection over HTTP/2.
+const STREAMS_MAX: u32 = 128;
+
+/// Rules in front of an upstream. Clones are the same gateway.
+#[derive(Clone)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    layer: TollbarLayer,
+    upstream: Arc<Upstream>,
+    bounds: HeadBounds,
+    head_time_max: Duration,
+    server: auto::Builder<TokioExecutor>,
+}
+
+type LayerOptions = dyn FnOnce(TollbarLayerBuilder) -> TollbarLayerBuilder + Send;
+
+/// A [`Gateway`] in the making.
+pub struct GatewayBuilder {
+    layer: Option<Box<LayerOptions>>,
+    url: UpstreamUrl,
+    options: UpstreamOptions,
+    authorities: RootCertStore,
+    identity: Identity,
+    client_ip: ClientIp,
+    exempt: Vec<Box<str>>,
+    bounds: HeadBounds,
+    head_time_max: Duration,
+}
+
+/// Why there can be no gateway.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// TLS to the upstream cannot be set up.
+    #[error("no TLS to the upstream: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The upstream's name is no value of a header.
+    #[error("the upstream `{url}` has a name that cannot be sent as `Host`")]
+    Host {
+        /// Which one.
+        url: UpstreamUrl,
+    },
+}
+
+impl Gateway {
+    /// In front of the upstream at `url`.
+    #[must_use]
+    pub fn builder(url: UpstreamUrl) -> GatewayBuilder {
+        GatewayBuilder {
+            layer: None,
+            url,
+            options: UpstreamOptions::default(),
+            authorities: connector::public_authorities(),
+            identity: Identity::new(),
+            client_ip: ClientIp::peer(),
+            exempt: Vec::new(),
+            bounds: HeadBounds::default(),
+            head_time_max: Duration::from_secs(30),
+        }
+    }
+
+    /// Serves a client's connection to its end.
+    pub async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        visitor: Visitor,
+    ) {
+        self.serve_until(stream, visitor, pending(), || false).await;
+    }
+
+    /// Serves a client's connection to its end, or until `stop` says to come to one: what has been asked
+    /// is answered then, and a tunnel goes on until this is dropped.
+    ///
+    /// From when `is_announced` is true, answers over HTTP/1.1 tell clients to go elsewhere.
+    pub async fn serve_until<I, A>(
+        &self,
+        stream: I,
+        visitor: Visitor,
+        stop: impl Future<Output = ()>,
+        is_announced: A,
+    ) where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        A: Fn() -> bool + Clone + Send + 'static,
+    {
+        let slot = Slot::default();
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let connection = ClientConnection {
+            service: self.shared.layer.layer(Exchange {
+                upstream: Arc::clone(&self.shared.upstream),
+                visitor,
+                slot: Arc::clone(&slot),
+            }),
+            shared: Arc::clone(&self.shared),
+            visitor,
+            slot: Arc::clone(&slot),
+            has_begun: Arc::clone(&has_begun),
+            is_announced,
+        };
+        let service = service_fn(move |request| connection.clone().respond(request));
+        let served =
+            self.shared.server.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let mut served = pin!(served);
+        let mut stop = pin!(stop);
+        // Which version of HTTP it is shows in the first bytes, which have no other bound in time.
+        let mut silence = pin!(tokio::time::sleep(self.shared.head_time_max));
+        let mut is_watched = true;
+        loop {
+            tokio::select! {
+                biased;
+                // What a client does to its connection is its own affair: errors end it.
+                _ = served.as_mut() => break,
+                () = stop.as_mut() => {
+                    served.as_mut().graceful_shutdown();
+                    let _ = served.as_mut().await;
+                    break;
+                }
+                () = silence.as_mut(), if is_watched => {
+                    if !has_begun.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    is_watched = false;
+                }
+            }
+        }
+        let tunnel = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(tunnel) = tunnel {
+            tunnel.run().await;
+        }
+    }
+}
+
+/// One connection of a client.
+#[derive(Clone)]
+struct ClientConnection<A> {
+    service: Tollbar<Exchange>,
+    shared: Arc<Shared>,
+    visitor: Visitor,
+    slot: Slot,
+    has_begun: Arc<AtomicBool>,
+    is_announced: A,
+}
+
+type ResponseBody = Either<TollbarBody<UpstreamBody>, Full<Bytes>>;
+
+impl<A: Fn() -> bool> ClientConnection<A> {
+    async fn respond(
+        mut self,
+        request: Request<Incoming>,
+    ) -> Result<Response<ResponseBody>, Infallible> {
+        self.has_begun.store(true, Ordering::Relaxed);
+        let (mut parts, body) = request.into_parts();
+        let is_http1 = parts.version < Version::HTTP_2;
+        if let Err(problem) = self.shared.bounds.check(&parts) {
+            return Ok(problem.response().map(|body| Either::Right(Full::new(body))));
+        }
+        if let Some(peer) = self.visitor.peer {
+            parts.extensions.insert(Peer(peer));
+        }
+        let Ok(response) = self.service.call(Request::from_parts(parts, body)).await;
+        let (mut head, body) = response.into_parts();
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            // The server drops the body of such a response; what it holds must outlive it.
+            if let Some(tunnel) = &mut *self.slot.lock().unwrap_or_else(PoisonError::into_inner) {
+                tunnel.held = Some(body);
+            }
+            return Ok(Response::from_parts(head, Either::Right(Full::default())));
+        }
+        if is_http1 && (self.is_announced)() {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(Response::from_parts(head, Either::Left(body)))
+    }
+}
+
+impl GatewayBuilder {
+    /// How the upstream is treated.
+    #[must_use]
+    pub fn upstream(mut self, options: UpstreamOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Whose signature under the upstream's certificate counts, in PEM. Without this, the authorities
+    /// that browsers trust.
+    pub fn authorities(mut self, pem: &[u8]) -> Result<Self, AuthoritiesError> {
+        self.authorities = connector::authorities(pem)?;
+        Ok(self)
+    }
+
+    /// Whose word is taken for who the client is: for rules, and for what the upstream is told.
+    #[must_use]
+    pub fn client_ip(mut self, client_ip: ClientIp) -> Self {
+        self.client_ip = client_ip;
+        self
+    }
+
+    /// Who asks. Its own [`ClientIp`] gives way to [`client_ip`](Self::client_ip).
+    #[must_use]
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = identity;
+        self
+    }
+
+    /// Paths that no rule sees, exactly as they are written: those by which others look whether the
+    /// upstream is well.
+    #[must_use]
+    pub fn exempt(mut self, paths: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
+        self.exempt = paths.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How much the head of a request may be.
+    #[must_use]
+    pub fn head_bounds(mut self, bounds: HeadBounds) -> Self {
+        self.bounds = bounds;
+        self
+    }
+
+    /// How long a client may take to send a head: also how long an idle connection is kept.
+    #[must_use]
+    pub fn head_time_max(mut self, time: Duration) -> Self {
+        self.head_time_max = time;
+        self
+    }
+
+    /// Other options of the layer: what is answered to whom is denied, and with which headers.
+    #[must_use]
+    pub fn layer(
+        mut self,
+        options: impl FnOnce(TollbarLayerBuilder) -> TollbarLayerBuilder + Send + 'static,
+    ) -> Self {
+        self.layer = Some(Box::new(options));
+        self
+    }
+
+    /// The gateway, which limits by what `engine` says.
+    pub fn build(self, engine: impl Into<Arc<Engine>>) -> Result<Gateway, GatewayError> {
+        let Self { url, options, client_ip, bounds, head_time_max, .. } = self;
+        let host = url.host_header().ok_or_else(|| GatewayError::Host { url: url.clone() })?;
+        let connector = Connector::new(url.clone(), options.protocol, self.authorities)?;
+        let terms = Terms { url, host, rewrites_host: options.rewrites_host };
+        let breaker = Breaker::new(options.breaker);
+        let layer = TollbarLayer::builder(engine);
+        let layer = match self.layer {
+            Some(options) => options(layer),
+            None => layer,
+        };
+        let mut layer = layer.identity(self.identity.client_ip(client_ip.clone()));
+        if !self.exempt.is_empty() {
+            let exempt = self.exempt;
+            layer = layer.skip(move |parts| exempt.iter().any(|it| **it == *parts.uri.path()));
+        }
+        let pool = Pool::new(connector, options);
+        let upstream = Arc::new(Upstream { pool, breaker, terms, client_ip });
+        let server = server(&bounds, head_time_max);
+        let layer = layer.build();
+        Ok(Gateway { shared: Arc::new(Shared { layer, upstream, bounds, head_time_max, server }) })
+    }
+}
+
+fn server(bounds: &HeadBounds, head_time_max: Duration) -> auto::Builder<TokioExecutor> {
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    // Room for what is refused politely; what is longer still gets 431 from the parser.
+    let head_bytes = 2 * (bounds.uri_bytes_max + bounds.header_bytes_max).max(8 * 1_024);
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_time_max)
+        .max_headers(bounds.header_count_max)
+        .max_buf_size(head_bytes);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(head_bytes).unwrap_or(u32::MAX));
+    server
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let terms = &self.shared.upstream.terms;
+        f.debug_struct("Gateway").field("upstream", &terms.url).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for GatewayBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatewayBuilder").field("upstream", &self.url).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,54 @@
+//! A reverse proxy that limits: rules in front of one upstream.
+//!
+//! ```no_run
+//! use tollbar_gateway::{Gateway, Visitor};
+//! use tollbar_rules::{Engine, RuleFile};
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let rules = RuleFile::parse("rules.yaml", "rules: [{ name: per_client, limit: 10/s }]")?.rules;
+//! let gateway = Gateway::builder("http://127.0.0.1:3000".parse()?).build(Engine::new(rules))?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8000").await?;
+//! loop {
+//!     let (stream, peer) = listener.accept().await?;
+//!     let (gateway, visitor) = (gateway.clone(), Visitor::at(peer.ip()));
+//!     tokio::spawn(async move { gateway.serve(stream, visitor).await });
+//! }
+//! # }
+//! ```
+//!
+//! Clients and the upstream speak HTTP/1.1 or HTTP/2, each as it likes. Bodies are streamed both ways
+//! and never gathered: who reads slowly is sent slowly. An upgrade, such as to WebSocket, is passed on,
+//! and holds what its request holds until both ends have closed.
+//!
+//! Nothing is sent twice. Headers of one connection end there, what strangers claim about clients is
+//! removed, and whatever could be read in two ways is refused. An upstream that is down is left alone
+//! for a while.
+//!
+//! It accepts no connections and knows no certificates of its own: whoever calls
+//! [`serve`](Gateway::serve) has a stream, and bounds how many there are and how long they may be silent.
+
+mod body;
+mod breaker;
+mod connector;
+mod exchange;
+mod failure;
+mod forwarded;
+mod gateway;
+mod guard;
+mod hop;
+mod line;
+mod outgoing;
+mod pool;
+mod problem;
+mod proxy_protocol;
+mod tunnel;
+mod upstream;
+mod visitor;
+mod wire;
+
+pub use breaker::BreakerOptions;
+pub use connector::AuthoritiesError;
+pub use gateway::{Gateway, GatewayBuilder, GatewayError};
+pub use guard::HeadBounds;
+pub use proxy_protocol::{ProxyProtocolError, read_proxy_header};
+pub use upstream::{UpstreamOptions, UpstreamProtocol, UpstreamUrl, UpstreamUrlError};
+pub use visitor::Visitor;

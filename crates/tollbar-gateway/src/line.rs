@@ -1,0 +1,123 @@
+//! A connection to the upstream that speaks HTTP/1.1: one request at a time.
+//!
+//! It has no task of its own. Whoever waits for its answer drives it, in the same task in which the
+//! client's connection is served: what passes through wakes one task and crosses no threads.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, Sleep};
+
+use crate::body::{Progress, RequestBody};
+use crate::failure::Failure;
+use crate::wire::Wire;
+
+/// What the head of an answer may take, and what is read of a body at once.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+pub(crate) struct Line {
+    sender: SendRequest<RequestBody>,
+    connection: Connection<TokioIo<Wire>, RequestBody>,
+    /// Made once, since setting it further into the future costs next to nothing.
+    timer: Pin<Box<Sleep>>,
+    is_over: bool,
+    pub(crate) kept_since: Instant,
+}
+
+/// Why there is no answer.
+pub(crate) enum Unanswered {
+    /// The connection had ended, and nothing of the request was sent.
+    Unsent(Box<Request<RequestBody>>),
+    Failed(Failure),
+}
+
+impl Line {
+    pub(crate) async fn open(wire: Wire) -> Result<Self, Failure> {
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES_MAX)
+            .handshake(TokioIo::new(wire))
+            .await
+            .map_err(Failure::Handshake)?;
+        let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
+        Ok(Self { sender, connection, timer, is_over: false, kept_since: Instant::now() })
+    }
+
+    /// Lets the connection do what it can.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
+        if !self.is_over {
+            self.is_over = Pin::new(&mut self.connection).poll(cx).is_ready();
+        }
+    }
+
+    /// True where the next request can be sent: the last one, its body and its answer are through.
+    pub(crate) fn is_free(&self) -> bool {
+        !self.is_over && self.sender.is_ready()
+    }
+
+    /// The same, after a look at what has happened meanwhile.
+    pub(crate) async fn is_alive(&mut self) -> bool {
+        poll_fn(|cx| {
+            self.drive(cx);
+            Poll::Ready(self.is_free())
+        })
+        .await
+    }
+
+    /// Sets the timer for [`is_late`](Self::is_late).
+    pub(crate) fn expect_within(&mut self, time: Duration) {
+        self.timer.as_mut().reset(Instant::now() + time);
+    }
+
+    pub(crate) fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        self.timer.as_mut().poll(cx).is_ready()
+    }
+
+    /// Sends a request, and waits for the head of its answer.
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+        progress: Option<Arc<Progress>>,
+        first_byte_time_max: Duration,
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let mut answer = pin!(self.sender.try_send_request(request));
+        self.expect_within(first_byte_time_max);
+        poll_fn(|cx| {
+            self.drive(cx);
+            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                return Poll::Ready(answer.map_err(|mut error| match error.take_message() {
+                    Some(request) => Unanswered::Unsent(Box::new(request)),
+                    None => Unanswered::Failed(Failure::Broken(error.into_error())),
+                }));
+            }
+            while self.is_late(cx) {
+                match progress.as_ref().map_or(Ok(false), |it| it.has_moved()) {
+                    // The answer may come behind a long body: only silence counts.
+                    Ok(true) => self.expect_within(first_byte_time_max),
+                    Ok(false) => return Poll::Ready(Err(Unanswered::Failed(Failure::NoAnswer))),
+                    Err(silent) => return Poll::Ready(Err(Unanswered::Failed(silent))),
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The connection as it is once its protocol has changed, and what was read of the new one.
+    pub(crate) async fn upgraded(mut self) -> (Wire, Bytes) {
+        poll_fn(|cx| {
+            self.drive(cx);
+            if self.is_over { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let parts = self.connection.into_parts();
+        (parts.io.into_inner(), parts.read_buf)
+    }
+}

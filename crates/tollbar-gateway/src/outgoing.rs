@@ -1,0 +1,106 @@
+//! A client's request as the upstream gets it.
+
+use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, Request, StatusCode, Uri, Version};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use crate::body::RequestBody;
+use crate::problem::Problem;
+use crate::upstream::UpstreamUrl;
+use crate::{Visitor, forwarded, hop};
+
+/// A request that is ready to be sent, whatever the upstream speaks.
+pub(crate) struct Outgoing {
+    parts: Parts,
+    body: RequestBody,
+    host: HeaderValue,
+    /// What it wants to change to.
+    pub(crate) upgrade: Option<HeaderValue>,
+}
+
+/// What is the same for all requests.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) url: UpstreamUrl,
+    /// The upstream's own name.
+    pub(crate) host: HeaderValue,
+    pub(crate) rewrites_host: bool,
+}
+
+const AMBIGUOUS: Problem =
+    Problem::new(StatusCode::BAD_REQUEST, "the request names more than one host");
+const TOO_MANY_NAMES: Problem =
+    Problem::new(StatusCode::BAD_REQUEST, "Connection names too many headers");
+
+impl Outgoing {
+    /// `is_trusted` where the peer is a proxy of ours.
+    pub(crate) fn new(
+        request: Request<Incoming>,
+        visitor: &Visitor,
+        is_trusted: bool,
+        terms: &Terms,
+    ) -> Result<Self, Problem> {
+        let (mut parts, body) = request.into_parts();
+        let asked = forwarded::host(&parts.uri, &parts.headers).map_err(|_| AMBIGUOUS)?;
+        let upgrade = hop::upgrade(parts.version, &parts.headers);
+        if !hop::remove(&mut parts.headers) {
+            return Err(TOO_MANY_NAMES);
+        }
+        // Whoever waits for it is told to go on when the upstream takes the body.
+        parts.headers.remove(EXPECT);
+        forwarded::write(&mut parts.headers, visitor, is_trusted, asked.as_ref());
+        let host = asked.filter(|_| !terms.rewrites_host).unwrap_or_else(|| terms.host.clone());
+        if parts.version == Version::HTTP_2 {
+            join_cookies(&mut parts.headers);
+        }
+        Ok(Self { parts, body: RequestBody::new(body), host, upgrade })
+    }
+
+    /// As HTTP/1.1 has it.
+    pub(crate) fn over_line(self) -> Request<RequestBody> {
+        let Self { mut parts, body, host, upgrade } = self;
+        parts.version = Version::HTTP_11;
+        parts.uri = parts.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
+        parts.headers.insert(HOST, host);
+        if let Some(protocol) = upgrade {
+            parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            parts.headers.insert(UPGRADE, protocol);
+        }
+        if !body.is_end_stream() && body.size_hint().exact().is_none() {
+            // Said here, since a GET is otherwise taken to have no body.
+            parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        Request::from_parts(parts, body)
+    }
+
+    /// As HTTP/2 has it. `None` where the host is none.
+    pub(crate) fn over_shared(self, url: &UpstreamUrl) -> Option<Request<RequestBody>> {
+        let Self { mut parts, body, host, .. } = self;
+        let authority = Authority::from_maybe_shared(host).ok()?;
+        let path = parts.uri.path_and_query().cloned();
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(url.scheme());
+        uri.authority = Some(authority);
+        uri.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        parts.uri = Uri::from_parts(uri).ok()?;
+        parts.version = Version::HTTP_2;
+        parts.headers.remove(HOST);
+        Some(Request::from_parts(parts, body))
+    }
+}
+
+/// HTTP/2 may send cookies on several lines, HTTP/1.1 may not (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let joined = lines.join(&b"; "[..]);
+    // Of valid lines; were they not, they would go as they came.
+    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+        headers.insert(COOKIE, joined);
+    }
+}

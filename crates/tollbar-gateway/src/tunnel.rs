@@ -1,0 +1,43 @@
+//! A connection that no longer speaks HTTP: bytes both ways, until both ends have closed.
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::sync::OwnedSemaphorePermit;
+use tollbar_http::TollbarBody;
+use tracing::debug;
+
+use crate::body::UpstreamBody;
+use crate::line::Line;
+
+/// What is read at once, in each direction.
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// Both ends, and what is held until they are closed.
+pub(crate) struct Tunnel {
+    pub(crate) client: OnUpgrade,
+    pub(crate) line: Line,
+    pub(crate) place: OwnedSemaphorePermit,
+    /// What the request holds: a permit of a rule, for example.
+    pub(crate) held: Option<TollbarBody<UpstreamBody>>,
+}
+
+impl Tunnel {
+    /// Copies until both ends have closed, or one breaks. Silence is bounded by the client's stream.
+    pub(crate) async fn run(self) {
+        let Self { client, line, place, held } = self;
+        if let Err(error) = copy(client, line).await {
+            debug!(%error, "a tunnel broke");
+        }
+        drop((place, held));
+    }
+}
+
+async fn copy(client: OnUpgrade, line: Line) -> std::io::Result<()> {
+    let mut client = TokioIo::new(client.await.map_err(std::io::Error::other)?);
+    let (mut upstream, read_ahead) = line.upgraded().await;
+    client.write_all(&read_ahead).await?;
+    let bytes = BUFFER_BYTES;
+    copy_bidirectional_with_sizes(&mut client, &mut upstream, bytes, bytes).await?;
+    Ok(())
+}

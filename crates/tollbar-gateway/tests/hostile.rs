@@ -1,0 +1,228 @@
+//! What attackers send. The upstream writes down every byte, so that what it must not see is known.
+
+mod common;
+
+use common::{Client, Recorder, body, open_gateway, raw, text};
+use http::{Request, Version};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// What becomes of a request.
+enum Fate {
+    /// Refused, with one of these; the upstream sees nothing.
+    Refused(&'static [u16]),
+    /// Passed on, so that the upstream sees one message that ends in this, and can be read in one way.
+    Passes(&'static str),
+}
+use Fate::{Passes, Refused};
+
+fn status(response: &str) -> u16 {
+    response.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0)
+}
+
+/// Each attack has a request for `/smuggled` in it, which must never arrive as one.
+#[tokio::test]
+async fn nothing_is_smuggled() {
+    const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
+    let recorder = Recorder::start(OK).await;
+    let gateway = open_gateway(recorder.address).await;
+    let table: &[(&str, String, Fate)] = &[
+        (
+            "a length and chunks: chunks count, the length is dropped (RFC 9112, 6.3)",
+            format!("content-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            Passes("\r\n\r\n0\r\n\r\n"),
+        ),
+        (
+            "the same the other way round",
+            format!("transfer-encoding: chunked\r\ncontent-length: 60\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            Passes("\r\n\r\n0\r\n\r\n"),
+        ),
+        (
+            "two lengths",
+            format!("content-length: 0\r\ncontent-length: 37\r\n\r\n{SMUGGLED}"),
+            Refused(&[400]),
+        ),
+        ("a list of lengths", format!("content-length: 0, 37\r\n\r\n{SMUGGLED}"), Refused(&[400])),
+        ("a signed length", format!("content-length: +37\r\n\r\n{SMUGGLED}"), Refused(&[400])),
+        ("a negative length", format!("content-length: -1\r\n\r\n{SMUGGLED}"), Refused(&[400])),
+        ("a length in hex", format!("content-length: 0x25\r\n\r\n{SMUGGLED}"), Refused(&[400])),
+        (
+            "a length beyond all numbers",
+            format!("content-length: 18446744073709551653\r\n\r\n{SMUGGLED}"),
+            Refused(&[400]),
+        ),
+        (
+            "a folded header",
+            format!("x-a: b\r\n transfer-encoding: chunked\r\n\r\n{SMUGGLED}"),
+            Refused(&[400]),
+        ),
+        (
+            "a space before the colon",
+            format!("transfer-encoding : chunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            Refused(&[400]),
+        ),
+        (
+            "another coding",
+            format!("transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            Refused(&[400, 501]),
+        ),
+        (
+            "two codings",
+            format!(
+                "transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n\r\n0\r\n\r\n{SMUGGLED}"
+            ),
+            Refused(&[400, 501]),
+        ),
+        (
+            "chunked twice",
+            format!(
+                "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{SMUGGLED}"
+            ),
+            Refused(&[400, 501]),
+        ),
+        (
+            "a coding that is almost chunked",
+            format!("transfer-encoding: xchunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            Refused(&[400, 501]),
+        ),
+        (
+            "a tab in the coding's name",
+            format!("transfer-encoding:\x0bchunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            Refused(&[400, 501]),
+        ),
+        ("a null in a value", format!("x-a: b\0c\r\n\r\n{SMUGGLED}"), Refused(&[400])),
+        (
+            "a bare return in a value",
+            format!("x-a: b\rtransfer-encoding: chunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            Refused(&[400]),
+        ),
+        ("two hosts", format!("host: b.example\r\n\r\n{SMUGGLED}"), Refused(&[400])),
+        (
+            "an extension of a chunk is not passed on",
+            "transfer-encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\n\r\n".to_owned(),
+            Passes("\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+        ),
+        (
+            "a chunk's length that is none",
+            format!("transfer-encoding: chunked\r\n\r\nzz\r\n{SMUGGLED}0\r\n\r\n"),
+            Passes(""),
+        ),
+        (
+            "a chunk that is longer than it says",
+            format!("transfer-encoding: chunked\r\n\r\n1\r\nhello\r\n0\r\n\r\n{SMUGGLED}"),
+            Passes(""),
+        ),
+    ];
+    for (name, rest, fate) in table {
+        let attack = format!("POST /a HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{rest}");
+        let response = raw(gateway, attack.as_bytes()).await;
+        let seen = recorder.seen();
+        assert!(!seen.contains("GET /smuggled"), "{name}: smuggled: {seen:?}");
+        match fate {
+            Refused(statuses) => {
+                assert!(statuses.contains(&status(&response)), "{name}: {response:?}");
+                assert_eq!(seen, "", "{name}");
+            }
+            Passes(end) => {
+                let heads = seen.matches(" HTTP/1.1\r\n").count();
+                assert!(heads <= 1, "{name}: {seen:?}");
+                assert!(seen.ends_with(end), "{name}: {seen:?}");
+                let seen = seen.to_lowercase();
+                let framings = ["content-length", "transfer-encoding"];
+                let framings = framings.map(|it| seen.matches(it).count());
+                assert!(framings.iter().sum::<usize>() <= 1, "{name}: {seen:?}");
+            }
+        }
+    }
+}
+
+/// Lines may end without a return: the parser takes them so, and what goes on is written anew.
+#[tokio::test]
+async fn bare_line_feeds_do_not_reach_the_upstream() {
+    let recorder = Recorder::start(OK).await;
+    let gateway = open_gateway(recorder.address).await;
+    raw(gateway, b"GET /a HTTP/1.1\nhost: a\nx-b: c\nconnection: close\n\n").await;
+    let seen = recorder.seen();
+    assert!(!seen.replace("\r\n", "").contains('\n'), "{seen:?}");
+}
+
+#[tokio::test]
+async fn methods_and_targets_for_other_proxies_are_refused() {
+    let recorder = Recorder::start(OK).await;
+    let gateway = open_gateway(recorder.address).await;
+    for (start, expected) in [
+        ("CONNECT b.example:443 HTTP/1.1\r\nhost: b.example:443\r\n", 405),
+        ("TRACE / HTTP/1.1\r\nhost: a\r\n", 405),
+        ("GET / HTTP/1.1\r\n", 400),
+        ("GET http://u@b.example/ HTTP/1.1\r\nhost: a\r\n", 400),
+        ("GET / HTTP/3.0\r\nhost: a\r\n", 400),
+        ("GARBAGE\r\n", 400),
+    ] {
+        let response = raw(gateway, format!("{start}connection: close\r\n\r\n").as_bytes()).await;
+        assert_eq!(status(&response), expected, "{start}: {response}");
+        assert_eq!(recorder.seen(), "", "{start}");
+    }
+    // Where both are given, the target says whom it is for.
+    let absolute = "GET http://b.example/x HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    assert_eq!(status(&raw(gateway, absolute.as_bytes()).await), 200);
+    let seen = recorder.seen();
+    assert!(seen.starts_with("GET /x HTTP/1.1\r\nhost: b.example\r\n"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn heads_have_bounds() {
+    let recorder = Recorder::start(OK).await;
+    let gateway = open_gateway(recorder.address).await;
+    let long = |bytes: usize| "a".repeat(bytes);
+    let many = |count: usize| "x: y\r\n".repeat(count);
+    for (name, head, expected) in [
+        ("a long URL", format!("GET /{} HTTP/1.1\r\nhost: a\r\n", long(9_000)), 414),
+        ("a URL of a megabyte", format!("GET /{} HTTP/1.1\r\nhost: a\r\n", long(1 << 20)), 431),
+        ("a long query", format!("GET /?{} HTTP/1.1\r\nhost: a\r\n", long(9_000)), 414),
+        ("a large header", format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n", long(40_000)), 431),
+        (
+            "a header of a megabyte",
+            format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n", long(1 << 20)),
+            431,
+        ),
+        ("many headers", format!("GET / HTTP/1.1\r\nhost: a\r\n{}", many(200)), 431),
+        ("very many headers", format!("GET / HTTP/1.1\r\nhost: a\r\n{}", many(100_000)), 431),
+    ] {
+        let response = raw(gateway, format!("{head}connection: close\r\n\r\n").as_bytes()).await;
+        // The connection may be reset before the answer was read: it says no more then.
+        assert!([expected, 0].contains(&status(&response)), "{name}: {response:.200}");
+        assert_eq!(recorder.seen(), "", "{name}");
+    }
+    let mut client = Client::connect(gateway, Version::HTTP_2).await;
+    let bomb = Request::get("/").header("x", long(60_000)).body(body("")).unwrap();
+    assert_eq!(client.try_send(bomb).await.unwrap().status(), 431);
+    let bomb = Request::get(format!("/{}", long(9_000))).body(body("")).unwrap();
+    assert_eq!(client.try_send(bomb).await.unwrap().status(), 414);
+    assert_eq!(recorder.seen(), "");
+    // And what is within them passes.
+    let large = Request::get("/").header("x", long(7_000)).body(body("")).unwrap();
+    assert_eq!(text(client.send(large).await).await, "ok");
+}
+
+#[tokio::test]
+async fn other_versions_of_http_are_no_protocol_to_change_to() {
+    let recorder = Recorder::start(OK).await;
+    let gateway = open_gateway(recorder.address).await;
+    let attack = "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings, close\r\n\
+                  upgrade: h2c\r\nhttp2-settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n";
+    assert_eq!(status(&raw(gateway, attack.as_bytes()).await), 200);
+    let seen = recorder.seen().to_lowercase();
+    assert!(!seen.contains("h2c") && !seen.contains("http2-settings"), "{seen:?}");
+    assert!(!seen.contains("upgrade"), "{seen:?}");
+}
+
+/// An upstream that changes the protocol when nobody has asked it to.
+#[tokio::test]
+async fn an_upgrade_that_nobody_asked_for_is_no_answer() {
+    let answer =
+        b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    let recorder = Recorder::start(answer).await;
+    let gateway = open_gateway(recorder.address).await;
+    let response = raw(gateway, b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+    assert_eq!(status(&response), 502, "{response}");
+}

@@ -1,0 +1,84 @@
+//! Questions of proxies to the real daemon: who may ask, by what socket, and what follows when its
+//! store is down. The proxies themselves are in `proxies.rs`.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use common::{Daemon, Scratch, status};
+use tollbar_testkit::redis_process::RedisProcess;
+
+const RULES: &str = "
+rules:
+  - { name: open, match: { path: /open }, limit: 2/day }
+  - { name: shut, match: { path: /shut }, limit: 2/day, on_store_failure: deny }
+";
+
+const CLIENT: &str = "x-real-ip: 203.0.113.7\r\n";
+
+fn ask(daemon: &Daemon, path: &str, lines: &str) -> String {
+    daemon.get_with(&format!("/v1/forward-auth/envoy{path}"), lines)
+}
+
+/// Asks for the health until it is this, in one word.
+fn wait(daemon: &Daemon, word: &str) {
+    // Each waits for as long as it takes to ask: a minute and more, all in all.
+    let mut healths = (0..100_000).map(|_| daemon.get_with("/healthz", ""));
+    assert!(healths.any(|it| it.contains(&format!(r#""status":"{word}""#))), "never {word}");
+}
+
+#[test]
+fn whoever_is_no_trusted_proxy_is_told_how_to_become_one() {
+    let scratch = Scratch::new("forward-auth-trust");
+    let rules = scratch.file("rules.yaml", RULES);
+    let daemon = Daemon::start(&["--rules", &rules, "--trusted-proxies", "10.0.0.0/8,2001:db8::1"]);
+    let refused = ask(&daemon, "/open", CLIENT);
+    assert_eq!(status(&refused), 400);
+    assert!(refused.contains("127.0.0.1 is not a trusted proxy"), "{refused}");
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn a_proxy_on_a_unix_socket_is_trusted_and_shows_its_token() {
+    let scratch = Scratch::new("forward-auth-unix");
+    let (rules, socket) = (scratch.file("rules.yaml", RULES), scratch.path("socket"));
+    let token = scratch.file("token", "0123456789abcdef\n");
+    let endpoint = format!("unix:{socket}");
+    let args = ["--listen", &endpoint, "--rules", &rules, "--token-file", &token];
+    let daemon = Daemon::start(&[&args[..], &["--trusted-proxies", "10.0.0.0/8"]].concat());
+    let ask = |lines: &str| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let head = "GET /v1/forward-auth/envoy/open HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+        stream.write_all(format!("{head}{CLIENT}{lines}\r\n").as_bytes()).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        status(&response)
+    };
+    assert_eq!(ask(""), 400);
+    assert_eq!(ask("authorization: Bearer 0123456789abcdef\r\n"), 400);
+    assert_eq!([0; 3].map(|_| ask("x-tollbar-token: 0123456789abcdef\r\n")), [200, 200, 429]);
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn without_a_store_rules_say_what_proxies_are_told() {
+    let scratch = Scratch::new("forward-auth-store");
+    let rules = scratch.file("rules.yaml", RULES);
+    let mut redis = RedisProcess::start();
+    let secret = scratch.file("secret", &"0f".repeat(32));
+    let url = redis.url();
+    let args = ["--rules", &rules, "--store", &url, "--store-secret-file", &secret];
+    let daemon = Daemon::start(&[&args[..], &["--store-deadline", "5s"]].concat());
+    wait(&daemon, "ok");
+    assert_eq!([0; 3].map(|_| status(&ask(&daemon, "/shut", CLIENT))), [200, 200, 429]);
+    redis.kill();
+    wait(&daemon, "degraded");
+    let open = ask(&daemon, "/open", CLIENT);
+    assert_eq!(status(&open), 200, "{open}");
+    assert!(open.contains("x-ratelimit-degraded: allowed\r\n"), "{open}");
+    let shut = ask(&daemon, "/shut", "x-real-ip: 203.0.113.8\r\n");
+    assert_eq!(status(&shut), 429, "{shut}");
+    assert!(shut.contains("x-ratelimit-degraded: denied\r\n"), "{shut}");
+    assert_eq!(daemon.stop(), 0);
+}
