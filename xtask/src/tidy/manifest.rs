@@ -17,7 +17,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar-gateway", &["tollbar", "tollbar-http", "tollbar-rules"]),
     (
         "tollbar-server",
-        &["tollbar", "tollbar-gateway", "tollbar-http", "tollbar-proto", "tollbar-redis", "tollbar-rules"],
+        &[
+            "tollbar",
+            "tollbar-gateway",
+            "tollbar-http",
+            "tollbar-proto",
+            "tollbar-redis",
+            "tollbar-rules",
+        ],
     ),
     ("tollbar-testkit", &["tollbar"]),
     (
