@@ -32,6 +32,7 @@ pub(crate) use refusal::Refusal;
 pub(crate) use route::Route;
 use route::{BATCH_EXAMPLE, CHECK, PEEK, What};
 use told::Batched;
+pub(crate) use told::{Why, millis};
 
 /// The largest body that is read.
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;

@@ -39,6 +39,7 @@ const ANNOUNCED_FOR: Duration = Duration::from_millis(250);
 pub(crate) struct Prepared {
     config: Config,
     pub(crate) rules: RuleSet,
+    receipt_secret: Option<[u8; 32]>,
     tokens: Option<Arc<Tokens>>,
     tls: Option<Tls>,
     envoy: EnvoyLimits,
@@ -64,6 +65,7 @@ pub(crate) enum AppError {
 pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     config.check_exposure()?;
     let tokens = config.read_tokens()?;
+    let receipt_secret = config.read_receipt_secret()?;
     let tls = Tls::read(&config.tls)?;
     let file = config.read_rules()?;
     warn_of(&file.warnings);
@@ -71,7 +73,7 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     config.store.check()?;
     let proxy = config.gateway.prepare(config.bounds)?;
     config.allow_open_files()?;
-    Ok(Prepared { config, rules: file.rules, tokens, tls, envoy, proxy })
+    Ok(Prepared { config, rules: file.rules, receipt_secret, tokens, tls, envoy, proxy })
 }
 
 /// Serves until a signal says to stop, and what was asked is answered.
@@ -79,12 +81,15 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), AppError> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(prepared))
 }
 
-async fn serve(
-    Prepared { config, rules, tokens, tls, envoy, proxy }: Prepared,
-) -> Result<(), AppError> {
+async fn serve(prepared: Prepared) -> Result<(), AppError> {
+    let Prepared { config, rules, receipt_secret, tokens, tls, envoy, proxy } = prepared;
     let config = Arc::new(config);
     let counters = config.store.open()?;
-    let engine = Arc::new(Engine::builder(rules).store(counters.store()).build());
+    let engine = Engine::builder(rules).store(counters.store());
+    let engine = Arc::new(match receipt_secret {
+        Some(secret) => engine.receipt_secret(secret).build(),
+        None => engine.build(),
+    });
     let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone()));
 
     // Before anything is printed: whoever reads the first line may send signals.

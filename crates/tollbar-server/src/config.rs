@@ -17,6 +17,7 @@ use crate::listener::envoy::EnvoyOptions;
 use crate::listener::gateway::{GatewayFlags, GatewayFlagsError};
 use crate::listener::tls::{TlsError, TlsFiles};
 use crate::open_files::{self, TooFewFiles};
+use crate::secret::{self, SecretError};
 use crate::store::{StoreFlags, StoreFlagsError};
 use crate::telemetry::LogFlags;
 use crate::token::Tokens;
@@ -49,6 +50,12 @@ pub(crate) struct Config {
 
     #[command(flatten)]
     pub(crate) store: StoreFlags,
+
+    /// The secret under which receipts and leases are given out: 64 hexadecimal digits. Daemons over
+    /// one Redis that have the same one take each other's, and one with a snapshot its own after a
+    /// restart; without it, it is another at each start
+    #[arg(long, env = "TOLLBAR_RECEIPT_SECRET_FILE", value_name = "FILE")]
+    pub(crate) receipt_secret_file: Option<PathBuf>,
 
     /// Takes only requests that bear a token in this file, one a line, but for /healthz and /readyz;
     /// read again on SIGHUP
@@ -110,6 +117,8 @@ pub(crate) enum ConfigError {
     )]
     Permits { path: PathBuf, rule: String },
     #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error(transparent)]
     Store(#[from] StoreFlagsError),
     #[error(transparent)]
     Gateway(#[from] GatewayFlagsError),
@@ -134,6 +143,12 @@ impl Config {
     /// Every place it listens on, by its flag.
     pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 3] {
         [("--listen", &self.listen), ("--grpc", &self.grpc), ("--resp", &self.resp)]
+    }
+
+    /// The secret for receipts, where one is given.
+    pub(crate) fn read_receipt_secret(&self) -> Result<Option<[u8; 32]>, ConfigError> {
+        let path = self.receipt_secret_file.as_ref();
+        Ok(path.map(|path| secret::read("--receipt-secret-file", path)).transpose()?)
     }
 
     /// The rules to be put in force, and what their writer should know.

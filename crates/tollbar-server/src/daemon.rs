@@ -1,10 +1,11 @@
 //! What all listeners answer with: one engine over one store, whatever the wire.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use tollbar::{Clock, Store, SystemClock, Timestamp};
-use tollbar_rules::{Engine, Request, UsageError, Verdict};
+use tollbar_rules::{Engine, Request, Reservation, UsageError, Verdict};
 
 use crate::counters::{Counters, Health};
 use crate::decisions::{Asked, Decisions};
@@ -95,19 +96,23 @@ impl Daemon {
         Ok(self.remember(self.answered(verdict), || Asked::subject(rule, subject, cost)))
     }
 
+    /// Charges a request in advance, to be settled within `ttl`.
+    pub(crate) async fn reserve(&self, request: &Request<'_>, ttl: Duration) -> Answered {
+        let Reservation { verdict, receipt } =
+            Box::pin(self.engine.reserve_async(request, ttl)).await;
+        let answered = Answered { receipt, ..self.answered(verdict) };
+        self.remember(answered, || Asked::request(request))
+    }
+
     /// Gives a verdict its name, and what it holds a text.
-    pub(crate) fn answered(&self, verdict: Verdict) -> Answered {
+    fn answered(&self, verdict: Verdict) -> Answered {
         let lease = self.engine.lease_of(&verdict);
         let lease = lease.map(|(text, ends_at)| Lease { text, ends_at: Some(ends_at) });
         Answered { verdict, decision_id: DecisionId::random(), lease, receipt: None }
     }
 
     /// Keeps a denial, so that it can be asked about.
-    pub(crate) fn remember<'a>(
-        &self,
-        answered: Answered,
-        asked: impl FnOnce() -> Asked<'a>,
-    ) -> Answered {
+    fn remember<'a>(&self, answered: Answered, asked: impl FnOnce() -> Asked<'a>) -> Answered {
         if !answered.verdict.is_allowed() {
             let Answered { verdict, decision_id, .. } = &answered;
             self.decisions.record(*decision_id, self.now(), &asked(), verdict);

@@ -16,6 +16,7 @@ mod listener;
 mod open_files;
 mod reload;
 mod rfc3339;
+mod secret;
 mod snapshot;
 mod span;
 mod store;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use clap::Args;
 use thiserror::Error;
 use tollbar::{MemoryStore, SnapshotError};
-use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
+use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects, Tls};
 
-use crate::bounded;
 use crate::counters::Counters;
+use crate::secret::{self, SecretError};
 use crate::snapshot::{SnapshotFlags, told};
 use crate::span::Span;
 
@@ -34,6 +34,19 @@ pub(crate) struct StoreFlags {
     /// hexadecimal digits, such as `openssl rand -hex 32` prints
     #[arg(long, env = "TOLLBAR_STORE_SECRET_FILE", value_name = "FILE")]
     store_secret_file: Option<PathBuf>,
+
+    /// Trusts a Redis over TLS whose certificate an authority in this file has signed, in PEM, in place
+    /// of those that are built in
+    #[arg(long, env = "TOLLBAR_STORE_CA", value_name = "FILE")]
+    store_ca: Option<PathBuf>,
+
+    /// The certificate to show to Redis over TLS, and those up to its authority, in PEM
+    #[arg(long, env = "TOLLBAR_STORE_CERT", value_name = "FILE")]
+    store_cert: Option<PathBuf>,
+
+    /// Its key, in PEM without a password
+    #[arg(long, env = "TOLLBAR_STORE_KEY", value_name = "FILE")]
+    store_key: Option<PathBuf>,
 
     /// Clients' keys stand in Redis as they are, for all to read who can read there
     #[arg(long, env = "TOLLBAR_STORE_RAW_KEYS", num_args = 0..=1, require_equals = true,
@@ -82,13 +95,13 @@ pub(crate) enum StoreFlagsError {
          (`openssl rand -hex 32` makes one, the same for the whole fleet), or --store-raw-keys"
     )]
     NoSecret,
-    #[error("--store-secret-file: cannot read {}: {source}", path.display())]
-    SecretFile { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     #[error(
-        "--store-secret-file: {} is no secret: write 64 hexadecimal digits, such as `openssl rand -hex \
-         32` prints", path.display()
+        "--store-cert and --store-key go together: name the certificate in the one and its key in the \
+         other"
     )]
-    Secret { path: PathBuf },
+    HalfCertificate,
     #[error("--store-namespace: `{0}` is no namespace: write 1 to 32 letters, digits, `-` or `_`")]
     Namespace(String),
     #[error("--snapshot: the counters are in Redis, which keeps them: leave the flag out")]
@@ -144,6 +157,10 @@ impl StoreFlags {
             }
         };
         let builder = builder.deadline(self.store_deadline.0);
+        let builder = match self.tls()? {
+            Some(tls) => builder.tls(tls),
+            None => builder,
+        };
         Ok(Some(match &self.store_namespace {
             None => builder,
             Some(name) if is_namespace(name) => builder.namespace(name),
@@ -166,6 +183,20 @@ impl StoreFlags {
         Ok(Counters::Memory(Arc::new(store)))
     }
 
+    /// Whom to trust and what to show over TLS, where that is not the default.
+    fn tls(&self) -> Result<Option<Tls>, StoreFlagsError> {
+        let Self { store_ca, store_cert, store_key, .. } = self;
+        let tls = match store_ca {
+            Some(path) => Tls::new().ca_file(path)?,
+            None => Tls::new(),
+        };
+        match (store_cert, store_key) {
+            (Some(cert), Some(key)) => Ok(Some(tls.client_files(cert, key)?)),
+            (None, None) => Ok(store_ca.is_some().then_some(tls)),
+            _ => Err(StoreFlagsError::HalfCertificate),
+        }
+    }
+
     fn subjects(&self) -> Result<Subjects, StoreFlagsError> {
         let Some(path) = &self.store_secret_file else {
             return if self.store_raw_keys {
@@ -174,22 +205,8 @@ impl StoreFlags {
                 Err(StoreFlagsError::NoSecret)
             };
         };
-        let text = bounded::read_to_string(path)
-            .map_err(|source| StoreFlagsError::SecretFile { path: path.clone(), source })?;
-        let secret = secret(text.trim());
-        secret.map(Subjects::Hashed).ok_or_else(|| StoreFlagsError::Secret { path: path.clone() })
+        Ok(Subjects::Hashed(secret::read("--store-secret-file", path)?))
     }
-}
-
-/// 32 bytes in hexadecimal digits.
-fn secret(text: &str) -> Option<[u8; 32]> {
-    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
-    let digits = digits.filter(|it| it.len() == 64)?;
-    let mut secret = [0; 32];
-    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = (pair[0] << 4 | pair[1]) as u8;
-    }
-    Some(secret)
 }
 
 /// What can be part of a name in Redis and of a slot's tag.

@@ -44,7 +44,7 @@ struct Edge {
     daemon: Daemon,
     upstream: Upstream,
     proxy: Proxy,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Edge {
@@ -68,7 +68,7 @@ impl Edge {
             failure_mode_deny,
         };
         let proxy = Proxy::start(&scratch, &settings.yaml());
-        Self { daemon, upstream, proxy, _scratch: scratch }
+        Self { daemon, upstream, proxy, scratch }
     }
 
     /// The statuses of so many requests.
@@ -166,7 +166,7 @@ fn our_own_rules_decide_and_tell_why() {
 fn limits_are_read_again_on_sighup_and_when_they_change() {
     let mut edge = Edge::start("envoy-reload", &["--envoy-config", "LIMITS"], true);
     assert_eq!(edge.statuses(4, "/address", ""), [200, 200, 200, 429]);
-    let path = edge._scratch.path("limits.yaml");
+    let path = edge.scratch.path("limits.yaml");
     std::fs::write(&path, LIMITS.replace("requests_per_unit: 3", "requests_per_unit: 6")).unwrap();
     edge.daemon.signal("HUP");
     edge.daemon.logged("limits of Envoy reloaded");

@@ -152,6 +152,10 @@ async fn permits_are_held_renewed_and_given_back() {
     let release = v1::ReleaseRequest { lease: held.lease };
     assert!(calls.release(release.clone()).await.unwrap().get_ref().released);
     assert!(!calls.release(release).await.unwrap().get_ref().released);
+    let alone = v1::CheckRequest { rule: "jobs".into(), ..Default::default() };
+    let held = calls.check(alone).await.unwrap().into_inner();
+    let release = v1::ReleaseRequest { lease: held.lease };
+    assert!(calls.release(release).await.unwrap().get_ref().released);
     assert!(calls.renew(renew).await.unwrap().get_ref().ends_at.is_none());
     assert!(calls.check(request("/jobs", "2")).await.unwrap().get_ref().allowed);
 }

@@ -52,6 +52,27 @@ fn a_snapshot_keeps_the_counters_over_a_restart() {
 }
 
 #[test]
+fn with_a_secret_a_receipt_is_taken_after_a_restart() {
+    let scratch = Scratch::new("receipt");
+    let rules = scratch.file("rules.yaml", "rules: [{ name: a, limit: 10/day }]");
+    let (counters, secret) = (scratch.path("counters"), scratch.file("secret", &"0f".repeat(32)));
+    let kept = ["--rules", &rules, "--snapshot", &counters];
+    let with_secret = [&kept[..], &["--receipt-secret-file", &secret]].concat();
+    let daemon = Daemon::start(&with_secret);
+    let reserved = daemon.post("/v1/reserve", r#"{"cost":10}"#);
+    let receipt = reserved.split(r#""receipt":""#).nth(1).unwrap().split('"').next().unwrap();
+    let commit = format!(r#"{{"receipt":"{receipt}","cost":3}}"#);
+    assert_eq!(daemon.stop(), 0);
+    let daemon = Daemon::start(&kept);
+    assert_eq!(status(&daemon.post("/v1/commit", &commit)), 400, "it has another secret");
+    assert_eq!(daemon.stop(), 0);
+    let daemon = Daemon::start(&with_secret);
+    assert_eq!(status(&daemon.post("/v1/commit", &commit)), 200);
+    assert!(daemon.post("/v1/peek", "{}").contains(r#""remaining":7"#));
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
 fn what_was_asked_before_the_end_is_answered() {
     let mut daemon = Daemon::start_logged(&[]);
     let mut stream = daemon.connect();

@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::process::Output;
 
 use common::{Daemon, Scratch, serve, status};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tollbar_testkit::redis_launch::{Launch, TlsFiles};
 use tollbar_testkit::redis_process::RedisProcess;
 
 /// Where the failure policy is `allow`, the default, and where it denies.
@@ -34,6 +36,44 @@ fn wait(daemon: &Daemon, word: &str) {
 
 fn check(daemon: &Daemon, path: &str, user: &str) -> String {
     daemon.post("/v1/check", &format!(r#"{{"path":"{path}","attributes":{{"user":"{user}"}}}}"#))
+}
+
+/// Authority, server and client, in files.
+fn certificates(scratch: &Scratch) -> TlsFiles {
+    let issuer = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // OpenSSL takes a certificate for its own issuer where both have the same name.
+    params.distinguished_name.push(DnType::CommonName, "authority of a test");
+    let issuer = CertifiedIssuer::self_signed(params, issuer).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let signed = params.signed_by(&key, &issuer).unwrap();
+    TlsFiles {
+        ca: scratch.file("ca.pem", &issuer.pem()).into(),
+        certificate: scratch.file("cert.pem", &signed.pem()).into(),
+        key: scratch.file("key.pem", &key.serialize_pem()).into(),
+        asks_clients: true,
+    }
+}
+
+#[test]
+fn a_store_over_tls_is_trusted_by_its_authority_and_shown_a_certificate() {
+    let scratch = Scratch::new("redis-tls");
+    let files = certificates(&scratch);
+    let redis = RedisProcess::launch(Launch::secured(files));
+    let (url, path) = (redis.url(), |name| scratch.path(name));
+    let (ca, cert, key) = (path("ca.pem"), path("cert.pem"), path("key.pem"));
+    let store = ["--store", &url, "--store-raw-keys", "--store-deadline", "5s", "--store-ca", &ca];
+    let daemon =
+        Daemon::start(&[&store[..], &["--store-cert", &cert, "--store-key", &key]].concat());
+    wait(&daemon, "ok");
+    assert_eq!(status(&check(&daemon, "/", "7")), 200);
+    assert_eq!(daemon.stop(), 0);
+    // Without a certificate of its own it is not let in, and rules answer for the store.
+    let daemon = Daemon::start(&store);
+    wait(&daemon, "degraded");
+    assert_eq!(daemon.stop(), 0);
 }
 
 #[test]
@@ -132,6 +172,17 @@ fn a_store_that_cannot_be_used_is_told_with_its_flag() {
             "--store-namespace: `a:b` is no",
         ),
         (&[&given[..], &["--snapshot", "x"]].concat(), 2, "--snapshot: the counters are in Redis"),
+        (
+            &[&given[..], &["--store-cert", "x"]].concat(),
+            2,
+            "--store-cert and --store-key go together",
+        ),
+        (&[&given[..], &["--store-ca", "nowhere.pem"]].concat(), 2, "--store: "),
+        (
+            &["--receipt-secret-file", &short],
+            2,
+            &format!("--receipt-secret-file: {short} is no secret: write 64 hexadecimal digits"),
+        ),
     ] {
         let output: Output = serve(&["--check-config"]).args(args).output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();

@@ -12,8 +12,6 @@ use super::question::{Cancel, Commit, Holder, Question, parse};
 use super::refusal::Refusal;
 use super::route::{CANCEL_EXAMPLE, COMMIT_EXAMPLE, LEASE_EXAMPLE, RESERVE};
 use super::{Api, told};
-use crate::daemon::Answered;
-use crate::decisions::Asked;
 use crate::rfc3339::Instant;
 
 /// For a reservation that does not say.
@@ -81,10 +79,7 @@ impl Api {
         let pairs = question.pairs();
         let request = question.request(&pairs, question.cost_or_one())?;
         let ttl = Duration::from_millis(ttl_ms);
-        let reservation = self.daemon.engine.reserve_async(&request, ttl).await;
-        let answered = self.daemon.answered(reservation.verdict);
-        let answered = Answered { receipt: reservation.receipt, ..answered };
-        let answered = self.daemon.remember(answered, || Asked::request(&request));
+        let answered = self.daemon.reserve(&request, ttl).await;
         Ok(told::answer(&answered, self.daemon.now(), format))
     }
 

@@ -295,7 +295,7 @@ impl Conclusion {
 }
 
 impl Why {
-    pub(super) fn of(verdict: &Verdict) -> Self {
+    pub(crate) fn of(verdict: &Verdict) -> Self {
         match verdict.reason() {
             Reason::Limits => Self::Limits,
             Reason::NoRule => Self::NoRule,
@@ -354,7 +354,7 @@ pub(super) fn remaining(it: &RuleDecision<'_>) -> Option<u64> {
 }
 
 /// Up, so that who waits as long gets through.
-pub(super) fn millis(wait: Duration) -> u64 {
+pub(crate) fn millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 

@@ -53,16 +53,6 @@ fn a_password_is_never_shown() {
 }
 
 #[test]
-fn a_secret_is_64_digits() {
-    let digits = "00ff".repeat(16);
-    let secret_bytes = secret(&digits).unwrap();
-    assert_eq!(secret_bytes[..4], [0, 255, 0, 255]);
-    assert_eq!(secret(&digits[1..]), None);
-    assert_eq!(secret(&format!("{digits}0")), None);
-    assert_eq!(secret(&"x".repeat(64)), None);
-}
-
-#[test]
 fn a_namespace_is_a_plain_word() {
     assert!(is_namespace("prod-eu_1"));
     for name in ["", "a:b", "a{b}", "ä", &"x".repeat(33)] {

@@ -126,8 +126,9 @@ pub(crate) fn validate(path: &str) {
 
 fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
-    let headers: String =
+    let headers: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let headers = headers.concat();
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut response = String::new();

@@ -144,7 +144,7 @@ fn decision(it: &Decision<'_>, out: &mut Out<'_>) {
 }
 
 impl Why {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Limits => "limits",
             Self::NoRule => "no_rule",

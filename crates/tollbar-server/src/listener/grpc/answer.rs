@@ -26,8 +26,8 @@ pub(super) fn of_verdict(answered: &Answered) -> v1::CheckResponse {
         delay: Some(verdict.delay()).filter(|it| !it.is_zero()).map(duration),
         reset_at: decision.map(|it| timestamp(it.reset_at())),
         decision_id: answered.decision_id.to_string(),
-        lease: String::new(),
-        lease_ends_at: None,
+        lease: answered.lease.as_ref().map(|it| it.text.clone()).unwrap_or_default(),
+        lease_ends_at: answered.lease.as_ref().and_then(|it| it.ends_at).map(timestamp),
         decisions: verdict.decisions().map(|it| of_decision(&it)).collect(),
     }
 }

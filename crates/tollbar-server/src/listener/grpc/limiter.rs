@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollbar_proto::v1;
-use tollbar_rules::Leased;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::many::{self, Answers};
@@ -38,33 +37,24 @@ pub(super) async fn decide(
     asked: &v1::CheckRequest,
     cost: u64,
 ) -> Result<v1::CheckResponse, Status> {
-    let engine = &daemon.engine;
-    let leased = match Form::of(asked)? {
+    let answered = match Form::of(asked)? {
         Form::Small { rule, subject } => {
             let id = filled(&asked.request_id);
-            let verdict = engine.check_subject_async(rule, subject, cost, id).await;
-            without_lease(verdict.map_err(|error| refusal::usage(&error))?)
+            let answered = daemon.check_subject(rule, subject, cost, id).await;
+            answered.map_err(|error| refusal::usage(&error))?
         }
         Form::Full { rule: Some(rule), attributes } => {
             let request = question::request(asked, &attributes, cost)?;
-            let verdict = engine.check_rule_async(rule, &request).await;
-            without_lease(verdict.map_err(|error| refusal::usage(&error))?)
+            let answered = daemon.check_rule(rule, &request).await;
+            answered.map_err(|error| refusal::usage(&error))?
         }
         Form::Full { rule: None, attributes } => {
             let request = question::request(asked, &attributes, cost)?;
-            engine.lease_async(&request).await
+            daemon.check(&request).await
         }
     };
-    let Leased { verdict, lease, ends_at } = leased;
-    refusal::verdict(&verdict)?;
-    let mut told = answer::of_verdict(&daemon.answered(verdict));
-    told.lease = lease.unwrap_or_default();
-    told.lease_ends_at = ends_at.map(answer::timestamp);
-    Ok(told)
-}
-
-fn without_lease(verdict: tollbar_rules::Verdict) -> Leased {
-    Leased { verdict, lease: None, ends_at: None }
+    refusal::verdict(&answered.verdict)?;
+    Ok(answer::of_verdict(&answered))
 }
 
 #[tonic::async_trait]
@@ -110,9 +100,9 @@ impl v1::limiter_server::Limiter for Limiter {
             ));
         };
         let request = question::request(asked, &attributes, asked.cost.unwrap_or(1))?;
-        let reserved = self.daemon.engine.reserve_async(&request, time_to_live(*ttl)?).await;
+        let reserved = self.daemon.reserve(&request, time_to_live(*ttl)?).await;
         refusal::verdict(&reserved.verdict)?;
-        let told = answer::of_verdict(&self.daemon.answered(reserved.verdict));
+        let told = answer::of_verdict(&reserved);
         let receipt = reserved.receipt.unwrap_or_default();
         Ok(Response::new(v1::ReserveResponse { answer: Some(told), receipt }))
     }

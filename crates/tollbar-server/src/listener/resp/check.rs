@@ -1,14 +1,14 @@
-//! `TB.CHECK`, `TB.PEEK` and `TB.SUBJECT`: requests under the daemon's rules.
-
-use std::time::Duration;
+//! `TB.CHECK`, `TB.PEEK` and `TB.SUBJECT`: requests under the daemon's rules; `TB.RENEW` and
+//! `TB.RELEASE`: the permits that they hold.
 
 use arrayvec::ArrayVec;
 use thiserror::Error;
-use tollbar::Outcome;
-use tollbar_rules::{Criticality, Reason, Request, RequestError, UsageError, Verdict};
+use tollbar::{Outcome, Timestamp};
+use tollbar_rules::{Criticality, ReceiptError, Request, RequestError, UsageError};
 
 use super::frame::{ARGUMENTS_MAX, Arguments};
 use super::reply::{Repeated, Replies};
+use crate::api::{Why, millis};
 use crate::daemon::{Answered, Daemon};
 
 /// Pairs of what remains of a frame.
@@ -35,6 +35,8 @@ pub(super) enum CheckError {
     Request(#[from] RequestError),
     #[error(transparent)]
     Subject(#[from] UsageError),
+    #[error(transparent)]
+    Lease(#[from] ReceiptError),
 }
 
 /// What can follow the fixed words of a command.
@@ -78,8 +80,29 @@ pub(super) async fn subject(
     let (rule, subject) = (text(arguments[1])?, text(arguments[2])?);
     let options = Options::parse(&arguments[3..], OF_SUBJECT)?;
     let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
-    let verdict = daemon.engine.check_subject_async(rule, subject, cost, id).await?;
-    write(&daemon.answered(verdict), replies);
+    write(&daemon.check_subject(rule, subject, cost, id).await?, replies);
+    Ok(())
+}
+
+/// `TB.RENEW lease`: until when it lasts now, in milliseconds since 1970; null where it has ended.
+pub(super) async fn renew(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let ends_at = daemon.engine.renew_text_async(text(arguments[1])?).await?;
+    replies.integer_or_null(ends_at.map(instant_ms));
+    Ok(())
+}
+
+/// `TB.RELEASE lease`: 1, or 0 where it had ended before.
+pub(super) async fn release(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let is_released = daemon.engine.release_text_async(text(arguments[1])?).await?;
+    replies.integer(u8::from(is_released));
     Ok(())
 }
 
@@ -171,13 +194,13 @@ fn write(answered: &Answered, replies: &mut Replies) {
     let verdict = &answered.verdict;
     let decision = verdict.binding().map(|it| it.decision());
     let name = |replies: &mut Replies, name: &str| replies.bulk(name.as_bytes());
-    replies.map(11);
+    replies.map(13);
     name(replies, "allowed");
     replies.boolean(verdict.is_allowed());
     name(replies, "outcome");
     name(replies, outcome(verdict.outcome()));
     name(replies, "reason");
-    name(replies, reason(verdict));
+    name(replies, Why::of(verdict).name());
     name(replies, "rule");
     replies.bulk_or_null(verdict.rule().map(|rule| rule.name.as_bytes()));
     name(replies, "limit");
@@ -189,11 +212,16 @@ fn write(answered: &Answered, replies: &mut Replies) {
     name(replies, "delay_ms");
     replies.integer(millis(verdict.delay()));
     name(replies, "reset_at_ms");
-    replies.integer_or_null(decision.map(|it| it.reset_at().as_micros().div_ceil(1_000)));
+    replies.integer_or_null(decision.map(|it| instant_ms(it.reset_at())));
     name(replies, "degraded");
     replies.boolean(verdict.degraded().is_some());
     name(replies, "decision_id");
     name(replies, &answered.decision_id.to_string());
+    let lease = answered.lease.as_ref();
+    name(replies, "lease");
+    replies.bulk_or_null(lease.map(|lease| lease.text.as_bytes()));
+    name(replies, "lease_ends_at_ms");
+    replies.integer_or_null(lease.and_then(|lease| lease.ends_at).map(instant_ms));
 }
 
 fn outcome(outcome: Outcome) -> &'static str {
@@ -205,20 +233,7 @@ fn outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-fn reason(verdict: &Verdict) -> &'static str {
-    match verdict.reason() {
-        Reason::Limits => "limits",
-        Reason::NoRule => "no_rule",
-        Reason::Unlimited(_) => "unlimited",
-        Reason::Exempt(..) => "exempt",
-        Reason::MissingAttribute { .. } => "missing_attribute",
-        Reason::TooManyLimits { .. } => "too_many_limits",
-        Reason::RequestIdReused => "request_id_reused",
-        _ => "other",
-    }
-}
-
-/// Up, so that who waits as long gets through.
-fn millis(wait: Duration) -> u64 {
-    u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+/// Up, so that who waits until then gets through.
+fn instant_ms(at: Timestamp) -> u64 {
+    at.as_micros().div_ceil(1_000)
 }

@@ -15,6 +15,8 @@ pub(super) enum Command {
     Peek,
     Ping,
     Quit,
+    Release,
+    Renew,
     Reset,
     Select,
     Subject,
@@ -62,7 +64,7 @@ impl Known {
 }
 
 /// Every command.
-const KNOWN: [Known; 14] = [
+const KNOWN: [Known; 16] = [
     known(Command::Auth, "auth", -2, "Shows the daemon's token").open(),
     known(Command::Throttle, "cl.throttle", -1, "Counts a key under a limit, as redis-cell does")
         .counting(1),
@@ -77,6 +79,8 @@ const KNOWN: [Known; 14] = [
     known(Command::Select, "select", 2, "Takes database 0, which is the only one"),
     known(Command::Check, "tb.check", -3, "Checks a request against the rules").counting(0),
     known(Command::Peek, "tb.peek", -3, "Tells what a request has left, and charges nothing"),
+    known(Command::Release, "tb.release", 2, "Gives the permits of a request back").counting(0),
+    known(Command::Renew, "tb.renew", 2, "Lets the permits of a request last longer").counting(0),
     known(Command::Subject, "tb.subject", -3, "Checks a subject against one rule").counting(0),
 ];
 

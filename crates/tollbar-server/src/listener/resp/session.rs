@@ -129,6 +129,14 @@ impl Session {
                 let checked = check::subject(arguments, &self.shared.daemon, replies).await;
                 tell(checked, replies);
             }
+            Command::Renew => {
+                let renewed = check::renew(arguments, &self.shared.daemon, replies).await;
+                tell(renewed, replies);
+            }
+            Command::Release => {
+                let released = check::release(arguments, &self.shared.daemon, replies).await;
+                tell(released, replies);
+            }
             Command::Ping => match words {
                 [] => replies.simple("PONG"),
                 [text] => replies.bulk(text),

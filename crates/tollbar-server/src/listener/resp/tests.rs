@@ -18,6 +18,7 @@ use crate::token::Tokens;
 const RULES: &str = "rules:
   - { name: per_user, match: { path: /v1/** }, per: [user], limit: 10/day, burst: 10 }
   - { name: by_id, match: { path: /ids/** }, per: [id], limit: 1/day, burst: 1 }
+  - { name: at_once, match: { path: /slow }, per: [user], limit: 1, algorithm: concurrency, lease: 30s }
 ";
 const TOKEN: &str = "0123456789abcdef";
 
@@ -83,7 +84,7 @@ async fn small_commands_are_answered_as_redis_does() {
         ("CLIENT ID", ":7\r\n"),
         ("CLIENT GETNAME", "$-1\r\n"),
         ("CLIENT SETINFO LIB-NAME redis-py", "+OK\r\n"),
-        ("COMMAND COUNT", ":14\r\n"),
+        ("COMMAND COUNT", ":16\r\n"),
         ("COMMAND INFO nothing", "*1\r\n$-1\r\n"),
         (
             "COMMAND INFO ping",
@@ -99,7 +100,7 @@ async fn small_commands_are_answered_as_redis_does() {
         ("AUTH x", "-ERR Client sent AUTH, but no password is set"),
         ("CLIENT KILL x", "-ERR unknown subcommand or wrong number of arguments for 'KILL'"),
         ("COMMAND GETKEYS x", "-ERR unknown subcommand 'GETKEYS' of COMMAND"),
-        ("COMMAND", "*14\r\n*6\r\n$4\r\nauth\r\n"),
+        ("COMMAND", "*16\r\n*6\r\n$4\r\nauth\r\n"),
         ("COMMAND DOCS ping", "*2\r\n$4\r\nping\r\n*4\r\n$7\r\nsummary\r\n"),
         ("INFO", "$"),
     ] {
@@ -171,13 +172,13 @@ async fn rules_are_asked_in_both_versions() {
     )
     .await;
     let names = ["allowed", "outcome", "reason", "rule", "limit", "remaining"];
-    assert!(told[0].starts_with("*22\r\n$7\r\nallowed\r\n:1\r\n$7\r\noutcome\r\n$5\r\nallow\r\n"));
+    assert!(told[0].starts_with("*26\r\n$7\r\nallowed\r\n:1\r\n$7\r\noutcome\r\n$5\r\nallow\r\n"));
     for name in names {
         assert!(told[0].contains(&format!("\r\n{name}\r\n")), "{name} in {}", told[0]);
     }
     assert!(told[0].contains("$5\r\nlimit\r\n:10\r\n$9\r\nremaining\r\n:6\r\n"), "{}", told[0]);
     assert!(told[0].contains("$14\r\nretry_after_ms\r\n$-1\r\n"), "{}", told[0]);
-    assert!(told[2].starts_with("%11\r\n$7\r\nallowed\r\n#f\r\n$7\r\noutcome\r\n$4\r\ndeny\r\n"));
+    assert!(told[2].starts_with("%13\r\n$7\r\nallowed\r\n#f\r\n$7\r\noutcome\r\n$4\r\ndeny\r\n"));
     // One token more is earned in a tenth of a day.
     assert!(told[2].contains("$14\r\nretry_after_ms\r\n:8640000\r\n"), "{}", told[2]);
     assert!(told[2].contains("$8\r\ndegraded\r\n#f\r\n$11\r\ndecision_id\r\n$32\r\n"));
@@ -199,6 +200,33 @@ async fn an_attribute_may_be_called_as_an_option_is() {
     )
     .await;
     assert!(told[1].contains("$9\r\nremaining\r\n:0\r\n"), "{}", told[1]);
+}
+
+#[tokio::test]
+async fn permits_are_held_until_they_are_given_back() {
+    let clock = clock();
+    let mut session = Session::new(shared(&clock, None), 7);
+    let mut replies = Replies::default();
+    let mut ask = async |command: &str| {
+        session.answer(&words(command), &mut replies).await;
+        let told = String::from_utf8(replies.bytes().to_vec()).unwrap();
+        replies.clear(0);
+        told
+    };
+    let check = "TB.CHECK GET /slow WITH user 1";
+    let first = ask(check).await;
+    let lease = first.split("$5\r\nlease\r\n$").nth(1).unwrap().split("\r\n").nth(1).unwrap();
+    assert!(first.ends_with("$16\r\nlease_ends_at_ms\r\n:1000000030000\r\n"), "{first}");
+    assert!(ask(check).await.contains("$4\r\nbusy\r\n"));
+    clock.advance(std::time::Duration::from_secs(20));
+    assert_eq!(ask(&format!("TB.RENEW {lease}")).await, ":1000000050000\r\n");
+    clock.advance(std::time::Duration::from_secs(20));
+    assert!(ask(check).await.contains("$4\r\nbusy\r\n"), "it was renewed");
+    assert_eq!(ask(&format!("TB.RELEASE {lease}")).await, ":1\r\n");
+    assert_eq!(ask(&format!("TB.RELEASE {lease}")).await, ":0\r\n");
+    assert_eq!(ask(&format!("TB.RENEW {lease}")).await, "$-1\r\n");
+    assert!(ask(check).await.contains("$5\r\nallow\r\n"));
+    assert!(ask("TB.RELEASE nonsense").await.starts_with("-ERR "));
 }
 
 #[tokio::test]
