@@ -1,7 +1,7 @@
 //! Spares an upstream that is down, and its clients the wait for it.
 //!
 //! Several failures in a row open it; then nothing is sent for a while, and after that one request at
-//! a time, until one is answered. Whether something has failed, callers say; it knows no network.
+//! a time, until one is answered. Whoever tries and takes his time does not keep others from trying. Whether something has failed, callers say; it knows no network.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,8 +47,8 @@ struct State {
     open_until: Option<Instant>,
     /// How often it has opened since the last answer.
     openings: u32,
-    /// Whether somebody is trying.
-    is_probed: bool,
+    /// Somebody is trying, and nobody else does before this.
+    probed_until: Option<Instant>,
 }
 
 /// Leave to ask the upstream. Dropped without a word, it was neither answered nor has it failed.
@@ -76,10 +76,12 @@ impl Breaker {
             if now < until {
                 return Err(until - now);
             }
-            if state.is_probed {
-                return Err(self.options.pause);
+            if let Some(until) = state.probed_until
+                && now < until
+            {
+                return Err(until - now);
             }
-            state.is_probed = true;
+            state.probed_until = now.checked_add(self.options.pause);
             pass.is_probe = true;
         }
         drop(state);
@@ -136,7 +138,7 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         if self.is_probe {
-            self.breaker.lock().is_probed = false;
+            self.breaker.lock().probed_until = None;
         }
     }
 }
@@ -188,6 +190,18 @@ mod tests {
         probe.answered();
         let both = (breaker.pass(), breaker.pass());
         assert!(both.0.is_ok() && both.1.is_ok());
+    }
+
+    /// A client could otherwise hold the place of who tries by sending its body for ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_takes_its_time_keeps_nobody_out() {
+        let breaker = opened();
+        advance(LONGEST).await;
+        let _slow = breaker.pass().unwrap();
+        assert!(breaker.pass().is_err());
+        advance(PAUSE).await;
+        breaker.pass().unwrap().answered();
+        assert!(breaker.pass().is_ok());
     }
 
     #[tokio::test(start_paused = true)]

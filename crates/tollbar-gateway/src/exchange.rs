@@ -116,22 +116,21 @@ impl Upstream {
         place: OwnedSemaphorePermit,
         upgrade: Option<(HeaderValue, OnUpgrade, Slot)>,
     ) -> Result<Answer, Failure> {
-        let mut request = outgoing.over_line();
-        let answer = loop {
-            let progress = request.body().progress();
-            match line.send(request, progress, self.pool.first_byte_time_max()).await {
-                Ok(answer) => break answer,
-                Err(Unanswered::Failed(failure)) => return Err(failure),
-                Err(Unanswered::Unsent(unsent)) => {
-                    request = *unsent;
-                    // A line, since this request is made for one.
-                    line = match self.pool.fresh(true).await? {
-                        Way::Line(line) => *line,
-                        Way::Shared(_) => return Err(Failure::Busy),
-                    };
-                }
-            }
-        };
+        let request = outgoing.over_line();
+        let (progress, time_max) = (request.body().progress(), self.pool.first_byte_time_max());
+        let mut answer = line.send(request, progress.clone(), time_max).await;
+        if let Err(Unanswered::Unsent(request, _)) = answer {
+            // A line, since this request is made for one; and a new one, so that this is done once.
+            line = match self.pool.fresh(true).await? {
+                Way::Line(line) => *line,
+                Way::Shared(_) => return Err(Failure::Busy),
+            };
+            answer = line.send(*request, progress, time_max).await;
+        }
+        let answer = answer.map_err(|error| match error {
+            Unanswered::Unsent(_, error) => Failure::Broken(error),
+            Unanswered::Failed(failure) => failure,
+        })?;
         let (mut head, body) = answer.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             let (asked, client, slot) = upgrade.ok_or(Failure::Unasked)?;

@@ -35,7 +35,7 @@ pub(crate) struct Line {
 /// Why there is no answer.
 pub(crate) enum Unanswered {
     /// The connection had ended, and nothing of the request was sent.
-    Unsent(Box<Request<RequestBody>>),
+    Unsent(Box<Request<RequestBody>>, hyper::Error),
     Failed(Failure),
 }
 
@@ -93,7 +93,7 @@ impl Line {
             self.drive(cx);
             if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
                 return Poll::Ready(answer.map_err(|mut error| match error.take_message() {
-                    Some(request) => Unanswered::Unsent(Box::new(request)),
+                    Some(request) => Unanswered::Unsent(Box::new(request), error.into_error()),
                     None => Unanswered::Failed(Failure::Broken(error.into_error())),
                 }));
             }

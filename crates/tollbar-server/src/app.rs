@@ -213,7 +213,7 @@ fn write_greeting(config: &Config, urls: &[String], mut to: impl Write) -> io::R
         (Some(path), _) => writeln!(to, "rules: {}", path.display())?,
         (None, Some(limit)) => writeln!(to, "rules: {limit} for each client")?,
         (None, None) => {
-            writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?
+            writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?;
         }
     }
     let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));

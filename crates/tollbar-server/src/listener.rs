@@ -104,7 +104,7 @@ async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) 
             match connection {
                 Ok(connection) => protocol.serve(connection, stopped).await,
                 Err(error) => {
-                    debug!(listener = flag, %peer, %error, "no agreement on how to begin")
+                    debug!(listener = flag, %peer, %error, "no agreement on how to begin");
                 }
             }
         });

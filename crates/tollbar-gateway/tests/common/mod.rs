@@ -104,7 +104,7 @@ pub(crate) async fn tell(request: Request<Incoming>) -> Response<AnyBody> {
     let sent = sent.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let mut text = format!("{:?} {} {}\n", head.version, head.method, head.uri);
     for (name, value) in &head.headers {
-        text += &format!("{name}: {}\n", value.to_str().unwrap());
+        text += [name.as_str(), ": ", value.to_str().unwrap(), "\n"].concat().as_str();
     }
     let text = [text.as_bytes(), b"\n", &sent].concat();
     Response::new(body(text))

@@ -37,8 +37,13 @@ fn exchanges_max(bounds: Bounds) -> usize {
 /// What the gateway is told.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GatewayFlags {
-    /// Is a reverse proxy too: limits what goes to this server, such as http://127.0.0.1:3000
-    #[arg(long, env = "TOLLBAR_UPSTREAM", value_name = "URL")]
+    /// Is a reverse proxy too: limits what goes to this server.
+    #[arg(
+        long,
+        env = "TOLLBAR_UPSTREAM",
+        value_name = "URL",
+        help = "Is a reverse proxy too: limits what goes to this server, such as http://127.0.0.1:3000"
+    )]
     pub(crate) upstream: Option<UpstreamUrl>,
 
     /// Where the proxy listens: an address and a port (0 takes any free one), unix:PATH, or off
