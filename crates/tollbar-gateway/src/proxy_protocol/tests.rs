@@ -1,3 +1,5 @@
+//! Heads of both versions, whole, cut short and wrong.
+
 use proptest::prelude::*;
 
 use super::*;
