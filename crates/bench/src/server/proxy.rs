@@ -35,7 +35,7 @@ const P50: &str = "p50_us";
 const P99: &str = "p99_us";
 
 /// Slow enough for both, whatever else the machine does.
-const CALM_PER_S: f64 = 2_000.0;
+const CALM_PER_S: u64 = 2_000;
 
 /// Rounds, and how long each measurement is.
 type Effort = (usize, Duration);

@@ -1,3 +1,5 @@
+//! Headers of the PROXY protocol: those that are, those that are almost, and any bytes.
+
 use proptest::prelude::*;
 
 use super::*;
