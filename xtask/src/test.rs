@@ -90,6 +90,8 @@ const EXAMPLES: &[&str] = &[
 
 /// What of the library is off by default, and tested as well.
 const FEATURES: &str = "tollbar/until-ready,tollbar-proto/client";
+/// The same of the library alone.
+const LIBRARY_FEATURES: &str = "until-ready";
 
 /// Random cases per property test with `--long`; proptest's own default is 256.
 const PROPTEST_CASES_LONG: u32 = 4_000;
@@ -137,7 +139,7 @@ fn parse(args: &[String]) -> Result<bool> {
 fn loom(root: &Path) -> Command {
     let args = ["test", "--package", "tollbar", "--release", "--test", "loom"];
     let mut command = cargo(&args);
-    command.args(["--features", FEATURES]);
+    command.args(["--features", LIBRARY_FEATURES]);
     command
         .current_dir(root)
         .env("RUSTFLAGS", with_loom(std::env::var("RUSTFLAGS").ok().as_deref()))
