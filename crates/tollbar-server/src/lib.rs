@@ -16,6 +16,8 @@ pub mod fuzzing;
 mod listener;
 mod open_files;
 mod reload;
+#[doc(hidden)]
+pub mod repository;
 mod rfc3339;
 mod secret;
 mod snapshot;
