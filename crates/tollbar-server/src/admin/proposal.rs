@@ -24,8 +24,8 @@ const AT_ONCE: usize = 64;
 /// What is meant to become of one rule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change<'f> {
-    /// It says this from now on; a new one where there is no id.
-    Put { id: Option<RuleId>, form: &'f RuleForm },
+    /// It says this from now on, and said that before; a new one where there is no id.
+    Put { id: Option<RuleId>, before: Option<&'f RuleForm>, form: &'f RuleForm },
     Remove { id: RuleId },
 }
 
@@ -107,7 +107,7 @@ impl Proposal {
         let old = rules.iter().position(is_it).map(|at| rules.remove(at));
         let new = match change {
             Change::Remove { .. } => None,
-            Change::Put { form, .. } => Some(put(form, id, old.as_ref())?),
+            Change::Put { before, form, .. } => Some(put(form, id, before, old.as_ref())?),
         };
         rules.extend(new.clone());
         let after = RuleSet::new(rules)?;
@@ -172,15 +172,18 @@ impl Proposal {
 }
 
 /// The rule that a form means, with the exemptions that it has beside its form.
-fn put(form: &RuleForm, id: Option<RuleId>, old: Option<&Rule>) -> Result<Rule, Problem> {
+fn put(
+    form: &RuleForm,
+    id: Option<RuleId>,
+    before: Option<&RuleForm>,
+    old: Option<&Rule>,
+) -> Result<Rule, Problem> {
     let mut rule = form.rule()?;
-    let id = id.unwrap_or_else(RuleId::random).to_string();
-    if let Some(old) = old {
-        let others = old.exemptions.iter().filter(|it| !rule.exemptions.contains(it));
-        let others: Vec<_> = others.cloned().collect();
-        rule.exemptions.extend(others);
+    if let (Some(old), Some(Ok(before))) = (old, before.map(RuleForm::rule)) {
+        let beside = old.exemptions.iter().filter(|it| !before.exemptions.contains(it));
+        rule.exemptions.extend(beside.cloned());
     }
-    rule.id = Some(id.into());
+    rule.id = Some(id.unwrap_or_else(RuleId::random).to_string().into());
     Ok(rule)
 }
 
