@@ -12,6 +12,8 @@ use smallvec::SmallVec;
 use tollbar::Timestamp;
 use tollbar_rules::{Metered, readable};
 
+use crate::repository::UsageRow;
+
 /// So that threads that count at the same time seldom meet.
 const SHARDS: usize = 16;
 
@@ -47,24 +49,14 @@ struct Entry {
 }
 
 /// What was admitted and denied, in the tokens that rules charge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Amounts {
-    pub(crate) admitted: u64,
-    pub(crate) denied: u64,
+#[derive(Debug, Clone, Copy, Default)]
+struct Amounts {
+    admitted: u64,
+    denied: u64,
 }
 
-/// One account of one day.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Account {
-    /// Days since 1970, in UTC.
-    pub(crate) day: u32,
-    /// What the rule's counters are kept under.
-    pub(crate) rule: String,
-    /// Empty where the request has none.
-    pub(crate) tenant: String,
-    /// For people.
-    pub(crate) subject: String,
-}
+/// Day, tenant, subject and rule.
+type Account = (i32, String, String, String);
 
 /// An account as one string of bytes, so that it is looked up without an allocation: the day, then
 /// the rule and the tenant, each behind its length, and the subject's key.
@@ -78,7 +70,7 @@ impl Tally {
     /// Counts what one rule has admitted or denied.
     pub(crate) fn count(&self, at: Timestamp, metered: &Metered<'_>) {
         let Metered { rule, tenant, key, cost, is_admitted, .. } = *metered;
-        let day = (at.as_micros() / DAY_US) as u32;
+        let day = (at.as_micros() / DAY_US) as i32;
         let name = name(day, rule.identity(), tenant.unwrap_or_default(), key);
         let shard = &self.shards[shard_of(&name)];
         let mut shard = lock(shard);
@@ -96,7 +88,7 @@ impl Tally {
     #[cold]
     fn name_for_new(
         &self,
-        day: u32,
+        day: i32,
         metered: &Metered<'_>,
         name: Name,
         shard: &Shard,
@@ -127,19 +119,22 @@ impl Tally {
 
     /// Takes everything that was counted. Threads that go on counting are never held up for longer
     /// than one shard takes to change hands.
-    pub(crate) fn take_all(&self) -> BTreeMap<Account, Amounts> {
+    ///
+    /// The rows are in order, so that nodes that write the same ones at once wait for each other and
+    /// not in a circle.
+    pub(crate) fn take_all(&self) -> Vec<UsageRow> {
         let mut accounts: BTreeMap<Account, Amounts> = BTreeMap::new();
         for shard in &self.shards {
             let shard = std::mem::take(&mut *lock(shard));
             let taken = shard.values().filter(|it| it.is_taken).count();
             self.entries.fetch_sub(taken, Ordering::Relaxed);
             for (name, Entry { amounts, .. }) in shard {
-                let sum = accounts.entry(Account::read(&name)).or_default();
-                sum.admitted = sum.admitted.saturating_add(amounts.admitted);
-                sum.denied = sum.denied.saturating_add(amounts.denied);
+                let sum = accounts.entry(read(&name)).or_default();
+                sum.add(amounts.admitted, true);
+                sum.add(amounts.denied, false);
             }
         }
-        accounts
+        accounts.into_iter().map(row).collect()
     }
 }
 
@@ -164,7 +159,7 @@ fn shard_of(name: &[u8]) -> usize {
     (hash >> 32) as usize % SHARDS
 }
 
-fn name(day: u32, rule: &str, tenant: &str, key: &[u8]) -> Name {
+fn name(day: i32, rule: &str, tenant: &str, key: &[u8]) -> Name {
     let mut name = Name::from_slice(&day.to_le_bytes());
     push(&mut name, rule.as_bytes());
     push(&mut name, bounded(tenant).as_bytes());
@@ -178,7 +173,7 @@ fn name(day: u32, rule: &str, tenant: &str, key: &[u8]) -> Name {
 }
 
 /// The name of `(other)` of a tenant, or of a rule where that is empty.
-fn other(day: u32, rule: &str, tenant: &str) -> Name {
+fn other(day: i32, rule: &str, tenant: &str) -> Name {
     let mut name = name(day, rule, tenant, &[]);
     // A tag that no key has, so that nobody who calls himself so is taken for it here.
     name.push(b'o');
@@ -202,18 +197,28 @@ fn shortened(text: &str) -> String {
     format!("{prefix}…{}", &hash[..16])
 }
 
-impl Account {
-    fn read(name: &[u8]) -> Self {
-        let (day, rest) = name.split_first_chunk().unwrap_or((&[0; 4], &[]));
-        let (rule, rest) = pull(rest);
-        let (tenant, key) = pull(rest);
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        let [rule, tenant] = [text(rule), text(tenant)];
-        Self { day: u32::from_le_bytes(*day), rule, tenant, subject: readable(key) }
-    }
+fn read(name: &[u8]) -> Account {
+    let (day, rest) = name.split_first_chunk().unwrap_or((&[0; 4], &[]));
+    let (rule, rest) = pull(rest);
+    let (tenant, key) = pull(rest);
+    let text = |bytes| visible(&String::from_utf8_lossy(bytes));
+    (i32::from_le_bytes(*day), text(tenant), visible(&readable(key)), text(rule))
+}
+
+/// Without what databases refuse and terminals obey.
+fn visible(text: &str) -> String {
+    text.replace(char::is_control, "\u{FFFD}")
+}
+
+fn row(((day, tenant, subject, rule), amounts): (Account, Amounts)) -> UsageRow {
+    let Amounts { admitted: admitted_cost, denied: denied_cost } = amounts;
+    UsageRow { day, tenant, subject, rule, admitted_cost, denied_cost }
 }
 
 fn pull(bytes: &[u8]) -> (&[u8], &[u8]) {
     let (length, rest) = bytes.split_first_chunk().unwrap_or((&[0; 2], &[]));
     rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()))
 }
+
+#[cfg(test)]
+mod tests;
