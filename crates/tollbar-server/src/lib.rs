@@ -17,6 +17,8 @@ mod listener;
 mod metering;
 mod open_files;
 mod reload;
+#[doc(hidden)]
+pub mod repository;
 mod rfc3339;
 mod secret;
 mod snapshot;
