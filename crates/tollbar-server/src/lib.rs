@@ -14,6 +14,7 @@ mod forward_auth;
 #[doc(hidden)]
 pub mod fuzzing;
 mod listener;
+mod metering;
 mod open_files;
 mod reload;
 #[doc(hidden)]
