@@ -16,6 +16,7 @@ use crate::link::Link;
 use crate::node::{Connections, Node};
 use crate::route::{Route, Way};
 use crate::script::Scripts;
+use crate::stats::Counters;
 use crate::store::{RedisStore, TestClock};
 use crate::tls::Tls;
 
@@ -209,7 +210,7 @@ impl RedisStoreBuilder {
     fn build(self, way: Way) -> RedisStore {
         let timer = Timer::new(Handle::current(), self.deadline, self.in_flight_max);
         RedisStore {
-            route: Arc::new(Route { timer, way }),
+            route: Arc::new(Route { timer, way, counters: Counters::default() }),
             scripts: Arc::new(Scripts::new()),
             names: Names::new(self.namespace.as_deref(), self.subjects, self.colocate),
             gate: Gate::of(self.same_in_flight_max).map(Arc::new),

@@ -129,6 +129,16 @@ impl RedisStoreError {
     }
 }
 
+impl RedisStoreError {
+    /// True where the server has not seen the script, or has forgotten it.
+    pub(crate) fn is_unknown_script(&self) -> bool {
+        let Self::Server { source } = self else {
+            return false;
+        };
+        source.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+    }
+}
+
 /// True where the server is there, and cannot be asked: another one should be.
 fn is_of_node(error: &RedisError) -> bool {
     matches!(

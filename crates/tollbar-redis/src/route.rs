@@ -3,17 +3,20 @@
 use std::fmt;
 
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::error::RedisStoreError;
 use crate::exchange::{Exchange, Timer};
 use crate::link::{Health, Link, Manner};
 use crate::slot::slot_of;
+use crate::stats::Counters;
 
 /// The way to the counters, and the time there is for it.
 pub(crate) struct Route {
     pub(crate) timer: Timer,
     pub(crate) way: Way,
+    pub(crate) counters: Counters,
 }
 
 pub(crate) enum Way {
@@ -23,7 +26,7 @@ pub(crate) enum Way {
 
 impl Route {
     pub(crate) fn begin(&self) -> Result<Exchange<'_>, RedisStoreError> {
-        self.timer.begin()
+        self.timer.begin().inspect_err(|error| self.counters.failed(error))
     }
 
     /// Asks about `key`, and whatever else is in its slot.
@@ -33,10 +36,17 @@ impl Route {
         key: &[u8],
         question: &Cmd,
     ) -> Result<Value, RedisStoreError> {
-        match &self.way {
+        let asked_at = Instant::now();
+        let answer = match &self.way {
             Way::Server(link) => link.ask(exchange, question, Manner::Plain).await,
             Way::Cluster(cluster) => cluster.ask(exchange, slot_of(key), question).await,
+        };
+        match &answer {
+            Err(error) if !error.is_unknown_script() => self.counters.failed(error),
+            // That a script has to be sent again is an answer too.
+            _ => self.counters.answered(asked_at.elapsed()),
         }
+        answer
     }
 
     pub(crate) fn is_cluster(&self) -> bool {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, ServerErrorKind, Value};
+use redis::{Cmd, Value};
 use tollbar::store::{Adjustment, ReservationId, Spending};
 use tollbar::{
     Batch, Charge, Clock, Decision, Entry, Policy, Reply, Role, Store, StoreError, SystemClock,
@@ -23,6 +23,7 @@ use crate::link::Health;
 use crate::question::{Place, Question};
 use crate::route::Route;
 use crate::script::{Script, Scripts};
+use crate::stats::RedisStats;
 
 /// The most entries of one batch, and the most adjustments of one settlement.
 const ENTRIES_MAX: usize = 1_024;
@@ -98,6 +99,12 @@ impl RedisStore {
         self.route.health()
     }
 
+    /// How the server has answered so far.
+    #[must_use]
+    pub fn stats(&self) -> RedisStats {
+        self.route.counters.read()
+    }
+
     fn now_us(&self) -> u64 {
         match &self.test_clock {
             Some(test) => test.clock.now(),
@@ -123,7 +130,7 @@ impl RedisStore {
         let by_name = self.command("EVALSHA", sha, question);
         let answer = match self.route.ask(exchange, key, &by_name).await {
             // A server that has not seen it, or has forgotten it: this runs it and keeps it.
-            Err(error) if is_unknown_script(&error) => {
+            Err(error) if error.is_unknown_script() => {
                 let by_text = self.command("EVAL", text, question);
                 self.route.ask(exchange, key, &by_text).await
             }
@@ -157,6 +164,7 @@ impl RedisStore {
         let identity = question.identity();
         let now_us = self.now_us();
         if denials.answer(&identity, cost, now_us, tell) {
+            self.route.counters.known();
             return None;
         }
         Some(denials.sending(identity, cost, now_us))
@@ -182,7 +190,10 @@ impl RedisStore {
         question: &Question,
     ) -> Result<Option<Passed<'_>>, RedisStoreError> {
         match &self.gate {
-            Some(gate) => gate.pass(exchange, &question.identity()).await.map(Some),
+            Some(gate) => {
+                let passed = gate.pass(exchange, &question.identity()).await;
+                passed.inspect_err(|error| self.route.counters.failed(error)).map(Some)
+            }
             None => Ok(None),
         }
     }
@@ -360,13 +371,6 @@ fn fits(entries: usize) -> Result<(), StoreError> {
         return Err(StoreError::BatchTooLarge { entries, entries_max });
     }
     Ok(())
-}
-
-fn is_unknown_script(error: &RedisStoreError) -> bool {
-    let RedisStoreError::Server { source } = error else {
-        return false;
-    };
-    source.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 impl fmt::Debug for RedisStore {

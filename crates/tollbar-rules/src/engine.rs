@@ -5,7 +5,7 @@ mod failing;
 pub(crate) mod holding;
 pub(crate) mod leasing;
 mod once;
-mod one_rule;
+pub(crate) mod one_rule;
 pub(crate) mod reserving;
 pub(crate) mod selection;
 pub(crate) mod texts;
@@ -32,6 +32,7 @@ use crate::matcher::ItemId;
 use crate::permits::{Held, Permits};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
+use crate::tally;
 use crate::verdict::{Capacity, Decisions, Made, Verdict, Why};
 use crate::{Request, RuleSet};
 
@@ -230,6 +231,7 @@ impl Engine {
         let &Asked { snapshot, request, selection, entries } = asked;
         if let Err(failure) = answer {
             let held = failing::decide(snapshot, request, selection, &*self.local, made);
+            tally::count(snapshot, made);
             return Concluded { permits: Permits::of(held), failure: Some(failure) };
         }
         let mut is_denied = false;
@@ -243,6 +245,7 @@ impl Engine {
             }
             made.push(ask.made(decision));
         }
+        tally::count(snapshot, made);
         let permits = if is_denied || !selection.has_permits {
             None
         } else {
@@ -264,7 +267,12 @@ impl Verdict {
     fn settle(&mut self, selection: &Selection) -> bool {
         (self.outcome, self.reason) = match selection.denial {
             // No wait helps, and no other cost: what is missing has to be sent.
-            Some(denial) => (Outcome::Busy, denial),
+            Some(denial) => {
+                if let Why::Missing { rule, .. } = denial {
+                    self.snapshot.tally(rule, Tier::Rule).refused();
+                }
+                (Outcome::Busy, denial)
+            }
             None => (Outcome::Allow, selection.leave.unwrap_or(Why::NoRule)),
         };
         selection.denial.is_some() || selection.asks.is_empty()

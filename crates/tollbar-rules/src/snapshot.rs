@@ -10,6 +10,7 @@ use tollbar::{Policy, Timestamp};
 
 use crate::matcher::{ItemId, Items, Matcher};
 use crate::permits::is_held;
+use crate::tally::Tally;
 use crate::top::Top;
 use crate::{Conditions, Limit, Mode, Request, Rule, RuleSet, TierLimits};
 
@@ -43,6 +44,8 @@ pub(crate) struct Sketch {
     cost: u64,
     /// The rule's own limits.
     pub(crate) limits: Box<[Policy]>,
+    /// What they have decided.
+    pub(crate) tally: Tally,
 }
 
 /// What is so of a rule.
@@ -74,6 +77,8 @@ pub(crate) struct Plan {
     /// In the order of the rule's tiers; `None` is unlimited.
     tiers: Vec<Option<Policies>>,
     default_tier: Option<usize>,
+    /// What each tier has decided.
+    tallies: Vec<Tally>,
     candidate: Policies,
     /// The places of the rules that it replaces.
     pub(crate) replaces: Vec<ItemId>,
@@ -105,10 +110,11 @@ impl Snapshot {
         let list = rules.rules();
         let places: HashMap<&str, ItemId> =
             list.iter().enumerate().map(|(at, rule)| (&*rule.name, at as ItemId)).collect();
-        let tops: HashMap<&str, &Arc<Top>> = before
+        // What belongs to a rule and not to its version goes on.
+        let known: HashMap<&str, (&Self, ItemId)> = before
             .into_iter()
-            .flat_map(|before| before.rules.rules().iter().zip(&before.plans))
-            .map(|(rule, plan)| (&**rule.identity(), &plan.top))
+            .flat_map(|before| before.rules.rules().iter().zip(0..).map(move |it| (before, it)))
+            .map(|(before, (rule, at))| (&**rule.identity(), (before, at)))
             .collect();
         let mut recipes = HashMap::new();
         let mut plans = Vec::with_capacity(list.len());
@@ -117,11 +123,12 @@ impl Snapshot {
             let recipe: (Vec<&str>, _) =
                 (rule.per.iter().map(crate::Per::name).collect(), rule.missing as u8);
             let recipe = *recipes.entry(recipe).or_insert(at as ItemId);
-            let top = tops.get(&**rule.identity()).map_or_else(Arc::default, |top| Arc::clone(top));
+            let known = known.get(&**rule.identity()).copied();
+            let kept = Kept::of(rule, known);
             let replaces = rule.replaces.iter().filter_map(|name| places.get(&**name).copied());
             let replaces = replaces.collect();
-            sketches.push(Sketch::new(rule, recipe));
-            plans.push(Plan::new(rule, rules.node_count(), replaces, top));
+            sketches.push(Sketch::new(rule, recipe, kept.tally.clone()));
+            plans.push(Plan::new(rule, rules.node_count(), replaces, kept));
         }
         let matcher = Matcher::new(list.iter().map(|rule| &rule.conditions));
         Self { rules, version, matcher, sketches, plans }
@@ -200,6 +207,15 @@ impl Snapshot {
         named.or(self.plan(at).default_tier).map_or(Tier::Rule, Tier::At)
     }
 
+    /// What a tier of a rule has decided.
+    #[inline]
+    pub(crate) fn tally(&self, at: ItemId, tier: Tier) -> &Tally {
+        match tier {
+            Tier::Rule => &self.sketch(at).tally,
+            Tier::At(tier) => &self.plan(at).tallies[tier],
+        }
+    }
+
     /// The limits of a tier; `None` is unlimited.
     #[inline]
     pub(crate) fn policies(&self, at: ItemId, tier: Tier) -> Option<&[Policy]> {
@@ -244,8 +260,32 @@ impl Deref for Pinned {
     }
 }
 
+/// What goes on when the rules change: who is limited most, and what was decided.
+struct Kept {
+    top: Arc<Top>,
+    tally: Tally,
+    tallies: Vec<Tally>,
+}
+
+impl Kept {
+    /// What the rule had where it was `known`, by the names of its tiers.
+    fn of(rule: &Rule, known: Option<(&Snapshot, ItemId)>) -> Self {
+        let top = known.map_or_else(Arc::default, |(it, at)| Arc::clone(&it.plan(at).top));
+        let tally = known.map_or_else(Tally::default, |(it, at)| it.sketch(at).tally.clone());
+        let of_tier = |name: &str| {
+            let (before, at) = known?;
+            let mut tiers = before.rule(at).tiers.limits.iter();
+            let tier = tiers.position(|(known, _)| **known == *name)?;
+            Some(before.plan(at).tallies[tier].clone())
+        };
+        let tiers = rule.tiers.limits.iter();
+        let tallies = tiers.map(|(name, _)| of_tier(name).unwrap_or_default()).collect();
+        Self { top, tally, tallies }
+    }
+}
+
 impl Sketch {
-    fn new(rule: &Rule, recipe: ItemId) -> Self {
+    fn new(rule: &Rule, recipe: ItemId, tally: Tally) -> Self {
         let costs = &rule.costs;
         let identity = rule.identity();
         let limits = rule.limits.iter().map(|limit| limit.policy().clone().named(identity));
@@ -255,6 +295,7 @@ impl Sketch {
             flags: Flags::of(rule),
             cost: costs.default,
             limits: limits.collect(),
+            tally,
         }
     }
 
@@ -307,7 +348,7 @@ fn proposed<'c>(
 }
 
 impl Plan {
-    fn new(rule: &Rule, node_count: u64, replaces: Vec<ItemId>, top: Arc<Top>) -> Self {
+    fn new(rule: &Rule, node_count: u64, replaces: Vec<ItemId>, kept: Kept) -> Self {
         let identity = rule.identity();
         let tier = |limits: &TierLimits| match limits {
             TierLimits::Limits(limits) => Some(Policies::new(limits, identity, node_count)),
@@ -329,7 +370,8 @@ impl Plan {
             replaces,
             exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
             costs: index(costs.len() > LISTED_MAX, costs),
-            top,
+            tallies: kept.tallies,
+            top: kept.top,
         }
     }
 

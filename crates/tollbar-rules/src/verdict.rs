@@ -8,7 +8,7 @@ use tollbar::{Decision, Degraded, Outcome, StoreError};
 
 use crate::matcher::ItemId;
 use crate::permits::Permits;
-use crate::snapshot::{Pinned, Snapshot};
+use crate::snapshot::{Pinned, Snapshot, Tier};
 use crate::{Exemption, Limit, Rule};
 
 /// What the rules say to a request.
@@ -93,6 +93,12 @@ pub(crate) struct Made {
     pub(crate) cost: u64,
     pub(crate) decision: Decision,
     pub(crate) degraded: Option<Degraded>,
+}
+
+impl Made {
+    pub(crate) fn tier(&self) -> Tier {
+        if self.tier == u32::MAX { Tier::Rule } else { Tier::At(self.tier as usize) }
+    }
 }
 
 /// The decisions of a check: those of usual number without an allocation.

@@ -17,6 +17,7 @@ use crate::listener::Bounds;
 use crate::listener::envoy::EnvoyOptions;
 use crate::listener::gateway::{GatewayFlags, GatewayFlagsError};
 use crate::listener::tls::{TlsError, TlsFiles};
+use crate::metering::MeteringFlags;
 use crate::open_files::{self, TooFewFiles};
 use crate::secret::{self, SecretError};
 use crate::store::{StoreFlags, StoreFlagsError};
@@ -83,6 +84,9 @@ pub(crate) struct Config {
 
     #[command(flatten)]
     pub(crate) gateway: GatewayFlags,
+
+    #[command(flatten)]
+    pub(crate) metering: MeteringFlags,
 
     #[command(flatten)]
     pub(crate) log: LogFlags,

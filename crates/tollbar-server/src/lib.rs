@@ -14,8 +14,11 @@ mod forward_auth;
 #[doc(hidden)]
 pub mod fuzzing;
 mod listener;
+mod metering;
 mod open_files;
 mod reload;
+#[doc(hidden)]
+pub mod repository;
 mod rfc3339;
 mod secret;
 mod snapshot;

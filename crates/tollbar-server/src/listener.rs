@@ -7,6 +7,7 @@ pub(crate) mod gateway;
 mod group;
 pub(crate) mod grpc;
 pub(crate) mod http;
+mod http1;
 mod idle;
 mod patience;
 pub(crate) mod resp;
@@ -27,6 +28,7 @@ use tracing::{debug, info, warn};
 
 pub(crate) use bounds::Bounds;
 pub(crate) use group::Listeners;
+pub(crate) use http1::Unread;
 pub(crate) use stopped::Stopped;
 use stream::{Accepted, Wire};
 pub(crate) use stream::{Connection, Peer, Socket, Stream, UnixSocket};

@@ -7,6 +7,7 @@ use tollbar::Store;
 use super::Engine;
 use crate::matcher::ItemId;
 use crate::subject::{Found, KeyBuffer, write_key};
+use crate::tally::is_near;
 use crate::verdict::{Capacity, Made, Why};
 use crate::{Request, Verdict};
 
@@ -36,9 +37,12 @@ impl Engine {
         let Ok(decision) = memory.check(&key, policy, cost).wait() else {
             return false;
         };
-        if !decision.is_allowed() {
+        let is_allowed = decision.is_allowed();
+        if !is_allowed {
             snapshot.plan(rule).top.record(&key);
         }
+        let is_near = || is_near(decision.remaining(), policy.capacity());
+        snapshot.sketch(rule).tally.decided(is_allowed, cost, is_near);
         let (tier, limit, capacity) = (u32::MAX, 0, Capacity::Live);
         made.push(Made { rule, tier, limit, capacity, cost, decision, degraded: None });
         (verdict.outcome, verdict.reason) = (decision.outcome(), Why::Limits);
