@@ -172,6 +172,11 @@ impl RuleForm {
             .map_err(|findings| FormError { problems: findings.into_iter().map(told).collect() })
     }
 
+    /// The same rule by the fields of a file, in JSON.
+    pub fn file_fields(&self) -> Result<Map<String, Value>, FormError> {
+        named::lower(self)
+    }
+
     /// What a field of a file is called here, where a named one stands for it.
     fn field_of(&self, field: String) -> String {
         let named = match field.as_str() {
