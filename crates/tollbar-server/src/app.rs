@@ -108,9 +108,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let http = Http::new(Arc::clone(&daemon), trust);
     start(&mut listeners, "--listen", &config.listen, http).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
-    start(&mut listeners, "--resp", &config.resp, Resp::new(daemon)).await?;
+    start(&mut listeners, "--resp", &config.resp, Resp::new(Arc::clone(&daemon))).await?;
     if let Some(proxy) = proxy {
-        let proxy = proxy.open(Arc::clone(&engine))?;
+        let proxy = proxy.open(daemon)?;
         start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
     // The counters are written once more after the last answer.

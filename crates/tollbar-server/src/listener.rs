@@ -1,6 +1,7 @@
 //! Connections, whatever they speak: accepted up to a bound, and seen to their end when the daemon
 //! stops. What is said on one is its [`Protocol`]'s business, one file each.
 
+pub(crate) mod admin;
 mod bounds;
 pub(crate) mod envoy;
 pub(crate) mod gateway;

@@ -86,7 +86,8 @@ impl FromStr for Date {
             let digits = text.get(digits)?;
             digits.bytes().all(|it| it.is_ascii_digit()).then(|| digits.parse().ok())?
         };
-        let (Some(year), Some(month), Some(day)) = (number(0..4), number(5..7), number(8..10)) else {
+        let (Some(year), Some(month), Some(day)) = (number(0..4), number(5..7), number(8..10))
+        else {
             return Err(DateError);
         };
         // Years that begin in March, as in `civil`; what is no day of a calendar is not what it reads as.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use tollbar_rules::admin::FormError;
 use tollbar_rules::{RequestError, RuleSetError, UsageError};
 
+use crate::api::Refusal;
 use crate::listener::Unread;
 use crate::repository::RepositoryError;
 
@@ -236,6 +237,12 @@ impl From<UsageError> for Problem {
 impl From<RequestError> for Problem {
     fn from(error: RequestError) -> Self {
         Self::invalid_field("attributes", error.to_string())
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(refusal.status(), "bad_request", refusal.message().to_owned())
     }
 }
 

@@ -200,7 +200,7 @@ fn alone(rule: &Rule, admin: &Admin) -> Option<Engine> {
 async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
     let denied = admin.daemon.engine.top_limited(&rule.name, KEYS_MAX).unwrap_or_default();
     let mut subjects: BTreeSet<String> = denied.into_iter().map(|it| it.subject).collect();
-    let today = instant::day_of(admin.now());
+    let today = instant::day_of(admin.now()).0;
     let filter = UsageFilter {
         first_day: Some(today),
         last_day: Some(today),

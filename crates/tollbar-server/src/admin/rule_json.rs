@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tollbar_rules::Rule;
 use tollbar_rules::admin::RuleForm;
@@ -77,12 +77,6 @@ impl RuleSent {
             return Err(Problem::invalid_field("id", detail));
         }
         Ok(form)
-    }
-}
-
-impl<'de> Deserialize<'de> for RuleSent {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Value::deserialize(from).map(Self)
     }
 }
 

@@ -192,8 +192,8 @@ pub(crate) async fn roll_back(
     if is_dry_run {
         return Ok(Outcome::DryRun(Box::new(proposal.told(admin, Some(&form)).await)));
     }
-    let rolled = admin.repository.rollback_rule(id, expected, rollback.version, &actor.audited());
-    let row = rolled.await?;
+    let by = actor.audited();
+    let row = admin.repository.rollback_rule(id, expected, rollback.version, &by).await?;
     admin.enforced().await;
     Ok(Outcome::Done(row))
 }
@@ -210,7 +210,7 @@ pub(crate) async fn history(
 }
 
 /// The rule, if it may be seen.
-async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Found, Problem> {
+pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Found, Problem> {
     let row = match id.parse() {
         Ok(id) => match admin.repository.rule(id).await {
             Err(RepositoryError::NotFound { .. }) => None,
@@ -279,7 +279,7 @@ async fn checked(
         let filter = RuleFilter { name: Some(form.name.clone()), ..RuleFilter::default() };
         let same = admin.repository.rules(&filter, &PageOf::first(1)).await?;
         if is_taken || same.rows.iter().any(|it| Some(it.id) != id) {
-            let name = tollbar_rules::yaml::shorten(&form.name);
+            let name: String = form.name.chars().take(64).collect();
             return Err(Problem::exists(format!(
                 "another rule has the name `{name}`: choose another one"
             )));

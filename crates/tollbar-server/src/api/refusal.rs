@@ -81,8 +81,12 @@ impl Refusal {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
     }
 
-    pub(super) fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         self.status
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     pub(super) fn error(&self) -> Error<'_> {

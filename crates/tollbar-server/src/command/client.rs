@@ -15,8 +15,8 @@ use thiserror::Error;
 
 use super::{Ending, say};
 use crate::bounded;
-use wire::Wire;
 pub(super) use wire::Place;
+use wire::Wire;
 
 /// Rows of one page.
 const PAGE_ROWS: &str = "1000";
@@ -32,7 +32,12 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 #[command(next_help_heading = "The daemon")]
 pub(crate) struct ServerFlags {
     /// The admin interface of the daemon: http://HOST:PORT, https://HOST:PORT or unix:PATH
-    #[arg(long, env = "TOLLBAR_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8082")]
+    #[arg(
+        long,
+        env = "TOLLBAR_SERVER",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8082"
+    )]
     server: Place,
 
     /// The file that has the token; without it, the variable TOLLBAR_TOKEN is the token
@@ -117,7 +122,8 @@ impl ServerFlags {
             None => std::env::var("TOLLBAR_TOKEN").ok(),
         };
         let token = token.map(|it| it.trim().to_owned()).filter(|it| !it.is_empty());
-        let wire = Wire::new(self.server.clone(), self.ca.as_deref()).map_err(CallError::Misused)?;
+        let wire =
+            Wire::new(self.server.clone(), self.ca.as_deref()).map_err(CallError::Misused)?;
         Ok(Client { wire, token, json: self.json })
     }
 }
@@ -196,7 +202,9 @@ impl Client {
             };
             items.extend(rows);
             if items.len() > ROWS_MAX {
-                let message = format!("there are more than {ROWS_MAX}: ask for fewer, by a flag that narrows it");
+                let message = format!(
+                    "there are more than {ROWS_MAX}: ask for fewer, by a flag that narrows it"
+                );
                 return Err(CallError::Misused(message));
             }
             cursor = page["nextCursor"].as_str().map(str::to_owned);
@@ -320,6 +328,9 @@ mod tests {
         let expected = "the daemon refuses: this is no rule (422 invalid)\n  maxRequests: send \u{fffd}1 or more";
         assert_eq!(told, expected);
         let told = Refused::read(412, b"not json").to_string();
-        assert!(told.starts_with("the daemon refuses: it does not say why (412)\nsomebody "), "{told}");
+        assert!(
+            told.starts_with("the daemon refuses: it does not say why (412)\nsomebody "),
+            "{told}"
+        );
     }
 }

@@ -17,6 +17,7 @@ use tollbar_rules::{FileError, Finding, RuleFile};
 
 use super::Ending;
 pub(super) use explain::RequestFlags;
+pub(super) use known::find as find_rule;
 
 /// Where the rules of a daemon are.
 const RULES: &str = "/v1/rate-limit/rules";

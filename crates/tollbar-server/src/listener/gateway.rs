@@ -216,7 +216,8 @@ impl PreparedProxy {
     pub(crate) fn open(self, daemon: Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
         let engine = Arc::clone(&daemon.engine);
         let builder = if daemon.is_metered() {
-            let observe = move |request: &Request<'_>, verdict: &Verdict| daemon.meter(verdict, request);
+            let observe =
+                move |request: &Request<'_>, verdict: &Verdict| daemon.meter(verdict, request);
             self.builder.layer(|layer| layer.observe(observe))
         } else {
             self.builder

@@ -5,9 +5,9 @@ use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use hyper::body::{Body, Bytes, Incoming};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -136,6 +136,43 @@ pub(super) async fn read(
     let whole = if rest.is_empty() { first } else { [&first[..], &rest].concat().into() };
     patience.enter(Phase::Answer);
     Ok(whole)
+}
+
+/// A body that comes bit by bit: whoever takes it has the time of a head for each piece, and not for all
+/// of it.
+pub(super) struct Taken<B> {
+    body: B,
+    patience: Arc<Patience>,
+}
+
+impl<B> Taken<B> {
+    pub(super) fn new(body: B, patience: &Arc<Patience>) -> Self {
+        Self { body, patience: Arc::clone(patience) }
+    }
+}
+
+impl<B: Body + Unpin> Body for Taken<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if frame.is_ready() {
+            self.patience.enter(Phase::Head);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 impl Unread {

@@ -102,7 +102,10 @@ impl<B: Books> Bookkeeper<B> {
         });
         if written.await.is_err() {
             let accounts: usize = self.batches.iter().map(Vec::len).sum();
-            error!(accounts, "the database does not answer: their usage since the last write is lost");
+            error!(
+                accounts,
+                "the database does not answer: their usage since the last write is lost"
+            );
         }
     }
 
@@ -124,7 +127,10 @@ impl<B: Books> Bookkeeper<B> {
             match self.books.add(&self.node, number, rows).await? {
                 Applied::Before if !may_be_there => {
                     // It is not ours that is there: somebody else has our name.
-                    warn!(node = self.node, "another daemon has this name: give each its own by --node");
+                    warn!(
+                        node = self.node,
+                        "another daemon has this name: give each its own by --node"
+                    );
                     (self.last, self.is_sent) = (None, false);
                     numbers_tried += 1;
                     if numbers_tried == NUMBERS_TRIED_MAX {
@@ -164,3 +170,6 @@ fn taken(node: &str) -> RepositoryError {
     let why = format!("others go on writing as node {node}");
     RepositoryError::Unavailable { why }
 }
+
+#[cfg(test)]
+mod tests;

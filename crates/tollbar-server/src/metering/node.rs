@@ -56,7 +56,8 @@ impl Node {
                 Err(TryLockError::Error(error)) => return Err(error),
             }
         }
-        let message = format!("{FILES_MAX} daemons are here already: give this one a name by --node");
+        let message =
+            format!("{FILES_MAX} daemons are here already: give this one a name by --node");
         Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
     }
 }
@@ -89,7 +90,8 @@ fn read_or_write(file: &mut File) -> io::Result<String> {
 /// The host's name, for people, and enough of chance that no two are the same.
 fn made_up() -> String {
     let mut host = String::new();
-    let read = File::open("/proc/sys/kernel/hostname").and_then(|it| it.take(64).read_to_string(&mut host));
+    let read = File::open("/proc/sys/kernel/hostname")
+        .and_then(|it| it.take(64).read_to_string(&mut host));
     let host = match read {
         Ok(_) if parse(host.trim()).is_ok() => host.trim(),
         _ => "node",

@@ -153,7 +153,8 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 /// Any spread will do: the maps behind it are safe from those who choose their names.
 fn shard_of(name: &[u8]) -> usize {
     let (words, rest) = name.as_chunks::<8>();
-    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    let mix =
+        |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
     let hash = rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)));
     (hash >> 32) as usize % SHARDS

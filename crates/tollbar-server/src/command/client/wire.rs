@@ -155,7 +155,11 @@ impl Wire {
         Ok(body.map_err(|error| self.unreachable(error))?.to_bytes())
     }
 
-    async fn send(&self, call: &Call, token: Option<&str>) -> Result<Response<Incoming>, CallError> {
+    async fn send(
+        &self,
+        call: &Call,
+        token: Option<&str>,
+    ) -> Result<Response<Incoming>, CallError> {
         let request = self.request(call, token)?;
         let stream = self.connect().await.map_err(|error| self.unreachable(error))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
@@ -169,9 +173,11 @@ impl Wire {
     fn request(&self, call: &Call, token: Option<&str>) -> Result<Request<Full<Bytes>>, CallError> {
         let host = match &self.place {
             Place::Unix(_) => "localhost".to_owned(),
-            Place::Tcp { .. } => {
-                self.place.to_string().split_once("://").map_or_else(String::new, |it| it.1.to_owned())
-            }
+            Place::Tcp { .. } => self
+                .place
+                .to_string()
+                .split_once("://")
+                .map_or_else(String::new, |it| it.1.to_owned()),
         };
         let body = call.body.as_ref().map(ToString::to_string);
         let mut request = Request::new(Full::from(body.clone().unwrap_or_default()));
@@ -188,8 +194,9 @@ impl Wire {
             (IF_MATCH, call.if_match.clone()),
         ] {
             if let Some(value) = value {
-                let value = HeaderValue::try_from(value)
-                    .map_err(|_| misused(format!("`{name}` cannot be sent: it is no visible text")))?;
+                let value = HeaderValue::try_from(value).map_err(|_| {
+                    misused(format!("`{name}` cannot be sent: it is no visible text"))
+                })?;
                 request.headers_mut().insert(name, value);
             }
         }
@@ -225,7 +232,9 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
         roots.add(certificate).map_err(|error| told(error.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(told("there is no certificate in PEM (`-----BEGIN CERTIFICATE-----`)".to_owned()));
+        return Err(told(
+            "there is no certificate in PEM (`-----BEGIN CERTIFICATE-----`)".to_owned(),
+        ));
     }
     Ok(roots)
 }
@@ -244,7 +253,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), written);
         }
-        for text in ["", "unix:", "localhost:8082", "ftp://x", "http://", "http://x/v1", "http://a@b"] {
+        for text in
+            ["", "unix:", "localhost:8082", "ftp://x", "http://", "http://x/v1", "http://a@b"]
+        {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }

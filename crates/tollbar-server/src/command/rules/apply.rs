@@ -46,10 +46,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn run(
-        &self,
-        what: impl AsyncFnOnce(&Client, Changes) -> Result<Ending, CallError>,
-    ) -> Ending {
+    fn run(&self, what: impl AsyncFnOnce(&Client, Changes) -> Result<Ending, CallError>) -> Ending {
         let file = match read(&self.file) {
             Ok(file) => file,
             Err(ending) => return ending,
@@ -83,7 +80,9 @@ impl Apply {
                 answers.push(answer.inspect_err(|_| {
                     if !self.dry_run && at > 0 {
                         let all = changes.changes.len();
-                        eprintln!("{at} of {all} changes were made: apply the file again for the rest");
+                        eprintln!(
+                            "{at} of {all} changes were made: apply the file again for the rest"
+                        );
                     }
                 })?);
             }

@@ -34,11 +34,7 @@ pub(super) struct Changes {
 
 impl Changes {
     /// From `known` to `wanted`. What is not in `wanted` goes if `prune` says so.
-    pub(super) fn between(
-        known: &[Known],
-        wanted: &RuleSet,
-        prune: bool,
-    ) -> Result<Self, String> {
+    pub(super) fn between(known: &[Known], wanted: &RuleSet, prune: bool) -> Result<Self, String> {
         let mut it = Self { changes: Vec::new(), unchanged: 0, kept: Vec::new() };
         for rule in wanted.rules() {
             it.compare(known.iter().find(|it| *it.name == *rule.name), rule)?;
@@ -119,9 +115,7 @@ impl Changes {
                 Change::Add { form, .. } => added.push(json!(form.name)),
                 Change::Delete { known } => deleted.push(json!(known.name)),
                 Change::Change { form, fields, .. } => {
-                    let field = |it: &Field| {
-                        json!({ "field": it.name, "before": it.before, "after": it.after })
-                    };
+                    let field = |it: &Field| json!({ "field": it.name, "before": it.before, "after": it.after });
                     let fields: Vec<Value> = fields.iter().map(field).collect();
                     changed.push(json!({ "rule": form.name, "fields": fields }));
                 }

@@ -54,7 +54,9 @@ fn changed(before: &Value, after: &Value) -> String {
     names.dedup();
     names.retain(|name| !own.contains(name) && before.get(*name) != after.get(*name));
     let field = |name: &&str| {
-        let value = |of: &serde_json::Map<String, Value>| of.get(*name).map_or("null".to_owned(), Value::to_string);
+        let value = |of: &serde_json::Map<String, Value>| {
+            of.get(*name).map_or("null".to_owned(), Value::to_string)
+        };
         format!("{name} {} -> {}", value(before), value(after))
     };
     names.iter().map(field).collect::<Vec<_>>().join(", ")

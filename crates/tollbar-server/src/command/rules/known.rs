@@ -12,8 +12,8 @@ const ADDED: [&str; 5] = ["ruleId", "source", "version", "createdAt", "updatedAt
 
 /// A rule of a daemon.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
-    pub(super) id: String,
+pub(in crate::command) struct Known {
+    pub(in crate::command) id: String,
     pub(super) name: String,
     /// None where it is one of the daemon's own file.
     pub(super) version: Option<u64>,
@@ -42,7 +42,7 @@ impl Known {
     }
 
     /// The path of the rule.
-    pub(super) fn path(&self) -> String {
+    pub(in crate::command) fn path(&self) -> String {
         format!("{RULES}/{}", segment(&self.id))
     }
 
@@ -92,11 +92,6 @@ pub(in crate::command) async fn find(client: &Client, named: &str) -> Result<Kno
         Some(known) => Ok(known),
         None => Ok(Known::of(client.get(&format!("{RULES}/{}", segment(named))).await?)),
     }
-}
-
-/// The id of that rule.
-pub(in crate::command) async fn id_of(client: &Client, named: &str) -> Result<String, CallError> {
-    Ok(find(client, named).await?.id)
 }
 
 /// The path of the rule of that name; where there is none, of that id, whether or not it is there still.

@@ -34,7 +34,10 @@ impl Rollback {
             Ok(client.show(&rule.json, || {
                 let (name, to) = (visible(&rule.name), self.to);
                 let version = rule.version.unwrap_or_default();
-                format!("{name}: version {version} says what version {to} said: {}\n", rule.limits())
+                format!(
+                    "{name}: version {version} says what version {to} said: {}\n",
+                    rule.limits()
+                )
             }))
         })
     }

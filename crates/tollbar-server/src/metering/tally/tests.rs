@@ -78,7 +78,8 @@ fn who_does_not_fit_counts_with_its_tenant_and_then_with_its_rule() {
 fn long_and_strange_names_are_bounded_and_stay_apart() {
     let (engine, tally) = (engine(), Tally::new(1_000));
     let long = "é".repeat(2_000);
-    let names = [format!("{long}a"), format!("{long}b"), "a\0b\u{1b}[2J".to_owned(), OTHER.to_owned()];
+    let names =
+        [format!("{long}a"), format!("{long}b"), "a\0b\u{1b}[2J".to_owned(), OTHER.to_owned()];
     for name in &names {
         ask(&engine, &tally, at_day(1), &[("user", name), ("tenant", name)], 1);
     }
@@ -121,10 +122,14 @@ fn what_threads_count_while_others_take_is_all_there() {
         while threads.iter().any(|it| !it.is_finished()) {
             rows.extend(tally.take_all());
         }
-        threads.into_iter().map(|it| it.join().unwrap()).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
+        threads
+            .into_iter()
+            .map(|it| it.join().unwrap())
+            .fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
     });
     rows.extend(tally.take_all());
-    let sums = rows.iter().fold((0, 0), |sum, it| (sum.0 + it.admitted_cost, sum.1 + it.denied_cost));
+    let sums =
+        rows.iter().fold((0, 0), |sum, it| (sum.0 + it.admitted_cost, sum.1 + it.denied_cost));
     assert_eq!(sums, (admitted, denied));
     assert!(admitted > 0 && denied > 0, "{sums:?}");
     assert_eq!(tally.entries.load(Ordering::Relaxed), 0);
