@@ -14,6 +14,7 @@ mod forward_auth;
 #[doc(hidden)]
 pub mod fuzzing;
 mod listener;
+mod metrics;
 mod open_files;
 mod reload;
 mod rfc3339;

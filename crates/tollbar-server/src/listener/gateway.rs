@@ -12,11 +12,12 @@ use tollbar_gateway::{
     UpstreamUrl, Visitor,
 };
 use tollbar_http::ClientIp;
-use tollbar_rules::{Cidr, Engine};
+use tollbar_rules::{Cidr, Verdict};
 
 use super::stream::Peer;
 use super::{Bounds, Connection, Protocol, Stopped};
 use crate::bounded;
+use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
 use crate::span::Span;
 
@@ -211,8 +212,12 @@ impl GatewayFlags {
 }
 
 impl PreparedProxy {
-    pub(crate) fn open(self, engine: Arc<Engine>) -> Result<Proxy, GatewayFlagsError> {
-        Ok(Proxy { gateway: self.builder.build(engine)?, balancers: self.balancers })
+    pub(crate) fn open(self, daemon: &Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
+        let counting = Arc::clone(daemon);
+        let count = move |verdict: &Verdict| counting.count_verdict(verdict);
+        let builder = self.builder.layer(|layer| layer.on_verdict(count));
+        let gateway = builder.build(Arc::clone(&daemon.engine))?;
+        Ok(Proxy { gateway, balancers: self.balancers })
     }
 }
 

@@ -20,6 +20,7 @@ use super::{Connection, Peer, Protocol, Stopped};
 use crate::api::{Api, BODY_BYTES_MAX, Head, Refusal};
 use crate::daemon::Daemon;
 use crate::forward_auth::{self, ForwardAuth, Trust};
+use crate::metrics::Wire;
 
 /// What the heads of a connection's requests may take of memory.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -35,7 +36,7 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new(daemon: Arc<Daemon>, trust: Trust) -> Self {
-        let forward_auth = ForwardAuth::new(Arc::clone(&daemon), trust);
+        let forward_auth = ForwardAuth::new(daemon.over(Wire::ForwardAuth), trust);
         Self { api: Api::new(daemon), forward_auth }
     }
 }
