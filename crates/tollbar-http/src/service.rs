@@ -243,6 +243,9 @@ impl Shared {
         parts: &Parts,
         patience: Duration,
     ) -> Step {
+        if let Some(watch) = &self.watch {
+            watch(verdict);
+        }
         if verdict.is_allowed() {
             let headers = self.style.prepare(verdict, || self.engine.now());
             let held = holding.map(|it| Box::new(Held::new(Arc::clone(self), it)));

@@ -17,14 +17,15 @@ mod tests;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use hyper::header::{ALLOW, AUTHORIZATION, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use tollbar_http::Format;
 
 use crate::daemon::{Answered, Daemon};
 use crate::forward_auth;
+use crate::metrics::TextFormat;
 pub(crate) use answer::Answer;
-use answer::{JSON, empty, json, written};
+use answer::{JSON, empty, json, text, written};
 pub(crate) use explained::Explained;
 pub(crate) use openapi::{Explaining, Schemas, body as described_body, document};
 pub(crate) use question::Object;
@@ -116,12 +117,19 @@ impl Api {
             What::Usage => self.usage(head.uri.query().unwrap_or_default()).await,
             What::Decision => self.decision(route.id(head.uri.path())).await,
             What::OpenApi => Ok(written(document())),
+            What::Metrics => Ok(self.metrics(head)),
             // Both: without its store it still answers, as rules say what to answer then.
             What::Health => {
                 let status = self.daemon.health().word();
                 Ok(json(StatusCode::OK, JSON, &Health { status }))
             }
         }
+    }
+
+    fn metrics(&self, head: &Head<'_>) -> Answer {
+        let accept = head.headers.get(ACCEPT).and_then(|it| it.to_str().ok());
+        let format = TextFormat::wanted(accept);
+        text(HeaderValue::from_static(format.content_type()), self.daemon.write_metrics(format))
     }
 
     async fn check(&self, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {

@@ -23,6 +23,7 @@ use crate::listener::http::Http;
 use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
+use crate::metrics::Wire;
 use crate::reload::{Reload, warn_of};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
@@ -102,15 +103,16 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let (stop, stopped) = Stopped::new();
     let envoy = Arc::new(envoy);
     let options = envoy::Options::new(&config.envoy, config.rules.is_some());
-    let service = Envoy::new(Arc::clone(&daemon), Arc::clone(&envoy), options);
-    let grpc = Grpc::new(Arc::clone(&daemon), service, &stopped);
-    let mut listeners = Listeners::new(config.bounds, tls, stopped);
+    let service = Envoy::new(daemon.over(Wire::Envoy), Arc::clone(&envoy), options);
+    let grpc = Grpc::new(daemon.over(Wire::Grpc), service, &stopped);
+    let metrics = Arc::clone(&daemon.metrics);
+    let mut listeners = Listeners::new(config.bounds, tls, stopped, Arc::clone(&metrics));
     let http = Http::new(Arc::clone(&daemon), trust);
     start(&mut listeners, "--listen", &config.listen, http).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
-    start(&mut listeners, "--resp", &config.resp, Resp::new(Arc::clone(&daemon))).await?;
+    start(&mut listeners, "--resp", &config.resp, Resp::new(daemon.over(Wire::Resp))).await?;
     if let Some(proxy) = proxy {
-        let proxy = proxy.open(daemon)?;
+        let proxy = proxy.open(&daemon.over(Wire::Proxy))?;
         start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
     // The counters are written once more after the last answer.
@@ -121,7 +123,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     greet(&config, listeners.urls());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
-    let mut reload = Reload::new(Arc::clone(&config), engine, tokens, envoy);
+    let mut reload = Reload::new(Arc::clone(&config), Arc::clone(&daemon), tokens, envoy);
     let mut health = Health::Ok;
     let mut probe = tokio::spawn(counters.clone().probe());
     let mut looks = every(LOOK_EVERY);
@@ -137,6 +139,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
             }
             _ = looks.tick() => {
                 reload.look();
+                metrics.tick(&engine, daemon.now());
                 tell_health(&counters, &mut health);
                 // One at a time: a store that does not answer gets no crowd of them.
                 if probe.is_finished() {

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
+use tokio::time::Instant;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
 use tollbar_rules::{Engine, Request, Reservation, UsageError, Verdict};
 
 use crate::counters::{Counters, Health};
 use crate::decisions::{Asked, Decisions};
 use crate::metering::Tally;
+use crate::metrics::{Metrics, Outcome, TextFormat, Wire};
 use crate::token::Tokens;
 
 /// Shared by every listener.
@@ -20,9 +22,13 @@ pub(crate) struct Daemon {
     /// What clients must show, where something is asked for.
     pub(crate) tokens: Option<Arc<Tokens>>,
     /// The latest denials.
-    pub(crate) decisions: Decisions,
+    pub(crate) decisions: Arc<Decisions>,
     /// Who has used how much, where there is a database to keep it.
     tally: Option<Arc<Tally>>,
+    /// What is counted.
+    pub(crate) metrics: Arc<Metrics>,
+    /// What those who ask come over.
+    wire: Wire,
     /// For a store that has no clock to offer.
     clock: SystemClock,
 }
@@ -45,6 +51,14 @@ pub(crate) struct Lease {
     pub(crate) ends_at: Option<Timestamp>,
 }
 
+/// A check that has begun.
+struct Check {
+    id: DecisionId,
+    cost: u64,
+    /// Where it is timed.
+    began: Option<Instant>,
+}
+
 /// Names one decision. Random, so that nobody can guess another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct DecisionId(pub(crate) u128);
@@ -55,13 +69,37 @@ impl Daemon {
         counters: Counters,
         tokens: Option<Arc<Tokens>>,
     ) -> Self {
-        let decisions = Decisions::default();
-        Self { engine, counters, tokens, decisions, tally: None, clock: SystemClock::new() }
+        let (decisions, metrics, wire) = Default::default();
+        let (tally, clock) = (None, SystemClock::new());
+        let daemon =
+            Self { engine, counters, tokens, decisions, tally, metrics, wire, clock };
+        daemon.metrics.rules_loaded(daemon.now());
+        daemon
     }
 
     /// The same, which counts usage there.
     pub(crate) fn metered(self, tally: Option<Arc<Tally>>) -> Self {
         Self { tally, ..self }
+    }
+
+    /// The same for those who come over another wire.
+    pub(crate) fn over(&self, wire: Wire) -> Arc<Self> {
+        Arc::new(Self {
+            engine: Arc::clone(&self.engine),
+            counters: self.counters.clone(),
+            tokens: self.tokens.clone(),
+            decisions: Arc::clone(&self.decisions),
+            tally: self.tally.clone(),
+            metrics: Arc::clone(&self.metrics),
+            wire,
+            clock: SystemClock::new(),
+        })
+    }
+
+    /// Everything that is counted, as text.
+    pub(crate) fn write_metrics(&self, format: TextFormat) -> String {
+        let Self { engine, counters, decisions, .. } = self;
+        self.metrics.write(engine, counters, decisions, self.now(), format)
     }
 
     /// How the store is doing: whatever it is, questions are answered.
@@ -71,6 +109,7 @@ impl Daemon {
 
     /// Decides and charges a request that came over any wire.
     pub(crate) async fn check(&self, request: &Request<'_>) -> Answered {
+        let check = self.begin(request.cost());
         let verdict = if self.engine.answers_at_once() {
             self.engine.check(request)
         } else {
@@ -79,7 +118,7 @@ impl Daemon {
             Box::pin(self.engine.check_async(request)).await
         };
         self.meter(&verdict, request);
-        self.remember(self.answered(verdict), || Asked::request(request))
+        self.remember(self.answered(verdict, check), || Asked::request(request))
     }
 
     /// The same under one rule, whatever it matches.
@@ -88,9 +127,10 @@ impl Daemon {
         rule: &str,
         request: &Request<'_>,
     ) -> Result<Answered, UsageError> {
+        let check = self.begin(request.cost());
         let verdict = Box::pin(self.engine.check_rule_async(rule, request)).await?;
         self.meter(&verdict, request);
-        Ok(self.remember(self.answered(verdict), || Asked::request(request).under(rule)))
+        Ok(self.remember(self.answered(verdict, check), || Asked::request(request).under(rule)))
     }
 
     /// The same for one value that a rule counts by, in place of a request.
@@ -101,21 +141,23 @@ impl Daemon {
         cost: u64,
         request_id: Option<&str>,
     ) -> Result<Answered, UsageError> {
+        let check = self.begin(cost);
         let verdict = self.engine.check_subject_async(rule, subject, cost, request_id);
         let verdict = Box::pin(verdict).await?;
         if let Some(tally) = &self.tally {
             let at = self.now();
             verdict.meter_subject(subject, cost, |it| tally.count(at, &it));
         }
-        Ok(self.remember(self.answered(verdict), || Asked::subject(rule, subject, cost)))
+        Ok(self.remember(self.answered(verdict, check), || Asked::subject(rule, subject, cost)))
     }
 
     /// Charges a request in advance, to be settled within `ttl`.
     pub(crate) async fn reserve(&self, request: &Request<'_>, ttl: Duration) -> Answered {
+        let check = self.begin(request.cost());
         let Reservation { verdict, receipt } =
             Box::pin(self.engine.reserve_async(request, ttl)).await;
         self.meter(&verdict, request);
-        let answered = Answered { receipt, ..self.answered(verdict) };
+        let answered = Answered { receipt, ..self.answered(verdict, check) };
         self.remember(answered, || Asked::request(request))
     }
 
@@ -133,11 +175,31 @@ impl Daemon {
         }
     }
 
-    /// Gives a verdict its name, and what it holds a text.
-    fn answered(&self, verdict: Verdict) -> Answered {
+    fn begin(&self, cost: u64) -> Check {
+        let id = DecisionId::random();
+        Check { id, cost, began: self.metrics.begin(id, self.engine.answers_at_once()) }
+    }
+
+    /// Counts a verdict, and gives it its name, and what it holds a text.
+    fn answered(&self, verdict: Verdict, Check { id, cost, began }: Check) -> Answered {
+        // Who only looks is not counted.
+        if cost > 0 {
+            self.metrics.decided(self.wire, &verdict, id, began, || self.now());
+        }
         let lease = self.engine.lease_of(&verdict);
         let lease = lease.map(|(text, ends_at)| Lease { text, ends_at: Some(ends_at) });
-        Answered { verdict, decision_id: DecisionId::random(), lease, receipt: None }
+        Answered { verdict, decision_id: id, lease, receipt: None }
+    }
+
+    /// Counts what was decided elsewhere.
+    pub(crate) fn count_verdict(&self, verdict: &Verdict) {
+        self.metrics.count(self.wire, Outcome::of(verdict));
+    }
+
+    /// Counts checks that no rule has decided.
+    pub(crate) fn count(&self, is_allowed: bool) {
+        let outcome = if is_allowed { Outcome::Allow } else { Outcome::Deny };
+        self.metrics.count(self.wire, outcome);
     }
 
     /// Keeps a denial, so that it can be asked about.

@@ -152,6 +152,13 @@ impl Decisions {
         self.shard(id).kept.iter().rev().find(|it| it.id == id).cloned()
     }
 
+    /// Shows all that are kept, those of a shard together, the oldest of it first.
+    pub(crate) fn for_each(&self, mut show: impl FnMut(&Denial)) {
+        for shard in &self.shards {
+            lock(shard).kept.iter().for_each(&mut show);
+        }
+    }
+
     /// Denials by rules that were replaced long ago would keep all of those rules in memory.
     fn forget_versions_before(&self, version: u64) {
         for shard in &self.shards {

@@ -16,6 +16,7 @@ mod forward_auth;
 pub mod fuzzing;
 mod listener;
 mod metering;
+mod metrics;
 mod open_files;
 mod reload;
 #[doc(hidden)]

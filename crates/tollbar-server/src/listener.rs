@@ -27,6 +27,7 @@ use tollbar_gateway::read_proxy_header;
 use tollbar_http::ClientIp;
 use tracing::{debug, info, warn};
 
+use crate::metrics;
 pub(crate) use bounds::Bounds;
 pub(crate) use group::Listeners;
 pub(crate) use http1::Unread;
@@ -66,11 +67,12 @@ struct Port {
     socket: Socket,
     bounds: Bounds,
     tls: Option<TlsPort>,
+    counters: Arc<metrics::Port>,
 }
 
 /// Serves until the daemon stops, then until all connections have ended or their time is up.
 async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) {
-    let Port { flag, socket, bounds, tls } = port;
+    let Port { flag, socket, bounds, tls, counters } = port;
     let mut places = Places::new(flag, bounds.max_connections);
     let mut is_failing = false;
     loop {
@@ -96,9 +98,10 @@ async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) 
             info!(listener = flag, "accepting connections again");
         }
         let (protocol, tls, mut stopped) = (Arc::clone(&protocol), tls.clone(), stopped.clone());
+        let open = counters.open();
         tokio::spawn(async move {
             // Held to the end, however that comes.
-            let _place = place;
+            let _place = (place, open);
             let peer = accepted.peer;
             let connection = tokio::select! {
                 connection = opened(accepted, protocol.balancers(), tls, bounds) => connection,

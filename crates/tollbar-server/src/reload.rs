@@ -3,18 +3,20 @@
 
 use std::sync::Arc;
 
-use tollbar_rules::{Engine, Finding, RuleFile, RuleWatch};
+use tollbar_rules::{Finding, RuleFile, RuleWatch};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
+use crate::daemon::Daemon;
 use crate::listener::envoy::EnvoyLimits;
 use crate::listener::tls::Tls;
+use crate::metrics::Reloaded;
 use crate::token::Tokens;
 
 /// Everything that is read again.
 pub(crate) struct Reload {
     config: Arc<Config>,
-    engine: Arc<Engine>,
+    daemon: Arc<Daemon>,
     tokens: Option<Arc<Tokens>>,
     envoy: Arc<EnvoyLimits>,
     watch: Option<RuleWatch>,
@@ -23,13 +25,13 @@ pub(crate) struct Reload {
 impl Reload {
     pub(crate) fn new(
         config: Arc<Config>,
-        engine: Arc<Engine>,
+        daemon: Arc<Daemon>,
         tokens: Option<Arc<Tokens>>,
         envoy: Arc<EnvoyLimits>,
     ) -> Self {
         let watched = config.rules.as_deref().filter(|_| !config.no_watch);
         let watch = watched.map(RuleWatch::new);
-        Self { config, engine, tokens, envoy, watch }
+        Self { config, daemon, tokens, envoy, watch }
     }
 
     /// Reads everything, whether it has changed or not.
@@ -37,7 +39,9 @@ impl Reload {
         // What is read here is no news to who watches.
         let _ = self.watch.as_mut().and_then(RuleWatch::read_changed);
         self.put_in_force(self.config.read_rules(), true);
+        let metrics = &self.daemon.metrics;
         if let (Some(tokens), read) = (&self.tokens, self.config.read_tokens()) {
+            metrics.reloaded(Reloaded::Tokens, read.is_ok());
             match read {
                 Ok(Some(read)) => {
                     tokens.replace(&read);
@@ -48,7 +52,11 @@ impl Reload {
             }
         }
         self.envoy.reload();
-        match tls.map(Tls::reload) {
+        let reloaded = tls.map(Tls::reload);
+        if let Some(reloaded) = &reloaded {
+            metrics.reloaded(Reloaded::Certificates, reloaded.is_ok());
+        }
+        match reloaded {
             Some(Err(error)) => error!(%error, "the certificates stay as they were"),
             Some(Ok(())) => info!("certificates reloaded"),
             None => {}
@@ -73,12 +81,16 @@ impl Reload {
 
     /// Tells that nothing has changed only to who asked.
     fn put_in_force(&self, read: Result<RuleFile, ConfigError>, was_asked: bool) {
+        let is_good = read.is_ok();
+        let mut is_news = was_asked || !is_good;
         match read {
             Ok(file) => {
                 let rules = file.rules.len();
                 let warnings = file.warnings;
-                let diff = self.engine.replace(file.rules);
-                if was_asked || !diff.is_empty() {
+                let diff = self.daemon.engine.replace(file.rules);
+                self.daemon.metrics.rules_loaded(self.daemon.now());
+                is_news |= !diff.is_empty();
+                if is_news {
                     warn_of(&warnings);
                     let [added, removed] = [diff.added.len(), diff.removed.len()];
                     let changed = diff.changed.len();
@@ -86,6 +98,9 @@ impl Reload {
                 }
             }
             Err(error) => error!(%error, "the rules stay as they were"),
+        }
+        if is_news {
+            self.daemon.metrics.reloaded(Reloaded::Rules, is_good);
         }
     }
 }

@@ -52,6 +52,13 @@ pub(super) fn written(text: &'static str) -> Answer {
     with_headers(StatusCode::OK, headers, Bytes::from_static(text.as_bytes()))
 }
 
+/// An answer with text of another kind.
+pub(super) fn text(kind: HeaderValue, text: String) -> Answer {
+    let no_store = HeaderValue::from_static("no-store");
+    let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind), (CACHE_CONTROL, no_store)]);
+    with_headers(StatusCode::OK, headers, text.into())
+}
+
 fn with_headers(status: StatusCode, headers: HeaderMap, body: Bytes) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;

@@ -145,7 +145,7 @@ impl Schemas {
         let mut responses = Map::new();
         let ok = json!({
             "description": "It is answered",
-            "content": { "application/json": { "schema": answer } },
+            "content": { route.kind: { "schema": answer } },
         });
         responses.insert("200".to_owned(), ok);
         let mut refuse = |status: u16, schema: &Value| {

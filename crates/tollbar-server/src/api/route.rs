@@ -19,8 +19,9 @@ pub(crate) struct Route {
     /// Whether it is open to whoever has no token.
     pub(super) is_open: bool,
     pub(super) sent: Sent,
-    /// What a 200 has.
+    /// What a 200 has, and how that is written.
     pub(super) answer: SchemaOf,
+    pub(super) kind: &'static str,
     /// Which statuses besides tell of a verdict, as the 200 does.
     pub(super) verdicts: &'static [u16],
     /// Which statuses are errors of this path's own.
@@ -46,6 +47,7 @@ pub(super) enum What {
     Decision,
     OpenApi,
     Health,
+    Metrics,
 }
 
 /// What comes with a request. A body goes with POST, anything else with GET.
@@ -115,7 +117,7 @@ pub(super) const CANCEL_EXAMPLE: &str = r#"{"receipt":".."}"#;
 pub(super) const LEASE_EXAMPLE: &str = r#"{"lease":".."}"#;
 
 /// The one that is asked most comes first.
-pub(super) static ROUTES: [Route; 15] = [
+pub(super) static ROUTES: [Route; 16] = [
     Route {
         verdicts: DENIALS,
         errors: &[404],
@@ -239,6 +241,15 @@ pub(super) static ROUTES: [Route; 15] = [
             Sent::Nothing,
         )
     },
+    Route {
+        kind: "text/plain",
+        ..route::<String>(
+            "/metrics",
+            What::Metrics,
+            "What is counted, for Prometheus; with exemplars where `Accept` has OpenMetrics",
+            Sent::Nothing,
+        )
+    },
 ];
 
 const fn route<T: schemars::JsonSchema>(
@@ -247,8 +258,8 @@ const fn route<T: schemars::JsonSchema>(
     summary: &'static str,
     sent: Sent,
 ) -> Route {
-    let answer = schema_of::<T>;
-    Route { path, what, summary, is_open: false, sent, answer, verdicts: &[], errors: &[] }
+    let (answer, kind) = (schema_of::<T>, "application/json");
+    Route { path, what, summary, is_open: false, sent, answer, kind, verdicts: &[], errors: &[] }
 }
 
 fn schema_of<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {

@@ -212,17 +212,19 @@ impl GatewayFlags {
 }
 
 impl PreparedProxy {
-    /// Over the engine of `daemon`, which counts what passes as usage too.
-    pub(crate) fn open(self, daemon: Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
-        let engine = Arc::clone(&daemon.engine);
-        let builder = if daemon.is_metered() {
+    /// Over the engine of `daemon`, which counts what passes, as usage too.
+    pub(crate) fn open(self, daemon: &Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
+        let counting = Arc::clone(daemon);
+        let count = move |verdict: &Verdict| counting.count_verdict(verdict);
+        let mut builder = self.builder.layer(|layer| layer.on_verdict(count));
+        if daemon.is_metered() {
+            let metering = Arc::clone(daemon);
             let observe =
-                move |request: &Request<'_>, verdict: &Verdict| daemon.meter(verdict, request);
-            self.builder.layer(|layer| layer.observe(observe))
-        } else {
-            self.builder
-        };
-        Ok(Proxy { gateway: builder.build(engine)?, balancers: self.balancers })
+                move |request: &Request<'_>, verdict: &Verdict| metering.meter(verdict, request);
+            builder = builder.layer(|layer| layer.observe(observe));
+        }
+        let gateway = builder.build(Arc::clone(&daemon.engine))?;
+        Ok(Proxy { gateway, balancers: self.balancers })
     }
 }
 

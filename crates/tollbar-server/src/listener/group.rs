@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use super::tls::Tls;
 use super::{Bounds, Port, Protocol, Stopped};
 use crate::endpoint::Endpoint;
+use crate::metrics::Metrics;
 
 /// Everything that listens.
 #[derive(Debug)]
@@ -15,14 +16,20 @@ pub(crate) struct Listeners {
     tasks: JoinSet<()>,
     stopped: Stopped,
     bounds: Bounds,
+    metrics: Arc<Metrics>,
     pub(crate) tls: Option<Tls>,
     /// As URLs, in the order of their start.
     urls: Vec<String>,
 }
 
 impl Listeners {
-    pub(crate) fn new(bounds: Bounds, tls: Option<Tls>, stopped: Stopped) -> Self {
-        Self { tasks: JoinSet::new(), stopped, bounds, tls, urls: Vec::new() }
+    pub(crate) fn new(
+        bounds: Bounds,
+        tls: Option<Tls>,
+        stopped: Stopped,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { tasks: JoinSet::new(), stopped, bounds, metrics, tls, urls: Vec::new() }
     }
 
     /// Listens where `endpoint` says, unless it is off.
@@ -41,7 +48,8 @@ impl Listeners {
         let scheme = if flag == "--listen" { "http" } else { flag.trim_start_matches('-') };
         let secure = if tls.is_some() { "s" } else { "" };
         self.urls.push(format!("{scheme}{secure}://{socket}"));
-        let port = Port { flag, socket, bounds: self.bounds, tls };
+        let counters = self.metrics.port(scheme);
+        let port = Port { flag, socket, bounds: self.bounds, tls, counters };
         self.tasks.spawn(super::serve(port, Arc::new(protocol), self.stopped.clone()));
         Ok(())
     }

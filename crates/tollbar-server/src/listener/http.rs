@@ -13,6 +13,7 @@ use super::{Connection, Peer, Protocol, Stopped};
 use crate::api::{Api, BODY_BYTES_MAX, Head, Refusal};
 use crate::daemon::Daemon;
 use crate::forward_auth::{self, ForwardAuth, Trust};
+use crate::metrics::Wire;
 
 /// HTTP/1.1, answered by the [`Api`].
 pub(crate) struct Http {
@@ -22,7 +23,7 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new(daemon: Arc<Daemon>, trust: Trust) -> Self {
-        let forward_auth = ForwardAuth::new(Arc::clone(&daemon), trust);
+        let forward_auth = ForwardAuth::new(daemon.over(Wire::ForwardAuth), trust);
         Self { api: Api::new(daemon), forward_auth }
     }
 }

@@ -186,6 +186,9 @@ impl<'b> Throttles<'b> {
         for ((throttle, _), entry) in self.waiting.iter().zip(&entries) {
             match (&answer, entry.decision()) {
                 (Ok(()), Some(decision)) => {
+                    if throttle.quantity > 0 {
+                        shared.daemon.count(decision.is_allowed());
+                    }
                     write(throttle.numbers.limit(), &decision, now, replies);
                 }
                 // Five numbers have no place for a mark, so what was not counted is an error.

@@ -1,0 +1,152 @@
+//! What the daemon counts, for Prometheus at `GET /metrics` and for its own dashboard.
+//!
+//! On the path of a check are relaxed adds and nothing else; everything that takes longer is done when
+//! somebody asks. No client, key or address is ever a label, and how many series there are is bounded:
+//! decision 0046.
+
+mod connections;
+mod families;
+mod histogram;
+mod history;
+mod lines;
+mod reloads;
+mod series;
+mod snapshot;
+mod store;
+mod text;
+mod wire;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+use tollbar::Timestamp;
+use tollbar_rules::{Engine, Verdict};
+
+use crate::counters::Counters;
+use crate::daemon::DecisionId;
+use crate::decisions::Decisions;
+use connections::Connections;
+pub(crate) use connections::Port;
+use families::{Denials, Scrape};
+use histogram::{Exemplar, Histogram, Names};
+pub(crate) use history::History;
+pub(crate) use reloads::Reloaded;
+use reloads::Reloads;
+use series::Series;
+use store::{MemoryLook, StoreState};
+pub(crate) use text::TextFormat;
+use wire::Wires;
+pub(crate) use wire::{Outcome, Outcomes, Wire};
+
+/// In memory one check in so many is timed: reading the clock twice costs a good part of the check.
+const TIMED_EVERY: u128 = 16;
+
+/// Everything that is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    wires: Wires,
+    durations: Histogram,
+    reloads: Reloads,
+    connections: Connections,
+    memory: MemoryLook,
+    series: Mutex<Series>,
+    history: Mutex<History>,
+}
+
+impl Metrics {
+    /// When a check begins, if it is one that is timed. Its id is random, so whether it is one is, too.
+    pub(crate) fn begin(&self, id: DecisionId, is_at_once: bool) -> Option<Instant> {
+        (!is_at_once || id.0.is_multiple_of(TIMED_EVERY)).then(Instant::now)
+    }
+
+    /// A check over `wire` is decided.
+    pub(crate) fn decided(
+        &self,
+        wire: Wire,
+        verdict: &Verdict,
+        id: DecisionId,
+        began: Option<Instant>,
+        now: impl FnOnce() -> Timestamp,
+    ) {
+        if let Some(began) = began {
+            self.durations.record(began.elapsed(), Names::Decision(id.0), now);
+        }
+        self.count(wire, Outcome::of(verdict));
+    }
+
+    /// The same, of what is not timed.
+    pub(crate) fn count(&self, wire: Wire, outcome: Outcome) {
+        self.wires.count(wire, outcome);
+    }
+
+    /// A check that took so long is part of a trace: whoever looks at its class is shown that.
+    pub(crate) fn traced(&self, took_ns: u64, trace_id: u128, now: Timestamp) {
+        self.durations.show(took_ns, Names::Trace(trace_id), || now);
+    }
+
+    pub(crate) fn reloaded(&self, what: Reloaded, is_good: bool) {
+        self.reloads.count(what, is_good);
+    }
+
+    /// Rules are in force that were read now.
+    pub(crate) fn rules_loaded(&self, at: Timestamp) {
+        self.reloads.rules_loaded(at);
+    }
+
+    /// The connections of a listener.
+    pub(crate) fn port(&self, listener: &'static str) -> Arc<Port> {
+        self.connections.port(listener)
+    }
+
+    /// Once a second.
+    pub(crate) fn tick(&self, engine: &Engine, now: Timestamp) {
+        let tallies = engine.tallies();
+        self.history().tick(now, self.wires.total(), &tallies);
+        // So that what rules have counted is known when they go.
+        let _ = self.series().collect(&tallies);
+    }
+
+    /// What was decided over time.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything, as text.
+    pub(crate) fn write(
+        &self,
+        engine: &Engine,
+        counters: &Counters,
+        decisions: &Decisions,
+        now: Timestamp,
+        format: TextFormat,
+    ) -> String {
+        let denials = match format {
+            TextFormat::Prometheus => Denials::new(),
+            TextFormat::OpenMetrics => latest_denials(decisions),
+        };
+        let collected = self.series().collect(&engine.tallies());
+        let store = StoreState::of(counters, &self.memory, now);
+        families::write(self, &Scrape { collected, store, denials }, format)
+    }
+
+    fn series(&self) -> MutexGuard<'_, Series> {
+        self.series.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The latest denial of each rule.
+fn latest_denials(decisions: &Decisions) -> Denials {
+    let mut latest = Denials::new();
+    decisions.for_each(|denial| {
+        let Some(rule) = denial.verdict.rule() else {
+            return;
+        };
+        let is_later = latest.get(&rule.name).is_none_or(|it| it.at <= denial.at);
+        if is_later {
+            let names = Names::Decision(denial.id.0);
+            let exemplar = Exemplar { names, took_ns: 0, at: denial.at };
+            latest.insert(Arc::clone(&rule.name), exemplar);
+        }
+    });
+    latest
+}
