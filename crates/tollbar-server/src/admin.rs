@@ -10,7 +10,7 @@ pub(crate) mod audit;
 mod body;
 pub(crate) mod credential;
 pub(crate) mod exemptions;
-mod export;
+pub(crate) mod export;
 mod flags;
 pub(crate) mod gate;
 mod instant;
@@ -43,6 +43,7 @@ use crate::repository::{Repository, RuleId};
 pub(crate) use body::BODY_BYTES_MAX;
 pub(crate) use flags::AdminFlags;
 pub(crate) use openapi::document;
+pub(crate) use query::Format;
 
 /// What every operation works on.
 #[derive(Debug)]

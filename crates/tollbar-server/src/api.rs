@@ -31,6 +31,7 @@ pub(crate) use openapi::{Explaining, Schemas, body as described_body, document};
 pub(crate) use question::Object;
 use question::{About, Batch, Form, Question, parse};
 use reading::Health;
+pub(crate) use reading::why;
 pub(crate) use refusal::Refusal;
 pub(crate) use route::Route;
 use route::{BATCH_EXAMPLE, CHECK, PEEK, What};

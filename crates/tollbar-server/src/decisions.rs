@@ -159,6 +159,17 @@ impl Decisions {
         }
     }
 
+    /// The latest of all, the newest first.
+    pub(crate) fn latest(&self, count: usize) -> Vec<Denial> {
+        let mut latest: Vec<Denial> = Vec::new();
+        for shard in &self.shards {
+            latest.extend(lock(shard).kept.iter().rev().take(count).cloned());
+        }
+        latest.sort_by_key(|it| std::cmp::Reverse(it.at));
+        latest.truncate(count);
+        latest
+    }
+
     /// Denials by rules that were replaced long ago would keep all of those rules in memory.
     fn forget_versions_before(&self, version: u64) {
         for shard in &self.shards {
@@ -262,6 +273,19 @@ mod tests {
             deny(&engine, &decisions, 5_000, &text);
             assert_eq!(decisions.find(DecisionId(5_000)).unwrap().asked, None);
         }
+    }
+
+    #[test]
+    fn the_latest_come_first_whichever_shard_they_are_in() {
+        let (engine, decisions) = (engine(), Decisions::default());
+        let request = Request::new("GET", "/x").unwrap();
+        let verdict = engine.check(&request);
+        for id in 0..100 {
+            let at = Timestamp::from_micros(id as u64);
+            decisions.record(DecisionId(id), at, &Asked::request(&request), &verdict);
+        }
+        let latest: Vec<u128> = decisions.latest(20).iter().map(|it| it.id.0).collect();
+        assert_eq!(latest, (80..100).rev().collect::<Vec<_>>());
     }
 
     #[test]

@@ -30,10 +30,13 @@ pub(crate) use connections::Port;
 use families::{Denials, Scrape};
 use histogram::{Exemplar, Histogram, Names};
 pub(crate) use history::History;
+// For the dashboard.
+pub(crate) use history::{MINUTES_MAX, Point, SECONDS_MAX, Series as Past};
 pub(crate) use reloads::Reloaded;
 use reloads::Reloads;
 use series::Series;
 use store::{MemoryLook, StoreState};
+pub(crate) use snapshot::Snapshot;
 pub(crate) use text::TextFormat;
 use wire::Wires;
 pub(crate) use wire::{Outcome, Outcomes, Wire};

@@ -182,7 +182,7 @@ impl Api {
 }
 
 /// Why a request was denied, in a sentence.
-fn why(verdict: &Verdict) -> String {
+pub(crate) fn why(verdict: &Verdict) -> String {
     let name = verdict.rule().map_or("a rule", |it| &it.name);
     match (verdict.reason(), verdict.binding()) {
         (Reason::MissingAttribute { attribute, .. }, _) => {

@@ -1,0 +1,454 @@
+//! Everything the overview shows, as it is now: gathered once for a page, and once a second for all who
+//! watch. It names no person and holds no form, so that the same parts are everybody's.
+
+use std::collections::{BTreeMap, HashMap};
+
+use askama::Template;
+use serde::{Deserialize, Serialize};
+use tollbar::Timestamp;
+
+use super::chart::{Meter, Sparkline};
+use super::figure::{Ago, Clock, Count, Rate, Share, Took};
+use super::series::{Range, Traffic, sums};
+use super::shown::Shown;
+use crate::admin::Admin;
+use crate::decisions::Denial;
+use crate::metrics::Snapshot;
+use crate::rfc3339::Instant;
+
+/// Rules, keys and denials that there is room for.
+const RULES_MAX: usize = 12;
+const KEYS_MAX: usize = 8;
+const DENIALS_MAX: usize = 14;
+
+/// Columns of a small chart.
+const SPARK_COLUMNS: usize = 60;
+
+/// A node that has not been heard of for so long is told apart.
+const NODE_LATE_US: u64 = 10_000_000;
+
+/// The parts of the overview, each as HTML by the id of its place.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Parts {
+    pub(crate) now: String,
+    pub(crate) health: String,
+    pub(crate) traffic: String,
+    pub(crate) rules: String,
+    pub(crate) keys: String,
+    pub(crate) tail: String,
+}
+
+/// How everything is doing.
+#[derive(Debug, Template)]
+#[template(path = "part/health.html")]
+struct Health {
+    cells: Vec<Cell>,
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug)]
+struct Cell {
+    name: &'static str,
+    value: String,
+    note: String,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Plain,
+    Good,
+    Warn,
+    Bad,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: Shown,
+    revision: u64,
+    is_current: bool,
+    seen: Ago,
+}
+
+/// What the rules do.
+#[derive(Debug, Template)]
+#[template(path = "part/rules.html")]
+struct Rules {
+    rows: Vec<RuleRow>,
+    more: usize,
+    can_change: bool,
+}
+
+#[derive(Debug)]
+struct RuleRow {
+    href: String,
+    name: Shown,
+    badges: Vec<&'static str>,
+    figures: RuleFigures,
+    rate: Rate,
+    denied: Share,
+    meter: Meter,
+    near: Share,
+    spark: Sparkline,
+}
+
+/// What one rule did lately.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RuleFigures {
+    pub(crate) total: u64,
+    pub(crate) denied: u64,
+    pub(crate) near: u64,
+    pub(crate) seconds: u64,
+    pub(crate) denials: Vec<u64>,
+}
+
+/// Who is limited most.
+#[derive(Debug, Template)]
+#[template(path = "part/keys.html")]
+pub(crate) struct Keys {
+    pub(crate) rows: Vec<KeyRow>,
+}
+
+#[derive(Debug)]
+pub(crate) struct KeyRow {
+    pub(crate) href: String,
+    pub(crate) subject: Shown,
+    pub(crate) rule: Shown,
+    pub(crate) count: Count,
+}
+
+/// The latest denials.
+#[derive(Debug, Template)]
+#[template(path = "part/tail.html")]
+struct Tail {
+    rows: Vec<TailRow>,
+}
+
+#[derive(Debug)]
+struct TailRow {
+    href: String,
+    at: Clock,
+    rule: Shown,
+    what: Shown,
+    whom: Shown,
+}
+
+/// A request that was denied, as it is kept.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct AskedFor {
+    pub(crate) method: Option<String>,
+    pub(crate) path: Option<String>,
+    pub(crate) attributes: BTreeMap<String, String>,
+    pub(crate) cost: u64,
+    pub(crate) rule: Option<String>,
+    pub(crate) subject: Option<String>,
+}
+
+impl Parts {
+    /// As it is now. What the database cannot tell is left out.
+    pub(crate) async fn gather(admin: &Admin, range: Range) -> Self {
+        let (daemon, now) = (&admin.daemon, admin.daemon.now());
+        let snapshot = daemon.metrics.snapshot(&daemon.engine, &daemon.counters, now);
+        let traffic = Traffic::of(&daemon.metrics.history(), None, range);
+        let lately = match range {
+            Range::Minutes => None,
+            Range::Day => Some(Traffic::of(&daemon.metrics.history(), None, Range::Minutes)),
+        };
+        let nodes = match (admin.repository.nodes().await, admin.repository.revisions().await) {
+            (Ok(nodes), Ok(revisions)) => Some((nodes, revisions.rules)),
+            _ => None,
+        };
+        let health = Health::of(&snapshot, lately.as_ref().unwrap_or(&traffic), nodes, now);
+        Self {
+            now: Clock(now).to_string(),
+            health: written(&health),
+            traffic: written(&traffic),
+            rules: written(&Rules::of(admin, &snapshot)),
+            keys: written(&Keys::of(admin, None, KEYS_MAX)),
+            tail: written(&Tail::of(daemon.decisions.latest(DENIALS_MAX))),
+        }
+    }
+}
+
+/// A part as HTML.
+pub(crate) fn written(part: &impl Template) -> String {
+    // Fails only where a number or a text does, and they do not.
+    part.render().unwrap_or_default()
+}
+
+impl State {
+    fn class(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Good => "good",
+            Self::Warn => "warn",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+impl Health {
+    fn of(
+        snapshot: &Snapshot,
+        lately: &Traffic,
+        nodes: Option<(Vec<crate::repository::NodeRow>, u64)>,
+        now: Timestamp,
+    ) -> Self {
+        let store = &snapshot.store;
+        let sum = lately.chart.sum();
+        let checks = sum.allowed + sum.denied + sum.shadow_denied + sum.degraded;
+        let degraded = Share { part: sum.degraded, whole: checks };
+        let mut cells = vec![
+            Cell {
+                name: "Store",
+                value: if store.is_up { "up" } else { "down" }.to_owned(),
+                note: match store.live_keys {
+                    Some(keys) => format!("{}, {} keys", store.kind, Count(keys as u64)),
+                    None => format!("{}, {} errors", store.kind, Count(store.errors)),
+                },
+                state: if store.is_up { State::Good } else { State::Bad },
+            },
+            Cell {
+                name: "Store p99",
+                value: match store.kind {
+                    "memory" => "in process".to_owned(),
+                    _ => Took(store.p99_us).to_string(),
+                },
+                note: match store.kind {
+                    "memory" => format!("{} evicted", Count(store.forced_evictions.unwrap_or(0))),
+                    _ => format!("median {}", Took(store.p50_us)),
+                },
+                state: State::Plain,
+            },
+            Cell {
+                name: "Breaker",
+                value: if store.is_up { "closed" } else { "open" }.to_owned(),
+                note: format!("opened {} times", Count(store.breaker_opened)),
+                state: if store.is_up { State::Good } else { State::Bad },
+            },
+            Cell {
+                name: "Degraded",
+                value: degraded.to_string(),
+                note: "of the last 15 min".to_owned(),
+                state: if sum.degraded > 0 { State::Warn } else { State::Good },
+            },
+            Cell {
+                name: "Checks",
+                value: format!("{}/s", Rate { count: checks, seconds: lately.chart.seconds() }),
+                note: format!("p99 {}", Took(snapshot.check_p99_us)),
+                state: State::Plain,
+            },
+            Cell {
+                name: "Rules here",
+                value: format!("v{}", snapshot.rules_version),
+                note: match snapshot.rules_loaded_at {
+                    Some(then) => format!("loaded {}", Ago { then, now }),
+                    None => format!("{} failed reloads", snapshot.reload_failures),
+                },
+                state: State::Plain,
+            },
+        ];
+        let (fleet, nodes) = fleet(nodes, now);
+        cells.push(fleet);
+        Self { cells, nodes }
+    }
+}
+
+/// Which node enforces which revision.
+fn fleet(
+    nodes: Option<(Vec<crate::repository::NodeRow>, u64)>,
+    now: Timestamp,
+) -> (Cell, Vec<Node>) {
+    let Some((rows, revision)) = nodes else {
+        let (value, note) = ("away".to_owned(), "checks go on".to_owned());
+        return (Cell { name: "Database", value, note, state: State::Bad }, Vec::new());
+    };
+    let is_late = |seen: Timestamp| now.as_micros().saturating_sub(seen.as_micros()) > NODE_LATE_US;
+    let nodes: Vec<Node> = rows
+        .into_iter()
+        .map(|it| Node {
+            name: Shown::new(it.node),
+            revision: it.revision,
+            is_current: it.revision >= revision && !is_late(it.seen_at),
+            seen: Ago { then: it.seen_at, now },
+        })
+        .collect();
+    let behind = nodes.iter().filter(|it| !it.is_current).count();
+    let cell = Cell {
+        name: "Fleet",
+        value: format!("rev {revision}"),
+        note: match (nodes.len(), behind) {
+            (0, _) => "no node has reported".to_owned(),
+            (1, 0) => "1 node, current".to_owned(),
+            (count, 0) => format!("{count} nodes, all current"),
+            (count, behind) => format!("{behind} of {count} nodes behind"),
+        },
+        state: if behind > 0 { State::Warn } else { State::Good },
+    };
+    (cell, nodes)
+}
+
+impl RuleFigures {
+    /// Of every rule that did something lately, by name.
+    pub(crate) fn all(admin: &Admin) -> HashMap<String, Self> {
+        let history = admin.daemon.metrics.history();
+        let names: Vec<String> = history.rules().map(str::to_owned).collect();
+        let figures = |name: String| {
+            let series = history.seconds(Some(&name), crate::metrics::SECONDS_MAX)?;
+            Some((name, Self::of(&series)))
+        };
+        names.into_iter().filter_map(figures).collect()
+    }
+
+    fn of(series: &crate::metrics::Past) -> Self {
+        let mut figures = Self { seconds: series.points.len() as u64, ..Self::default() };
+        for it in &series.points {
+            let denied = u64::from(it.denied) + u64::from(it.shadow_denied);
+            figures.total += u64::from(it.allowed) + u64::from(it.degraded) + denied;
+            figures.denied += denied;
+            figures.near += u64::from(it.near_limit);
+        }
+        figures.denials = sums(&series.points, SPARK_COLUMNS, |it| {
+            u64::from(it.denied) + u64::from(it.shadow_denied)
+        });
+        figures
+    }
+
+    pub(crate) fn share_denied(&self) -> Share {
+        Share { part: self.denied, whole: self.total }
+    }
+
+    pub(crate) fn share_near(&self) -> Share {
+        Share { part: self.near, whole: self.total }
+    }
+
+    pub(crate) fn meter(&self) -> Meter {
+        Meter { percent: self.share_denied().percent(), class: "denied" }
+    }
+}
+
+impl Rules {
+    fn of(admin: &Admin, snapshot: &Snapshot) -> Self {
+        let mut figures = RuleFigures::all(admin);
+        let rules = admin.daemon.engine.rules();
+        let limited: std::collections::HashSet<&str> =
+            snapshot.rules.iter().map(|it| &*it.rule).collect();
+        let mut rows: Vec<RuleRow> = Vec::new();
+        for rule in rules.rules().iter().filter(|it| limited.contains(&*it.name)) {
+            let figures = figures.remove(&*rule.name).unwrap_or_default();
+            let mut badges = Vec::new();
+            if rule.mode == tollbar_rules::Mode::Shadow {
+                badges.push("shadow");
+            }
+            if !rule.candidate.is_empty() {
+                badges.push("candidate");
+            }
+            rows.push(RuleRow {
+                href: rule_href(rule.identity()),
+                name: Shown::new(&*rule.name),
+                badges,
+                rate: Rate { count: figures.total, seconds: figures.seconds },
+                denied: figures.share_denied(),
+                meter: figures.meter(),
+                near: figures.share_near(),
+                spark: Sparkline(figures.denials.clone()),
+                figures,
+            });
+        }
+        rows.sort_by(|a, b| {
+            let weight = |it: &RuleRow| (it.figures.denied, it.figures.total);
+            weight(b).cmp(&weight(a)).then_with(|| a.name.cmp(&b.name))
+        });
+        let more = rows.len().saturating_sub(RULES_MAX);
+        rows.truncate(RULES_MAX);
+        Self { rows, more, can_change: false }
+    }
+}
+
+impl Keys {
+    /// Of all rules, or of one.
+    pub(crate) fn of(admin: &Admin, rule: Option<&str>, count: usize) -> Self {
+        let rules = admin.daemon.engine.rules();
+        let mut rows: Vec<(u64, KeyRow)> = Vec::new();
+        for rule in rules.rules().iter().filter(|it| rule.is_none_or(|name| *it.name == *name)) {
+            // One that is gone by now denies nobody.
+            let limited = admin.daemon.engine.top_limited(&rule.name, count).unwrap_or_default();
+            rows.extend(limited.into_iter().map(|it| {
+                let subject = Shown::new(it.subject);
+                let row = KeyRow {
+                    href: key_href(rule.identity(), &subject),
+                    subject,
+                    rule: Shown::new(&*rule.name),
+                    count: Count(it.count),
+                };
+                (it.count, row)
+            }));
+            // Kept small on the way: there may be many rules.
+            rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.subject.cmp(&b.1.subject)));
+            rows.truncate(count);
+        }
+        Self { rows: rows.into_iter().map(|(_, row)| row).collect() }
+    }
+}
+
+impl Tail {
+    fn of(denials: Vec<Denial>) -> Self {
+        let row = |denial: Denial| {
+            let asked = AskedFor::of(&denial);
+            TailRow {
+                href: format!("/explain?about={}", denial.id),
+                at: Clock(denial.at),
+                rule: Shown::new(denial.verdict.rule().map_or("no rule", |it| &*it.name)),
+                what: Shown::new(asked.what()),
+                whom: Shown::new(asked.whom()),
+            }
+        };
+        Self { rows: denials.into_iter().map(row).collect() }
+    }
+}
+
+impl AskedFor {
+    /// What was asked for; nothing is known of what was too long to be kept.
+    pub(crate) fn of(denial: &Denial) -> Self {
+        let asked = denial.asked.as_deref().and_then(|it| serde_json::from_str(it).ok());
+        asked.unwrap_or_default()
+    }
+
+    pub(crate) fn what(&self) -> String {
+        match (&self.method, &self.path, &self.rule) {
+            (Some(method), Some(path), _) => format!("{method} {path}"),
+            (_, _, Some(rule)) => format!("a check of {rule}"),
+            _ => "too long to be kept".to_owned(),
+        }
+    }
+
+    pub(crate) fn whom(&self) -> String {
+        if let Some(subject) = &self.subject {
+            return subject.clone();
+        }
+        let client = [("api_key", "api"), ("user", "user"), ("ip", "ip")];
+        let known = client.iter().find_map(|(name, prefix)| {
+            self.attributes.get(*name).map(|value| format!("{prefix}:{value}"))
+        });
+        let first = || self.attributes.iter().next().map(|(name, value)| format!("{name}={value}"));
+        known.or_else(first).unwrap_or_else(|| "–".to_owned())
+    }
+}
+
+/// The page of a rule.
+pub(crate) fn rule_href(id: &str) -> String {
+    let id: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
+    format!("/rules/{}", id.replace('+', "%20"))
+}
+
+/// The page of a key.
+pub(crate) fn key_href(rule: &str, subject: &Shown) -> String {
+    let rule: String = form_urlencoded::byte_serialize(rule.as_bytes()).collect();
+    format!("/key?rule={rule}&subject={}", subject.in_query())
+}
+
+/// An instant that may not be there.
+pub(crate) fn until(instant: Option<Instant>) -> String {
+    instant.map_or_else(|| "without end".to_owned(), |it| super::figure::Moment(it.0).to_string())
+}

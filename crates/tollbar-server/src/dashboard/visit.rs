@@ -1,0 +1,78 @@
+//! One request of somebody who is signed in: who they are, what they have sent, and what comes back.
+
+use std::sync::Arc;
+
+use askama::Template;
+use hyper::StatusCode;
+
+use super::answer;
+use super::form::Fields;
+use super::frame::{Can, Frame, Place, Who, end_of};
+use super::live::Live;
+use super::session::{Entered, Sessions};
+use super::shown::Shown;
+use crate::admin::Admin;
+use crate::admin::access::Actor;
+use crate::admin::paging::Asked;
+use crate::admin::problem::Problem;
+use crate::admin::wire::Answer;
+
+/// A visit.
+#[derive(Debug)]
+pub(crate) struct Visit<'d> {
+    pub(crate) admin: &'d Arc<Admin>,
+    pub(crate) sessions: &'d Arc<Sessions>,
+    pub(crate) live: &'d Live,
+    pub(crate) entered: Entered,
+    /// Behind the `?`.
+    pub(crate) query: Fields,
+    /// Of a form; empty where there is none.
+    pub(crate) sent: Fields,
+}
+
+/// What came of it.
+pub(crate) type Came = Result<Answer, Problem>;
+
+impl Visit<'_> {
+    pub(crate) fn actor(&self) -> &Actor {
+        &self.entered.actor
+    }
+
+    pub(crate) fn can(&self) -> Can {
+        Can::of(self.actor())
+    }
+
+    /// What is around the page at `place`. What was to be told is told there.
+    pub(crate) fn frame(&self, place: Place) -> Frame {
+        let scopes: Vec<String> = self.actor().scopes.iter().map(ToString::to_string).collect();
+        Frame {
+            place,
+            who: Some(Who { name: Shown::new(&*self.actor().name), scopes: scopes.join(" ") }),
+            csrf: self.entered.csrf.clone(),
+            can: self.can(),
+            notice: self.sessions.take_notice(self.entered.id),
+            trouble: None,
+        }
+    }
+
+    /// The page of a list that is asked for.
+    pub(crate) fn paging(&self, limit: u32) -> Asked {
+        Asked { limit, cursor: self.query.owned("cursor") }
+    }
+
+    /// When what is asked for by a form ends.
+    pub(crate) fn end(&self) -> Option<String> {
+        end_of(self.sent.text("for"), self.admin.now())
+    }
+
+    /// A page.
+    pub(crate) fn page(page: &impl Template) -> Came {
+        Ok(answer::page(StatusCode::OK, page))
+    }
+
+    /// Something was done: it is told on the next page.
+    pub(crate) fn done(&self, notice: &str, place: &str) -> Came {
+        self.sessions.note(self.entered.id, notice);
+        Ok(answer::see_other(place))
+    }
+}
