@@ -1,0 +1,281 @@
+//! Keys: who is limited most, who is banned or boosted, and one key with all that can be done to it.
+
+use askama::Template;
+use hyper::StatusCode;
+
+use super::super::chart::Meter;
+use super::super::figure::{Count, Moment, Share};
+use super::super::frame::{Frame, Place};
+use super::super::picture::{KeyRow, Keys as Top, key_href, rule_href, until, written};
+use super::super::shown::{Shown, spelled};
+use super::super::visit::{Came, Visit};
+use crate::admin::access::Need;
+use crate::admin::keys::{self, BanForm, BoostForm, Key, Kind, Told};
+use crate::admin::paging::Asked;
+use crate::admin::problem::Problem;
+use crate::admin::usage::{self, Left};
+use crate::repository::{KeyFilter, RuleId};
+
+/// Records of a page, and keys of the list of those limited most.
+const ROWS: u32 = 100;
+const TOP: usize = 25;
+
+/// Rules to choose from; the address of a key takes any.
+const CHOICES_MAX: usize = 500;
+
+#[derive(Debug, Template)]
+#[template(path = "keys.html")]
+struct KeyList {
+    frame: Frame,
+    rules: Vec<(String, String)>,
+    top: String,
+    /// Those who may not see them all have no list of them.
+    records: Option<Vec<Record>>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "key.html")]
+struct KeyPage {
+    frame: Frame,
+    title: String,
+    href: String,
+    subject: Shown,
+    rule: Shown,
+    rule_id: String,
+    rule_href: String,
+    why_not: Option<String>,
+    limits: Vec<LimitRow>,
+    records: Vec<Record>,
+    factor: String,
+    /// As what, and whom, an exemption would be made; only of rules of the database.
+    exempt: Option<(&'static str, String)>,
+}
+
+/// A ban or a boost in a table.
+#[derive(Debug)]
+struct Record {
+    id: i64,
+    kind: &'static str,
+    factor: String,
+    subject: Shown,
+    label: String,
+    rule: Shown,
+    reason: Shown,
+    until: String,
+    by: Shown,
+}
+
+/// What is left of a limit.
+#[derive(Debug)]
+pub(crate) struct LimitRow {
+    pub(crate) rule: Shown,
+    pub(crate) text: Shown,
+    pub(crate) remaining: Count,
+    pub(crate) limit: Count,
+    pub(crate) used: Share,
+    pub(crate) meter: Meter,
+    pub(crate) reset: Moment,
+}
+
+pub(crate) async fn list(visit: &Visit<'_>) -> Came {
+    let (admin, actor) = (visit.admin, visit.actor());
+    let top = usage::top(admin, actor, None, TOP)?;
+    let row = |it: usage::Limited| {
+        let subject = Shown::new(it.subject);
+        KeyRow {
+            href: key_href(&it.rule_id, &subject),
+            subject,
+            rule: Shown::new(it.rule),
+            count: Count(it.count),
+        }
+    };
+    let top = written(&Top { rows: top.items.into_iter().map(row).collect() });
+    let wanted = crate::admin::rules::Wanted::default();
+    let asked = Asked { limit: CHOICES_MAX as u32, cursor: None };
+    let rules = crate::admin::rules::list(admin, actor, &wanted, &asked).await?;
+    let rules = rules.items.iter().map(|it| {
+        let json = serde_json::to_value(it).unwrap_or_default();
+        let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
+        (text("ruleId"), spelled(&text("name")))
+    });
+    let (records, next) = match actor.reach(Need::SeeAll) {
+        Err(_) => (None, None),
+        Ok(_) => {
+            let filter = KeyFilter::default();
+            let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
+            let rows = paged.items.into_iter().map(|it| Record::of(visit, it)).collect();
+            (Some(rows), paged.next_cursor)
+        }
+    };
+    let next = next.map(|it| {
+        let cursor: String = form_urlencoded::byte_serialize(it.as_bytes()).collect();
+        format!("/keys?cursor={cursor}")
+    });
+    let rules = rules.collect();
+    Visit::page(&KeyList { frame: visit.frame(Place::Keys), rules, top, records, next })
+}
+
+/// One key.
+pub(crate) async fn show(visit: &Visit<'_>) -> Came {
+    let (rule, subject) = (visit.query.text("rule"), visit.query.text("subject"));
+    show_with(visit, rule, subject, None).await
+}
+
+async fn show_with(
+    visit: &Visit<'_>,
+    rule_id: &str,
+    subject: &str,
+    problem: Option<&Problem>,
+) -> Came {
+    let (admin, actor) = (visit.admin, visit.actor());
+    let rule = keys::in_force(admin, actor.reach(Need::See)?, rule_id)?;
+    let (limits, why_not) = match keys::peek(admin, actor, &key(rule_id, subject)).await {
+        Ok(usages) => (usages.limits.iter().map(LimitRow::of).collect(), None),
+        Err(it) if it.status == StatusCode::SERVICE_UNAVAILABLE => return Err(it),
+        Err(it) => (Vec::new(), Some(spelled(&it.detail))),
+    };
+    let records = match actor.reach(Need::SeeAll) {
+        Err(_) => Vec::new(),
+        Ok(_) => {
+            let filter = KeyFilter { subject: Some(subject.to_owned()), ..KeyFilter::default() };
+            let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
+            let holds = |it: &Told| it.rule_id.as_deref().is_none_or(|it| *it == **rule.identity());
+            let here = paged.items.into_iter().filter(holds);
+            here.map(|it| Record::of(visit, it)).collect()
+        }
+    };
+    let shown = Shown::new(subject);
+    let frame = visit.frame(Place::Keys);
+    let page = KeyPage {
+        frame: match problem {
+            Some(problem) => frame.with_trouble(problem),
+            None => frame,
+        },
+        title: format!("{} under {}", spelled(subject), rule.name),
+        href: key_href(rule.identity(), &shown),
+        subject: shown,
+        rule: Shown::new(&*rule.name),
+        rule_id: rule.identity().to_string(),
+        rule_href: rule_href(rule.identity()),
+        why_not,
+        limits,
+        records,
+        factor: visit.sent.filled("factorPercent").unwrap_or("200").to_owned(),
+        exempt: exemptable(subject).filter(|_| rule.identity().parse::<RuleId>().is_ok()),
+    };
+    let status = problem.map_or(StatusCode::OK, |it| it.status);
+    Ok(super::super::answer::page(status, &page))
+}
+
+/// Does something to a key: `reset`, `ban` or `boost`.
+pub(crate) async fn act(visit: &Visit<'_>, what: &str) -> Came {
+    let sent = &visit.sent;
+    let (rule, subject) = (sent.text("rule"), sent.text("subject"));
+    let notice = match done(visit, what, rule, subject).await {
+        Ok(notice) => notice,
+        Err(problem) if problem.status == StatusCode::UNPROCESSABLE_ENTITY => {
+            return show_with(visit, rule, subject, Some(&problem)).await;
+        }
+        Err(problem) => return Err(problem),
+    };
+    visit.done(notice, &key_href(rule, &Shown::new(subject)))
+}
+
+async fn done(
+    visit: &Visit<'_>,
+    what: &str,
+    rule: &str,
+    subject: &str,
+) -> Result<&'static str, Problem> {
+    let (admin, actor, sent) = (visit.admin, visit.actor(), &visit.sent);
+    let (rule_id, subject_text) = (Some(rule.to_owned()), subject.to_owned());
+    match what {
+        "reset" => {
+            keys::reset(admin, actor, &key(rule, subject)).await?;
+            Ok("The counters are fresh.")
+        }
+        "ban" => {
+            let (reason, expires_at) = (sent.owned("reason"), visit.end());
+            let form = BanForm { rule_id, subject: subject_text, reason, expires_at };
+            keys::ban(admin, actor, &form).await?;
+            Ok("Banned from now on.")
+        }
+        "boost" => {
+            let form = BoostForm {
+                rule_id,
+                subject: subject_text,
+                factor_percent: sent.number("factorPercent")?,
+                reason: sent.owned("reason"),
+                expires_at: visit.end(),
+            };
+            keys::boost(admin, actor, &form).await?;
+            Ok("Boosted from now on.")
+        }
+        _ => Err(Problem::not_found("page")),
+    }
+}
+
+/// Ends a ban or a boost.
+pub(crate) async fn lift(visit: &Visit<'_>, id: &str) -> Came {
+    keys::lift(visit.admin, visit.actor(), id).await?;
+    visit.done("It has ended.", visit.sent.place("back").unwrap_or("/keys"))
+}
+
+fn key(rule: &str, subject: &str) -> Key {
+    Key { rule_id: rule.to_owned(), subject: Some(subject.to_owned()), attributes: None }
+}
+
+/// Of what kind a subject is, where it says so.
+fn exemptable(subject: &str) -> Option<(&'static str, String)> {
+    let (prefix, value) = subject.split_once(':')?;
+    let kind = match prefix {
+        "api" => "api_key",
+        "user" => "user",
+        "ip" => "ip_cidr",
+        _ => return None,
+    };
+    Some((kind, value.to_owned()))
+}
+
+impl LimitRow {
+    pub(crate) fn of(it: &Left) -> Self {
+        let used = Share { part: it.limit.saturating_sub(it.remaining), whole: it.limit };
+        Self {
+            rule: Shown::new(&*it.rule),
+            text: Shown::new(&*it.limit_text),
+            remaining: Count(it.remaining),
+            limit: Count(it.limit),
+            used,
+            meter: Meter {
+                percent: used.percent(),
+                class: if it.remaining == 0 { "denied" } else { "used" },
+            },
+            reset: Moment(it.reset_at.0),
+        }
+    }
+}
+
+impl Record {
+    fn of(visit: &Visit<'_>, it: Told) -> Self {
+        let rules = visit.admin.daemon.engine.rules();
+        let name = |id: &str| {
+            let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
+            rule.map_or_else(|| id.to_owned(), |rule| rule.name.to_string())
+        };
+        Self {
+            id: it.key_id,
+            kind: match it.kind {
+                Kind::Ban => "ban",
+                Kind::Boost => "boost",
+            },
+            factor: it.factor_percent.map_or_else(String::new, |it| format!("to {it}%")),
+            label: spelled(&it.subject),
+            subject: Shown::new(it.subject),
+            rule: Shown::new(it.rule_id.as_deref().map_or_else(|| "all rules".to_owned(), name)),
+            reason: Shown::new(it.reason.as_deref().unwrap_or("–")),
+            until: until(it.expires_at),
+            by: Shown::new(it.created_by),
+        }
+    }
+}

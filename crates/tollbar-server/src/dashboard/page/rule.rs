@@ -1,0 +1,191 @@
+//! One rule: what it says, what it does, whom it limits, who is exempt, and what it said before.
+
+use askama::Template;
+use hyper::StatusCode;
+use serde_json::Value;
+
+use super::super::answer;
+use super::super::figure::Moment;
+use super::super::frame::{Frame, Place};
+use super::super::picture::{Keys, rule_href, written};
+use super::super::rule_text::{Changed, RuleText};
+use super::super::series::{Range, Traffic};
+use super::super::shown::{Shown, spelled};
+use super::super::visit::{Came, Visit};
+use super::exemptions::{ExemptForm, Row as ExemptionRow};
+use super::rules::badges;
+use crate::admin::audit::{Action, Change};
+use crate::admin::exemptions;
+use crate::admin::paging::Asked;
+use crate::admin::problem::Problem;
+use crate::admin::rule_json::RuleJson;
+use crate::admin::rules::{self, Found};
+
+/// Keys, exemptions and changes of a page.
+const KEYS_MAX: usize = 10;
+const EXEMPTIONS_MAX: u32 = 100;
+const CHANGES_MAX: u32 = 20;
+
+#[derive(Debug, Template)]
+#[template(path = "rule.html")]
+#[expect(clippy::struct_excessive_bools, reason = "templates ask for each by its name")]
+struct RulePage {
+    frame: Frame,
+    title: String,
+    id: String,
+    href: String,
+    name: Shown,
+    badges: Vec<&'static str>,
+    is_file: bool,
+    is_gone: bool,
+    may_change: bool,
+    version: Option<u64>,
+    yaml: String,
+    traffic: Option<String>,
+    keys: String,
+    exemptions: Vec<ExemptionRow>,
+    exempt_form: ExemptForm,
+    history: Vec<HistoryRow>,
+    history_next: Option<String>,
+}
+
+#[derive(Debug)]
+struct HistoryRow {
+    version: String,
+    at: Moment,
+    action: &'static str,
+    fields: Vec<Changed>,
+    by: Shown,
+    is_current: bool,
+    can_return: bool,
+}
+
+/// A rule that is there, or was.
+pub(crate) struct Seen {
+    /// As JSON, with what only the daemon knows.
+    pub(crate) json: Value,
+    pub(crate) version: Option<u64>,
+    pub(crate) is_file: bool,
+    pub(crate) is_gone: bool,
+}
+
+impl Seen {
+    /// The rule, if it may be seen.
+    pub(crate) async fn find(visit: &Visit<'_>, id: &str) -> Result<Self, Problem> {
+        let json = |it: &RuleJson| serde_json::to_value(it).unwrap_or_default();
+        let gone = match rules::get(visit.admin, visit.actor(), id).await {
+            Ok(Found::Database(row)) => {
+                let json = json(&RuleJson::of_row(&row));
+                let version = Some(row.version);
+                return Ok(Self { json, version, is_file: false, is_gone: false });
+            }
+            Ok(Found::File(file)) => {
+                let json = json(&file);
+                return Ok(Self { json, version: None, is_file: true, is_gone: false });
+            }
+            Err(problem) if problem.status == StatusCode::NOT_FOUND => problem,
+            Err(problem) => return Err(problem),
+        };
+        // It may have been deleted, and can come back.
+        let asked = Asked { limit: 1, cursor: None };
+        let history = rules::history(visit.admin, visit.actor(), id, &asked).await;
+        let last = history.ok().and_then(|it| it.items.into_iter().next()).ok_or(gone)?;
+        let json = last.after.or(last.before).unwrap_or_default();
+        Ok(Self { json, version: last.version, is_file: false, is_gone: true })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.json["name"].as_str().unwrap_or_default()
+    }
+}
+
+pub(crate) async fn show(visit: &Visit<'_>, id: &str) -> Came {
+    show_with(visit, id, ExemptForm::default(), None).await
+}
+
+/// The page of a rule, with a form that was filled in, and what was wrong with it.
+pub(crate) async fn show_with(
+    visit: &Visit<'_>,
+    id: &str,
+    exempt_form: ExemptForm,
+    problem: Option<&Problem>,
+) -> Came {
+    let (admin, actor) = (visit.admin, visit.actor());
+    let seen = Seen::find(visit, id).await?;
+    let name = seen.name();
+    let traffic = Traffic::of(&admin.daemon.metrics.history(), Some(name), Range::Minutes);
+    let keys = written(&Keys::of(admin, Some(name), KEYS_MAX));
+    let (mut exempt, mut history, mut history_next) = (Vec::new(), Vec::new(), None);
+    if !seen.is_file {
+        if !seen.is_gone {
+            let asked = Asked { limit: EXEMPTIONS_MAX, cursor: None };
+            let paged = exemptions::of_rule(admin, actor, id, &asked).await?;
+            exempt = paged.items.iter().map(|it| ExemptionRow::of(it, name)).collect();
+        }
+        let paged = rules::history(admin, actor, id, &visit.paging(CHANGES_MAX)).await?;
+        history = paged.items.into_iter().map(|it| HistoryRow::of(it, seen.version)).collect();
+        history_next = paged.next_cursor.map(|it| {
+            let cursor: String = form_urlencoded::byte_serialize(it.as_bytes()).collect();
+            format!("{}?cursor={cursor}#history", rule_href(id))
+        });
+    }
+    let frame = visit.frame(Place::Rules);
+    let mut badges = badges(&seen.json);
+    if seen.is_gone {
+        badges = vec!["deleted"];
+    }
+    let page = RulePage {
+        frame: match problem {
+            Some(problem) => frame.with_trouble(problem),
+            None => frame,
+        },
+        title: spelled(name),
+        id: id.to_owned(),
+        href: rule_href(id),
+        name: Shown::new(name),
+        badges,
+        is_file: seen.is_file,
+        is_gone: seen.is_gone,
+        may_change: visit.can().change && !seen.is_file,
+        version: seen.version,
+        yaml: spelled_lines(&RuleText::of_json(&seen.json).yaml()),
+        traffic: (!traffic.chart.columns.is_empty()).then(|| written(&traffic)),
+        keys,
+        exemptions: exempt,
+        exempt_form,
+        history,
+        history_next,
+    };
+    Ok(answer::page(problem.map_or(StatusCode::OK, |it| it.status), &page))
+}
+
+/// Line ends stay; everything else that cannot be seen is spelled out.
+fn spelled_lines(text: &str) -> String {
+    text.lines().map(spelled).collect::<Vec<_>>().join("\n")
+}
+
+impl HistoryRow {
+    fn of(change: Change, current: Option<u64>) -> Self {
+        let says = |it: &Option<Value>| it.as_ref().map(RuleText::of_json).unwrap_or_default();
+        let fields = match change.action {
+            Action::Delete => Vec::new(),
+            _ => says(&change.before).changes(&says(&change.after)),
+        };
+        let is_current = change.version == current;
+        Self {
+            version: change.version.map_or_else(|| "–".to_owned(), |it| it.to_string()),
+            at: Moment(change.at.0),
+            action: match change.action {
+                Action::Insert => "created",
+                Action::Update => "changed",
+                Action::Delete => "deleted",
+                Action::Enable => "enabled",
+                Action::Disable => "disabled",
+            },
+            fields,
+            by: Shown::new(change.actor),
+            can_return: change.version.is_some() && !is_current && change.action != Action::Delete,
+            is_current,
+        }
+    }
+}
