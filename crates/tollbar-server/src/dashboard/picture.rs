@@ -203,21 +203,21 @@ impl Health {
             Cell {
                 name: "Store",
                 value: if store.is_up { "up" } else { "down" }.to_owned(),
-                note: match store.live_keys {
-                    Some(keys) => format!("{}, {} keys", store.kind, Count(keys as u64)),
-                    None => format!("{}, {} errors", store.kind, Count(store.errors)),
+                note: match &store.memory {
+                    Some(memory) => format!("memory, {} keys", Count(memory.live as u64)),
+                    None => format!("{}, {} errors", store.kind, Count(store.redis.errors.total())),
                 },
                 state: if store.is_up { State::Good } else { State::Bad },
             },
             Cell {
                 name: "Store p99",
-                value: match store.kind {
-                    "memory" => "in process".to_owned(),
-                    _ => Took(store.p99_us).to_string(),
+                value: match &store.memory {
+                    Some(_) => "in process".to_owned(),
+                    None => Took(store.percentile_us(99)).to_string(),
                 },
-                note: match store.kind {
-                    "memory" => format!("{} evicted", Count(store.forced_evictions.unwrap_or(0))),
-                    _ => format!("median {}", Took(store.p50_us)),
+                note: match &store.memory {
+                    Some(memory) => format!("{} evicted", Count(memory.forced_evictions)),
+                    None => format!("median {}", Took(store.percentile_us(50))),
                 },
                 state: State::Plain,
             },
