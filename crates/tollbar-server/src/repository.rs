@@ -9,6 +9,7 @@ mod id;
 mod operation;
 mod page;
 mod place;
+mod postgres;
 mod row;
 mod schema;
 mod sql;
@@ -23,6 +24,7 @@ use tollbar::{Clock, SystemClock, Timestamp};
 use tollbar_rules::admin::{ExemptionForm, RuleForm};
 
 use operation::{audit, exemptions, keys, nodes, rules, tokens, usage};
+use postgres::Postgres;
 use sql::Purpose;
 use sqlite::Sqlite;
 
@@ -48,6 +50,7 @@ pub struct Repository {
 #[derive(Debug, Clone)]
 enum Database {
     Sqlite(Sqlite),
+    Postgres(Postgres),
 }
 
 /// Does the same in a transaction of whichever database it is. What `$work` uses of its surroundings,
@@ -57,6 +60,16 @@ macro_rules! transact {
         let (purpose, now) = ($purpose, $self.clock.now());
         let done = match &$self.database {
             Database::Sqlite(it) => it.run(purpose, now, move |$sql| block_on($work)).await,
+            Database::Postgres(it) => {
+                let work = async {
+                    let mut client = it.client(&*$self.clock).await?;
+                    let transaction = postgres::begin(&mut client, purpose, now).await?;
+                    let $sql = &transaction;
+                    let done = $work.await;
+                    transaction.end(done).await
+                };
+                postgres::patiently(work).await
+            }
         };
         if purpose == Purpose::Change && done.is_ok() {
             $self.changed.notify_one();
@@ -73,9 +86,17 @@ impl Repository {
 
     /// The same by another clock.
     pub async fn open_with(place: &Place, clock: Arc<dyn Clock>) -> Result<Self> {
+        let repository = Self::open_later(place, clock).await?;
+        repository.revisions().await?;
+        Ok(repository)
+    }
+
+    /// The same, of a database that need not be there yet: a server is first asked, and its tables are
+    /// made, when somebody wants something of it. A file is there or not.
+    pub async fn open_later(place: &Place, clock: Arc<dyn Clock>) -> Result<Self> {
         let database = match place {
             Place::Sqlite(path) => Database::Sqlite(Sqlite::open(path, Arc::clone(&clock)).await?),
-            Place::Postgres(_) => return Err(RepositoryError::unavailable("not yet")),
+            Place::Postgres(url) => Database::Postgres(Postgres::new(url)?),
         };
         Ok(Self { database, clock, changed: Arc::default() })
     }
