@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use tollbar_rules::{Criticality, Engine};
+use tollbar_rules::{Criticality, Engine, Verdict};
 use tower_layer::Layer;
 
 use crate::jitter::Jitter;
@@ -57,6 +57,7 @@ pub enum OnDenial {
 type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
 type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
+type Observe = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
 type Respond = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 
 /// What all services share.
@@ -69,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) criticality: Option<Box<CriticalityOf>>,
     pub(crate) skip: Option<Box<Skips>>,
     pub(crate) respond: Option<Box<Respond>>,
+    pub(crate) observe: Option<Box<Observe>>,
     pub(crate) on_denial: OnDenial,
     pub(crate) settle: Option<Settle>,
     waiting: AtomicUsize,
@@ -95,6 +97,7 @@ impl TollbarLayer {
                 criticality: None,
                 skip: None,
                 respond: None,
+                observe: None,
                 on_denial: OnDenial::Reject,
                 settle: None,
                 waiting: AtomicUsize::new(0),
@@ -187,6 +190,17 @@ impl TollbarLayerBuilder {
         respond: impl Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
         self.shared.respond = Some(Box::new(respond));
+        self
+    }
+
+    /// Is told of every request that passes or is turned away, once, before that happens: to keep
+    /// accounts, for example with [`Verdict::meter`]. It is on the way of requests, and should be quick.
+    #[must_use]
+    pub fn observe(
+        mut self,
+        observe: impl Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync + 'static,
+    ) -> Self {
+        self.shared.observe = Some(Box::new(observe));
         self
     }
 

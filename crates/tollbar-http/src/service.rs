@@ -144,7 +144,8 @@ impl Shared {
         match self.request(parts, &pairs) {
             Ok(request) => {
                 self.engine.admit_then(&request, self.reserve_for(), |verdict, holding| {
-                    self.conclude(verdict, holding, parts, self.patience())
+                    let step = self.conclude(verdict, holding, parts, self.patience());
+                    self.tell(&request, verdict, step)
                 })
             }
             Err(error) => Step::Answer(refusal(&error, Format::wanted(&parts.headers))),
@@ -160,7 +161,8 @@ impl Shared {
             Ok(request) => {
                 let mut admission = self.engine.admit_async(&request, self.reserve_for()).await;
                 let Admission { verdict, holding } = &mut admission;
-                self.conclude(verdict, holding.take(), parts, patience)
+                let step = self.conclude(verdict, holding.take(), parts, patience);
+                self.tell(&request, verdict, step)
             }
             Err(error) => Step::Answer(refusal(&error, Format::wanted(&parts.headers))),
         }
@@ -250,6 +252,15 @@ impl Shared {
             Some(wait) if wait <= patience && !patience.is_zero() => Step::Wait(wait),
             _ => Step::Answer(self.answer(verdict, parts)),
         }
+    }
+
+    /// Tells whoever observes; of those who wait, when they no longer do.
+    #[inline]
+    fn tell(&self, request: &tollbar_rules::Request<'_>, verdict: &Verdict, step: Step) -> Step {
+        if let (Some(observe), Step::Pass { .. } | Step::Answer(_)) = (&self.observe, &step) {
+            observe(request, verdict);
+        }
+        step
     }
 
     /// The response to a request that does not pass.

@@ -31,6 +31,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{Counting, Rule};
 
+pub use crate::date::parse_instant;
 pub use error::{FormError, Problem};
 pub use exemption::{ExemptionForm, SubjectType};
 
@@ -169,6 +170,11 @@ impl RuleForm {
         };
         crate::file::read_rule(&node)
             .map_err(|findings| FormError { problems: findings.into_iter().map(told).collect() })
+    }
+
+    /// The same rule by the fields of a file, in JSON.
+    pub fn file_fields(&self) -> Result<Map<String, Value>, FormError> {
+        named::lower(self)
     }
 
     /// What a field of a file is called here, where a named one stands for it.

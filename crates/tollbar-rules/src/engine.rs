@@ -5,7 +5,7 @@ mod failing;
 pub(crate) mod holding;
 pub(crate) mod leasing;
 mod once;
-mod one_rule;
+pub(crate) mod one_rule;
 pub(crate) mod reserving;
 pub(crate) mod selection;
 pub(crate) mod texts;

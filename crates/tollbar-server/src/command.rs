@@ -1,10 +1,21 @@
 //! The command line: what there is to say, and which file does it.
 
+mod client;
+mod completions;
+mod exempt;
+mod explain;
+mod key;
+mod nodes;
 mod openapi;
 mod rules;
 mod serve;
+mod table;
+mod token;
+mod until;
+mod usage;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,9 +36,26 @@ pub(crate) struct Command {
 enum Verb {
     /// Answers whether requests may pass
     Serve(Box<serve::Serve>),
-    /// Checks and explains files of rules
+    /// Checks files of rules, and shows and changes those of a daemon
     #[command(subcommand, after_help = EXIT_CODES)]
     Rules(rules::Rules),
+    /// Exempts subjects from a rule
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Exempt(exempt::Exempt),
+    /// Shows, resets, boosts and bans what a rule counts
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Key(key::Key),
+    /// Shows who has used how much
+    Usage(usage::Usage),
+    /// Says what the rules of a daemon make of a request, by its counters of this moment
+    Explain(explain::Explain),
+    /// Lists the daemons over one database, and which rules they enforce
+    Nodes(nodes::Nodes),
+    /// Makes, lists and revokes tokens for the admin interface
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Token(token::Token),
+    /// Prints what a shell needs to complete these commands
+    Completions(completions::Completions),
     /// Prints the document of the HTTP interface, as `OpenAPI` 3.1
     Openapi(openapi::Openapi),
 }
@@ -36,8 +64,10 @@ enum Verb {
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  all is well
-  1  something was found: the file has errors (or, with --strict, warnings)
-  2  the command line is wrong, or a file cannot be read";
+  1  something was found: the file has errors (or, with --strict, warnings), or differs from the rules
+  2  the command line is wrong, or a file cannot be read
+  3  the daemon refuses, and says why
+  4  the daemon cannot be reached, or what answers is none";
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +75,8 @@ pub(crate) enum Ending {
     Well,
     Found,
     Misused,
+    Refused,
+    Unreachable,
 }
 
 impl Ending {
@@ -53,6 +85,8 @@ impl Ending {
             Self::Well => 0,
             Self::Found => 1,
             Self::Misused => 2,
+            Self::Refused => 3,
+            Self::Unreachable => 4,
         })
     }
 }
@@ -88,10 +122,22 @@ impl Command {
         let ending = match self.verb {
             Verb::Serve(serve) => serve.run(),
             Verb::Rules(rules) => rules.run(),
+            Verb::Exempt(exempt) => exempt.run(),
+            Verb::Key(key) => key.run(),
+            Verb::Usage(usage) => usage.run(),
+            Verb::Explain(explain) => explain.run(),
+            Verb::Nodes(nodes) => nodes.run(),
+            Verb::Token(token) => token.run(),
+            Verb::Completions(completions) => completions.run(),
             Verb::Openapi(openapi) => openapi.run(),
         };
         ending.code()
     }
+}
+
+/// Prints. Whoever reads may have stopped: `tollbar rules list | head` is no mistake.
+fn say(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

@@ -9,17 +9,23 @@ use tollbar_rules::{Engine, Request, Reservation, UsageError, Verdict};
 
 use crate::counters::{Counters, Health};
 use crate::decisions::{Asked, Decisions};
+use crate::metering::Tally;
+use crate::repository::Live;
 use crate::token::Tokens;
 
 /// Shared by every listener.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) engine: Arc<Engine>,
+    /// Where its rules come from.
+    pub(crate) live: Arc<Live>,
     pub(crate) counters: Counters,
     /// What clients must show, where something is asked for.
     pub(crate) tokens: Option<Arc<Tokens>>,
     /// The latest denials.
     pub(crate) decisions: Decisions,
+    /// Who has used how much, where there is a database to keep it.
+    tally: Option<Arc<Tally>>,
     /// For a store that has no clock to offer.
     clock: SystemClock,
 }
@@ -53,7 +59,13 @@ impl Daemon {
         tokens: Option<Arc<Tokens>>,
     ) -> Self {
         let decisions = Decisions::default();
-        Self { engine, counters, tokens, decisions, clock: SystemClock::new() }
+        let (live, tally) = (Arc::new(Live::new(Arc::clone(&engine))), None);
+        Self { engine, live, counters, tokens, decisions, tally, clock: SystemClock::new() }
+    }
+
+    /// The same, which counts usage there.
+    pub(crate) fn metered(self, tally: Option<Arc<Tally>>) -> Self {
+        Self { tally, ..self }
     }
 
     /// How the store is doing: whatever it is, questions are answered.
@@ -70,6 +82,7 @@ impl Daemon {
             // limits around.
             Box::pin(self.engine.check_async(request)).await
         };
+        self.meter(&verdict, request);
         self.remember(self.answered(verdict), || Asked::request(request))
     }
 
@@ -80,6 +93,7 @@ impl Daemon {
         request: &Request<'_>,
     ) -> Result<Answered, UsageError> {
         let verdict = Box::pin(self.engine.check_rule_async(rule, request)).await?;
+        self.meter(&verdict, request);
         Ok(self.remember(self.answered(verdict), || Asked::request(request).under(rule)))
     }
 
@@ -93,6 +107,10 @@ impl Daemon {
     ) -> Result<Answered, UsageError> {
         let verdict = self.engine.check_subject_async(rule, subject, cost, request_id);
         let verdict = Box::pin(verdict).await?;
+        if let Some(tally) = &self.tally {
+            let at = self.now();
+            verdict.meter_subject(subject, cost, |it| tally.count(at, &it));
+        }
         Ok(self.remember(self.answered(verdict), || Asked::subject(rule, subject, cost)))
     }
 
@@ -100,8 +118,23 @@ impl Daemon {
     pub(crate) async fn reserve(&self, request: &Request<'_>, ttl: Duration) -> Answered {
         let Reservation { verdict, receipt } =
             Box::pin(self.engine.reserve_async(request, ttl)).await;
+        self.meter(&verdict, request);
         let answered = Answered { receipt, ..self.answered(verdict) };
         self.remember(answered, || Asked::request(request))
+    }
+
+    /// True where usage is counted.
+    pub(crate) fn is_metered(&self) -> bool {
+        self.tally.is_some()
+    }
+
+    /// Counts what a verdict has admitted or denied, where usage is counted.
+    #[inline]
+    pub(crate) fn meter(&self, verdict: &Verdict, request: &Request<'_>) {
+        if let Some(tally) = &self.tally {
+            let at = self.now();
+            verdict.meter(request, |it| tally.count(at, &it));
+        }
     }
 
     /// Gives a verdict its name, and what it holds a text.

@@ -1,6 +1,10 @@
-//! Instants as texts of RFC 3339, in UTC.
+//! Instants and days as texts of RFC 3339, in UTC.
+
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
+use thiserror::Error;
 use tollbar::Timestamp;
 
 /// An instant that is written as `2026-11-16T01:30:00.250Z`: milliseconds, rounded up, so that nobody
@@ -52,6 +56,50 @@ impl Serialize for Instant {
     }
 }
 
+/// A day, by days since 1970-01-01, that is written as `2026-11-16`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Date(pub(crate) i32);
+
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("this is no day from 1970 to 9999: write one such as 2026-11-16")]
+pub(crate) struct DateError;
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (year, month, day) = civil(self.0.max(0) as u64);
+        write!(f, "{year:04}-{month:02}-{day:02}")
+    }
+}
+
+impl Serialize for Date {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl FromStr for Date {
+    type Err = DateError;
+
+    fn from_str(text: &str) -> Result<Self, DateError> {
+        let (first, last) = (Self(0), Self(2_932_896));
+        let number = |digits: std::ops::Range<usize>| -> Option<u64> {
+            let digits = text.get(digits)?;
+            digits.bytes().all(|it| it.is_ascii_digit()).then(|| digits.parse().ok())?
+        };
+        let (Some(year), Some(month), Some(day)) = (number(0..4), number(5..7), number(8..10))
+        else {
+            return Err(DateError);
+        };
+        // Years that begin in March, as in `civil`; what is no day of a calendar is not what it reads as.
+        let year = year.saturating_sub(u64::from(month <= 2));
+        let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day;
+        let days = 365 * year + year / 4 - year / 100 + year / 400 + of_year;
+        let date = days.checked_sub(719_469).map(|days| Self(days as i32));
+        let date = date.filter(|it| (first..=last).contains(it) && it.to_string() == text);
+        date.ok_or(DateError)
+    }
+}
+
 /// Year, month and day of the day so many days after 1970-01-01.
 ///
 /// Counted in years that begin in March, so that a leap day is the last day of its year: day 0 of
@@ -89,5 +137,28 @@ mod tests {
             assert_eq!(text(Timestamp::from_micros(micros)), expected);
         }
         assert!(text(Timestamp::from_micros(u64::MAX)).starts_with("2255-06-05T"));
+    }
+
+    #[test]
+    fn days_are_read_as_they_are_written_and_nothing_else_is() {
+        for day in (0..2_932_896).step_by(17).chain([59, 60, 11_016, 11_017, 2_932_896]) {
+            assert_eq!(Date(day).to_string().parse(), Ok(Date(day)));
+        }
+        assert_eq!("2026-11-16".parse(), Ok(Date(20_773)));
+        for text in [
+            "",
+            "2026-02-29",
+            "2026-13-01",
+            "2026-00-10",
+            "2026-01-00",
+            "1969-12-31",
+            "2026-1-1",
+            "2026-11-16T00:00:00Z",
+            "+026-11-16",
+            "2026/11/16",
+            "é026-11-1",
+        ] {
+            assert_eq!(text.parse::<Date>(), Err(DateError), "{text}");
+        }
     }
 }

@@ -115,7 +115,7 @@ impl Engine {
 }
 
 /// A request of which one value is known.
-struct Small<'a> {
+pub(crate) struct Small<'a> {
     method: &'a str,
     path: &'a str,
     attributes: ArrayVec<(&'a str, &'a str), 1>,
@@ -131,7 +131,7 @@ impl<'a> Small<'a> {
         Ok((at, Self::of(snapshot.rule(at), subject)?))
     }
 
-    fn of(rule: &'a Rule, subject: &'a str) -> Result<Self, UsageError> {
+    pub(crate) fn of(rule: &'a Rule, subject: &'a str) -> Result<Self, UsageError> {
         let [per] = rule.per.as_slice() else {
             let per = rule.per.iter().map(|per| per.name().to_owned()).collect();
             return Err(UsageError::NotOneAttribute { rule: rule.name.to_string(), per });
@@ -152,7 +152,7 @@ impl<'a> Small<'a> {
         Ok(small)
     }
 
-    fn request(&self) -> Result<Request<'_>, UsageError> {
+    pub(crate) fn request(&self) -> Result<Request<'_>, UsageError> {
         Ok(Request::new(self.method, self.path)?.with_known_attributes(&self.attributes)?)
     }
 }

@@ -5,6 +5,7 @@ mod choosing;
 mod failing;
 mod leases;
 mod limits;
+mod metering;
 mod once;
 mod one_rule;
 mod permits;

@@ -1,7 +1,14 @@
-//! `tollbar rules`: what can be done with a file of rules without serving anything.
+//! `tollbar rules`: files of rules, and the rules of a daemon's database.
 
+mod apply;
+mod changes;
 mod check;
 mod explain;
+mod export;
+mod history;
+mod known;
+mod list;
+mod rollback;
 
 use std::path::Path;
 
@@ -9,13 +16,32 @@ use clap::Subcommand;
 use tollbar_rules::{FileError, Finding, RuleFile};
 
 use super::Ending;
+pub(super) use explain::RequestFlags;
+pub(super) use known::find as find_rule;
+
+/// Where the rules of a daemon are.
+const RULES: &str = "/v1/rate-limit/rules";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Rules {
     /// Says what is wrong with files of rules, and what to write instead
     Check(check::Check),
-    /// Says which rules apply to a request, and why the others do not
+    /// Says which rules of a file apply to a request, and why the others do not
     Explain(explain::Explain),
+    /// Lists the rules that a daemon enforces
+    List(list::List),
+    /// Shows one rule of a daemon
+    Get(list::Get),
+    /// Makes the rules of a daemon's database those of a file
+    Apply(apply::Apply),
+    /// Says what `apply` would change
+    Diff(apply::Diff),
+    /// Prints the rules of a daemon's database as a file
+    Export(export::Export),
+    /// Shows who has changed a rule, when and how
+    History(history::History),
+    /// Makes a rule what it was in an earlier version
+    Rollback(rollback::Rollback),
 }
 
 impl Rules {
@@ -23,6 +49,13 @@ impl Rules {
         match self {
             Self::Check(check) => check.run(),
             Self::Explain(explain) => explain.run(),
+            Self::List(list) => list.run(),
+            Self::Get(get) => get.run(),
+            Self::Apply(apply) => apply.run(),
+            Self::Diff(diff) => diff.run(),
+            Self::Export(export) => export.run(),
+            Self::History(history) => history.run(),
+            Self::Rollback(rollback) => rollback.run(),
         }
     }
 }

@@ -12,11 +12,12 @@ use tollbar_gateway::{
     UpstreamUrl, Visitor,
 };
 use tollbar_http::ClientIp;
-use tollbar_rules::{Cidr, Engine};
+use tollbar_rules::{Cidr, Request, Verdict};
 
 use super::stream::Peer;
 use super::{Bounds, Connection, Protocol, Stopped};
 use crate::bounded;
+use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
 use crate::span::Span;
 
@@ -211,8 +212,17 @@ impl GatewayFlags {
 }
 
 impl PreparedProxy {
-    pub(crate) fn open(self, engine: Arc<Engine>) -> Result<Proxy, GatewayFlagsError> {
-        Ok(Proxy { gateway: self.builder.build(engine)?, balancers: self.balancers })
+    /// Over the engine of `daemon`, which counts what passes as usage too.
+    pub(crate) fn open(self, daemon: Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
+        let engine = Arc::clone(&daemon.engine);
+        let builder = if daemon.is_metered() {
+            let observe =
+                move |request: &Request<'_>, verdict: &Verdict| daemon.meter(verdict, request);
+            self.builder.layer(|layer| layer.observe(observe))
+        } else {
+            self.builder
+        };
+        Ok(Proxy { gateway: builder.build(engine)?, balancers: self.balancers })
     }
 }
 

@@ -17,25 +17,32 @@ pub(crate) struct Explain {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The request line: a method and a path
-    #[arg(long, value_name = "METHOD PATH", value_parser = request_line)]
-    request: (String, String),
-
-    /// An attribute of the request, such as user=42; may be given several times
-    #[arg(short, long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
-    attributes: Vec<(String, String)>,
-
-    /// What the request costs before rules multiply it
-    #[arg(long, default_value_t = 1)]
-    cost: u64,
-
-    /// How much the request matters: low, normal, high or critical
-    #[arg(long, default_value = "normal", value_parser = criticality)]
-    criticality: Criticality,
+    #[command(flatten)]
+    request: RequestFlags,
 
     /// Prints JSON
     #[arg(long)]
     json: bool,
+}
+
+/// A request as it is written on a command line.
+#[derive(Debug, Args)]
+pub(crate) struct RequestFlags {
+    /// The request line: a method and a path
+    #[arg(long, value_name = "METHOD PATH", value_parser = request_line)]
+    pub(crate) request: (String, String),
+
+    /// An attribute of the request, such as user=42; may be given several times
+    #[arg(short, long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
+    pub(crate) attributes: Vec<(String, String)>,
+
+    /// What the request costs before rules multiply it
+    #[arg(long, default_value_t = 1)]
+    pub(crate) cost: u64,
+
+    /// How much the request matters: low, normal, high or critical
+    #[arg(long, default_value = "normal", value_parser = criticality)]
+    pub(crate) criticality: Criticality,
 }
 
 const EXAMPLE: &str = "\
@@ -49,8 +56,8 @@ impl Explain {
             Err(ending) => return ending,
         };
         let attributes: Vec<(&str, &str)> =
-            self.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let request = match self.request(&attributes) {
+            self.request.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let request = match self.request.request(&attributes) {
             Ok(request) => request,
             Err(error) => {
                 eprintln!("the request cannot be checked: {error}");
@@ -68,7 +75,9 @@ impl Explain {
         }
         Ending::Well
     }
+}
 
+impl RequestFlags {
     fn request<'a>(
         &'a self,
         attributes: &'a [(&'a str, &'a str)],

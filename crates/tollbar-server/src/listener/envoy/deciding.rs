@@ -20,6 +20,15 @@ const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 struct Ruling {
     answered: Answered,
     receipt: Option<String>,
+    /// What is to be counted as usage, once it is known that nothing is given back.
+    usage: Option<Usage>,
+}
+
+/// What rules have said to the descriptor in this place.
+struct Usage {
+    at: usize,
+    cost: u64,
+    verdict: Verdict,
 }
 
 impl Envoy {
@@ -73,13 +82,28 @@ impl Envoy {
             Step::Ruled { .. } => ruled.next().unwrap_or_else(Answered::free),
             Step::Free => Answered::free(),
         };
-        let (answers, receipts): (Vec<Answered>, Vec<Option<String>>) =
-            rulings.into_iter().map(|it| (it.answered, it.receipt)).unzip();
+        let mut answers = Vec::new();
+        let (mut receipts, mut usages) = (Vec::new(), Vec::new());
+        for ruling in rulings {
+            answers.push(ruling.answered);
+            receipts.extend(ruling.receipt);
+            usages.extend(ruling.usage);
+        }
         let mut ruled = answers.into_iter();
         let answers: Vec<Answered> =
             plan.steps.iter().map(|step| answer(&mut ruled, step)).collect();
-        if is_one && answer::is_denied(&answers) {
-            self.give_back_all(receipts.iter().flatten()).await;
+        let is_given_back = is_one && answer::is_denied(&answers);
+        if is_given_back {
+            self.give_back_all(receipts.iter()).await;
+        }
+        for Usage { at, cost, verdict } in usages {
+            let facts = Facts::of(&request.domain, &request.descriptors[at]);
+            if let Ok(facts) = facts
+                && let Ok(asked) = facts.request(cost)
+                && !(is_given_back && verdict.is_allowed())
+            {
+                self.daemon.meter(&verdict, &asked);
+            }
         }
         Ok(answers)
     }
@@ -115,7 +139,11 @@ impl Envoy {
                 request.domain
             )));
         }
-        Ok(Ruling { answered: Answered::ruled(&verdict, now), receipt })
+        let answered = Answered::ruled(&verdict, now);
+        // A check by itself has been counted already.
+        let is_open = is_one_of_many && self.daemon.is_metered();
+        let usage = is_open.then_some(Usage { at, cost, verdict });
+        Ok(Ruling { answered, receipt, usage })
     }
 
     async fn give_back(&self, rulings: &[Ruling]) {

@@ -1,0 +1,262 @@
+//! The way to a daemon: TCP, TLS or a path, and HTTP/1.1 on it, a connection for each question.
+
+use std::fmt;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use futures_util::TryFutureExt;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, IF_MATCH};
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::{ANSWER_TIME_MAX, Call, CallError};
+use crate::bounded;
+
+/// The longest answer that is read whole.
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Where a daemon is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    Tcp { is_secure: bool, host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+pub(super) struct Wire {
+    place: Place,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// Either end of a connection.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("`{text}` is no daemon: write http://HOST:PORT, https://HOST:PORT or unix:PATH")
+        };
+        if let Some(path) = text.strip_prefix("unix:").filter(|it| !it.is_empty()) {
+            return Ok(Self::Unix(path.into()));
+        }
+        let uri: Uri = text.parse().map_err(|_| wrong())?;
+        let is_secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(wrong()),
+        };
+        // Whoever writes a path means something that there is not.
+        let is_bare = uri.path_and_query().is_none_or(|it| it.as_str() == "/");
+        let host = uri.host().filter(|it| !it.is_empty() && is_bare).ok_or_else(wrong)?;
+        let authority = uri.authority().map_or("", |it| it.as_str());
+        if authority.contains('@') {
+            return Err(wrong());
+        }
+        let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self::Tcp { is_secure, host, port })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { is_secure, host, port } => {
+                let scheme = if *is_secure { "https" } else { "http" };
+                let [open, close] = if host.contains(':') { ["[", "]"] } else { ["", ""] };
+                write!(f, "{scheme}://{open}{host}{close}:{port}")
+            }
+        }
+    }
+}
+
+impl Wire {
+    pub(super) fn new(place: Place, ca: Option<&Path>) -> Result<Self, String> {
+        let Place::Tcp { is_secure: true, host, .. } = &place else {
+            return Ok(Self { place, tls: None });
+        };
+        let roots = match ca {
+            Some(path) => authorities(path)?,
+            None => webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect(),
+        };
+        let name = ServerName::try_from(host.clone())
+            .map_err(|_| format!("--server: `{host}` is no name of a server"))?;
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { place, tls: Some((TlsConnector::from(Arc::new(config)), name)) })
+    }
+
+    /// The status and the whole body of an answer.
+    pub(super) async fn exchange(
+        &self,
+        call: &Call,
+        token: Option<&str>,
+    ) -> Result<(u16, Bytes), CallError> {
+        self.in_time(async {
+            let response = self.send(call, token).await?;
+            let status = response.status().as_u16();
+            Ok((status, self.whole(response).await?))
+        })
+        .await
+    }
+
+    /// Writes the body of a good answer as it comes; the status and the body of any other.
+    pub(super) async fn copy(
+        &self,
+        call: &Call,
+        token: Option<&str>,
+        mut to: impl Write,
+    ) -> Result<Option<(u16, Bytes)>, CallError> {
+        let mut response = self.in_time(self.send(call, token)).await?;
+        if !response.status().is_success() {
+            let status = response.status().as_u16();
+            return Ok(Some((status, self.in_time(self.whole(response)).await?)));
+        }
+        while let Some(frame) = self.in_time(async { Ok(response.frame().await) }).await? {
+            let frame = frame.map_err(|error| self.unreachable(error))?;
+            if let Some(data) = frame.data_ref() {
+                to.write_all(data)?;
+            }
+        }
+        to.flush()?;
+        Ok(None)
+    }
+
+    async fn in_time<T>(
+        &self,
+        what: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let seconds = ANSWER_TIME_MAX.as_secs();
+        let done = timeout(ANSWER_TIME_MAX, what).await;
+        done.unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {seconds} s"))))
+    }
+
+    async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, CallError> {
+        let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+        Ok(body.map_err(|error| self.unreachable(error))?.to_bytes())
+    }
+
+    async fn send(
+        &self,
+        call: &Call,
+        token: Option<&str>,
+    ) -> Result<Response<Incoming>, CallError> {
+        let request = self.request(call, token)?;
+        let stream = self.connect().await.map_err(|error| self.unreachable(error))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.unreachable(error))?;
+        // It ends when the answer has been read, or this process does.
+        tokio::spawn(connection.unwrap_or_else(|_| ()));
+        sender.send_request(request).await.map_err(|error| self.unreachable(error))
+    }
+
+    fn request(&self, call: &Call, token: Option<&str>) -> Result<Request<Full<Bytes>>, CallError> {
+        let host = match &self.place {
+            Place::Unix(_) => "localhost".to_owned(),
+            Place::Tcp { .. } => self
+                .place
+                .to_string()
+                .split_once("://")
+                .map_or_else(String::new, |it| it.1.to_owned()),
+        };
+        let body = call.body.as_ref().map(ToString::to_string);
+        let mut request = Request::new(Full::from(body.clone().unwrap_or_default()));
+        *request.method_mut() = call.method.clone();
+        let misused = |error: String| CallError::Misused(error);
+        *request.uri_mut() =
+            call.target.parse().map_err(|error| misused(format!("{}: {error}", call.target)))?;
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let json = body.map(|_| "application/json".to_owned());
+        for (name, value) in [
+            (HOST, Some(host)),
+            (AUTHORIZATION, bearer),
+            (CONTENT_TYPE, json),
+            (IF_MATCH, call.if_match.clone()),
+        ] {
+            if let Some(value) = value {
+                let value = HeaderValue::try_from(value).map_err(|_| {
+                    misused(format!("`{name}` cannot be sent: it is no visible text"))
+                })?;
+                request.headers_mut().insert(name, value);
+            }
+        }
+        Ok(request)
+    }
+
+    async fn connect(&self) -> std::io::Result<Box<dyn Stream>> {
+        let stream = match &self.place {
+            Place::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+            Place::Tcp { host, port, .. } => TcpStream::connect((host.as_str(), *port)).await?,
+        };
+        Ok(match &self.tls {
+            None => Box::new(stream),
+            Some((connector, name)) => Box::new(connector.connect(name.clone(), stream).await?),
+        })
+    }
+
+    fn unreachable(&self, why: impl fmt::Display) -> CallError {
+        CallError::Unreachable { server: self.place.to_string(), why: why.to_string() }
+    }
+
+    pub(super) fn strange(&self, why: String) -> CallError {
+        CallError::Strange { server: self.place.to_string(), why }
+    }
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, String> {
+    let told = |why: String| format!("--ca: {}: {why}", path.display());
+    let pem = bounded::read_to_string(path).map_err(|error| told(error.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|error| told(error.to_string()))?;
+        roots.add(certificate).map_err(|error| told(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(told(
+            "there is no certificate in PEM (`-----BEGIN CERTIFICATE-----`)".to_owned(),
+        ));
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_read_as_it_is_written_and_nothing_else_is() {
+        for (text, written) in [
+            ("http://127.0.0.1:8082", "http://127.0.0.1:8082"),
+            ("https://limits.example/", "https://limits.example:443"),
+            ("http://[::1]:80", "http://[::1]:80"),
+            ("unix:/run/tollbar.sock", "unix:/run/tollbar.sock"),
+        ] {
+            assert_eq!(text.parse::<Place>().unwrap().to_string(), written);
+        }
+        for text in
+            ["", "unix:", "localhost:8082", "ftp://x", "http://", "http://x/v1", "http://a@b"]
+        {
+            assert!(text.parse::<Place>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `tollbar nodes`: the daemons over one database, and which rules they enforce.
+
+use clap::Args;
+use serde_json::Value;
+
+use super::client::ServerFlags;
+use super::table::{Table, cell};
+use super::{EXIT_CODES, Ending};
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Nodes {
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+impl Nodes {
+    pub(crate) fn run(self) -> Ending {
+        self.server.run(async |client| {
+            let nodes = client.get("/v1/rate-limit/nodes").await?;
+            Ok(client.show(&nodes, || text(&nodes)))
+        })
+    }
+}
+
+fn text(nodes: &Value) -> String {
+    let mut table = Table::new(&["NODE", "REVISION", "SEEN", ""]);
+    let latest = nodes["revision"].as_u64();
+    for node in nodes["items"].as_array().into_iter().flatten() {
+        let is_behind = node["revision"].as_u64() < latest;
+        let note = if is_behind { "behind" } else { "" };
+        let [name, revision, seen] = ["node", "revision", "seenAt"].map(|name| cell(&node[name]));
+        table.row(vec![name, revision, seen, note.to_owned()]);
+    }
+    format!("{}revision {}\n", table.text("no node has reported yet"), cell(&nodes["revision"]))
+}

@@ -1,0 +1,89 @@
+//! `tollbar rules list` and `get`: what a daemon enforces.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::known::{self, Known};
+use crate::command::client::{Query, ServerFlags};
+use crate::command::table::{Table, cell, visible};
+use crate::command::{EXIT_CODES, Ending};
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct List {
+    /// Only those of this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+
+    /// Only those of this scope: global, tenant or endpoint
+    #[arg(long, value_parser = ["global", "tenant", "endpoint"])]
+    scope: Option<String>,
+
+    /// Only those that are enabled, or those that are not
+    #[arg(long, value_name = "BOOL")]
+    enabled: Option<bool>,
+
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Get {
+    /// Its name, or its id
+    #[arg(value_name = "RULE")]
+    rule: String,
+
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+impl List {
+    pub(crate) fn run(self) -> Ending {
+        let enabled = self.enabled.map(|it| it.to_string());
+        let query = Query::default()
+            .and("tenant", self.tenant.as_deref())
+            .and("scope", self.scope.as_deref())
+            .and("enabled", enabled.as_deref());
+        self.server.run(async |client| {
+            let rules = known::all(client, &query).await?;
+            let json: Vec<&Value> = rules.iter().map(|it| &it.json).collect();
+            Ok(client.show(&json!(json), || table(&rules)))
+        })
+    }
+}
+
+fn table(rules: &[Known]) -> String {
+    let mut table = Table::new(&["NAME", "LIMIT", "SCOPE", "TENANT", "ENABLED", "VERSION", "ID"]);
+    for rule in rules {
+        let version = match rule.version {
+            Some(version) => version.to_string(),
+            None => "file".to_owned(),
+        };
+        table.row(vec![
+            rule.name.clone(),
+            rule.limits(),
+            cell(&rule.json["scope"]),
+            cell(&rule.json["tenantId"]),
+            if rule.is_enabled { "yes" } else { "no" }.to_owned(),
+            version,
+            rule.id.clone(),
+        ]);
+    }
+    table.text("there are no rules")
+}
+
+impl Get {
+    pub(crate) fn run(self) -> Ending {
+        self.server.run(async |client| {
+            let rule = known::find(client, &self.rule).await?;
+            Ok(client.show(&rule.json, || fields(&rule.json)))
+        })
+    }
+}
+
+/// A field a line, those that say something.
+fn fields(rule: &Value) -> String {
+    let fields = rule.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    fields.map(|(name, value)| format!("{}: {}\n", visible(name), visible(&cell(value)))).collect()
+}

@@ -1,0 +1,44 @@
+//! `tollbar rules rollback`: a rule as it was in an earlier version. What happened since stays in its
+//! history.
+
+use clap::Args;
+use serde_json::json;
+
+use super::known::{self, Known};
+use crate::command::client::{Call, ServerFlags};
+use crate::command::table::visible;
+use crate::command::{EXIT_CODES, Ending};
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Rollback {
+    /// Its name, or its id; of a rule that was deleted, its id
+    #[arg(value_name = "RULE")]
+    rule: String,
+
+    /// The version that says what it is to be; see `tollbar rules history`
+    #[arg(long, value_name = "VERSION")]
+    to: u64,
+
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+impl Rollback {
+    pub(crate) fn run(self) -> Ending {
+        self.server.run(async |client| {
+            let path = known::path_even_of_deleted(client, &self.rule).await?;
+            // Whatever version it is now: who says which one it is to be has looked at all of them.
+            let call = Call::post(format!("{path}/rollback"), json!({ "version": self.to }));
+            let rule = Known::of(client.send(call.if_any_version()).await?);
+            Ok(client.show(&rule.json, || {
+                let (name, to) = (visible(&rule.name), self.to);
+                let version = rule.version.unwrap_or_default();
+                format!(
+                    "{name}: version {version} says what version {to} said: {}\n",
+                    rule.limits()
+                )
+            }))
+        })
+    }
+}

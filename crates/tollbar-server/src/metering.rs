@@ -1,0 +1,61 @@
+//! Who has used how much, day by day: counted where the daemon answers, and written to the database
+//! every so often. Without a database nothing is counted. Bills nobody.
+
+pub(crate) mod books;
+pub(crate) mod export;
+pub(crate) mod node;
+mod tally;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::listener::Stopped;
+use crate::repository::Repository;
+use crate::span::Span;
+use books::Bookkeeper;
+pub(crate) use tally::Tally;
+
+/// How usage is counted.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MeteringFlags {
+    /// What this daemon is called among those over one database; each has a name of its own. Without
+    /// it, the host's name and a random part that is kept beside the database or its cache
+    #[arg(long, env = "TOLLBAR_NODE", value_name = "NAME", value_parser = node::parse)]
+    pub(crate) node: Option<String>,
+
+    /// How often usage is written to the database: what a crash may lose
+    #[arg(long, env = "TOLLBAR_USAGE_FLUSH", value_name = "TIME", default_value = "10s")]
+    pub(crate) usage_flush: Span,
+
+    /// How many accounts of a tenant, a subject and a rule are counted apart between two writes; who
+    /// comes beyond that counts as `(other)`
+    #[arg(long, env = "TOLLBAR_USAGE_ENTRIES", value_name = "COUNT", default_value_t = 100_000,
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) usage_entries: u32,
+}
+
+/// Usage as it is counted, and whoever writes it down.
+#[derive(Debug)]
+pub(crate) struct Metering {
+    pub(crate) tally: Arc<Tally>,
+    keeper: Bookkeeper<Repository>,
+    flush_every: Duration,
+}
+
+impl MeteringFlags {
+    /// Accounts of this node, which are kept in `repository`.
+    pub(crate) fn open(&self, repository: Repository, node: &str) -> Metering {
+        let tally = Arc::new(Tally::new(self.usage_entries as usize));
+        let keeper = Bookkeeper::new(repository, node.to_owned(), Arc::clone(&tally));
+        Metering { tally, keeper, flush_every: self.usage_flush.0 }
+    }
+}
+
+impl Metering {
+    /// Writes every so often until `ended`, and then once more.
+    pub(crate) async fn keep(self, ended: Stopped) {
+        self.keeper.keep(self.flush_every, ended).await;
+    }
+}
