@@ -225,7 +225,7 @@ pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
         if paid != 1 {
             add(&line.extra_tokens, paid.wrapping_sub(1));
         }
-        let limits = snapshot.policies(first.rule, first.tier()).unwrap_or_default();
+        let limits = snapshot.policies(first.rule, first.tier(), 0).unwrap_or_default();
         let is_near = |it: &Made| {
             let capacity = limits.get(it.limit as usize).map_or(0, tollbar::Policy::capacity);
             is_near(it.decision.remaining(), capacity)

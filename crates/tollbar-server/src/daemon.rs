@@ -12,12 +12,15 @@ use crate::counters::{Counters, Health};
 use crate::decisions::{Asked, Decisions};
 use crate::metering::Tally;
 use crate::metrics::{Metrics, Outcome, TextFormat, Wire};
+use crate::repository::Live;
 use crate::token::Tokens;
 
 /// Shared by every listener.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) engine: Arc<Engine>,
+    /// Where its rules come from.
+    pub(crate) live: Arc<Live>,
     pub(crate) counters: Counters,
     /// What clients must show, where something is asked for.
     pub(crate) tokens: Option<Arc<Tokens>>,
@@ -70,9 +73,10 @@ impl Daemon {
         tokens: Option<Arc<Tokens>>,
     ) -> Self {
         let (decisions, metrics, wire) = Default::default();
-        let (tally, clock) = (None, SystemClock::new());
+        let (live, tally) = (Arc::new(Live::new(Arc::clone(&engine))), None);
+        let clock = SystemClock::new();
         let daemon =
-            Self { engine, counters, tokens, decisions, tally, metrics, wire, clock };
+            Self { engine, live, counters, tokens, decisions, tally, metrics, wire, clock };
         daemon.metrics.rules_loaded(daemon.now());
         daemon
     }
@@ -89,6 +93,7 @@ impl Daemon {
             counters: self.counters.clone(),
             tokens: self.tokens.clone(),
             decisions: Arc::clone(&self.decisions),
+            live: Arc::clone(&self.live),
             tally: self.tally.clone(),
             metrics: Arc::clone(&self.metrics),
             wire,

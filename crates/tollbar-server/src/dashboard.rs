@@ -40,8 +40,11 @@ use page::{exemptions, explain, keys, me, overview, rule, rule_edit, rules, toke
 use session::{Entered, Id, Sessions};
 use visit::{Came, Visit};
 
-/// What does not belong to the dashboard on its listener.
-const OTHERS: [&str; 4] = ["/v1/", "/healthz", "/openapi.json", "/docs"];
+/// What the paths of pages begin with. The others on the listener are the admin API's.
+const PLACES: [&str; 14] = [
+    "", "assets", "exemptions", "explain", "key", "keys", "live", "login", "logout", "me", "rules",
+    "tokens", "usage", "usage.csv",
+];
 
 /// The pages, and who looks at them.
 #[derive(Debug)]
@@ -62,7 +65,8 @@ impl Dashboard {
 
     /// True where a path is one of the dashboard's.
     pub(crate) fn has(path: &str) -> bool {
-        OTHERS.iter().all(|it| !path.starts_with(it))
+        let first = path.strip_prefix('/').map(|it| it.split_once('/').map_or(it, |it| it.0));
+        first.is_some_and(|it| PLACES.contains(&it))
     }
 
     /// The answer to a request, whose body is a form.

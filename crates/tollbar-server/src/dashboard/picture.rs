@@ -204,7 +204,7 @@ impl Health {
                 name: "Store",
                 value: if store.is_up { "up" } else { "down" }.to_owned(),
                 note: match &store.memory {
-                    Some(memory) => format!("memory, {} keys", Count(memory.live as u64)),
+                    Some(memory) => format!("memory, {} keys", Count(memory.live_keys as u64)),
                     None => format!("{}, {} errors", store.kind, Count(store.redis.errors.total())),
                 },
                 state: if store.is_up { State::Good } else { State::Bad },

@@ -1,9 +1,10 @@
-//! The admin API over HTTP/1.1. What is answered is [`Admin`]'s business.
+//! The admin API and the dashboard over HTTP/1.1. What is answered is [`Admin`]'s business, and
+//! [`Dashboard`]'s.
 
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 
 use super::http1::{self, Responder};
@@ -11,15 +12,29 @@ use super::patience::Patience;
 use super::{Connection, Peer, Protocol, Stopped};
 use crate::admin::wire::{Head, Payload, refused};
 use crate::admin::{Admin, BODY_BYTES_MAX};
+use crate::dashboard::{Dashboard, FORM_BYTES_MAX};
 
-/// HTTP/1.1, answered by an [`Admin`].
+/// HTTP/1.1, answered by an [`Admin`], and for people by a [`Dashboard`].
 pub(crate) struct AdminHttp {
     admin: Arc<Admin>,
+    dashboard: Dashboard,
 }
 
 impl AdminHttp {
-    pub(crate) fn new(admin: Arc<Admin>) -> Self {
-        Self { admin }
+    pub(crate) fn new(admin: Arc<Admin>, dashboard: Dashboard) -> Self {
+        Self { admin, dashboard }
+    }
+
+    /// A page.
+    async fn page(&self, head: Head<'_>, body: Incoming, patience: &Patience) -> Response<Payload> {
+        let body = match head.method {
+            "POST" => http1::read(body, FORM_BYTES_MAX, patience).await,
+            _ => Ok(Bytes::new()),
+        };
+        match body {
+            Ok(body) => self.dashboard.answer(head, &body).await,
+            Err(unread) => refused(&unread.into()),
+        }
     }
 }
 
@@ -48,12 +63,17 @@ impl Responder for AdminHttp {
             headers: &parts.headers,
             peer,
         };
+        if Dashboard::has(head.path) {
+            // In a box: pages carry more around than answers of the API do.
+            let page = Box::pin(self.page(head, body, patience)).await;
+            return page.map(|it| http1::Taken::new(it, patience).boxed_unsync());
+        }
         let admitted = match self.admin.admit(head).await {
             Ok(admitted) => admitted,
             Err(answer) => return *answer,
         };
         let body = match admitted.route.body {
-            None => Ok(hyper::body::Bytes::new()),
+            None => Ok(Bytes::new()),
             Some(_) => http1::read(body, BODY_BYTES_MAX, patience).await,
         };
         let answer = match body {

@@ -15,7 +15,7 @@ use super::super::visit::{Came, Visit};
 use super::rule::Seen;
 use super::rule_fields::{self, Field, has_more, rule_of};
 use crate::admin::access::Need;
-use crate::admin::precondition::IfMatch;
+use crate::admin::precondition::{IfMatch, etag};
 use crate::admin::problem::Problem;
 use crate::admin::rule_json::RuleSent;
 use crate::admin::rules::{self, Outcome, Rollback};
@@ -165,7 +165,7 @@ pub(crate) async fn save(visit: &Visit<'_>, id: Option<&str>) -> Came {
 pub(crate) async fn review_delete(visit: &Visit<'_>, id: &str) -> Came {
     let seen = changeable(visit, id).await?;
     let version = seen.version.unwrap_or_default();
-    let if_match = IfMatch::version(version);
+    let if_match = meant(version);
     let outcome = rules::delete(visit.admin, visit.actor(), id, &if_match, true).await?;
     let dry_run = match &outcome {
         Outcome::DryRun(dry_run) => told(dry_run),
@@ -186,7 +186,7 @@ pub(crate) async fn review_delete(visit: &Visit<'_>, id: &str) -> Came {
 }
 
 pub(crate) async fn delete(visit: &Visit<'_>, id: &str) -> Came {
-    let if_match = IfMatch::version(visit.sent.number("version")?);
+    let if_match = meant(visit.sent.number("version")?);
     rules::delete(visit.admin, visit.actor(), id, &if_match, false).await?;
     visit.done("Deleted. Its history stays.", "/rules")
 }
@@ -196,7 +196,7 @@ pub(crate) async fn review_rollback(visit: &Visit<'_>, id: &str) -> Came {
     let seen = Seen::find(visit, id).await?;
     let (version, to) = (seen.version.unwrap_or_default(), visit.query.number("version")?);
     let rollback = Rollback { version: to };
-    let if_match = IfMatch::version(version);
+    let if_match = meant(version);
     let outcome =
         rules::roll_back(visit.admin, visit.actor(), id, &if_match, &rollback, true).await?;
     let dry_run = match &outcome {
@@ -220,7 +220,7 @@ pub(crate) async fn review_rollback(visit: &Visit<'_>, id: &str) -> Came {
 }
 
 pub(crate) async fn roll_back(visit: &Visit<'_>, id: &str) -> Came {
-    let if_match = IfMatch::version(visit.sent.number("version")?);
+    let if_match = meant(visit.sent.number("version")?);
     let rollback = Rollback { version: visit.sent.number("to")? };
     rules::roll_back(visit.admin, visit.actor(), id, &if_match, &rollback, false).await?;
     visit.done("Rolled back.", &rule_href(id))
@@ -268,10 +268,15 @@ async fn sent(
     match of {
         None => rules::create(admin, actor, &rule, is_dry_run).await,
         Some((id, _)) => {
-            let if_match = IfMatch::version(visit.sent.number("version")?);
+            let if_match = meant(visit.sent.number("version")?);
             rules::replace(admin, actor, id, &if_match, &rule, is_dry_run).await
         }
     }
+}
+
+/// The version that somebody has looked at.
+fn meant(version: u64) -> IfMatch {
+    IfMatch::OneOf(vec![etag(version)])
 }
 
 /// What people can mend is told on the form; the rest on a page of its own.
