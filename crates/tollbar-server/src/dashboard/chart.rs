@@ -96,11 +96,6 @@ impl Stacked {
         self.columns.iter().fold(Column::default(), |sum, it| sum.plus(*it))
     }
 
-    /// How long it is.
-    pub(crate) fn seconds(&self) -> u64 {
-        self.columns.len() as u64 * self.step_s
-    }
-
     /// The rate at its upper edge, a second.
     pub(crate) fn top(&self) -> u64 {
         let most = self.columns.iter().map(|it| it.total()).max().unwrap_or_default();

@@ -19,7 +19,7 @@ use crate::rfc3339::Instant;
 /// Rules, keys and denials that there is room for.
 const RULES_MAX: usize = 12;
 const KEYS_MAX: usize = 8;
-const DENIALS_MAX: usize = 14;
+const DENIALS_MAX: usize = 12;
 
 /// Columns of a small chart.
 const SPARK_COLUMNS: usize = 60;
@@ -76,7 +76,6 @@ struct Node {
 struct Rules {
     rows: Vec<RuleRow>,
     more: usize,
-    can_change: bool,
 }
 
 #[derive(Debug)]
@@ -235,7 +234,7 @@ impl Health {
             },
             Cell {
                 name: "Checks",
-                value: format!("{}/s", Rate { count: checks, seconds: lately.chart.seconds() }),
+                value: format!("{}/s", Rate { count: checks, seconds: lately.known_s }),
                 note: format!("p99 {}", Took(snapshot.check_p99_us)),
                 state: State::Plain,
             },
@@ -362,7 +361,7 @@ impl Rules {
         });
         let more = rows.len().saturating_sub(RULES_MAX);
         rows.truncate(RULES_MAX);
-        Self { rows, more, can_change: false }
+        Self { rows, more }
     }
 }
 

@@ -76,10 +76,6 @@ impl RuleText {
         Self(text)
     }
 
-    pub(crate) fn of_form(form: &RuleForm) -> Self {
-        Self::of_json(&form.to_json())
-    }
-
     /// Read from YAML: the rule by itself, or a file of one rule. What is wrong has its line.
     pub(crate) fn read(yaml: &str) -> Result<RuleSent, Problem> {
         let read = read_text("rule", yaml, "a rule such as `name: per_client`", |_, field| {

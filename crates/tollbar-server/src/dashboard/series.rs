@@ -29,6 +29,8 @@ pub(crate) enum Range {
 pub(crate) struct Traffic {
     legend: Vec<Entry>,
     pub(crate) chart: Stacked,
+    /// For how long there has been anything to show.
+    pub(crate) known_s: u64,
     top: Short,
     ticks: Vec<String>,
     is_empty: bool,
@@ -69,7 +71,7 @@ impl Traffic {
         let (series, per_column) = range.series(history, of);
         match series {
             Some(series) => Self::drawn(&series, per_column, history, range),
-            None => Self::around(Stacked::default(), Vec::new()),
+            None => Self::around(Stacked::default(), Vec::new(), 0),
         }
     }
 
@@ -111,17 +113,17 @@ impl Traffic {
             Clock(Timestamp::from_micros(second * 1_000_000)).to_string()[..5].to_owned()
         });
         let ticks = ticks.collect();
-        Self::around(Stacked { columns, step_s, marks, label }, ticks)
+        let known_s = (end - start).min(COLUMNS as u64 * step_s);
+        Self::around(Stacked { columns, step_s, marks, label }, ticks, known_s)
     }
 
-    fn around(chart: Stacked, ticks: Vec<String>) -> Self {
+    fn around(chart: Stacked, ticks: Vec<String>, known_s: u64) -> Self {
         let sum = chart.sum();
-        let seconds = chart.seconds();
         let whole = sum.allowed + sum.denied + sum.shadow_denied + sum.degraded;
         let entry = |class, name, count| Entry {
             class,
             name,
-            rate: Rate { count, seconds },
+            rate: Rate { count, seconds: known_s },
             share: Share { part: count, whole },
         };
         Self {
@@ -131,6 +133,7 @@ impl Traffic {
                 entry("shadow", "Shadow", sum.shadow_denied),
                 entry("degraded", "Degraded", sum.degraded),
             ],
+            known_s,
             top: Short(chart.top()),
             is_empty: whole == 0,
             chart,

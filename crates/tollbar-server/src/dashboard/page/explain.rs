@@ -324,8 +324,9 @@ fn again(asked: &AskedFor) -> Option<String> {
     Some(format!("/explain?{}", pairs.finish()))
 }
 
-/// With a capital letter and a full stop.
+/// Without what the heading says, and with a full stop.
 fn sentence(text: &str) -> String {
+    let text = ["allowed: ", "denied: "].iter().find_map(|it| text.strip_prefix(it)).unwrap_or(text);
     let text = super::super::shown::spelled(text);
     if text.is_empty() || text.ends_with('.') { text } else { format!("{text}.") }
 }

@@ -15,6 +15,7 @@ use crate::admin::paging::Asked;
 use crate::admin::problem::Problem;
 use crate::admin::usage::{self, Left};
 use crate::repository::{KeyFilter, RuleId};
+use tollbar_rules::{Per, Rule};
 
 /// Records of a page, and keys of the list of those limited most.
 const ROWS: u32 = 100;
@@ -162,7 +163,7 @@ async fn show_with(
         limits,
         records,
         factor: visit.sent.filled("factorPercent").unwrap_or("200").to_owned(),
-        exempt: exemptable(subject).filter(|_| rule.identity().parse::<RuleId>().is_ok()),
+        exempt: exemptable(&rule, subject).filter(|_| rule.identity().parse::<RuleId>().is_ok()),
     };
     let status = problem.map_or(StatusCode::OK, |it| it.status);
     Ok(super::super::answer::page(status, &page))
@@ -226,16 +227,21 @@ fn key(rule: &str, subject: &str) -> Key {
     Key { rule_id: rule.to_owned(), subject: Some(subject.to_owned()), attributes: None }
 }
 
-/// Of what kind a subject is, where it says so.
-fn exemptable(subject: &str) -> Option<(&'static str, String)> {
-    let (prefix, value) = subject.split_once(':')?;
-    let kind = match prefix {
-        "api" => "api_key",
-        "user" => "user",
-        "ip" => "ip_cidr",
-        _ => return None,
-    };
-    Some((kind, value.to_owned()))
+/// Of what kind a subject is, where the rule or the subject itself says so.
+fn exemptable(rule: &Rule, subject: &str) -> Option<(&'static str, String)> {
+    let kinds = [("api", "api_key", "api_key"), ("user", "user", "user"), ("ip", "ip", "ip_cidr")];
+    let (prefix, value) = subject.split_once(':').unwrap_or_default();
+    let said = kinds.iter().find(|it| it.0 == prefix);
+    match (rule.per.as_slice(), said) {
+        ([Per::Client], Some((.., kind))) => Some((kind, value.to_owned())),
+        ([Per::Attribute(name)], said) => {
+            let (.., kind) = kinds.iter().find(|it| it.1 == &**name)?;
+            // Some subjects are told with what they are, some without.
+            let value = said.filter(|it| it.1 == &**name).map_or(subject, |_| value);
+            Some((kind, value.to_owned()))
+        }
+        _ => None,
+    }
 }
 
 impl LimitRow {
