@@ -271,7 +271,7 @@ pub(crate) fn deny_evil(daemon: &Daemon) {
         assert_eq!(status(&daemon.post("/v1/check", &json)), 200);
         assert_eq!(status(&daemon.post("/v1/check", &json)), 429);
         let mut resp = TcpStream::connect(daemon.address("resp")).unwrap();
-        let words = ["TOLLBAR.CHECK", "once", name];
+        let words = ["TB.CHECK", "GET", "/once", "WITH", "user", name];
         let mut command = format!("*{}\r\n", words.len());
         for word in words {
             command += &format!("${}\r\n{word}\r\n", word.len());
