@@ -31,6 +31,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{Counting, Rule};
 
+pub use crate::date::parse_instant;
 pub use error::{FormError, Problem};
 pub use exemption::{ExemptionForm, SubjectType};
 

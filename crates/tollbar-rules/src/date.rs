@@ -6,7 +6,8 @@ const DAY_S: i64 = 86_400;
 
 /// The instant a text means; a date alone is its first instant in UTC. `None` for anything else,
 /// and for what is before 1970.
-pub(crate) fn parse_instant(text: &str) -> Option<Timestamp> {
+#[must_use]
+pub fn parse_instant(text: &str) -> Option<Timestamp> {
     let (date, time) = match text.split_once(['T', 't', ' ']) {
         Some((date, time)) => (date, Some(time)),
         None => (text, None),

@@ -1,6 +1,7 @@
 //! The daemon behind the binary `tollbar`, as a library so that fuzzers and benchmarks can reach its
 //! parsers. It promises nothing to anybody else: the binary is the interface.
 
+mod admin;
 mod api;
 mod app;
 mod bounded;

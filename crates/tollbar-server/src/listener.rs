@@ -1,12 +1,14 @@
 //! Connections, whatever they speak: accepted up to a bound, and seen to their end when the daemon
 //! stops. What is said on one is its [`Protocol`]'s business, one file each.
 
+pub(crate) mod admin;
 mod bounds;
 pub(crate) mod envoy;
 pub(crate) mod gateway;
 mod group;
 pub(crate) mod grpc;
 pub(crate) mod http;
+mod http1;
 mod idle;
 mod patience;
 pub(crate) mod resp;
@@ -27,6 +29,7 @@ use tracing::{debug, info, warn};
 
 pub(crate) use bounds::Bounds;
 pub(crate) use group::Listeners;
+pub(crate) use http1::Unread;
 pub(crate) use stopped::Stopped;
 use stream::{Accepted, Wire};
 pub(crate) use stream::{Connection, Peer, Socket, Stream, UnixSocket};

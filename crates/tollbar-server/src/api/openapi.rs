@@ -4,12 +4,12 @@
 use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::question::{Form, Question};
 use super::refusal::{Error, Problem};
-use super::route::{CHECK, ROUTES, Route, Sent};
+use super::route::{CHECK, EXPLAIN, ROUTES, Route, Sent};
 use crate::forward_auth::document as forward_auth;
 
 /// The document, as it is served.
@@ -20,22 +20,16 @@ pub(crate) fn document() -> &'static str {
 
 /// What is read and what is written are described apart: a field that may be left out of the one is
 /// always in the other.
-struct Schemas {
-    read: SchemaGenerator,
-    written: SchemaGenerator,
+pub(crate) struct Schemas {
+    pub(crate) read: SchemaGenerator,
+    pub(crate) written: SchemaGenerator,
 }
 
+/// What is sent to have a request explained.
+pub(crate) struct Explaining;
+
 fn write() -> Value {
-    let settings = || {
-        SchemaSettings::draft2020_12().with(|it| {
-            it.definitions_path = "/components/schemas".into();
-            it.meta_schema = None;
-        })
-    };
-    let mut schemas = Schemas {
-        read: settings().for_deserialize().into_generator(),
-        written: settings().for_serialize().into_generator(),
-    };
+    let mut schemas = Schemas::new();
     let mut paths = Map::new();
     for route in &ROUTES {
         let method = route.method().to_ascii_lowercase();
@@ -43,10 +37,9 @@ fn write() -> Value {
     }
     paths.insert(forward_auth::PATH.to_owned(), forward_auth::operations());
     // Those of a batch are checks.
-    let check = schemas.question(&CHECK);
-    let mut named = schemas.read.take_definitions(true);
+    let check = question(&CHECK, &mut schemas.read);
+    let mut named = schemas.named();
     named.insert(Question::schema_name().into_owned(), check);
-    named.extend(schemas.written.take_definitions(true));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -72,7 +65,51 @@ fn write() -> Value {
     })
 }
 
+impl Explaining {
+    pub(crate) const EXAMPLE: &str = EXPLAIN.example;
+
+    pub(crate) fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Schema::try_from(question(&EXPLAIN, generator)).unwrap_or_default()
+    }
+}
+
+/// The fields of a question that the form takes.
+fn question(form: &Form, generator: &mut SchemaGenerator) -> Value {
+    let mut schema = Question::json_schema(generator).to_value();
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        properties.retain(|field, _| form.fields.contains(&field.as_str()));
+    }
+    schema["title"] = form.name.into();
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("description");
+    }
+    if !form.required.is_empty() {
+        schema["required"] = json!(form.required);
+    }
+    schema
+}
+
 impl Schemas {
+    pub(crate) fn new() -> Self {
+        let settings = || {
+            SchemaSettings::draft2020_12().with(|it| {
+                it.definitions_path = "/components/schemas".into();
+                it.meta_schema = None;
+            })
+        };
+        Self {
+            read: settings().for_deserialize().into_generator(),
+            written: settings().for_serialize().into_generator(),
+        }
+    }
+
+    /// Those that were met, by their names.
+    pub(crate) fn named(&mut self) -> Map<String, Value> {
+        let mut named = self.read.take_definitions(true);
+        named.extend(self.written.take_definitions(true));
+        named
+    }
+
     fn operation(&mut self, route: &Route) -> Value {
         let mut operation = json!({
             "operationId": format!("{:?}", route.what),
@@ -91,29 +128,14 @@ impl Schemas {
             Sent::Id => operation["parameters"] = json!([id()]),
             Sent::Query => operation["parameters"] = json!(query()),
             Sent::Question(form) => {
-                operation["requestBody"] = body(&self.question(form), form.example);
+                let schema = question(form, &mut self.read);
+                operation["requestBody"] = body(&schema, form.example);
             }
             Sent::Body(schema, example) => {
                 operation["requestBody"] = body(schema(&mut self.read).as_value(), example);
             }
         }
         operation
-    }
-
-    /// The fields of a question that the form takes.
-    fn question(&mut self, form: &Form) -> Value {
-        let mut schema = Question::json_schema(&mut self.read).to_value();
-        if let Some(properties) = schema["properties"].as_object_mut() {
-            properties.retain(|field, _| form.fields.contains(&field.as_str()));
-        }
-        schema["title"] = form.name.into();
-        if let Some(schema) = schema.as_object_mut() {
-            schema.remove("description");
-        }
-        if !form.required.is_empty() {
-            schema["required"] = json!(form.required);
-        }
-        schema
     }
 
     fn responses(&mut self, route: &Route) -> Value {
@@ -173,7 +195,8 @@ fn described(status: u16) -> &'static str {
     }
 }
 
-fn body(schema: &Value, example: &str) -> Value {
+/// A body of JSON, as the document has it.
+pub(crate) fn body(schema: &Value, example: &str) -> Value {
     let example: Value = serde_json::from_str(example).unwrap_or_default();
     json!({
         "required": true,

@@ -269,7 +269,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Attributes<'a> {
 
 /// Something that is sent as an object, and only so: serde would take its values in a list as well.
 #[derive(Debug)]
-pub(super) struct Object<T>(pub(super) T);
+pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

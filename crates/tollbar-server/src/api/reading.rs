@@ -83,7 +83,7 @@ pub(crate) struct Remembered<'v> {
 }
 
 impl Api {
-    pub(super) async fn explain(&self, body: &[u8]) -> Result<Answer, Refusal> {
+    pub(crate) async fn explain(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let question: Question<'_> = parse(body, EXPLAIN.example)?;
         question.about(&EXPLAIN)?;
         let pairs = question.pairs();

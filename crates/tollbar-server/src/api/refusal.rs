@@ -11,6 +11,7 @@ use tollbar_http::Format;
 use tollbar_rules::{ReceiptError, RequestError, UsageError};
 
 use super::answer::{Answer, JSON, PROBLEM, json};
+use crate::listener::Unread;
 
 /// A request that is not answered.
 #[derive(Debug)]
@@ -80,32 +81,12 @@ impl Refusal {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
     }
 
-    pub(crate) fn too_large() -> Self {
-        let bytes_max = super::BODY_BYTES_MAX;
-        let message = format!("the body is too large: send at most {bytes_max} bytes");
-        let refusal = Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message);
-        Self { ends_connection: true, ..refusal }
-    }
-
-    pub(crate) fn too_many_pieces() -> Self {
-        let message = "the body comes in too many pieces: send larger chunks";
-        let refusal = Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message);
-        Self { ends_connection: true, ..refusal }
-    }
-
-    pub(crate) fn too_slow() -> Self {
-        let message = "the body did not come in time: send it at once";
-        let refusal = Self::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message);
-        Self { ends_connection: true, ..refusal }
-    }
-
-    pub(crate) fn cut_short() -> Self {
-        let message = "the body ended early, or its chunks are none: send all that was announced";
-        Self { ends_connection: true, ..Self::bad_request(message) }
-    }
-
-    pub(super) fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         self.status
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     pub(super) fn error(&self) -> Error<'_> {
@@ -141,6 +122,19 @@ impl Refusal {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         answer
+    }
+}
+
+impl From<Unread> for Refusal {
+    fn from(unread: Unread) -> Self {
+        let (status, error) = match unread {
+            Unread::TooLarge { .. } | Unread::TooManyPieces => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
+            }
+            Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
+            Unread::CutShort => (StatusCode::BAD_REQUEST, "bad_request"),
+        };
+        Self { ends_connection: true, ..Self::new(status, error, unread.advice()) }
     }
 }
 

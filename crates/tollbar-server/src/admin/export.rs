@@ -1,0 +1,80 @@
+//! All of what was used as one stream, a page of the database at a time: how much there is does not
+//! matter to memory.
+
+use std::io;
+use std::sync::Arc;
+
+use futures_util::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::StatusCode;
+use hyper::body::{Bytes, Frame};
+
+use super::access::Actor;
+use super::problem::Problem;
+use super::query::Format;
+use super::wire::{Answer, streamed};
+use super::{Admin, usage};
+use crate::metering::export::{CSV_HEADER, write_csv, write_json};
+use crate::repository::{Cursor, PAGE_ROWS_MAX, Page, PageOf, UsageFilter, UsageRow};
+
+/// Where the stream is.
+struct Export {
+    admin: Arc<Admin>,
+    actor: Arc<Actor>,
+    filter: UsageFilter,
+    format: Format,
+    /// Written already.
+    text: String,
+    next: Option<Cursor>,
+}
+
+/// The answer, once the first page is there: until then it can still be refused.
+pub(crate) async fn stream(
+    admin: Arc<Admin>,
+    actor: Arc<Actor>,
+    filter: UsageFilter,
+    format: Format,
+) -> Result<Answer, Problem> {
+    let first = PageOf::first(PAGE_ROWS_MAX);
+    let page = usage::rows(&admin, &actor, filter.clone(), &first).await?;
+    let (kind, head) = match format {
+        Format::Csv => ("text/csv; charset=utf-8; header=present", CSV_HEADER),
+        Format::JsonLines => ("application/jsonl", ""),
+    };
+    let mut export = Export { admin, actor, filter, format, text: head.to_owned(), next: None };
+    export.write(&page);
+    export.next = page.next;
+    let body = StreamBody::new(stream::unfold(Some(export), Export::step)).boxed_unsync();
+    Ok(streamed(StatusCode::OK, kind, body))
+}
+
+impl Export {
+    /// The next piece; an error cuts the answer off, so that nobody takes a part for all of it.
+    async fn step(export: Option<Self>) -> Option<(io::Result<Frame<Bytes>>, Option<Self>)> {
+        let mut export = export?;
+        if export.text.is_empty() {
+            let next = export.next.take()?;
+            let page = PageOf::after(next, PAGE_ROWS_MAX);
+            let rows = usage::rows(&export.admin, &export.actor, export.filter.clone(), &page);
+            match rows.await {
+                Ok(page) => {
+                    export.write(&page);
+                    export.next = page.next;
+                }
+                Err(problem) => return Some((Err(io::Error::other(problem.detail)), None)),
+            }
+        }
+        let text = std::mem::take(&mut export.text);
+        Some((Ok(Frame::data(text.into())), Some(export)))
+    }
+
+    fn write(&mut self, page: &Page<UsageRow>) {
+        let write = match self.format {
+            Format::Csv => write_csv,
+            Format::JsonLines => write_json,
+        };
+        for row in &page.rows {
+            write(row, &mut self.text);
+        }
+    }
+}

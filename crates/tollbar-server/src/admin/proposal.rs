@@ -1,0 +1,232 @@
+//! A change that is only talked about: whether the rules would still fit together, what would be
+//! different, and who would be denied that is not denied now. Nothing is changed and nothing charged.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollbar_rules::admin::RuleForm;
+use tollbar_rules::{Diff, Engine, Rule, RuleSet, Usage};
+
+use super::problem::Problem;
+use super::rule_json::RuleJson;
+use super::{Admin, instant};
+use crate::repository::{PageOf, RuleId, UsageFilter};
+use crate::rfc3339::Instant;
+
+/// Keys of each source that are looked at.
+const KEYS_MAX: usize = 500;
+
+/// Questions to a store across a network that wait at the same time.
+const AT_ONCE: usize = 64;
+
+/// What is meant to become of one rule.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change<'f> {
+    /// It says this from now on, and said that before; a new one where there is no id.
+    Put { id: Option<RuleId>, before: Option<&'f RuleForm>, form: &'f RuleForm },
+    Remove { id: RuleId },
+}
+
+/// The rules as they are, and as they would be.
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    pub(crate) before: RuleSet,
+    diff: Diff,
+    /// The rule as it is in force, and as it would be.
+    pub(crate) old: Option<Rule>,
+    pub(crate) new: Option<Rule>,
+}
+
+/// What a change would do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DryRun {
+    /// Always true: nothing was changed.
+    dry_run: bool,
+    /// The rule as it would be; null where it would be gone.
+    rule: Option<RuleJson>,
+    diff: ToldDiff,
+    /// Of the keys that were denied or counted lately, those that would be denied now and are not.
+    newly_denied: Vec<NewlyDenied>,
+    /// How many keys were looked at.
+    examined_keys: usize,
+}
+
+/// What would be different.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Diff")]
+struct ToldDiff {
+    /// Names of rules that are not there now.
+    added: Vec<String>,
+    /// Names of rules that would be gone.
+    removed: Vec<String>,
+    changed: Vec<ToldChange>,
+    /// How many would say what they say.
+    unchanged: usize,
+}
+
+/// A rule that would say something else.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "ChangedRule")]
+struct ToldChange {
+    rule: String,
+    /// Which of its fields.
+    fields: Vec<&'static str>,
+    /// Limits whose counters would start fresh.
+    starts_fresh: Vec<String>,
+}
+
+/// Somebody who would be denied and is not.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct NewlyDenied {
+    rule_id: Option<String>,
+    rule: String,
+    subject: String,
+    /// The limit that would deny.
+    limit_text: String,
+    limit: u64,
+    remaining: u64,
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    reset_at: Instant,
+}
+
+impl Proposal {
+    /// The change, if the rules fit together with it.
+    pub(crate) fn new(before: RuleSet, change: Change<'_>) -> Result<Self, Problem> {
+        let mut rules = before.rules().to_vec();
+        let id = match change {
+            Change::Put { id, .. } => id,
+            Change::Remove { id } => Some(id),
+        };
+        let id_text = id.map(|it| it.to_string());
+        let is_it = |rule: &Rule| id_text.as_deref() == Some(&**rule.identity());
+        let old = rules.iter().position(is_it).map(|at| rules.remove(at));
+        let new = match change {
+            Change::Remove { .. } => None,
+            Change::Put { before, form, .. } => Some(put(form, id, before, old.as_ref())?),
+        };
+        rules.extend(new.clone());
+        let after = RuleSet::new(rules)?;
+        if let Some(rule) = after.rule_with_unleased_permits() {
+            let detail = format!(
+                "rule `{}` limits what is in flight, and a client that dies would hold its permit for \
+                 good: send one such as \"30s\"",
+                rule.name
+            );
+            return Err(Problem::invalid_field("lease", detail));
+        }
+        let diff = Diff::between(&before, &after);
+        Ok(Self { before, diff, old, new })
+    }
+
+    /// What it would do.
+    pub(crate) async fn told(self, admin: &Admin, form: Option<&RuleForm>) -> DryRun {
+        let id = self.old.as_ref().map(|it| it.identity().to_string());
+        let (newly_denied, examined_keys) = self.newly_denied(admin, id.as_deref()).await;
+        DryRun {
+            dry_run: true,
+            rule: form.map(|it| RuleJson::of_form(it, id.as_deref())),
+            diff: ToldDiff::of(&self.diff),
+            newly_denied,
+            examined_keys,
+        }
+    }
+
+    /// Only a rule that is there has counters that tell.
+    async fn newly_denied(&self, admin: &Admin, id: Option<&str>) -> (Vec<NewlyDenied>, usize) {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else {
+            return (Vec::new(), 0);
+        };
+        let Some(alone) = alone(new, admin) else {
+            return (Vec::new(), 0);
+        };
+        let subjects = subjects(admin, old).await;
+        let mut denied = Vec::new();
+        for some in subjects.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
+            let asked = some.iter().map(|subject| async {
+                let engine = &admin.daemon.engine;
+                let now = engine.usage_subject_async(&old.name, subject).await.ok()?;
+                let then = alone.usage_subject_async(&new.name, subject).await.ok()?;
+                let is_denied = |it: &&Usage| it.remaining == 0;
+                let first = then.into_iter().find(|it| it.remaining == 0);
+                first.filter(|_| !now.iter().any(|it| is_denied(&it))).map(|it| (*subject, it))
+            });
+            denied.extend(join_all(asked).await.into_iter().flatten().map(|(subject, it)| {
+                NewlyDenied {
+                    rule_id: id.map(str::to_owned),
+                    rule: new.name.to_string(),
+                    subject: subject.clone(),
+                    limit_text: it.text,
+                    limit: it.limit,
+                    remaining: it.remaining,
+                    reset_at: Instant(it.reset_at),
+                }
+            }));
+        }
+        (denied, subjects.len())
+    }
+}
+
+/// The rule that a form means, with the exemptions that it has beside its form.
+fn put(
+    form: &RuleForm,
+    id: Option<RuleId>,
+    before: Option<&RuleForm>,
+    old: Option<&Rule>,
+) -> Result<Rule, Problem> {
+    let mut rule = form.rule()?;
+    if let (Some(old), Some(Ok(before))) = (old, before.map(RuleForm::rule)) {
+        let beside = old.exemptions.iter().filter(|it| !before.exemptions.contains(it));
+        rule.exemptions.extend(beside.cloned());
+    }
+    rule.id = Some(id.unwrap_or_else(RuleId::random).to_string().into());
+    Ok(rule)
+}
+
+/// An engine of this rule alone over the daemon's counters: what is left under one rule does not
+/// depend on others.
+fn alone(rule: &Rule, admin: &Admin) -> Option<Engine> {
+    let mut rule = rule.clone();
+    rule.replaces.clear();
+    let rules = RuleSet::new(vec![rule]).ok()?;
+    Some(Engine::builder(rules).store(admin.daemon.counters.store()).build())
+}
+
+/// Who was denied by the rule on this node since it started, and who was counted today.
+async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
+    let denied = admin.daemon.engine.top_limited(&rule.name, KEYS_MAX).unwrap_or_default();
+    let mut subjects: BTreeSet<String> = denied.into_iter().map(|it| it.subject).collect();
+    let today = instant::day_of(admin.now()).0;
+    let filter = UsageFilter {
+        first_day: Some(today),
+        last_day: Some(today),
+        rule: Some(rule.identity().to_string()),
+        ..UsageFilter::default()
+    };
+    // Without it fewer are looked at, and their number is told.
+    if let Ok(page) = admin.repository.usage(&filter, &PageOf::first(KEYS_MAX as u32)).await {
+        subjects.extend(page.rows.into_iter().map(|it| it.subject));
+    }
+    subjects
+}
+
+impl ToldDiff {
+    fn of(diff: &Diff) -> Self {
+        let names = |all: &[std::sync::Arc<str>]| all.iter().map(|it| it.to_string()).collect();
+        let changed = diff.changed.iter().map(|it| ToldChange {
+            rule: it.rule.to_string(),
+            fields: it.fields.clone(),
+            starts_fresh: it.starts_fresh.clone(),
+        });
+        Self {
+            added: names(&diff.added),
+            removed: names(&diff.removed),
+            changed: changed.collect(),
+            unchanged: diff.unchanged,
+        }
+    }
+}

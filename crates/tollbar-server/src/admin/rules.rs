@@ -1,0 +1,356 @@
+//! Rules: seen, made, changed, deleted, put back. Those of the file are seen here and changed there.
+
+use serde::Deserialize;
+use schemars::JsonSchema;
+use tollbar_rules::admin::{RuleForm, Scope};
+
+use super::access::{Actor, Need, Reach};
+use super::audit::Change as Changed;
+use super::paging::{Asked, Paged};
+use super::precondition::IfMatch;
+use super::problem::Problem;
+use super::proposal::{Change, DryRun, Proposal};
+use super::rule_json::{RuleJson, RuleSent};
+use super::{Admin, sub_limit};
+use crate::repository::{
+    Cursor, PAGE_ROWS_MAX, PageOf, RepositoryError, RuleFilter, RuleId, RuleRow,
+};
+
+/// Which rules a list has.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    pub(crate) tenant: Option<String>,
+    pub(crate) scope: Option<Scope>,
+    pub(crate) enabled: Option<bool>,
+    pub(crate) name: Option<String>,
+}
+
+/// A version to be put back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rollback {
+    /// Which, as its history has it.
+    #[schemars(range(min = 1))]
+    pub(crate) version: u64,
+}
+
+/// A rule that was asked for.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Database(RuleRow),
+    File(RuleJson),
+}
+
+/// What came of a change.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Done(RuleRow),
+    DryRun(Box<DryRun>),
+}
+
+/// Where a list goes on: in the file's rules after so many, or in the database's.
+enum Place {
+    File(usize),
+    Database(Option<Cursor>),
+}
+
+/// A page of rules, those of the file first. A tenant sees its own, and a page of those may be short.
+pub(crate) async fn list(
+    admin: &Admin,
+    actor: &Actor,
+    wanted: &Wanted,
+    asked: &Asked,
+) -> Result<Paged<RuleJson>, Problem> {
+    let reach = actor.reach(Need::See)?;
+    let mut wanted = wanted.clone();
+    let place = match reach {
+        Reach::All => Place::parse(asked.cursor.as_deref())?,
+        // The file's rules are the operator's.
+        Reach::Tenant(_) => match Place::parse(asked.cursor.as_deref())? {
+            Place::File(_) => Place::Database(None),
+            place @ Place::Database(_) => place,
+        },
+    };
+    if let Reach::Tenant(tenant) = reach {
+        if wanted.tenant.as_deref().is_some_and(|it| it != tenant) {
+            return Err(Problem::forbidden(format!("this token is of tenant `{tenant}` only")));
+        }
+        wanted.tenant = Some(tenant.to_owned());
+    }
+    let limit = asked.limit as usize;
+    let mut items = Vec::new();
+    let after = match place {
+        Place::Database(after) => after,
+        Place::File(skipped) => {
+            let rules = admin.file_rules();
+            let all = rules.rules().iter().filter(|it| wanted.has(&RuleForm::of(it)));
+            let mut some = all.skip(skipped).map(RuleJson::of_file);
+            items.extend(some.by_ref().take(limit));
+            if items.len() == limit {
+                let next = Place::File(skipped + items.len()).text();
+                return Ok(Paged { items, next_cursor: Some(next) });
+            }
+            None
+        }
+    };
+    let rows_max = (limit - items.len()) as u32;
+    let of = PageOf { after, rows_max };
+    let page = admin.repository.rules(&wanted.filter(), &of).await?;
+    let is_seen = |row: &&RuleRow| match reach {
+        Reach::All => true,
+        Reach::Tenant(tenant) => sub_limit::is_own(&row.form, tenant),
+    };
+    items.extend(page.rows.iter().filter(is_seen).map(RuleJson::of_row));
+    Ok(Paged { items, next_cursor: page.next.map(|it| Place::Database(Some(it)).text()) })
+}
+
+/// One rule.
+pub(crate) async fn get(admin: &Admin, actor: &Actor, id: &str) -> Result<Found, Problem> {
+    find(admin, actor.reach(Need::See)?, id).await
+}
+
+/// Makes a rule.
+pub(crate) async fn create(
+    admin: &Admin,
+    actor: &Actor,
+    sent: &RuleSent,
+    is_dry_run: bool,
+) -> Result<Outcome, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let form = sent.form()?;
+    let change = Change::Put { id: None, before: None, form: &form };
+    let proposal = checked(admin, reach, change).await?;
+    if let Reach::Tenant(tenant) = reach {
+        has_room(admin, tenant).await?;
+    }
+    if is_dry_run {
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, Some(&form)).await)));
+    }
+    let row = admin.repository.insert_rule(&form, &actor.audited()).await?;
+    admin.enforced().await;
+    Ok(Outcome::Done(row))
+}
+
+/// Makes a rule say something else.
+pub(crate) async fn replace(
+    admin: &Admin,
+    actor: &Actor,
+    id: &str,
+    if_match: &IfMatch,
+    sent: &RuleSent,
+    is_dry_run: bool,
+) -> Result<Outcome, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let row = find_changeable(admin, reach, id).await?;
+    let expected = if_match.expected(row.version)?;
+    let form = sent.form()?;
+    let change = Change::Put { id: Some(row.id), before: Some(&row.form), form: &form };
+    let proposal = checked(admin, reach, change).await?;
+    if is_dry_run {
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, Some(&form)).await)));
+    }
+    let row = admin.repository.update_rule(row.id, expected, &form, &actor.audited()).await?;
+    admin.enforced().await;
+    Ok(Outcome::Done(row))
+}
+
+/// Deletes a rule. What it said stays in its history.
+pub(crate) async fn delete(
+    admin: &Admin,
+    actor: &Actor,
+    id: &str,
+    if_match: &IfMatch,
+    is_dry_run: bool,
+) -> Result<Outcome, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let row = find_changeable(admin, reach, id).await?;
+    let expected = if_match.expected(row.version)?;
+    if is_dry_run {
+        let proposal = checked(admin, reach, Change::Remove { id: row.id }).await?;
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, None).await)));
+    }
+    let row = admin.repository.delete_rule(row.id, expected, &actor.audited()).await?;
+    admin.enforced().await;
+    Ok(Outcome::Done(row))
+}
+
+/// Makes a rule say what it said at a version, also one that was deleted.
+pub(crate) async fn roll_back(
+    admin: &Admin,
+    actor: &Actor,
+    id: &str,
+    if_match: &IfMatch,
+    rollback: &Rollback,
+    is_dry_run: bool,
+) -> Result<Outcome, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let (id, version, before) = find_ever(admin, reach, id).await?;
+    let expected = if_match.expected(version)?;
+    let form = admin.repository.rule_at(id, rollback.version).await?;
+    let change = Change::Put { id: Some(id), before: Some(&before), form: &form };
+    let proposal = checked(admin, reach, change).await?;
+    if is_dry_run {
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, Some(&form)).await)));
+    }
+    let by = actor.audited();
+    let row = admin.repository.rollback_rule(id, expected, rollback.version, &by).await?;
+    admin.enforced().await;
+    Ok(Outcome::Done(row))
+}
+
+/// Every change of a rule, the newest first, also of one that was deleted.
+pub(crate) async fn history(
+    admin: &Admin,
+    actor: &Actor,
+    id: &str,
+    asked: &Asked,
+) -> Result<Paged<Changed>, Problem> {
+    let (id, ..) = find_ever(admin, actor.reach(Need::See)?, id).await?;
+    Ok(Paged::of(admin.repository.history(id, &asked.page()).await?, Changed::of))
+}
+
+/// The rule, if it may be seen.
+pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Found, Problem> {
+    let row = match id.parse() {
+        Ok(id) => match admin.repository.rule(id).await {
+            Err(RepositoryError::NotFound { .. }) => None,
+            row => Some(row?),
+        },
+        Err(_) => None,
+    };
+    match (row, reach) {
+        (Some(row), Reach::All) => Ok(Found::Database(row)),
+        (Some(row), Reach::Tenant(tenant)) if sub_limit::is_own(&row.form, tenant) => {
+            Ok(Found::Database(row))
+        }
+        // What is not a tenant's own is not there for it.
+        (_, Reach::Tenant(_)) => Err(Problem::not_found("rule")),
+        (None, Reach::All) => {
+            let rules = admin.file_rules();
+            let rule = rules.rules().iter().find(|it| **it.identity() == *id);
+            rule.map(|it| Found::File(RuleJson::of_file(it))).ok_or(Problem::not_found("rule"))
+        }
+    }
+}
+
+/// The rule, if it may be changed here.
+pub(crate) async fn find_changeable(
+    admin: &Admin,
+    reach: Reach<'_>,
+    id: &str,
+) -> Result<RuleRow, Problem> {
+    match find(admin, reach, id).await? {
+        Found::Database(row) => Ok(row),
+        Found::File(_) => Err(Problem::read_only(id)),
+    }
+}
+
+/// A rule that is or was there: its id, its last version and what that said.
+async fn find_ever(
+    admin: &Admin,
+    reach: Reach<'_>,
+    id: &str,
+) -> Result<(RuleId, u64, RuleForm), Problem> {
+    let gone = match find(admin, reach, id).await {
+        Ok(Found::Database(row)) => return Ok((row.id, row.version, row.form)),
+        Ok(Found::File(_)) => return Err(Problem::read_only(id)),
+        Err(problem) => problem,
+    };
+    let Ok(id) = id.parse::<RuleId>() else {
+        return Err(gone);
+    };
+    let page = admin.repository.history(id, &PageOf::first(1)).await?;
+    let version = page.rows.first().and_then(|it| it.version).ok_or_else(|| gone.clone())?;
+    let form = admin.repository.rule_at(id, version).await?;
+    match reach {
+        Reach::Tenant(tenant) if !sub_limit::is_own(&form, tenant) => Err(gone),
+        _ => Ok((id, version, form)),
+    }
+}
+
+/// The change, if it may be made by whoever has that reach.
+async fn checked(
+    admin: &Admin,
+    reach: Reach<'_>,
+    change: Change<'_>,
+) -> Result<Proposal, Problem> {
+    if let Change::Put { id, form, .. } = change {
+        let is_taken = admin.file_rules().get(&form.name).is_some();
+        let filter = RuleFilter { name: Some(form.name.clone()), ..RuleFilter::default() };
+        let same = admin.repository.rules(&filter, &PageOf::first(1)).await?;
+        if is_taken || same.rows.iter().any(|it| Some(it.id) != id) {
+            let name: String = form.name.chars().take(64).collect();
+            return Err(Problem::exists(format!(
+                "another rule has the name `{name}`: choose another one"
+            )));
+        }
+    }
+    let proposal = Proposal::new(admin.daemon.engine.rules(), change)?;
+    if let (Reach::Tenant(tenant), Change::Put { form, .. }, Some(rule)) =
+        (reach, change, &proposal.new)
+    {
+        sub_limit::check(tenant, form, rule, proposal.before.rules())?;
+    }
+    Ok(proposal)
+}
+
+/// Refuses one more sub-limit where a tenant has as many as it may.
+async fn has_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
+    let filter = RuleFilter { tenant: Some(tenant.to_owned()), ..RuleFilter::default() };
+    let mut count = 0;
+    let mut of = PageOf::first(PAGE_ROWS_MAX);
+    loop {
+        let page = admin.repository.rules(&filter, &of).await?;
+        count += page.rows.iter().filter(|it| sub_limit::is_own(&it.form, tenant)).count();
+        if count >= sub_limit::SUB_LIMITS_MAX {
+            let most = sub_limit::SUB_LIMITS_MAX;
+            return Err(Problem::forbidden(format!(
+                "a tenant has at most {most} sub-limits: delete one first"
+            )));
+        }
+        match page.next {
+            Some(next) => of = PageOf::after(next, PAGE_ROWS_MAX),
+            None => return Ok(()),
+        }
+    }
+}
+
+impl Wanted {
+    fn filter(&self) -> RuleFilter {
+        let Self { tenant, scope, enabled, name } = self.clone();
+        RuleFilter { tenant, scope, enabled, name }
+    }
+
+    fn has(&self, form: &Option<RuleForm>) -> bool {
+        let Some(form) = form else {
+            return self.filter() == RuleFilter::default();
+        };
+        self.tenant.as_ref().is_none_or(|it| form.tenant_id.as_ref() == Some(it))
+            && self.scope.is_none_or(|it| form.scope == it)
+            && self.enabled.is_none_or(|it| form.enabled == it)
+            && self.name.as_ref().is_none_or(|it| form.name == *it)
+    }
+}
+
+impl Place {
+    fn parse(cursor: Option<&str>) -> Result<Self, Problem> {
+        let Some(cursor) = cursor else {
+            return Ok(Self::File(0));
+        };
+        if let Some(cursor) = cursor.strip_prefix('d') {
+            return Ok(Self::Database((!cursor.is_empty()).then(|| Cursor::of_text(cursor))));
+        }
+        let skipped = cursor.strip_prefix('f').and_then(|it| it.parse().ok());
+        let no_cursor = || RepositoryError::Cursor.into();
+        skipped.map(Self::File).ok_or_else(no_cursor)
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::File(skipped) => format!("f{skipped}"),
+            Self::Database(cursor) => {
+                format!("d{}", cursor.as_ref().map_or("", |it| it.as_text()))
+            }
+        }
+    }
+}

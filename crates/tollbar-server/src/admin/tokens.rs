@@ -1,0 +1,190 @@
+//! Tokens: made, listed, revoked. Only an administrator does any of it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollbar::Timestamp;
+
+use super::access::{Actor, Need, Scope};
+use super::credential::Credential;
+use super::instant;
+use super::paging::{Asked, Paged};
+use super::problem::Problem;
+use super::{Admin, text};
+use crate::repository::{NewToken, Repository, RepositoryError, TokenRow};
+use crate::rfc3339::Instant;
+
+/// The most scopes of a token: there are four kinds.
+const SCOPES_MAX: usize = 4;
+
+/// A token to be made.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct TokenForm {
+    /// What people call it.
+    #[schemars(length(min = 1, max = 128))]
+    pub(crate) name: String,
+    /// What it may do: `admin`, `read`, `tenant:<id>`, `usage:me`.
+    #[schemars(length(min = 1, max = 4), inner(pattern(r"^(admin|read|usage:me|tenant:[A-Za-z0-9_.:-]{1,64})$")))]
+    pub(crate) scopes: Vec<String>,
+    /// Whose usage a token with `usage:me` sees: `user:42`, `api:abc`, `ip:203.0.113.7`, `tenant:acme`.
+    pub(crate) subject: Option<String>,
+    /// From when on it is worth nothing; never where it is left out.
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) expires_at: Option<String>,
+}
+
+/// A token, without what would let somebody use it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Token {
+    pub(crate) token_id: i64,
+    /// What people call it.
+    pub(crate) name: String,
+    /// What it may do.
+    pub(crate) scopes: Vec<String>,
+    /// Whose usage it sees, where that is what it is for.
+    pub(crate) subject: Option<String>,
+    /// Who made it.
+    pub(crate) created_by: String,
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub(crate) created_at: Instant,
+    /// From when on it is worth nothing.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub(crate) expires_at: Option<Instant>,
+    /// When it was used last, to the minute.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub(crate) last_used_at: Option<Instant>,
+    /// When it was revoked, if it was.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub(crate) revoked_at: Option<Instant>,
+}
+
+/// A token that was just made.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct MadeToken {
+    #[serde(flatten)]
+    pub(crate) made: Token,
+    /// What to send behind `Authorization: Bearer`. It is shown here and nowhere else.
+    pub(crate) token: String,
+}
+
+/// Makes one.
+pub(crate) async fn create(
+    admin: &Admin,
+    actor: &Actor,
+    form: &TokenForm,
+) -> Result<MadeToken, Problem> {
+    actor.reach(Need::ChangeAll)?;
+    let credential = random()?;
+    let token = form.checked(&credential, admin.now())?;
+    let row = admin.repository.insert_token(&token, &actor.audited()).await?;
+    Ok(MadeToken { made: Token::of(row), token: credential.reveal().to_owned() })
+}
+
+/// All of them, those that were revoked too.
+pub(crate) async fn list(
+    admin: &Admin,
+    actor: &Actor,
+    asked: &Asked,
+) -> Result<Paged<Token>, Problem> {
+    actor.reach(Need::ChangeAll)?;
+    Ok(Paged::of(admin.repository.tokens(&asked.page()).await?, Token::of))
+}
+
+/// Makes one worth nothing, on all nodes within a second. The row stays.
+pub(crate) async fn revoke(admin: &Admin, actor: &Actor, id: &str) -> Result<(), Problem> {
+    actor.reach(Need::ChangeAll)?;
+    let id = id.parse().map_err(|_| Problem::not_found("token"))?;
+    admin.repository.revoke_token(id, &actor.audited()).await?;
+    Ok(())
+}
+
+/// The caller's own.
+pub(crate) async fn own(admin: &Admin, actor: &Actor) -> Result<Token, Problem> {
+    actor.reach(Need::BeKnown)?;
+    Ok(Token::of(admin.repository.token(actor.token_id).await?))
+}
+
+/// The token of a database that never had one, for whoever started the daemon first.
+pub(crate) async fn first(repository: &Repository) -> Result<Option<Credential>, RepositoryError> {
+    let credential = Credential::random()
+        .ok_or_else(|| RepositoryError::database("the system has no random bits"))?;
+    let token = NewToken {
+        hash: *credential.hash().bytes(),
+        name: "first".to_owned(),
+        scopes: vec![Scope::Admin.to_string()],
+        subject: None,
+        expires_at: None,
+    };
+    let made = repository.insert_first_token(&token, "first start").await?;
+    Ok(made.map(|_| credential))
+}
+
+fn random() -> Result<Credential, Problem> {
+    Credential::random()
+        .ok_or_else(|| Problem::unavailable("the system has no random bits: try again later"))
+}
+
+impl TokenForm {
+    /// The token that is meant.
+    fn checked(&self, credential: &Credential, now: Timestamp) -> Result<NewToken, Problem> {
+        let name = text::name("name", &self.name)?;
+        if !(1..=SCOPES_MAX).contains(&self.scopes.len()) {
+            let detail = format!("send 1 to {SCOPES_MAX} of them, such as [\"read\"]");
+            return Err(Problem::invalid_field("scopes", detail));
+        }
+        let mut scopes = Vec::new();
+        for sent in &self.scopes {
+            let scope = Scope::parse(sent).ok_or_else(|| {
+                let known = "`admin`, `read`, `tenant:<id>` or `usage:me`";
+                Problem::invalid_field("scopes", format!("send {known}; an id has letters, digits and `_-.:`"))
+            })?;
+            if scopes.contains(&scope) {
+                return Err(Problem::invalid_field("scopes", "send each of them once"));
+            }
+            scopes.push(scope);
+        }
+        let is_tenants = |it: &&Scope| matches!(it, Scope::Tenant(_));
+        if scopes.iter().filter(is_tenants).count() > 1 {
+            let detail = "a token is of one tenant: make one for each";
+            return Err(Problem::invalid_field("scopes", detail));
+        }
+        match (&self.subject, scopes.contains(&Scope::UsageMe)) {
+            (None, true) => {
+                let detail = "`usage:me` needs to know who that is: send a text such as \"user:42\"";
+                return Err(Problem::invalid_field("subject", detail));
+            }
+            (Some(_), false) => {
+                let detail = "only a token with `usage:me` has one: leave it out";
+                return Err(Problem::invalid_field("subject", detail));
+            }
+            (Some(subject), true) => {
+                text::subject("subject", subject)?;
+            }
+            (None, false) => {}
+        }
+        Ok(NewToken {
+            hash: *credential.hash().bytes(),
+            name,
+            scopes: scopes.iter().map(ToString::to_string).collect(),
+            subject: self.subject.clone(),
+            expires_at: instant::future("expiresAt", self.expires_at.as_deref(), now)?,
+        })
+    }
+}
+
+impl Token {
+    fn of(row: TokenRow) -> Self {
+        Self {
+            token_id: row.id,
+            name: row.name,
+            scopes: row.scopes,
+            subject: row.subject,
+            created_by: row.created_by,
+            created_at: Instant(row.created_at),
+            expires_at: row.expires_at.map(Instant),
+            last_used_at: row.last_used_at.map(Instant),
+            revoked_at: row.revoked_at.map(Instant),
+        }
+    }
+}
