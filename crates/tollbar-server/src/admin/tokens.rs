@@ -17,14 +17,17 @@ use crate::rfc3339::Instant;
 const SCOPES_MAX: usize = 4;
 
 /// A token to be made.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct TokenForm {
     /// What people call it.
     #[schemars(length(min = 1, max = 128))]
     pub(crate) name: String,
     /// What it may do: `admin`, `read`, `tenant:<id>`, `usage:me`.
-    #[schemars(length(min = 1, max = 4), inner(pattern(r"^(admin|read|usage:me|tenant:[A-Za-z0-9_.:-]{1,64})$")))]
+    #[schemars(
+        length(min = 1, max = 4),
+        inner(pattern(r"^(admin|read|usage:me|tenant:[A-Za-z0-9_.:-]{1,64})$"))
+    )]
     pub(crate) scopes: Vec<String>,
     /// Whose usage a token with `usage:me` sees: `user:42`, `api:abc`, `ip:203.0.113.7`, `tenant:acme`.
     pub(crate) subject: Option<String>,
@@ -75,9 +78,18 @@ pub(crate) async fn create(
     form: &TokenForm,
 ) -> Result<MadeToken, Problem> {
     actor.reach(Need::ChangeAll)?;
+    create_in(&admin.repository, form, &actor.audited()).await
+}
+
+/// Makes one in the database itself, for whoever can open that: they need no leave.
+pub(crate) async fn create_in(
+    repository: &Repository,
+    form: &TokenForm,
+    actor: &str,
+) -> Result<MadeToken, Problem> {
     let credential = random()?;
-    let token = form.checked(&credential, admin.now())?;
-    let row = admin.repository.insert_token(&token, &actor.audited()).await?;
+    let token = form.checked(&credential, repository.now())?;
+    let row = repository.insert_token(&token, actor).await?;
     Ok(MadeToken { made: Token::of(row), token: credential.reveal().to_owned() })
 }
 
@@ -137,7 +149,10 @@ impl TokenForm {
         for sent in &self.scopes {
             let scope = Scope::parse(sent).ok_or_else(|| {
                 let known = "`admin`, `read`, `tenant:<id>` or `usage:me`";
-                Problem::invalid_field("scopes", format!("send {known}; an id has letters, digits and `_-.:`"))
+                Problem::invalid_field(
+                    "scopes",
+                    format!("send {known}; an id has letters, digits and `_-.:`"),
+                )
             })?;
             if scopes.contains(&scope) {
                 return Err(Problem::invalid_field("scopes", "send each of them once"));
@@ -151,7 +166,8 @@ impl TokenForm {
         }
         match (&self.subject, scopes.contains(&Scope::UsageMe)) {
             (None, true) => {
-                let detail = "`usage:me` needs to know who that is: send a text such as \"user:42\"";
+                let detail =
+                    "`usage:me` needs to know who that is: send a text such as \"user:42\"";
                 return Err(Problem::invalid_field("subject", detail));
             }
             (Some(_), false) => {
