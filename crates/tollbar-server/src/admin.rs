@@ -33,7 +33,7 @@ pub(crate) mod wire;
 
 use std::sync::Arc;
 
-use tollbar::{PolicyError, Timestamp};
+use tollbar::Timestamp;
 use tollbar_rules::{Rule, RuleSet};
 
 use crate::api::Api;
@@ -55,9 +55,9 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    pub(crate) fn new(repository: Repository, daemon: Arc<Daemon>) -> Result<Self, PolicyError> {
+    pub(crate) fn new(repository: Repository, daemon: Arc<Daemon>) -> Self {
         let api = Api::new(Arc::clone(&daemon));
-        Ok(Self { repository, daemon, gate: gate::Gate::new()?, api })
+        Self { repository, daemon, gate: gate::Gate::new(), api }
     }
 
     /// The time by which tokens and records end.
@@ -76,6 +76,19 @@ impl Admin {
     /// Returns when this node enforces what was just written, or after a while: what was written stays
     /// written.
     pub(crate) async fn enforced(&self) {
+        // INTERIM until `Live`
+        let mut rules = self.file_rules().rules().to_vec();
+        let page = crate::repository::PageOf::first(1000);
+        let Ok(page) = self.repository.rules(&crate::repository::RuleFilter::default(), &page).await else { return };
+        for row in page.rows.iter().filter(|it| it.form.enabled) {
+            let Ok(mut rule) = row.form.rule() else { continue };
+            rule.id = Some(row.id.to_string().into());
+            if let Ok(ex) = self.repository.exemptions(Some(row.id), &crate::repository::PageOf::first(1000)).await {
+                rule.exemptions.extend(ex.rows.iter().filter_map(|it| it.form.exemption().ok()));
+            }
+            rules.push(rule);
+        }
+        if let Ok(rules) = RuleSet::new(rules) { self.daemon.engine.replace(rules); }
     }
 
     fn is_database_well(&self) -> bool {

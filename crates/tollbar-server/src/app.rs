@@ -11,11 +11,14 @@ use tollbar::SnapshotError;
 use tollbar_rules::{Engine, RuleSet};
 use tracing::{info, warn};
 
+use crate::admin::credential::Credential;
+use crate::admin::{self, Admin};
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
 use crate::forward_auth::Trust;
+use crate::listener::admin::AdminHttp;
 use crate::listener::envoy::{self, Envoy, EnvoyLimits};
 use crate::listener::gateway::{GatewayFlagsError, PreparedProxy};
 use crate::listener::grpc::Grpc;
@@ -24,6 +27,7 @@ use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
 use crate::reload::{Reload, warn_of};
+use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
 use crate::systemd;
@@ -59,6 +63,8 @@ pub(crate) enum AppError {
     Gateway(#[from] GatewayFlagsError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
+    #[error("--database: {0}")]
+    Database(#[from] RepositoryError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -110,15 +116,26 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
     start(&mut listeners, "--resp", &config.resp, Resp::new(Arc::clone(&daemon))).await?;
     if let Some(proxy) = proxy {
-        let proxy = proxy.open(daemon)?;
+        let proxy = proxy.open(Arc::clone(&daemon))?;
         start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
+    let admin_token = match &config.admin.database {
+        None => None,
+        Some(place) => {
+            let repository = Repository::open(place).await?;
+            let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
+            admin.enforced().await;
+            let token = admin::tokens::first(&admin.repository).await?;
+            start(&mut listeners, "--admin", &config.admin.endpoint(), AdminHttp::new(admin)).await?;
+            token
+        }
+    };
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
     let snapshot = config.store.snapshot.of(counters.memory());
     let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
 
-    greet(&config, listeners.urls());
+    greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
     let mut reload = Reload::new(Arc::clone(&config), engine, tokens, envoy);
@@ -201,13 +218,22 @@ fn tell_health(counters: &Counters, known: &mut Health) {
 }
 
 /// Says on standard output where it listens and how to try it. Who started it may have closed that.
-fn greet(config: &Config, urls: &[String]) {
-    let _ = write_greeting(config, urls, io::stdout().lock());
+fn greet(config: &Config, urls: &[String], admin_token: Option<&Credential>) {
+    let _ = write_greeting(config, urls, admin_token, io::stdout().lock());
 }
 
-fn write_greeting(config: &Config, urls: &[String], mut to: impl Write) -> io::Result<()> {
+fn write_greeting(
+    config: &Config,
+    urls: &[String],
+    admin_token: Option<&Credential>,
+    mut to: impl Write,
+) -> io::Result<()> {
     for url in urls {
         writeln!(to, "listening on {url}")?;
+    }
+    if let Some(token) = admin_token {
+        // Here and nowhere else: what is logged is read by many, and kept.
+        writeln!(to, "admin token (shown once): {}", token.reveal())?;
     }
     match (&config.rules, &config.gateway.limit) {
         (Some(path), _) => writeln!(to, "rules: {}", path.display())?,

@@ -10,6 +10,7 @@ use clap::{ArgAction, Args};
 use thiserror::Error;
 use tollbar_rules::{FileError, RuleFile};
 
+use crate::admin::AdminFlags;
 use crate::bounded;
 use crate::endpoint::Endpoint;
 use crate::forward_auth::{ApiKeysError, ProxyFlags};
@@ -86,6 +87,9 @@ pub(crate) struct Config {
     pub(crate) gateway: GatewayFlags,
 
     #[command(flatten)]
+    pub(crate) admin: AdminFlags,
+
+    #[command(flatten)]
     pub(crate) metering: MeteringFlags,
 
     #[command(flatten)]
@@ -106,6 +110,11 @@ pub(crate) enum ConfigError {
          --token-file FILE or --tls-client-ca FILE, or --insecure if the network keeps strangers out"
     )]
     Exposed { flag: &'static str, endpoint: Endpoint },
+    #[error(
+        "--admin {endpoint} is beyond loopback, where tokens could be read on their way: add --tls-cert \
+         FILE and --tls-key FILE, or --insecure if the network keeps strangers out"
+    )]
+    AdminExposed { endpoint: Endpoint },
     #[error("--token-file: cannot read {}: {source}", path.display())]
     TokenFile { path: PathBuf, source: std::io::Error },
     #[error(
@@ -203,16 +212,22 @@ impl Config {
         // A client's certificate is asked for on TCP only, and who may use a path its permissions say.
         match endpoints.find(|(_, it)| !it.is_local()) {
             Some((flag, endpoint)) if !asks_who && !self.insecure => {
-                Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() })
+                return Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() });
             }
-            _ => Ok(()),
+            _ => {}
         }
+        // The admin API always asks who is there; what is asked for must not be read on its way.
+        let admin = self.admin.endpoint();
+        if !admin.is_local() && !self.tls.is_given() && !self.insecure {
+            return Err(ConfigError::AdminExposed { endpoint: admin });
+        }
+        Ok(())
     }
 
     /// Sees to it that there can be as many connections as are allowed.
     pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
-        let proxy = self.gateway.endpoint();
-        let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy]);
+        let (proxy, admin) = (self.gateway.endpoint(), self.admin.endpoint());
+        let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy, &admin]);
         let listeners = endpoints.filter(|it| **it != Endpoint::Off).count();
         let to_upstream = self.gateway.upstream_connections_max(self.bounds);
         Ok(open_files::allow(self.bounds.max_connections, listeners, to_upstream)?)

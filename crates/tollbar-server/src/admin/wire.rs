@@ -24,7 +24,7 @@ use super::page;
 use super::precondition::{IfMatch, etag};
 use super::problem::Problem;
 use super::query::{Parameter, Query};
-use super::route::{ROUTES, Route, What};
+use super::route::{Route, What};
 use super::rule_json::RuleJson;
 use super::rules::{Found, Outcome, Wanted};
 use super::{Admin, audit, exemptions, export, keys, rules, tokens, usage};
@@ -372,9 +372,4 @@ fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
         answer.headers_mut().insert(name, value);
     }
     answer
-}
-
-/// Every path there is, for those who list them.
-pub(crate) fn paths() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    ROUTES.iter().map(|it| (it.method, it.path, it.summary))
 }
