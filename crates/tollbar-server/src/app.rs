@@ -26,6 +26,7 @@ use crate::listener::http::Http;
 use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
+use crate::metering::node::Node;
 use crate::reload::{Reload, warn_of};
 use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
@@ -99,7 +100,15 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),
     });
-    let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone()));
+    let repository = match &config.admin.database {
+        Some(place) => Some(Repository::open(place).await?),
+        None => None,
+    };
+    let node = Node::new(config.metering.node.as_deref(), config.kept_beside())?;
+    let metering = repository.clone().map(|it| config.metering.open(it, &node.name));
+    let tally = metering.as_ref().map(|it| Arc::clone(&it.tally));
+    let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
+    let daemon = Arc::new(daemon.metered(tally));
 
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
@@ -119,21 +128,22 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         let proxy = proxy.open(Arc::clone(&daemon))?;
         start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
-    let admin_token = match &config.admin.database {
+    let admin_token = match repository {
         None => None,
-        Some(place) => {
-            let repository = Repository::open(place).await?;
+        Some(repository) => {
             let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
             admin.enforced().await;
             let token = admin::tokens::first(&admin.repository).await?;
-            start(&mut listeners, "--admin", &config.admin.endpoint(), AdminHttp::new(admin)).await?;
+            start(&mut listeners, "--admin", &config.admin.endpoint(), AdminHttp::new(admin))
+                .await?;
             token
         }
     };
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
     let snapshot = config.store.snapshot.of(counters.memory());
-    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
+    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended.clone())));
+    let metering = metering.map(|it| tokio::spawn(it.keep(ended)));
 
     greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
@@ -170,6 +180,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(stop);
     listeners.join().await;
     drop(end);
+    if let Some(metering) = metering {
+        metering.await.map_err(io::Error::other)?;
+    }
     let written = match snapshot {
         None => Ok(()),
         Some(task) => task.await.map_err(io::Error::other)?.map_err(AppError::Snapshot),

@@ -3,7 +3,7 @@
 
 pub(crate) mod file;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgAction, Args};
@@ -20,6 +20,7 @@ use crate::listener::gateway::{GatewayFlags, GatewayFlagsError};
 use crate::listener::tls::{TlsError, TlsFiles};
 use crate::metering::MeteringFlags;
 use crate::open_files::{self, TooFewFiles};
+use crate::repository::Place;
 use crate::secret::{self, SecretError};
 use crate::store::{StoreFlags, StoreFlagsError};
 use crate::telemetry::LogFlags;
@@ -162,6 +163,14 @@ impl Config {
     /// Every place it listens on, by its flag.
     pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 3] {
         [("--listen", &self.listen), ("--grpc", &self.grpc), ("--resp", &self.resp)]
+    }
+
+    /// Beside which file the daemon may keep its own, if there is one.
+    pub(crate) fn kept_beside(&self) -> Option<&Path> {
+        match &self.admin.database {
+            Some(Place::Sqlite(path)) => Some(path),
+            _ => None,
+        }
     }
 
     /// The secret for receipts, where one is given.
