@@ -115,7 +115,9 @@ fn server(directory: &Path) -> Command {
     let mut server = command("postgres");
     server.arg("-D").arg(directory.join("data")).arg("-k").arg(directory);
     let settings = ["listen_addresses=", "fsync=off", "max_connections=60", "log_min_messages=log"];
-    settings.iter().for_each(|it| drop(server.args(["-c", it])));
+    for setting in settings {
+        server.args(["-c", setting]);
+    }
     server
 }
 
