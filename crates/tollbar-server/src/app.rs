@@ -67,7 +67,7 @@ pub(crate) enum AppError {
     Snapshot(SnapshotError),
     #[error("--database: {0}")]
     Database(#[from] RepositoryError),
-    #[error("--node: {0}")]
+    #[error("cannot keep this node's name beside the database: {0}; give it one by --node NAME")]
     Node(io::Error),
     #[error(transparent)]
     Follow(#[from] FollowError),
