@@ -79,16 +79,26 @@ impl Admin {
         // INTERIM until `Live`
         let mut rules = self.file_rules().rules().to_vec();
         let page = crate::repository::PageOf::first(1000);
-        let Ok(page) = self.repository.rules(&crate::repository::RuleFilter::default(), &page).await else { return };
+        let Ok(page) =
+            self.repository.rules(&crate::repository::RuleFilter::default(), &page).await
+        else {
+            return;
+        };
         for row in page.rows.iter().filter(|it| it.form.enabled) {
             let Ok(mut rule) = row.form.rule() else { continue };
             rule.id = Some(row.id.to_string().into());
-            if let Ok(ex) = self.repository.exemptions(Some(row.id), &crate::repository::PageOf::first(1000)).await {
+            if let Ok(ex) = self
+                .repository
+                .exemptions(Some(row.id), &crate::repository::PageOf::first(1000))
+                .await
+            {
                 rule.exemptions.extend(ex.rows.iter().filter_map(|it| it.form.exemption().ok()));
             }
             rules.push(rule);
         }
-        if let Ok(rules) = RuleSet::new(rules) { self.daemon.engine.replace(rules); }
+        if let Ok(rules) = RuleSet::new(rules) {
+            self.daemon.engine.replace(rules);
+        }
     }
 
     fn is_database_well(&self) -> bool {

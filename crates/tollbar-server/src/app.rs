@@ -126,7 +126,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
             let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
             admin.enforced().await;
             let token = admin::tokens::first(&admin.repository).await?;
-            start(&mut listeners, "--admin", &config.admin.endpoint(), AdminHttp::new(admin)).await?;
+            start(&mut listeners, "--admin", &config.admin.endpoint(), AdminHttp::new(admin))
+                .await?;
             token
         }
     };
