@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
-use tollbar::SnapshotError;
+use tollbar::{SnapshotError, SystemClock};
 use tollbar_rules::{Engine, RuleSet};
 use tracing::{info, warn};
 
@@ -26,7 +26,9 @@ use crate::listener::http::Http;
 use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
+use crate::metering::node::Node;
 use crate::reload::{Reload, warn_of};
+use crate::repository::follow::{Follow, FollowError};
 use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
@@ -65,6 +67,10 @@ pub(crate) enum AppError {
     Snapshot(SnapshotError),
     #[error("--database: {0}")]
     Database(#[from] RepositoryError),
+    #[error("--node: {0}")]
+    Node(io::Error),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -99,7 +105,25 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),
     });
-    let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone()));
+    let repository = match &config.database.database {
+        Some(place) => Some(Repository::open_later(place, Arc::new(SystemClock::new()))?),
+        None => None,
+    };
+    // Its name is this daemon's for as long as it runs.
+    let node = Node::new(config.metering.node.as_deref(), config.database.beside().as_deref());
+    let node = node.map_err(AppError::Node)?;
+    let metering = repository.clone().map(|it| config.metering.open(it, &node.name));
+    let tally = metering.as_ref().map(|it| Arc::clone(&it.tally));
+    let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
+    let daemon = Arc::new(daemon.metered(tally));
+    let follow = match &repository {
+        Some(repository) => {
+            let (live, cache) = (Arc::clone(&daemon.live), config.database.cache());
+            // Before the first request is answered: none passes by rules that are not there yet.
+            Some(Follow::begin(live, repository.clone(), cache, node.name.clone()).await?)
+        }
+        None => None,
+    };
 
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
@@ -119,27 +143,28 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         let proxy = proxy.open(Arc::clone(&daemon))?;
         start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
-    let admin_token = match &config.admin.database {
-        None => None,
-        Some(place) => {
-            let repository = Repository::open(place).await?;
-            let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
-            admin.enforced().await;
-            let token = admin::tokens::first(&admin.repository).await?;
-            start(&mut listeners, "--admin", &config.admin.endpoint(), AdminHttp::new(admin))
-                .await?;
-            token
-        }
-    };
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
+    let mut admin_token = None;
+    if let (Some(repository), Some(follow)) = (repository, follow) {
+        let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
+        // Without its database it limits all the same, and nobody can use a token yet.
+        admin_token = match admin::tokens::first(&admin.repository).await {
+            Err(error) if error.is_outage() => None,
+            token => token?,
+        };
+        let endpoint = config.admin_endpoint();
+        start(&mut listeners, "--admin", &endpoint, AdminHttp::new(admin)).await?;
+        tokio::spawn(follow.run(ended.clone()));
+    }
     let snapshot = config.store.snapshot.of(counters.memory());
-    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
+    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended.clone())));
+    let metering = metering.map(|it| tokio::spawn(it.keep(ended)));
 
     greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
-    let mut reload = Reload::new(Arc::clone(&config), engine, tokens, envoy);
+    let mut reload = Reload::new(Arc::clone(&config), daemon, tokens, envoy);
     let mut health = Health::Ok;
     let mut probe = tokio::spawn(counters.clone().probe());
     let mut looks = every(LOOK_EVERY);
@@ -171,6 +196,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(stop);
     listeners.join().await;
     drop(end);
+    if let Some(metering) = metering {
+        metering.await.map_err(io::Error::other)?;
+    }
     let written = match snapshot {
         None => Ok(()),
         Some(task) => task.await.map_err(io::Error::other)?.map_err(AppError::Snapshot),
@@ -239,9 +267,13 @@ fn write_greeting(
     match (&config.rules, &config.gateway.limit) {
         (Some(path), _) => writeln!(to, "rules: {}", path.display())?,
         (None, Some(limit)) => writeln!(to, "rules: {limit} for each client")?,
+        (None, None) if config.database.database.is_some() => {}
         (None, None) => {
             writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?;
         }
+    }
+    if let Some(place) = &config.database.database {
+        writeln!(to, "rules: {place}")?;
     }
     let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
     if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {

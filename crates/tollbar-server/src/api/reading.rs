@@ -23,6 +23,10 @@ use crate::rfc3339::Instant;
 pub(crate) struct Health {
     /// `ok`, or `degraded` while the store does not answer and rules' failure policies do.
     pub(super) status: &'static str,
+    /// The same of the database, where there is one: while it does not answer, the last rules stay in
+    /// force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) database: Option<&'static str>,
 }
 
 /// Counters that were made fresh.
@@ -187,6 +191,11 @@ fn why(verdict: &Verdict) -> String {
     match (verdict.reason(), verdict.binding()) {
         (Reason::MissingAttribute { attribute, .. }, _) => {
             format!("`{name}` counts by `{attribute}`, which the request lacked")
+        }
+        (Reason::Banned { rule, ban, .. }, _) => {
+            let under = rule.map_or_else(String::new, |it| format!(" under `{}`", it.name));
+            let reason = ban.reason.as_deref().map_or_else(String::new, |it| format!(": {it}"));
+            format!("`{}` is banned{under}{reason}", ban.subject)
         }
         (Reason::TooManyLimits { count }, _) => {
             format!("{count} limits applied, more than can be checked at once")
