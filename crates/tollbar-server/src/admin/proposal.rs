@@ -147,7 +147,7 @@ impl Proposal {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return (Vec::new(), 0);
         };
-        let Some(alone) = alone(new, admin) else {
+        let Some(alone) = self.alone(new, admin) else {
             return (Vec::new(), 0);
         };
         let subjects = subjects(admin, old).await;
@@ -175,6 +175,16 @@ impl Proposal {
         }
         (denied, subjects.len())
     }
+
+    /// An engine of this rule alone over the daemon's counters: what is left under one rule does not
+    /// depend on others. Boosts count as they do now.
+    fn alone(&self, rule: &Rule, admin: &Admin) -> Option<Engine> {
+        let mut rule = rule.clone();
+        rule.replaces.clear();
+        let rules = RuleSet::new(vec![rule]).ok()?;
+        let rules = rules.with_overrides(self.before.overrides().to_vec());
+        Some(Engine::builder(rules).store(admin.daemon.counters.store()).build())
+    }
 }
 
 /// The rule that a form means, with the exemptions that it has beside its form.
@@ -191,15 +201,6 @@ fn put(
     }
     rule.id = Some(id.unwrap_or_else(RuleId::random).to_string().into());
     Ok(rule)
-}
-
-/// An engine of this rule alone over the daemon's counters: what is left under one rule does not
-/// depend on others.
-fn alone(rule: &Rule, admin: &Admin) -> Option<Engine> {
-    let mut rule = rule.clone();
-    rule.replaces.clear();
-    let rules = RuleSet::new(vec![rule]).ok()?;
-    Some(Engine::builder(rules).store(admin.daemon.counters.store()).build())
 }
 
 /// Who was denied by the rule on this node since it started, and who was counted today.

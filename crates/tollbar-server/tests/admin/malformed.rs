@@ -21,7 +21,7 @@ fn nothing_that_is_sent_breaks_out_of_its_place() {
         "1; DELETE FROM tokens",
         "../../../../etc/passwd",
         "..%2f..%2fetc%2fpasswd",
-        "%00",
+        "\0",
         "\u{202e}evil",
         "\u{1F4A9}",
         "a\u{0301}",
@@ -38,10 +38,12 @@ fn nothing_that_is_sent_breaks_out_of_its_place() {
             format!("/v1/rate-limit/audit?ruleId={encoded}"),
         ] {
             let told = office.ask("GET", &target, &Value::Null);
-            told.problem(
-                if target.contains("ruleId=%00") { 400 } else { 404 },
-                &if target.contains("ruleId=%00") { "bad_request" } else { "not_found" },
-            );
+            // No database keeps a NUL, so no parameter has one; in a path it names nothing.
+            if text == "\0" && target.contains('?') {
+                told.problem(400, "bad_request");
+            } else {
+                told.problem(404, "not_found");
+            }
         }
         for (target, method) in [
             (format!("/v1/rate-limit/exemptions/{encoded}"), "DELETE"),
@@ -50,13 +52,16 @@ fn nothing_that_is_sent_breaks_out_of_its_place() {
         ] {
             office.ask(method, &target, &Value::Null).problem(404, "not_found");
         }
-        let name = json!({ "name": text, "maxRequests": 1, "windowSeconds": 1 });
-        assert_eq!(office.ask("POST", RULES, &name).problem(422, "invalid"), "name", "{text}");
+        // Dots and slashes are part of names, which are nowhere part of a path.
+        if !text.starts_with("../") {
+            let name = json!({ "name": text, "maxRequests": 1, "windowSeconds": 1 });
+            assert_eq!(office.ask("POST", RULES, &name).problem(422, "invalid"), "name", "{text}");
+        }
         let scope = json!({ "name": "x", "scopes": [format!("tenant:{text}")] });
         assert_eq!(office.ask("POST", TOKENS, &scope).problem(422, "invalid"), "scopes", "{text}");
         // As filters they are texts like any other.
         for parameter in ["tenant", "name"] {
-            if text != "%00" {
+            if text != "\0" {
                 let page = office.get(&format!("{RULES}?{parameter}={encoded}"));
                 assert_eq!(page["items"], json!([]), "{text}");
             }
