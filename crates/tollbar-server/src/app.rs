@@ -69,7 +69,7 @@ pub(crate) enum AppError {
     Snapshot(SnapshotError),
     #[error("--database: {0}")]
     Database(#[from] RepositoryError),
-    #[error("--node: {0}")]
+    #[error("cannot keep this node's name beside the database: {0}; give it one by --node NAME")]
     Node(io::Error),
     #[error(transparent)]
     Follow(#[from] FollowError),
@@ -107,20 +107,24 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),
     });
-    let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone()));
-
-    let database = match &config.database.database {
+    let repository = match &config.database.database {
+        Some(place) => Some(Repository::open_later(place, Arc::new(SystemClock::new()))?),
         None => None,
-        Some(place) => {
-            let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
-            let beside = config.database.beside();
-            let node = Node::new(config.metering.node.as_deref(), beside.as_deref());
-            let node = node.map_err(AppError::Node)?;
+    };
+    // Its name is this daemon's for as long as it runs.
+    let node = Node::new(config.metering.node.as_deref(), config.database.beside().as_deref());
+    let node = node.map_err(AppError::Node)?;
+    let metering = repository.clone().map(|it| config.metering.open(it, &node.name));
+    let tally = metering.as_ref().map(|it| Arc::clone(&it.tally));
+    let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
+    let daemon = Arc::new(daemon.metered(tally));
+    let follow = match &repository {
+        Some(repository) => {
             let (live, cache) = (Arc::clone(&daemon.live), config.database.cache());
             // Before the first request is answered: none passes by rules that are not there yet.
-            let follow = Follow::begin(live, repository.clone(), cache, node.name.clone()).await?;
-            Some((repository, follow, node))
+            Some(Follow::begin(live, repository.clone(), cache, node.name.clone()).await?)
         }
+        None => None,
     };
 
     // Before anything is printed: whoever reads the first line may send signals.
@@ -146,11 +150,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
     let mut admin_token = None;
-    // The node's name is its own for as long as the daemon runs.
-    let mut _node = None;
-    if let Some((repository, follow, node)) = database {
-        _node = Some(node);
+    if let (Some(repository), Some(follow)) = (repository, follow) {
         let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
+        // Without its database it limits all the same, and nobody can use a token yet.
         admin_token = match admin::tokens::first(&admin.repository).await {
             Err(error) if error.is_outage() => None,
             token => token?,
@@ -162,7 +164,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         tokio::spawn(follow.run(ended.clone()));
     }
     let snapshot = config.store.snapshot.of(counters.memory());
-    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
+    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended.clone())));
+    let metering = metering.map(|it| tokio::spawn(it.keep(ended)));
 
     greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
@@ -200,6 +203,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(stop);
     listeners.join().await;
     drop(end);
+    if let Some(metering) = metering {
+        metering.await.map_err(io::Error::other)?;
+    }
     let written = match snapshot {
         None => Ok(()),
         Some(task) => task.await.map_err(io::Error::other)?.map_err(AppError::Snapshot),
@@ -268,9 +274,13 @@ fn write_greeting(
     match (&config.rules, &config.gateway.limit) {
         (Some(path), _) => writeln!(to, "rules: {}", path.display())?,
         (None, Some(limit)) => writeln!(to, "rules: {limit} for each client")?,
+        (None, None) if config.database.database.is_some() => {}
         (None, None) => {
             writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?;
         }
+    }
+    if let Some(place) = &config.database.database {
+        writeln!(to, "rules: {place}")?;
     }
     let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
     if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {

@@ -95,10 +95,6 @@ impl Cache {
         Self { path: path.to_owned(), database: place.to_string() }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Puts what was loaded in the place of what was there.
     pub(crate) fn write(&self, loaded: &Loaded) -> Result<(), CacheError> {
         let io = |source| CacheError::Io { path: self.path.clone(), source };
