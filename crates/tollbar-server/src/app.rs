@@ -71,6 +71,7 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     let tls = Tls::read(&config.tls)?;
     let file = config.read_rules()?;
     warn_of(&file.warnings);
+    envoy::warn_of_permits(&config, &file.rules);
     let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
     let trust = config.proxies.trust()?;
     config.store.check()?;

@@ -7,7 +7,7 @@ use tollbar_rules::{Engine, Finding, RuleFile, RuleWatch};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
-use crate::listener::envoy::EnvoyLimits;
+use crate::listener::envoy::{self, EnvoyLimits};
 use crate::listener::tls::Tls;
 use crate::token::Tokens;
 
@@ -80,6 +80,7 @@ impl Reload {
                 let diff = self.engine.replace(file.rules);
                 if was_asked || !diff.is_empty() {
                     warn_of(&warnings);
+                    envoy::warn_of_permits(&self.config, &self.engine.rules());
                     let [added, removed] = [diff.added.len(), diff.removed.len()];
                     let changed = diff.changed.len();
                     info!(rules, added, changed, removed, "rules reloaded");
