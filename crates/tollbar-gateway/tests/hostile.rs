@@ -4,6 +4,7 @@ mod common;
 
 use common::{Client, Recorder, body, open_gateway, raw, text};
 use http::{Request, Version};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -287,6 +288,31 @@ async fn other_versions_of_http_are_no_protocol_to_change_to() {
     let seen = recorder.seen().to_lowercase();
     assert!(!seen.contains("h2c") && !seen.contains("http2-settings"), "{seen:?}");
     assert!(!seen.contains("upgrade"), "{seen:?}");
+}
+
+/// Clients that offer another version of HTTP with their first request, and go on without it, lose nothing.
+#[tokio::test]
+async fn a_connection_goes_on_after_an_upgrade_that_was_not_made() {
+    let recorder = Recorder::start(OK).await;
+    let gateway = open_gateway(recorder.address).await;
+    let mut stream = tokio::net::TcpStream::connect(gateway).await.unwrap();
+    let offer = "GET /offer HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n";
+    let mut answer = async |request: &str| {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok") && stream.read_buf(&mut answer).await.unwrap() > 0 {}
+        String::from_utf8(answer).unwrap()
+    };
+    for _ in 0..3 {
+        assert_eq!(status(&answer(offer).await), 200);
+        assert_eq!(status(&answer(SMUGGLED).await), 200);
+    }
+    // What comes behind such a request before its answer may not be HTTP: it is not taken for it.
+    let both = [offer, SMUGGLED].concat();
+    let answers = raw(gateway, both.as_bytes()).await;
+    assert_eq!(answers.matches("HTTP/1.1 200 ").count(), 1, "{answers}");
+    assert_eq!(answers.matches("HTTP/1.1 400 ").count(), 1, "{answers}");
+    assert!(answers.contains("where the request begins is not clear"), "{answers}");
 }
 
 /// An upstream that changes the protocol when nobody has asked it to.

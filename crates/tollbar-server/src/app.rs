@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
@@ -106,12 +107,13 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let service = Envoy::new(Arc::clone(&daemon), Arc::clone(&envoy), options);
     let grpc = Grpc::new(Arc::clone(&daemon), service, &stopped);
     let mut listeners = Listeners::new(config.bounds, tls, stopped);
-    let http = Http::new(Arc::clone(&daemon), trust);
+    let trust = Arc::new(ArcSwap::from_pointee(trust));
+    let http = Http::new(Arc::clone(&daemon), Arc::clone(&trust));
     start(&mut listeners, "--listen", &config.listen, http).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
-    start(&mut listeners, "--resp", &config.resp, Resp::new(daemon)).await?;
+    start(&mut listeners, "--resp", &config.resp, Resp::new(Arc::clone(&daemon))).await?;
     if let Some(proxy) = proxy {
-        let proxy = proxy.open(Arc::clone(&engine))?;
+        let proxy = proxy.open(daemon)?;
         start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
     // The counters are written once more after the last answer.
@@ -122,7 +124,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     greet(&config, listeners.urls());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
-    let mut reload = Reload::new(Arc::clone(&config), engine, tokens, envoy);
+    let mut reload = Reload::new(Arc::clone(&config), engine, tokens, envoy, trust);
     let mut health = Health::Ok;
     let mut probe = tokio::spawn(counters.clone().probe());
     let mut looks = every(LOOK_EVERY);

@@ -1,12 +1,14 @@
-//! What changes while the daemon serves: rules, limits, tokens and certificates, from the files they came from.
+//! What changes while the daemon serves: rules, limits, tokens, keys and certificates, from the files they came from.
 //! What cannot be used leaves all as it was, and is told.
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use tollbar_rules::{Engine, Finding, RuleFile, RuleWatch};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
+use crate::forward_auth::Trust;
 use crate::listener::envoy::{self, EnvoyLimits};
 use crate::listener::tls::Tls;
 use crate::token::Tokens;
@@ -17,6 +19,7 @@ pub(crate) struct Reload {
     engine: Arc<Engine>,
     tokens: Option<Arc<Tokens>>,
     envoy: Arc<EnvoyLimits>,
+    trust: Arc<ArcSwap<Trust>>,
     watch: Option<RuleWatch>,
 }
 
@@ -26,10 +29,11 @@ impl Reload {
         engine: Arc<Engine>,
         tokens: Option<Arc<Tokens>>,
         envoy: Arc<EnvoyLimits>,
+        trust: Arc<ArcSwap<Trust>>,
     ) -> Self {
         let watched = config.rules.as_deref().filter(|_| !config.no_watch);
         let watch = watched.map(RuleWatch::new);
-        Self { config, engine, tokens, envoy, watch }
+        Self { config, engine, tokens, envoy, trust, watch }
     }
 
     /// Reads everything, whether it has changed or not.
@@ -45,6 +49,15 @@ impl Reload {
                 }
                 Ok(None) => {}
                 Err(error) => error!(%error, "the tokens stay as they were"),
+            }
+        }
+        if self.config.proxies.api_keys.is_some() {
+            match self.config.proxies.trust() {
+                Ok(trust) => {
+                    self.trust.store(Arc::new(trust));
+                    info!("API keys reloaded");
+                }
+                Err(error) => error!(%error, "the API keys stay as they were"),
             }
         }
         self.envoy.reload();

@@ -5,18 +5,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args, ValueEnum};
+use hyper::body::Bytes;
+use hyper::http::request::Parts;
+use hyper::Response;
 use thiserror::Error;
 use tollbar::Rate;
 use tollbar_gateway::{
     AuthoritiesError, Gateway, GatewayBuilder, GatewayError, UpstreamOptions, UpstreamProtocol,
     UpstreamUrl, Visitor,
 };
-use tollbar_http::ClientIp;
-use tollbar_rules::{Cidr, Engine};
+use tollbar_http::{ClientIp, Denial, Format, Identity};
+use tollbar_rules::{Cidr, Request};
 
 use super::stream::Peer;
 use super::{Bounds, Connection, Protocol, Stopped};
 use crate::bounded;
+use crate::daemon::Daemon;
+use crate::decisions::Asked;
 use crate::endpoint::Endpoint;
 use crate::span::Span;
 
@@ -136,6 +141,7 @@ pub(crate) enum GatewayFlagsError {
 /// Everything the proxy needs but its rules, read and found good.
 pub(crate) struct PreparedProxy {
     builder: GatewayBuilder,
+    client_ip: ClientIp,
     balancers: Option<ClientIp>,
 }
 
@@ -205,15 +211,39 @@ impl GatewayFlags {
                 .authorities(pem.as_bytes())
                 .map_err(|source| GatewayFlagsError::Ca { path: path.clone(), source })?;
         }
-        let balancers = self.proxy_protocol.then_some(client_ip);
-        Ok(Some(PreparedProxy { builder, balancers }))
+        let balancers = self.proxy_protocol.then(|| client_ip.clone());
+        Ok(Some(PreparedProxy { builder, client_ip, balancers }))
     }
 }
 
 impl PreparedProxy {
-    pub(crate) fn open(self, engine: Arc<Engine>) -> Result<Proxy, GatewayFlagsError> {
-        Ok(Proxy { gateway: self.builder.build(engine)?, balancers: self.balancers })
+    pub(crate) fn open(self, daemon: Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
+        let engine = Arc::clone(&daemon.engine);
+        let identity = Identity::new().client_ip(self.client_ip);
+        let builder = self.builder.layer(move |layer| {
+            layer.respond(move |denial, parts| denied(&daemon, &identity, denial, parts))
+        });
+        Ok(Proxy { gateway: builder.build(engine)?, balancers: self.balancers })
     }
+}
+
+/// The answer to a request that does not pass, which can be asked about.
+fn denied(
+    daemon: &Daemon,
+    identity: &Identity,
+    denial: &Denial<'_>,
+    parts: &Parts,
+) -> Response<Bytes> {
+    let mut response = denial.response(Format::wanted(&parts.headers));
+    let attributes = identity.attributes(parts, daemon.now());
+    let pairs: Vec<_> = attributes.get("ip").map(|ip| ("ip", ip)).into_iter().collect();
+    let request = Request::new(parts.method.as_str(), parts.uri.path());
+    // It was one when it was denied.
+    if let Ok(request) = request.and_then(|it| it.with_attributes(&pairs)) {
+        let id = daemon.denied(&Asked::request(&request), denial.verdict());
+        response.headers_mut().extend(id.header());
+    }
+    response
 }
 
 impl Protocol for Proxy {

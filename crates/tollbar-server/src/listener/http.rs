@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
+use arc_swap::ArcSwap;
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
@@ -34,7 +35,7 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    pub(crate) fn new(daemon: Arc<Daemon>, trust: Trust) -> Self {
+    pub(crate) fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
         let forward_auth = ForwardAuth::new(Arc::clone(&daemon), trust);
         Self { api: Api::new(daemon), forward_auth }
     }
