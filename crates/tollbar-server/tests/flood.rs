@@ -1,52 +1,23 @@
-//! Clients that do the daemon harm, by malice or by number, and a daemon that is stopped while it is
-//! busy. These are faults, so real time passes here: each wait is for an event, and bounded.
+//! Clients that do the daemon harm, by malice or by number. These are faults, so real time passes here: each
+//! wait is for an event, and bounded.
 
 mod common;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
-use common::{Daemon, request, serve, status};
-use tokio::task::JoinSet;
-use tollbar_proto::client::Client;
-use tollbar_proto::v1::CheckRequest;
+use common::{Daemon, KEPT, request, response, serve, status};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const MOMENT: Duration = Duration::from_millis(20);
-
-/// A check on a connection that is kept.
-const KEPT: &str = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
 
 fn connect(daemon: &Daemon) -> TcpStream {
     let stream = daemon.connect();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
-}
-
-/// One response with its body; `None` where the connection ends without one.
-fn response(stream: &mut TcpStream) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 4_096];
-    loop {
-        let length = stream.read(&mut buffer).unwrap_or_default();
-        if length == 0 {
-            assert!(bytes.is_empty(), "half a response: {}", String::from_utf8_lossy(&bytes));
-            return None;
-        }
-        bytes.extend(&buffer[..length]);
-        let text = String::from_utf8_lossy(&bytes);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let announced = head.lines().find_map(|it| it.strip_prefix("content-length: ")).unwrap();
-        if body.len() >= announced.parse().unwrap() {
-            return Some(text.into_owned());
-        }
-    }
 }
 
 /// Waits until the daemon ends the connection, and sends `bytes` again and again meanwhile.
