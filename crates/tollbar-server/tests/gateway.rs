@@ -168,6 +168,8 @@ fn ten_thousand_connections_are_kept_alive() {
         &["--limit", "1000000/s", "--max-connections", "10000", "--head-timeout", "10min"],
     );
     let address = daemon.address("proxy");
+    assert_eq!(status(&ask(&daemon, "", "")), 200);
+    let before_kib = daemon.rss_kib();
     let mut clients: Vec<_> =
         (0..CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
     for _ in 0..2 {
@@ -182,6 +184,9 @@ fn ten_thousand_connections_are_kept_alive() {
             }
             assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
         }
+        let kib = daemon.rss_kib() - before_kib;
+        println!("10,000 kept connections: {kib} KiB more than none");
+        assert!(kib < CONNECTIONS * 32, "{kib} KiB: more than 32 KiB a connection");
     }
     drop(clients);
     assert_eq!(daemon.stop(), 0);

@@ -139,6 +139,13 @@ impl Daemon {
         rest
     }
 
+    /// What it has in memory.
+    pub(crate) fn rss_kib(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let memory = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
+        memory.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
