@@ -44,14 +44,20 @@ enum Place {
     /// Before the first line of a message, or in it.
     Start,
     Headers,
-    Body { left: u64 },
+    Body {
+        left: u64,
+    },
     ChunkSize,
-    Chunk { left: u64 },
+    Chunk {
+        left: u64,
+    },
     /// Between a chunk and the next one's size.
     ChunkEnd,
     Trailers,
     /// Behind a request to change the protocol: what follows may not be HTTP.
-    Undecided { has_passed: bool },
+    Undecided {
+        has_passed: bool,
+    },
     /// What follows is not HTTP/1.1.
     Other,
 }
@@ -118,7 +124,9 @@ impl Framing {
                     self.place = Place::Undecided { has_passed: true };
                     rest.len()
                 }
-                Place::Body { left } => self.pass(rest, left, Place::Start, |left| Place::Body { left }),
+                Place::Body { left } => {
+                    self.pass(rest, left, Place::Start, |left| Place::Body { left })
+                }
                 Place::Chunk { left } => {
                     self.pass(rest, left, Place::ChunkEnd, |left| Place::Chunk { left })
                 }

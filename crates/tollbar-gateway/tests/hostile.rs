@@ -109,11 +109,7 @@ fn attacks() -> Vec<(&'static str, String, Fate)> {
         ("a name that is empty", format!(": b\r\n\r\n{SMUGGLED}"), Refused(400)),
         ("a null in a name", format!("x\0a: b\r\n\r\n{SMUGGLED}"), Refused(400)),
         ("a header without a colon", format!("x-a\r\n\r\n{SMUGGLED}"), Refused(400)),
-        (
-            "a folded first header",
-            format!(" content-length: 37\r\n\r\n{SMUGGLED}"),
-            Refused(400),
-        ),
+        ("a folded first header", format!(" content-length: 37\r\n\r\n{SMUGGLED}"), Refused(400)),
         (
             "a bare line feed behind a header",
             format!("x-a: b\ncontent-length: 37\r\n\r\n{SMUGGLED}"),
@@ -237,7 +233,8 @@ async fn methods_and_targets_for_other_proxies_are_refused() {
         assert_eq!(recorder.seen(), "", "{start}");
     }
     // A target may name the host, if it is the same.
-    let absolute = "GET http://b.example/x HTTP/1.1\r\nhost: B.example\r\nconnection: close\r\n\r\n";
+    let absolute =
+        "GET http://b.example/x HTTP/1.1\r\nhost: B.example\r\nconnection: close\r\n\r\n";
     assert_eq!(status(&raw(gateway, absolute.as_bytes()).await), 200);
     let seen = recorder.seen();
     assert!(seen.starts_with("GET /x HTTP/1.1\r\nhost: b.example\r\n"), "{seen:?}");

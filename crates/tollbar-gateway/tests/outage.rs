@@ -312,11 +312,8 @@ async fn an_upstream_that_hangs_up_without_an_answer_is_down() {
         let upstream = hangs_up(how).await;
         let mut options = quick();
         options.first_byte_time_max = PATIENCE;
-        options.breaker = BreakerOptions {
-            failure_count: 3,
-            pause: PATIENCE,
-            ..BreakerOptions::default()
-        };
+        options.breaker =
+            BreakerOptions { failure_count: 3, pause: PATIENCE, ..BreakerOptions::default() };
         let gateway = listen(open(builder(upstream).upstream(options))).await;
         for status in expected {
             let mut client = Client::connect(gateway, Version::HTTP_11).await;

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -161,11 +161,14 @@ fn no_check_sees_half_of_two_versions() {
             for _ in 0..5_000 {
                 let verdict = engine.check(&request);
                 // What was decided, and what the verdict says was in force.
-                let limits = verdict.decisions().flat_map(|it| {
-                    [it.decision().limit(), it.limit().policy().limit()]
-                });
+                let limits = verdict
+                    .decisions()
+                    .flat_map(|it| [it.decision().limit(), it.limit().policy().limit()]);
                 let limits: Vec<u64> = limits.collect();
-                assert!(limits.len() == 4 && limits.iter().all(|it| *it == limits[0]), "{limits:?}");
+                assert!(
+                    limits.len() == 4 && limits.iter().all(|it| *it == limits[0]),
+                    "{limits:?}"
+                );
             }
         });
         for limit in 1..500 {
@@ -218,9 +221,8 @@ fn a_change_in_the_middle_of_a_check_is_for_the_next_one() {
             _ => engine.reserve(&request, Duration::from_secs(1)).verdict,
         };
         assert!(clock.version.load(Ordering::SeqCst) > before, "the rules have changed meanwhile");
-        let limits = verdict.decisions().flat_map(|it| {
-            [it.decision().limit(), it.limit().policy().limit()]
-        });
+        let limits =
+            verdict.decisions().flat_map(|it| [it.decision().limit(), it.limit().policy().limit()]);
         assert_eq!(limits.collect::<Vec<_>>(), [in_force; 4], "in round {round}");
     }
 }

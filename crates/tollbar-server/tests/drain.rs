@@ -208,7 +208,8 @@ async fn a_stop_under_load_answers_every_request_of_every_stream() {
             let mut calls = Client::connect(url.clone()).unwrap().calls();
             let answered = Arc::clone(&answered);
             streams.spawn(async move {
-                let (sent, ahead) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(AHEAD_MAX)));
+                let (sent, ahead) =
+                    (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(AHEAD_MAX)));
                 let asking = (Arc::clone(&sent), Arc::clone(&ahead));
                 let asked = futures_util::stream::unfold(asking, |(sent, ahead)| async move {
                     ahead.acquire().await.ok()?.forget();

@@ -78,7 +78,8 @@ impl Authority {
 async fn tell(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    let said = |name: &str| head.headers.get(name).map_or("-", |it| it.to_str().unwrap()).to_owned();
+    let said =
+        |name: &str| head.headers.get(name).map_or("-", |it| it.to_str().unwrap()).to_owned();
     let host = head.uri.authority().map_or_else(|| said("host"), ToString::to_string);
     let scheme = said("x-forwarded-proto");
     let text = format!("{:?} {} {host} {scheme} {}", head.version, head.uri.path(), body.len());

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args, ValueEnum};
+use hyper::Response;
 use hyper::body::Bytes;
 use hyper::http::request::Parts;
-use hyper::Response;
 use thiserror::Error;
 use tollbar::Rate;
 use tollbar_gateway::{
