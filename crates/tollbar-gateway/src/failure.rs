@@ -37,7 +37,7 @@ impl Failure {
         match self {
             Self::Connect(_) | Self::Handshake(_) | Self::ConnectTimeout | Self::NoAnswer => true,
             // What cannot be read is an answer: somebody is there.
-            Self::Broken(error) => !error.is_parse() && !error.is_user(),
+            Self::Broken(error) => !error.is_parse(),
             Self::ClientSilent | Self::Unasked | Self::Busy | Self::LeftAlone(_) => false,
         }
     }

@@ -237,6 +237,21 @@ async fn heads_have_bounds() {
     assert_eq!(text(client.send(large).await).await, "ok");
 }
 
+/// A connection that is closed over unread bytes is reset, and the answer may be lost with it.
+#[tokio::test]
+async fn whoever_is_refused_in_the_middle_can_finish_and_read_why() {
+    let recorder = Recorder::start(OK).await;
+    let gateway = open_gateway(recorder.address).await;
+    let mut stream = tokio::net::TcpStream::connect(gateway).await.unwrap();
+    stream.write_all(b"GET /").await.unwrap();
+    for _ in 0..64 {
+        stream.write_all(&[b'a'; 64 * 1_024]).await.expect("it is taken");
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("there is an end");
+    assert_eq!(status(&answer), 414, "{answer}");
+}
+
 #[tokio::test]
 async fn other_versions_of_http_are_no_protocol_to_change_to() {
     let recorder = Recorder::start(OK).await;

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{AnyBody, Client, PATIENCE, body, builder, engine, get, listen, open, text, upstream};
+use common::{
+    AnyBody, Client, PATIENCE, body, builder, engine, get, listen, open, raw, text, upstream,
+};
 use http::{Request, Response, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -348,5 +350,12 @@ async fn a_client_that_breaks_off_its_body_is_no_outage() {
             let mut client = Client::connect(gateway, Version::HTTP_11).await;
             assert_eq!(client.send(get("/")).await.status(), 200, "{protocol:?} {version:?}");
         }
+        // It stays, and sends what is no body.
+        let bad =
+            b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n";
+        let answer = raw(gateway, bad).await;
+        assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
+        let mut client = Client::connect(gateway, Version::HTTP_11).await;
+        assert_eq!(client.send(get("/")).await.status(), 200, "{protocol:?}: {answer}");
     }
 }
