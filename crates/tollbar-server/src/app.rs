@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
@@ -72,6 +73,7 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     let tls = Tls::read(&config.tls)?;
     let file = config.read_rules()?;
     warn_of(&file.warnings);
+    envoy::warn_of_permits(&config, &file.rules);
     let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
     let trust = config.proxies.trust()?;
     config.store.check()?;
@@ -107,7 +109,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let grpc = Grpc::new(daemon.over(Wire::Grpc), service, &stopped);
     let metrics = Arc::clone(&daemon.metrics);
     let mut listeners = Listeners::new(config.bounds, tls, stopped, Arc::clone(&metrics));
-    let http = Http::new(Arc::clone(&daemon), trust);
+    let trust = Arc::new(ArcSwap::from_pointee(trust));
+    let http = Http::new(Arc::clone(&daemon), Arc::clone(&trust));
     start(&mut listeners, "--listen", &config.listen, http).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
     start(&mut listeners, "--resp", &config.resp, Resp::new(daemon.over(Wire::Resp))).await?;
@@ -123,7 +126,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     greet(&config, listeners.urls());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
-    let mut reload = Reload::new(Arc::clone(&config), Arc::clone(&daemon), tokens, envoy);
+    let mut reload = Reload::new(Arc::clone(&config), Arc::clone(&daemon), tokens, envoy, trust);
     let mut health = Health::Ok;
     let mut probe = tokio::spawn(counters.clone().probe());
     let mut looks = every(LOOK_EVERY);

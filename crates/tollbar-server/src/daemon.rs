@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::header::{HeaderName, HeaderValue};
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
@@ -211,6 +212,13 @@ impl Daemon {
         answered
     }
 
+    /// Keeps a denial that was made elsewhere; the name by which it can be asked about.
+    pub(crate) fn denied(&self, asked: &Asked<'_>, verdict: &Verdict) -> DecisionId {
+        let id = DecisionId::random();
+        self.decisions.record(id, self.now(), asked, verdict);
+        id
+    }
+
     /// By the clock that counts.
     pub(crate) fn now(&self) -> Timestamp {
         match &self.counters {
@@ -244,6 +252,14 @@ impl DecisionId {
             *digit = b"0123456789abcdef"[(self.0 >> (124 - 4 * at) & 0xf) as usize];
         }
         digits
+    }
+}
+
+impl DecisionId {
+    /// As a header of a denial. Also how nginx knows one of ours from a 403 of its own.
+    pub(crate) fn header(self) -> Option<(HeaderName, HeaderValue)> {
+        let name = HeaderName::from_static("x-tollbar-decision-id");
+        HeaderValue::from_bytes(&self.digits()).ok().map(|value| (name, value))
     }
 }
 

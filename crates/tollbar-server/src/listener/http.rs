@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
@@ -22,7 +23,7 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    pub(crate) fn new(daemon: Arc<Daemon>, trust: Trust) -> Self {
+    pub(crate) fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
         let forward_auth = ForwardAuth::new(daemon.over(Wire::ForwardAuth), trust);
         Self { api: Api::new(daemon), forward_auth }
     }
