@@ -266,12 +266,11 @@ impl Verdict {
     #[inline]
     fn settle(&mut self, selection: &Selection) -> bool {
         (self.outcome, self.reason) = match selection.denial {
-            // No wait helps, and no other cost: what is missing has to be sent.
             Some(denial) => {
-                if let Why::Missing { rule, .. } = denial {
+                if let Some(rule) = denial.denying_rule() {
                     self.snapshot.tally(rule, Tier::Rule).refused();
                 }
-                (Outcome::Busy, denial)
+                (denial.outcome(), denial)
             }
             None => (Outcome::Allow, selection.leave.unwrap_or(Why::NoRule)),
         };
@@ -332,7 +331,7 @@ impl Ask {
 
     #[inline]
     pub(crate) fn policy<'s>(&self, snapshot: &'s Snapshot) -> &'s Policy {
-        match (self.capacity, snapshot.policies(self.rule, self.tier)) {
+        match (self.capacity, snapshot.policies(self.rule, self.tier, self.boost)) {
             (Capacity::Live | Capacity::Shadow, Some(policies)) => &policies[self.limit],
             _ => &snapshot.plan(self.rule).candidate().whole[self.limit],
         }

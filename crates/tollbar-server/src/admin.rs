@@ -32,18 +32,23 @@ pub(crate) mod usage;
 pub(crate) mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollbar::{PolicyError, Timestamp};
-use tollbar_rules::{Rule, RuleSet};
+use tokio::time::timeout;
+use tollbar::Timestamp;
+use tollbar_rules::RuleSet;
 
 use crate::api::Api;
 use crate::daemon::Daemon;
-use crate::repository::{Repository, RuleId};
+use crate::repository::Repository;
 
 pub(crate) use body::BODY_BYTES_MAX;
 pub(crate) use flags::AdminFlags;
 pub(crate) use openapi::document;
 pub(crate) use query::Format;
+
+/// How long somebody who changed something waits for it to be enforced here.
+const ENFORCED_WITHIN: Duration = Duration::from_secs(2);
 
 /// What every operation works on.
 #[derive(Debug)]
@@ -56,9 +61,9 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    pub(crate) fn new(repository: Repository, daemon: Arc<Daemon>) -> Result<Self, PolicyError> {
+    pub(crate) fn new(repository: Repository, daemon: Arc<Daemon>) -> Self {
         let api = Api::new(Arc::clone(&daemon));
-        Ok(Self { repository, daemon, gate: gate::Gate::new()?, api })
+        Self { repository, daemon, gate: gate::Gate::new(), api }
     }
 
     /// The time by which tokens and records end.
@@ -68,18 +73,21 @@ impl Admin {
 
     /// The rules of the file.
     pub(crate) fn file_rules(&self) -> Arc<RuleSet> {
-        let rules = self.daemon.engine.rules();
-        let is_of_file = |it: &&Rule| it.identity().parse::<RuleId>().is_err();
-        let rules = rules.rules().iter().filter(is_of_file).cloned().collect();
-        Arc::new(RuleSet::new(rules).unwrap_or_else(|_| RuleSet::empty()))
+        self.daemon.live.file_rules()
     }
 
     /// Returns when this node enforces what was just written, or after a while: what was written stays
     /// written.
     pub(crate) async fn enforced(&self) {
+        let enforced = async {
+            if let Ok(revisions) = self.repository.revisions().await {
+                self.daemon.live.enforced(revisions.rules).await;
+            }
+        };
+        let _ = timeout(ENFORCED_WITHIN, enforced).await;
     }
 
     fn is_database_well(&self) -> bool {
-        true
+        self.daemon.live.status().away.is_none()
     }
 }

@@ -8,15 +8,18 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
-use tollbar::SnapshotError;
+use tollbar::{SnapshotError, SystemClock};
 use tollbar_rules::{Engine, RuleSet};
 use tracing::{info, warn};
 
+use crate::admin::credential::Credential;
+use crate::admin::{self, Admin};
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
 use crate::endpoint::Endpoint;
 use crate::forward_auth::Trust;
+use crate::listener::admin::AdminHttp;
 use crate::listener::envoy::{self, Envoy, EnvoyLimits};
 use crate::listener::gateway::{GatewayFlagsError, PreparedProxy};
 use crate::listener::grpc::Grpc;
@@ -24,8 +27,11 @@ use crate::listener::http::Http;
 use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
+use crate::metering::node::Node;
 use crate::metrics::Wire;
 use crate::reload::{Reload, warn_of};
+use crate::repository::follow::{Follow, FollowError};
+use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
 use crate::systemd;
@@ -61,6 +67,12 @@ pub(crate) enum AppError {
     Gateway(#[from] GatewayFlagsError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
+    #[error("--database: {0}")]
+    Database(#[from] RepositoryError),
+    #[error("--node: {0}")]
+    Node(io::Error),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -98,6 +110,20 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     });
     let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone()));
 
+    let database = match &config.database.database {
+        None => None,
+        Some(place) => {
+            let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
+            let beside = config.database.beside();
+            let node = Node::new(config.metering.node.as_deref(), beside.as_deref());
+            let node = node.map_err(AppError::Node)?;
+            let (live, cache) = (Arc::clone(&daemon.live), config.database.cache());
+            // Before the first request is answered: none passes by rules that are not there yet.
+            let follow = Follow::begin(live, repository.clone(), cache, node.name.clone()).await?;
+            Some((repository, follow, node))
+        }
+    };
+
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -120,10 +146,24 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     }
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
+    let mut admin_token = None;
+    // The node's name is its own for as long as the daemon runs.
+    let mut _node = None;
+    if let Some((repository, follow, node)) = database {
+        _node = Some(node);
+        let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
+        admin_token = match admin::tokens::first(&admin.repository).await {
+            Err(error) if error.is_outage() => None,
+            token => token?,
+        };
+        let endpoint = config.admin_endpoint();
+        start(&mut listeners, "--admin", &endpoint, AdminHttp::new(admin)).await?;
+        tokio::spawn(follow.run(ended.clone()));
+    }
     let snapshot = config.store.snapshot.of(counters.memory());
     let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
 
-    greet(&config, listeners.urls());
+    greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
     let mut reload = Reload::new(Arc::clone(&config), Arc::clone(&daemon), tokens, envoy, trust);
@@ -207,13 +247,22 @@ fn tell_health(counters: &Counters, known: &mut Health) {
 }
 
 /// Says on standard output where it listens and how to try it. Who started it may have closed that.
-fn greet(config: &Config, urls: &[String]) {
-    let _ = write_greeting(config, urls, io::stdout().lock());
+fn greet(config: &Config, urls: &[String], admin_token: Option<&Credential>) {
+    let _ = write_greeting(config, urls, admin_token, io::stdout().lock());
 }
 
-fn write_greeting(config: &Config, urls: &[String], mut to: impl Write) -> io::Result<()> {
+fn write_greeting(
+    config: &Config,
+    urls: &[String],
+    admin_token: Option<&Credential>,
+    mut to: impl Write,
+) -> io::Result<()> {
     for url in urls {
         writeln!(to, "listening on {url}")?;
+    }
+    if let Some(token) = admin_token {
+        // Here and nowhere else: what is logged is read by many, and kept.
+        writeln!(to, "admin token (shown once): {}", token.reveal())?;
     }
     match (&config.rules, &config.gateway.limit) {
         (Some(path), _) => writeln!(to, "rules: {}", path.display())?,

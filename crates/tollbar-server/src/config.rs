@@ -10,6 +10,7 @@ use clap::{ArgAction, Args};
 use thiserror::Error;
 use tollbar_rules::{FileError, RuleFile};
 
+use crate::admin::AdminFlags;
 use crate::bounded;
 use crate::endpoint::Endpoint;
 use crate::forward_auth::{ApiKeysError, ProxyFlags};
@@ -19,6 +20,7 @@ use crate::listener::gateway::{GatewayFlags, GatewayFlagsError};
 use crate::listener::tls::{TlsError, TlsFiles};
 use crate::metering::MeteringFlags;
 use crate::open_files::{self, TooFewFiles};
+use crate::repository::flags::DatabaseFlags;
 use crate::secret::{self, SecretError};
 use crate::store::{StoreFlags, StoreFlagsError};
 use crate::telemetry::LogFlags;
@@ -86,6 +88,12 @@ pub(crate) struct Config {
     pub(crate) gateway: GatewayFlags,
 
     #[command(flatten)]
+    pub(crate) database: DatabaseFlags,
+
+    #[command(flatten)]
+    pub(crate) admin: AdminFlags,
+
+    #[command(flatten)]
     pub(crate) metering: MeteringFlags,
 
     #[command(flatten)]
@@ -106,6 +114,11 @@ pub(crate) enum ConfigError {
          --token-file FILE or --tls-client-ca FILE, or --insecure if the network keeps strangers out"
     )]
     Exposed { flag: &'static str, endpoint: Endpoint },
+    #[error(
+        "--admin {endpoint} is beyond loopback, where tokens could be read on their way: add --tls-cert \
+         FILE and --tls-key FILE, or --insecure if the network keeps strangers out"
+    )]
+    AdminExposed { endpoint: Endpoint },
     #[error("--token-file: cannot read {}: {source}", path.display())]
     TokenFile { path: PathBuf, source: std::io::Error },
     #[error(
@@ -155,6 +168,11 @@ impl Config {
         [("--listen", &self.listen), ("--grpc", &self.grpc), ("--resp", &self.resp)]
     }
 
+    /// Where the admin API listens.
+    pub(crate) fn admin_endpoint(&self) -> Endpoint {
+        self.admin.endpoint(self.database.database.is_some())
+    }
+
     /// The secret for receipts, where one is given.
     pub(crate) fn read_receipt_secret(&self) -> Result<Option<[u8; 32]>, ConfigError> {
         let path = self.receipt_secret_file.as_ref();
@@ -164,6 +182,10 @@ impl Config {
     /// The rules to be put in force, and what their writer should know.
     pub(crate) fn read_rules(&self) -> Result<RuleFile, ConfigError> {
         match (&self.rules, &self.gateway.limit) {
+            // An example would stand in the way of the database's rules.
+            (None, None) if self.database.database.is_some() => {
+                Ok(RuleFile::parse("the built-in rules", "rules: []")?)
+            }
             (None, None) => Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?),
             (None, Some(limit)) => {
                 let rules = format!("rules: [{{ name: limit, limit: \"{limit}\" }}]");
@@ -203,16 +225,22 @@ impl Config {
         // A client's certificate is asked for on TCP only, and who may use a path its permissions say.
         match endpoints.find(|(_, it)| !it.is_local()) {
             Some((flag, endpoint)) if !asks_who && !self.insecure => {
-                Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() })
+                return Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() });
             }
-            _ => Ok(()),
+            _ => {}
         }
+        // The admin API always asks who is there; what is asked for must not be read on its way.
+        let admin = self.admin_endpoint();
+        if !admin.is_local() && !self.tls.is_given() && !self.insecure {
+            return Err(ConfigError::AdminExposed { endpoint: admin });
+        }
+        Ok(())
     }
 
     /// Sees to it that there can be as many connections as are allowed.
     pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
-        let proxy = self.gateway.endpoint();
-        let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy]);
+        let (proxy, admin) = (self.gateway.endpoint(), self.admin_endpoint());
+        let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy, &admin]);
         let listeners = endpoints.filter(|it| **it != Endpoint::Off).count();
         let to_upstream = self.gateway.upstream_connections_max(self.bounds);
         Ok(open_files::allow(self.bounds.max_connections, listeners, to_upstream)?)

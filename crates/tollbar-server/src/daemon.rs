@@ -13,12 +13,15 @@ use crate::counters::{Counters, Health};
 use crate::decisions::{Asked, Decisions};
 use crate::metering::Tally;
 use crate::metrics::{Metrics, Outcome, TextFormat, Wire};
+use crate::repository::Live;
 use crate::token::Tokens;
 
 /// Shared by every listener.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) engine: Arc<Engine>,
+    /// Where its rules come from.
+    pub(crate) live: Arc<Live>,
     pub(crate) counters: Counters,
     /// What clients must show, where something is asked for.
     pub(crate) tokens: Option<Arc<Tokens>>,
@@ -72,8 +75,9 @@ impl Daemon {
     ) -> Self {
         let (decisions, metrics, wire) = Default::default();
         let (tally, clock) = (None, SystemClock::new());
+        let live = Arc::new(Live::new(Arc::clone(&engine)));
         let daemon =
-            Self { engine, counters, tokens, decisions, tally, metrics, wire, clock };
+            Self { engine, live, counters, tokens, decisions, tally, metrics, wire, clock };
         daemon.metrics.rules_loaded(daemon.now());
         daemon
     }
@@ -87,6 +91,7 @@ impl Daemon {
     pub(crate) fn over(&self, wire: Wire) -> Arc<Self> {
         Arc::new(Self {
             engine: Arc::clone(&self.engine),
+            live: Arc::clone(&self.live),
             counters: self.counters.clone(),
             tokens: self.tokens.clone(),
             decisions: Arc::clone(&self.decisions),

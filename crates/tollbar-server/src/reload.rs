@@ -100,7 +100,7 @@ impl Reload {
             Ok(file) => {
                 let rules = file.rules.len();
                 let warnings = file.warnings;
-                let diff = self.daemon.engine.replace(file.rules);
+                let diff = self.daemon.live.put_file(file.rules);
                 self.daemon.metrics.rules_loaded(self.daemon.now());
                 is_news |= !diff.is_empty();
                 if is_news {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tollbar::{Limiter, MemoryStore, Outcome, Policy, PolicyError, Timestamp};
+use tollbar::{Limiter, MemoryStore, Outcome, Policy, Timestamp};
 use tracing::warn;
 
 use super::access::{Actor, Scope};
@@ -64,14 +64,11 @@ const REVOKED: &str = "the token was revoked: ask an administrator for another o
 const EXPIRED: &str = "the token has expired: ask an administrator for another one";
 
 impl Gate {
-    pub(crate) fn new() -> Result<Self, PolicyError> {
-        let store = MemoryStore::builder().max_keys(ADDRESSES_MAX).build();
-        let failures = Limiter::builder(Policy::token_bucket(FAILURES)?).store(Arc::new(store));
-        Ok(Self {
-            known: Mutex::default(),
-            failures: failures.build(),
-            used: Arc::default(),
-        })
+    pub(crate) fn new() -> Self {
+        let store = Arc::new(MemoryStore::builder().max_keys(ADDRESSES_MAX).build());
+        let limit = Policy::token_bucket(FAILURES).expect("the limit is part of the program");
+        let failures = Limiter::builder(limit).store(store).build();
+        Self { known: Mutex::default(), failures, used: Arc::default() }
     }
 
     /// Whose token it is, or why nobody is let in.

@@ -28,11 +28,6 @@ impl IfMatch {
         }
     }
 
-    /// Of one version, for those who know it otherwise.
-    pub(crate) fn version(version: u64) -> Self {
-        Self::OneOf(vec![etag(version)])
-    }
-
     /// The version that is changed, if it is the one that is meant.
     pub(crate) fn expected(&self, version: u64) -> Result<u64, Problem> {
         match self {
@@ -58,7 +53,9 @@ fn is_tag(text: &str) -> bool {
 }
 
 fn malformed() -> Problem {
-    Problem::bad_request("`If-Match` is no ETag: send what a GET gave, with its quotes, such as \"3\"")
+    Problem::bad_request(
+        "`If-Match` is no ETag: send what a GET gave, with its quotes, such as \"3\"",
+    )
 }
 
 #[cfg(test)]

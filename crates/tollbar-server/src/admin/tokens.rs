@@ -24,7 +24,10 @@ pub(crate) struct TokenForm {
     #[schemars(length(min = 1, max = 128))]
     pub(crate) name: String,
     /// What it may do: `admin`, `read`, `tenant:<id>`, `usage:me`.
-    #[schemars(length(min = 1, max = 4), inner(pattern(r"^(admin|read|usage:me|tenant:[A-Za-z0-9_.:-]{1,64})$")))]
+    #[schemars(
+        length(min = 1, max = 4),
+        inner(pattern(r"^(admin|read|usage:me|tenant:[A-Za-z0-9_.:-]{1,64})$"))
+    )]
     pub(crate) scopes: Vec<String>,
     /// Whose usage a token with `usage:me` sees: `user:42`, `api:abc`, `ip:203.0.113.7`, `tenant:acme`.
     pub(crate) subject: Option<String>,
@@ -137,7 +140,10 @@ impl TokenForm {
         for sent in &self.scopes {
             let scope = Scope::parse(sent).ok_or_else(|| {
                 let known = "`admin`, `read`, `tenant:<id>` or `usage:me`";
-                Problem::invalid_field("scopes", format!("send {known}; an id has letters, digits and `_-.:`"))
+                Problem::invalid_field(
+                    "scopes",
+                    format!("send {known}; an id has letters, digits and `_-.:`"),
+                )
             })?;
             if scopes.contains(&scope) {
                 return Err(Problem::invalid_field("scopes", "send each of them once"));
@@ -151,7 +157,8 @@ impl TokenForm {
         }
         match (&self.subject, scopes.contains(&Scope::UsageMe)) {
             (None, true) => {
-                let detail = "`usage:me` needs to know who that is: send a text such as \"user:42\"";
+                let detail =
+                    "`usage:me` needs to know who that is: send a text such as \"user:42\"";
                 return Err(Problem::invalid_field("subject", detail));
             }
             (Some(_), false) => {

@@ -1,16 +1,19 @@
-//! `tollbar openapi`: the document of the HTTP interface, as the daemon serves it.
+//! `tollbar openapi`: the documents of the HTTP interfaces, as the daemon serves them.
 
 use clap::Args;
 
 use super::Ending;
 
 #[derive(Debug, Args)]
-pub(crate) struct Openapi {}
+pub(crate) struct Openapi {
+    /// That of the admin API
+    #[arg(long)]
+    admin: bool,
+}
 
 impl Openapi {
-    #[expect(clippy::unused_self, reason = "commands run alike")]
     pub(crate) fn run(self) -> Ending {
-        print!("{}", crate::api::document());
+        print!("{}", if self.admin { crate::admin::document() } else { crate::api::document() });
         Ending::Well
     }
 }

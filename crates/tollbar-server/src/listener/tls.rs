@@ -82,6 +82,11 @@ pub(crate) struct TlsPort {
 }
 
 impl TlsFiles {
+    /// True where connections are encrypted.
+    pub(crate) fn is_given(&self) -> bool {
+        self.tls_cert.is_some()
+    }
+
     /// True where clients show who they are by a certificate.
     pub(crate) fn authenticates(&self) -> bool {
         self.tls_client_ca.is_some()
