@@ -14,11 +14,12 @@ const BENCHMARKS: &[(&str, &str)] = &[
     ("http", "what a layer adds to a request to an axum service, beside tower_governor"),
     ("server", "the daemon over its wires, beside redis-cell, throttlecrab-server and nginx"),
     ("proxy", "the daemon as a reverse proxy, beside nginx"),
+    ("admin", "10,000 rules of a database, changed while requests are checked"),
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (name, flags) = parse(args)?;
-    if matches!(name, "server" | "proxy") {
+    if matches!(name, "admin" | "server" | "proxy") {
         // What is measured there is the daemon as a program.
         shell::run(&mut shell::cargo(&["build", "--release", "--package", "tollbar-server"]))?;
     }

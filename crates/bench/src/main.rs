@@ -18,6 +18,7 @@ usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench http --only SUBJECT --requests N
        tollbar-bench server [--quick] [--json FILE]
        tollbar-bench proxy [--quick] [--json FILE]
+       tollbar-bench admin [--quick] [--json FILE]
 
 core     checks in process, beside other limiters and a floor
   --quick           fewer and shorter rounds: done within two minutes
@@ -49,6 +50,10 @@ server   the daemon over its wires, beside redis-cell, throttlecrab-server and n
 
 proxy    the daemon as a reverse proxy, beside nginx in front of the same upstream
   --quick           fewer and shorter rounds: done within half a minute
+  --json FILE       also write the figures as JSON
+
+admin    10,000 rules of a database, changed while requests are checked
+  --quick           fewer and shorter rounds: done within a minute
   --json FILE       also write the figures as JSON";
 
 fn main() -> ExitCode {
@@ -61,6 +66,7 @@ fn main() -> ExitCode {
         Some((&"http", rest)) => http::main(rest),
         Some((&"server", rest)) => server::main(rest),
         Some((&"proxy", rest)) => server::proxy::main(rest),
+        Some((&"admin", rest)) => server::admin::main(rest),
         Some((&server::proxy::SERVE_FIXED, rest)) => server::proxy::serve_fixed(rest),
         Some((&server::envoy::SERVE_EMPTY, rest)) => server::envoy::serve_empty(rest),
         Some((&"help" | &"--help" | &"-h", _)) => {

@@ -4,6 +4,7 @@
 //! that allow. What counts is the processor time that a server uses for a request, and ratios of it
 //! within a round. Every answer is looked at.
 
+pub(crate) mod admin;
 pub(crate) mod envoy;
 mod grpc;
 mod h2;

@@ -108,19 +108,26 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),
     });
-    let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone()));
-
     let database = match &config.database.database {
         None => None,
         Some(place) => {
             let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
             let beside = config.database.beside();
+            // Its name is its own for as long as the daemon runs.
             let node = Node::new(config.metering.node.as_deref(), beside.as_deref());
-            let node = node.map_err(AppError::Node)?;
+            Some((repository, node.map_err(AppError::Node)?))
+        }
+    };
+    let metering = database.as_ref().map(|(it, node)| config.metering.open(it.clone(), &node.name));
+    let tally = metering.as_ref().map(|it| Arc::clone(&it.tally));
+    let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
+    let daemon = Arc::new(daemon.metered(tally));
+    // Before the first request is answered: none passes by rules that are not there yet.
+    let follow = match &database {
+        None => None,
+        Some((repository, node)) => {
             let (live, cache) = (Arc::clone(&daemon.live), config.database.cache());
-            // Before the first request is answered: none passes by rules that are not there yet.
-            let follow = Follow::begin(live, repository.clone(), cache, node.name.clone()).await?;
-            Some((repository, follow, node))
+            Some(Follow::begin(live, repository.clone(), cache, node.name.clone()).await?)
         }
     };
 
@@ -147,11 +154,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
     let mut admin_token = None;
-    // The node's name is its own for as long as the daemon runs.
-    let mut _node = None;
-    if let Some((repository, follow, node)) = database {
-        _node = Some(node);
-        let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
+    if let (Some((repository, _)), Some(follow)) = (&database, follow) {
+        let admin = Arc::new(Admin::new(repository.clone(), Arc::clone(&daemon)));
         admin_token = match admin::tokens::first(&admin.repository).await {
             Err(error) if error.is_outage() => None,
             token => token?,
@@ -161,7 +165,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         tokio::spawn(follow.run(ended.clone()));
     }
     let snapshot = config.store.snapshot.of(counters.memory());
-    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
+    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended.clone())));
+    let metering = metering.map(|it| tokio::spawn(it.keep(ended)));
 
     greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
@@ -199,6 +204,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(stop);
     listeners.join().await;
     drop(end);
+    if let Some(metering) = metering {
+        metering.await.map_err(io::Error::other)?;
+    }
     let written = match snapshot {
         None => Ok(()),
         Some(task) => task.await.map_err(io::Error::other)?.map_err(AppError::Snapshot),

@@ -3,7 +3,7 @@
 
 pub(crate) mod file;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgAction, Args};

@@ -30,11 +30,16 @@ impl Server {
     /// Starts `command`, and returns when it takes connections at `port`.
     pub(super) fn start(command: &mut Command, port: u16) -> io::Result<Self> {
         pin(SERVER_CORE);
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // A program starts on the core of the thread that starts it.
-        let process = process.spawn();
+        let server = Self::start_unpinned(command, port);
         pin(CLIENT_CORE);
-        let mut server = Self { process: process? };
+        server
+    }
+
+    /// The same, on whichever cores this thread may use.
+    pub(super) fn start_unpinned(command: &mut Command, port: u16) -> io::Result<Self> {
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = Self { process: process.spawn()? };
         let watch = Stopwatch::start();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if let Some(status) = server.process.try_wait()? {

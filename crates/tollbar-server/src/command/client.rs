@@ -172,7 +172,7 @@ impl Client {
     pub(super) async fn send(&self, call: Call) -> Answer {
         let (status, body) = self.wire.exchange(&call, self.token.as_deref()).await?;
         if !(200..300).contains(&status) {
-            return Err(CallError::Refused(Refused::read(status, &body)));
+            return Err(self.refusal(status, &body));
         }
         if body.is_empty() {
             return Ok(Value::Null);
@@ -186,8 +186,17 @@ impl Client {
         let call = Call::new(Method::GET, target);
         match self.wire.copy(&call, self.token.as_deref(), to).await? {
             None => Ok(()),
-            Some((status, body)) => Err(CallError::Refused(Refused::read(status, &body))),
+            Some((status, body)) => Err(self.refusal(status, &body)),
         }
+    }
+
+    /// Every refusal of an admin interface has a word for programs; what has none is something else's.
+    fn refusal(&self, status: u16, body: &[u8]) -> CallError {
+        let refused = Refused::read(status, body);
+        if refused.code.is_empty() {
+            return self.wire.strange(format!("the status is {status}"));
+        }
+        CallError::Refused(refused)
     }
 
     /// Every row of a list, page by page.
@@ -284,12 +293,10 @@ impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { status, code, detail, errors } = self;
         let detail = if detail.is_empty() { "it does not say why" } else { detail };
-        write!(f, "the daemon refuses: {} ({status}", super::table::visible(detail))?;
-        if !code.is_empty() {
-            write!(f, " {}", super::table::visible(code))?;
-        }
-        f.write_str(")")?;
-        for (field, detail) in errors {
+        let [told, code] = [detail, code].map(|it| super::table::visible(it));
+        write!(f, "the daemon refuses: {told} ({status} {code})")?;
+        // Of one field the sentence has said it.
+        for (field, detail) in errors.iter().filter(|it| !detail.contains(&it.1)) {
             let [field, detail] = [field, detail].map(|it| super::table::visible(it));
             write!(f, "\n  {field}: {detail}")?;
         }
@@ -327,10 +334,8 @@ mod tests {
         let told = Refused::read(422, body).to_string();
         let expected = "the daemon refuses: this is no rule (422 invalid)\n  maxRequests: send \u{fffd}1 or more";
         assert_eq!(told, expected);
-        let told = Refused::read(412, b"not json").to_string();
-        assert!(
-            told.starts_with("the daemon refuses: it does not say why (412)\nsomebody "),
-            "{told}"
-        );
+        let told = Refused::read(412, br#"{"code":"conflict"}"#).to_string();
+        let expected = "the daemon refuses: it does not say why (412 conflict)\nsomebody ";
+        assert!(told.starts_with(expected), "{told}");
     }
 }

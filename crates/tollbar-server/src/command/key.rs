@@ -74,9 +74,9 @@ pub(crate) struct Boost {
     #[command(flatten)]
     record: Record,
 
-    /// By how much limits are multiplied
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=1000))]
-    factor: u32,
+    /// By how much limits are multiplied, such as 2 or 1.5
+    #[arg(long, value_name = "NUMBER", value_parser = percent)]
+    factor: u64,
 
     /// Until when: a time from now such as 2h, a day or an instant
     #[arg(long, value_name = "WHEN")]
@@ -173,7 +173,7 @@ impl Counter {
 }
 
 impl Record {
-    fn put(self, kind: &str, factor: Option<u32>, until: Option<Until>) -> Ending {
+    fn put(self, kind: &str, factor_percent: Option<u64>, until: Option<Until>) -> Ending {
         self.server.run(async |client| {
             let mut body = json!({ "subject": self.subject });
             if let Some(rule) = &self.rule {
@@ -182,7 +182,7 @@ impl Record {
             for (name, value) in [
                 ("reason", self.reason.as_ref().map(|it| json!(it))),
                 ("expiresAt", until.as_ref().map(|it| json!(it.0))),
-                ("factor", factor.map(|it| json!(it))),
+                ("factorPercent", factor_percent.map(|it| json!(it))),
             ] {
                 if let Some(value) = value {
                     body[name] = value;
@@ -255,9 +255,9 @@ impl Top {
 fn table(records: &[Value]) -> String {
     let mut table = Table::new(&["ID", "WHAT", "SUBJECT", "RULE ID", "UNTIL", "REASON", "BY"]);
     for it in records {
-        let what = match it["factor"].is_null() {
-            true => cell(&it["kind"]),
-            false => format!("{} x{}", cell(&it["kind"]), it["factor"]),
+        let what = match it["factorPercent"].as_u64() {
+            None => cell(&it["kind"]),
+            Some(percent) => format!("{} x{}", cell(&it["kind"]), factor_text(percent)),
         };
         let rule = if it["ruleId"].is_null() { "(all)".to_owned() } else { cell(&it["ruleId"]) };
         let [id, subject, until, reason, by] =
@@ -265,4 +265,40 @@ fn table(records: &[Value]) -> String {
         table.row(vec![id, what, subject, rule, until, reason, by]);
     }
     table.text("there are no bans and no boosts")
+}
+
+/// A factor with up to two decimals, in hundredths: `1.5` is 150.
+fn percent(text: &str) -> Result<u64, String> {
+    let wrong = || "write a number with at most two decimals, such as 2 or 1.5".to_owned();
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number =
+        |it: &str, max| (1..=max).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_digit());
+    if !is_number(whole, 7) || !is_number(decimals, 2) {
+        return Err(wrong());
+    }
+    let hundredths: u64 = format!("{whole}{decimals:0<2}").parse().map_err(|_| wrong())?;
+    Ok(hundredths)
+}
+
+/// The other way round: 150 is `1.5`.
+fn factor_text(percent: u64) -> String {
+    let text = format!("{}.{:02}", percent / 100, percent % 100);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_factor_is_read_exactly_and_written_as_it_was() {
+        for (text, hundredths) in [("2", 200), ("1.5", 150), ("0.25", 25), ("1000", 100_000)] {
+            assert_eq!(percent(text), Ok(hundredths));
+            assert_eq!(factor_text(hundredths), text);
+        }
+        assert_eq!(percent("1.50"), Ok(150));
+        for text in ["", ".", "1.", ".5", "1.234", "-1", "1e3", "99999999", "1,5"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+    }
 }

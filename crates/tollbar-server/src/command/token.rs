@@ -4,10 +4,12 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::client::{Call, Query, ServerFlags, segment};
+use super::client::{Call, CallError, Query, ServerFlags, segment};
 use super::table::{Table, cell};
 use super::until::Until;
 use super::{EXIT_CODES, Ending};
+use crate::admin::tokens::{self, TokenForm};
+use crate::repository::{Place, Repository};
 
 /// Where tokens are.
 const TOKENS: &str = "/v1/rate-limit/tokens";
@@ -40,6 +42,10 @@ pub(crate) struct Create {
     /// Until when: a time from now such as 90d, a day or an instant; for good without it
     #[arg(long, value_name = "WHEN")]
     until: Option<Until>,
+
+    /// Makes it in the database itself, where no token is left to ask the daemon with
+    #[arg(long, value_name = "DATABASE")]
+    database: Option<Place>,
 
     #[command(flatten)]
     server: ServerFlags,
@@ -75,18 +81,34 @@ impl Token {
 
 impl Create {
     fn run(self) -> Ending {
-        let mut form = json!({ "name": self.name, "scopes": self.scopes });
-        for (name, value) in [("subject", &self.subject), ("expiresAt", &self.until.map(|it| it.0))]
-        {
-            if let Some(value) = value {
-                form[name] = json!(value);
-            }
-        }
+        let form = TokenForm {
+            name: self.name,
+            scopes: self.scopes,
+            subject: self.subject,
+            expires_at: self.until.map(|it| it.0),
+        };
         self.server.run(async |client| {
-            let made = client.send(Call::post(TOKENS, form)).await?;
+            let made = match &self.database {
+                None => client.send(Call::post(TOKENS, json!(form))).await?,
+                Some(place) => make_in(place, &form).await?,
+            };
             Ok(client.show(&made, || shown_once(&made)))
         })
     }
+}
+
+async fn make_in(place: &Place, form: &TokenForm) -> Result<Value, CallError> {
+    if let Place::Sqlite(path) = place
+        && !path.exists()
+    {
+        let message = format!("--database: there is no {}: where is the daemon's?", path.display());
+        return Err(CallError::Misused(message));
+    }
+    let misused = |error: String| CallError::Misused(format!("--database: {error}"));
+    let repository = Repository::open(place).await.map_err(|error| misused(error.to_string()))?;
+    let made = tokens::create_in(&repository, form, "command line").await;
+    let made = made.map_err(|problem| CallError::Misused(problem.detail.into_owned()))?;
+    serde_json::to_value(&made).map_err(|error| misused(error.to_string()))
 }
 
 fn shown_once(made: &Value) -> String {

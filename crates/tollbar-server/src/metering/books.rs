@@ -112,10 +112,14 @@ impl<B: Books> Bookkeeper<B> {
     /// Writes everything that was counted so far. What is not known to be written after an error is
     /// written by the next one, and not counted twice.
     pub(crate) async fn flush(&mut self) -> Result<()> {
-        if self.batches.is_empty() {
-            let rows = self.tally.take_all();
-            self.batches.extend(rows.chunks(BATCH_ROWS_MAX).map(<[_]>::to_vec));
-        }
+        // What an earlier one has left comes first, and then what was counted since.
+        self.write_batches().await?;
+        let rows = self.tally.take_all();
+        self.batches.extend(rows.chunks(BATCH_ROWS_MAX).map(<[_]>::to_vec));
+        self.write_batches().await
+    }
+
+    async fn write_batches(&mut self) -> Result<()> {
         let mut numbers_tried = 0;
         while let Some(rows) = self.batches.front() {
             let number = match self.last {

@@ -80,6 +80,26 @@ async fn no_more_wait_than_may_and_places_come_back() {
     assert_eq!(get(&service, "/").await.status(), 200);
 }
 
+#[tokio::test(start_paused = true)]
+async fn whoever_observes_is_told_once_of_each_request_however_long_it_waits() {
+    for (waiting_max, expected) in [(10, [true, true, true]), (1, [true, false, true])] {
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let by = Arc::clone(&told);
+        let on_denial = OnDenial::Wait { at_most: Duration::from_secs(5), waiting_max };
+        let service = TollbarLayer::builder(engine_by_tokio(ONE_A_SECOND))
+            .on_denial(on_denial)
+            .observe(move |request, verdict| {
+                assert_eq!(request.path(), "/x");
+                by.lock().unwrap().push(verdict.is_allowed());
+            })
+            .build()
+            .layer(Answers);
+        get(&service, "/x").await;
+        tokio::join!(get(&service, "/x"), get(&service, "/x"));
+        assert_eq!(*told.lock().unwrap(), expected);
+    }
+}
+
 /// When each of so many requests at once was answered, and how.
 async fn burst(service: &Tollbar<Answers>, count: usize) -> Vec<(u16, Duration, Option<String>)> {
     let start = Instant::now();

@@ -25,6 +25,7 @@ use super::tree::Domains;
 use super::{ChargeBy, Envoy, EnvoyLimits, Options};
 use crate::counters::Counters;
 use crate::daemon::Daemon;
+use crate::metering::Tally;
 
 /// 2024-02-29, at noon and a bit.
 const NOW: Timestamp = Timestamp::from_micros(1_709_208_000_250_000);
@@ -33,6 +34,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_709_208_000_250_000);
 struct Service {
     envoy: Envoy,
     clock: ManualClock,
+    tally: Arc<Tally>,
 }
 
 impl Service {
@@ -50,14 +52,16 @@ impl Service {
         let counters = Counters::Memory(store);
         let rules = RuleFile::parse("rules.yaml", rules).unwrap().rules;
         let engine = Engine::builder(rules).store(counters.store()).build();
-        let daemon = Arc::new(Daemon::new(Arc::new(engine), counters, None));
+        let tally = Arc::new(Tally::new(100));
+        let daemon = Daemon::new(Arc::new(engine), counters, None);
+        let daemon = Arc::new(daemon.metered(Some(Arc::clone(&tally))));
         let options = Options {
             charge: ChargeBy::Independent,
             headers: Headers::Off,
             sends_metadata: false,
             has_rules: true,
         };
-        Self { envoy: Envoy::new(daemon, Arc::new(EnvoyLimits::default()), options), clock }
+        Self { envoy: Envoy::new(daemon, Arc::new(EnvoyLimits::default()), options), clock, tally }
     }
 
     fn all_or_none(mut self) -> Self {

@@ -6,7 +6,7 @@ use tollbar_rules::{Engine, Request, RuleFile};
 use super::*;
 
 const RULES: &str = "rules:
-- { name: per_client, limit: [5/day, 7/day] }
+- { name: per_client, limit: [5/day, 100/7d] }
 - { name: per_tenant, per: [tenant], missing: skip, limit: 1000/day }";
 
 fn engine() -> Engine {

@@ -158,3 +158,27 @@ fn several_descriptors_are_one_request_where_all_or_none_are_charged() {
     assert_eq!(service.says(&brought), "OVER: OVER 0/2 | OK 4/5");
     assert_eq!(service.says(&brought), "OVER: OVER 0/2 | OK 4/5");
 }
+
+#[test]
+fn usage_is_what_was_not_given_back() {
+    let first: &[(&str, &str)] = &[("remote_address", "192.0.2.1")];
+    let second: &[(&str, &str)] = &[("remote_address", "192.0.2.2")];
+    let both = call("edge", &[first, second]);
+    let used = |service: &Service| {
+        let rows = service.tally.take_all();
+        let told = |it: &crate::repository::UsageRow| {
+            format!("{} +{} -{}", it.subject, it.admitted_cost, it.denied_cost)
+        };
+        rows.iter().map(told).collect::<Vec<_>>().join(", ")
+    };
+    for (service, given_back) in [
+        (Service::of_rules(RULES), "ip:192.0.2.1 +1 -0, ip:192.0.2.2 +0 -1"),
+        (Service::of_rules(RULES).all_or_none(), "ip:192.0.2.2 +0 -1"),
+    ] {
+        service.says(&call("edge", &[second]));
+        service.says(&both);
+        assert_eq!(used(&service), "ip:192.0.2.1 +1 -0, ip:192.0.2.2 +2 -0");
+        service.says(&both);
+        assert_eq!(used(&service), given_back);
+    }
+}

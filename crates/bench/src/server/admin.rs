@@ -1,0 +1,243 @@
+//! `admin`: rules that are changed while requests are checked.
+//!
+//! How soon ten thousand rules of a database are enforced, what a change a second does to those who ask
+//! meanwhile, and how long a page of a long list takes. The daemon and whoever asks share all cores.
+
+mod client;
+mod database;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tollbar_bench::machine::Machine;
+use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
+use tollbar_bench::sample::{ratio, summarise};
+use tollbar_bench::timer::Stopwatch;
+
+use self::client::Client;
+use self::database::Database;
+use super::load::Load;
+use super::peers;
+use super::process::{Server, free_port};
+use super::wire::Wire;
+use crate::args::{self, Args};
+
+const MANY_RULES: u64 = 10_000;
+const SOME_RULES: u64 = 1_000;
+const EXEMPTIONS: u64 = 100_000;
+
+/// Slow enough that nobody waits for anybody, whatever else the machine does.
+const CALM_PER_S: u64 = 10_000;
+const KEY_COUNT: u64 = 10_000;
+
+/// For a daemon to enforce what its database says.
+const LOAD_TIME_MAX: Duration = Duration::from_secs(60);
+
+const LOAD: &str = "load_ms";
+const QUIET: &str = "p99_us";
+const CHANGING: &str = "p99_us_with_a_change_a_second";
+const PAGE: &str = "page_ms";
+const PAGE_MAX: &str = "slowest_page_ms";
+
+/// Rounds, and how long each measurement is.
+type Effort = (usize, Duration);
+const FULL: Effort = (7, Duration::from_secs(5));
+const QUICK: Effort = (3, Duration::from_secs(3));
+
+/// Figures by how many rows there are, and what.
+type Found = BTreeMap<(u64, &'static str), Vec<f64>>;
+
+pub(crate) fn main(args: &[&str]) -> ExitCode {
+    let parsed = (|| {
+        let mut args = Args::new(args);
+        let json = args.value("--json")?.map(Path::new);
+        let effort = if args.flag("--quick") { QUICK } else { FULL };
+        args.finish().map(|()| (effort, json))
+    })();
+    let (effort, json) = match parsed {
+        Ok(parsed) => parsed,
+        Err(reason) => return args::refuse(&reason),
+    };
+    match measure(effort) {
+        Ok(found) => super::print(&report(&found), json),
+        Err(error) => {
+            eprintln!("no figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A daemon over a database.
+struct Daemon {
+    _server: Server,
+    resp: u16,
+    admin: Client,
+}
+
+impl Daemon {
+    fn start(database: &Database) -> io::Result<Self> {
+        let (resp, admin) = (free_port()?, free_port()?);
+        let mut command = Command::new(peers::program()?);
+        command.arg("serve").arg("--database").arg(database.file());
+        command.arg("--rules").arg(database.rules_file());
+        command.args(["--resp", &format!("127.0.0.1:{resp}"), "--listen", "off", "--grpc", "off"]);
+        command.args(["--admin", &format!("127.0.0.1:{admin}")]);
+        let server = Server::start_unpinned(&mut command, resp)?;
+        let admin = Client::connect(admin, database.token())?;
+        Ok(Self { _server: server, resp, admin })
+    }
+
+    /// Returns when the rule of that number is enforced.
+    fn enforces(&self, rule: u64) -> io::Result<()> {
+        let watch = Stopwatch::start();
+        while !client::is_limited_by(self.resp, rule)? {
+            if watch.elapsed() > LOAD_TIME_MAX {
+                return Err(io::Error::other(format!("rule {rule} is not enforced")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn measure((rounds, duration): Effort) -> io::Result<Found> {
+    let mut found = Found::new();
+    for rules in [SOME_RULES, MANY_RULES] {
+        eprintln!("{rules} rules");
+        let database = Database::with_rules(rules)?;
+        for _ in 0..rounds {
+            let watch = Stopwatch::start();
+            Daemon::start(&database)?.enforces(rules)?;
+            let load_ms = watch.elapsed().as_secs_f64() * 1e3;
+            found.entry((rules, LOAD)).or_default().push(load_ms);
+        }
+        let mut daemon = Daemon::start(&database)?;
+        daemon.enforces(rules)?;
+        for round in 0..rounds {
+            eprintln!("round {round}");
+            // Now one first and now the other, so that neither always finds the machine warmer.
+            for is_changing in [round % 2 == 0, round % 2 == 1] {
+                let p99_us = p99_us(&mut daemon, &database, is_changing, duration)?;
+                let metric = if is_changing { CHANGING } else { QUIET };
+                found.entry((rules, metric)).or_default().push(p99_us);
+            }
+        }
+    }
+    eprintln!("{EXEMPTIONS} exemptions");
+    let database = Database::with_exemptions(EXEMPTIONS)?;
+    let mut daemon = Daemon::start(&database)?;
+    for rows in [100, 1_000] {
+        let pages_ms = pages_ms(&mut daemon.admin, rows)?;
+        if let Some(summary) = summarise(&pages_ms) {
+            found.entry((rows, PAGE)).or_default().push(summary.value);
+            found.entry((rows, PAGE_MAX)).or_default().push(summary.high);
+        }
+    }
+    Ok(found)
+}
+
+/// How long all but one of a hundred answers take at most.
+fn p99_us(
+    daemon: &mut Daemon,
+    database: &Database,
+    is_changing: bool,
+    duration: Duration,
+) -> io::Result<f64> {
+    let wire = Wire::resp("TB.CHECK GET / WITH user KEY", "*22\r\n$7\r\nallowed\r\n:1");
+    let is_over = AtomicBool::new(false);
+    let Daemon { resp, admin, .. } = daemon;
+    let mut latencies_us = std::thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            let mut changes = 0;
+            let watch = Stopwatch::start();
+            while is_changing && !is_over.load(Ordering::Relaxed) {
+                if watch.elapsed() >= Duration::from_secs(changes) {
+                    admin.change(database.rule(), 1_000_000 + changes % 2)?;
+                    changes += 1;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Ok::<u64, io::Error>(changes)
+        });
+        let asked = Load::connect(*resp, &wire)
+            .and_then(|mut load| load.open(CALM_PER_S, KEY_COUNT, duration));
+        is_over.store(true, Ordering::Relaxed);
+        let changes = changes.join().map_err(|_| io::Error::other("the changes have ended"))??;
+        if is_changing && changes < duration.as_secs() {
+            return Err(io::Error::other(format!("only {changes} changes were made")));
+        }
+        asked
+    })?;
+    latencies_us.sort_by(f64::total_cmp);
+    let p99_us = latencies_us.get(latencies_us.len() * 99 / 100).copied();
+    p99_us.ok_or_else(|| io::Error::other("nothing was answered"))
+}
+
+/// How long each page took, from the first to the last.
+fn pages_ms(admin: &mut Client, rows: u64) -> io::Result<Vec<f64>> {
+    let mut pages_ms = Vec::new();
+    let mut seen = 0;
+    let mut cursor: Option<String> = None;
+    loop {
+        let watch = Stopwatch::start();
+        let page = admin.exemptions(rows, cursor.as_deref())?;
+        pages_ms.push(watch.elapsed().as_secs_f64() * 1e3);
+        seen += page.rows;
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if seen != EXEMPTIONS {
+        return Err(io::Error::other(format!("{seen} of {EXEMPTIONS} exemptions were listed")));
+    }
+    Ok(pages_ms)
+}
+
+fn report(found: &Found) -> Report {
+    let name = |count: u64, metric: &str| match metric {
+        PAGE | PAGE_MAX => format!("{EXEMPTIONS}_exemptions_pages_of_{count}"),
+        _ => format!("{count}_rules"),
+    };
+    let row = |(&(count, metric), figures): (&(u64, &'static str), &Vec<f64>)| {
+        let trial = TrialName::new("tollbar", &name(count, metric), 1);
+        Row::new(&trial, metric, summarise(figures))
+    };
+    let median = |count, metric| {
+        found.get(&(count, metric)).and_then(|it| summarise(it)).map(|it| it.value)
+    };
+    let against_quiet = |rules| {
+        let both = found.get(&(rules, CHANGING)).zip(found.get(&(rules, QUIET)));
+        let value = both.and_then(|(changing, quiet)| ratio(changing, quiet)).map(|it| it.value);
+        let name = format!("p99 of checks with a change a second : without, {rules} rules");
+        Target::new(name, "ratio", value, Bound::AtMost, 1.2)
+    };
+    let load = median(MANY_RULES, LOAD);
+    let page = median(1_000, PAGE_MAX);
+    Report {
+        benchmark: "admin",
+        machine: Machine::detect(),
+        rows: found.iter().map(row).collect(),
+        targets: vec![
+            Target::new(format!("{MANY_RULES} rules, from start to enforced"), "ms", load, Bound::AtMost, 1e3),
+            against_quiet(SOME_RULES),
+            against_quiet(MANY_RULES),
+            Target::new(format!("slowest page of 1000 of {EXEMPTIONS} exemptions"), "ms", page, Bound::AtMost, 20.0),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_there_without_figures_and_missed() {
+        let report = report(&Found::new());
+        assert_eq!(report.targets.len(), 4);
+        assert!(report.targets.iter().all(|target| !target.met && target.value.is_none()));
+    }
+}
