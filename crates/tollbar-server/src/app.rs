@@ -28,6 +28,7 @@ use crate::reload::{Reload, warn_of};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
 use crate::systemd;
+use crate::telemetry::TracesError;
 use crate::token::Tokens;
 
 /// How often files of rules and the store's health are looked at.
@@ -60,6 +61,8 @@ pub(crate) enum AppError {
     Gateway(#[from] GatewayFlagsError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -94,7 +97,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),
     });
-    let daemon = Arc::new(Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone()));
+    let traces = config.traces.open()?.map(Arc::new);
+    let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
+    let daemon = Arc::new(daemon.telling(config.denials.open(), traces.clone()));
 
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
@@ -156,6 +161,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(stop);
     listeners.join().await;
     drop(end);
+    if let Some(traces) = traces {
+        let _ = tokio::task::spawn_blocking(move || traces.finish()).await;
+    }
     let written = match snapshot {
         None => Ok(()),
         Some(task) => task.await.map_err(io::Error::other)?.map_err(AppError::Snapshot),

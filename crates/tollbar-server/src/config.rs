@@ -20,7 +20,7 @@ use crate::listener::tls::{TlsError, TlsFiles};
 use crate::open_files::{self, TooFewFiles};
 use crate::secret::{self, SecretError};
 use crate::store::{StoreFlags, StoreFlagsError};
-use crate::telemetry::LogFlags;
+use crate::telemetry::{DenialFlags, LogFlags, TraceFlags};
 use crate::token::Tokens;
 
 /// The flags of the daemon.
@@ -86,6 +86,12 @@ pub(crate) struct Config {
 
     #[command(flatten)]
     pub(crate) log: LogFlags,
+
+    #[command(flatten)]
+    pub(crate) denials: DenialFlags,
+
+    #[command(flatten)]
+    pub(crate) traces: TraceFlags,
 
     /// Reads what no flag and no variable says from this file: the same names, in YAML
     #[arg(id = "config", long = "config", env = "TOLLBAR_CONFIG", value_name = "FILE")]

@@ -13,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use opentelemetry::context::FutureExt;
 use tollbar_http::Format;
 
 use super::patience::{Patience, Phase};
@@ -21,6 +22,7 @@ use crate::api::{Api, BODY_BYTES_MAX, Head, Refusal};
 use crate::daemon::Daemon;
 use crate::forward_auth::{self, ForwardAuth, Trust};
 use crate::metrics::Wire;
+use crate::telemetry::Traces;
 
 /// What the heads of a connection's requests may take of memory.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -32,12 +34,14 @@ const BODY_PIECES_MAX: u32 = 4_096;
 pub(crate) struct Http {
     api: Api,
     forward_auth: ForwardAuth,
+    traces: Option<Arc<Traces>>,
 }
 
 impl Http {
     pub(crate) fn new(daemon: Arc<Daemon>, trust: Trust) -> Self {
         let forward_auth = ForwardAuth::new(daemon.over(Wire::ForwardAuth), trust);
-        Self { api: Api::new(daemon), forward_auth }
+        let traces = daemon.traces.clone();
+        Self { api: Api::new(daemon), forward_auth, traces }
     }
 }
 
@@ -52,7 +56,14 @@ impl Protocol for Http {
             let (http, patience) = (Arc::clone(&self), Arc::clone(&waiting));
             let is_announced = announced.is_announced();
             async move {
-                let mut answer = respond(&http, request, peer, &patience).await;
+                let traces = http.traces.as_ref();
+                let context = traces.and_then(|it| it.context_of(request.headers()));
+                let answer = respond(&http, request, peer, &patience);
+                let mut answer = match context {
+                    None => answer.await,
+                    // In a box, so that the others do not carry the room for it around.
+                    Some(context) => Box::pin(answer.with_context(context)).await,
+                };
                 if is_announced {
                     // The next request would find the connection closed.
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -95,7 +106,7 @@ async fn respond(
 ) -> Response<Full<Bytes>> {
     patience.enter(Phase::Answer);
     let (head, body) = request.into_parts();
-    let Http { api, forward_auth } = http;
+    let Http { api, forward_auth, .. } = http;
     if head.uri.path().starts_with(forward_auth::PREFIX) {
         // In a box, so that a check does not carry the room for it around.
         return Box::pin(forward_auth.answer(head, peer)).await.map(Full::new);
