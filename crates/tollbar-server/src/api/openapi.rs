@@ -121,10 +121,10 @@ impl Schemas {
         let error = self.written.subschema_for::<Error<'_>>().to_value();
         let problem = self.written.subschema_for::<Problem<'_>>().to_value();
         let mut responses = Map::new();
-        let ok = json!({
-            "description": "It is answered",
-            "content": { route.kind: { "schema": answer } },
-        });
+        let kinds = route.kinds.iter();
+        let content: Map<String, Value> =
+            kinds.map(|kind| ((*kind).to_owned(), json!({ "schema": answer }))).collect();
+        let ok = json!({ "description": "It is answered", "content": content });
         responses.insert("200".to_owned(), ok);
         let mut refuse = |status: u16, schema: &Value| {
             let said = json!({
