@@ -12,3 +12,4 @@ mod receipts;
 mod reporting;
 mod subjects;
 mod support;
+mod tallies;
