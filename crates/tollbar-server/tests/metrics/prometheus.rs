@@ -1,5 +1,7 @@
 //! A real Prometheus, on a free port, and its checker.
 
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};

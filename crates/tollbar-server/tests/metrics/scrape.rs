@@ -1,5 +1,7 @@
 //! A scrape, read strictly: what is no line of the format is a failure.
 
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+
 use std::collections::BTreeMap;
 
 use super::common::{Daemon, status};
