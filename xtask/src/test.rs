@@ -23,6 +23,8 @@ const PACKAGES: &[Package] = &[
     // In front of services, as most are.
     Package { name: "nginx-light", probe: &["nginx", "-v"] },
     Package { name: "haproxy", probe: &["haproxy", "-v"] },
+    // It and its promtool check what is in deploy/.
+    Package { name: "prometheus", probe: &["promtool", "--version"] },
 ];
 
 /// Servers beside Debian's: those that the Redis store must do with, and Envoy; and clients in another

@@ -35,6 +35,7 @@ use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
 use crate::systemd;
+use crate::telemetry::TracesError;
 use crate::token::Tokens;
 
 /// How often files of rules and the store's health are looked at.
@@ -73,6 +74,8 @@ pub(crate) enum AppError {
     Node(io::Error),
     #[error(transparent)]
     Follow(#[from] FollowError),
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -108,6 +111,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),
     });
+    let traces = config.traces.open()?.map(Arc::new);
     let database = match &config.database.database {
         None => None,
         Some(place) => {
@@ -121,7 +125,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let metering = database.as_ref().map(|(it, node)| config.metering.open(it.clone(), &node.name));
     let tally = metering.as_ref().map(|it| Arc::clone(&it.tally));
     let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
-    let daemon = Arc::new(daemon.metered(tally));
+    let daemon = daemon.metered(tally).telling(config.denials.open(), traces.clone());
+    let daemon = Arc::new(daemon);
     // Before the first request is answered: none passes by rules that are not there yet.
     let follow = match &database {
         None => None,
@@ -206,6 +211,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(end);
     if let Some(metering) = metering {
         metering.await.map_err(io::Error::other)?;
+    }
+    if let Some(traces) = traces {
+        let _ = tokio::task::spawn_blocking(move || traces.finish()).await;
     }
     let written = match snapshot {
         None => Ok(()),

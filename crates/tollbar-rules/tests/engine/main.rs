@@ -13,3 +13,4 @@ mod receipts;
 mod reporting;
 mod subjects;
 mod support;
+mod tallies;
