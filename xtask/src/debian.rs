@@ -2,6 +2,10 @@
 //!
 //! A package that is present is never touched, so a prepared machine needs neither root nor apt.
 
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -13,6 +17,30 @@ use crate::shell;
 pub(crate) struct Package {
     pub(crate) name: &'static str,
     pub(crate) probe: &'static [&'static str],
+}
+
+/// What Debian asks before it starts a service.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// While it lives, what is installed starts no services: the tests start servers of their own. A policy that
+/// is there already stays as it is.
+struct Quiet<'p>(Option<&'p Path>);
+
+impl<'p> Quiet<'p> {
+    fn at(path: &'p Path) -> Self {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o755).open(path);
+        let is_written = file.is_ok_and(|mut it| it.write_all(b"#!/bin/sh\nexit 101\n").is_ok());
+        Self(is_written.then_some(path))
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// Installs those of `packages` whose probe fails.
@@ -30,7 +58,9 @@ pub(crate) fn ensure(packages: &[Package]) -> Result<()> {
     }
     println!("==> installing {list}");
     shell::run(apt_get().arg("update"))?;
-    shell::run(apt_get().args(["install", "-y"]).args(&missing))?;
+    let quiet = Quiet::at(Path::new(POLICY));
+    shell::run(apt_get().args(["install", "-y", "--no-install-recommends"]).args(&missing))?;
+    drop(quiet);
 
     let still_missing = self::missing(packages);
     if !still_missing.is_empty() {
@@ -65,6 +95,19 @@ mod tests {
             Package { name: "absent", probe: &["no-such-program-here", "--version"] },
         ];
         assert_eq!(missing(&packages), ["broken", "absent"]);
+    }
+
+    #[test]
+    fn services_stay_off_for_a_while_and_a_policy_that_is_there_stays() {
+        let name = format!("tollbar-policy-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let quiet = Quiet::at(&path);
+        let asked = Command::new(&path).status().expect("the policy can be run");
+        assert_eq!(asked.code(), Some(101));
+        drop(Quiet::at(&path));
+        assert!(path.exists(), "it is not its own");
+        drop(quiet);
+        assert!(!path.exists());
     }
 
     #[test]

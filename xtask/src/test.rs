@@ -25,6 +25,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "haproxy", probe: &["haproxy", "-v"] },
     // Where rules live; Debian keeps its server out of the path.
     Package { name: "postgresql", probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/initdb"] },
+    // It and its promtool check what is in deploy/.
+    Package { name: "prometheus", probe: &["promtool", "--version"] },
 ];
 
 /// Servers beside Debian's: those that the Redis store must do with, and Envoy; and clients in another

@@ -28,6 +28,7 @@ pub(crate) struct Progress(AtomicU8);
 const SILENT: u8 = 0;
 const MOVED: u8 = 1;
 const ENDED: u8 = 2;
+const BROKEN: u8 = 3;
 
 impl Progress {
     /// Whether something has moved since it was last asked. `Err` where the client is the one who is
@@ -38,6 +39,11 @@ impl Progress {
             Err(ENDED) => Ok(false),
             Err(_) => Err(Failure::ClientSilent),
         }
+    }
+
+    /// True where the client has broken its body off.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == BROKEN
     }
 }
 
@@ -70,8 +76,12 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if let (Poll::Ready(frame), Some(progress)) = (&frame, &self.progress) {
-            let is_over = frame.is_none() || self.body.is_end_stream();
-            progress.0.store(if is_over { ENDED } else { MOVED }, Ordering::Relaxed);
+            let moved = match frame {
+                Some(Err(_)) => BROKEN,
+                Some(Ok(_)) if !self.body.is_end_stream() => MOVED,
+                _ => ENDED,
+            };
+            progress.0.store(moved, Ordering::Relaxed);
         }
         frame
     }

@@ -125,10 +125,12 @@ impl Upstream {
                 Way::Line(line) => *line,
                 Way::Shared(_) => return Err(Failure::Busy),
             };
-            answer = line.send(*request, progress, time_max).await;
+            answer = line.send(*request, progress.clone(), time_max).await;
         }
         let answer = answer.map_err(|error| match error {
-            Unanswered::Unsent(_, error) => Failure::Broken(error),
+            Unanswered::Unsent(_, error) | Unanswered::Failed(Failure::Broken(error)) => {
+                Failure::broken(error, progress.as_deref())
+            }
             Unanswered::Failed(failure) => failure,
         })?;
         let (mut head, body) = answer.into_parts();
@@ -164,8 +166,9 @@ impl Upstream {
         };
         let progress = request.body().progress();
         let answer = sender.send_request(request);
-        let answer = in_time(answer, progress, self.pool.first_byte_time_max()).await?;
-        let (head, body) = answer.map_err(Failure::Broken)?.into_parts();
+        let answer = in_time(answer, progress.clone(), self.pool.first_byte_time_max()).await?;
+        let broken = |error| Failure::broken(error, progress.as_deref());
+        let (head, body) = answer.map_err(broken)?.into_parts();
         let body = UpstreamBody::shared(body, self.pool.idle_time_max(), place);
         Ok(cleaned(head, body))
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use thiserror::Error;
 
+use crate::body::Progress;
 use crate::problem::Problem;
 
 #[derive(Debug, Error)]
@@ -33,10 +34,20 @@ pub(crate) enum Failure {
 impl Failure {
     /// True where it says that the upstream is down. What a client can bring about alone does not.
     pub(crate) fn is_outage(&self) -> bool {
-        matches!(
-            self,
-            Self::Connect(_) | Self::Handshake(_) | Self::ConnectTimeout | Self::NoAnswer
-        )
+        match self {
+            Self::Connect(_) | Self::Handshake(_) | Self::ConnectTimeout | Self::NoAnswer => true,
+            // What cannot be read is an answer: somebody is there.
+            Self::Broken(error) => !error.is_parse(),
+            Self::ClientSilent | Self::Unasked | Self::Busy | Self::LeftAlone(_) => false,
+        }
+    }
+
+    /// The connection broke. If the client has broken off its body, that is why.
+    pub(crate) fn broken(error: hyper::Error, progress: Option<&Progress>) -> Self {
+        if progress.is_some_and(Progress::is_broken) {
+            return Self::ClientSilent;
+        }
+        Self::Broken(error)
     }
 
     pub(crate) fn problem(&self) -> Problem {

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use bytes::{BufMut, BytesMut};
 use http::header::{FORWARDED, HOST, HeaderName, HeaderValue};
+use http::uri::Authority;
 use http::{HeaderMap, Uri};
 use smallvec::SmallVec;
 
@@ -80,23 +81,25 @@ fn speaks_of_clients(name: &HeaderName) -> bool {
         )
 }
 
-/// The host that a client has asked for: that of the URI, where it has one, goes before the header.
+/// The host that a client has asked for, by the URI, the header or both.
 ///
-/// `Err` where it says nothing, or different things.
+/// `Err` where they say different things. The URI alone would count (RFC 9112, 3.2.2), but not everybody who
+/// reads the request goes by that.
 pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, Ambiguous> {
     let mut lines = headers.get_all(HOST).iter();
     let line = lines.next();
     if lines.next().is_some() {
         return Err(Ambiguous);
     }
-    match uri.authority() {
-        // Whoever names a user in a URI wants it to look like a host.
-        Some(authority) if authority.as_str().contains('@') => Err(Ambiguous),
-        Some(authority) => {
-            HeaderValue::from_str(authority.as_str()).map(Some).map_err(|_| Ambiguous)
-        }
-        None => Ok(line.cloned()),
+    let Some(authority) = uri.authority().map(Authority::as_str) else {
+        return Ok(line.cloned());
+    };
+    let is_same = line.is_none_or(|it| it.as_bytes().eq_ignore_ascii_case(authority.as_bytes()));
+    // Whoever names a user in a URI wants it to look like a host.
+    if !is_same || authority.contains('@') {
+        return Err(Ambiguous);
     }
+    HeaderValue::from_str(authority).map(Some).map_err(|_| Ambiguous)
 }
 
 /// A request that names more than one host.
@@ -160,14 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn two_hosts_are_refused_and_that_of_the_uri_goes_first() {
+    fn two_hosts_are_refused_wherever_they_stand() {
         let mut headers = HeaderMap::new();
         headers.append(HOST, HeaderValue::from_static("a.example"));
         let found = host(&Uri::from_static("/"), &headers).unwrap().unwrap();
         assert_eq!(found, "a.example");
-        let found = host(&Uri::from_static("http://b.example/"), &headers).unwrap().unwrap();
-        assert_eq!(found, "b.example");
-        assert_eq!(host(&Uri::from_static("http://u@b.example/"), &headers), Err(Ambiguous));
+        let found = host(&Uri::from_static("http://A.example/"), &headers).unwrap().unwrap();
+        assert_eq!(found, "A.example");
+        for other in ["http://b.example/", "http://a.example:80/", "http://u@a.example/"] {
+            assert_eq!(host(&Uri::from_static(other), &headers), Err(Ambiguous), "{other}");
+        }
+        let found = host(&Uri::from_static("http://b.example/"), &HeaderMap::new());
+        assert_eq!(found.unwrap().unwrap(), "b.example");
         headers.append(HOST, HeaderValue::from_static("a.example"));
         assert_eq!(host(&Uri::from_static("/"), &headers), Err(Ambiguous));
     }

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -30,8 +29,12 @@ use crate::body::UpstreamBody;
 use crate::breaker::Breaker;
 use crate::connector::{self, AuthoritiesError, Connector};
 use crate::exchange::{Exchange, Slot, Upstream};
+use crate::framing::{headers_bytes_max, line_bytes_max};
+use crate::ledger::Ledger;
 use crate::outgoing::Terms;
 use crate::pool::Pool;
+use crate::problem::Problem;
+use crate::watched::Watched;
 use crate::{HeadBounds, UpstreamOptions, UpstreamUrl, Visitor};
 
 /// How many requests a client may have under way on one connection over HTTP/2.
@@ -122,7 +125,8 @@ impl Gateway {
         A: Fn() -> bool + Clone + Send + 'static,
     {
         let slot = Slot::default();
-        let has_begun = Arc::new(AtomicBool::new(false));
+        let ledger = Arc::<Ledger>::default();
+        let stream = Watched::new(stream, self.shared.bounds, Arc::clone(&ledger));
         let connection = ClientConnection {
             service: self.shared.layer.layer(Exchange {
                 upstream: Arc::clone(&self.shared.upstream),
@@ -132,7 +136,7 @@ impl Gateway {
             shared: Arc::clone(&self.shared),
             visitor,
             slot: Arc::clone(&slot),
-            has_begun: Arc::clone(&has_begun),
+            ledger: Arc::clone(&ledger),
             is_announced,
         };
         let service = service_fn(move |request| connection.clone().respond(request));
@@ -154,7 +158,7 @@ impl Gateway {
                     break;
                 }
                 () = silence.as_mut(), if is_watched => {
-                    if !has_begun.load(Ordering::Relaxed) {
+                    if !ledger.has_begun() {
                         return;
                     }
                     is_watched = false;
@@ -175,7 +179,7 @@ struct ClientConnection<A> {
     shared: Arc<Shared>,
     visitor: Visitor,
     slot: Slot,
-    has_begun: Arc<AtomicBool>,
+    ledger: Arc<Ledger>,
     is_announced: A,
 }
 
@@ -186,29 +190,43 @@ impl<A: Fn() -> bool> ClientConnection<A> {
         mut self,
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
-        self.has_begun.store(true, Ordering::Relaxed);
+        let is_http1 = request.version() < Version::HTTP_2;
+        let flaw = self.ledger.asked(is_http1);
+        let mut response = match flaw {
+            None => self.answer(request).await,
+            Some(flaw) => told(flaw.problem()),
+        };
+        self.ledger.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+        let is_last = flaw.is_some() || (self.is_announced)();
+        if is_http1 && is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(response)
+    }
+
+    async fn answer(&mut self, request: Request<Incoming>) -> Response<ResponseBody> {
         let (mut parts, body) = request.into_parts();
-        let is_http1 = parts.version < Version::HTTP_2;
         if let Err(problem) = self.shared.bounds.check(&parts) {
-            return Ok(problem.response().map(|body| Either::Right(Full::new(body))));
+            return told(problem);
         }
         if let Some(peer) = self.visitor.peer {
             parts.extensions.insert(Peer(peer));
         }
         let Ok(response) = self.service.call(Request::from_parts(parts, body)).await;
-        let (mut head, body) = response.into_parts();
+        let (head, body) = response.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             // The server drops the body of such a response; what it holds must outlive it.
             if let Some(tunnel) = &mut *self.slot.lock().unwrap_or_else(PoisonError::into_inner) {
                 tunnel.held = Some(body);
             }
-            return Ok(Response::from_parts(head, Either::Right(Full::default())));
+            return Response::from_parts(head, Either::Right(Full::default()));
         }
-        if is_http1 && (self.is_announced)() {
-            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        Ok(Response::from_parts(head, Either::Left(body)))
+        Response::from_parts(head, Either::Left(body))
     }
+}
+
+fn told(problem: Problem) -> Response<ResponseBody> {
+    problem.response().map(|body| Either::Right(Full::new(body)))
 }
 
 impl GatewayBuilder {
@@ -299,13 +317,15 @@ impl GatewayBuilder {
 
 fn server(bounds: &HeadBounds, head_time_max: Duration) -> auto::Builder<TokioExecutor> {
     let mut server = auto::Builder::new(TokioExecutor::new());
-    // Room for what is refused politely; what is longer still gets 431 from the parser.
-    let head_bytes = 2 * (bounds.uri_bytes_max + bounds.header_bytes_max).max(8 * 1_024);
+    // Room for everything that is cut off and refused politely.
+    let head_bytes = line_bytes_max(bounds.uri_bytes_max)
+        .saturating_add(headers_bytes_max(bounds.header_bytes_max))
+        .saturating_add(8 * 1_024);
     server
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(head_time_max)
-        .max_headers(bounds.header_count_max)
+        .max_headers(bounds.header_count_max.saturating_add(8))
         .max_buf_size(head_bytes);
     server
         .http2()

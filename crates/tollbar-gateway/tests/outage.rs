@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{AnyBody, Client, PATIENCE, body, builder, engine, get, listen, open, text, upstream};
+use common::{
+    AnyBody, Client, PATIENCE, body, builder, engine, get, listen, open, raw, text, upstream,
+};
 use http::{Request, Response, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -271,5 +273,89 @@ async fn a_connection_that_has_ended_is_not_used_again() {
         assert_eq!(response.status(), 200);
         text(response).await;
         is_closed.recv().await.unwrap();
+    }
+}
+
+/// What an upstream does to a connection once it has read a request.
+#[derive(Debug, Clone, Copy)]
+enum Hangs {
+    Closes,
+    Resets,
+    Says(&'static [u8]),
+}
+
+async fn hangs_up(how: Hangs) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 1_024];
+            let _ = stream.read(&mut request).await;
+            match how {
+                Hangs::Closes => {}
+                Hangs::Resets => stream.set_zero_linger().unwrap(),
+                Hangs::Says(answer) => stream.write_all(answer).await.unwrap(),
+            }
+        }
+    });
+    address
+}
+
+/// A dead service behind a balancer takes connections, and closes them.
+#[tokio::test]
+async fn an_upstream_that_hangs_up_without_an_answer_is_down() {
+    for (how, expected) in [
+        (Hangs::Closes, [502, 502, 502, 503]),
+        (Hangs::Resets, [502, 502, 502, 503]),
+        // Somebody is there, whatever it says.
+        (Hangs::Says(b"SSH-2.0-OpenSSH_9.2\r\n"), [502, 502, 502, 502]),
+        (Hangs::Says(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"), [500, 500, 500, 500]),
+    ] {
+        let upstream = hangs_up(how).await;
+        let mut options = quick();
+        options.first_byte_time_max = PATIENCE;
+        options.breaker =
+            BreakerOptions { failure_count: 3, pause: PATIENCE, ..BreakerOptions::default() };
+        let gateway = listen(open(builder(upstream).upstream(options))).await;
+        for status in expected {
+            let mut client = Client::connect(gateway, Version::HTTP_11).await;
+            let response = client.send(get("/")).await;
+            assert_eq!(response.status(), status, "{how:?}");
+            assert_eq!(response.headers().contains_key("retry-after"), status == 503, "{how:?}");
+        }
+    }
+}
+
+/// Who breaks off its own body must not be able to shut the service for all.
+#[tokio::test]
+async fn a_client_that_breaks_off_its_body_is_no_outage() {
+    let upstream = upstream(common::tell).await;
+    for protocol in [UpstreamProtocol::Http1, UpstreamProtocol::Http2] {
+        let mut options = quick();
+        options.first_byte_time_max = PATIENCE;
+        options.protocol = protocol;
+        options.breaker = BreakerOptions { failure_count: 1, ..BreakerOptions::default() };
+        let gateway = listen(open(builder(upstream).upstream(options))).await;
+        for version in [Version::HTTP_11, Version::HTTP_2] {
+            for _ in 0..3 {
+                let frames = futures_util::stream::iter([
+                    Ok(Frame::data(Bytes::from_static(b"half"))),
+                    Err("and no more".into()),
+                ]);
+                let broken: AnyBody = BodyExt::boxed(StreamBody::new(frames));
+                let mut client = Client::connect(gateway, version).await;
+                let request = Request::post("/").body(broken).unwrap();
+                assert!(client.try_send(request).await.is_err());
+            }
+            let mut client = Client::connect(gateway, Version::HTTP_11).await;
+            assert_eq!(client.send(get("/")).await.status(), 200, "{protocol:?} {version:?}");
+        }
+        // It stays, and sends what is no body.
+        let bad =
+            b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n";
+        let answer = raw(gateway, bad).await;
+        assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
+        let mut client = Client::connect(gateway, Version::HTTP_11).await;
+        assert_eq!(client.send(get("/")).await.status(), 200, "{protocol:?}: {answer}");
     }
 }

@@ -267,7 +267,7 @@ impl Verdict {
     fn settle(&mut self, selection: &Selection) -> bool {
         (self.outcome, self.reason) = match selection.denial {
             Some(denial) => {
-                if let Why::Missing { rule, .. } = denial {
+                if let Some(rule) = denial.denying_rule() {
                     self.snapshot.tally(rule, Tier::Rule).refused();
                 }
                 (denial.outcome(), denial)

@@ -240,6 +240,13 @@ impl RuleSet {
         self.rules.iter().find(is_unleased)
     }
 
+    /// The rules with a limit on concurrency, in shadow mode and candidates too. For those whose clients
+    /// give nothing back, and who refuse or tell of such rules.
+    pub fn rules_with_permits(&self) -> impl Iterator<Item = &Rule> {
+        let has_permits = |rule: &&Rule| rule.all_limits().any(|it| it.policy().has_permits());
+        self.rules.iter().filter(has_permits)
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

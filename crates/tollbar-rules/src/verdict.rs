@@ -90,6 +90,15 @@ impl Why {
             _ => Outcome::Busy,
         }
     }
+
+    /// The rule that denies by itself, without a store.
+    pub(crate) fn denying_rule(self) -> Option<ItemId> {
+        match self {
+            Self::Missing { rule, .. } => Some(rule),
+            Self::Banned { rule, .. } => rule,
+            _ => None,
+        }
+    }
 }
 
 /// In what capacity a limit was checked.

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use tollbar::{ManualClock, Timestamp};
+use tollbar::{Clock, ManualClock, Timestamp};
 use tollbar_rules::{Engine, Request, RuleFile, RuleSet, RuleWatch};
 
 fn rules(text: &str) -> RuleSet {
@@ -160,9 +160,15 @@ fn no_check_sees_half_of_two_versions() {
             let request = Request::new("GET", "/").unwrap().with_cost(0);
             for _ in 0..5_000 {
                 let verdict = engine.check(&request);
-                let limits: Vec<u64> =
-                    verdict.decisions().map(|it| it.decision().limit()).collect();
-                assert_eq!(limits[0], limits[1]);
+                // What was decided, and what the verdict says was in force.
+                let limits = verdict
+                    .decisions()
+                    .flat_map(|it| [it.decision().limit(), it.limit().policy().limit()]);
+                let limits: Vec<u64> = limits.collect();
+                assert!(
+                    limits.len() == 4 && limits.iter().all(|it| *it == limits[0]),
+                    "{limits:?}"
+                );
             }
         });
         for limit in 1..500 {
@@ -170,6 +176,55 @@ fn no_check_sees_half_of_two_versions() {
         }
         checker.join().unwrap();
     });
+}
+
+/// A clock that changes the rules whenever somebody looks at it.
+#[derive(Debug, Default)]
+struct Meddling {
+    engine: OnceLock<Weak<Engine>>,
+    version: AtomicU64,
+}
+
+/// Two rules of one limit. Whether the exemption has ended, the clock is asked between the choice of the rules and
+/// the question to the store.
+fn version(limit: u64) -> RuleSet {
+    let rule = |name: &str| {
+        let exempt = "exempt: [{ user: former, until: 2001-01-01 }]";
+        format!("- {{ name: {name}, per: [], limit: {limit}/h, {exempt} }}")
+    };
+    rules(&format!("rules:\n{}\n{}", rule("one"), rule("two")))
+}
+
+impl Clock for Meddling {
+    fn now(&self) -> Timestamp {
+        if let Some(engine) = self.engine.get().and_then(Weak::upgrade) {
+            engine.replace(version(1_000 + self.version.fetch_add(1, Ordering::SeqCst)));
+        }
+        Timestamp::from_micros(1_700_000_000_000_000)
+    }
+}
+
+/// The same without chance: a change in the middle of every check.
+#[test]
+fn a_change_in_the_middle_of_a_check_is_for_the_next_one() {
+    let clock = Arc::new(Meddling::default());
+    let engine = Arc::new(Engine::builder(version(999)).clock(Arc::clone(&clock)).build());
+    clock.engine.set(Arc::downgrade(&engine)).unwrap();
+    let attributes = [("user", "former")];
+    let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
+    for round in 0..9 {
+        let before = clock.version.load(Ordering::SeqCst);
+        let in_force = engine.rules().get("one").unwrap().limits[0].policy().limit();
+        let verdict = match round % 3 {
+            0 => engine.check(&request),
+            1 => tollbar::store::block_on(engine.check_async(&request)),
+            _ => engine.reserve(&request, Duration::from_secs(1)).verdict,
+        };
+        assert!(clock.version.load(Ordering::SeqCst) > before, "the rules have changed meanwhile");
+        let limits =
+            verdict.decisions().flat_map(|it| [it.decision().limit(), it.limit().policy().limit()]);
+        assert_eq!(limits.collect::<Vec<_>>(), [in_force; 4], "in round {round}");
+    }
 }
 
 #[test]

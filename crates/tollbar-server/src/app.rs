@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
@@ -35,6 +36,7 @@ use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
 use crate::systemd;
+use crate::telemetry::TracesError;
 use crate::token::Tokens;
 
 /// How often files of rules and the store's health are looked at.
@@ -73,6 +75,8 @@ pub(crate) enum AppError {
     Node(io::Error),
     #[error(transparent)]
     Follow(#[from] FollowError),
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -85,6 +89,7 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     let tls = Tls::read(&config.tls)?;
     let file = config.read_rules()?;
     warn_of(&file.warnings);
+    envoy::warn_of_permits(&config, &file.rules);
     let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
     let trust = config.proxies.trust()?;
     config.store.check()?;
@@ -107,24 +112,29 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),
     });
-    let repository = match &config.database.database {
-        Some(place) => Some(Repository::open_later(place, Arc::new(SystemClock::new()))?),
+    let traces = config.traces.open()?.map(Arc::new);
+    let database = match &config.database.database {
         None => None,
+        Some(place) => {
+            let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
+            let beside = config.database.beside();
+            // Its name is its own for as long as the daemon runs.
+            let node = Node::new(config.metering.node.as_deref(), beside.as_deref());
+            Some((repository, node.map_err(AppError::Node)?))
+        }
     };
-    // Its name is this daemon's for as long as it runs.
-    let node = Node::new(config.metering.node.as_deref(), config.database.beside().as_deref());
-    let node = node.map_err(AppError::Node)?;
-    let metering = repository.clone().map(|it| config.metering.open(it, &node.name));
+    let metering = database.as_ref().map(|(it, node)| config.metering.open(it.clone(), &node.name));
     let tally = metering.as_ref().map(|it| Arc::clone(&it.tally));
     let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
-    let daemon = Arc::new(daemon.metered(tally));
-    let follow = match &repository {
-        Some(repository) => {
+    let daemon = daemon.metered(tally).telling(config.denials.open(), traces.clone());
+    let daemon = Arc::new(daemon);
+    // Before the first request is answered: none passes by rules that are not there yet.
+    let follow = match &database {
+        None => None,
+        Some((repository, node)) => {
             let (live, cache) = (Arc::clone(&daemon.live), config.database.cache());
-            // Before the first request is answered: none passes by rules that are not there yet.
             Some(Follow::begin(live, repository.clone(), cache, node.name.clone()).await?)
         }
-        None => None,
     };
 
     // Before anything is printed: whoever reads the first line may send signals.
@@ -139,7 +149,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let metrics = Arc::clone(&daemon.metrics);
     let (is_secure, watched) = (tls.is_some(), stopped.clone());
     let mut listeners = Listeners::new(config.bounds, tls, stopped, Arc::clone(&metrics));
-    let http = Http::new(Arc::clone(&daemon), trust);
+    let trust = Arc::new(ArcSwap::from_pointee(trust));
+    let http = Http::new(Arc::clone(&daemon), Arc::clone(&trust));
     start(&mut listeners, "--listen", &config.listen, http).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
     start(&mut listeners, "--resp", &config.resp, Resp::new(daemon.over(Wire::Resp))).await?;
@@ -150,9 +161,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
     let mut admin_token = None;
-    if let (Some(repository), Some(follow)) = (repository, follow) {
-        let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
-        // Without its database it limits all the same, and nobody can use a token yet.
+    if let (Some((repository, _)), Some(follow)) = (&database, follow) {
+        let admin = Arc::new(Admin::new(repository.clone(), Arc::clone(&daemon)));
         admin_token = match admin::tokens::first(&admin.repository).await {
             Err(error) if error.is_outage() => None,
             token => token?,
@@ -170,7 +180,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
-    let mut reload = Reload::new(Arc::clone(&config), Arc::clone(&daemon), tokens, envoy);
+    let mut reload = Reload::new(Arc::clone(&config), Arc::clone(&daemon), tokens, envoy, trust);
     let mut health = Health::Ok;
     let mut probe = tokio::spawn(counters.clone().probe());
     let mut looks = every(LOOK_EVERY);
@@ -205,6 +215,9 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(end);
     if let Some(metering) = metering {
         metering.await.map_err(io::Error::other)?;
+    }
+    if let Some(traces) = traces {
+        let _ = tokio::task::spawn_blocking(move || traces.finish()).await;
     }
     let written = match snapshot {
         None => Ok(()),

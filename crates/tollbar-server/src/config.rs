@@ -23,7 +23,7 @@ use crate::open_files::{self, TooFewFiles};
 use crate::repository::flags::DatabaseFlags;
 use crate::secret::{self, SecretError};
 use crate::store::{StoreFlags, StoreFlagsError};
-use crate::telemetry::LogFlags;
+use crate::telemetry::{DenialFlags, LogFlags, TraceFlags};
 use crate::token::Tokens;
 
 /// The flags of the daemon.
@@ -98,6 +98,12 @@ pub(crate) struct Config {
 
     #[command(flatten)]
     pub(crate) log: LogFlags,
+
+    #[command(flatten)]
+    pub(crate) denials: DenialFlags,
+
+    #[command(flatten)]
+    pub(crate) traces: TraceFlags,
 
     /// Reads what no flag and no variable says from this file: the same names, in YAML
     #[arg(id = "config", long = "config", env = "TOLLBAR_CONFIG", value_name = "FILE")]

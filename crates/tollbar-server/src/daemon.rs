@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::header::{HeaderName, HeaderValue};
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
@@ -13,6 +14,7 @@ use crate::decisions::{Asked, Decisions};
 use crate::metering::Tally;
 use crate::metrics::{Metrics, Outcome, TextFormat, Wire};
 use crate::repository::Live;
+use crate::telemetry::{Decided, DenialLog, Traced, Traces};
 use crate::token::Tokens;
 
 /// Shared by every listener.
@@ -32,6 +34,10 @@ pub(crate) struct Daemon {
     pub(crate) metrics: Arc<Metrics>,
     /// What those who ask come over.
     wire: Wire,
+    /// Where some denials are told.
+    denial_log: Arc<DenialLog>,
+    /// Where some checks are traced to.
+    pub(crate) traces: Option<Arc<Traces>>,
     /// For a store that has no clock to offer.
     clock: SystemClock,
 }
@@ -60,6 +66,7 @@ struct Check {
     cost: u64,
     /// Where it is timed.
     began: Option<Instant>,
+    traced: Option<Traced>,
 }
 
 /// Names one decision. Random, so that nobody can guess another's.
@@ -72,11 +79,19 @@ impl Daemon {
         counters: Counters,
         tokens: Option<Arc<Tokens>>,
     ) -> Self {
-        let (decisions, metrics, wire) = Default::default();
-        let (live, tally) = (Arc::new(Live::new(Arc::clone(&engine))), None);
-        let clock = SystemClock::new();
-        let daemon =
-            Self { engine, live, counters, tokens, decisions, tally, metrics, wire, clock };
+        let daemon = Self {
+            live: Arc::new(Live::new(Arc::clone(&engine))),
+            engine,
+            counters,
+            tokens,
+            decisions: Arc::default(),
+            tally: None,
+            metrics: Arc::default(),
+            wire: Wire::default(),
+            denial_log: Arc::default(),
+            traces: None,
+            clock: SystemClock::new(),
+        };
         daemon.metrics.rules_loaded(daemon.now());
         daemon
     }
@@ -86,17 +101,24 @@ impl Daemon {
         Self { tally, ..self }
     }
 
+    /// The same, telling of some denials and checks.
+    pub(crate) fn telling(self, denial_log: DenialLog, traces: Option<Arc<Traces>>) -> Self {
+        Self { denial_log: Arc::new(denial_log), traces, ..self }
+    }
+
     /// The same for those who come over another wire.
     pub(crate) fn over(&self, wire: Wire) -> Arc<Self> {
         Arc::new(Self {
             engine: Arc::clone(&self.engine),
+            live: Arc::clone(&self.live),
             counters: self.counters.clone(),
             tokens: self.tokens.clone(),
             decisions: Arc::clone(&self.decisions),
-            live: Arc::clone(&self.live),
             tally: self.tally.clone(),
             metrics: Arc::clone(&self.metrics),
             wire,
+            denial_log: Arc::clone(&self.denial_log),
+            traces: self.traces.clone(),
             clock: SystemClock::new(),
         })
     }
@@ -182,14 +204,23 @@ impl Daemon {
 
     fn begin(&self, cost: u64) -> Check {
         let id = DecisionId::random();
-        Check { id, cost, began: self.metrics.begin(id, self.engine.answers_at_once()) }
+        // Who only looks is neither counted nor traced.
+        let traces = self.traces.as_ref().filter(|_| cost > 0);
+        let traced = traces.and_then(|traces| traces.begin(|| self.now()));
+        let is_timed = traced.is_some() || !self.engine.answers_at_once();
+        Check { id, cost, began: self.metrics.begin(id, is_timed), traced }
     }
 
     /// Counts a verdict, and gives it its name, and what it holds a text.
-    fn answered(&self, verdict: Verdict, Check { id, cost, began }: Check) -> Answered {
-        // Who only looks is not counted.
+    fn answered(&self, verdict: Verdict, Check { id, cost, began, traced }: Check) -> Answered {
         if cost > 0 {
-            self.metrics.decided(self.wire, &verdict, id, began, || self.now());
+            let took = began.map(|it| it.elapsed());
+            self.metrics.decided(self.wire, &verdict, id, took, || self.now());
+            if let (Some(traced), Some(traces), Some(took)) = (traced, &self.traces, took) {
+                let decided = Decided { wire: self.wire, verdict: &verdict, id, took };
+                let trace_id = traces.end(traced, &decided);
+                self.metrics.traced(took, trace_id, || self.now());
+            }
         }
         let lease = self.engine.lease_of(&verdict);
         let lease = lease.map(|(text, ends_at)| Lease { text, ends_at: Some(ends_at) });
@@ -211,9 +242,18 @@ impl Daemon {
     fn remember<'a>(&self, answered: Answered, asked: impl FnOnce() -> Asked<'a>) -> Answered {
         if !answered.verdict.is_allowed() {
             let Answered { verdict, decision_id, .. } = &answered;
-            self.decisions.record(*decision_id, self.now(), &asked(), verdict);
+            let now = self.now();
+            self.decisions.record(*decision_id, now, &asked(), verdict);
+            self.denial_log.tell(*decision_id, self.wire, verdict, now);
         }
         answered
+    }
+
+    /// Keeps a denial that was made elsewhere; the name by which it can be asked about.
+    pub(crate) fn denied(&self, asked: &Asked<'_>, verdict: &Verdict) -> DecisionId {
+        let id = DecisionId::random();
+        self.decisions.record(id, self.now(), asked, verdict);
+        id
     }
 
     /// By the clock that counts.
@@ -249,6 +289,14 @@ impl DecisionId {
             *digit = b"0123456789abcdef"[(self.0 >> (124 - 4 * at) & 0xf) as usize];
         }
         digits
+    }
+}
+
+impl DecisionId {
+    /// As a header of a denial. Also how nginx knows one of ours from a 403 of its own.
+    pub(crate) fn header(self) -> Option<(HeaderName, HeaderValue)> {
+        let name = HeaderName::from_static("x-tollbar-decision-id");
+        HeaderValue::from_bytes(&self.digits()).ok().map(|value| (name, value))
     }
 }
 

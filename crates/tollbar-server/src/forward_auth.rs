@@ -22,9 +22,10 @@ mod tests;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use hyper::StatusCode;
 use hyper::body::Bytes;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use tollbar_http::{Denial, Format, HeaderStyle};
 use tollbar_rules::{Request, Verdict};
@@ -45,32 +46,31 @@ static PROFILES: [&Profile; 5] =
 /// The token of proxies, where one is asked for: `Authorization` is their client's.
 const TOKEN: &str = "x-tollbar-token";
 
-/// By which a denial can be asked about. Also how nginx knows it from a 403 of its own.
-const DECISION_ID: &str = "x-tollbar-decision-id";
-
 /// Answers proxies.
 #[derive(Debug)]
 pub(crate) struct ForwardAuth {
     daemon: Arc<Daemon>,
-    trust: Trust,
+    trust: Arc<ArcSwap<Trust>>,
 }
 
 impl ForwardAuth {
-    pub(crate) fn new(daemon: Arc<Daemon>, trust: Trust) -> Self {
+    /// `trust` may change at any time.
+    pub(crate) fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
         Self { daemon, trust }
     }
 
     /// The answer to a question whose path begins with [`PREFIX`].
     pub(crate) async fn answer(&self, mut head: Parts, peer: Peer) -> Answer {
-        let asked = match self.admit(&head, peer) {
+        let trust = self.trust.load_full();
+        let asked = match self.admit(&trust, &head, peer) {
             Ok(asked) => asked,
             Err(refusal) => return refusal.answer(format_of(&head.headers)),
         };
         let Asked { profile, method, target, client } = asked;
         head.extensions.insert(tollbar_http::Peer(client));
-        let attributes = self.trust.identity.attributes(&head, self.daemon.now());
+        let attributes = trust.identity.attributes(&head, self.daemon.now());
         let pairs: Vec<_> =
-            self.trust.names().filter_map(|name| Some((name, attributes.get(name)?))).collect();
+            trust.names().filter_map(|name| Some((name, attributes.get(name)?))).collect();
         let request = Request::new(&method, &target).and_then(|it| it.with_attributes(&pairs));
         let answered = match request {
             Ok(request) => self.daemon.check(&request).await,
@@ -89,9 +89,9 @@ impl ForwardAuth {
     }
 
     /// What is asked, if whoever asks is to be believed.
-    fn admit(&self, head: &Parts, peer: Peer) -> Result<Asked, Refusal> {
+    fn admit(&self, trust: &Trust, head: &Parts, peer: Peer) -> Result<Asked, Refusal> {
         let (profile, rest) = find(head.uri.path())?;
-        if !self.trust.trusts(peer) {
+        if !trust.trusts(peer) {
             return Err(Refusal::bad_request(format!(
                 "{} is not a trusted proxy: if it is yours, start the daemon with \
                  --trusted-proxies and its address",
@@ -105,7 +105,7 @@ impl ForwardAuth {
                  --token-file",
             ));
         }
-        let Original { method, target, client } = profile.read(head, rest, &self.trust.chain)?;
+        let Original { method, target, client } = profile.read(head, rest, &trust.chain)?;
         Ok(Asked { profile, method: method.to_owned(), target: target.to_owned(), client })
     }
 
@@ -117,9 +117,7 @@ impl ForwardAuth {
             let denial = Denial::new(verdict, verdict.retry_after());
             let mut answer = denial.response(format_of(asked));
             *answer.status_mut() = profile.status_of(&denial);
-            if let Ok(id) = HeaderValue::try_from(decision_id.to_string()) {
-                answer.headers_mut().insert(DECISION_ID, id);
-            }
+            answer.headers_mut().extend(decision_id.header());
             answer
         };
         HeaderStyle::default().write(verdict, self.daemon.now(), answer.headers_mut());

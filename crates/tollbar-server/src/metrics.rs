@@ -17,6 +17,7 @@ mod text;
 mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tollbar::Timestamp;
@@ -57,9 +58,10 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// When a check begins, if it is one that is timed. Its id is random, so whether it is one is, too.
-    pub(crate) fn begin(&self, id: DecisionId, is_at_once: bool) -> Option<Instant> {
-        (!is_at_once || id.0.is_multiple_of(TIMED_EVERY)).then(Instant::now)
+    /// When a check begins, if it is one that is timed: where `is_timed`, and else some. Its id is random, so
+    /// which ones is, too.
+    pub(crate) fn begin(&self, id: DecisionId, is_timed: bool) -> Option<Instant> {
+        (is_timed || id.0.is_multiple_of(TIMED_EVERY)).then(Instant::now)
     }
 
     /// A check over `wire` is decided.
@@ -68,11 +70,11 @@ impl Metrics {
         wire: Wire,
         verdict: &Verdict,
         id: DecisionId,
-        began: Option<Instant>,
+        took: Option<Duration>,
         now: impl FnOnce() -> Timestamp,
     ) {
-        if let Some(began) = began {
-            self.durations.record(began.elapsed(), Names::Decision(id.0), now);
+        if let Some(took) = took {
+            self.durations.record(took, Names::Decision(id.0), now);
         }
         self.count(wire, Outcome::of(verdict));
     }
@@ -83,8 +85,8 @@ impl Metrics {
     }
 
     /// A check that took so long is part of a trace: whoever looks at its class is shown that.
-    pub(crate) fn traced(&self, took_ns: u64, trace_id: u128, now: Timestamp) {
-        self.durations.show(took_ns, Names::Trace(trace_id), || now);
+    pub(crate) fn traced(&self, took: Duration, trace_id: u128, now: impl FnOnce() -> Timestamp) {
+        self.durations.show(took, Names::Trace(trace_id), now);
     }
 
     pub(crate) fn reloaded(&self, what: Reloaded, is_good: bool) {

@@ -1,14 +1,16 @@
-//! What changes while the daemon serves: rules, limits, tokens and certificates, from the files they came from.
+//! What changes while the daemon serves: rules, limits, tokens, keys and certificates, from the files they came from.
 //! What cannot be used leaves all as it was, and is told.
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use tollbar_rules::{Finding, RuleFile, RuleWatch};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
 use crate::daemon::Daemon;
-use crate::listener::envoy::EnvoyLimits;
+use crate::forward_auth::Trust;
+use crate::listener::envoy::{self, EnvoyLimits};
 use crate::listener::tls::Tls;
 use crate::metrics::Reloaded;
 use crate::token::Tokens;
@@ -19,6 +21,7 @@ pub(crate) struct Reload {
     daemon: Arc<Daemon>,
     tokens: Option<Arc<Tokens>>,
     envoy: Arc<EnvoyLimits>,
+    trust: Arc<ArcSwap<Trust>>,
     watch: Option<RuleWatch>,
 }
 
@@ -28,10 +31,11 @@ impl Reload {
         daemon: Arc<Daemon>,
         tokens: Option<Arc<Tokens>>,
         envoy: Arc<EnvoyLimits>,
+        trust: Arc<ArcSwap<Trust>>,
     ) -> Self {
         let watched = config.rules.as_deref().filter(|_| !config.no_watch);
         let watch = watched.map(RuleWatch::new);
-        Self { config, daemon, tokens, envoy, watch }
+        Self { config, daemon, tokens, envoy, trust, watch }
     }
 
     /// Reads everything, whether it has changed or not.
@@ -49,6 +53,15 @@ impl Reload {
                 }
                 Ok(None) => {}
                 Err(error) => error!(%error, "the tokens stay as they were"),
+            }
+        }
+        if self.config.proxies.api_keys.is_some() {
+            match self.config.proxies.trust() {
+                Ok(trust) => {
+                    self.trust.store(Arc::new(trust));
+                    info!("API keys reloaded");
+                }
+                Err(error) => error!(%error, "the API keys stay as they were"),
             }
         }
         self.envoy.reload();
@@ -92,6 +105,7 @@ impl Reload {
                 is_news |= !diff.is_empty();
                 if is_news {
                     warn_of(&warnings);
+                    envoy::warn_of_permits(&self.config, &self.daemon.engine.rules());
                     let [added, removed] = [diff.added.len(), diff.removed.len()];
                     let changed = diff.changed.len();
                     info!(rules, added, changed, removed, "rules reloaded");

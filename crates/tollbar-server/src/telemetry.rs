@@ -1,5 +1,8 @@
 //! What the daemon tells of itself while it runs: events with fields, on standard error. Neither tokens
-//! nor clients' keys are among the fields.
+//! nor clients' keys are among the fields. Denials and traces have files of their own.
+
+mod denials;
+mod traces;
 
 use std::io::{self, IsTerminal};
 
@@ -10,6 +13,9 @@ use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
+
+pub(crate) use denials::{DenialFlags, DenialLog};
+pub(crate) use traces::{Decided, TraceFlags, Traced, Traces, TracesError};
 
 /// How much is told, and how.
 #[derive(Debug, Clone, Copy, Args)]

@@ -15,8 +15,13 @@ mod http;
 mod library;
 #[path = "conformance/resp.rs"]
 mod resp;
+#[path = "conformance/rules.rs"]
+mod rules;
+#[path = "conformance/step.rs"]
+mod step;
 
-use cases::{CASES, Expect, Step};
+use cases::CASES;
+use step::{Expect, Step};
 
 /// What a wire has told.
 #[derive(Debug)]

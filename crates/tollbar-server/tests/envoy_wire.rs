@@ -177,3 +177,37 @@ fn limits_that_cannot_be_read_are_told_before_anything_is_served() {
     assert_eq!(code, Some(2));
     assert!(told.starts_with("--envoy-config: cannot read "), "{told}");
 }
+
+/// They are answered over other wires, so they are no mistake; but who has Envoy should know.
+#[test]
+fn rules_about_what_is_in_flight_are_named_in_a_warning() {
+    let scratch = Scratch::new("envoy-permits");
+    let rules = scratch.file(
+        "rules.yaml",
+        "rules:
+           - { name: jobs, per: [], algorithm: concurrency, limit: 1, lease: 30s }
+           - { name: tried, limit: 9/h, candidate: { algorithm: concurrency, limit: 1, lease: 9s } }
+           - { name: off, enabled: false, per: [], algorithm: concurrency, limit: 1, lease: 30s }
+           - { name: rate, limit: 9/h }",
+    );
+    let file = scratch.file("limits.yaml", "domain: a\ndescriptors: [{ key: k }]");
+    let told = |args: &[&str]| {
+        let output = common::serve(args).arg("--check-config").output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for args in [&["--rules", &rules][..], &["--rules", &rules, "--envoy-config", &file]] {
+        let told = told(args);
+        assert!(told.contains(" WARN ") && told.contains("FAILED_PRECONDITION"), "{told}");
+        assert!(told.contains(r#"rules="jobs tried""#), "{told}");
+    }
+    assert_eq!(told(&["--rules", &rules, "--grpc", "off"]), "");
+    let mut daemon = Daemon::start_logged(&["--rules", &rules]);
+    let mut caller = Caller::of(&daemon);
+    let (code, message) = caller.call(request("1").encode_to_vec(), None);
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(message.starts_with("rule `jobs` limits what is in flight, and Envoy "), "{message}");
+    daemon.logged("serving");
+    daemon.signal("HUP");
+    assert!(daemon.logged("FAILED_PRECONDITION").contains("jobs"), "also when they are read again");
+}

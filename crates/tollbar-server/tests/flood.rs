@@ -1,52 +1,23 @@
-//! Clients that do the daemon harm, by malice or by number, and a daemon that is stopped while it is
-//! busy. These are faults, so real time passes here: each wait is for an event, and bounded.
+//! Clients that do the daemon harm, by malice or by number. These are faults, so real time passes here: each
+//! wait is for an event, and bounded.
 
 mod common;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
-use common::{Daemon, request, serve, status};
-use tokio::task::JoinSet;
-use tollbar_proto::client::Client;
-use tollbar_proto::v1::CheckRequest;
+use common::{Daemon, KEPT, request, response, serve, status};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const MOMENT: Duration = Duration::from_millis(20);
-
-/// A check on a connection that is kept.
-const KEPT: &str = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
 
 fn connect(daemon: &Daemon) -> TcpStream {
     let stream = daemon.connect();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
-}
-
-/// One response with its body; `None` where the connection ends without one.
-fn response(stream: &mut TcpStream) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 4_096];
-    loop {
-        let length = stream.read(&mut buffer).unwrap_or_default();
-        if length == 0 {
-            assert!(bytes.is_empty(), "half a response: {}", String::from_utf8_lossy(&bytes));
-            return None;
-        }
-        bytes.extend(&buffer[..length]);
-        let text = String::from_utf8_lossy(&bytes);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let announced = head.lines().find_map(|it| it.strip_prefix("content-length: ")).unwrap();
-        if body.len() >= announced.parse().unwrap() {
-            return Some(text.into_owned());
-        }
-    }
 }
 
 /// Waits until the daemon ends the connection, and sends `bytes` again and again meanwhile.
@@ -80,11 +51,8 @@ fn limited(command: &Command, soft: u32, hard: u32) -> Command {
 
 /// What the daemon has in memory, in KiB, and how many files it has open.
 fn memory_and_files(daemon: &Daemon) -> (usize, usize) {
-    let place = format!("/proc/{}", daemon.process.id());
-    let status = fs::read_to_string(format!("{place}/status")).unwrap();
-    let memory = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
-    let memory = memory.trim().trim_end_matches(" kB").parse().unwrap();
-    (memory, fs::read_dir(format!("{place}/fd")).unwrap().count())
+    let files = fs::read_dir(format!("/proc/{}/fd", daemon.process.id())).unwrap();
+    (daemon.rss_kib(), files.count())
 }
 
 #[test]
@@ -94,7 +62,10 @@ fn ten_thousand_idle_connections_cost_little_also_the_fifth_time() {
     assert!(allowed >= COUNT as u64 + 512, "allow more than {allowed} open files: ulimit -Hn");
     let args = ["--max-connections", "12000", "--grpc", "off", "--resp", "off"];
     // The soft limit that most systems give: it is raised by the daemon.
-    let daemon = Daemon::spawn(limited(&serve(&args), 1_024, 20_000));
+    let mut command = limited(&serve(&args), 1_024, 20_000);
+    // With a heap for every thread, how much is in holes depends on which thread has served whom.
+    command.env("MALLOC_ARENA_MAX", "1");
+    let daemon = Daemon::spawn(command);
     assert_eq!(daemon.check("1"), 200);
     let (before, files_before) = memory_and_files(&daemon);
     let mut full = Vec::new();
@@ -118,9 +89,11 @@ fn ten_thousand_idle_connections_cost_little_also_the_fifth_time() {
         }
     }
     println!("10,000 idle connections: {full:?} KiB more than none");
-    // One costs some 17 KiB at first, and up to 28 once the allocator's heaps have holes, which differs
-    // from run to run. What keeps a third of a connection for good is beyond this in the fifth round.
-    assert!(full[4] < COUNT * 32, "{full:?} KiB: more than 32 KiB a connection");
+    // One costs some 16 KiB at first, and 24 once the allocator's heap has holes, which it has from the second
+    // round on. After that there is no reason to grow: what keeps half a kilobyte of each connection for good grows
+    // by 10,000 KiB in two rounds.
+    assert!(full[4] < COUNT * 28, "{full:?} KiB: more than 28 KiB a connection");
+    assert!(full[4] < full[2] + COUNT, "{full:?} KiB: it grows from round to round");
 }
 
 #[test]
@@ -186,123 +159,4 @@ fn the_bound_holds_and_frees() {
     third.read_to_string(&mut response).unwrap();
     assert_eq!(status(&response), 200);
     drop(second);
-}
-
-/// Asks over one kept connection after the other, as fast as it can, until the daemon is gone; how many
-/// were answered. A client that is told to go elsewhere goes. Whatever it asked before the stop is
-/// answered, and so is whatever it asked on a connection that it was not told to leave.
-fn hammer(address: &str, is_stopping: &AtomicBool, answered: &AtomicUsize) {
-    while let Ok(mut stream) = TcpStream::connect(address) {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut must_answer = !is_stopping.load(Ordering::SeqCst);
-        loop {
-            let was_sent = stream.write_all(KEPT.as_bytes()).is_ok();
-            let response = if was_sent { response(&mut stream) } else { None };
-            let Some(response) = response else {
-                assert!(!must_answer, "a request was not answered");
-                // A connection that came after the stop, and was not accepted any more.
-                break;
-            };
-            answered.fetch_add(1, Ordering::SeqCst);
-            if response.contains("\r\nconnection: close\r\n") {
-                break;
-            }
-            must_answer = true;
-        }
-    }
-}
-
-#[test]
-fn a_stop_under_load_leaves_no_request_without_an_answer() {
-    for _ in 0..5 {
-        let mut command = serve(&[]);
-        command.stderr(Stdio::null());
-        let mut daemon = Daemon::spawn(command);
-        let address = daemon.address("http").to_owned();
-        let (is_stopping, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
-        thread::scope(|scope| {
-            for _ in 0..16 {
-                scope.spawn(|| hammer(&address, &is_stopping, &answered));
-            }
-            while answered.load(Ordering::SeqCst) < 1_000 {
-                thread::yield_now();
-            }
-            is_stopping.store(true, Ordering::SeqCst);
-            daemon.signal("TERM");
-        });
-        assert_eq!(daemon.wait(), 0);
-    }
-}
-
-/// The same in the Redis protocol, many at a time: nothing there tells a client to leave, so that only
-/// what was asked before the stop must be answered.
-fn hammer_in_pipelines(address: &str, is_stopping: &AtomicBool, answered: &AtomicUsize) {
-    const COUNT: usize = 100;
-    let pipeline = b"*1\r\n$4\r\nPING\r\n".repeat(COUNT);
-    let mut answers = [0; b"+PONG\r\n".len() * COUNT];
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    loop {
-        let must_answer = !is_stopping.load(Ordering::SeqCst);
-        let was_sent = stream.write_all(&pipeline).is_ok();
-        if !was_sent || stream.read_exact(&mut answers).is_err() {
-            assert!(!must_answer, "a pipeline was not answered");
-            return;
-        }
-        answered.fetch_add(COUNT, Ordering::SeqCst);
-    }
-}
-
-#[test]
-fn a_stop_under_load_answers_pipelines() {
-    for _ in 0..5 {
-        let mut command = serve(&[]);
-        command.stderr(Stdio::null());
-        let mut daemon = Daemon::spawn(command);
-        let address = daemon.address("resp").to_owned();
-        let (is_stopping, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
-        thread::scope(|scope| {
-            for _ in 0..16 {
-                scope.spawn(|| hammer_in_pipelines(&address, &is_stopping, &answered));
-            }
-            while answered.load(Ordering::SeqCst) < 10_000 {
-                thread::yield_now();
-            }
-            is_stopping.store(true, Ordering::SeqCst);
-            daemon.signal("TERM");
-        });
-        assert_eq!(daemon.wait(), 0);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_under_load_answers_calls() {
-    let mut command = serve(&[]);
-    command.stderr(Stdio::null());
-    let mut daemon = Daemon::spawn(command);
-    let client = Client::builder(format!("http://{}", daemon.address("grpc"))).deadline(PATIENCE);
-    let client = client.connect().unwrap();
-    let (is_stopping, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let mut callers = JoinSet::new();
-    for _ in 0..16 {
-        let client = client.clone();
-        let (is_stopping, answered) = (Arc::clone(&is_stopping), Arc::clone(&answered));
-        callers.spawn(async move {
-            loop {
-                let must_answer = !is_stopping.load(Ordering::SeqCst);
-                if let Err(error) = client.check(CheckRequest::default()).await {
-                    assert!(!must_answer, "a call was not answered: {error}");
-                    return;
-                }
-                answered.fetch_add(1, Ordering::SeqCst);
-            }
-        });
-    }
-    while answered.load(Ordering::SeqCst) < 1_000 {
-        tokio::task::yield_now().await;
-    }
-    is_stopping.store(true, Ordering::SeqCst);
-    daemon.signal("TERM");
-    callers.join_all().await;
-    assert_eq!(daemon.wait(), 0);
 }

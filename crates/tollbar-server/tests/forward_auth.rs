@@ -82,3 +82,47 @@ fn without_a_store_rules_say_what_proxies_are_told() {
     assert!(shut.contains("x-ratelimit-degraded: denied\r\n"), "{shut}");
     assert_eq!(daemon.stop(), 0);
 }
+
+#[test]
+fn a_denial_of_a_proxys_client_can_be_asked_about() {
+    let scratch = Scratch::new("forward-auth-decisions");
+    let rules = scratch.file("rules.yaml", RULES);
+    let daemon = Daemon::start(&["--rules", &rules]);
+    let [_, _, denied] = [0; 3].map(|_| ask(&daemon, "/open", CLIENT));
+    assert_eq!(status(&denied), 429);
+    let name = "x-tollbar-decision-id: ";
+    let id = denied.lines().find_map(|it| it.strip_prefix(name)).unwrap();
+    let told = daemon.get_with(&format!("/v1/decisions/{id}"), "");
+    assert_eq!(status(&told), 200, "{told}");
+    for part in [r#""path":"/open""#, r#""ip":"203.0.113.7""#, r#""rule":"open""#] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+}
+
+#[test]
+fn api_keys_are_read_again_on_a_hang_up_and_a_bad_file_leaves_them() {
+    let scratch = Scratch::new("forward-auth-keys");
+    let rules = "rules: [{ name: keyed, per: [api_key], missing: skip, limit: 1/day }]";
+    let rules = scratch.file("rules.yaml", rules);
+    let [old, new] = ["0123456789abcdef-old", "0123456789abcdef-new"];
+    let file = scratch.file("keys", &format!("one {old}\n"));
+    let mut daemon = Daemon::start_logged(&["--rules", &rules, "--api-keys", &file]);
+    // Who has no key that counts is not limited here.
+    let shows = |daemon: &Daemon, key: &str| {
+        let answer = ask(daemon, "/", &format!("{CLIENT}x-api-key: {key}\r\n"));
+        answer.contains("x-ratelimit-limit: ")
+    };
+    assert_eq!([shows(&daemon, old), shows(&daemon, new)], [true, false]);
+    scratch.file("keys", &format!("two {new}\n"));
+    daemon.signal("HUP");
+    daemon.logged("API keys reloaded");
+    assert_eq!([shows(&daemon, old), shows(&daemon, new)], [false, true]);
+    scratch.file("keys", "short\n");
+    daemon.signal("HUP");
+    let told = daemon.logged("the API keys stay as they were");
+    assert!(told.contains("--api-keys: line 1 of "), "{told}");
+    assert_eq!([shows(&daemon, old), shows(&daemon, new)], [false, true]);
+    daemon.signal("TERM");
+    let log = daemon.rest_of_log();
+    assert!(!log.contains(new) && !told.contains(new), "a key is in the log");
+}

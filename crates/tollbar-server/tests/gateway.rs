@@ -11,6 +11,12 @@ use common::{Daemon, Scratch, serve, status};
 
 const OFF: [&str; 6] = ["--listen", "off", "--grpc", "off", "--resp", "off"];
 
+/// What the header of a denial says, by which it can be asked about.
+fn decision_of(response: &str) -> &str {
+    let name = "x-tollbar-decision-id: ";
+    response.lines().find_map(|it| it.strip_prefix(name)).unwrap_or_else(|| panic!("{response}"))
+}
+
 /// An upstream that answers each request with its head; where it asks for an upgrade, it becomes an
 /// echo. Tells when a request has come, and answers those for `/slow` when it is told.
 fn upstream() -> (String, Receiver<()>) {
@@ -162,6 +168,8 @@ fn ten_thousand_connections_are_kept_alive() {
         &["--limit", "1000000/s", "--max-connections", "10000", "--head-timeout", "10min"],
     );
     let address = daemon.address("proxy");
+    assert_eq!(status(&ask(&daemon, "", "")), 200);
+    let before_kib = daemon.rss_kib();
     let mut clients: Vec<_> =
         (0..CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
     for _ in 0..2 {
@@ -176,6 +184,9 @@ fn ten_thousand_connections_are_kept_alive() {
             }
             assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
         }
+        let kib = daemon.rss_kib() - before_kib;
+        println!("10,000 kept connections: {kib} KiB more than none");
+        assert!(kib < CONNECTIONS * 32, "{kib} KiB: more than 32 KiB a connection");
     }
     drop(clients);
     assert_eq!(daemon.stop(), 0);
@@ -201,4 +212,26 @@ fn what_cannot_be_meant_is_refused_with_what_to_write() {
         assert_eq!(output.status.code(), Some(2), "{flags:?}: {told}");
         assert!(told.contains(advice), "{flags:?}: {told}");
     }
+}
+
+#[test]
+fn a_denial_can_be_asked_about() {
+    let (upstream, _) = upstream();
+    let flags = ["--proxy", "127.0.0.1:0", "--upstream", &upstream, "--limit", "1/hour"];
+    let flags = [&flags[..], &["--trusted-proxies", "127.0.0.0/8"]].concat();
+    let daemon = Daemon::start(&flags);
+    let client = "x-forwarded-for: 192.0.2.1\r\n";
+    let allowed = ask(&daemon, "", client);
+    assert!(!allowed.contains("x-tollbar-decision-id"), "{allowed}");
+    let denied = ask(&daemon, "", client);
+    assert_eq!(status(&denied), 429);
+    assert!(denied.contains("\r\nretry-after: "), "{denied}");
+    let told = daemon.get_with(&format!("/v1/decisions/{}", decision_of(&denied)), "");
+    assert_eq!(status(&told), 200, "{told}");
+    for part in [r#""path":"/x""#, r#""ip":"192.0.2.1""#, r#""rule":"limit""#] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+    let other = ask(&daemon, "", client);
+    assert_ne!(decision_of(&other), decision_of(&denied));
+    assert_eq!(daemon.stop(), 0);
 }

@@ -168,6 +168,17 @@ fn what_is_taken_and_answered_is_what_the_document_says() {
     assert_eq!(status(&allowed), 200, "{allowed}");
     held.seen.insert((forward_auth.to_owned(), 200));
 
+    // Text, in two formats.
+    for kind in held.document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
+        .as_object()
+        .unwrap()
+        .keys()
+    {
+        let metrics = held.send("GET", "/metrics", "", kind);
+        assert!(metrics.contains(&format!("content-type: {kind};")), "{metrics}");
+    }
+    held.seen.insert(("/metrics".to_owned(), 200));
+
     let paths = held.document["paths"].as_object().unwrap().keys();
     for path in paths {
         assert!(held.seen.contains(&(path.clone(), 200)), "{path} was never asked");

@@ -14,3 +14,4 @@ mod receipts;
 mod reporting;
 mod subjects;
 mod support;
+mod tallies;

@@ -143,10 +143,10 @@ impl Schemas {
         let error = self.written.subschema_for::<Error<'_>>().to_value();
         let problem = self.written.subschema_for::<Problem<'_>>().to_value();
         let mut responses = Map::new();
-        let ok = json!({
-            "description": "It is answered",
-            "content": { route.kind: { "schema": answer } },
-        });
+        let kinds = route.kinds.iter();
+        let content: Map<String, Value> =
+            kinds.map(|kind| ((*kind).to_owned(), json!({ "schema": answer }))).collect();
+        let ok = json!({ "description": "It is answered", "content": content });
         responses.insert("200".to_owned(), ok);
         let head = json!({ "description": described(431) });
         responses.insert("431".to_owned(), head);

@@ -21,7 +21,7 @@ pub(crate) struct Route {
     pub(super) sent: Sent,
     /// What a 200 has, and how that is written.
     pub(super) answer: SchemaOf,
-    pub(super) kind: &'static str,
+    pub(super) kinds: &'static [&'static str],
     /// Which statuses besides tell of a verdict, as the 200 does.
     pub(super) verdicts: &'static [u16],
     /// Which statuses are errors of this path's own.
@@ -242,7 +242,7 @@ pub(super) static ROUTES: [Route; 16] = [
         )
     },
     Route {
-        kind: "text/plain",
+        kinds: &["text/plain", "application/openmetrics-text"],
         ..route::<String>(
             "/metrics",
             What::Metrics,
@@ -258,8 +258,8 @@ const fn route<T: schemars::JsonSchema>(
     summary: &'static str,
     sent: Sent,
 ) -> Route {
-    let (answer, kind) = (schema_of::<T>, "application/json");
-    Route { path, what, summary, is_open: false, sent, answer, kind, verdicts: &[], errors: &[] }
+    let (answer, kinds) = (schema_of::<T>, &["application/json"]);
+    Route { path, what, summary, is_open: false, sent, answer, kinds, verdicts: &[], errors: &[] }
 }
 
 fn schema_of<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {

@@ -87,7 +87,10 @@ impl Proxy {
         let engine = Engine::builder(rules).store(store.clone()).clock(clock.clone()).build();
         let token = token.map(|it| Arc::new(Tokens::parse(it).unwrap()));
         let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), token);
-        let forward_auth = ForwardAuth::new(Arc::new(daemon), flags.trust().unwrap());
+        let forward_auth = ForwardAuth::new(
+            Arc::new(daemon),
+            Arc::new(ArcSwap::from_pointee(flags.trust().unwrap())),
+        );
         Self { forward_auth, clock }
     }
 

@@ -30,15 +30,23 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tollbar::Store;
+use tollbar_rules::RuleSet;
 use tonic::{Request, Response, Status};
+use tracing::warn;
 
 use plan::Plan;
 
 use super::grpc::MESSAGE_BYTES_MAX;
+use crate::config::Config;
 use crate::daemon::Daemon;
+use crate::endpoint::Endpoint;
 
 pub(crate) use limits::EnvoyLimits;
 pub(crate) use options::{ChargeBy, EnvoyOptions};
+
+/// The encoded `FileDescriptorSet` of the service's `.proto` and all that it imports, for reflection: those
+/// files of the `types.bin` in the source of `envoy-types`, which that crate does not export.
+pub(crate) const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("envoy/service.binpb");
 
 /// The service. A clone of it is the same one.
 #[derive(Debug, Clone)]
@@ -67,6 +75,20 @@ impl Options {
             sends_metadata: options.envoy_metadata,
             has_rules: rules_are_given || options.envoy_config.is_none(),
         }
+    }
+}
+
+/// Tells which rules no call of Envoy is answered by. Others are, so they are no mistake.
+pub(crate) fn warn_of_permits(config: &Config, rules: &RuleSet) {
+    let decides = Options::new(&config.envoy, config.rules.is_some()).has_rules;
+    let with_permits = rules.rules_with_permits().filter(|rule| rule.enabled);
+    let names: Vec<&str> = with_permits.map(|rule| &*rule.name).collect();
+    if decides && config.grpc != Endpoint::Off && !names.is_empty() {
+        warn!(
+            rules = names.join(" "),
+            "these limit what is in flight, and Envoy gives nothing back: its calls that meet one get \
+             FAILED_PRECONDITION"
+        );
     }
 }
 

@@ -5,19 +5,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args, ValueEnum};
+use hyper::Response;
+use hyper::body::Bytes;
+use hyper::http::request::Parts;
 use thiserror::Error;
 use tollbar::Rate;
 use tollbar_gateway::{
     AuthoritiesError, Gateway, GatewayBuilder, GatewayError, UpstreamOptions, UpstreamProtocol,
     UpstreamUrl, Visitor,
 };
-use tollbar_http::ClientIp;
+use tollbar_http::{ClientIp, Denial, Format, Identity};
 use tollbar_rules::{Cidr, Request, Verdict};
 
 use super::stream::Peer;
 use super::{Bounds, Connection, Protocol, Stopped};
 use crate::bounded;
 use crate::daemon::Daemon;
+use crate::decisions::Asked;
 use crate::endpoint::Endpoint;
 use crate::span::Span;
 
@@ -137,6 +141,7 @@ pub(crate) enum GatewayFlagsError {
 /// Everything the proxy needs but its rules, read and found good.
 pub(crate) struct PreparedProxy {
     builder: GatewayBuilder,
+    client_ip: ClientIp,
     balancers: Option<ClientIp>,
 }
 
@@ -206,26 +211,46 @@ impl GatewayFlags {
                 .authorities(pem.as_bytes())
                 .map_err(|source| GatewayFlagsError::Ca { path: path.clone(), source })?;
         }
-        let balancers = self.proxy_protocol.then_some(client_ip);
-        Ok(Some(PreparedProxy { builder, balancers }))
+        let balancers = self.proxy_protocol.then(|| client_ip.clone());
+        Ok(Some(PreparedProxy { builder, client_ip, balancers }))
     }
 }
 
 impl PreparedProxy {
-    /// Over the engine of `daemon`, which counts what passes, as usage too.
+    /// Over the engine of `daemon`, which counts what passes, as usage too, and keeps denials.
     pub(crate) fn open(self, daemon: &Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
-        let counting = Arc::clone(daemon);
-        let count = move |verdict: &Verdict| counting.count_verdict(verdict);
-        let mut builder = self.builder.layer(|layer| layer.on_verdict(count));
-        if daemon.is_metered() {
-            let metering = Arc::clone(daemon);
-            let observe =
-                move |request: &Request<'_>, verdict: &Verdict| metering.meter(verdict, request);
-            builder = builder.layer(|layer| layer.observe(observe));
-        }
+        let identity = Identity::new().client_ip(self.client_ip);
+        let (counting, telling) = (Arc::clone(daemon), Arc::clone(daemon));
+        let observe = move |request: &Request<'_>, verdict: &Verdict| {
+            counting.count_verdict(verdict);
+            counting.meter(verdict, request);
+        };
+        let builder = self.builder.layer(move |layer| {
+            let layer = layer.observe(observe);
+            layer.respond(move |denial, parts| denied(&telling, &identity, denial, parts))
+        });
         let gateway = builder.build(Arc::clone(&daemon.engine))?;
         Ok(Proxy { gateway, balancers: self.balancers })
     }
+}
+
+/// The answer to a request that does not pass, which can be asked about.
+fn denied(
+    daemon: &Daemon,
+    identity: &Identity,
+    denial: &Denial<'_>,
+    parts: &Parts,
+) -> Response<Bytes> {
+    let mut response = denial.response(Format::wanted(&parts.headers));
+    let attributes = identity.attributes(parts, daemon.now());
+    let pairs: Vec<_> = attributes.get("ip").map(|ip| ("ip", ip)).into_iter().collect();
+    let request = Request::new(parts.method.as_str(), parts.uri.path());
+    // It was one when it was denied.
+    if let Ok(request) = request.and_then(|it| it.with_attributes(&pairs)) {
+        let id = daemon.denied(&Asked::request(&request), denial.verdict());
+        response.headers_mut().extend(id.header());
+    }
+    response
 }
 
 impl Protocol for Proxy {

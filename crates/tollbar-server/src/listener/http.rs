@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
+use opentelemetry::context::FutureExt;
 use tollbar_http::Format;
 
 use super::http1::{self, Responder};
@@ -14,17 +16,20 @@ use crate::api::{Api, BODY_BYTES_MAX, Head, Refusal};
 use crate::daemon::Daemon;
 use crate::forward_auth::{self, ForwardAuth, Trust};
 use crate::metrics::Wire;
+use crate::telemetry::Traces;
 
 /// HTTP/1.1, answered by the [`Api`].
 pub(crate) struct Http {
     api: Api,
     forward_auth: ForwardAuth,
+    traces: Option<Arc<Traces>>,
 }
 
 impl Http {
-    pub(crate) fn new(daemon: Arc<Daemon>, trust: Trust) -> Self {
+    pub(crate) fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
         let forward_auth = ForwardAuth::new(daemon.over(Wire::ForwardAuth), trust);
-        Self { api: Api::new(daemon), forward_auth }
+        let traces = daemon.traces.clone();
+        Self { api: Api::new(daemon), forward_auth, traces }
     }
 }
 
@@ -45,8 +50,25 @@ impl Responder for Http {
         peer: Peer,
         patience: &Arc<Patience>,
     ) -> Response<Full<Bytes>> {
+        let context = self.traces.as_ref().and_then(|it| it.context_of(request.headers()));
+        let answer = self.answer(request, peer, patience);
+        match context {
+            None => answer.await,
+            // In a box, so that the others do not carry the room for it around.
+            Some(context) => Box::pin(answer.with_context(context)).await,
+        }
+    }
+}
+
+impl Http {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        patience: &Arc<Patience>,
+    ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let Self { api, forward_auth } = self;
+        let Self { api, forward_auth, .. } = self;
         if head.uri.path().starts_with(forward_auth::PREFIX) {
             // In a box, so that a check does not carry the room for it around.
             return Box::pin(forward_auth.answer(head, peer)).await.map(Full::new);

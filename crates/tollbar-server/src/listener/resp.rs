@@ -36,6 +36,9 @@ const REPLIES_BYTES_MAX: usize = 64 * 1024;
 /// For the token to be shown, where one is asked for.
 const ADMISSION_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// How long nothing has to come after a stop for the connection to be ended.
+const QUIET_TIME: Duration = Duration::from_millis(20);
+
 /// The Redis protocol over the daemon's engine and its store.
 pub(crate) struct Resp {
     shared: Arc<Shared>,
@@ -72,6 +75,7 @@ where
 {
     let mut input = Input::default();
     let mut replies = Replies::default();
+    let mut is_stopping = false;
     let mut stop = pin!(stopped.wait());
     let mut admission = pin!(sleep(ADMISSION_TIME_MAX));
     loop {
@@ -80,7 +84,11 @@ where
             biased;
             read = stream.read_buf(&mut input.bytes) => read?,
             () = &mut admission, if !session.is_admitted() => return Ok(()),
-            () = &mut stop => return Ok(()),
+            () = &mut stop, if !is_stopping => {
+                is_stopping = true;
+                continue;
+            }
+            () = quiet(), if is_stopping => return stream.shutdown().await,
         };
         if bytes_read == 0 {
             return Ok(());
@@ -107,6 +115,12 @@ where
             admission.as_mut().reset(Instant::now() + ADMISSION_TIME_MAX);
         }
     }
+}
+
+/// Nothing has come for a moment. A task that has done much is made to wait although there is more to be
+/// read, so that to wait once does not mean that all was read.
+async fn quiet() {
+    sleep(QUIET_TIME).await;
 }
 
 /// What was read and is not answered yet.

@@ -33,6 +33,11 @@ impl Stopped {
         *self.0.borrow()
     }
 
+    /// True once the daemon stops. For those who are never idle, at the cost of a glance.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.has_changed().is_err()
+    }
+
     /// Ends when the daemon stops. Can be dropped and asked again.
     pub(crate) async fn wait(&mut self) {
         // Announcements change nothing here: it ends with the sender.

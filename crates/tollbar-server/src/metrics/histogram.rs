@@ -63,15 +63,16 @@ pub(crate) enum Names {
 
 impl Histogram {
     pub(super) fn record(&self, took: Duration, names: Names, now: impl FnOnce() -> Timestamp) {
-        let took_ns = took.as_nanos().min(u128::from(u64::MAX)) as u64;
+        let took_ns = nanos(took);
         self.counts[class_of(took_ns)].fetch_add(1, Ordering::Relaxed);
         self.ns_sum.fetch_add(took_ns, Ordering::Relaxed);
-        self.show(took_ns, names, now);
+        self.show(took, names, now);
     }
 
     /// Makes a case the one that is shown of its class. Where somebody else does at this moment, theirs
     /// is as good.
-    pub(super) fn show(&self, took_ns: u64, names: Names, now: impl FnOnce() -> Timestamp) {
+    pub(super) fn show(&self, took: Duration, names: Names, now: impl FnOnce() -> Timestamp) {
+        let took_ns = nanos(took);
         if let Ok(mut shown) = self.exemplars[class_of(took_ns)].try_lock() {
             *shown = Some(Exemplar { names, took_ns, at: now() });
         }
@@ -110,6 +111,10 @@ pub(super) fn percentile(counts: &[u64], percent: u64) -> Option<usize> {
         sum += count;
         total > 0 && sum >= rank
     })
+}
+
+fn nanos(took: Duration) -> u64 {
+    u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn class_of(took_ns: u64) -> usize {

@@ -141,6 +141,13 @@ impl Daemon {
         rest
     }
 
+    /// What it has in memory.
+    pub(crate) fn rss_kib(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let memory = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
+        memory.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
@@ -213,4 +220,27 @@ pub(crate) fn request(path: &str, body: &str) -> String {
 pub(crate) fn status(response: &str) -> u16 {
     let status = response.split(' ').nth(1).and_then(|it| it.parse().ok());
     status.unwrap_or_else(|| panic!("no status in {response:?}"))
+}
+
+/// A check on a connection that is kept.
+pub(crate) const KEPT: &str = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
+
+/// One response with its body; `None` where the connection ends without one.
+pub(crate) fn response(stream: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4_096];
+    loop {
+        let length = stream.read(&mut buffer).unwrap_or_default();
+        if length == 0 {
+            assert!(bytes.is_empty(), "half a response: {}", String::from_utf8_lossy(&bytes));
+            return None;
+        }
+        bytes.extend(&buffer[..length]);
+        let text = String::from_utf8_lossy(&bytes);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let announced = head.lines().find_map(|it| it.strip_prefix("content-length: ")).unwrap();
+        if body.len() >= announced.parse().unwrap() {
+            return Some(text.into_owned());
+        }
+    }
 }

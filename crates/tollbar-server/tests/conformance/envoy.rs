@@ -8,8 +8,9 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use envoy_types::pb::google::protobuf::UInt64Value;
 
-use crate::cases::{Expect, RULES, Step};
 use crate::common::{Daemon, Scratch};
+use crate::rules::RULES;
+use crate::step::{Expect, Step};
 use crate::{Said, Told, go_through};
 
 #[test]

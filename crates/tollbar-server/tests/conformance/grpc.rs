@@ -3,8 +3,9 @@
 use tollbar_proto::client::Client;
 use tollbar_proto::v1::{CheckRequest, CheckResponse, Outcome, Reason};
 
-use crate::cases::{Expect, RULES, Step};
 use crate::common::{Daemon, Scratch};
+use crate::rules::RULES;
+use crate::step::{Expect, Step};
 use crate::{Said, Told, go_through};
 
 fn with_daemon(name: &str, go: impl FnOnce(&tokio::runtime::Runtime, &Client)) {

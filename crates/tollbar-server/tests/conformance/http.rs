@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::cases::{Expect, RULES, Step};
 use crate::common::{Daemon, Scratch, status};
+use crate::rules::RULES;
+use crate::step::{Expect, Step};
 use crate::{Said, Told, go_through};
 
 #[test]

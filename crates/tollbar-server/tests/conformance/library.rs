@@ -3,7 +3,8 @@
 use tollbar::Outcome;
 use tollbar_rules::{Engine, Reason, Request, RuleFile};
 
-use crate::cases::{Expect, RULES, Step};
+use crate::rules::RULES;
+use crate::step::{Expect, Step};
 use crate::{Said, Told, go_through};
 
 #[test]

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use crate::cases::{Expect, RULES, Step};
 use crate::common::{Daemon, Scratch};
+use crate::rules::RULES;
+use crate::step::{Expect, Step};
 use crate::{Said, Told, go_through};
 
 #[test]

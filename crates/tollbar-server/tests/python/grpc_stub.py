@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from grpc_tools import protoc
 
 TIME_S = 20
+ENVOY = "envoy.service.ratelimit.v3.RateLimitService"
 
 
 def main(address, proto_dir, token):
@@ -35,7 +36,7 @@ def health(channel):
     """Open to whoever has no token."""
     stub = health_pb2_grpc.HealthStub(channel)
     serving = health_pb2.HealthCheckResponse.SERVING
-    for service in ["", "tollbar.v1.Limiter"]:
+    for service in ["", "tollbar.v1.Limiter", ENVOY]:
         asked = health_pb2.HealthCheckRequest(service=service)
         assert stub.Check(asked, timeout=TIME_S).status == serving, service
     watch = stub.Watch(health_pb2.HealthCheckRequest(service=""), timeout=TIME_S)
@@ -58,19 +59,30 @@ def reflection(address, token):
     """A message is put together of nothing but what the daemon tells."""
     channel = grpc.intercept_channel(grpc.insecure_channel(address), Bearer(token))
     database = ProtoReflectionDescriptorDatabase(channel)
-    assert "tollbar.v1.Limiter" in database.get_services(), database.get_services()
     pool = descriptor_pool.DescriptorPool(database)
-    method = pool.FindServiceByName("tollbar.v1.Limiter").FindMethodByName("Check")
-    request = message_factory.GetMessageClass(method.input_type)
-    response = message_factory.GetMessageClass(method.output_type)
-    check = grpc.insecure_channel(address).unary_unary(
-        "/tollbar.v1.Limiter/Check",
-        request_serializer=request.SerializeToString,
-        response_deserializer=response.FromString,
-    )
-    metadata = (("authorization", f"Bearer {token}"),)
-    answer = check(request(attributes={"user": "reflected"}), timeout=TIME_S, metadata=metadata)
+
+    def method(service, name):
+        assert service in database.get_services(), database.get_services()
+        described = pool.FindServiceByName(service).FindMethodByName(name)
+        request = message_factory.GetMessageClass(described.input_type)
+        response = message_factory.GetMessageClass(described.output_type)
+        call = grpc.insecure_channel(address).unary_unary(
+            f"/{service}/{name}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        metadata = (("authorization", f"Bearer {token}"),)
+        return lambda **fields: call(request(**fields), timeout=TIME_S, metadata=metadata)
+
+    answer = method("tollbar.v1.Limiter", "Check")(attributes={"user": "reflected"})
     assert answer.allowed and answer.rule == "five" and answer.remaining == 4, answer
+    # Envoy's service, described with all that it imports.
+    descriptor = {"entries": [{"key": "user", "value": "envoy"}], "hits_addend": {"value": 2}}
+    answer = method(ENVOY, "ShouldRateLimit")(domain="d", descriptors=[descriptor])
+    assert answer.overall_code == answer.OK, answer
+    status = answer.statuses[0]
+    assert (status.current_limit.name, status.limit_remaining) == ("five", 3), answer
+    assert status.duration_until_reset.seconds > 0, answer
 
 
 def stubs(proto_dir):

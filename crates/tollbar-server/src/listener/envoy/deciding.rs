@@ -92,6 +92,11 @@ impl Envoy {
         let mut ruled = answers.into_iter();
         let answers: Vec<Answered> =
             plan.steps.iter().map(|step| answer(&mut ruled, step)).collect();
+        for (step, answered) in plan.steps.iter().zip(&answers) {
+            if matches!(step, Step::Counted { .. }) {
+                self.daemon.count(!answered.is_over());
+            }
+        }
         let is_given_back = is_one && answer::is_denied(&answers);
         if is_given_back {
             self.give_back_all(receipts.iter()).await;
@@ -121,7 +126,9 @@ impl Envoy {
         let facts = Facts::of(&request.domain, &request.descriptors[at]).map_err(bad)?;
         let asked = facts.request(cost).map_err(bad)?;
         let Reservation { verdict, receipt } = if is_one_of_many {
-            self.daemon.engine.reserve_async(&asked, GIVEN_BACK_WITHIN).await
+            let reserved = self.daemon.engine.reserve_async(&asked, GIVEN_BACK_WITHIN).await;
+            self.daemon.count_verdict(&reserved.verdict);
+            reserved
         } else {
             Reservation { verdict: self.daemon.check(&asked).await.verdict, receipt: None }
         };

@@ -68,7 +68,9 @@ impl Service<Request<Incoming>> for Door {
             Ok(time) => time,
             Err(status) => return Call::refused(status),
         };
-        Call::Asked { answer: self.routes.clone().call(request), time, timer: None }
+        let traces = self.daemon.traces.as_ref();
+        let context = traces.and_then(|it| it.context_of(request.headers())).map(Box::new);
+        Call::Asked { answer: self.routes.clone().call(request), time, timer: None, context }
     }
 }
 
@@ -81,6 +83,8 @@ pub(super) enum Call {
         time: Duration,
         /// Made only where there is something to wait for: most calls are answered at once.
         timer: Option<Pin<Box<Sleep>>>,
+        /// The trace it is part of, where that is known and wanted.
+        context: Option<Box<opentelemetry::Context>>,
     },
 }
 
@@ -97,7 +101,8 @@ impl Future for Call {
         match self.get_mut() {
             // Polled again after its end, which nobody does, it would have nothing to say.
             Self::Refused(response) => Poll::Ready(Ok(response.take().unwrap_or_default())),
-            Self::Asked { answer, time, timer } => {
+            Self::Asked { answer, time, timer, context } => {
+                let _attached = context.as_deref().map(|it| it.clone().attach());
                 if let Poll::Ready(response) = Pin::new(answer).poll(cx) {
                     return Poll::Ready(response);
                 }

@@ -74,15 +74,14 @@ impl<S: Stream<Item = Told> + Unpin> Answering<S> {
             return None;
         }
         let Some(end) = &mut self.end else {
+            // Before anything else: who always has something to ask would never be told.
+            if self.stopped.is_over() {
+                return Some(Ok(self.close()));
+            }
             return tokio::select! {
-                // First: while there are answers, nothing else is looked at.
                 biased;
                 told = self.told.next() => told,
-                () = self.stopped.wait() => {
-                    self.end = Some(Box::pin(tokio::time::sleep(CLOSING_TIME_MAX)));
-                    let result = Some(Answer::Closing(v1::Closing {}));
-                    Some(Ok(v1::CheckManyResponse { id: 0, result }))
-                }
+                () = self.stopped.wait() => Some(Ok(self.close())),
             };
         };
         tokio::select! {
@@ -93,5 +92,11 @@ impl<S: Stream<Item = Told> + Unpin> Answering<S> {
             }
             told = self.told.next() => told,
         }
+    }
+
+    /// Tells the client to send no more.
+    fn close(&mut self) -> v1::CheckManyResponse {
+        self.end = Some(Box::pin(tokio::time::sleep(CLOSING_TIME_MAX)));
+        v1::CheckManyResponse { id: 0, result: Some(Answer::Closing(v1::Closing {})) }
     }
 }

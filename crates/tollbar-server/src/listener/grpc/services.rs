@@ -26,8 +26,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Adds a service, and the encoded `FileDescriptorSet` of its `.proto` with all that it imports;
-    /// empty where there is none.
+    /// Adds a service, and the encoded `FileDescriptorSet` of its `.proto` with all that it imports.
     pub(crate) fn add<S>(&mut self, service: S, description: &'static [u8])
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
@@ -44,8 +43,7 @@ impl Services {
     pub(super) fn into_routes(mut self, stopped: &Stopped) -> Routes {
         let descriptions = self.descriptions.iter().chain([&tonic_health::pb::FILE_DESCRIPTOR_SET]);
         let reflection = || {
-            let described = descriptions.clone().filter(|it| !it.is_empty());
-            described.fold(Reflection::configure(), |sum, it| {
+            descriptions.clone().fold(Reflection::configure(), |sum, it| {
                 sum.register_encoded_file_descriptor_set(it)
             })
         };

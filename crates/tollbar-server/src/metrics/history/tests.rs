@@ -1,3 +1,5 @@
+//! What is kept of what was decided, for how long, and of whom.
+
 use tollbar_rules::{Engine, Request, RuleFile, RuleSet};
 
 use super::*;

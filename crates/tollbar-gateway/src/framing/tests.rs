@@ -1,0 +1,182 @@
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What comes of bytes that are read in pieces of this size: how many heads, and how it ends.
+fn read(bytes: &[u8], piece: usize) -> (u64, Option<End>) {
+    let mut framing = Framing::new(HeadBounds::default());
+    for piece in bytes.chunks(piece) {
+        if let ControlFlow::Break(end) = framing.read(piece) {
+            return (framing.head_count, Some(end));
+        }
+    }
+    (framing.head_count, None)
+}
+
+/// The flaw of the last head, however it is read.
+fn flaw(bytes: &[u8]) -> Option<Flaw> {
+    let flaws: Vec<_> = [1, 2, 3, 7, 24, 61, 1 << 20]
+        .map(|piece| match read(bytes, piece).1 {
+            Some(End::Refused { flaw, .. }) => Some(flaw),
+            Some(End::Broken) => panic!("broken: {}", bytes.escape_ascii()),
+            None => None,
+        })
+        .to_vec();
+    assert!(flaws.iter().all(|it| *it == flaws[0]), "{flaws:?} of {}", bytes.escape_ascii());
+    flaws[0]
+}
+
+#[test]
+fn what_a_parser_lets_pass_is_found() {
+    for (head, expected) in [
+        ("host: a\r\n", None),
+        ("content-length: 0\r\n", None),
+        ("Content-Length:3\r\n", None),
+        ("transfer-encoding: chunked\r\n", None),
+        ("x-content-length: 3\r\ntransfer-encoding: chunked\r\n", None),
+        ("content-length: 3\r\ntransfer-encoding: chunked\r\n", Some(Flaw::LengthAndChunks)),
+        ("TRANSFER-ENCODING:chunked\r\na: b\r\ncontent-LENGTH:3\r\n", Some(Flaw::LengthAndChunks)),
+        ("content-length: 0\r\ntransfer-encoding: chunked\r\n", Some(Flaw::LengthAndChunks)),
+        ("content-length: 3\r\ncontent-length: 3\r\n", Some(Flaw::BadLength)),
+        ("content-length: 3\r\ncontent-length: 4\r\n", Some(Flaw::BadLength)),
+        ("content-length: 3, 3\r\n", Some(Flaw::BadLength)),
+        ("content-length: +3\r\n", Some(Flaw::BadLength)),
+        ("content-length: 0x3\r\n", Some(Flaw::BadLength)),
+        ("content-length:\r\n", Some(Flaw::BadLength)),
+        ("content-length: 18446744073709551616\r\n", Some(Flaw::BadLength)),
+        ("content-length: 000000000000000000003\r\n", Some(Flaw::BadLength)),
+        ("host: a\nx: y\r\n", Some(Flaw::BareLineFeed)),
+    ] {
+        for start in ["GET / HTTP/1.1\r\n", "\r\n\r\nPOST /a?b HTTP/1.1\r\n"] {
+            assert_eq!(flaw(format!("{start}{head}\r\n").as_bytes()), expected, "{head:?}");
+        }
+    }
+    assert_eq!(flaw(b"GET / HTTP/1.1\nhost: a\r\n\r\n"), Some(Flaw::BareLineFeed));
+    assert_eq!(flaw(b"GET / HTTP/1.1\r\nhost: a\r\n\n"), Some(Flaw::BareLineFeed));
+}
+
+#[test]
+fn heads_are_found_behind_bodies_of_all_kinds() {
+    let bodies = [
+        "GET / HTTP/1.1\r\n\r\n",
+        "POST / HTTP/1.1\r\ncontent-length: 35\r\n\r\ncontent-length: 1\r\nGET / HTTP/1.1\r\n",
+        "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1D ;a=b\r\n0\r\n\r\nGET / HTTP/1.1\r\na: b\r\n\r\n\r\n\
+         00000a\r\n0123456789\r\n0;x\r\nx-trailer: y\r\ncontent-length: 7\r\n\r\n",
+        "\r\nHEAD / HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
+    ];
+    let all = bodies.concat().repeat(3);
+    for piece in [1, 2, 3, 5, 8, 64, 1 << 20] {
+        assert_eq!(read(all.as_bytes(), piece), (15, None), "in pieces of {piece}");
+    }
+    // And the flaw of one behind them is that of its own number.
+    let flawed = format!("{all}GET / HTTP/1.1\nhost: a\r\n\r\n");
+    assert!(matches!(read(flawed.as_bytes(), 5), (16, Some(End::Refused { .. }))));
+}
+
+#[test]
+fn bodies_that_are_not_what_they_say_are_broken() {
+    for body in [
+        "zz\r\n",
+        "\r\n",
+        ";a\r\n",
+        "-1\r\n",
+        "1\r\nab\r\n",
+        "1\na\r\n",
+        "0\r\nx: y\n\r\n",
+        "00000000000000000000000000001\r\na\r\n",
+        "fffffffffffffffff\r\n",
+    ] {
+        let bytes = format!("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{body}");
+        for piece in [1, 4, 1 << 20] {
+            assert_eq!(read(bytes.as_bytes(), piece).1, Some(End::Broken), "{body:?}");
+        }
+    }
+}
+
+/// What is handed on of a head that is too long, with what is put behind it.
+fn cut(bytes: &[u8], piece: usize) -> (Flaw, Vec<u8>) {
+    let mut framing = Framing::new(HeadBounds::default());
+    let mut handed_on = Vec::new();
+    for piece in bytes.chunks(piece) {
+        match framing.read(piece) {
+            ControlFlow::Continue(()) => handed_on.extend_from_slice(piece),
+            ControlFlow::Break(End::Refused { flaw, taken, rest }) => {
+                handed_on.extend_from_slice(&piece[..taken]);
+                handed_on.extend_from_slice(rest);
+                return (flaw, handed_on);
+            }
+            ControlFlow::Break(End::Broken) => panic!("broken"),
+        }
+    }
+    panic!("all of it is handed on")
+}
+
+#[test]
+fn a_head_that_is_too_long_becomes_a_whole_one_that_is_shorter() {
+    let long = "a".repeat(1 << 20);
+    let start = "GET / HTTP/1.1\r\n";
+    for (head, expected) in [
+        (format!("GET /{long} HTTP/1.1\r\n\r\n"), Flaw::LongUri),
+        (long.clone(), Flaw::LongUri),
+        (format!("{start}x: {long}\r\n\r\n"), Flaw::LargeHeaders),
+        (format!("{start}{long}"), Flaw::LargeHeaders),
+        (format!("{start}{}", "x: y\r\n".repeat(100_000)), Flaw::LargeHeaders),
+        (format!("{start}{}", format!("x: {}\r\n", &long[..2_000]).repeat(60)), Flaw::LargeHeaders),
+    ] {
+        for piece in [1, 7, 4_096, 65_536, 1 << 21] {
+            let (flaw, handed_on) = cut(head.as_bytes(), piece);
+            assert_eq!(flaw, expected);
+            assert!(handed_on.len() < 96 * 1_024, "{} bytes", handed_on.len());
+            assert!(handed_on.ends_with(b"\r\n\r\n"));
+            assert_eq!(handed_on.windows(4).filter(|it| it == b"\r\n\r\n").count(), 1);
+        }
+    }
+}
+
+#[test]
+fn what_may_not_be_http_is_not_read() {
+    // HTTP/2, and only at the beginning.
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\na\n\n";
+    assert_eq!(read(preface, 5), (0, None));
+    let behind = [b"GET / HTTP/1.1\r\n\r\n", &preface[..]].concat();
+    assert!(matches!(read(&behind, 5), (4, Some(End::Refused { flaw: Flaw::BareLineFeed, .. }))));
+    // A protocol that may change.
+    let mut framing = Framing::new(HeadBounds::default());
+    let asks = b"GET / HTTP/1.1\r\nupgrade: x\r\n\r\n";
+    assert!(framing.read(asks).is_continue() && framing.is_undecided());
+    framing.stay();
+    assert!(framing.read(asks).is_continue());
+    assert_eq!(framing.head_count, 2);
+    assert!(framing.read(b"\n\n\n\n").is_continue());
+    framing.stay();
+    assert!(framing.read(asks).is_continue());
+    assert_eq!(framing.head_count, 2, "it cannot be known what that was");
+}
+
+proptest! {
+    /// Whatever comes: no panic, and how it is cut into reads changes nothing.
+    #[test]
+    fn pieces_make_no_difference(
+        parts in prop::collection::vec(
+            prop_oneof![
+                Just("GET / HTTP/1.1\r\n"), Just("host: a\r\n"), Just("\r\n"), Just("\n"), Just("\r"),
+                Just("content-length: 5\r\n"), Just("transfer-encoding: chunked\r\n"), Just("hello"),
+                Just("5\r\n"), Just("0\r\n"), Just("upgrade: x\r\n"), Just("Content-Length: 0\r\n"),
+            ],
+            0..24,
+        ),
+        piece in 1_usize..40,
+    ) {
+        let bytes = parts.concat();
+        let whole = read(bytes.as_bytes(), 1 << 20);
+        let cut = read(bytes.as_bytes(), piece);
+        let kind = |end: Option<End>| end.map(|it| match it {
+            End::Refused { flaw, .. } => Some(flaw),
+            End::Broken => None,
+        });
+        prop_assert_eq!((whole.0, kind(whole.1)), (cut.0, kind(cut.1)));
+    }
+}

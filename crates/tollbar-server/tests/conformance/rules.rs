@@ -1,0 +1,64 @@
+//! The rules that the table is about.
+//!
+//! Limits are per day, so that nothing comes back while the table is gone through, and every case has
+//! rules, and so counters, of its own: a driver asks one daemon all of it in order.
+
+/// The rules of all cases.
+pub(crate) const RULES: &str = r#"
+rules:
+  - { name: plain, match: { path: /plain/** }, limit: 3/day, burst: 3 }
+  - { name: gets, match: { method: GET, path: /methods/** }, limit: 2/day, burst: 2 }
+  - { name: writes, match: { method: [POST, PUT], path: /methods/** }, limit: 1/day, burst: 1 }
+  - { name: exact, match: { path: /paths/exact }, limit: 9/day, burst: 9 }
+  - { name: one, match: { path: "/paths/one/{id}" }, limit: 9/day, burst: 9 }
+  - { name: below, match: { path: /paths/below/** }, limit: 9/day, burst: 9 }
+  - { name: shared_counter, match: { path: /everybody/** }, per: [], limit: 2/day, burst: 2 }
+  - { name: by_user, match: { path: /by_user/** }, per: [user], limit: 1/day, burst: 1 }
+  - { name: by_pair, match: { path: /by_pair/** }, per: [tenant, user], limit: 1/day, burst: 1 }
+  - { name: by_ip, match: { path: /by_ip/** }, per: [ip], limit: 2/day, burst: 2 }
+  - { name: missing_shared, match: { path: /missing/shared }, per: [tenant], missing: shared, limit: 1/day, burst: 1 }
+  - { name: missing_skip, match: { path: /missing/skip }, per: [tenant], missing: skip, limit: 1/day, burst: 1 }
+  - { name: missing_deny, match: { path: /missing/deny }, per: [tenant], missing: deny, limit: 1/day, burst: 1 }
+  - { name: tenants, match: { path: /conditions/**, tenant: [acme, other] }, limit: 5/day, burst: 5 }
+  - { name: prefixed, match: { path: /conditions/**, tenant: { prefix: in- } }, limit: 6/day, burst: 6 }
+  - { name: inside, match: { path: /conditions/**, ip: 10.0.0.0/8 }, limit: 7/day, burst: 7 }
+  - { name: small, match: { path: /several/** }, limit: 2/day, burst: 2 }
+  - { name: large, match: { path: /several/** }, limit: 5/day, burst: 5 }
+  - { name: twice, match: { path: /twice/** }, limit: [{ limit: 9/day, burst: 9 }, { limit: 8/year, burst: 2 }] }
+  - name: priced
+    match: { path: /priced/** }
+    limit: 10/day
+    burst: 10
+    cost: { "GET /priced/search": 5, default: 1 }
+  - { name: paid_by, match: { path: /paid_by/** }, limit: 10/day, burst: 10, cost: { attribute: tokens } }
+  - { name: never, match: { path: /never/** }, limit: 3/day, burst: 3 }
+  - name: tiered
+    match: { path: /tiers/** }
+    algorithm: sliding_window_log
+    tiers: { free: 1/day, premium: 3/day, staff: unlimited, default: free }
+  - name: exempting
+    match: { path: /exempt/** }
+    limit: 1/day
+    burst: 1
+    exempt: [{ api_key: internal }, { ip: 10.0.0.0/8, until: 2100-01-01 }, { user: former, until: 2020-01-01 }]
+  - { name: shadow_only, match: { path: /shadow/only }, limit: 1/day, burst: 1, mode: shadow }
+  - { name: shadowed, match: { path: /shadow/beside }, limit: 1/day, burst: 1, mode: shadow }
+  - { name: beside, match: { path: /shadow/beside }, limit: 2/day, burst: 2 }
+  - { name: trying, match: { path: /candidate }, limit: 3/day, algorithm: sliding_window_log, candidate: { limit: 1/day } }
+  - { name: open, match: { path: /open/health }, priority: 5, unlimited: true }
+  - { name: closed, match: { path: /open/** }, limit: 1/day, burst: 1 }
+  - { name: listed, match: { path: /fallback/listed }, limit: 2/day, burst: 2 }
+  - { name: others, match: { path: /fallback/** }, fallback: true, limit: 1/day, burst: 1 }
+  - { name: first, match: { path: /stop/** }, priority: 9, stop: true, limit: 4/day, burst: 4 }
+  - { name: behind, match: { path: /stop/** }, limit: 1/day, burst: 1 }
+  - { name: high, match: { path: /priority/** }, priority: 2, limit: 4/day, burst: 4 }
+  - { name: low, match: { path: /priority/** }, priority: 1, limit: 4/day, burst: 4 }
+  - { name: general, match: { path: /replaces/** }, limit: 1/day, burst: 1 }
+  - { name: special, match: { path: /replaces/vip }, replaces: [general], limit: 3/day, burst: 3 }
+  - { name: off, match: { path: /disabled }, enabled: false, limit: 1/day }
+  - { name: fixed, match: { path: /algorithms/fixed }, algorithm: fixed_window, limit: 1/day }
+  - { name: sliding, match: { path: /algorithms/sliding }, limit: 1/day }
+  - { name: strict, match: { path: /algorithms/strict }, algorithm: sliding_window_strict, limit: 1/day }
+  - { name: logged, match: { path: /algorithms/log }, algorithm: sliding_window_log, limit: 1/day }
+  - { name: leaky, match: { path: /algorithms/leaky }, algorithm: leaky_bucket, limit: 1/day, burst: 1 }
+"#;
