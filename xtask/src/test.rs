@@ -25,6 +25,9 @@ const PACKAGES: &[Package] = &[
     Package { name: "haproxy", probe: &["haproxy", "-v"] },
     // Where rules live; Debian keeps its server out of the path.
     Package { name: "postgresql", probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/initdb"] },
+    // The dashboard is looked at as people do.
+    Package { name: "chromium", probe: &["chromium", "--version"] },
+    Package { name: "chromium-driver", probe: &["chromedriver", "--version"] },
     // It and its promtool check what is in deploy/.
     Package { name: "prometheus", probe: &["promtool", "--version"] },
 ];

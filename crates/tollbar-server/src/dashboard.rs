@@ -11,6 +11,7 @@ mod figure;
 mod form;
 mod frame;
 mod guard;
+mod health;
 mod live;
 mod page;
 mod picture;
@@ -32,8 +33,8 @@ use crate::admin::wire::{Answer, Head};
 use crate::listener::Stopped;
 use answer::{cookie_name, see_other, with_cookie};
 use asset::ASSETS;
-use form::Fields;
 pub(crate) use form::FORM_BYTES_MAX;
+use form::Fields;
 use frame::{Can, Frame};
 use live::Live;
 use page::{exemptions, explain, keys, me, overview, rule, rule_edit, rules, tokens, usage};
@@ -42,8 +43,20 @@ use visit::{Came, Visit};
 
 /// What the paths of pages begin with. The others on the listener are the admin API's.
 const PLACES: [&str; 14] = [
-    "", "assets", "exemptions", "explain", "key", "keys", "live", "login", "logout", "me", "rules",
-    "tokens", "usage", "usage.csv",
+    "",
+    "assets",
+    "exemptions",
+    "explain",
+    "key",
+    "keys",
+    "live",
+    "login",
+    "logout",
+    "me",
+    "rules",
+    "tokens",
+    "usage",
+    "usage.csv",
 ];
 
 /// The pages, and who looks at them.
@@ -78,7 +91,8 @@ impl Dashboard {
             Ok(entered) => entered,
             Err(problem) => return answer::problem(Frame::outside(), &problem),
         };
-        let frame = entered.as_ref().map(|it| Frame { can: Can::of(&it.actor), ..Frame::outside() });
+        let frame =
+            entered.as_ref().map(|it| Frame { can: Can::of(&it.actor), ..Frame::outside() });
         let answered = match self.read(head, body) {
             Err(problem) => Err(problem),
             Ok((query, sent)) => self.enter(head, entered, query, sent).await,
@@ -122,7 +136,11 @@ impl Dashboard {
             )),
             (path, false, None) => {
                 let to: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
-                Ok(see_other(&if path == "/" { "/login".to_owned() } else { format!("/login?to={to}") }))
+                Ok(see_other(&if path == "/" {
+                    "/login".to_owned()
+                } else {
+                    format!("/login?to={to}")
+                }))
             }
             (_, true, Some(entered)) if !entered.has_written(sent.text("csrf")) => {
                 Err(Problem::forbidden(

@@ -35,7 +35,8 @@ pub(crate) fn started(scratch: &Scratch, rules: &str) -> (Daemon, String) {
 fn made(admin: &Visitor, scope: &str, whose: &str) -> String {
     let fields = [("name", scope), ("scope", scope), ("whose", whose), ("for", "1d")];
     let page = admin.post("/tokens", &fields);
-    let token = page.split("id=\"secret\" tabindex=\"0\">").nth(1).and_then(|it| it.split('<').next());
+    let token =
+        page.split("id=\"secret\" tabindex=\"0\">").nth(1).and_then(|it| it.split('<').next());
     token.unwrap_or_else(|| panic!("no token in {page}")).to_owned()
 }
 
@@ -51,7 +52,8 @@ fn nobody_sees_anything_before_they_have_shown_a_token() {
     let scratch = Scratch::new("dashboard-door");
     let (daemon, _) = started(&scratch, RULES);
     let visitor = Visitor::new(&daemon);
-    for path in ["/", "/rules", "/rules/once", "/keys", "/usage", "/usage.csv", "/tokens", "/live"] {
+    for path in ["/", "/rules", "/rules/once", "/keys", "/usage", "/usage.csv", "/tokens", "/live"]
+    {
         let answer = visitor.get(path);
         assert_eq!(status(&answer), 303, "{path}");
         assert!(location(&answer).starts_with("/login"), "{path}");
@@ -74,7 +76,8 @@ fn what_pages_need_is_served_here_and_kept_for_good() {
     let (daemon, _) = started(&scratch, RULES);
     let visitor = Visitor::new(&daemon);
     let page = visitor.get("/login");
-    let paths: Vec<&str> = page.split("\"/assets/").skip(1).filter_map(|it| it.split('"').next()).collect();
+    let paths: Vec<&str> =
+        page.split("\"/assets/").skip(1).filter_map(|it| it.split('"').next()).collect();
     assert!(paths.len() >= 3, "{page}");
     for path in paths {
         let answer = visitor.get(&format!("/assets/{path}"));
@@ -88,7 +91,8 @@ fn what_pages_need_is_served_here_and_kept_for_good() {
 fn forms_of_other_sites_and_of_other_sessions_do_nothing() {
     let scratch = Scratch::new("dashboard-csrf");
     let (daemon, token) = started(&scratch, RULES);
-    let (visitor, other) = (Visitor::signed_in(&daemon, &token), Visitor::signed_in(&daemon, &token));
+    let (visitor, other) =
+        (Visitor::signed_in(&daemon, &token), Visitor::signed_in(&daemon, &token));
     let csrf = visitor.csrf();
     let fields = [("as", "form"), ("name", "x"), ("maxRequests", "1"), ("windowSeconds", "1")];
     let with = |csrf: &str, lines: &str| {
@@ -167,7 +171,13 @@ fn who_may_only_read_sees_everything_and_changes_nothing() {
     for path in ["/tokens", "/rules/new", &format!("{own}/edit"), &format!("{own}/delete")] {
         assert_eq!(status(&reader.get(path)), 403, "{path}");
     }
-    let edited = [("as", "form"), ("name", "own"), ("maxRequests", "9"), ("windowSeconds", "60"), ("version", "1")];
+    let edited = [
+        ("as", "form"),
+        ("name", "own"),
+        ("maxRequests", "9"),
+        ("windowSeconds", "60"),
+        ("version", "1"),
+    ];
     let whom = [("rule", id), ("subject", "user:1"), ("factorPercent", "200")];
     for (path, fields) in [
         ("/rules", &edited[..]),
@@ -203,10 +213,14 @@ fn a_tenant_sees_and_changes_its_own() {
     }
     assert_eq!(status(&tenant.get(&theirs)), 404);
     assert_eq!(status(&tenant.get("/rules/once")), 404);
-    let fields = [("name", "acme/own"), ("tenantId", "acme"), ("maxRequests", "5"), ("windowSeconds", "60")];
+    let fields =
+        [("name", "acme/own"), ("tenantId", "acme"), ("maxRequests", "5"), ("windowSeconds", "60")];
     let own = rule(&tenant, &fields);
     let page = tenant.get("/rules");
-    assert!(page.contains("acme/own") && !page.contains("theirs") && !page.contains(">once<"), "{page}");
+    assert!(
+        page.contains("acme/own") && !page.contains("theirs") && !page.contains(">once<"),
+        "{page}"
+    );
     assert_eq!(status(&tenant.get(&own)), 200);
     let me = Visitor::signed_in(&daemon, &made(&admin, "usage:me", "user:42"));
     assert_eq!(status(&me.get("/rules")), 403);
@@ -220,7 +234,10 @@ fn a_rule_is_made_changed_and_put_back_as_form_and_as_yaml() {
     let admin = Visitor::signed_in(&daemon, &token);
     let first = [("as", "form"), ("name", "own"), ("maxRequests", "5"), ("windowSeconds", "60")];
     let review = admin.post("/rules/review", &first);
-    assert!(review.contains("Create own?") && review.contains("<ins><bdi>5/min</bdi></ins>"), "{review}");
+    assert!(
+        review.contains("Create own?") && review.contains("<ins><bdi>5/min</bdi></ins>"),
+        "{review}"
+    );
     assert!(!admin.get("/rules").contains(">own<"), "a review changes nothing");
     let own = rule(&admin, &first[1..]);
     let yaml = "name: own\nlimit: 9/min\nmode: shadow\n";
@@ -231,7 +248,10 @@ fn a_rule_is_made_changed_and_put_back_as_form_and_as_yaml() {
     assert!(admin.get(&own).contains("badge shadow"));
     assert_eq!(status(&admin.post(&own, &second)), 412, "somebody else was faster");
     let review = admin.get(&format!("{own}/rollback?version=1"));
-    assert!(review.contains("back to version 1?") && review.contains("<ins><bdi>5/min"), "{review}");
+    assert!(
+        review.contains("back to version 1?") && review.contains("<ins><bdi>5/min"),
+        "{review}"
+    );
     let back = [("version", "2"), ("to", "1")];
     assert_eq!(status(&admin.post(&format!("{own}/rollback"), &back)), 303);
     let page = admin.get(&own);
@@ -267,7 +287,8 @@ pub(crate) const EVIL: [&str; 5] = [
 pub(crate) fn deny_evil(daemon: &Daemon) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for name in EVIL {
-        let json = serde_json::json!({ "path": "/once", "attributes": { "user": name } }).to_string();
+        let json =
+            serde_json::json!({ "path": "/once", "attributes": { "user": name } }).to_string();
         assert_eq!(status(&daemon.post("/v1/check", &json)), 200);
         assert_eq!(status(&daemon.post("/v1/check", &json)), 429);
         let mut resp = TcpStream::connect(daemon.address("resp")).unwrap();
@@ -297,14 +318,19 @@ fn texts_of_others_are_texts_on_every_page() {
     let (daemon, token) = started(&scratch, RULES);
     let admin = Visitor::signed_in(&daemon, &token);
     deny_evil(&daemon);
-    let own = rule(&admin, &[
-        ("name", "own"),
-        ("description", "<script>alert(4)</script>\u{202e}"),
-        ("maxRequests", "5"),
-        ("windowSeconds", "60"),
-    ]);
-    for value in EVIL.iter().filter(|it| !it.chars().any(|it| it.is_control() || it == '\u{202e}')) {
-        let exempt = [("subjectType", "user"), ("subjectValue", *value), ("reason", *value), ("for", "")];
+    let own = rule(
+        &admin,
+        &[
+            ("name", "own"),
+            ("description", "<script>alert(4)</script>\u{202e}"),
+            ("maxRequests", "5"),
+            ("windowSeconds", "60"),
+        ],
+    );
+    for value in EVIL.iter().filter(|it| !it.chars().any(|it| it.is_control() || it == '\u{202e}'))
+    {
+        let exempt =
+            [("subjectType", "user"), ("subjectValue", *value), ("reason", *value), ("for", "")];
         assert_eq!(status(&admin.post(&format!("{own}/exemptions"), &exempt)), 303, "{value}");
         let ban = [("rule", "once"), ("subject", *value), ("reason", *value), ("for", "1h")];
         assert_eq!(status(&admin.post("/key/ban", &ban)), 303, "{value}");
@@ -345,8 +371,13 @@ fn usage_is_a_page_and_a_file() {
     let admin = Visitor::signed_in(&daemon, &token);
     assert!(admin.get("/usage").contains("Nothing was used in these days"));
     let csv = admin.get("/usage.csv");
-    assert!(csv.contains("content-type: text/csv") && csv.contains("attachment; filename="), "{csv}");
-    for path in ["/usage?from=yesterday", "/usage?from=2026-01-02&to=2026-01-01", "/usage?from=2020-01-01"] {
+    assert!(
+        csv.contains("content-type: text/csv") && csv.contains("attachment; filename="),
+        "{csv}"
+    );
+    for path in
+        ["/usage?from=yesterday", "/usage?from=2026-01-02&to=2026-01-01", "/usage?from=2020-01-01"]
+    {
         assert_eq!(status(&admin.get(path)), 400, "{path}");
     }
 }

@@ -154,7 +154,10 @@ mod tests {
             cookie(Some("ab"), true),
             "__Host-tollbar=ab; Path=/; HttpOnly; SameSite=Strict; Secure"
         );
-        assert_eq!(cookie(Some("ab"), false), "tollbar_session=ab; Path=/; HttpOnly; SameSite=Strict");
+        assert_eq!(
+            cookie(Some("ab"), false),
+            "tollbar_session=ab; Path=/; HttpOnly; SameSite=Strict"
+        );
         assert!(cookie(None, false).ends_with("Max-Age=0"));
     }
 

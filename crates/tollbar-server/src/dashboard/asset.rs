@@ -6,11 +6,7 @@ use std::sync::LazyLock;
 /// Every file there is.
 pub(crate) static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
     style: Asset::new("css", "text/css; charset=utf-8", include_str!("assets/dashboard.css")),
-    script: Asset::new(
-        "js",
-        "text/javascript; charset=utf-8",
-        include_str!("assets/dashboard.js"),
-    ),
+    script: Asset::new("js", "text/javascript; charset=utf-8", include_str!("assets/dashboard.js")),
     icon: Asset::new("svg", "image/svg+xml", include_str!("assets/icon.svg")),
 });
 

@@ -278,11 +278,7 @@ mod tests {
             denied: *denied,
             ..Column::default()
         };
-        Stacked {
-            columns: columns.iter().map(column).collect(),
-            step_s: 1,
-            ..Stacked::default()
-        }
+        Stacked { columns: columns.iter().map(column).collect(), step_s: 1, ..Stacked::default() }
     }
 
     #[test]
@@ -290,7 +286,10 @@ mod tests {
         // Of 8 and 2 the sum is 10, and 10 is the upper edge.
         let svg = chart(&[(8, 2), (4, 0), (4, 0)]).to_string();
         assert!(svg.contains("class=\"denied\" d=\"M0 1000L0 0L900 600L1800 600V1000Z\""), "{svg}");
-        assert!(svg.contains("class=\"allowed\" d=\"M0 1000L0 200L900 600L1800 600V1000Z\""), "{svg}");
+        assert!(
+            svg.contains("class=\"allowed\" d=\"M0 1000L0 200L900 600L1800 600V1000Z\""),
+            "{svg}"
+        );
         assert!(!svg.contains("style="), "the policy for content forbids it");
     }
 
@@ -331,7 +330,13 @@ mod tests {
     fn days_have_their_bars() {
         let day = |admitted, denied| Day { title: "2026-11-16".to_owned(), admitted, denied };
         let svg = Bars { days: vec![day(5, 5), day(0, 0)], label: String::new() }.to_string();
-        assert!(svg.contains("class=\"allowed\" x=\"112\" y=\"500\" width=\"676\" height=\"500\""), "{svg}");
-        assert!(svg.contains("class=\"denied\" x=\"112\" y=\"0\" width=\"676\" height=\"500\""), "{svg}");
+        assert!(
+            svg.contains("class=\"allowed\" x=\"112\" y=\"500\" width=\"676\" height=\"500\""),
+            "{svg}"
+        );
+        assert!(
+            svg.contains("class=\"denied\" x=\"112\" y=\"0\" width=\"676\" height=\"500\""),
+            "{svg}"
+        );
     }
 }

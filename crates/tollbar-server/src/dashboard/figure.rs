@@ -65,7 +65,8 @@ impl fmt::Display for Count {
 
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(1_000_000_000_000, 'T'), (1_000_000_000, 'G'), (1_000_000, 'M'), (1_000, 'k')];
+        let units =
+            [(1_000_000_000_000, 'T'), (1_000_000_000, 'G'), (1_000_000, 'M'), (1_000, 'k')];
         let unit = units.into_iter().find(|(unit, _)| self.0 >= *unit);
         match unit {
             Some((unit, name)) if self.0 >= 10_000 => {

@@ -1,7 +1,7 @@
 //! Whether a form was sent by a page of ours. The session's cookie is kept back by the browser when other
 //! sites send forms; this holds where a browser does not know that.
 
-use hyper::header::{HeaderMap, HOST, ORIGIN};
+use hyper::header::{HOST, HeaderMap, ORIGIN};
 
 /// True where a page of this very origin has sent it. Browsers say so; whoever says nothing is no browser
 /// and has no business with forms.

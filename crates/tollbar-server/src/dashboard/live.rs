@@ -86,7 +86,8 @@ impl Live {
         let mut latest = self.latest.clone();
         // What was sent to others before is old.
         latest.mark_unchanged();
-        let watcher = Watcher { admin, sessions, session, latest, is_greeted: false, _place: place };
+        let watcher =
+            Watcher { admin, sessions, session, latest, is_greeted: false, _place: place };
         let body = StreamBody::new(stream::unfold(watcher, Watcher::next)).boxed_unsync();
         Ok(streamed(StatusCode::OK, "text/event-stream; charset=utf-8", body))
     }

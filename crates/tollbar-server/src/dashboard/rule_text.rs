@@ -24,9 +24,8 @@ pub(crate) struct Changed {
 }
 
 /// The fields that people look for first.
-const FIRST: [&str; 9] = [
-    "name", "description", "match", "per", "limit", "burst", "algorithm", "tiers", "mode",
-];
+const FIRST: [&str; 9] =
+    ["name", "description", "match", "per", "limit", "burst", "algorithm", "tiers", "mode"];
 
 /// What only the daemon knows of a rule, in what it tells of one.
 const OURS: [&str; 7] =
@@ -66,7 +65,8 @@ impl RuleText {
         }
         // What holds anyway needs no words.
         fields.retain(|name, value| {
-            !(name == "priority" && *value == json!(0) || name == "enabled" && *value == json!(true))
+            !(name == "priority" && *value == json!(0)
+                || name == "enabled" && *value == json!(true))
         });
         let mut text = Vec::new();
         for name in FIRST {
@@ -120,14 +120,19 @@ impl RuleText {
 
     /// What is different in `after`.
     pub(crate) fn changes(&self, after: &Self) -> Vec<Changed> {
-        let value = |of: &Self, name: &str| of.0.iter().find(|it| it.0 == name).map(|it| it.1.clone());
+        let value =
+            |of: &Self, name: &str| of.0.iter().find(|it| it.0 == name).map(|it| it.1.clone());
         let mut names: Vec<&String> = self.0.iter().map(|it| &it.0).collect();
         names.extend(after.0.iter().map(|it| &it.0).filter(|it| value(self, it).is_none()));
         let changed = names.into_iter().map(|name| (name, value(self, name), value(after, name)));
         let shown = |it: Option<Value>| it.map(|it| Shown::new(flow(&it)));
         changed
             .filter(|(_, old, new)| old != new)
-            .map(|(name, old, new)| Changed { name: name.clone(), old: shown(old), new: shown(new) })
+            .map(|(name, old, new)| Changed {
+                name: name.clone(),
+                old: shown(old),
+                new: shown(new),
+            })
             .collect()
     }
 
@@ -161,7 +166,9 @@ fn alone(node: &Node) -> Result<Node, Problem> {
     };
     match &rules.value {
         Yaml::List(rules) if rules.len() == 1 => Ok(rules[0].clone()),
-        _ => Err(Problem::invalid_field("yaml", "write one rule here: others have their own pages")),
+        _ => {
+            Err(Problem::invalid_field("yaml", "write one rule here: others have their own pages"))
+        }
     }
 }
 
@@ -225,7 +232,8 @@ fn flow(value: &Value) -> String {
         }
         Value::Object(fields) if fields.is_empty() => "{}".to_owned(),
         Value::Object(fields) => {
-            let field = |(name, value): (&String, &Value)| format!("{}: {}", scalar(name), flow(value));
+            let field =
+                |(name, value): (&String, &Value)| format!("{}: {}", scalar(name), flow(value));
             format!("{{ {} }}", fields.iter().map(field).collect::<Vec<_>>().join(", "))
         }
         other => other.to_string(),

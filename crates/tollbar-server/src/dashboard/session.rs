@@ -116,9 +116,8 @@ impl Sessions {
             Err(RepositoryError::NotFound { .. }) => None,
             row => Some(row?),
         };
-        let row = row.filter(|it| {
-            it.revoked_at.is_none() && it.expires_at.is_none_or(|end| now < end)
-        });
+        let row =
+            row.filter(|it| it.revoked_at.is_none() && it.expires_at.is_none_or(|end| now < end));
         let mut all = self.lock();
         let Some(row) = row else {
             all.remove(&id);

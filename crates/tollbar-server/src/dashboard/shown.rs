@@ -98,7 +98,10 @@ mod tests {
         ("\"><img src=x onerror='x'>", "&quot;&gt;&lt;img src=x onerror=&#39;x&#39;&gt;"),
         ("a&amp;b", "a&amp;amp;b"),
         ("\u{202e}nimda", "<span class=\"ctl\">\\u{202e}</span>nimda"),
-        ("a\0\u{1b}[31m\n", "a<span class=\"ctl\">\\u{0}</span><span class=\"ctl\">\\u{1b}</span>[31m<span class=\"ctl\">\\u{a}</span>"),
+        (
+            "a\0\u{1b}[31m\n",
+            "a<span class=\"ctl\">\\u{0}</span><span class=\"ctl\">\\u{1b}</span>[31m<span class=\"ctl\">\\u{a}</span>",
+        ),
         ("שלום", "שלום"),
         ("", "<span class=\"ctl\">empty</span>"),
     ];

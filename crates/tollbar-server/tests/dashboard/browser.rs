@@ -81,9 +81,15 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
                  .reduce((sum, it) => sum + it.value, 0))).observe({ type: 'layout-shift', buffered: true }) \
                  || setTimeout(() => done(0), 500))";
     assert!(browser.run(moved).as_f64().unwrap() < 0.02, "the page jumps");
-    assert_eq!(browser.run("return document.querySelectorAll('script, img[src=x], svg[onload]').length"), 1);
+    assert_eq!(
+        browser.run("return document.querySelectorAll('script, img[src=x], svg[onload]').length"),
+        1
+    );
     let shown = browser.run("return document.getElementById('keys').textContent").to_string();
-    assert!(shown.contains("<script>alert(1)</script>") && shown.contains("\\\\u{202e}nimda"), "{shown}");
+    assert!(
+        shown.contains("<script>alert(1)</script>") && shown.contains("\\\\u{202e}nimda"),
+        "{shown}"
+    );
     assert!(!shown.contains(EVIL[2]));
     audited(&browser);
     kept(&browser, "overview.png");
@@ -91,9 +97,13 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
     // A rule, by the form; nothing happens before it was looked over.
     browser.go(&at("/rules/new"));
     audited(&browser);
-    for (field, value) in
-        [("name", "e2e"), ("pathPattern", "/e2e/**"), ("per", "user"), ("maxRequests", "3"), ("windowSeconds", "3600")]
-    {
+    for (field, value) in [
+        ("name", "e2e"),
+        ("pathPattern", "/e2e/**"),
+        ("per", "user"),
+        ("maxRequests", "3"),
+        ("windowSeconds", "3600"),
+    ] {
         browser.fill(&format!("#{field}"), value);
     }
     browser.click("form.grid button.primary");
@@ -113,7 +123,10 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
     browser.click("#tail a");
     browser.until("document.getElementById('sheet').open");
     let why = text(&browser, "#sheet-body");
-    assert!(why.contains("Denied.") && why.contains("3/hour") && why.contains("GET /e2e/x"), "{why}");
+    assert!(
+        why.contains("Denied.") && why.contains("3/hour") && why.contains("GET /e2e/x"),
+        "{why}"
+    );
     kept(&browser, "explained.png");
     browser.click("#sheet button");
     // Without a script, the same is a page.

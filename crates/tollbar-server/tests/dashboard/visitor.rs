@@ -47,16 +47,17 @@ impl Visitor {
 
     /// A form as it is, with `lines` among its headers.
     pub(crate) fn send(&self, path: &str, fields: &[(&str, &str)], lines: &str) -> String {
-        let body: String = form_urlencoded::Serializer::new(String::new())
-            .extend_pairs(fields)
-            .finish();
+        let body: String =
+            form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         let origin = if lines.contains("origin:") || lines.contains("sec-fetch-site:") {
             String::new()
         } else {
             format!("origin: http://{}\r\n", self.address)
         };
         let (length, head) = (body.len(), self.head(&format!("{origin}{lines}")));
-        self.exchange(&format!("POST {path} HTTP/1.1\r\n{head}content-length: {length}\r\n\r\n{body}"))
+        self.exchange(&format!(
+            "POST {path} HTTP/1.1\r\n{head}content-length: {length}\r\n\r\n{body}"
+        ))
     }
 
     /// What the forms of this session must send along.

@@ -34,7 +34,13 @@ impl Browser {
         });
         let port = ports.next().expect("chromedriver says where it listens");
         let mut browser = Self { driver, port, session: String::new() };
-        let flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"];
+        let flags = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--disable-dev-shm-usage",
+        ];
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
             "timeouts": { "script": PATIENCE_MS, "pageLoad": PATIENCE_MS },
@@ -84,20 +90,29 @@ impl Browser {
 
     /// Presses a key, by its code in the protocol.
     pub(crate) fn press(&self, key: &str) {
-        self.command("actions", &json!({ "actions": [{ "type": "key", "id": "keys", "actions": [
+        self.command(
+            "actions",
+            &json!({ "actions": [{ "type": "key", "id": "keys", "actions": [
             { "type": "keyDown", "value": key }, { "type": "keyUp", "value": key },
-        ] }] }));
+        ] }] }),
+        );
     }
 
     /// How large the page is shown, and in which theme.
     pub(crate) fn look(&self, width: u32, height: u32, theme: &str) {
         let is_phone = width < 500;
-        self.devtools("Emulation.setDeviceMetricsOverride", &json!({
-            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone,
-        }));
-        self.devtools("Emulation.setEmulatedMedia", &json!({
-            "features": [{ "name": "prefers-color-scheme", "value": theme }],
-        }));
+        self.devtools(
+            "Emulation.setDeviceMetricsOverride",
+            &json!({
+                "width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone,
+            }),
+        );
+        self.devtools(
+            "Emulation.setEmulatedMedia",
+            &json!({
+                "features": [{ "name": "prefers-color-scheme", "value": theme }],
+            }),
+        );
     }
 
     /// What it looks like, as a PNG.

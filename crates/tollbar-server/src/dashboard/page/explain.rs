@@ -122,7 +122,8 @@ async fn explained(visit: &Visit<'_>, about: &str) -> Result<Explained, Problem>
         })?;
         return Ok(Explained::of_denial(&denial));
     }
-    let described = if about.is_empty() { Described::of_form(visit)? } else { Described::read(about)? };
+    let described =
+        if about.is_empty() { Described::of_form(visit)? } else { Described::read(about)? };
     let pairs: Vec<(&str, &str)> =
         described.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
     let request = Request::new(&described.method, &described.path)?
@@ -135,7 +136,8 @@ async fn explained(visit: &Visit<'_>, about: &str) -> Result<Explained, Problem>
 impl Described {
     /// `GET /v1/orders user=42 tenant=acme cost=5`. A value with spaces is for the form.
     fn read(text: &str) -> Result<Self, Problem> {
-        let mut described = Self { method: "GET".to_owned(), path: "/".to_owned(), cost: 1, ..Self::default() };
+        let mut described =
+            Self { method: "GET".to_owned(), path: "/".to_owned(), cost: 1, ..Self::default() };
         for (at, word) in text.split_whitespace().enumerate() {
             let is_method = at == 0 && !word.contains(['/', '=']);
             match word.split_once('=') {
@@ -295,7 +297,11 @@ fn limits(verdict: &Verdict) -> Vec<Limit> {
             badge: if it.degraded().is_some() { Some("degraded") } else { badge(it.capacity()) },
             passes: decision.is_allowed(),
             cost: Count(it.cost()),
-            remaining: if is_read { Count(decision.remaining()).to_string() } else { "–".to_owned() },
+            remaining: if is_read {
+                Count(decision.remaining()).to_string()
+            } else {
+                "–".to_owned()
+            },
             reset: Moment(decision.reset_at()).to_string(),
         }
     };
@@ -326,7 +332,8 @@ fn again(asked: &AskedFor) -> Option<String> {
 
 /// Without what the heading says, and with a full stop.
 fn sentence(text: &str) -> String {
-    let text = ["allowed: ", "denied: "].iter().find_map(|it| text.strip_prefix(it)).unwrap_or(text);
+    let text =
+        ["allowed: ", "denied: "].iter().find_map(|it| text.strip_prefix(it)).unwrap_or(text);
     let text = super::super::shown::spelled(text);
     if text.is_empty() || text.ends_with('.') { text } else { format!("{text}.") }
 }

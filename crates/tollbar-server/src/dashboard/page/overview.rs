@@ -41,16 +41,11 @@ pub(crate) async fn show(visit: &Visit<'_>) -> Came {
         return Ok(answer::see_other(can.home()));
     }
     let range = Range::of(visit.query.text("range"));
-    let Parts { now, health, traffic, rules, keys, tail } =
-        Parts::gather(visit.admin, range).await;
-    let choice =
-        |name, href, it| Choice { name, href, is_current: it == range };
+    let Parts { now, health, traffic, rules, keys, tail } = Parts::gather(visit.admin, range).await;
+    let choice = |name, href, it| Choice { name, href, is_current: it == range };
     Visit::page(&Overview {
         frame: visit.frame(Place::Overview),
-        ranges: [
-            choice("15 min", "/", Range::Minutes),
-            choice("24 h", "/?range=24h", Range::Day),
-        ],
+        ranges: [choice("15 min", "/", Range::Minutes), choice("24 h", "/?range=24h", Range::Day)],
         is_live_chart: range == Range::Minutes,
         now,
         health,

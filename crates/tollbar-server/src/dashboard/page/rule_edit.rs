@@ -203,8 +203,7 @@ pub(crate) async fn review_rollback(visit: &Visit<'_>, id: &str) -> Came {
         Outcome::DryRun(dry_run) => told(dry_run),
         Outcome::Done(_) => DryRun::default(),
     };
-    let before =
-        if seen.is_gone { RuleText::default() } else { RuleText::of_json(&seen.json) };
+    let before = if seen.is_gone { RuleText::default() } else { RuleText::of_json(&seen.json) };
     let href = rule_href(id);
     let action = format!("{href}/rollback");
     Visit::page(&Review {

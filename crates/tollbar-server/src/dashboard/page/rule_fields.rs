@@ -58,7 +58,13 @@ const KINDS: [Kind; 14] = [
     kind("pathPattern", "Path", "Empty is every path; ** is any rest.", "/v1/**", As::Text),
     kind("httpMethod", "Method", "Empty is any.", "GET", As::Text),
     kind("tenantId", "Tenant", "Empty is every tenant.", "acme", As::Text),
-    kind("per", "Counted per", "Empty: per client. `none`: one counter for all.", "user, path", As::List),
+    kind(
+        "per",
+        "Counted per",
+        "Empty: per client. `none`: one counter for all.",
+        "user, path",
+        As::List,
+    ),
     kind("maxRequests", "Requests", "How many may pass in a window.", "100", As::Number),
     kind("windowSeconds", "Window, in seconds", "Empty for requests in flight.", "60", As::Number),
     Kind {
@@ -143,7 +149,8 @@ pub(crate) fn has_more(json: &Value) -> bool {
         kind.choices.is_empty() || kind.choices.iter().any(|it| it.0 == text_of(value))
     };
     fields.iter().any(|(name, value)| {
-        !value.is_null() && (!is_known(name) || (!ours.contains(&name.as_str()) && !is_plain(name, value)))
+        !value.is_null()
+            && (!is_known(name) || (!ours.contains(&name.as_str()) && !is_plain(name, value)))
     })
 }
 
@@ -198,7 +205,8 @@ mod tests {
             "name": "a", "maxRequests": 5, "windowSeconds": 1, "scope": "global", "mode": "shadow",
             "exempt": [{ "api_key": "internal" }],
         });
-        let sent = Fields::read(b"name=a&maxRequests=9&windowSeconds=1&per=none&enabled=false").unwrap();
+        let sent =
+            Fields::read(b"name=a&maxRequests=9&windowSeconds=1&per=none&enabled=false").unwrap();
         let RuleSent(json) = rule_of(&base, &sent);
         assert_eq!(
             json,
@@ -208,7 +216,9 @@ mod tests {
             })
         );
         assert!(has_more(&base));
-        assert!(!has_more(&json!({ "name": "a", "maxRequests": 5, "mode": "shadow", "enabled": true })));
+        assert!(!has_more(
+            &json!({ "name": "a", "maxRequests": 5, "mode": "shadow", "enabled": true })
+        ));
         assert!(has_more(&json!({ "name": "a", "on_store_failure": { "local": "10%" } })));
     }
 

@@ -104,7 +104,9 @@ pub(crate) fn badges(json: &Value) -> Vec<&'static str> {
 /// What a rule allows, in a line.
 fn limit(says: &RuleText) -> String {
     let of = |name: &str| says.line(name);
-    let limit = of("limit").or_else(|| of("tiers")).or_else(|| of("unlimited").map(|_| "unlimited".to_owned()));
+    let limit = of("limit")
+        .or_else(|| of("tiers"))
+        .or_else(|| of("unlimited").map(|_| "unlimited".to_owned()));
     let limit = limit.unwrap_or_else(|| "–".to_owned());
     let burst = of("burst").map_or_else(String::new, |it| format!(", burst {it}"));
     let per = of("per").map_or_else(String::new, |it| format!(" per {it}"));

@@ -82,14 +82,13 @@ fn what_changed_is_told_by_field() {
     let told: Vec<(String, Option<String>, Option<String>)> = before
         .changes(&after)
         .into_iter()
-        .map(|it| (it.name, it.old.map(|it| it.raw().to_owned()), it.new.map(|it| it.raw().to_owned())))
+        .map(|it| {
+            (it.name, it.old.map(|it| it.raw().to_owned()), it.new.map(|it| it.raw().to_owned()))
+        })
         .collect();
     let text = |it: &str| Some(it.to_owned());
     assert_eq!(
         told,
-        [
-            ("limit".to_owned(), text("5/s"), text("9/s")),
-            ("mode".to_owned(), None, text("shadow")),
-        ]
+        [("limit".to_owned(), text("5/s"), text("9/s")), ("mode".to_owned(), None, text("shadow")),]
     );
 }
