@@ -365,6 +365,53 @@ fn texts_of_others_are_texts_on_every_page() {
 }
 
 #[test]
+fn a_key_of_the_list_is_the_key_that_is_counted() {
+    let scratch = Scratch::new("dashboard-keys");
+    let rules = "rules:
+      - { name: by_ip, match: { path: /ip }, per: [ip], limit: 2/day }
+      - { name: by_user, match: { path: /user }, per: [user], limit: 2/day }
+      - { name: by_client, match: { path: /client }, limit: 2/day }";
+    let (daemon, token) = started(&scratch, rules);
+    let admin = Visitor::signed_in(&daemon, &token);
+    let check = |path: &str, name: &str, value: &str| {
+        let json = serde_json::json!({ "path": path, "attributes": { name: value } });
+        status(&daemon.post("/v1/check", &json.to_string()))
+    };
+    for (path, name, value) in
+        [("/ip", "ip", "203.0.113.7"), ("/user", "user", "42"), ("/client", "user", "42")]
+    {
+        let statuses: Vec<u16> = (0..3).map(|_| check(path, name, value)).collect();
+        assert_eq!(statuses, [200, 200, 429], "{path}");
+    }
+    let list = admin.get("/keys");
+    let links: Vec<String> = list
+        .split("<th scope=\"row\"><a href=\"")
+        .skip(1)
+        .filter_map(|it| it.split('"').next())
+        .map(|it| it.replace("&#38;", "&").replace("&amp;", "&"))
+        .collect();
+    assert_eq!(links.len(), 3, "{list}");
+    for link in links {
+        let page = admin.get(&link);
+        assert!(page.contains("<td class=\"num\">0</td>"), "nothing is left: {link} {page}");
+        let fields: Vec<(String, String)> =
+            form_urlencoded::parse(link.split('?').nth(1).unwrap().as_bytes())
+                .into_owned()
+                .collect();
+        let fields: Vec<(&str, &str)> = fields.iter().map(|it| (&*it.0, &*it.1)).collect();
+        assert_eq!(status(&admin.post("/key/reset", &fields)), 303, "{link}");
+        let page = admin.get(&link);
+        assert!(page.contains("<td class=\"num\">2</td>"), "all is left: {link} {page}");
+    }
+    assert_eq!(check("/ip", "ip", "203.0.113.7"), 200);
+    // A ban, by hand and without the prefix, is of the same key.
+    let ban = [("rule", "by_ip"), ("subject", "ip:203.0.113.7"), ("for", "1h"), ("reason", "")];
+    assert_eq!(status(&admin.post("/key/ban", &ban)), 303);
+    assert_eq!(check("/ip", "ip", "203.0.113.7"), 429);
+    assert!(admin.get("/key?rule=by_ip&subject=203.0.113.7").contains("badge ban"));
+}
+
+#[test]
 fn usage_is_a_page_and_a_file() {
     let scratch = Scratch::new("dashboard-usage");
     let (daemon, token) = started(&scratch, RULES);

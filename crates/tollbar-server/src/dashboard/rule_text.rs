@@ -136,6 +136,22 @@ impl RuleText {
             .collect()
     }
 
+    /// Which requests it is about: `POST /v1/login, tenant acme`.
+    pub(crate) fn applies_to(&self) -> String {
+        let conditions = match self.0.iter().find(|it| it.0 == "match") {
+            Some((_, Value::Object(conditions))) => conditions.clone(),
+            _ => Map::new(),
+        };
+        let text = |it: &Value| it.as_str().map_or_else(|| flow(it), str::to_owned);
+        let endpoint: Vec<String> =
+            ["method", "path"].iter().filter_map(|it| conditions.get(*it)).map(text).collect();
+        let others = conditions.iter().filter(|it| it.0 != "method" && it.0 != "path");
+        let others = others.map(|(name, value)| format!("{name} {}", text(value)));
+        let all: Vec<String> = [endpoint.join(" ")].into_iter().chain(others).collect();
+        let all: Vec<String> = all.into_iter().filter(|it| !it.is_empty()).collect();
+        if all.is_empty() { "every request".to_owned() } else { all.join(", ") }
+    }
+
     /// What one field says, in a line.
     pub(crate) fn line(&self, name: &str) -> Option<String> {
         self.0.iter().find(|it| it.0 == name).map(|it| flow(&it.1))

@@ -260,7 +260,7 @@ fn advance(points: &mut VecDeque<Point>, steps: u64, points_max: usize) {
 
 impl Sums {
     fn add(&mut self, counts: &Counts) {
-        self.allowed += counts.allowed;
+        self.allowed += counts.allowed + counts.shadow_allowed;
         self.denied += counts.denied;
         self.shadow_denied += counts.shadow_denied;
         self.degraded += counts.degraded_allowed + counts.degraded_denied;

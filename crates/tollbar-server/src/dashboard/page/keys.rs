@@ -131,7 +131,8 @@ async fn show_with(
 ) -> Came {
     let (admin, actor) = (visit.admin, visit.actor());
     let rule = keys::in_force(admin, actor.reach(Need::See)?, rule_id)?;
-    let (limits, why_not) = match keys::peek(admin, actor, &key(rule_id, subject)).await {
+    let subject = &named(&rule, subject);
+    let (limits, why_not) = match keys::peek(admin, actor, &key(&rule, subject)).await {
         Ok(usages) => (usages.limits.iter().map(LimitRow::of).collect(), None),
         Err(it) if it.status == StatusCode::SERVICE_UNAVAILABLE => return Err(it),
         Err(it) => (Vec::new(), Some(spelled(&it.detail))),
@@ -139,7 +140,7 @@ async fn show_with(
     let records = match actor.reach(Need::SeeAll) {
         Err(_) => Vec::new(),
         Ok(_) => {
-            let filter = KeyFilter { subject: Some(subject.to_owned()), ..KeyFilter::default() };
+            let filter = KeyFilter { subject: Some(subject.clone()), ..KeyFilter::default() };
             let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
             let holds = |it: &Told| it.rule_id.as_deref().is_none_or(|it| *it == **rule.identity());
             let here = paged.items.into_iter().filter(holds);
@@ -193,7 +194,8 @@ async fn done(
     let (rule_id, subject_text) = (Some(rule.to_owned()), subject.to_owned());
     match what {
         "reset" => {
-            keys::reset(admin, actor, &key(rule, subject)).await?;
+            let rule = keys::in_force(admin, actor.reach(Need::Change)?, rule)?;
+            keys::reset(admin, actor, &key(&rule, subject)).await?;
             Ok("The counters are fresh.")
         }
         "ban" => {
@@ -223,8 +225,21 @@ pub(crate) async fn lift(visit: &Visit<'_>, id: &str) -> Came {
     visit.done("It has ended.", visit.sent.place("back").unwrap_or("/keys"))
 }
 
-fn key(rule: &str, subject: &str) -> Key {
-    Key { rule_id: rule.to_owned(), subject: Some(subject.to_owned()), attributes: None }
+/// A subject as people read it, which is how bans and boosts know it: addresses say that they are.
+fn named(rule: &Rule, subject: &str) -> String {
+    let is_bare = counts_addresses(rule) && !subject.starts_with("ip:");
+    if is_bare { format!("ip:{subject}") } else { subject.to_owned() }
+}
+
+/// The same as counters know it: where all are addresses, by itself.
+fn key(rule: &Rule, subject: &str) -> Key {
+    let bare = subject.strip_prefix("ip:").filter(|_| counts_addresses(rule));
+    let subject = bare.unwrap_or(subject).to_owned();
+    Key { rule_id: rule.identity().to_string(), subject: Some(subject), attributes: None }
+}
+
+fn counts_addresses(rule: &Rule) -> bool {
+    matches!(rule.per.as_slice(), [Per::Attribute(name)] if **name == *"ip")
 }
 
 /// Of what kind a subject is, where the rule or the subject itself says so.

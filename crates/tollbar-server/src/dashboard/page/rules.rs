@@ -59,7 +59,7 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Came {
             href: rule_href(&text("ruleId")),
             badges: badges(&json),
             is_enabled: json["enabled"] != false,
-            scope: Shown::new(says.line("match").unwrap_or_else(|| "every request".to_owned())),
+            scope: Shown::new(says.applies_to()),
             limit: Shown::new(limit(&says)),
             denied: figures.share_denied(),
             meter: figures.meter(),
@@ -109,6 +109,9 @@ fn limit(says: &RuleText) -> String {
         .or_else(|| of("unlimited").map(|_| "unlimited".to_owned()));
     let limit = limit.unwrap_or_else(|| "–".to_owned());
     let burst = of("burst").map_or_else(String::new, |it| format!(", burst {it}"));
-    let per = of("per").map_or_else(String::new, |it| format!(" per {it}"));
+    let per = of("per").map_or_else(String::new, |it| match it.trim_matches(['[', ']']) {
+        "" => " for all together".to_owned(),
+        per => format!(" per {per}"),
+    });
     format!("{limit}{burst}{per}")
 }

@@ -92,3 +92,17 @@ fn what_changed_is_told_by_field() {
         [("limit".to_owned(), text("5/s"), text("9/s")), ("mode".to_owned(), None, text("shadow")),]
     );
 }
+
+#[test]
+fn what_a_rule_is_about_is_told_in_a_line() {
+    for (json, line) in [
+        (json!({ "name": "a" }), "every request"),
+        (json!({ "httpMethod": "POST", "pathPattern": "/v1/login" }), "POST /v1/login"),
+        (
+            json!({ "tenantId": "acme", "match": { "plan": ["a", "b"] } }),
+            "plan [a, b], tenant acme",
+        ),
+    ] {
+        assert_eq!(RuleText::of_json(&json).applies_to(), line);
+    }
+}
