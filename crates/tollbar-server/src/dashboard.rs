@@ -92,7 +92,7 @@ impl Dashboard {
             Err(problem) => return answer::problem(Frame::outside(), &problem),
         };
         let frame = entered.as_ref().map(|it| Frame::inside(it, Place::Elsewhere));
-        let answered = match self.read(head, body) {
+        let answered = match Self::read(head, body) {
             Err(problem) => Err(problem),
             Ok((query, sent)) => self.enter(head, entered, query, sent).await,
         };
@@ -102,7 +102,7 @@ impl Dashboard {
     }
 
     /// What was sent, if a page of ours has sent it.
-    fn read(&self, head: Head<'_>, body: &[u8]) -> Result<(Fields, Fields), Problem> {
+    fn read(head: Head<'_>, body: &[u8]) -> Result<(Fields, Fields), Problem> {
         let query = Fields::read(head.query.as_bytes())?;
         match head.method {
             "GET" | "HEAD" => Ok((query, Fields::default())),

@@ -74,9 +74,14 @@ impl HtmlSafe for Meter {}
 
 impl Column {
     fn total(self) -> u64 {
-        [self.allowed, self.shadow_denied, self.degraded, self.denied]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        self.heights()[0]
+    }
+
+    /// How high each area reaches, the highest first.
+    fn heights(self) -> [u64; 4] {
+        let shadow = self.allowed.saturating_add(self.shadow_denied);
+        let degraded = shadow.saturating_add(self.degraded);
+        [degraded.saturating_add(self.denied), degraded, shadow, self.allowed]
     }
 
     /// Another column's figures added.
@@ -117,14 +122,8 @@ impl fmt::Display for Stacked {
         let top = self.top().saturating_mul(self.step_s.max(1)).max(1);
         // Each area reaches down to the ground and the lower ones are drawn over it, so that each needs
         // one edge only.
-        let layers: [(&str, fn(&Column) -> u64); 4] = [
-            ("denied", |it| it.total()),
-            ("degraded", |it| it.allowed + it.shadow_denied + it.degraded),
-            ("shadow", |it| it.allowed + it.shadow_denied),
-            ("allowed", |it| it.allowed),
-        ];
-        for (class, height) in layers {
-            let heights: Vec<u64> = self.columns.iter().map(height).collect();
+        for (at, class) in ["denied", "degraded", "shadow", "allowed"].into_iter().enumerate() {
+            let heights: Vec<u64> = self.columns.iter().map(|it| it.heights()[at]).collect();
             if heights.iter().any(|it| *it > 0) {
                 area(f, class, &heights, top)?;
             }

@@ -138,7 +138,8 @@ impl fmt::Display for Ago {
         let (then, now) = (self.then.as_micros(), self.now.as_micros());
         let seconds = then.abs_diff(now) / 1_000_000;
         let (count, unit) = match seconds {
-            0..120 => (seconds, "s"),
+            0 => return f.write_str("now"),
+            1..120 => (seconds, "s"),
             120..7_200 => (seconds / 60, "min"),
             7_200..172_800 => (seconds / 3_600, "h"),
             _ => (seconds / 86_400, "days"),
@@ -226,6 +227,7 @@ mod tests {
         assert_eq!(Moment(at(1_700_000_000)).to_string(), "2023-11-14 22:13:20");
         for (then, now, text) in [
             (100, 103, "3 s ago"),
+            (100, 100, "now"),
             (0, 7_199, "119 min ago"),
             (0, 86_400, "24 h ago"),
             (0, 864_000, "10 days ago"),

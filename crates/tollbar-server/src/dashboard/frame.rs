@@ -2,7 +2,7 @@
 
 use tollbar::Timestamp;
 
-use super::asset::ASSETS;
+use super::asset::{ASSETS, Assets};
 use super::session::Entered;
 use super::shown::{Shown, spelled};
 use crate::admin::access::{Actor, Need};
@@ -13,6 +13,9 @@ use crate::rfc3339::Instant;
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub(crate) place: Place,
+    pub(crate) assets: &'static Assets,
+    /// How long something may last: values and names.
+    pub(crate) spans: [(&'static str, &'static str); 5],
     /// Nobody before they have signed in.
     pub(crate) who: Option<Who>,
     pub(crate) csrf: String,
@@ -113,6 +116,8 @@ impl Frame {
     pub(crate) fn outside() -> Self {
         Self {
             place: Place::Elsewhere,
+            assets: &ASSETS,
+            spans: SPANS.map(|(value, name, _)| (value, name)),
             who: None,
             csrf: String::new(),
             can: Can::default(),
@@ -128,18 +133,6 @@ impl Frame {
         let who = Who { name: Shown::new(&*actor.name), scopes: scopes.join(" ") };
         let (csrf, can) = (csrf.clone(), Can::of(actor));
         Self { place, who: Some(who), csrf, can, ..Self::outside() }
-    }
-
-    pub(crate) fn style(&self) -> &'static str {
-        &ASSETS.style.path
-    }
-
-    pub(crate) fn script(&self) -> &'static str {
-        &ASSETS.script.path
-    }
-
-    pub(crate) fn icon(&self) -> &'static str {
-        &ASSETS.icon.path
     }
 
     /// The places there are for this person.
@@ -158,11 +151,6 @@ impl Frame {
         let open = all.into_iter().filter(|it| it.0);
         let item = |(_, place, name, href)| Item { name, href, is_current: place == self.place };
         open.map(item).collect()
-    }
-
-    /// How long something may last: values and names.
-    pub(crate) fn spans(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        SPANS.into_iter().map(|(value, name, _)| (value, name))
     }
 
     pub(crate) fn with_trouble(self, problem: &Problem) -> Self {

@@ -2,6 +2,7 @@
 //! the token. A session ends by itself, by signing out, and within a second of its token's end.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -194,7 +195,12 @@ fn random() -> Result<String, Problem> {
     random
         .fill(&mut bytes)
         .map_err(|_| Problem::unavailable("the system has no random bits: try again later"))?;
-    Ok(bytes.iter().map(|it| format!("{it:02x}")).collect())
+    let mut digits = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    Ok(digits)
 }
 
 #[cfg(test)]

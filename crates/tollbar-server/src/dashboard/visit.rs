@@ -58,11 +58,13 @@ impl Visit<'_> {
     }
 
     /// A page.
+    #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
     pub(crate) fn page(page: &impl Template) -> Came {
         Ok(answer::page(StatusCode::OK, page))
     }
 
     /// Something was done: it is told on the next page.
+    #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
     pub(crate) fn done(&self, notice: &str, place: &str) -> Came {
         self.sessions.note(self.entered.id, notice);
         Ok(answer::see_other(place))

@@ -123,10 +123,7 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
     browser.click("#tail a");
     browser.until("document.getElementById('sheet').open");
     let why = text(&browser, "#sheet-body");
-    assert!(
-        why.contains("Denied.") && why.contains("3/h") && why.contains("GET /e2e/x"),
-        "{why}"
-    );
+    assert!(why.contains("Denied.") && why.contains("3/h") && why.contains("GET /e2e/x"), "{why}");
     kept(&browser, "explained.png");
     browser.click("#sheet button");
     // Without a script, the same is a page.

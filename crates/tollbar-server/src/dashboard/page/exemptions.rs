@@ -47,18 +47,12 @@ pub(crate) struct ExemptForm {
 }
 
 /// Kinds of subjects, and what people call them.
-const KINDS: [(&str, &str); 4] = [
+pub(crate) const KINDS: [(&str, &str); 4] = [
     ("api_key", "API key"),
     ("user", "User"),
     ("ip_cidr", "Address or block"),
     ("service_account", "Service account"),
 ];
-
-impl ExemptForm {
-    pub(crate) fn kinds(&self) -> [(&'static str, &'static str); 4] {
-        KINDS
-    }
-}
 
 pub(crate) async fn list(visit: &Visit<'_>) -> Came {
     let paged = exemptions::list(visit.admin, visit.actor(), &visit.paging(ROWS)).await?;

@@ -141,8 +141,8 @@ impl Described {
         for (at, word) in text.split_whitespace().enumerate() {
             let is_method = at == 0 && !word.contains(['/', '=']);
             match word.split_once('=') {
-                _ if word.starts_with('/') => described.path = word.to_owned(),
-                _ if is_method => described.method = word.to_owned(),
+                _ if word.starts_with('/') => word.clone_into(&mut described.path),
+                _ if is_method => word.clone_into(&mut described.method),
                 Some((name, value)) => described.say(name, value)?,
                 None => {
                     let detail = "write a decision id of 32 digits, or a request such as \

@@ -100,15 +100,13 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Came {
         let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
         (text("ruleId"), spelled(&text("name")))
     });
-    let (records, next) = match actor.reach(Need::SeeAll) {
-        Err(_) => (None, None),
-        Ok(_) => {
-            let filter = KeyFilter::default();
-            let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
-            let rows = paged.items.into_iter().map(|it| Record::of(visit, it)).collect();
-            (Some(rows), paged.next_cursor)
-        }
-    };
+    let (mut records, mut next) = (None, None);
+    if visit.can().see_all {
+        let filter = KeyFilter::default();
+        let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
+        records = Some(paged.items.into_iter().map(|it| Record::of(visit, it)).collect());
+        next = paged.next_cursor;
+    }
     let next = next.map(|it| {
         let cursor: String = form_urlencoded::byte_serialize(it.as_bytes()).collect();
         format!("/keys?cursor={cursor}")
@@ -137,16 +135,13 @@ async fn show_with(
         Err(it) if it.status == StatusCode::SERVICE_UNAVAILABLE => return Err(it),
         Err(it) => (Vec::new(), Some(spelled(&it.detail))),
     };
-    let records = match actor.reach(Need::SeeAll) {
-        Err(_) => Vec::new(),
-        Ok(_) => {
-            let filter = KeyFilter { subject: Some(subject.clone()), ..KeyFilter::default() };
-            let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
-            let holds = |it: &Told| it.rule_id.as_deref().is_none_or(|it| *it == **rule.identity());
-            let here = paged.items.into_iter().filter(holds);
-            here.map(|it| Record::of(visit, it)).collect()
-        }
-    };
+    let mut records = Vec::new();
+    if visit.can().see_all {
+        let filter = KeyFilter { subject: Some(subject.clone()), ..KeyFilter::default() };
+        let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
+        let holds = |it: &Told| it.rule_id.as_deref().is_none_or(|it| *it == **rule.identity());
+        records.extend(paged.items.into_iter().filter(holds).map(|it| Record::of(visit, it)));
+    }
     let shown = Shown::new(subject);
     let frame = visit.frame(Place::Keys);
     let page = KeyPage {

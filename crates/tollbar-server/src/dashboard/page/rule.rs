@@ -12,7 +12,7 @@ use super::super::rule_text::{Changed, RuleText};
 use super::super::series::{Range, Traffic};
 use super::super::shown::{Shown, spelled};
 use super::super::visit::{Came, Visit};
-use super::exemptions::{ExemptForm, Row as ExemptionRow};
+use super::exemptions::{ExemptForm, KINDS, Row as ExemptionRow};
 use super::rules::badges;
 use crate::admin::audit::{Action, Change};
 use crate::admin::exemptions;
@@ -28,7 +28,6 @@ const CHANGES_MAX: u32 = 20;
 
 #[derive(Debug, Template)]
 #[template(path = "rule.html")]
-#[expect(clippy::struct_excessive_bools, reason = "templates ask for each by its name")]
 struct RulePage {
     frame: Frame,
     title: String,
@@ -45,6 +44,7 @@ struct RulePage {
     keys: String,
     exemptions: Vec<ExemptionRow>,
     exempt_form: ExemptForm,
+    kinds: [(&'static str, &'static str); 4],
     history: Vec<HistoryRow>,
     history_next: Option<String>,
 }
@@ -153,6 +153,7 @@ pub(crate) async fn show_with(
         keys,
         exemptions: exempt,
         exempt_form,
+        kinds: KINDS,
         history,
         history_next,
     };

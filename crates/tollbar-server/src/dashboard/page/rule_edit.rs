@@ -292,6 +292,7 @@ fn again(visit: &Visit<'_>, of: Option<(&str, &Seen)>, problem: Option<&Problem>
     form(visit, of, visit.sent.text("as") == "yaml", filled, problem)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
 fn form(
     visit: &Visit<'_>,
     of: Option<(&str, &Seen)>,

@@ -5,6 +5,7 @@ use hyper::StatusCode;
 
 use super::super::answer;
 use super::super::figure::{Ago, Moment};
+use super::super::form::Fields;
 use super::super::frame::{Frame, Place};
 use super::super::picture::until;
 use super::super::shown::{Shown, spelled};
@@ -24,6 +25,7 @@ struct Tokens {
     name: String,
     scope: String,
     whose: String,
+    scopes: [(&'static str, &'static str); 4],
     rows: Vec<Row>,
     next: Option<String>,
 }
@@ -50,16 +52,13 @@ struct Filled {
     whose: String,
 }
 
-impl Tokens {
-    fn scopes(&self) -> [(&'static str, &'static str); 4] {
-        [
-            ("read", "see everything"),
-            ("admin", "do everything"),
-            ("tenant", "see and change one tenant's limits"),
-            ("usage:me", "see what is left to one subject"),
-        ]
-    }
-}
+/// What tokens may do, and what people call that.
+const SCOPES: [(&str, &str); 4] = [
+    ("read", "see everything"),
+    ("admin", "do everything"),
+    ("tenant", "see and change one tenant's limits"),
+    ("usage:me", "see what is left to one subject"),
+];
 
 pub(crate) async fn list(visit: &Visit<'_>) -> Came {
     shown(visit, Filled::default(), Ok(None)).await
@@ -101,7 +100,7 @@ async fn made(visit: &Visit<'_>, filled: &Filled) -> Result<MadeToken, Problem> 
 
 async fn shown(visit: &Visit<'_>, filled: Filled, made: Result<Option<String>, Problem>) -> Came {
     // The page behind a form has the first of the list.
-    let asked = if visit.sent == Default::default() {
+    let asked = if visit.sent == Fields::default() {
         visit.paging(ROWS)
     } else {
         Asked { limit: ROWS, cursor: None }
@@ -118,7 +117,10 @@ async fn shown(visit: &Visit<'_>, filled: Filled, made: Result<Option<String>, P
         Err(problem) => (frame.with_trouble(&problem), None, problem.status),
     };
     let Filled { name, scope, whose } = filled;
-    Ok(answer::page(status, &Tokens { frame, made, name, scope, whose, rows, next }))
+    Ok(answer::page(
+        status,
+        &Tokens { frame, made, name, scope, whose, scopes: SCOPES, rows, next },
+    ))
 }
 
 /// Makes one worth nothing.
