@@ -17,7 +17,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     for (command, copy) in COPIES {
         let args = ["run", "--quiet", "--package", "tollbar-server", "--"];
         let document = read(cargo(&args).args(command).current_dir(root))?;
-        std::fs::write(root.join(copy), document).with_context(|| format!("cannot write {copy}"))?;
+        std::fs::write(root.join(copy), document)
+            .with_context(|| format!("cannot write {copy}"))?;
         println!("openapi: {copy} is current");
     }
     Ok(())

@@ -119,6 +119,9 @@ impl<'a> Denial<'a> {
                 problem: None,
                 ..told
             },
+            (Reason::Banned { .. }, _) => {
+                Told { error: "banned", message: "This client is banned".to_owned(), ..told }
+            }
             (Reason::TooManyLimits { count }, _) => Told {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 code: Code::Internal,

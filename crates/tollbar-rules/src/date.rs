@@ -23,7 +23,6 @@ pub fn parse_instant(text: &str) -> Option<Timestamp> {
 }
 
 /// An instant as a text that reads as it: `2027-01-01T12:00:00Z`, with a fraction where it has one.
-#[cfg(feature = "admin")]
 pub(crate) fn instant_text(instant: Timestamp) -> String {
     let (seconds, micros) = (instant.as_micros() / 1_000_000, instant.as_micros() % 1_000_000);
     let (days, second) = ((seconds / 86_400).cast_signed(), seconds % 86_400);
@@ -164,7 +163,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "admin")]
     #[test]
     fn an_instant_is_written_as_it_reads() {
         let text = |seconds: u64| instant_text(Timestamp::from_micros(seconds * 1_000_000));

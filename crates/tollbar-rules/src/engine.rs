@@ -263,8 +263,7 @@ impl Verdict {
     #[inline]
     fn settle(&mut self, selection: &Selection) -> bool {
         (self.outcome, self.reason) = match selection.denial {
-            // No wait helps, and no other cost: what is missing has to be sent.
-            Some(denial) => (Outcome::Busy, denial),
+            Some(denial) => (denial.outcome(), denial),
             None => (Outcome::Allow, selection.leave.unwrap_or(Why::NoRule)),
         };
         selection.denial.is_some() || selection.asks.is_empty()
@@ -324,7 +323,7 @@ impl Ask {
 
     #[inline]
     pub(crate) fn policy<'s>(&self, snapshot: &'s Snapshot) -> &'s Policy {
-        match (self.capacity, snapshot.policies(self.rule, self.tier)) {
+        match (self.capacity, snapshot.policies(self.rule, self.tier, self.boost)) {
             (Capacity::Live | Capacity::Shadow, Some(policies)) => &policies[self.limit],
             _ => &snapshot.plan(self.rule).candidate().whole[self.limit],
         }

@@ -12,7 +12,7 @@ use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
 use crate::subject::readable;
 use crate::verdict::{Capacity, Why};
-use crate::{Engine, Request, Rule};
+use crate::{Effect, Engine, Request, Rule};
 
 /// What every rule says to a request, and why. Prints as a text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub enum RuleFate {
     Skipped,
     /// The request lacks an attribute, so it denies.
     Denied,
+    /// Its subject is banned, so it denies.
+    Banned,
     /// Another rule keeps it from applying: by `stop`, `replaces` or `unlimited`.
     Overruled,
     /// It is a fallback, and another rule matches.
@@ -139,6 +141,7 @@ impl Engine {
             selection: &selection,
             asks,
             decisions: &decisions,
+            now: self.now(),
         };
         explaining.explanation(&fates, answer.err().as_ref())
     }
@@ -150,6 +153,7 @@ struct Explaining<'a> {
     selection: &'a Selection,
     asks: &'a [Ask],
     decisions: &'a [Option<Decision>],
+    now: Timestamp,
 }
 
 impl Explaining<'_> {
@@ -213,6 +217,8 @@ impl Explaining<'_> {
             None => (RuleFate::NotMatched, self.why_not(rule)),
             Some(fate) => self.why(rule, fate),
         };
+        let boost = first.and_then(|ask| self.boost(&self.asks[ask]));
+        let why = boost.map_or_else(|| why.clone(), |boost| format!("{why}; {boost}"));
         ExplainedRule {
             name: rule.name.to_string(),
             fate,
@@ -236,7 +242,7 @@ impl Explaining<'_> {
             text: limit.text().to_owned(),
             algorithm: limit.policy().algorithm().name(),
             capacity: ask.capacity,
-            limit: limit.policy().limit(),
+            limit: ask.policy(self.snapshot).limit(),
             remaining: decision.map(|it| it.remaining()),
             reset_at: decision.map(|it| it.reset_at()),
             would_pass: self.would_pass(at),
@@ -290,8 +296,33 @@ impl Explaining<'_> {
                 RuleFate::FallbackNotNeeded,
                 "it is a fallback, and another rule matches".to_owned(),
             ),
+            Fate::Banned(ban) => {
+                (RuleFate::Banned, format!("its subject is banned{}", self.of(ban)))
+            }
             Fate::Applied(_) => (RuleFate::Applied, "all its conditions hold".to_owned()),
         }
+    }
+
+    /// Until when and why, of a ban or a boost.
+    fn of(&self, at: usize) -> String {
+        let Some(overrides) = &self.snapshot.overrides else {
+            return String::new();
+        };
+        let it = overrides.get(at);
+        let until = it.until.map(|until| format!(" until {}", crate::date::instant_text(until)));
+        let reason = it.reason.as_deref().map(|reason| format!(": {reason}"));
+        format!("{}{}", until.unwrap_or_default(), reason.unwrap_or_default())
+    }
+
+    /// What is said of a limit's subject that multiplies it.
+    fn boost(&self, ask: &Ask) -> Option<String> {
+        let overrides = self.snapshot.overrides.as_ref().filter(|_| ask.boost > 0)?;
+        let key = &self.selection.keys[ask.key.0..ask.key.1];
+        let at = overrides.of_subject(ask.rule, key, self.request, self.now).boost?;
+        let Effect::Boost { factor_percent } = overrides.get(at).effect else {
+            return None;
+        };
+        Some(format!("its limits are at {factor_percent}% for this subject{}", self.of(at)))
     }
 
     fn summary(&self, is_allowed: bool, binding: Option<usize>) -> String {
@@ -300,6 +331,10 @@ impl Explaining<'_> {
             (Some(Why::Missing { rule, per }), ..) => {
                 let attribute = self.snapshot.rule(rule).per[per].name();
                 format!("denied: `{}` needs `{attribute}`, which the request lacks", name(rule))
+            }
+            (Some(Why::Banned { rule, ban, .. }), ..) => {
+                let under = rule.map_or_else(String::new, |at| format!(" under `{}`", name(at)));
+                format!("denied: the subject is banned{under}{}", self.of(ban))
             }
             (Some(Why::TooMany { count }), ..) => {
                 format!(

@@ -199,15 +199,36 @@ impl Limit {
         if node_count <= 1 {
             return self.policy.clone();
         }
-        let share = |tokens: u64| (tokens / node_count).max(1);
+        let whole = || self.scaled(|tokens| tokens / node_count);
+        let made = match counting(&self.text, self.options) {
+            Counting::TokenBucket => self.bucket_share(node_count).or_else(|_| whole()),
+            _ => whole(),
+        };
+        // A smaller limit fits wherever a larger one did; should it not, the whole limit is still one.
+        made.unwrap_or_else(|_| self.policy.clone())
+    }
+
+    /// The limit and what may be held of it, `factor_percent` of what they are: rounded down, but at
+    /// least one token. It counts in the same counter. As it is where that would not fit.
+    #[must_use]
+    pub fn boosted(&self, factor_percent: u32) -> Policy {
+        // 150% of 3 is 4: down, never in the client's favour.
+        let boost = |tokens: u64| {
+            let tokens = u128::from(tokens) * u128::from(factor_percent) / 100;
+            u64::try_from(tokens).unwrap_or(u64::MAX)
+        };
+        self.scaled(boost).unwrap_or_else(|_| self.policy.clone())
+    }
+
+    /// The same algorithm and window with other tokens, at least one wherever there is any.
+    fn scaled(&self, scale: impl Fn(u64) -> u64) -> Result<Policy, PolicyError> {
+        let share = |tokens: u64| scale(tokens).max(1);
         let limit = share(self.policy.limit());
         let window = self.policy.window();
         let options = self.options;
         let made = match counting(&self.text, options) {
-            Counting::TokenBucket => self.bucket_share(node_count).or_else(|_| {
-                Policy::token_bucket(Rate::new(limit, window))?
-                    .with_burst(share(self.policy.capacity()))
-            }),
+            Counting::TokenBucket => Policy::token_bucket(Rate::new(limit, window))
+                .and_then(|policy| policy.with_burst(share(self.policy.capacity()))),
             Counting::LeakyBucket => Policy::leaky_bucket(Rate::new(limit, window))
                 .and_then(|policy| policy.with_burst(share(self.policy.capacity()))),
             Counting::FixedWindow => {
@@ -230,7 +251,7 @@ impl Limit {
             Counting::SlidingWindowCounter => Policy::sliding_window(Rate::new(limit, window)),
             Counting::SlidingWindowLog => Policy::sliding_window_log(Rate::new(limit, window)),
             Counting::LeakyQueue => {
-                let length = options.queue.unwrap_or(0) / node_count;
+                let length = scale(options.queue.unwrap_or(0));
                 let policy = Policy::leaky_queue(Rate::new(limit, window), length);
                 match options.max_wait {
                     Some(max_wait) => policy.and_then(|policy| policy.with_max_wait(max_wait)),
@@ -245,16 +266,14 @@ impl Limit {
                 }
             }
         };
-        let made = made.map(|policy| match options.warm_up {
-            // A share of one token has nothing to climb.
+        made.map(|policy| match options.warm_up {
+            // One token has nothing to climb.
             Some(warm_up) => {
                 let warm_up = WarmUp { start: share(warm_up.start), ..warm_up };
                 policy.clone().with_warm_up(warm_up).unwrap_or(policy)
             }
             None => policy,
-        });
-        // A smaller limit fits wherever a larger one did; should it not, the whole limit is still one.
-        made.unwrap_or_else(|_| self.policy.clone())
+        })
     }
 
     /// A bucket takes fractions: a third of `100/s` is `100/3s`, and holds a third.

@@ -11,8 +11,9 @@ use thiserror::Error;
 
 use checking::Checking;
 
-use crate::Rule;
+use crate::overrides::OVERRIDES_MAX;
 use crate::permits::is_unleased;
+use crate::{Override, Rule};
 
 /// The most rules of a set.
 pub(crate) const RULES_MAX: usize = 100_000;
@@ -33,6 +34,7 @@ const NAME_BYTES_MAX: usize = 128;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleSet {
     rules: Vec<Rule>,
+    overrides: Vec<Override>,
     node_count: u64,
 }
 
@@ -182,13 +184,13 @@ impl RuleSet {
         }
         let mut rules = rules;
         rules.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
-        Ok(Self { rules, node_count: 1 })
+        Ok(Self { rules, overrides: Vec::new(), node_count: 1 })
     }
 
     /// No rules: everything is allowed.
     #[must_use]
     pub fn empty() -> Self {
-        Self { rules: Vec::new(), node_count: 1 }
+        Self { rules: Vec::new(), overrides: Vec::new(), node_count: 1 }
     }
 
     /// The same rules in a fleet of so many nodes, each of which has its share of a limit while
@@ -196,6 +198,20 @@ impl RuleSet {
     #[must_use]
     pub fn with_node_count(self, node_count: u64) -> Self {
         Self { node_count: node_count.clamp(1, NODES_MAX), ..self }
+    }
+
+    /// The same rules, and beside them bans and boosts of single subjects: at most 100,000, and of boosts
+    /// under every rule at most 64 different factors. What is beyond that is left out.
+    #[must_use]
+    pub fn with_overrides(self, mut overrides: Vec<Override>) -> Self {
+        overrides.truncate(OVERRIDES_MAX);
+        Self { overrides, ..self }
+    }
+
+    /// Bans and boosts of single subjects.
+    #[must_use]
+    pub fn overrides(&self) -> &[Override] {
+        &self.overrides
     }
 
     /// How many nodes share the limits.

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
 use crate::matcher::{ItemId, Items, Matcher};
+use crate::overrides::{Boosted, Overrides, Said};
 use crate::permits::is_held;
 use crate::top::Top;
 use crate::{Conditions, Limit, Mode, Request, Rule, RuleSet, TierLimits};
@@ -25,6 +26,8 @@ pub(crate) struct Snapshot {
     matcher: Matcher,
     sketches: Vec<Sketch>,
     plans: Vec<Plan>,
+    /// Bans and boosts; almost always none.
+    pub(crate) overrides: Option<Box<Overrides>>,
 }
 
 /// A version that somebody holds on to. Those who check at the same time do not pass a count of
@@ -81,6 +84,8 @@ pub(crate) struct Plan {
     costs: Option<Matcher>,
     /// Who is limited most by it.
     pub(crate) top: Arc<Top>,
+    /// Its limits multiplied, by each factor that somebody has.
+    boosts: Box<[Boosted]>,
 }
 
 /// The limits of a rule or a tier, under the rule's name.
@@ -110,6 +115,7 @@ impl Snapshot {
             .flat_map(|before| before.rules.rules().iter().zip(&before.plans))
             .map(|(rule, plan)| (&**rule.identity(), &plan.top))
             .collect();
+        let overrides = Overrides::new(rules.overrides(), list);
         let mut recipes = HashMap::new();
         let mut plans = Vec::with_capacity(list.len());
         let mut sketches = Vec::with_capacity(list.len());
@@ -121,10 +127,12 @@ impl Snapshot {
             let replaces = rule.replaces.iter().filter_map(|name| places.get(&**name).copied());
             let replaces = replaces.collect();
             sketches.push(Sketch::new(rule, recipe));
-            plans.push(Plan::new(rule, rules.node_count(), replaces, top));
+            let boosts = overrides.as_ref().map(|it| it.boosts_of(at as ItemId));
+            let plan = Plan::new(rule, rules.node_count(), replaces, top);
+            plans.push(Plan { boosts: boosts.unwrap_or_default(), ..plan });
         }
         let matcher = Matcher::new(list.iter().map(|rule| &rule.conditions));
-        Self { rules, version, matcher, sketches, plans }
+        Self { rules, version, matcher, sketches, plans, overrides }
     }
 
     pub(crate) fn rule(&self, at: ItemId) -> &Rule {
@@ -200,9 +208,34 @@ impl Snapshot {
         named.or(self.plan(at).default_tier).map_or(Tier::Rule, Tier::At)
     }
 
-    /// The limits of a tier; `None` is unlimited.
+    /// What is said of a subject of a rule, and which of the rule's boosts that makes it.
+    #[cold]
+    pub(crate) fn said(
+        &self,
+        overrides: &Overrides,
+        at: ItemId,
+        key: &[u8],
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> (Said, u32) {
+        let said = overrides.of_subject(at, key, request, now);
+        let boosts = &self.plan(at).boosts;
+        (said, said.boost.map_or(0, |it| overrides.place_of(it, boosts)) as u32)
+    }
+
+    /// The limits of a tier, multiplied by a boost if that is not 0; `None` is unlimited.
     #[inline]
-    pub(crate) fn policies(&self, at: ItemId, tier: Tier) -> Option<&[Policy]> {
+    pub(crate) fn policies(&self, at: ItemId, tier: Tier, boost: u32) -> Option<&[Policy]> {
+        if boost > 0
+            && let Some(boosted) = self.plan(at).boosts.get(boost as usize - 1)
+        {
+            let tier_at = match tier {
+                Tier::Rule => None,
+                // An unlimited tier stays so.
+                Tier::At(tier) => self.plan(at).tiers[tier].as_ref().map(|_| Some(tier))?,
+            };
+            return Some(boosted.limits(self.rule(at), tier_at));
+        }
         match tier {
             Tier::Rule => Some(&self.sketch(at).limits),
             Tier::At(tier) => self.plan(at).tiers[tier].as_ref().map(|it| &*it.whole),
@@ -330,6 +363,7 @@ impl Plan {
             exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
             costs: index(costs.len() > LISTED_MAX, costs),
             top,
+            boosts: Box::default(),
         }
     }
 

@@ -106,7 +106,7 @@ impl Engine {
         rule: &str,
         request: &Request<'_>,
     ) -> Result<Vec<Usage>, UsageError> {
-        let place = Place::find(snapshot, rule, request)?;
+        let place = Place::find(snapshot, rule, request, self.now())?;
         let ask = |policy| Entry::new(&*place.key, policy).with_cost(0);
         let mut entries: ArrayVec<Entry<'_>, LIMITS_PER_RULE_MAX> =
             place.policies.iter().map(ask).collect();
@@ -141,7 +141,7 @@ impl Engine {
         rule: &str,
         request: &Request<'_>,
     ) -> Result<(), UsageError> {
-        let place = Place::find(snapshot, rule, request)?;
+        let place = Place::find(snapshot, rule, request, self.now())?;
         for policy in place.policies {
             self.store().reset(&place.key, policy).await?;
         }
@@ -158,7 +158,12 @@ impl Engine {
 }
 
 impl<'s> Place<'s> {
-    fn find(snapshot: &'s Snapshot, name: &str, request: &Request<'_>) -> Result<Self, UsageError> {
+    fn find(
+        snapshot: &'s Snapshot,
+        name: &str,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Result<Self, UsageError> {
         let at = snapshot.find(name).ok_or_else(|| unknown(snapshot, name))?;
         let rule = snapshot.rule(at);
         let mut key = KeyBuffer::new();
@@ -170,7 +175,11 @@ impl<'s> Place<'s> {
             }
         }
         let tier = snapshot.tier(at, request);
-        let policies = snapshot.policies(at, tier).unwrap_or_default();
+        let boost = match &snapshot.overrides {
+            Some(overrides) => snapshot.said(overrides, at, &key, request, now).1,
+            None => 0,
+        };
+        let policies = snapshot.policies(at, tier, boost).unwrap_or_default();
         Ok(Self { limits: rule.limits_of(tier), policies, key })
     }
 }

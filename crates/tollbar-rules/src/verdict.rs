@@ -9,7 +9,7 @@ use tollbar::{Decision, Degraded, Outcome, StoreError};
 use crate::matcher::ItemId;
 use crate::permits::Permits;
 use crate::snapshot::{Pinned, Snapshot};
-use crate::{Exemption, Limit, Rule};
+use crate::{Exemption, Limit, Override, Rule};
 
 /// What the rules say to a request.
 ///
@@ -45,6 +45,13 @@ pub enum Reason<'v> {
         /// The attribute.
         attribute: &'v str,
     },
+    /// The subject is banned: under this rule, or whatever the rules say.
+    Banned {
+        /// The rule, where it is under one.
+        rule: Option<&'v Rule>,
+        /// The ban, and until when it lasts.
+        ban: &'v Override,
+    },
     /// More limits apply than a store takes at once: to check some of them would be to enforce
     /// some of them, so the request is denied.
     TooManyLimits {
@@ -66,9 +73,23 @@ pub(crate) enum Why {
     Unlimited(ItemId),
     Exempt { rule: ItemId, exemption: usize },
     Missing { rule: ItemId, per: usize },
+    Banned { rule: Option<ItemId>, ban: usize, ends_in_us: Option<u64> },
     TooMany { count: usize },
     RequestIdReused,
     ReceiptTooLong,
+}
+
+impl Why {
+    /// What a denial that needs no store tells a client. Where an attribute is missing, no wait helps
+    /// and no other cost; a ban may have an end.
+    pub(crate) fn outcome(self) -> Outcome {
+        match self {
+            Self::Banned { ends_in_us: Some(retry_after_us), .. } => {
+                Outcome::Deny { retry_after_us }
+            }
+            _ => Outcome::Busy,
+        }
+    }
 }
 
 /// In what capacity a limit was checked.
@@ -147,6 +168,13 @@ impl Verdict {
                 let rule = self.snapshot.rule(rule);
                 Reason::MissingAttribute { rule, attribute: rule.per[per].name() }
             }
+            Why::Banned { rule, ban, .. } => match &self.snapshot.overrides {
+                Some(overrides) => Reason::Banned {
+                    rule: rule.map(|at| self.snapshot.rule(at)),
+                    ban: overrides.get(ban),
+                },
+                None => Reason::NoRule,
+            },
             Why::TooMany { count } => Reason::TooManyLimits { count },
             Why::RequestIdReused => Reason::RequestIdReused,
             Why::ReceiptTooLong => Reason::ReceiptTooLong,
@@ -165,9 +193,10 @@ impl Verdict {
     #[must_use]
     pub fn rule(&self) -> Option<&Rule> {
         match self.reason {
-            Why::Unlimited(rule) | Why::Exempt { rule, .. } | Why::Missing { rule, .. } => {
-                Some(self.snapshot.rule(rule))
-            }
+            Why::Unlimited(rule)
+            | Why::Exempt { rule, .. }
+            | Why::Missing { rule, .. }
+            | Why::Banned { rule: Some(rule), .. } => Some(self.snapshot.rule(rule)),
             _ => self.binding.map(|at| self.snapshot.rule(self.made[at].rule)),
         }
     }

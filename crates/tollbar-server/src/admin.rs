@@ -32,17 +32,22 @@ pub(crate) mod usage;
 pub(crate) mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use tollbar::Timestamp;
-use tollbar_rules::{Rule, RuleSet};
+use tollbar_rules::RuleSet;
 
 use crate::api::Api;
 use crate::daemon::Daemon;
-use crate::repository::{Repository, RuleId};
+use crate::repository::Repository;
 
 pub(crate) use body::BODY_BYTES_MAX;
 pub(crate) use flags::AdminFlags;
 pub(crate) use openapi::document;
+
+/// How long somebody who changed something waits for it to be enforced here.
+const ENFORCED_WITHIN: Duration = Duration::from_secs(2);
 
 /// What every operation works on.
 #[derive(Debug)]
@@ -67,31 +72,21 @@ impl Admin {
 
     /// The rules of the file.
     pub(crate) fn file_rules(&self) -> Arc<RuleSet> {
-        let rules = self.daemon.engine.rules();
-        let is_of_file = |it: &&Rule| it.identity().parse::<RuleId>().is_err();
-        let rules = rules.rules().iter().filter(is_of_file).cloned().collect();
-        Arc::new(RuleSet::new(rules).unwrap_or_else(|_| RuleSet::empty()))
+        self.daemon.live.file_rules()
     }
 
     /// Returns when this node enforces what was just written, or after a while: what was written stays
     /// written.
     pub(crate) async fn enforced(&self) {
-        // INTERIM until `Live`
-        let mut rules = self.file_rules().rules().to_vec();
-        let page = crate::repository::PageOf::first(1000);
-        let Ok(page) = self.repository.rules(&crate::repository::RuleFilter::default(), &page).await else { return };
-        for row in page.rows.iter().filter(|it| it.form.enabled) {
-            let Ok(mut rule) = row.form.rule() else { continue };
-            rule.id = Some(row.id.to_string().into());
-            if let Ok(ex) = self.repository.exemptions(Some(row.id), &crate::repository::PageOf::first(1000)).await {
-                rule.exemptions.extend(ex.rows.iter().filter_map(|it| it.form.exemption().ok()));
+        let enforced = async {
+            if let Ok(revisions) = self.repository.revisions().await {
+                self.daemon.live.enforced(revisions.rules).await;
             }
-            rules.push(rule);
-        }
-        if let Ok(rules) = RuleSet::new(rules) { self.daemon.engine.replace(rules); }
+        };
+        let _ = timeout(ENFORCED_WITHIN, enforced).await;
     }
 
     fn is_database_well(&self) -> bool {
-        true
+        self.daemon.live.status().away.is_none()
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
-use tollbar::SnapshotError;
+use tollbar::{SnapshotError, SystemClock};
 use tollbar_rules::{Engine, RuleSet};
 use tracing::{info, warn};
 
@@ -26,8 +26,10 @@ use crate::listener::http::Http;
 use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
+use crate::metering::books::Bookkeeper;
 use crate::metering::node::Node;
 use crate::reload::{Reload, warn_of};
+use crate::repository::follow::{Follow, FollowError};
 use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
@@ -66,6 +68,10 @@ pub(crate) enum AppError {
     Snapshot(SnapshotError),
     #[error("--database: {0}")]
     Database(#[from] RepositoryError),
+    #[error("--node: {0}")]
+    Node(io::Error),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -100,15 +106,24 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),
     });
-    let repository = match &config.admin.database {
-        Some(place) => Some(Repository::open(place).await?),
-        None => None,
-    };
-    let node = Node::new(config.metering.node.as_deref(), config.kept_beside())?;
-    let metering = repository.clone().map(|it| config.metering.open(it, &node.name));
-    let tally = metering.as_ref().map(|it| Arc::clone(&it.tally));
+    let has_database = config.database.database.is_some();
+    let tally = has_database.then(|| Arc::new(config.metering.tally()));
     let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
-    let daemon = Arc::new(daemon.metered(tally));
+    let daemon = Arc::new(daemon.metered(tally.clone()));
+
+    let database = match &config.database.database {
+        None => None,
+        Some(place) => {
+            let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
+            let beside = config.database.beside();
+            let node = Node::new(config.metering.node.as_deref(), beside.as_deref());
+            let node = node.map_err(AppError::Node)?;
+            let (live, cache) = (Arc::clone(&daemon.live), config.database.cache());
+            // Before the first request is answered: none passes by rules that are not there yet.
+            let follow = Follow::begin(live, repository.clone(), cache, node.name.clone()).await?;
+            Some((repository, follow, node))
+        }
+    };
 
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
@@ -128,27 +143,34 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         let proxy = proxy.open(Arc::clone(&daemon))?;
         start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
-    let admin_token = match repository {
-        None => None,
-        Some(repository) => {
-            let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
-            admin.enforced().await;
-            let token = admin::tokens::first(&admin.repository).await?;
-            start(&mut listeners, "--admin", &config.admin.endpoint(), AdminHttp::new(admin))
-                .await?;
-            token
-        }
-    };
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
+    let mut admin_token = None;
+    let mut bookkeeper = None;
+    // The node's name is its own for as long as the daemon runs.
+    let mut _node = None;
+    if let Some((repository, follow, node)) = database {
+        bookkeeper = tally.map(|tally| {
+            let keeper = Bookkeeper::new(repository.clone(), node.name.clone(), tally);
+            tokio::spawn(keeper.keep(config.metering.usage_flush.0, ended.clone()))
+        });
+        _node = Some(node);
+        let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
+        admin_token = match admin::tokens::first(&admin.repository).await {
+            Err(error) if error.is_outage() => None,
+            token => token?,
+        };
+        let endpoint = config.admin_endpoint();
+        start(&mut listeners, "--admin", &endpoint, AdminHttp::new(admin)).await?;
+        tokio::spawn(follow.run(ended.clone()));
+    }
     let snapshot = config.store.snapshot.of(counters.memory());
-    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended.clone())));
-    let metering = metering.map(|it| tokio::spawn(it.keep(ended)));
+    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
 
     greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
-    let mut reload = Reload::new(Arc::clone(&config), engine, tokens, envoy);
+    let mut reload = Reload::new(Arc::clone(&config), daemon, tokens, envoy);
     let mut health = Health::Ok;
     let mut probe = tokio::spawn(counters.clone().probe());
     let mut looks = every(LOOK_EVERY);
@@ -180,8 +202,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(stop);
     listeners.join().await;
     drop(end);
-    if let Some(metering) = metering {
-        metering.await.map_err(io::Error::other)?;
+    if let Some(bookkeeper) = bookkeeper {
+        bookkeeper.await.map_err(io::Error::other)?;
     }
     let written = match snapshot {
         None => Ok(()),

@@ -3,7 +3,7 @@
 
 pub(crate) mod file;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args};
@@ -20,7 +20,7 @@ use crate::listener::gateway::{GatewayFlags, GatewayFlagsError};
 use crate::listener::tls::{TlsError, TlsFiles};
 use crate::metering::MeteringFlags;
 use crate::open_files::{self, TooFewFiles};
-use crate::repository::Place;
+use crate::repository::flags::DatabaseFlags;
 use crate::secret::{self, SecretError};
 use crate::store::{StoreFlags, StoreFlagsError};
 use crate::telemetry::LogFlags;
@@ -86,6 +86,9 @@ pub(crate) struct Config {
 
     #[command(flatten)]
     pub(crate) gateway: GatewayFlags,
+
+    #[command(flatten)]
+    pub(crate) database: DatabaseFlags,
 
     #[command(flatten)]
     pub(crate) admin: AdminFlags,
@@ -165,12 +168,9 @@ impl Config {
         [("--listen", &self.listen), ("--grpc", &self.grpc), ("--resp", &self.resp)]
     }
 
-    /// Beside which file the daemon may keep its own, if there is one.
-    pub(crate) fn kept_beside(&self) -> Option<&Path> {
-        match &self.admin.database {
-            Some(Place::Sqlite(path)) => Some(path),
-            _ => None,
-        }
+    /// Where the admin API listens.
+    pub(crate) fn admin_endpoint(&self) -> Endpoint {
+        self.admin.endpoint(self.database.database.is_some())
     }
 
     /// The secret for receipts, where one is given.
@@ -182,6 +182,10 @@ impl Config {
     /// The rules to be put in force, and what their writer should know.
     pub(crate) fn read_rules(&self) -> Result<RuleFile, ConfigError> {
         match (&self.rules, &self.gateway.limit) {
+            // An example would stand in the way of the database's rules.
+            (None, None) if self.database.database.is_some() => {
+                Ok(RuleFile::parse("the built-in rules", "rules: []")?)
+            }
             (None, None) => Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?),
             (None, Some(limit)) => {
                 let rules = format!("rules: [{{ name: limit, limit: \"{limit}\" }}]");
@@ -226,7 +230,7 @@ impl Config {
             _ => {}
         }
         // The admin API always asks who is there; what is asked for must not be read on its way.
-        let admin = self.admin.endpoint();
+        let admin = self.admin_endpoint();
         if !admin.is_local() && !self.tls.is_given() && !self.insecure {
             return Err(ConfigError::AdminExposed { endpoint: admin });
         }
@@ -235,7 +239,7 @@ impl Config {
 
     /// Sees to it that there can be as many connections as are allowed.
     pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
-        let (proxy, admin) = (self.gateway.endpoint(), self.admin.endpoint());
+        let (proxy, admin) = (self.gateway.endpoint(), self.admin_endpoint());
         let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy, &admin]);
         let listeners = endpoints.filter(|it| **it != Endpoint::Off).count();
         let to_upstream = self.gateway.upstream_connections_max(self.bounds);

@@ -10,12 +10,15 @@ use tollbar_rules::{Engine, Request, Reservation, UsageError, Verdict};
 use crate::counters::{Counters, Health};
 use crate::decisions::{Asked, Decisions};
 use crate::metering::Tally;
+use crate::repository::Live;
 use crate::token::Tokens;
 
 /// Shared by every listener.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) engine: Arc<Engine>,
+    /// Where its rules come from.
+    pub(crate) live: Arc<Live>,
     pub(crate) counters: Counters,
     /// What clients must show, where something is asked for.
     pub(crate) tokens: Option<Arc<Tokens>>,
@@ -56,7 +59,8 @@ impl Daemon {
         tokens: Option<Arc<Tokens>>,
     ) -> Self {
         let decisions = Decisions::default();
-        Self { engine, counters, tokens, decisions, tally: None, clock: SystemClock::new() }
+        let (live, tally) = (Arc::new(Live::new(Arc::clone(&engine))), None);
+        Self { engine, live, counters, tokens, decisions, tally, clock: SystemClock::new() }
     }
 
     /// The same, which counts usage there.

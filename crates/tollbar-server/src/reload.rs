@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use tollbar_rules::{Engine, Finding, RuleFile, RuleWatch};
+use tollbar_rules::{Finding, RuleFile, RuleWatch};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
+use crate::daemon::Daemon;
 use crate::listener::envoy::EnvoyLimits;
 use crate::listener::tls::Tls;
 use crate::token::Tokens;
@@ -14,7 +15,7 @@ use crate::token::Tokens;
 /// Everything that is read again.
 pub(crate) struct Reload {
     config: Arc<Config>,
-    engine: Arc<Engine>,
+    daemon: Arc<Daemon>,
     tokens: Option<Arc<Tokens>>,
     envoy: Arc<EnvoyLimits>,
     watch: Option<RuleWatch>,
@@ -23,13 +24,13 @@ pub(crate) struct Reload {
 impl Reload {
     pub(crate) fn new(
         config: Arc<Config>,
-        engine: Arc<Engine>,
+        daemon: Arc<Daemon>,
         tokens: Option<Arc<Tokens>>,
         envoy: Arc<EnvoyLimits>,
     ) -> Self {
         let watched = config.rules.as_deref().filter(|_| !config.no_watch);
         let watch = watched.map(RuleWatch::new);
-        Self { config, engine, tokens, envoy, watch }
+        Self { config, daemon, tokens, envoy, watch }
     }
 
     /// Reads everything, whether it has changed or not.
@@ -77,7 +78,7 @@ impl Reload {
             Ok(file) => {
                 let rules = file.rules.len();
                 let warnings = file.warnings;
-                let diff = self.engine.replace(file.rules);
+                let diff = self.daemon.live.put_file(file.rules);
                 if was_asked || !diff.is_empty() {
                     warn_of(&warnings);
                     let [added, removed] = [diff.added.len(), diff.removed.len()];

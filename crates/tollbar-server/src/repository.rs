@@ -4,11 +4,18 @@
 //! It keeps what it is given and says what it has. Who may change what is for the admin API to say, and
 //! what is enforced for [`follow`]. A check never asks here.
 
+mod cache;
+mod compose;
 mod error;
+pub(crate) mod flags;
+pub(crate) mod follow;
 mod id;
+mod live;
+mod load;
 mod operation;
 mod page;
 mod place;
+mod postgres;
 mod row;
 mod schema;
 mod sql;
@@ -23,11 +30,15 @@ use tollbar::{Clock, SystemClock, Timestamp};
 use tollbar_rules::admin::{ExemptionForm, RuleForm};
 
 use operation::{audit, exemptions, keys, nodes, rules, tokens, usage};
+use postgres::Postgres;
 use sql::Purpose;
 use sqlite::Sqlite;
 
+pub use cache::CacheError;
 pub use error::{RepositoryError, Result};
 pub use id::{RuleId, RuleIdError};
+pub use live::{Live, LiveStatus, Trial};
+pub use load::{Loaded, Skipped};
 pub use page::{Cursor, PAGE_ROWS_MAX, Page, PageOf};
 pub use place::{Place, PlaceError};
 pub use row::{
@@ -48,6 +59,7 @@ pub struct Repository {
 #[derive(Debug, Clone)]
 enum Database {
     Sqlite(Sqlite),
+    Postgres(Postgres),
 }
 
 /// Does the same in a transaction of whichever database it is. What `$work` uses of its surroundings,
@@ -57,6 +69,16 @@ macro_rules! transact {
         let (purpose, now) = ($purpose, $self.clock.now());
         let done = match &$self.database {
             Database::Sqlite(it) => it.run(purpose, now, move |$sql| block_on($work)).await,
+            Database::Postgres(it) => {
+                let work = async {
+                    let mut client = it.client(&*$self.clock).await?;
+                    let transaction = postgres::begin(&mut client, purpose, now).await?;
+                    let $sql = &transaction;
+                    let done = $work.await;
+                    transaction.end(done).await
+                };
+                postgres::patiently(work).await
+            }
         };
         if purpose == Purpose::Change && done.is_ok() {
             $self.changed.notify_one();
@@ -73,14 +95,23 @@ impl Repository {
 
     /// The same by another clock.
     pub async fn open_with(place: &Place, clock: Arc<dyn Clock>) -> Result<Self> {
+        let repository = Self::open_later(place, clock)?;
+        repository.revisions().await?;
+        Ok(repository)
+    }
+
+    /// The same, of a database that need not be there yet: it is first asked, and its tables are made,
+    /// when somebody wants something of it.
+    pub fn open_later(place: &Place, clock: Arc<dyn Clock>) -> Result<Self> {
         let database = match place {
-            Place::Sqlite(path) => Database::Sqlite(Sqlite::open(path, Arc::clone(&clock)).await?),
-            Place::Postgres(_) => return Err(RepositoryError::unavailable("not yet")),
+            Place::Sqlite(path) => Database::Sqlite(Sqlite::new(path, Arc::clone(&clock))?),
+            Place::Postgres(url) => Database::Postgres(Postgres::new(url)?),
         };
         Ok(Self { database, clock, changed: Arc::default() })
     }
 
-    /// Is notified after every change that was made by this process.
+    /// Is notified after every change that was made by this process or heard of. For the one who
+    /// follows; others ask [`Live::revisions`].
     #[must_use]
     pub fn changed(&self) -> &Notify {
         &self.changed
@@ -322,6 +353,19 @@ impl Repository {
     /// Forgets nodes that have said nothing since then; how many.
     pub async fn forget_nodes(&self, seen_before: Timestamp) -> Result<u64> {
         transact!(self, Purpose::Write, |sql| nodes::forget(sql, seen_before))
+    }
+
+    /// Everything that nodes enforce.
+    pub async fn load(&self) -> Result<Loaded> {
+        transact!(self, Purpose::Read, |sql| load::load(sql))
+    }
+
+    /// Hears of changes by others, where the database tells of them.
+    pub(crate) async fn listen(&self) -> Option<Result<postgres::Listening>> {
+        match &self.database {
+            Database::Sqlite(_) => None,
+            Database::Postgres(it) => Some(it.listen().await),
+        }
     }
 
     /// How often anything has changed.

@@ -206,9 +206,8 @@ fn report(found: &Found) -> Report {
         let trial = TrialName::new("tollbar", &name(count, metric), 1);
         Row::new(&trial, metric, summarise(figures))
     };
-    let median = |count, metric| {
-        found.get(&(count, metric)).and_then(|it| summarise(it)).map(|it| it.value)
-    };
+    let median =
+        |count, metric| found.get(&(count, metric)).and_then(|it| summarise(it)).map(|it| it.value);
     let against_quiet = |rules| {
         let both = found.get(&(rules, CHANGING)).zip(found.get(&(rules, QUIET)));
         let value = both.and_then(|(changing, quiet)| ratio(changing, quiet)).map(|it| it.value);
@@ -222,10 +221,22 @@ fn report(found: &Found) -> Report {
         machine: Machine::detect(),
         rows: found.iter().map(row).collect(),
         targets: vec![
-            Target::new(format!("{MANY_RULES} rules, from start to enforced"), "ms", load, Bound::AtMost, 1e3),
+            Target::new(
+                format!("{MANY_RULES} rules, from start to enforced"),
+                "ms",
+                load,
+                Bound::AtMost,
+                1e3,
+            ),
             against_quiet(SOME_RULES),
             against_quiet(MANY_RULES),
-            Target::new(format!("slowest page of 1000 of {EXEMPTIONS} exemptions"), "ms", page, Bound::AtMost, 20.0),
+            Target::new(
+                format!("slowest page of 1000 of {EXEMPTIONS} exemptions"),
+                "ms",
+                page,
+                Bound::AtMost,
+                20.0,
+            ),
         ],
     }
 }

@@ -24,6 +24,9 @@ impl Engine {
             return false;
         };
         let Verdict { snapshot, made, .. } = verdict;
+        if snapshot.overrides.is_some() {
+            return false;
+        }
         let Some(policy) = snapshot.sketch(rule).plain() else {
             return false;
         };

@@ -10,6 +10,7 @@ use tollbar::Timestamp;
 
 use crate::Request;
 use crate::matcher::{ItemId, Items};
+use crate::overrides::Overrides;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Flags, Snapshot, Tier};
 use crate::subject::{Found, KeyBuffer, write_key};
@@ -23,6 +24,8 @@ pub(crate) struct Ask {
     pub(crate) limit: usize,
     pub(crate) capacity: Capacity,
     pub(crate) cost: u64,
+    /// Which of its rule's boosts the subject has, counted from 1.
+    pub(crate) boost: u32,
     /// Where its key is among the keys.
     pub(crate) key: (usize, usize),
 }
@@ -40,6 +43,8 @@ pub(crate) struct Selection {
     pub(crate) has_permits: bool,
     /// Rules that deny for want of an attribute, and its place in `per`.
     lacking: SmallVec<[(ItemId, usize); 2]>,
+    /// Rules whose subject is banned, and the ban.
+    banned: SmallVec<[(ItemId, Why); 1]>,
     /// The last key that was written by each recipe.
     written: SmallVec<[(ItemId, (usize, usize)); 4]>,
 }
@@ -61,6 +66,8 @@ pub(crate) enum Fate {
     /// Another rule matches.
     FallbackNotNeeded,
     TierUnlimited(Tier),
+    /// By the ban in this place.
+    Banned(usize),
     Applied(Tier),
 }
 
@@ -96,6 +103,11 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
     /// The same, where it is known which rules match.
     #[inline]
     pub(crate) fn select_of(&mut self, matching: &[ItemId], selection: &mut Selection) {
+        if let Some(overrides) = &self.snapshot.overrides
+            && self.is_banned(overrides, selection)
+        {
+            return;
+        }
         let mut replaced: SmallVec<[(ItemId, ItemId); 4]> = SmallVec::new();
         // Whether a live rule matches: it keeps the fallbacks away.
         let mut is_covered = false;
@@ -139,6 +151,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
             let is_gone = |rule| replaced.iter().any(|(gone, _)| *gone == rule);
             selection.asks.retain(|ask| !is_gone(ask.rule));
             selection.lacking.retain(|(rule, _)| !is_gone(*rule));
+            selection.banned.retain(|(rule, _)| !is_gone(*rule));
         }
         for (gone, by) in &replaced {
             self.observer.saw(*gone, Fate::ReplacedBy(*by));
@@ -150,6 +163,15 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
     #[inline]
     fn flags(&self, at: ItemId) -> Flags {
         self.snapshot.sketch(at).flags
+    }
+
+    /// True where the request is denied whatever the rules say.
+    #[cold]
+    fn is_banned(&self, overrides: &Overrides, selection: &mut Selection) -> bool {
+        let now = (self.now)();
+        let ban = overrides.of_request(self.request, now).ban;
+        selection.denial = ban.map(|ban| overrides.denial(None, ban, now));
+        ban.is_some()
     }
 
     /// True where a rule is enabled and has not been replaced so far.
@@ -231,12 +253,23 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
                 return Fate::Denied(per);
             }
         };
+        let mut boost = 0;
+        if let Some(overrides) = &self.snapshot.overrides {
+            let (now, subject) = ((self.now)(), &selection.keys[key.0..key.1]);
+            let (said, its) = self.snapshot.said(overrides, at, subject, self.request, now);
+            boost = its;
+            if let Some(ban) = said.ban.filter(|_| flags.is_live) {
+                let why = overrides.denial(Some(at), ban, now);
+                selection.banned.push((at, why));
+                return Fate::Banned(ban);
+            }
+        }
         let tier = self.snapshot.tier(at, self.request);
         let cost = self.snapshot.cost(at, self.request);
         let capacity = if flags.is_live { Capacity::Live } else { Capacity::Shadow };
         selection.has_permits |= flags.has_permits;
-        let policies = self.snapshot.policies(at, tier);
-        let ask = Ask { rule: at, tier, limit: 0, capacity, cost, key };
+        let policies = self.snapshot.policies(at, tier, boost);
+        let ask = Ask { rule: at, tier, limit: 0, capacity, cost, boost, key };
         for limit in 0..policies.map_or(0, <[_]>::len) {
             selection.asks.push(Ask { limit, ..ask });
         }
@@ -264,6 +297,10 @@ enum Lacking {
 impl Selection {
     /// Keeps what a store takes at once: what only reports gives way.
     fn finish(&mut self) {
+        if let Some(&(_, why)) = self.banned.first() {
+            self.denial = Some(why);
+            return;
+        }
         if let Some(&(rule, per)) = self.lacking.first() {
             self.denial = Some(Why::Missing { rule, per });
             return;

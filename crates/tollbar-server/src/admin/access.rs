@@ -112,9 +112,7 @@ impl Actor {
         };
         reach.ok_or_else(|| {
             let scopes = need.scopes().join("`, `");
-            Problem::forbidden(format!(
-                "this token may not do that: use one of scope `{scopes}`"
-            ))
+            Problem::forbidden(format!("this token may not do that: use one of scope `{scopes}`"))
         })
     }
 
@@ -145,7 +143,8 @@ mod tests {
             assert_eq!(Scope::parse(text).map(|it| it.to_string()).as_deref(), Some(text));
         }
         let long = format!("tenant:{}", "x".repeat(65));
-        let table = ["", "Admin", "admin ", "tenant:", "tenant:a/b", "tenant:a b", "tenant:é", &long];
+        let table =
+            ["", "Admin", "admin ", "tenant:", "tenant:a/b", "tenant:a b", "tenant:é", &long];
         for text in table {
             assert_eq!(Scope::parse(text), None, "{text}");
         }

@@ -95,11 +95,8 @@ pub(crate) async fn nodes(admin: &Admin, actor: &Actor) -> Result<Nodes, Problem
     actor.reach(Need::SeeAll)?;
     let revision = admin.repository.revisions().await?.rules;
     let rows = admin.repository.nodes().await?.into_iter();
-    let items = rows.map(|it| Node {
-        node: it.node,
-        revision: it.revision,
-        seen_at: Instant(it.seen_at),
-    });
+    let items =
+        rows.map(|it| Node { node: it.node, revision: it.revision, seen_at: Instant(it.seen_at) });
     Ok(Nodes { revision, items: items.collect() })
 }
 

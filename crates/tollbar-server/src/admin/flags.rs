@@ -12,15 +12,11 @@ pub(crate) struct AdminFlags {
     /// free one), unix:PATH, or off
     #[arg(long, env = "TOLLBAR_ADMIN", value_name = "ENDPOINT", default_value = "127.0.0.1:8082")]
     admin: Endpoint,
-
-    /// INTERIM
-    #[arg(long, env = "TOLLBAR_DATABASE", value_name = "DATABASE")]
-    pub(crate) database: Option<crate::repository::Place>,
 }
 
 impl AdminFlags {
     /// Where it listens: nowhere without a database.
-    pub(crate) fn endpoint(&self) -> Endpoint {
-        if self.database.is_some() { self.admin.clone() } else { Endpoint::Off }
+    pub(crate) fn endpoint(&self, has_database: bool) -> Endpoint {
+        if has_database { self.admin.clone() } else { Endpoint::Off }
     }
 }

@@ -18,7 +18,10 @@ pub(crate) fn future(
         return Ok(None);
     };
     let instant = parse_instant(sent).ok_or_else(|| {
-        Problem::invalid_field(field, "this is no instant: send one such as \"2027-01-01T12:00:00Z\"")
+        Problem::invalid_field(
+            field,
+            "this is no instant: send one such as \"2027-01-01T12:00:00Z\"",
+        )
     })?;
     if instant <= now {
         return Err(Problem::invalid_field(field, "this is in the past: send a later instant"));

@@ -149,7 +149,8 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
 
 /// What goes wrong there, and anywhere.
 fn errors(route: &Route) -> impl Iterator<Item = u16> {
-    let of_queries = (!route.query.is_empty() || route.dry_run || route.need.is_some()).then_some(400);
+    let of_queries =
+        (!route.query.is_empty() || route.dry_run || route.need.is_some()).then_some(400);
     let of_bodies = route.body.is_some().then_some([400, 408, 413, 422]);
     let of_tokens = route.need.is_some().then_some([401, 403, 429, 503]);
     let of_versions = route.if_match.then_some([412, 428]);

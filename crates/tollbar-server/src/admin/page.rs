@@ -38,7 +38,8 @@ fn write() -> String {
         if route.dry_run {
             query.push("dryRun");
         }
-        let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&amp;")) };
+        let query =
+            if query.is_empty() { String::new() } else { format!("?{}", query.join("&amp;")) };
         // Nothing of it is anybody's input. Writing to a string cannot fail.
         let _ = writeln!(
             page,

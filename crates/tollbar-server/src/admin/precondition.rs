@@ -53,7 +53,9 @@ fn is_tag(text: &str) -> bool {
 }
 
 fn malformed() -> Problem {
-    Problem::bad_request("`If-Match` is no ETag: send what a GET gave, with its quotes, such as \"3\"")
+    Problem::bad_request(
+        "`If-Match` is no ETag: send what a GET gave, with its quotes, such as \"3\"",
+    )
 }
 
 #[cfg(test)]

@@ -61,11 +61,7 @@ pub(crate) struct Told<'p> {
 const WRONG_MAX: usize = 50;
 
 impl Problem {
-    fn new(
-        status: StatusCode,
-        code: &'static str,
-        detail: impl Into<Cow<'static, str>>,
-    ) -> Self {
+    fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,
             code,
@@ -157,9 +153,8 @@ impl Problem {
 
     /// Too many wrong tokens.
     pub(crate) fn too_many_failures(retry_after_s: u64) -> Self {
-        let detail = format!(
-            "too many wrong tokens came from this address: try again in {retry_after_s} s"
-        );
+        let detail =
+            format!("too many wrong tokens came from this address: try again in {retry_after_s} s");
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", detail);
         Self { retry_after_s: Some(retry_after_s), ..problem }
     }
@@ -183,7 +178,8 @@ impl Problem {
 
 impl From<FormError> for Problem {
     fn from(error: FormError) -> Self {
-        let wrong = |it: tollbar_rules::admin::Problem| Wrong { field: it.field, detail: it.message };
+        let wrong =
+            |it: tollbar_rules::admin::Problem| Wrong { field: it.field, detail: it.message };
         Self::invalid(error.problems.into_iter().map(wrong).collect())
     }
 }

@@ -25,8 +25,14 @@ const AT_ONCE: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change<'f> {
     /// It says this from now on, and said that before; a new one where there is no id.
-    Put { id: Option<RuleId>, before: Option<&'f RuleForm>, form: &'f RuleForm },
-    Remove { id: RuleId },
+    Put {
+        id: Option<RuleId>,
+        before: Option<&'f RuleForm>,
+        form: &'f RuleForm,
+    },
+    Remove {
+        id: RuleId,
+    },
 }
 
 /// The rules as they are, and as they would be.

@@ -95,7 +95,9 @@ impl Parameter {
             Self::Cursor => "The `nextCursor` of the page before",
             Self::RuleId => "Of this rule",
             Self::Subject => "Of this subject, such as `user:42`",
-            Self::SubjectType => "The attribute that names the subject, such as `user` or `api_key`",
+            Self::SubjectType => {
+                "The attribute that names the subject, such as `user` or `api_key`"
+            }
             Self::SubjectId => "Its value",
             Self::From => "From this day on, in UTC",
             Self::To => "Up to this day, which is included",
@@ -130,7 +132,9 @@ impl Query {
             query.sent.push((*parameter, value));
         }
         match known.iter().find(|it| it.is_required() && query.text(**it).is_none()) {
-            Some(missing) => Err(Problem::bad_parameter(missing.name(), "this is missing: send it")),
+            Some(missing) => {
+                Err(Problem::bad_parameter(missing.name(), "this is missing: send it"))
+            }
             None => Ok(query),
         }
     }
@@ -159,7 +163,8 @@ impl Query {
 
     pub(crate) fn day(&self, parameter: Parameter) -> Result<Option<i32>, Problem> {
         let day = self.text(parameter).map(str::parse::<Date>).transpose();
-        let day = day.map_err(|error| Problem::bad_parameter(parameter.name(), error.to_string()))?;
+        let day =
+            day.map_err(|error| Problem::bad_parameter(parameter.name(), error.to_string()))?;
         Ok(day.map(|it| it.0))
     }
 
@@ -206,12 +211,18 @@ fn short(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const KNOWN: &[Parameter] =
-        &[Parameter::Limit, Parameter::Cursor, Parameter::Name, Parameter::Enabled, Parameter::From];
+    const KNOWN: &[Parameter] = &[
+        Parameter::Limit,
+        Parameter::Cursor,
+        Parameter::Name,
+        Parameter::Enabled,
+        Parameter::From,
+    ];
 
     #[test]
     fn what_a_path_knows_is_read_and_nothing_else_is() {
-        let query = Query::read("name=a%20b+c%2Bd&limit=7&enabled=false&from=2026-11-16", KNOWN).unwrap();
+        let query =
+            Query::read("name=a%20b+c%2Bd&limit=7&enabled=false&from=2026-11-16", KNOWN).unwrap();
         assert_eq!(query.text(Parameter::Name), Some("a b c+d"));
         assert_eq!(query.paging(), Ok(Asked { limit: 7, cursor: None }));
         assert_eq!(query.flag(Parameter::Enabled), Ok(Some(false)));
@@ -219,12 +230,16 @@ mod tests {
         for wrong in ["nme=a", "name=a&name=b", "name=%ff", "name=%00", "%ff=1", "Name=a"] {
             assert_eq!(Query::read(wrong, KNOWN).unwrap_err().status, 400, "{wrong}");
         }
-        let wrong = ["limit=0", "limit=1001", "limit=+5", "limit=", "limit=1e3", "limit=99999999999"];
+        let wrong =
+            ["limit=0", "limit=1001", "limit=+5", "limit=", "limit=1e3", "limit=99999999999"];
         for wrong in wrong {
             assert!(Query::read(wrong, KNOWN).unwrap().paging().is_err(), "{wrong}");
         }
         for wrong in ["enabled=1", "enabled=", "enabled=TRUE"] {
-            assert!(Query::read(wrong, KNOWN).unwrap().flag(Parameter::Enabled).is_err(), "{wrong}");
+            assert!(
+                Query::read(wrong, KNOWN).unwrap().flag(Parameter::Enabled).is_err(),
+                "{wrong}"
+            );
         }
         assert!(Query::read("", &[Parameter::SubjectId]).is_err(), "it is missing");
     }

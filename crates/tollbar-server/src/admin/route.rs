@@ -371,12 +371,7 @@ pub(crate) static ROUTES: [Route; 32] = [
             "Revokes a token, on all nodes within a second",
         )
     },
-    get::<Token>(
-        "/v1/rate-limit/self",
-        What::OwnToken,
-        "The token that is sent",
-        Need::BeKnown,
-    ),
+    get::<Token>("/v1/rate-limit/self", What::OwnToken, "The token that is sent", Need::BeKnown),
     Route {
         answer: Answered::Ok(schema_of::<Explained<'_>>),
         ..post::<Explained<'_>>(
@@ -389,12 +384,7 @@ pub(crate) static ROUTES: [Route; 32] = [
     },
     Route {
         need: None,
-        ..get::<Health>(
-            "/healthz",
-            What::Health,
-            "200 while the daemon answers",
-            Need::BeKnown,
-        )
+        ..get::<Health>("/healthz", What::Health, "200 while the daemon answers", Need::BeKnown)
     },
     Route {
         need: None,

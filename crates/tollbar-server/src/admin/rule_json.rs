@@ -95,7 +95,8 @@ fn named(is_sent: bool) -> Map<String, Value> {
         "calendar_window",
         "concurrency",
     ];
-    let algorithms: Vec<Value> = algorithms.map(Value::from).into_iter().chain([Value::Null]).collect();
+    let algorithms: Vec<Value> =
+        algorithms.map(Value::from).into_iter().chain([Value::Null]).collect();
     let scopes = json!(["global", "tenant", "endpoint", null]);
     let or_null = |kind: &str| if is_sent { json!([kind, "null"]) } else { json!(kind) };
     let fields = json!({
@@ -120,9 +121,29 @@ fn named(is_sent: bool) -> Map<String, Value> {
 
 /// The fields of a file of rules, whose values `rules.schema.json` describes.
 const OF_FILES: [&str; 23] = [
-    "description", "match", "per", "missing", "burst", "staggered", "utc_offset", "subwindows",
-    "warm_up", "lease", "queue", "max_wait", "limit", "tiers", "candidate", "cost", "stop",
-    "fallback", "unlimited", "replaces", "mode", "on_store_failure", "exempt",
+    "description",
+    "match",
+    "per",
+    "missing",
+    "burst",
+    "staggered",
+    "utc_offset",
+    "subwindows",
+    "warm_up",
+    "lease",
+    "queue",
+    "max_wait",
+    "limit",
+    "tiers",
+    "candidate",
+    "cost",
+    "stop",
+    "fallback",
+    "unlimited",
+    "replaces",
+    "mode",
+    "on_store_failure",
+    "exempt",
 ];
 
 fn properties(is_sent: bool) -> Map<String, Value> {
@@ -137,10 +158,16 @@ fn properties(is_sent: bool) -> Map<String, Value> {
     } else {
         let instant = json!({ "type": ["string", "null"], "format": "date-time" });
         fields.insert("ruleId".into(), json!({ "type": ["string", "null"] }));
-        fields.insert("source".into(), json!({
-            "enum": ["database", "file"], "description": "Rules of the file are changed there",
-        }));
-        fields.insert("version".into(), json!({ "type": ["integer", "null"], "description": "Its ETag" }));
+        fields.insert(
+            "source".into(),
+            json!({
+                "enum": ["database", "file"], "description": "Rules of the file are changed there",
+            }),
+        );
+        fields.insert(
+            "version".into(),
+            json!({ "type": ["integer", "null"], "description": "Its ETag" }),
+        );
         fields.insert("createdAt".into(), instant.clone());
         fields.insert("updatedAt".into(), instant);
     }

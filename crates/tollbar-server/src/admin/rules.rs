@@ -1,7 +1,7 @@
 //! Rules: seen, made, changed, deleted, put back. Those of the file are seen here and changed there.
 
-use serde::Deserialize;
 use schemars::JsonSchema;
+use serde::Deserialize;
 use tollbar_rules::admin::{RuleForm, Scope};
 
 use super::access::{Actor, Need, Reach};
@@ -269,11 +269,7 @@ async fn find_ever(
 }
 
 /// The change, if it may be made by whoever has that reach.
-async fn checked(
-    admin: &Admin,
-    reach: Reach<'_>,
-    change: Change<'_>,
-) -> Result<Proposal, Problem> {
+async fn checked(admin: &Admin, reach: Reach<'_>, change: Change<'_>) -> Result<Proposal, Problem> {
     if let Change::Put { id, form, .. } = change {
         let is_taken = admin.file_rules().get(&form.name).is_some();
         let filter = RuleFilter { name: Some(form.name.clone()), ..RuleFilter::default() };

@@ -37,7 +37,8 @@ pub(crate) fn check(
         return Err(Problem::forbidden_field("tenantId", detail));
     }
     if !is_named_after(&form.name, tenant) {
-        let detail = format!("a sub-limit is named after its tenant: send \"{tenant}/{}\"", form.name);
+        let detail =
+            format!("a sub-limit is named after its tenant: send \"{tenant}/{}\"", form.name);
         return Err(Problem::forbidden_field("name", detail));
     }
     let loosening = [
@@ -83,7 +84,8 @@ fn below(rule: &Rule, parent: &Rule) -> Result<(), Problem> {
     if let (Some(own), Some(allowed)) = (permits(rule), permits(parent))
         && own > allowed
     {
-        let detail = format!("the operator's rule `{name}` allows {allowed} in flight: send that or less");
+        let detail =
+            format!("the operator's rule `{name}` allows {allowed} in flight: send that or less");
         return Err(Problem::forbidden_field("maxRequests", detail));
     }
     Ok(())
@@ -130,7 +132,8 @@ impl<'r> Rate<'r> {
     /// Of a rule: of its limits together the lowest rate, of its tiers the highest, since nobody here
     /// knows which tier a tenant's requests have. `None` where nothing bounds it.
     fn of(rule: &'r Rule) -> Option<Self> {
-        let own = (rule.tiers.default.is_none() && !rule.limits.is_empty()).then_some(&*rule.limits);
+        let own =
+            (rule.tiers.default.is_none() && !rule.limits.is_empty()).then_some(&*rule.limits);
         let tiers = rule.tiers.limits.iter().map(|(_, it)| it.limits());
         let groups: Vec<Option<Self>> = own.into_iter().chain(tiers).map(Self::lowest).collect();
         let groups: Option<Vec<Self>> = groups.into_iter().collect();

@@ -22,7 +22,10 @@ pub(crate) fn name(field: &str, sent: &str) -> Result<String, Problem> {
 /// Whom a rule counts.
 pub(crate) fn subject(field: &str, sent: &str) -> Result<String, Problem> {
     if sent.is_empty() {
-        return Err(Problem::invalid_field(field, "this is empty: send a text such as \"user:42\""));
+        return Err(Problem::invalid_field(
+            field,
+            "this is empty: send a text such as \"user:42\"",
+        ));
     }
     bounded(field, sent, SUBJECT_BYTES_MAX)
 }

@@ -210,9 +210,8 @@ impl Usages {
     /// `None` where there is no limit. The tightest has the least of its limit remaining.
     pub(crate) fn of(mut limits: Vec<Left>) -> Option<Self> {
         limits.sort_by(|a, b| {
-            let share = |one: &Left, other: &Left| {
-                u128::from(one.remaining) * u128::from(other.limit)
-            };
+            let share =
+                |one: &Left, other: &Left| u128::from(one.remaining) * u128::from(other.limit);
             share(a, b).cmp(&share(b, a))
         });
         Some(Self { tightest: limits.first()?.clone(), limits })

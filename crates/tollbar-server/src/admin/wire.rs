@@ -205,7 +205,9 @@ impl Admin {
                 nothing()
             }
             What::ListTokens => ok(&tokens::list(self, actor, &paging).await?),
-            What::CreateToken => created(&tokens::create(self, actor, &parse(body, example)?).await?),
+            What::CreateToken => {
+                created(&tokens::create(self, actor, &parse(body, example)?).await?)
+            }
             What::RevokeToken => {
                 tokens::revoke(self, actor, id).await?;
                 nothing()
@@ -215,7 +217,11 @@ impl Admin {
                 let answer = self.api.explain(body).await?;
                 answer.map(|it| Full::new(it).map_err(|never| match never {}).boxed_unsync())
             }
-            What::Usage | What::UsageOfMe | What::DailyUsage | What::ExportUsage | What::TopKeys => {
+            What::Usage
+            | What::UsageOfMe
+            | What::DailyUsage
+            | What::ExportUsage
+            | What::TopKeys => {
                 return self.usage(asked, actor).await;
             }
             What::Health | What::OpenApi | What::Page => self.open(route.what),
@@ -239,7 +245,8 @@ impl Admin {
             What::TopKeys => ok(&usage::top(self, actor, rule, paging.limit as usize)?),
             What::DailyUsage => ok(&usage::daily(self, actor, filter()?, &paging).await?),
             What::ExportUsage => {
-                export::stream(Arc::clone(self), Arc::clone(actor), filter()?, query.format()?).await?
+                export::stream(Arc::clone(self), Arc::clone(actor), filter()?, query.format()?)
+                    .await?
             }
             What::UsageOfMe => ok(&usage::of_me(self, actor).await?),
             _ => {
@@ -262,9 +269,8 @@ impl Admin {
 /// The route of a head and what stands for its id.
 fn route_of<'p>(head: Head<'p>) -> Result<(&'static Route, &'p str), Box<Answer>> {
     let routes = Route::of_path(head.path);
-    let is_meant = |method: &str| {
-        method == head.method || (method == "GET" && head.method == "HEAD")
-    };
+    let is_meant =
+        |method: &str| method == head.method || (method == "GET" && head.method == "HEAD");
     if let Some(found) = routes.iter().find(|(it, _)| is_meant(it.method)) {
         return Ok(*found);
     }

@@ -188,6 +188,11 @@ fn why(verdict: &Verdict) -> String {
         (Reason::MissingAttribute { attribute, .. }, _) => {
             format!("`{name}` counts by `{attribute}`, which the request lacked")
         }
+        (Reason::Banned { rule, ban, .. }, _) => {
+            let under = rule.map_or_else(String::new, |it| format!(" under `{}`", it.name));
+            let reason = ban.reason.as_deref().map_or_else(String::new, |it| format!(": {it}"));
+            format!("`{}` is banned{under}{reason}", ban.subject)
+        }
         (Reason::TooManyLimits { count }, _) => {
             format!("{count} limits applied, more than can be checked at once")
         }

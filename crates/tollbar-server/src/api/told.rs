@@ -111,6 +111,8 @@ pub(crate) enum Why {
     Exempt,
     /// A rule cannot do without an attribute that the request lacks.
     MissingAttribute,
+    /// The subject is banned.
+    Banned,
     /// More limits apply than can be checked at once.
     TooManyLimits,
     /// The request's id came with something else before.
@@ -264,6 +266,10 @@ impl Conclusion {
                 "missing_attribute",
                 format!("This request lacks `{attribute}`, which its rule counts by").into(),
             ),
+            // Why somebody is banned is for those who did it, and not for them.
+            (Reason::Banned { .. }, _) => {
+                denied(StatusCode::TOO_MANY_REQUESTS, "banned", "This client is banned".into())
+            }
             (Reason::TooManyLimits { count }, _) => denied(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_limits",
@@ -302,6 +308,7 @@ impl Why {
             Reason::Unlimited(_) => Self::Unlimited,
             Reason::Exempt(..) => Self::Exempt,
             Reason::MissingAttribute { .. } => Self::MissingAttribute,
+            Reason::Banned { .. } => Self::Banned,
             Reason::TooManyLimits { .. } => Self::TooManyLimits,
             Reason::RequestIdReused => Self::RequestIdReused,
             Reason::ReceiptTooLong => Self::ReceiptTooLong,

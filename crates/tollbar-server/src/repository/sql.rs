@@ -178,7 +178,7 @@ pub(crate) fn number(count: u64) -> Value {
 #[derive(Debug)]
 pub(crate) struct Where {
     text: String,
-    pub(crate) values: Vec<Value>,
+    values: Vec<Value>,
 }
 
 impl Where {
@@ -202,13 +202,21 @@ impl Where {
     pub(crate) fn and_after<const N: usize>(mut self, columns: &str, values: [Value; N]) -> Self {
         let first = self.values.len() + 1;
         let places: Vec<String> = (first..first + N).map(|it| format!("${it}")).collect();
-        self.text.push_str(&format!(" AND {columns} > ({})", places.join(", ")));
+        self.text = format!("{} AND {columns} > ({})", self.text, places.join(", "));
         self.values.extend(values);
         self
     }
 
-    /// A statement that begins so and ends so, for one row more than a page has.
-    pub(crate) fn statement(&self, beginning: &str, order: &str, rows_max: usize) -> String {
-        format!("{beginning} {} ORDER BY {order} LIMIT {}", self.text, rows_max + 1)
+    /// A statement that begins so and is in that order, and its values: for one row more than a page
+    /// has. How many that is, is a value too, so that there are few statements to be prepared.
+    pub(crate) fn statement(
+        mut self,
+        beginning: &str,
+        order: &str,
+        rows_max: usize,
+    ) -> (String, Vec<Value>) {
+        self.values.push(Value::Int(rows_max as i64 + 1));
+        let (text, place) = (&self.text, self.values.len());
+        (format!("{beginning} {text} ORDER BY {order} LIMIT ${place}"), self.values)
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Sqlite {
 }
 
 /// Something to be done with the file.
-type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+type Job = Box<dyn FnOnce(Result<&mut Connection>) + Send>;
 
 /// A transaction of SQLite. Nothing in it ever waits.
 #[derive(Debug)]
@@ -46,28 +46,23 @@ pub(crate) struct SqliteSql<'c> {
 }
 
 impl Sqlite {
-    /// Opens the file, or makes it, and brings its tables up to now.
-    pub(crate) async fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
+    /// The file at `path`, which is opened, or made, when somebody first asks for something, and its
+    /// tables are brought up to now. Until that has gone well it is tried again by each who asks.
+    pub(crate) fn new(path: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE_MAX);
-        let (opened, is_open) = oneshot::channel();
         let path = path.to_owned();
         let serve = move || {
-            let mut connection = match open(&path).and_then(|mut connection| {
-                migrate(&mut connection, &*clock)?;
-                Ok(connection)
-            }) {
-                Ok(connection) => connection,
-                Err(error) => return drop(opened.send(Err(error))),
-            };
-            // Whoever opens may have given up; then there is nobody to ask either.
-            let _ = opened.send(Ok(()));
+            let mut opened = None;
             while let Some(job) = asked.blocking_recv() {
-                job(&mut connection);
+                let connection = match &mut opened {
+                    Some(connection) => Ok(connection),
+                    None => open(&path, &*clock).map(|it| opened.insert(it)),
+                };
+                job(connection);
             }
         };
         let thread = thread::Builder::new().name("tollbar-sqlite".to_owned()).spawn(serve);
         thread.map_err(RepositoryError::unavailable)?;
-        is_open.await.map_err(|_| gone())??;
         Ok(Self { jobs })
     }
 
@@ -80,8 +75,9 @@ impl Sqlite {
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
+            let done = connection.and_then(|it| transact(it, purpose, now, work));
             // Who gave up waiting is not told.
-            let _ = answer.send(transact(connection, purpose, now, work));
+            let _ = answer.send(done);
         });
         let asked = async {
             self.jobs.send(job).await.map_err(|_| gone())?;
@@ -92,16 +88,17 @@ impl Sqlite {
     }
 }
 
-fn open(path: &Path) -> Result<Connection> {
+fn open(path: &Path, clock: &dyn Clock) -> Result<Connection> {
     let failed = |error: rusqlite::Error| {
         RepositoryError::unavailable(format!("cannot open {}: {error}", path.display()))
     };
-    let connection = Connection::open(path).map_err(failed)?;
+    let mut connection = Connection::open(path).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.busy_timeout(BUSY_MAX).map_err(failed)?;
     // Readers of other processes are not kept waiting, and what was answered survives a power cut.
     let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
     connection.execute_batch(pragmas).map_err(failed)?;
+    migrate(&mut connection, clock)?;
     Ok(connection)
 }
 

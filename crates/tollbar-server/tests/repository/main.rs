@@ -33,6 +33,11 @@ impl World {
         Self::open(place, scratch).await
     }
 
+    async fn postgres(name: &str) -> Self {
+        let place = common::postgres::shared_database().parse().unwrap();
+        Self::open(place, Scratch::new(name)).await
+    }
+
     async fn open(place: Place, scratch: Scratch) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(START_US));
         let repository = Repository::open_with(&place, Arc::new(clock.clone())).await.unwrap();
@@ -57,18 +62,26 @@ impl World {
     }
 
     /// What somebody does by hand.
-    async fn execute(&self, statement: &str) {
-        let Place::Sqlite(path) = &self.place else {
-            panic!("not yet");
-        };
-        rusqlite::Connection::open(path).unwrap().execute_batch(statement).unwrap();
+    fn execute(&self, statement: &str) {
+        match &self.place {
+            Place::Sqlite(path) => {
+                rusqlite::Connection::open(path).unwrap().execute_batch(statement).unwrap();
+            }
+            Place::Postgres(url) => common::postgres::execute(url, statement),
+        }
     }
 
     /// As if nobody had ever been there.
-    async fn empty(&self) {
-        if let Place::Sqlite(path) = &self.place {
-            for end in ["", "-wal", "-shm"] {
-                let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+    fn empty(&self) {
+        match &self.place {
+            Place::Sqlite(path) => {
+                for end in ["", "-wal", "-shm"] {
+                    let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+                }
+            }
+            Place::Postgres(url) => {
+                let anew = "DROP SCHEMA public CASCADE; CREATE SCHEMA public";
+                common::postgres::execute(url, anew);
             }
         }
     }
@@ -79,13 +92,19 @@ fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(test);
 }
 
-/// Every test of the suite, over SQLite.
+/// Every test of the suite, over each database.
 macro_rules! suite {
     ($($file:ident::$name:ident,)*) => {
         mod sqlite {
             $(#[test]
             fn $name() {
                 super::run(async { super::$file::$name(super::World::sqlite(stringify!($name)).await).await });
+            })*
+        }
+        mod postgres {
+            $(#[test]
+            fn $name() {
+                super::run(async { super::$file::$name(super::World::postgres(stringify!($name)).await).await });
             })*
         }
     };

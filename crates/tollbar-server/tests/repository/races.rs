@@ -64,7 +64,7 @@ pub(crate) async fn a_batch_of_usage_sent_by_many_is_added_once(world: World) {
 }
 
 pub(crate) async fn two_who_open_an_empty_database_both_find_it_made(world: World) {
-    world.empty().await;
+    world.empty();
     let open = || {
         let place = world.place.clone();
         tokio::spawn(async move { Repository::open(&place).await })

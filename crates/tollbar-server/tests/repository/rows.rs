@@ -260,7 +260,7 @@ pub(crate) async fn nodes_are_known_by_what_they_enforce_until_they_are_silent(w
 }
 
 pub(crate) async fn a_newer_schema_is_refused(world: World) {
-    world.execute("INSERT INTO rate_limit_schema (number) VALUES (99)").await;
+    world.execute("INSERT INTO rate_limit_schema (number) VALUES (99)");
     let error = Repository::open(&world.place).await.unwrap_err();
     let is_told = matches!(error, RepositoryError::NewerSchema { found: 99, .. });
     assert!(is_told && error.to_string().contains("schema 99"), "{error}");

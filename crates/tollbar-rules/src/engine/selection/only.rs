@@ -22,6 +22,11 @@ impl Engine {
 
 impl<O: Observer, N: Fn() -> tollbar::Timestamp> Selecting<'_, O, N> {
     fn select_only(&mut self, at: ItemId, selection: &mut Selection) {
+        if let Some(overrides) = &self.snapshot.overrides
+            && self.is_banned(overrides, selection)
+        {
+            return;
+        }
         if self.is_open(at, &[]) && self.apply(at, selection) == Fate::Unlimited {
             selection.leave = Some(Why::Unlimited(at));
         }

@@ -113,6 +113,7 @@ fn reason(verdict: &Verdict) -> v1::Reason {
         Reason::Exempt(..) => v1::Reason::Exempt,
         Reason::MissingAttribute { .. } => v1::Reason::MissingAttribute,
         Reason::TooManyLimits { .. } => v1::Reason::TooManyLimits,
+        Reason::Banned { .. } => v1::Reason::Banned,
         _ => v1::Reason::Unspecified,
     }
 }

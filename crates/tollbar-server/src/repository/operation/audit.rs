@@ -48,8 +48,8 @@ pub(crate) async fn page<S: Sql>(
     let beginning = "SELECT a.id, a.kind, r.rule_uuid, a.action, a.version, a.old_row, a.new_row, \
                      a.actor, a.created_at FROM rate_limit_rule_audit a \
                      LEFT JOIN rate_limit_rules r ON r.id = a.rule_id";
-    let statement = conditions.statement(beginning, "a.id DESC", of.rows_max());
-    let rows = sql.query(&statement, &conditions.values).await?;
+    let (statement, values) = conditions.statement(beginning, "a.id DESC", of.rows_max());
+    let rows = sql.query(&statement, &values).await?;
     let rows = rows.into_iter().map(read).collect::<Result<_>>()?;
     Ok(Page::cut(rows, of, |it: &AuditRow| it.id.to_string()))
 }

@@ -75,8 +75,8 @@ pub(crate) async fn page<S: Sql>(
     let conditions = Where::new("r.deleted_at IS NULL")
         .and("e.id > $", of.after_id()?)
         .and("e.rule_id = $", rule);
-    let statement = conditions.statement(SELECT, "e.id", of.rows_max());
-    let rows = sql.query(&statement, &conditions.values).await?;
+    let (statement, values) = conditions.statement(SELECT, "e.id", of.rows_max());
+    let rows = sql.query(&statement, &values).await?;
     let rows = rows.into_iter().map(read).collect::<Result<_>>()?;
     Ok(Page::cut(rows, of, |it: &ExemptionRow| it.id.to_string()))
 }

@@ -80,8 +80,8 @@ pub(crate) async fn page<S: Sql>(sql: &S, filter: &KeyFilter, of: &PageOf) -> Re
         .and("rule = $", filter.rule.as_ref())
         .and("subject = $", filter.subject.as_ref())
         .and("(expires_at IS NULL OR expires_at > $)", (!filter.with_expired).then(|| sql.now()));
-    let statement = conditions.statement(&select(), "id", of.rows_max());
-    let rows = sql.query(&statement, &conditions.values).await?;
+    let (statement, values) = conditions.statement(&select(), "id", of.rows_max());
+    let rows = sql.query(&statement, &values).await?;
     let rows = rows.into_iter().map(read).collect::<Result<_>>()?;
     Ok(Page::cut(rows, of, |it: &KeyRow| it.id.to_string()))
 }

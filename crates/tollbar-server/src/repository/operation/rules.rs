@@ -41,8 +41,8 @@ pub(crate) async fn page<S: Sql>(
         .and("scope = $", filter.scope.map(tollbar_rules::admin::Scope::name))
         .and("enabled = $", filter.enabled)
         .and("name = $", filter.name.as_ref());
-    let statement = conditions.statement(&select(), "id", of.rows_max());
-    let rows = sql.query(&statement, &conditions.values).await?;
+    let (statement, values) = conditions.statement(&select(), "id", of.rows_max());
+    let rows = sql.query(&statement, &values).await?;
     let rows: Vec<_> = rows.into_iter().map(read).collect();
     let page = Page::cut(rows, of, |it| match it {
         Ok(rule) => rule.row.to_string(),
@@ -259,8 +259,8 @@ pub(crate) fn check(form: &RuleForm) -> Result<()> {
 async fn check_free<S: Sql>(sql: &S, name: &str, own: Option<i64>) -> Result<()> {
     let conditions =
         Where::new("deleted_at IS NULL").and("name = $", Some(name)).and("id <> $", own);
-    let statement = conditions.statement("SELECT id FROM rate_limit_rules", "id", 0);
-    if sql.query(&statement, &conditions.values).await?.is_empty() {
+    let (statement, values) = conditions.statement("SELECT id FROM rate_limit_rules", "id", 0);
+    if sql.query(&statement, &values).await?.is_empty() {
         return Ok(());
     }
     Err(RepositoryError::NameTaken { name: name.to_owned() })

@@ -67,8 +67,8 @@ pub(crate) async fn get<S: Sql>(sql: &S, id: i64) -> Result<TokenRow> {
 pub(crate) async fn page<S: Sql>(sql: &S, of: &PageOf) -> Result<Page<TokenRow>> {
     let conditions = Where::new("1 = 1").and("id > $", of.after_id()?);
     let beginning = format!("SELECT {COLUMNS} FROM rate_limit_tokens");
-    let statement = conditions.statement(&beginning, "id", of.rows_max());
-    let rows = sql.query(&statement, &conditions.values).await?;
+    let (statement, values) = conditions.statement(&beginning, "id", of.rows_max());
+    let rows = sql.query(&statement, &values).await?;
     let rows = rows.into_iter().map(read).collect::<Result<_>>()?;
     Ok(Page::cut(rows, of, |it: &TokenRow| it.id.to_string()))
 }

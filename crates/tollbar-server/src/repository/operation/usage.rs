@@ -115,8 +115,8 @@ pub(crate) async fn page<S: Sql>(
     }
     let beginning = format!("SELECT {COLUMNS} FROM usage_daily");
     let order = "day, tenant_id, subject, rule";
-    let statement = conditions.statement(&beginning, order, of.rows_max());
-    let rows = sql.query(&statement, &conditions.values).await?;
+    let (statement, values) = conditions.statement(&beginning, order, of.rows_max());
+    let rows = sql.query(&statement, &values).await?;
     let rows = rows.into_iter().map(read).collect::<Result<_>>()?;
     Ok(Page::cut(rows, of, cursor))
 }

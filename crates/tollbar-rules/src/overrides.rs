@@ -1,0 +1,233 @@
+//! Bans and boosts: what is said of single subjects beside the rules, each until its end.
+//!
+//! Where nothing is said of anybody, a check pays one look at that.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
+use tollbar::{Policy, Timestamp};
+
+use crate::matcher::ItemId;
+use crate::subject::readable;
+use crate::verdict::Why;
+use crate::{Request, Rule, TierLimits, cidr};
+
+/// The most bans and boosts of a set of rules.
+pub(crate) const OVERRIDES_MAX: usize = 100_000;
+
+/// The most different factors of boosts under every rule: each is compiled for each rule that meets it.
+pub(crate) const FACTORS_MAX: usize = 64;
+
+/// A ban or a boost of one subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Override {
+    /// Under which rule, by its [identity](Rule::identity). Where there is none, whatever the rules
+    /// say: a ban then denies also who is exempt or unlimited.
+    pub rule: Option<Arc<str>>,
+    /// Whom. Under a rule, whom it counts, as [`readable`] writes it: `user:42`, or `42` where it
+    /// counts per user. Under every rule, an attribute of requests and its value: `user:42`, `api:abc`,
+    /// `ip:203.0.113.7`, `tenant:acme`.
+    pub subject: Box<str>,
+    /// What becomes of them.
+    pub effect: Effect,
+    /// Until when; for good where there is none.
+    pub until: Option<Timestamp>,
+    /// Why, for people.
+    pub reason: Option<Box<str>>,
+}
+
+/// What becomes of a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Effect {
+    /// It is denied.
+    Ban,
+    /// Its limits are multiplied; what it has used stays.
+    Boost {
+        /// By so much: 150 is one and a half times. Rounded down, but at least to one token.
+        factor_percent: u32,
+    },
+}
+
+impl Override {
+    /// Of that subject, under every rule and for good.
+    #[must_use]
+    pub fn new(subject: &str, effect: Effect) -> Self {
+        Self { rule: None, subject: subject.into(), effect, until: None, reason: None }
+    }
+
+    fn is_on(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+/// Bans and boosts, to be looked up.
+#[derive(Debug)]
+pub(crate) struct Overrides {
+    list: Vec<Override>,
+    /// Under every rule: by an attribute of requests, then by its value.
+    of_requests: Vec<(Box<str>, Places)>,
+    /// Under one: by the subject as people read it.
+    of_rules: HashMap<ItemId, Places>,
+}
+
+/// Where in the list.
+type Places = HashMap<Box<str>, SmallVec<[u32; 2]>>;
+
+/// What is said of somebody now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Said {
+    /// Of several bans the one that ends last.
+    pub(crate) ban: Option<usize>,
+    /// Of several boosts the largest.
+    pub(crate) boost: Option<usize>,
+}
+
+/// Limits of a rule and its tiers, multiplied.
+#[derive(Debug)]
+pub(crate) struct Boosted {
+    pub(crate) factor_percent: u32,
+    /// The rule's own, then those of its tiers in their order; an unlimited one has none.
+    policies: OnceLock<Box<[Box<[Policy]>]>>,
+}
+
+impl Overrides {
+    /// `None` where nothing is said of anybody.
+    pub(crate) fn new(list: &[Override], rules: &[Rule]) -> Option<Box<Self>> {
+        if list.is_empty() {
+            return None;
+        }
+        let places: HashMap<&str, ItemId> =
+            rules.iter().enumerate().map(|(at, it)| (&**it.identity(), at as ItemId)).collect();
+        let mut of_requests: HashMap<&str, Places> = HashMap::new();
+        let mut of_rules: HashMap<ItemId, Places> = HashMap::new();
+        for (at, it) in list.iter().enumerate() {
+            let (said, subject) = match &it.rule {
+                None => {
+                    let (attribute, value) = attribute_of(&it.subject);
+                    let value =
+                        if attribute == "ip" { cidr::subject_of(value) } else { value.into() };
+                    (of_requests.entry(attribute).or_default(), value)
+                }
+                // What is said of a rule that is not there waits for it.
+                Some(rule) => match places.get(&**rule) {
+                    Some(rule) => (of_rules.entry(*rule).or_default(), (&*it.subject).into()),
+                    None => continue,
+                },
+            };
+            said.entry((&*subject).into()).or_default().push(at as u32);
+        }
+        let of_requests = of_requests.into_iter().map(|(name, places)| (name.into(), places));
+        Some(Box::new(Self { list: list.to_vec(), of_requests: of_requests.collect(), of_rules }))
+    }
+
+    pub(crate) fn get(&self, at: usize) -> &Override {
+        &self.list[at]
+    }
+
+    /// What is said of a request under every rule.
+    pub(crate) fn of_request(&self, request: &Request<'_>, now: Timestamp) -> Said {
+        let mut said = Said::default();
+        for (name, places) in &self.of_requests {
+            let Some(value) = request.attribute(name) else {
+                continue;
+            };
+            let value = if **name == *"ip" { cidr::subject_of(value) } else { value.into() };
+            self.add(places.get(&*value), now, &mut said);
+        }
+        said
+    }
+
+    /// The same and what is said of a subject of one rule.
+    pub(crate) fn of_subject(
+        &self,
+        rule: ItemId,
+        key: &[u8],
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Said {
+        let mut said = Said { ban: None, ..self.of_request(request, now) };
+        if let Some(places) = self.of_rules.get(&rule) {
+            self.add(places.get(readable(key).as_str()), now, &mut said);
+        }
+        said
+    }
+
+    fn add(&self, places: Option<&SmallVec<[u32; 2]>>, now: Timestamp, said: &mut Said) {
+        let end = |at: usize| self.list[at].until.unwrap_or(Timestamp::MAX);
+        for at in places.into_iter().flatten().map(|it| *it as usize) {
+            if !self.list[at].is_on(now) {
+                continue;
+            }
+            match self.list[at].effect {
+                Effect::Ban if said.ban.is_none_or(|it| end(it) < end(at)) => said.ban = Some(at),
+                Effect::Boost { factor_percent }
+                    if said.boost.is_none_or(|it| self.factor(it) < factor_percent) =>
+                {
+                    said.boost = Some(at);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Why somebody is denied by a ban.
+    pub(crate) fn denial(&self, rule: Option<ItemId>, ban: usize, now: Timestamp) -> Why {
+        let until = self.list[ban].until;
+        let ends_in_us = until.map(|until| until.as_micros().saturating_sub(now.as_micros()));
+        Why::Banned { rule, ban, ends_in_us }
+    }
+
+    fn factor(&self, at: usize) -> u32 {
+        match self.list[at].effect {
+            Effect::Boost { factor_percent } => factor_percent,
+            Effect::Ban => 100,
+        }
+    }
+
+    /// The factors that limits of a rule may be multiplied by.
+    pub(crate) fn boosts_of(&self, rule: ItemId) -> Box<[Boosted]> {
+        let places =
+            self.of_rules.get(&rule).into_iter().chain(self.of_requests.iter().map(|it| &it.1));
+        let places = places.flat_map(HashMap::values).flatten().map(|it| *it as usize);
+        let is_boost = |at: &usize| self.list[*at].effect != Effect::Ban;
+        let factors: BTreeSet<u32> = places.filter(is_boost).map(|at| self.factor(at)).collect();
+        let boosted = |factor_percent| Boosted { factor_percent, policies: OnceLock::new() };
+        factors.into_iter().take(FACTORS_MAX).map(boosted).collect()
+    }
+
+    /// Which of the boosts of a rule it is, counted from 1.
+    pub(crate) fn place_of(&self, at: usize, boosts: &[Boosted]) -> usize {
+        let factor = self.factor(at);
+        boosts.iter().position(|it| it.factor_percent == factor).map_or(0, |place| place + 1)
+    }
+}
+
+impl Boosted {
+    /// The limits of the rule, or of one of its tiers, worked out when they are first asked for.
+    pub(crate) fn limits(&self, rule: &Rule, tier: Option<usize>) -> &[Policy] {
+        let policies = self.policies.get_or_init(|| {
+            let own = std::iter::once(&*rule.limits);
+            let tiers = rule.tiers.limits.iter().map(|(_, limits)| TierLimits::limits(limits));
+            let boosted = |limits: &[crate::Limit]| {
+                let named = |limit: &crate::Limit| {
+                    limit.boosted(self.factor_percent).named(rule.identity())
+                };
+                limits.iter().map(named).collect()
+            };
+            own.chain(tiers).map(boosted).collect()
+        });
+        policies.get(tier.map_or(0, |at| at + 1)).map_or(&[], |it| it)
+    }
+}
+
+/// The attribute and the value that a subject under every rule is.
+fn attribute_of(subject: &str) -> (&str, &str) {
+    match subject.split_once(':') {
+        Some(("api", value)) => ("api_key", value),
+        Some((name, value)) if !name.is_empty() => (name, value),
+        _ => ("client", subject),
+    }
+}

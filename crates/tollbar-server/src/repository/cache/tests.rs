@@ -1,0 +1,116 @@
+use tollbar_rules::admin::SubjectType;
+
+use super::*;
+use crate::repository::RuleId;
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> (Self, Cache) {
+        let path =
+            std::env::temp_dir().join(format!("tollbar-cache-{}-{name}", std::process::id()));
+        let cache = Cache::new(&path, &"rules.sqlite".parse().unwrap());
+        (Self(path), cache)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn loaded() -> Loaded {
+    let form =
+        json!({ "name": "a", "maxRequests": 5, "windowSeconds": 60, "description": "é\n\"" });
+    let key = |id, effect, expires_at| KeyRow {
+        id,
+        record: KeyRecord {
+            rule: None,
+            subject: "user:1".into(),
+            effect,
+            reason: None,
+            expires_at,
+        },
+        created_by: String::new(),
+        created_at: Timestamp::ZERO,
+    };
+    Loaded {
+        revisions: Revisions { rules: 7, tokens: 3 },
+        rules: vec![RuleRow {
+            id: RuleId::random(),
+            form: RuleForm::from_json(&form).unwrap(),
+            version: 4,
+            created_at: Timestamp::ZERO,
+            updated_at: Timestamp::ZERO,
+            deleted_at: None,
+            row: 9,
+        }],
+        exemptions: vec![ExemptionRow {
+            id: 2,
+            rule: RuleId::of_u128(1),
+            form: ExemptionForm::new(SubjectType::User, "7"),
+            created_by: String::new(),
+            created_at: Timestamp::ZERO,
+        }],
+        keys: vec![
+            key(1, KeyEffect::Ban, Some(Timestamp::from_micros(1_900_000_000_000_001))),
+            key(2, KeyEffect::Boost { factor_percent: 150 }, None),
+        ],
+        bad: Vec::new(),
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let (_scratch, cache) = Scratch::new("read");
+    assert_eq!(cache.read().unwrap(), None);
+    cache.write(&loaded()).unwrap();
+    let written = loaded();
+    let read = cache.read().unwrap().unwrap();
+    assert_eq!((read.revisions, &read.keys), (written.revisions, &written.keys));
+    assert_eq!(
+        (&read.exemptions, &read.rules[0].form),
+        (&written.exemptions, &written.rules[0].form)
+    );
+    cache.write(&Loaded::default()).unwrap();
+    assert_eq!(cache.read().unwrap(), Some(Loaded::default()));
+}
+
+#[test]
+fn a_file_that_is_torn_or_changed_anywhere_is_refused() {
+    let (scratch, cache) = Scratch::new("torn");
+    cache.write(&loaded()).unwrap();
+    let whole = fs::read(&scratch.0).unwrap();
+    for length in 0..whole.len() {
+        fs::write(&scratch.0, &whole[..length]).unwrap();
+        let told = cache.read().unwrap_err().to_string();
+        assert!(told.contains("is torn") || told.contains("is no cache of rules"), "{told}");
+    }
+    for at in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[at] ^= 1;
+        fs::write(&scratch.0, &changed).unwrap();
+        assert!(cache.read().is_err(), "{at}");
+    }
+    let longer = [&whole[..], b" "].concat();
+    fs::write(&scratch.0, longer).unwrap();
+    assert!(cache.read().unwrap_err().to_string().contains("its length is another"));
+}
+
+#[test]
+fn a_newer_form_and_another_databases_rules_are_told_as_such() {
+    let (scratch, cache) = Scratch::new("newer");
+    cache.write(&loaded()).unwrap();
+    let text = fs::read_to_string(&scratch.0).unwrap();
+    fs::write(&scratch.0, text.replacen(" 1 ", " 2 ", 1)).unwrap();
+    let told = cache.read().unwrap_err().to_string();
+    assert!(told.contains("has form 2, and this version knows form 1"), "{told}");
+    fs::write(&scratch.0, text).unwrap();
+    let other = Cache::new(&scratch.0, &"postgres://a:secret@db/limits".parse().unwrap());
+    let told = other.read().unwrap_err().to_string();
+    assert!(
+        told.contains("the rules of rules.sqlite, and not of postgres://..@db/limits"),
+        "{told}"
+    );
+}

@@ -1,0 +1,200 @@
+//! From the database to what is enforced: looks for changes, loads them, and puts them in force.
+//!
+//! Changes are heard of the moment they are made, and looked for every second all the same. While the
+//! database is away the last rules stay in force.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tollbar::Timestamp;
+use tracing::{info, warn};
+
+use super::cache::{Cache, CacheError};
+use super::live::Live;
+use super::load::Loaded;
+use super::{Repository, RepositoryError, Result};
+use crate::listener::Stopped;
+
+/// How often it is looked, heard or not.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a node says what it enforces where nothing changes.
+const REPORT_EVERY_US: u64 = 10_000_000;
+
+/// After which a node that says nothing is forgotten.
+const SILENCE_MAX_US: u64 = 300_000_000;
+
+/// Keeps what is enforced up with the database.
+#[derive(Debug)]
+pub(crate) struct Follow {
+    live: Arc<Live>,
+    repository: Repository,
+    cache: Option<Cache>,
+    node: String,
+    /// What was reported last, and when.
+    reported: Option<(u64, Timestamp)>,
+    is_cache_failing: bool,
+}
+
+/// Why there are no rules to begin with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FollowError {
+    #[error("--database: {0}")]
+    Database(#[from] RepositoryError),
+    #[error("--database: {away}; and there are no rules from before to go on with: {cache}")]
+    NoCache { away: RepositoryError, cache: String },
+}
+
+impl Follow {
+    /// Puts in force what the database says, or, where it does not answer, what it said last.
+    pub(crate) async fn begin(
+        live: Arc<Live>,
+        repository: Repository,
+        cache: Option<Cache>,
+        node: String,
+    ) -> std::result::Result<Self, FollowError> {
+        let (reported, is_cache_failing) = (None, false);
+        let mut follow = Self { live, repository, cache, node, reported, is_cache_failing };
+        match follow.repository.load().await {
+            Ok(loaded) => {
+                follow.put(loaded).await;
+                follow.live.found_well();
+            }
+            Err(away) if away.is_outage() => {
+                let loaded = match follow.read_cache().await {
+                    Ok(Some(loaded)) => loaded,
+                    Ok(None) => {
+                        let cache = "nothing was kept in --rules-cache".to_owned();
+                        return Err(FollowError::NoCache { away, cache });
+                    }
+                    Err(error) => {
+                        let cache = error.to_string();
+                        return Err(FollowError::NoCache { away, cache });
+                    }
+                };
+                let (rules, revision) = (loaded.rules.len(), loaded.revisions.rules);
+                warn!(rules, revision, why = %away, "the database does not answer: starting with the rules that it said last");
+                follow.live.put_loaded(loaded);
+                follow.live.found_away(&away);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(follow)
+    }
+
+    async fn read_cache(&self) -> std::result::Result<Option<Loaded>, CacheError> {
+        let Some(cache) = self.cache.clone() else {
+            return Ok(None);
+        };
+        spawn_blocking(move || cache.read()).await.unwrap_or(Ok(None))
+    }
+
+    /// Follows until `stopped`.
+    pub(crate) async fn run(mut self, mut stopped: Stopped) {
+        let ear = Ear(tokio::spawn(hear(self.repository.clone())));
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let repository = self.repository.clone();
+        loop {
+            tokio::select! {
+                () = stopped.wait() => break,
+                () = repository.changed().notified() => {}
+                _ = looks.tick() => {}
+            }
+            tokio::select! {
+                () = stopped.wait() => break,
+                () = self.look() => {}
+            }
+        }
+        drop(ear);
+    }
+
+    async fn look(&mut self) {
+        match self.looked().await {
+            Ok(()) => self.live.found_well(),
+            Err(error) => self.live.found_away(&error),
+        }
+    }
+
+    async fn looked(&mut self) -> Result<()> {
+        let found = self.repository.revisions().await?;
+        let enforced = self.live.enforced_revisions();
+        // Not only where it has grown: a database that was restored is at an older one. And what came
+        // from the file may be of another database that was at the same number.
+        if found.rules != enforced.rules || !self.live.is_of_database() {
+            let loaded = self.repository.load().await?;
+            self.put(loaded).await;
+        } else if found.tokens != enforced.tokens {
+            self.live.tokens_changed(found.tokens);
+        }
+        self.report().await
+    }
+
+    async fn put(&mut self, loaded: Loaded) {
+        let (live, for_cache) =
+            (Arc::clone(&self.live), self.cache.is_some().then(|| loaded.clone()));
+        // Thousands of rules take a while, and the threads of the runtime have requests to answer.
+        let put = spawn_blocking(move || live.put_from_database(loaded)).await;
+        if let Ok(diff) = put {
+            let revision = self.live.enforced_revisions().rules;
+            let [added, removed] = [diff.added.len(), diff.removed.len()];
+            info!(
+                revision,
+                added,
+                changed = diff.changed.len(),
+                removed,
+                "rules of the database in force"
+            );
+        }
+        if let (Some(cache), Some(loaded)) = (self.cache.clone(), for_cache) {
+            let written = spawn_blocking(move || cache.write(&loaded)).await;
+            let is_failing = !matches!(written, Ok(Ok(())));
+            if let (Ok(Err(error)), false) = (&written, self.is_cache_failing) {
+                warn!(%error, "cannot keep the rules for a start without the database");
+            }
+            self.is_cache_failing = is_failing;
+        }
+    }
+
+    /// Says what this node enforces, when that has changed and now and then.
+    async fn report(&mut self) -> Result<()> {
+        let (revision, now) = (self.live.enforced_revisions().rules, self.repository.now());
+        let is_due = |(said, at): (u64, Timestamp)| {
+            said != revision || now.as_micros().saturating_sub(at.as_micros()) >= REPORT_EVERY_US
+        };
+        if self.reported.is_some_and(|it| !is_due(it)) {
+            return Ok(());
+        }
+        self.repository.report_node(&self.node, revision).await?;
+        self.reported = Some((revision, now));
+        let silent = Timestamp::from_micros(now.as_micros().saturating_sub(SILENCE_MAX_US));
+        self.repository.forget_nodes(silent).await?;
+        Ok(())
+    }
+}
+
+/// Ends with its owner.
+struct Ear(JoinHandle<()>);
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Passes on what other nodes change, for as long as it can be heard of; a file is looked at.
+async fn hear(repository: Repository) {
+    while let Some(listening) = repository.listen().await {
+        if let Ok(mut listening) = listening {
+            // Something may have been said while nobody listened.
+            repository.changed().notify_one();
+            while listening.next().await.is_ok() {
+                repository.changed().notify_one();
+            }
+        }
+        // It is looked every second meanwhile, so there is no hurry.
+        let _ = timeout(LOOK_EVERY, std::future::pending::<()>()).await;
+    }
+}

@@ -1,0 +1,208 @@
+//! What is enforced: the rules of the file and those of the database, put together here and nowhere
+//! else, whichever of them changes.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tollbar_rules::admin::RuleForm;
+use tollbar_rules::{Diff, Engine, RuleSet};
+use tracing::{error, info, warn};
+
+use super::compose::{Composed, Known, compose};
+use super::load::{Loaded, Skipped};
+use super::{RepositoryError, Revisions, RuleId, RuleRow};
+use crate::counters::Health;
+
+/// The most rows that are told of in the log at once; the status has all.
+const TOLD_MAX: usize = 20;
+
+/// The rules in force, and where they came from.
+pub struct Live {
+    engine: Arc<Engine>,
+    parts: Mutex<Parts>,
+    status: ArcSwap<LiveStatus>,
+    enforced: watch::Sender<Revisions>,
+}
+
+/// What is put together.
+struct Parts {
+    file: Arc<RuleSet>,
+    loaded: Arc<Loaded>,
+    known: Known,
+    /// False where it is what the database said before the daemon started.
+    is_of_database: bool,
+}
+
+/// How following goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LiveStatus {
+    /// Why the database does not answer, where it does not.
+    pub away: Option<Arc<str>>,
+    /// Rows that are not enforced.
+    pub skipped: Arc<[Skipped]>,
+}
+
+/// What a change would come to.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Trial {
+    /// All rules, with the change.
+    pub rules: RuleSet,
+    /// What it would change of those in force.
+    pub diff: Diff,
+}
+
+impl Live {
+    /// The rules of the engine are the file's; there are no others yet.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>) -> Self {
+        let parts = Parts {
+            file: Arc::new(engine.rules()),
+            loaded: Arc::default(),
+            known: Known::new(),
+            is_of_database: false,
+        };
+        let (enforced, _) = watch::channel(Revisions::default());
+        Self { engine, parts: Mutex::new(parts), status: ArcSwap::default(), enforced }
+    }
+
+    /// The rules of the file, which nobody changes but by the file.
+    #[must_use]
+    pub fn file_rules(&self) -> Arc<RuleSet> {
+        Arc::clone(&self.parts().file)
+    }
+
+    /// How following goes.
+    #[must_use]
+    pub fn status(&self) -> Arc<LiveStatus> {
+        self.status.load_full()
+    }
+
+    /// Tells of revisions once they are enforced here.
+    #[must_use]
+    pub fn revisions(&self) -> watch::Receiver<Revisions> {
+        self.enforced.subscribe()
+    }
+
+    /// The revisions that are enforced here.
+    #[must_use]
+    pub fn enforced_revisions(&self) -> Revisions {
+        *self.enforced.borrow()
+    }
+
+    /// Returns when this node enforces that revision, or a later one.
+    pub async fn enforced(&self, rules: u64) {
+        // It lasts as long as `self`, so it cannot end before.
+        let _ = self.enforced.subscribe().wait_for(|it| it.rules >= rules).await;
+    }
+
+    /// What would come of a rule of the database that says this: a new one, or another version of the
+    /// one of that id. An error says why it would not be enforced.
+    pub fn try_rule(&self, id: Option<RuleId>, form: &RuleForm) -> Result<Trial, String> {
+        let (file, mut loaded) = {
+            let parts = self.parts();
+            (Arc::clone(&parts.file), (*parts.loaded).clone())
+        };
+        let row = id.unwrap_or_else(RuleId::random);
+        loaded.rules.retain(|it| it.id != row);
+        if form.enabled {
+            loaded.rules.push(RuleRow::tried(row, form));
+        }
+        let Composed { rules, skipped } = compose(&file, &loaded, &mut Known::new());
+        let id = row.to_string();
+        match skipped.into_iter().find(|it| it.what == "rule" && it.id == id) {
+            Some(skipped) => Err(skipped.why),
+            None => Ok(Trial { diff: Diff::between(&self.engine.rules(), &rules), rules }),
+        }
+    }
+
+    /// How the database is doing; `None` where there is none.
+    pub(crate) fn health(&self) -> Option<Health> {
+        let status = self.status.load();
+        let is_there = self.parts().is_of_database || status.away.is_some();
+        is_there.then(|| match &status.away {
+            None => Health::Ok,
+            Some(why) => Health::Degraded { why: Arc::clone(why) },
+        })
+    }
+
+    /// Puts the rules of the file in force, together with the others.
+    pub(crate) fn put_file(&self, rules: RuleSet) -> Diff {
+        let mut parts = self.parts();
+        parts.file = Arc::new(rules);
+        self.put_together(&mut parts)
+    }
+
+    /// The same with what the database says.
+    pub(crate) fn put_from_database(&self, loaded: Loaded) -> Diff {
+        self.parts().is_of_database = true;
+        self.put_loaded(loaded)
+    }
+
+    /// The same with what the database said before.
+    pub(crate) fn put_loaded(&self, loaded: Loaded) -> Diff {
+        let revisions = loaded.revisions;
+        let mut parts = self.parts();
+        parts.loaded = Arc::new(loaded);
+        let diff = self.put_together(&mut parts);
+        drop(parts);
+        self.enforced.send_replace(revisions);
+        diff
+    }
+
+    /// Whoever calls this holds the parts, so that no two changes overtake each other.
+    fn put_together(&self, parts: &mut Parts) -> Diff {
+        let Parts { file, loaded, known, .. } = parts;
+        let Composed { rules, skipped } = compose(file, loaded, known);
+        let diff = self.engine.replace(rules);
+        let before = self.status.load_full();
+        let is_new = |it: &&Skipped| !before.skipped.contains(it);
+        for Skipped { what, id, name, why } in skipped.iter().filter(is_new).take(TOLD_MAX) {
+            error!(what, %id, %name, %why, "a row of the database is not enforced");
+        }
+        self.status.store(Arc::new(LiveStatus { skipped: skipped.into(), ..(*before).clone() }));
+        diff
+    }
+
+    /// True where what is in force is what the database said to this process.
+    pub(crate) fn is_of_database(&self) -> bool {
+        self.parts().is_of_database
+    }
+
+    pub(crate) fn tokens_changed(&self, tokens: u64) {
+        self.enforced.send_modify(|it| it.tokens = tokens);
+    }
+
+    pub(crate) fn found_well(&self) {
+        let before = self.status.load_full();
+        if before.away.is_some() {
+            info!("the database answers again");
+            self.status.store(Arc::new(LiveStatus { away: None, ..(*before).clone() }));
+        }
+    }
+
+    pub(crate) fn found_away(&self, error: &RepositoryError) {
+        let before = self.status.load_full();
+        if before.away.is_none() {
+            warn!(why = %error, "the database does not answer: the rules stay as they are");
+        }
+        let away = Some(error.to_string().into());
+        if before.away != away {
+            self.status.store(Arc::new(LiveStatus { away, ..(*before).clone() }));
+        }
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        // Parts are changed one by one and put together again by the next who comes.
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live").field("enforced", &self.enforced_revisions()).finish_non_exhaustive()
+    }
+}
