@@ -23,6 +23,8 @@ const PACKAGES: &[Package] = &[
     // In front of services, as most are.
     Package { name: "nginx-light", probe: &["nginx", "-v"] },
     Package { name: "haproxy", probe: &["haproxy", "-v"] },
+    // Where rules live; Debian keeps its server out of the path.
+    Package { name: "postgresql", probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/initdb"] },
 ];
 
 /// Servers beside Debian's: those that the Redis store must do with, and Envoy; and clients in another

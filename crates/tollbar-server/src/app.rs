@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
-use tollbar::{SnapshotError, SystemClock};
+use tollbar::SnapshotError;
 use tollbar_rules::{Engine, RuleSet};
 use tracing::{info, warn};
 
@@ -16,6 +16,7 @@ use crate::admin::{self, Admin};
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
+use crate::database::{Database, DatabaseError};
 use crate::endpoint::Endpoint;
 use crate::forward_auth::Trust;
 use crate::listener::admin::AdminHttp;
@@ -26,10 +27,7 @@ use crate::listener::http::Http;
 use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
-use crate::metering::node::Node;
 use crate::reload::{Reload, warn_of};
-use crate::repository::follow::{Follow, FollowError};
-use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
 use crate::systemd;
@@ -65,12 +63,8 @@ pub(crate) enum AppError {
     Gateway(#[from] GatewayFlagsError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
-    #[error("--database: {0}")]
-    Database(#[from] RepositoryError),
-    #[error("--node: {0}")]
-    Node(io::Error),
     #[error(transparent)]
-    Follow(#[from] FollowError),
+    Database(#[from] DatabaseError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -105,25 +99,11 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),
     });
-    let repository = match &config.database.database {
-        Some(place) => Some(Repository::open_later(place, Arc::new(SystemClock::new()))?),
-        None => None,
-    };
-    // Its name is this daemon's for as long as it runs.
-    let node = Node::new(config.metering.node.as_deref(), config.database.beside().as_deref());
-    let node = node.map_err(AppError::Node)?;
-    let metering = repository.clone().map(|it| config.metering.open(it, &node.name));
-    let tally = metering.as_ref().map(|it| Arc::clone(&it.tally));
+    let has_database = config.database.database.is_some();
+    let tally = has_database.then(|| Arc::new(config.metering.tally()));
     let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
-    let daemon = Arc::new(daemon.metered(tally));
-    let follow = match &repository {
-        Some(repository) => {
-            let (live, cache) = (Arc::clone(&daemon.live), config.database.cache());
-            // Before the first request is answered: none passes by rules that are not there yet.
-            Some(Follow::begin(live, repository.clone(), cache, node.name.clone()).await?)
-        }
-        None => None,
-    };
+    let daemon = Arc::new(daemon.metered(tally.clone()));
+    let database = Database::open(&config, &daemon, tally).await?;
 
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
@@ -145,21 +125,20 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     }
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
-    let mut admin_token = None;
-    if let (Some(repository), Some(follow)) = (repository, follow) {
-        let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
+    let (mut admin_token, mut kept) = (None, None);
+    if let Some(database) = database {
+        let admin = Arc::new(Admin::new(database.repository.clone(), Arc::clone(&daemon)));
         // Without its database it limits all the same, and nobody can use a token yet.
         admin_token = match admin::tokens::first(&admin.repository).await {
             Err(error) if error.is_outage() => None,
-            token => token?,
+            token => token.map_err(DatabaseError::from)?,
         };
         let endpoint = config.admin_endpoint();
         start(&mut listeners, "--admin", &endpoint, AdminHttp::new(admin)).await?;
-        tokio::spawn(follow.run(ended.clone()));
+        kept = Some(database.keep(&ended));
     }
     let snapshot = config.store.snapshot.of(counters.memory());
-    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended.clone())));
-    let metering = metering.map(|it| tokio::spawn(it.keep(ended)));
+    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
 
     greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
@@ -196,8 +175,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(stop);
     listeners.join().await;
     drop(end);
-    if let Some(metering) = metering {
-        metering.await.map_err(io::Error::other)?;
+    if let Some(kept) = kept {
+        kept.finish().await;
     }
     let written = match snapshot {
         None => Ok(()),

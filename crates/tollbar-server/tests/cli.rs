@@ -152,6 +152,8 @@ fn usage_is_shown_and_exported_and_nodes_are_listed() {
     it.run("usage --from tomorrow");
     it.run("usage export");
     it.run("usage export --format jsonl --tenant acme");
+    // A node reports soon after it has started, and not at the moment it listens.
+    while !it.output("nodes --json").contains("edge-1") {}
     it.run("nodes");
     it.compare("usage");
 }

@@ -37,13 +37,18 @@ impl DatabaseFlags {
     /// The file beside which this node keeps what it has to know of the database: the database itself,
     /// the cache that is named, or one in the directory for state, where that can be made.
     pub(crate) fn beside(&self) -> Option<PathBuf> {
-        let path = match (self.database.as_ref()?, &self.rules_cache) {
-            (Place::Sqlite(path), _) => return Some(path.clone()),
+        let place = self.database.as_ref()?;
+        let path = match (place, &self.rules_cache) {
+            (Place::Sqlite(path), _) => path.clone(),
             (Place::Postgres(_), Some(path)) if path != Path::new("off") => path.clone(),
             (Place::Postgres(_), _) => state_directory()?.join("database"),
         };
         let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let is_there = directory.is_none_or(|it| std::fs::create_dir_all(it).is_ok());
+        let is_there = directory.is_none_or(|it| match place {
+            // Whoever opens the file tells of it better.
+            Place::Sqlite(_) => it.is_dir(),
+            Place::Postgres(_) => std::fs::create_dir_all(it).is_ok(),
+        });
         is_there.then_some(path)
     }
 }

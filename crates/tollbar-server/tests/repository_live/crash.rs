@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollbar_server::repository::{AuditAction, PageOf, RuleFilter};
 
 use crate::common::Scratch;
-use crate::{Admin, open, run, serve, until};
+use crate::{Admin, QUIET, open, run, serve, until};
 
 /// How often it is killed, and how many write at once.
 const KILLS: usize = 5;
@@ -18,7 +18,7 @@ fn a_daemon_killed_amid_writes_leaves_no_half_change_and_a_whole_audit() {
     let scratch = Scratch::new("live-crash");
     let database = scratch.path("rules.sqlite");
     let rule = |at: usize, max_requests: u64| json!({ "name": format!("rule{at}"), "maxRequests": max_requests, "windowSeconds": 60 });
-    let mut first = serve(&scratch, "n", &database, &[]);
+    let mut first = serve(&scratch, "n", &database, QUIET);
     let admin = Admin::of(&first);
     let ids: Vec<String> = (0..WRITERS)
         .map(|at| {
@@ -33,10 +33,10 @@ fn a_daemon_killed_amid_writes_leaves_no_half_change_and_a_whole_audit() {
         let mut daemon = if kill == 0 {
             std::mem::replace(
                 &mut first,
-                serve(&scratch, "idle", &scratch.path("idle.sqlite"), &[]),
+                serve(&scratch, "idle", &scratch.path("idle.sqlite"), QUIET),
             )
         } else {
-            serve(&scratch, "n", &database, &[])
+            serve(&scratch, "n", &database, QUIET)
         };
         let admin = admin.at(&daemon);
         let before: u64 = answered.iter().map(|it| *it.lock().unwrap()).sum();

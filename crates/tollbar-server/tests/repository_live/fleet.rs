@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::common::Scratch;
 use crate::common::postgres::shared_database;
-use crate::{Admin, limit, open, run, serve, until};
+use crate::{Admin, QUIET, limit, open, run, serve, until};
 
 /// How many changes are made.
 const CHANGES: u64 = 10;
@@ -17,8 +17,8 @@ const CHANGES: u64 = 10;
 fn a_change_on_one_node_is_enforced_on_the_other_within_a_second_under_load() {
     let scratch = Scratch::new("live-fleet");
     let database = shared_database();
-    let one = serve(&scratch, "one", &database, &[]);
-    let other = serve(&scratch, "other", &database, &[]);
+    let one = serve(&scratch, "one", &database, QUIET);
+    let other = serve(&scratch, "other", &database, QUIET);
     let admin = Admin::of(&one);
     assert!(!other.greeting.iter().any(|it| it.contains("admin token")), "one token for both");
 

@@ -22,6 +22,9 @@ use tollbar_server::repository::{Place, Repository};
 /// What does not come true in so long never will.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// For a daemon whose log nobody reads: many changes are more than a pipe holds.
+const QUIET: &[&str] = &["--log-level", "error"];
+
 /// Runs a test on a runtime.
 fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(test)

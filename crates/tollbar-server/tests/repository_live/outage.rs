@@ -53,7 +53,7 @@ fn a_daemon_starts_without_its_database_by_the_rules_that_it_said_last() {
     let cache = scratch.path("n.cache");
     let whole = fs::read_to_string(&cache).unwrap();
     let other = scratch.path("other.cache");
-    let mut refused = |content: Option<&str>, expected: &str| {
+    let refused = |content: Option<&str>, expected: &str| {
         match content {
             Some(content) => fs::write(&other, content).unwrap(),
             None => drop(fs::remove_file(&other)),
