@@ -75,11 +75,11 @@ impl Apply {
                 say(&changes.text());
             }
             let mut answers = Vec::new();
-            for (at, change) in changes.changes.iter().enumerate() {
+            for (at, change) in changes.list.iter().enumerate() {
                 let answer = client.send(call(change, self.dry_run)?).await;
                 answers.push(answer.inspect_err(|_| {
                     if !self.dry_run && at > 0 {
-                        let all = changes.changes.len();
+                        let all = changes.list.len();
                         eprintln!(
                             "{at} of {all} changes were made: apply the file again for the rest"
                         );
