@@ -244,7 +244,7 @@ impl Top {
                 let mut table = Table::new(&["SUBJECT", "RULE", "DENIED", "AT MOST TOO HIGH BY"]);
                 for it in top["items"].as_array().into_iter().flatten() {
                     let fields = ["subject", "rule", "count", "error"];
-                    table.row(fields.iter().map(|name| cell(&it[*name])).collect());
+                    table.row(fields.iter().map(|name| cell(&it[*name])));
                 }
                 table.text("nobody was denied")
             }))

@@ -113,7 +113,7 @@ fn call(change: &Change, is_dry: bool) -> Result<Call, CallError> {
     let query = Query::default().and("dryRun", is_dry.then_some("true"));
     Ok(match change {
         Change::Add { form, .. } => Call::post(query.target(RULES), form.to_json()),
-        Change::Change { known, form, .. } => Call::new(Method::PUT, query.target(&known.path()))
+        Change::Update { known, form, .. } => Call::new(Method::PUT, query.target(&known.path()))
             .if_version(known.version()?)
             .with_body(form.to_json()),
         Change::Delete { known } => {

@@ -13,7 +13,7 @@ use crate::command::table::visible;
 #[derive(Debug)]
 pub(super) enum Change {
     Add { form: RuleForm, limits: String },
-    Change { known: Known, form: RuleForm, fields: Vec<Field> },
+    Update { known: Known, form: RuleForm, fields: Vec<Field> },
     Delete { known: Known },
 }
 
@@ -74,7 +74,7 @@ impl Changes {
         if fields.is_empty() {
             self.unchanged += 1;
         } else {
-            self.list.push(Change::Change { known: known.clone(), form, fields });
+            self.list.push(Change::Update { known: known.clone(), form, fields });
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Changes {
         for change in &self.list {
             counts[match change {
                 Change::Add { .. } => 0,
-                Change::Change { .. } => 1,
+                Change::Update { .. } => 1,
                 Change::Delete { .. } => 2,
             }] += 1;
         }
@@ -117,7 +117,7 @@ impl Changes {
             match change {
                 Change::Add { form, .. } => added.push(json!(form.name)),
                 Change::Delete { known } => deleted.push(json!(known.name)),
-                Change::Change { form, fields, .. } => {
+                Change::Update { form, fields, .. } => {
                     let field = |it: &Field| json!({ "field": it.name, "before": it.before, "after": it.after });
                     let fields: Vec<Value> = fields.iter().map(field).collect();
                     changed.push(json!({ "rule": form.name, "fields": fields }));
@@ -139,7 +139,7 @@ impl Change {
         visible(&match self {
             Self::Add { form, limits } => format!("+ {}: {limits}", form.name),
             Self::Delete { known } => format!("- {}: {}", known.name, known.limits()),
-            Self::Change { form, fields, .. } => {
+            Self::Update { form, fields, .. } => {
                 let field = |it: &Field| format!("{} {} -> {}", it.name, it.before, it.after);
                 let fields: Vec<String> = fields.iter().map(field).collect();
                 format!("~ {}: {}", form.name, fields.join(", "))
