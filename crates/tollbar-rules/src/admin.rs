@@ -79,7 +79,7 @@ pub enum Scope {
 }
 
 /// The fields of a file that are not named otherwise here.
-const SPEC_FIELDS: [&str; 24] = [
+pub const SPEC_FIELDS: [&str; 24] = [
     "id",
     "description",
     "match",

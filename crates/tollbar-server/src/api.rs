@@ -119,7 +119,8 @@ impl Api {
             // Both: without its store it still answers, as rules say what to answer then.
             What::Health => {
                 let status = self.daemon.health().word();
-                Ok(json(StatusCode::OK, JSON, &Health { status }))
+                let database = self.daemon.live.health().map(|it| it.word());
+                Ok(json(StatusCode::OK, JSON, &Health { status, database }))
             }
         }
     }

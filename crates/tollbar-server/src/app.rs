@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
-use tollbar::{SnapshotError, SystemClock};
+use tollbar::SnapshotError;
 use tollbar_rules::{Engine, RuleSet};
 use tracing::{info, warn};
 
@@ -16,6 +16,7 @@ use crate::admin::{self, Admin};
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
+use crate::database::{Database, DatabaseError};
 use crate::endpoint::Endpoint;
 use crate::forward_auth::Trust;
 use crate::listener::admin::AdminHttp;
@@ -26,11 +27,7 @@ use crate::listener::http::Http;
 use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
-use crate::metering::books::Bookkeeper;
-use crate::metering::node::Node;
 use crate::reload::{Reload, warn_of};
-use crate::repository::follow::{Follow, FollowError};
-use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
 use crate::systemd;
@@ -66,12 +63,8 @@ pub(crate) enum AppError {
     Gateway(#[from] GatewayFlagsError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
-    #[error("--database: {0}")]
-    Database(#[from] RepositoryError),
-    #[error("--node: {0}")]
-    Node(io::Error),
     #[error(transparent)]
-    Follow(#[from] FollowError),
+    Database(#[from] DatabaseError),
     #[error("cannot set up threads or signals: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -110,20 +103,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let tally = has_database.then(|| Arc::new(config.metering.tally()));
     let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
     let daemon = Arc::new(daemon.metered(tally.clone()));
-
-    let database = match &config.database.database {
-        None => None,
-        Some(place) => {
-            let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
-            let beside = config.database.beside();
-            let node = Node::new(config.metering.node.as_deref(), beside.as_deref());
-            let node = node.map_err(AppError::Node)?;
-            let (live, cache) = (Arc::clone(&daemon.live), config.database.cache());
-            // Before the first request is answered: none passes by rules that are not there yet.
-            let follow = Follow::begin(live, repository.clone(), cache, node.name.clone()).await?;
-            Some((repository, follow, node))
-        }
-    };
+    let database = Database::open(&config, &daemon, tally).await?;
 
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
@@ -145,24 +125,17 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     }
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
-    let mut admin_token = None;
-    let mut bookkeeper = None;
-    // The node's name is its own for as long as the daemon runs.
-    let mut _node = None;
-    if let Some((repository, follow, node)) = database {
-        bookkeeper = tally.map(|tally| {
-            let keeper = Bookkeeper::new(repository.clone(), node.name.clone(), tally);
-            tokio::spawn(keeper.keep(config.metering.usage_flush.0, ended.clone()))
-        });
-        _node = Some(node);
-        let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon)));
+    let (mut admin_token, mut kept) = (None, None);
+    if let Some(database) = database {
+        let admin = Arc::new(Admin::new(database.repository.clone(), Arc::clone(&daemon)));
+        // Without its database it limits all the same, and nobody can use a token yet.
         admin_token = match admin::tokens::first(&admin.repository).await {
             Err(error) if error.is_outage() => None,
-            token => token?,
+            token => token.map_err(DatabaseError::from)?,
         };
         let endpoint = config.admin_endpoint();
         start(&mut listeners, "--admin", &endpoint, AdminHttp::new(admin)).await?;
-        tokio::spawn(follow.run(ended.clone()));
+        kept = Some(database.keep(&ended));
     }
     let snapshot = config.store.snapshot.of(counters.memory());
     let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
@@ -202,8 +175,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(stop);
     listeners.join().await;
     drop(end);
-    if let Some(bookkeeper) = bookkeeper {
-        bookkeeper.await.map_err(io::Error::other)?;
+    if let Some(kept) = kept {
+        kept.finish().await;
     }
     let written = match snapshot {
         None => Ok(()),
@@ -273,9 +246,13 @@ fn write_greeting(
     match (&config.rules, &config.gateway.limit) {
         (Some(path), _) => writeln!(to, "rules: {}", path.display())?,
         (None, Some(limit)) => writeln!(to, "rules: {limit} for each client")?,
+        (None, None) if config.database.database.is_some() => {}
         (None, None) => {
             writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?;
         }
+    }
+    if let Some(place) = &config.database.database {
+        writeln!(to, "rules: {place}")?;
     }
     let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
     if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {

@@ -9,6 +9,7 @@ mod command;
 mod config;
 mod counters;
 mod daemon;
+mod database;
 mod decisions;
 mod endpoint;
 mod forward_auth;

@@ -8,6 +8,7 @@ mod limits;
 mod metering;
 mod once;
 mod one_rule;
+mod overrides;
 mod permits;
 mod receipts;
 mod reporting;

@@ -1,6 +1,9 @@
 //! Who asks: tokens are looked up by their hash, remembered for a moment, and wrong ones are limited
 //! by address. What a known token may do is [`access`](super::access)'s business.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,6 +1,7 @@
 //! The document of the admin API, `OpenAPI` 3.1, written from the table of paths and the types that are
 //! read and written. `cargo xtask openapi` keeps a copy of it in `docs/reference`.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
@@ -9,6 +10,9 @@ use super::problem;
 use super::query::Parameter;
 use super::route::{Answered, DRY_RUN, ROUTES, Route};
 use crate::api::{Schemas, described_body};
+
+/// The one error that has no body.
+const HEAD_TOO_LARGE: u16 = 431;
 
 /// The document, as it is served.
 pub(crate) fn document() -> &'static str {
@@ -36,6 +40,7 @@ fn write() -> Value {
         "security": [{ "token": [] }],
         "paths": paths,
         "components": {
+            "responses": problems(&mut schemas),
             "schemas": schemas.named(),
             "securitySchemes": {
                 "token": {
@@ -102,7 +107,6 @@ fn parameters(route: &Route) -> Vec<Value> {
 }
 
 fn responses(route: &Route, schemas: &mut Schemas) -> Value {
-    let problem = schemas.written.subschema_for::<problem::Told<'_>>().to_value();
     let mut responses = Map::new();
     let json_of = |schema: Value| json!({ "application/json": { "schema": schema } });
     let mut well = |status: &str, description: &str, content: Option<Value>| {
@@ -138,13 +142,25 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
         well("200", "With `dryRun`: what would be different", Some(json_of(dry_run)));
     }
     for status in errors(route) {
-        let said = json!({
-            "description": described(status),
-            "content": { "application/problem+json": { "schema": problem } },
-        });
-        responses.insert(status.to_string(), said);
+        let named = format!("#/components/responses/{status}");
+        responses.insert(status.to_string(), json!({ "$ref": named }));
     }
     Value::Object(responses)
+}
+
+/// What every error says, once for all paths.
+fn problems(schemas: &mut Schemas) -> Value {
+    let problem = schemas.written.subschema_for::<problem::Told<'_>>().to_value();
+    let said = |status: u16| {
+        let mut said = json!({ "description": described(status) });
+        // That one comes before anybody reads the head.
+        if status != HEAD_TOO_LARGE {
+            said["content"] = json!({ "application/problem+json": { "schema": problem } });
+        }
+        (status.to_string(), said)
+    };
+    let statuses: BTreeSet<u16> = ROUTES.iter().flat_map(errors).collect();
+    Value::Object(statuses.into_iter().map(said).collect())
 }
 
 /// What goes wrong there, and anywhere.
@@ -157,7 +173,7 @@ fn errors(route: &Route) -> impl Iterator<Item = u16> {
     let some = of_bodies.into_iter().flatten().chain(of_tokens.into_iter().flatten());
     let some = some.chain(of_versions.into_iter().flatten()).chain(of_queries);
     // A path that ends in an id is not found where the id is no text.
-    some.chain(route.errors.iter().copied()).chain([405])
+    some.chain(route.errors.iter().copied()).chain([405, HEAD_TOO_LARGE])
 }
 
 fn described(status: u16) -> &'static str {
@@ -173,6 +189,7 @@ fn described(status: u16) -> &'static str {
         413 => "The body is too large",
         422 => "It can be read, and cannot be meant: the fields are named",
         428 => "Which version is changed is not said: send `If-Match`",
+        HEAD_TOO_LARGE => "Path, query and headers are more than 16 KiB",
         429 => "Too many wrong tokens came from this address",
         _ => "The database or the store does not answer; trying again is safe",
     }

@@ -9,9 +9,10 @@ use serde::Serialize;
 use tollbar_rules::admin::RuleForm;
 use tollbar_rules::{Diff, Engine, Rule, RuleSet, Usage};
 
+use super::access::Reach;
 use super::problem::Problem;
 use super::rule_json::RuleJson;
-use super::{Admin, instant};
+use super::{Admin, instant, sub_limit};
 use crate::repository::{PageOf, RuleId, UsageFilter};
 use crate::rfc3339::Instant;
 
@@ -38,11 +39,11 @@ pub(crate) enum Change<'f> {
 /// The rules as they are, and as they would be.
 #[derive(Debug)]
 pub(crate) struct Proposal {
-    pub(crate) before: RuleSet,
+    before: RuleSet,
     diff: Diff,
     /// The rule as it is in force, and as it would be.
-    pub(crate) old: Option<Rule>,
-    pub(crate) new: Option<Rule>,
+    old: Option<Rule>,
+    new: Option<Rule>,
 }
 
 /// What a change would do.
@@ -130,16 +131,31 @@ impl Proposal {
     }
 
     /// What it would do.
-    pub(crate) async fn told(self, admin: &Admin, form: Option<&RuleForm>) -> DryRun {
+    pub(crate) async fn told(
+        self,
+        admin: &Admin,
+        reach: Reach<'_>,
+        form: Option<&RuleForm>,
+    ) -> DryRun {
         let id = self.old.as_ref().map(|it| it.identity().to_string());
         let (newly_denied, examined_keys) = self.newly_denied(admin, id.as_deref()).await;
         DryRun {
             dry_run: true,
             rule: form.map(|it| RuleJson::of_form(it, id.as_deref())),
-            diff: ToldDiff::of(&self.diff),
+            diff: ToldDiff { unchanged: self.unchanged(reach), ..ToldDiff::of(&self.diff) },
             newly_denied,
             examined_keys,
         }
+    }
+
+    /// How many would say what they say, of those that may be seen.
+    fn unchanged(&self, reach: Reach<'_>) -> usize {
+        let Reach::Tenant(tenant) = reach else {
+            return self.diff.unchanged;
+        };
+        let own = self.before.rules().iter().filter(|it| sub_limit::is_own_rule(it, tenant));
+        let is_changed = |it: &&Rule| self.old.as_ref() == Some(*it) && self.old != self.new;
+        own.filter(|it| !is_changed(it)).count()
     }
 
     /// Only a rule that is there has counters that tell.
@@ -147,7 +163,7 @@ impl Proposal {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return (Vec::new(), 0);
         };
-        let Some(alone) = alone(new, admin) else {
+        let Some(alone) = self.alone(new, admin) else {
             return (Vec::new(), 0);
         };
         let subjects = subjects(admin, old).await;
@@ -175,6 +191,16 @@ impl Proposal {
         }
         (denied, subjects.len())
     }
+
+    /// An engine of this rule alone over the daemon's counters: what is left under one rule does not
+    /// depend on others. Boosts count as they do now.
+    fn alone(&self, rule: &Rule, admin: &Admin) -> Option<Engine> {
+        let mut rule = rule.clone();
+        rule.replaces.clear();
+        let rules = RuleSet::new(vec![rule]).ok()?;
+        let rules = rules.with_overrides(self.before.overrides().to_vec());
+        Some(Engine::builder(rules).store(admin.daemon.counters.store()).build())
+    }
 }
 
 /// The rule that a form means, with the exemptions that it has beside its form.
@@ -191,15 +217,6 @@ fn put(
     }
     rule.id = Some(id.unwrap_or_else(RuleId::random).to_string().into());
     Ok(rule)
-}
-
-/// An engine of this rule alone over the daemon's counters: what is left under one rule does not
-/// depend on others.
-fn alone(rule: &Rule, admin: &Admin) -> Option<Engine> {
-    let mut rule = rule.clone();
-    rule.replaces.clear();
-    let rules = RuleSet::new(vec![rule]).ok()?;
-    Some(Engine::builder(rules).store(admin.daemon.counters.store()).build())
 }
 
 /// Who was denied by the rule on this node since it started, and who was counted today.

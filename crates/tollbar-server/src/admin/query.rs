@@ -41,7 +41,7 @@ pub(crate) struct Query {
 }
 
 /// The longest value.
-const VALUE_BYTES_MAX: usize = 4_096;
+const VALUE_BYTES_MAX: usize = 1_024;
 
 impl Parameter {
     pub(crate) fn name(self) -> &'static str {

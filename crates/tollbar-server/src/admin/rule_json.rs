@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tollbar_rules::Rule;
-use tollbar_rules::admin::RuleForm;
+use tollbar_rules::admin::{RuleForm, SPEC_FIELDS};
 
 use super::problem::Problem;
 use crate::repository::RuleRow;
@@ -119,36 +119,10 @@ fn named(is_sent: bool) -> Map<String, Value> {
     }
 }
 
-/// The fields of a file of rules, whose values `rules.schema.json` describes.
-const OF_FILES: [&str; 23] = [
-    "description",
-    "match",
-    "per",
-    "missing",
-    "burst",
-    "staggered",
-    "utc_offset",
-    "subwindows",
-    "warm_up",
-    "lease",
-    "queue",
-    "max_wait",
-    "limit",
-    "tiers",
-    "candidate",
-    "cost",
-    "stop",
-    "fallback",
-    "unlimited",
-    "replaces",
-    "mode",
-    "on_store_failure",
-    "exempt",
-];
-
 fn properties(is_sent: bool) -> Map<String, Value> {
     let mut fields = named(is_sent);
-    for name in OF_FILES {
+    // Their values are described in `rules.schema.json`. What identifies a rule here is its `ruleId`.
+    for name in SPEC_FIELDS.into_iter().filter(|it| *it != "id") {
         fields.insert(name.to_owned(), json!({ "description": "As in a file of rules" }));
     }
     if is_sent {

@@ -124,7 +124,7 @@ pub(crate) async fn create(
         has_room(admin, tenant).await?;
     }
     if is_dry_run {
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, Some(&form)).await)));
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
     }
     let row = admin.repository.insert_rule(&form, &actor.audited()).await?;
     admin.enforced().await;
@@ -147,7 +147,7 @@ pub(crate) async fn replace(
     let change = Change::Put { id: Some(row.id), before: Some(&row.form), form: &form };
     let proposal = checked(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, Some(&form)).await)));
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
     }
     let row = admin.repository.update_rule(row.id, expected, &form, &actor.audited()).await?;
     admin.enforced().await;
@@ -167,7 +167,7 @@ pub(crate) async fn delete(
     let expected = if_match.expected(row.version)?;
     if is_dry_run {
         let proposal = checked(admin, reach, Change::Remove { id: row.id }).await?;
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, None).await)));
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, None).await)));
     }
     let row = admin.repository.delete_rule(row.id, expected, &actor.audited()).await?;
     admin.enforced().await;
@@ -190,7 +190,7 @@ pub(crate) async fn roll_back(
     let change = Change::Put { id: Some(id), before: Some(&before), form: &form };
     let proposal = checked(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, Some(&form)).await)));
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
     }
     let by = actor.audited();
     let row = admin.repository.rollback_rule(id, expected, rollback.version, &by).await?;
@@ -270,7 +270,12 @@ async fn find_ever(
 
 /// The change, if it may be made by whoever has that reach.
 async fn checked(admin: &Admin, reach: Reach<'_>, change: Change<'_>) -> Result<Proposal, Problem> {
+    let in_force = admin.daemon.engine.rules();
     if let Change::Put { id, form, .. } = change {
+        // First, so that no other refusal tells a tenant which rules there are.
+        if let Reach::Tenant(tenant) = reach {
+            sub_limit::check(tenant, form, &form.rule()?, in_force.rules())?;
+        }
         let is_taken = admin.file_rules().get(&form.name).is_some();
         let filter = RuleFilter { name: Some(form.name.clone()), ..RuleFilter::default() };
         let same = admin.repository.rules(&filter, &PageOf::first(1)).await?;
@@ -281,13 +286,7 @@ async fn checked(admin: &Admin, reach: Reach<'_>, change: Change<'_>) -> Result<
             )));
         }
     }
-    let proposal = Proposal::new(admin.daemon.engine.rules(), change)?;
-    if let (Reach::Tenant(tenant), Change::Put { form, .. }, Some(rule)) =
-        (reach, change, &proposal.new)
-    {
-        sub_limit::check(tenant, form, rule, proposal.before.rules())?;
-    }
-    Ok(proposal)
+    Proposal::new(in_force, change)
 }
 
 /// Refuses one more sub-limit where a tenant has as many as it may.

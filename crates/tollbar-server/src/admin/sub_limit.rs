@@ -37,8 +37,8 @@ pub(crate) fn check(
         return Err(Problem::forbidden_field("tenantId", detail));
     }
     if !is_named_after(&form.name, tenant) {
-        let detail =
-            format!("a sub-limit is named after its tenant: send \"{tenant}/{}\"", form.name);
+        let rest: String = form.name.chars().take(64).collect();
+        let detail = format!("a sub-limit is named after its tenant: send \"{tenant}/{rest}\"");
         return Err(Problem::forbidden_field("name", detail));
     }
     let loosening = [

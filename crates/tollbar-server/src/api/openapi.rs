@@ -148,6 +148,8 @@ impl Schemas {
             "content": { "application/json": { "schema": answer } },
         });
         responses.insert("200".to_owned(), ok);
+        let head = json!({ "description": described(431) });
+        responses.insert("431".to_owned(), head);
         let mut refuse = |status: u16, schema: &Value| {
             let said = json!({
                 "description": described(status),
@@ -191,6 +193,7 @@ fn described(status: u16) -> &'static str {
         413 => "The body is too large",
         422 => "Never: it costs more than a limit can hold; nothing was charged",
         429 => "Not now; nothing was charged",
+        431 => "Path, query and headers are more than 16 KiB",
         _ => "The store cannot answer; trying again is safe",
     }
 }

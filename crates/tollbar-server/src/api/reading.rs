@@ -23,6 +23,10 @@ use crate::rfc3339::Instant;
 pub(crate) struct Health {
     /// `ok`, or `degraded` while the store does not answer and rules' failure policies do.
     pub(super) status: &'static str,
+    /// The same of the database, where there is one: while it does not answer, the last rules stay in
+    /// force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) database: Option<&'static str>,
 }
 
 /// Counters that were made fresh.

@@ -106,6 +106,11 @@ fn refused(argument: &Arg, value: &str) -> Option<String> {
     let error = probe.try_get_matches_from([said]).err()?;
     Some(match (error.kind(), error.source()) {
         (ErrorKind::ValueValidation, Some(source)) => source.to_string(),
+        // Of a flag that does not repeat its value, which may be a secret.
+        (ErrorKind::ValueValidation, None) => {
+            let told = error.to_string();
+            told.trim_start_matches("error: ").trim_end().to_owned()
+        }
         _ => match error.get(ContextKind::ValidValue) {
             Some(ContextValue::Strings(valid)) => format!("write one of {}", valid.join(", ")),
             _ => "this is no value for it; see `tollbar serve --help`".to_owned(),

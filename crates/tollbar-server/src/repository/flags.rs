@@ -34,13 +34,22 @@ impl DatabaseFlags {
         }
     }
 
-    /// The file beside which this node keeps what it has to know of the database: the database itself, or
-    /// one in the directory for state, which need not be there.
+    /// The file beside which this node keeps what it has to know of the database: the database itself,
+    /// the cache that is named, or one in the directory for state, where that can be made.
     pub(crate) fn beside(&self) -> Option<PathBuf> {
-        match self.database.as_ref()? {
-            Place::Sqlite(path) => Some(path.clone()),
-            Place::Postgres(_) => Some(state_directory()?.join("database")),
-        }
+        let place = self.database.as_ref()?;
+        let path = match (place, &self.rules_cache) {
+            (Place::Sqlite(path), _) => path.clone(),
+            (Place::Postgres(_), Some(path)) if path != Path::new("off") => path.clone(),
+            (Place::Postgres(_), _) => state_directory()?.join("database"),
+        };
+        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let is_there = directory.is_none_or(|it| match place {
+            // Whoever opens the file tells of it better.
+            Place::Sqlite(_) => it.is_dir(),
+            Place::Postgres(_) => std::fs::create_dir_all(it).is_ok(),
+        });
+        is_there.then_some(path)
     }
 }
 

@@ -4,6 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use clap::builder::{StringValueParser, TypedValueParser, ValueParserFactory};
+use clap::error::ErrorKind;
+use clap::{Arg, Command};
 use thiserror::Error;
 
 /// Where the repository is.
@@ -43,6 +46,35 @@ impl FromStr for Place {
                 if is_file { file(text) } else { Err(PlaceError) }
             }
         }
+    }
+}
+
+/// As a flag: one that is none is not repeated, as others are.
+#[derive(Debug, Clone, Copy)]
+pub struct PlaceParser;
+
+impl ValueParserFactory for Place {
+    type Parser = PlaceParser;
+
+    fn value_parser() -> PlaceParser {
+        PlaceParser
+    }
+}
+
+impl TypedValueParser for PlaceParser {
+    type Value = Place;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Place, clap::Error> {
+        let text = StringValueParser::new().parse_ref(command, argument, value)?;
+        text.parse().map_err(|error: PlaceError| {
+            let flag = argument.and_then(Arg::get_long).unwrap_or("database");
+            clap::Error::raw(ErrorKind::ValueValidation, format!("--{flag}: {error}\n"))
+        })
     }
 }
 

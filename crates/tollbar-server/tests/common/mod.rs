@@ -64,7 +64,7 @@ pub(crate) fn serve(args: &[&str]) -> Command {
         }
     }
     // By the environment, so that a test can say something else by a flag.
-    for listener in ["TOLLBAR_LISTEN", "TOLLBAR_GRPC", "TOLLBAR_RESP"] {
+    for listener in ["TOLLBAR_LISTEN", "TOLLBAR_GRPC", "TOLLBAR_RESP", "TOLLBAR_ADMIN"] {
         command.env(listener, "127.0.0.1:0");
     }
     command.env("TOLLBAR_MAX_KEYS", "1000").arg("serve").args(args).stdin(Stdio::null());

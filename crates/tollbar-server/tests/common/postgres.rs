@@ -4,7 +4,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
@@ -27,6 +28,37 @@ impl Postgres {
         let directory = new_directory();
         let child = spawn(server(&directory)).expect("PostgreSQL starts");
         Self { child, directory }
+    }
+
+    /// One that also listens on a free port of loopback, with a certificate and its key, in PEM; and
+    /// the port.
+    pub(crate) fn start_tls(cert: &str, key: &str) -> (Self, u16) {
+        let directory = new_directory();
+        for (name, pem) in [("cert.pem", cert), ("key.pem", key)] {
+            let path = directory.join(name);
+            fs::write(&path, pem).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            if is_root() {
+                chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        let started = (0..STARTS_MAX).find_map(|_| {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut server = server(&directory);
+            let file = |name: &str| directory.join(name).display().to_string();
+            for setting in [
+                "listen_addresses=127.0.0.1".to_owned(),
+                format!("port={port}"),
+                "ssl=on".to_owned(),
+                format!("ssl_cert_file={}", file("cert.pem")),
+                format!("ssl_key_file={}", file("key.pem")),
+            ] {
+                server.args(["-c", &setting]);
+            }
+            Some((spawn(server)?, port))
+        });
+        let (child, port) = started.expect("PostgreSQL starts with TLS");
+        (Self { child, directory }, port)
     }
 
     /// The URL of a new and empty database.
@@ -115,7 +147,9 @@ fn server(directory: &Path) -> Command {
     let mut server = command("postgres");
     server.arg("-D").arg(directory.join("data")).arg("-k").arg(directory);
     let settings = ["listen_addresses=", "fsync=off", "max_connections=60", "log_min_messages=log"];
-    settings.iter().for_each(|it| drop(server.args(["-c", it])));
+    for setting in settings {
+        server.args(["-c", setting]);
+    }
     server
 }
 

@@ -5,6 +5,7 @@ mod common;
 mod races;
 mod rows;
 mod rules;
+mod tls;
 
 use std::future::Future;
 use std::sync::Arc;

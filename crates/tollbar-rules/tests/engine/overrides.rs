@@ -1,0 +1,209 @@
+//! Bans and boosts of single subjects.
+
+use std::time::Duration;
+
+use tollbar::{Clock, ManualClock, Outcome, Timestamp};
+use tollbar_rules::{
+    Effect, Engine, Override, Reason, Request, RuleFate, RuleFile, RuleSet, Verdict,
+};
+
+const START_US: u64 = 1_800_000_000_000_000;
+
+struct World {
+    engine: Engine,
+    clock: ManualClock,
+}
+
+impl World {
+    fn new(rules: &str, overrides: Vec<Override>) -> Self {
+        let clock = ManualClock::at(Timestamp::from_micros(START_US));
+        let rules = self::rules(rules).with_overrides(overrides);
+        let engine = Engine::builder(rules).clock(clock.clone()).build();
+        Self { engine, clock }
+    }
+
+    fn ask(&self, attributes: &[(&str, &str)]) -> Verdict {
+        self.engine.check(&request(attributes))
+    }
+
+    fn passed(&self, attributes: &[(&str, &str)], of: usize) -> usize {
+        (0..of).filter(|_| self.ask(attributes).is_allowed()).count()
+    }
+
+    fn after(&self, seconds: u64) -> Timestamp {
+        self.clock.now().after(Duration::from_secs(seconds))
+    }
+}
+
+fn rules(text: &str) -> RuleSet {
+    RuleFile::parse("rules.yaml", text).unwrap().rules
+}
+
+fn request<'a>(attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {
+    Request::new("GET", "/x").unwrap().with_attributes(attributes).unwrap()
+}
+
+fn ban(subject: &str) -> Override {
+    Override::new(subject, Effect::Ban)
+}
+
+fn boost(subject: &str, factor_percent: u32) -> Override {
+    Override::new(subject, Effect::Boost { factor_percent })
+}
+
+fn under(rule: &str, it: Override) -> Override {
+    let mut it = it;
+    it.rule = Some(rule.into());
+    it
+}
+
+fn until(instant: Timestamp, it: Override) -> Override {
+    let mut it = it;
+    it.until = Some(instant);
+    it
+}
+
+fn is_banned(verdict: &Verdict) -> bool {
+    !verdict.is_allowed() && matches!(verdict.reason(), Reason::Banned { .. })
+}
+
+#[test]
+fn a_ban_denies_whatever_the_rules_say() {
+    let text = "rules: [{ name: a, limit: 9/s, exempt: [{ user: free }] }, \
+                { name: open, match: { tenant: t }, unlimited: true, priority: 9 }]";
+    let bans = ["user:7", "api:k", "ip:2001:db8::1", "tenant:bad", "user:free"].map(ban).to_vec();
+    let world = World::new(text, bans);
+    let denied: [&[(&str, &str)]; 7] = [
+        &[("user", "7")],
+        &[("user", "7"), ("api_key", "other"), ("tenant", "t")],
+        &[("api_key", "k")],
+        // A neighbour in the same network, as elsewhere.
+        &[("ip", "2001:db8::2")],
+        &[("ip", "2001:db8::1"), ("user", "1")],
+        &[("tenant", "bad"), ("user", "1")],
+        &[("user", "free")],
+    ];
+    for attributes in denied {
+        let verdict = world.ask(attributes);
+        assert!(is_banned(&verdict) && verdict.outcome() == Outcome::Busy, "{attributes:?}");
+        assert!(verdict.rule().is_none() && verdict.binding().is_none());
+        assert!(is_banned(&world.engine.check_rule("a", &request(attributes)).unwrap()));
+    }
+    for attributes in [&[("user", "k")][..], &[("api_key", "7")], &[("ip", "2001:db9::1")], &[]] {
+        assert!(world.ask(attributes).is_allowed(), "{attributes:?}");
+    }
+    assert!(is_banned(&world.engine.check_subject("a", "user:7", 1, None).unwrap()));
+}
+
+#[test]
+fn a_ban_ends_and_says_when() {
+    let world = World::new("rules: [{ name: a, limit: 9/s }]", Vec::new());
+    let end = world.after(90);
+    let bans = vec![until(world.after(30), ban("user:7")), until(end, ban("user:7"))];
+    world.engine.replace(world.engine.rules().with_overrides(bans));
+    let verdict = world.ask(&[("user", "7")]);
+    assert_eq!(verdict.retry_after(), Some(Duration::from_secs(90)), "of two the longer");
+    world.clock.advance(Duration::from_micros(89_999_999));
+    let verdict = world.ask(&[("user", "7")]);
+    assert!(is_banned(&verdict) && verdict.retry_after() == Some(Duration::from_micros(1)));
+    world.clock.advance(Duration::from_micros(1));
+    assert!(world.ask(&[("user", "7")]).is_allowed());
+}
+
+#[test]
+fn a_ban_under_a_rule_denies_whom_that_rule_counts_and_charges_nobody() {
+    let text = "rules: [{ name: a, id: x, limit: 2/day }, { name: b, per: [user, path], limit: 2/day }, \
+                { name: c, per: [tenant], limit: 2/day, missing: skip, mode: shadow }]";
+    let bans = vec![
+        under("x", ban("user:7")),
+        under("a", ban("user:8")),
+        under("b", ban("9 | /x")),
+        under("c", ban("t")),
+        under("gone", ban("user:1")),
+    ];
+    let world = World::new(text, bans);
+    let seven = world.ask(&[("user", "7")]);
+    assert!(is_banned(&seven) && &*seven.rule().unwrap().name == "a");
+    assert!(world.ask(&[("user", "8")]).is_allowed(), "an identity is meant, and not a name");
+    let nine = world.ask(&[("user", "9")]);
+    assert!(is_banned(&nine) && &*nine.rule().unwrap().name == "b");
+    // A rule that only reports bans nobody.
+    assert!(world.ask(&[("user", "1"), ("tenant", "t")]).is_allowed());
+    world.engine.replace(rules(text));
+    assert_eq!((world.passed(&[("user", "7")], 5), world.passed(&[("user", "9")], 5)), (2, 2));
+}
+
+#[test]
+fn a_boost_multiplies_limits_on_the_same_counter() {
+    let text = "rules: [{ name: a, limit: 4/day, algorithm: fixed_window }]";
+    let world = World::new(text, Vec::new());
+    let user = [("user", "7")];
+    assert_eq!(world.passed(&user, 3), 3);
+    let boosts = vec![
+        boost("user:7", 150),
+        boost("user:7", 260),
+        until(world.after(60), boost("user:8", 50)),
+    ];
+    world.engine.replace(rules(text).with_overrides(boosts));
+    let decision = world.ask(&user).binding().unwrap().decision();
+    // 260% of 4 is 10.4: down. Four are spent.
+    assert_eq!((decision.limit(), decision.remaining()), (10, 6));
+    assert_eq!(world.engine.usage("a", &request(&user)).unwrap()[0].limit, 10);
+    assert_eq!(world.passed(&user, 9), 6);
+    assert_eq!(world.passed(&[("user", "8")], 9), 2, "a factor below 100 is less");
+    world.clock.advance(Duration::from_mins(1));
+    assert_eq!(world.passed(&[("user", "8")], 9), 2, "and then the rest");
+    assert_eq!(world.passed(&[("user", "1")], 9), 4, "others as ever");
+    world.engine.replace(rules(text));
+    let decision = world.ask(&user).binding().unwrap().decision();
+    assert_eq!((decision.limit(), decision.remaining()), (4, 0));
+}
+
+#[test]
+fn every_algorithm_and_tier_is_boosted_and_never_to_nothing() {
+    let algorithms = [
+        "limit: 10/min",
+        "limit: 10/min, algorithm: sliding_window_strict",
+        "limit: 10/min, algorithm: sliding_window_log",
+        "limit: 10/min, algorithm: token_bucket",
+        "limit: 10/min, burst: 10",
+        "limit: 10/min, algorithm: leaky_bucket",
+        "limit: 10/min, algorithm: fixed_window, staggered: true",
+        "limit: 10 per calendar day, utc_offset: '+05:30'",
+        "limit: 10, algorithm: concurrency, lease: 30s",
+        "tiers: { pro: 10/min, default: pro }",
+    ];
+    for algorithm in algorithms {
+        let text = format!("rules: [{{ name: a, {algorithm} }}]");
+        for (factor, expected) in [(100, 10), (200, 20), (155, 15), (1, 1)] {
+            let world = World::new(&text, vec![under("a", boost("user:7", factor))]);
+            assert_eq!(world.passed(&[("user", "7")], 30), expected, "{algorithm} at {factor}%");
+            assert_eq!(world.passed(&[("user", "8")], 30), 10, "{algorithm}");
+        }
+    }
+    let world = World::new(
+        "rules: [{ name: a, limit: 1/s, tiers: { free: unlimited } }]",
+        vec![boost("user:7", 200)],
+    );
+    assert_eq!(world.passed(&[("user", "7"), ("tier", "free")], 9), 9);
+}
+
+#[test]
+fn an_explanation_mentions_both() {
+    let mut banned = under("a", ban("user:7"));
+    banned.reason = Some("abuse".into());
+    let boosted = until(Timestamp::from_micros(START_US + 1_000_000), boost("user:8", 200));
+    let all = until(Timestamp::from_micros(START_US + 1_000_000), ban("user:9"));
+    let world = World::new("rules: [{ name: a, limit: 4/day }]", vec![banned, boosted, all]);
+    let seven = world.engine.explain(&request(&[("user", "7")]));
+    assert!(!seven.is_allowed && seven.rules[0].fate == RuleFate::Banned);
+    assert_eq!(seven.summary, "denied: the subject is banned under `a`: abuse");
+    let eight = world.engine.explain(&request(&[("user", "8")]));
+    assert!(eight.is_allowed && eight.rules[0].limits[0].limit == 8, "{eight}");
+    let why = "all its conditions hold; its limits are at 200% for this subject until \
+               2027-01-15T08:00:01Z";
+    assert_eq!(eight.rules[0].why, why);
+    let nine = world.engine.explain(&request(&[("user", "9")]));
+    assert!(!nine.is_allowed);
+    assert_eq!(nine.summary, "denied: the subject is banned until 2027-01-15T08:00:01Z");
+}

@@ -1,0 +1,121 @@
+//! Who gets in: the first token, revoked ones, wrong ones, and whoever listens beyond loopback.
+
+use serde_json::{Value, json};
+
+use crate::common::{Daemon, serve};
+use crate::office::{Office, RULES, TOKENS, first_token, send};
+
+const FILE: &str = "rules: [{ name: a, limit: 3/day }]";
+
+#[test]
+fn the_first_start_shows_a_token_once_and_never_in_the_log() {
+    let office = Office::open("first", FILE);
+    let Office { daemon, token, database, scratch } = office;
+    assert_eq!((token.len(), &token[..5]), (69, "tbar_"));
+    assert_eq!(daemon.stop(), 0);
+    let mut again = Daemon::start_logged(&["--database", &database]);
+    assert_eq!(first_token(&again), None, "{:?}", again.greeting);
+    let lines = format!("authorization: Bearer {token}\r\n");
+    assert_eq!(send(again.address("admin"), "GET", RULES, &lines, b"").status, 200);
+    again.signal("TERM");
+    assert_eq!(again.wait(), 0);
+    assert!(!again.rest_of_log().contains("tbar_"));
+
+    let fresh = scratch.path("fresh.sqlite");
+    let mut logged = Daemon::start_logged(&["--database", &fresh]);
+    assert!(first_token(&logged).is_some_and(|it| it != token));
+    logged.signal("TERM");
+    assert_eq!(logged.wait(), 0);
+    assert!(!logged.rest_of_log().contains("tbar_"));
+    // What is kept of a token is no token.
+    for file in [&database, &fresh] {
+        let bytes = std::fs::read(file).unwrap();
+        assert!(!bytes.windows(16).any(|it| it == &token.as_bytes()[5..21]));
+    }
+}
+
+#[test]
+fn a_revoked_token_is_refused_on_every_node_within_a_second() {
+    let office = Office::open("revoked", FILE);
+    let other = Daemon::start(&["--database", &office.database]);
+    let form = json!({ "name": "ci", "scopes": ["read"] });
+    let made = office.ask("POST", TOKENS, &form).expect(201);
+    let token = made["token"].as_str().unwrap();
+    let lines = format!("authorization: Bearer {token}\r\n");
+    let nodes = [office.daemon.address("admin"), other.address("admin")];
+    let status = |node: &str| send(node, "GET", RULES, &lines, b"").status;
+    assert_eq!(nodes.map(status), [200, 200]);
+    let revoked = format!("{TOKENS}/{}", made["tokenId"]);
+    office.ask("DELETE", &revoked, &Value::Null).expect(204);
+    // How long exactly, the tests of the gate say by a clock of their own; here, that it comes about.
+    for node in nodes {
+        let refused = (0..100_000).map(|_| status(node)).find(|it| *it != 200);
+        assert_eq!(refused, Some(401));
+    }
+    let told = send(nodes[1], "GET", RULES, &lines, b"").problem(401, "unauthorized");
+    assert_eq!(told, "");
+    office.ask("DELETE", &revoked, &Value::Null).expect(204);
+    office.ask("DELETE", &format!("{TOKENS}/999"), &Value::Null).problem(404, "not_found");
+    let listed = office.get(TOKENS);
+    let tokens = listed["items"].as_array().unwrap();
+    assert!(tokens.iter().any(|it| it["name"] == "ci" && it["revokedAt"].is_string()), "{listed}");
+    assert!(!listed.to_string().contains("tbar_"));
+}
+
+#[test]
+fn wrong_tokens_are_limited_and_lock_nobody_out_who_is_known() {
+    let office = Office::open("wrong", FILE);
+    office.get(RULES);
+    let wrong = format!("authorization: Bearer tbar_{}\r\n", "0".repeat(64));
+    let statuses: Vec<u16> =
+        (0..12).map(|_| office.send("GET", RULES, &wrong, b"").status).collect();
+    assert_eq!(statuses[..10], [401; 10], "ten wrong ones a minute are told so");
+    assert!(statuses[10..].contains(&429), "{statuses:?}");
+    let told = office.send("GET", RULES, "authorization: Bearer nonsense\r\n", b"");
+    let after: u64 = told.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=6).contains(&after), "{after}");
+    told.problem(429, "too_many_failures");
+    // To say nothing is no guess.
+    office.send("GET", RULES, "", b"").problem(401, "unauthorized");
+    assert_eq!(office.send("GET", "/healthz", "", b"").status, 200);
+}
+
+#[test]
+fn whatever_is_no_token_is_told_what_to_send() {
+    let office = Office::open("none", FILE);
+    let token = &office.token;
+    let told = office.send("GET", RULES, "", b"");
+    told.problem(401, "unauthorized");
+    assert_eq!(told.header("www-authenticate").as_deref(), Some("Bearer"));
+    for lines in [
+        format!("authorization: Basic {token}\r\n"),
+        format!("authorization: {token}\r\n"),
+        format!("authorization: Bearer {token} \r\nauthorization: Bearer {token}\r\n"),
+        "authorization: Bearer \r\n".to_owned(),
+        format!("authorization: Bearer {}\r\n", token.to_uppercase()),
+        format!("authorization: Bearer {token}0\r\n"),
+        "authorization: Bearer \u{e9}\r\n".to_owned(),
+        format!("cookie: token={token}\r\n"),
+    ] {
+        office.send("GET", RULES, &lines, b"").problem(401, "unauthorized");
+    }
+    let lines = format!("authorization: bearer {token}\r\n");
+    assert_eq!(office.send("GET", RULES, &lines, b"").status, 200, "the scheme has no case");
+}
+
+#[test]
+fn beyond_loopback_it_needs_tls_or_a_word_that_it_does_not() {
+    let office = Office::open("exposed", FILE);
+    let database = office.scratch.path("exposed.sqlite");
+    let args = ["--check-config", "--admin", "0.0.0.0:0", "--database", &database];
+    let refused = serve(&args).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(told.contains("--admin 0.0.0.0:0 is beyond loopback"), "{told}");
+    let meant = serve(&[&args[..], &["--insecure"]].concat()).output().unwrap();
+    assert_eq!(meant.status.code(), Some(0));
+    let off = Daemon::start(&["--admin", "off", "--database", &database]);
+    assert!(!off.addresses().contains_key("admin"));
+    let without = Daemon::start(&[]);
+    assert!(!without.addresses().contains_key("admin"), "there is nothing to administer");
+}
