@@ -196,7 +196,7 @@ async fn many_accounts_go_in_several_batches() {
     let mut clients = Clients::new();
     let tally = Arc::new(Tally::new(100_000));
     let mut keeper = Bookkeeper::new(books.clone(), "edge-1".to_owned(), tally);
-    for user in 0..BATCH_ROWS_MAX as u64 + 1 {
+    for user in 0..=BATCH_ROWS_MAX as u64 {
         clients.ask(&keeper.tally, user, 1);
     }
     keeper.flush().await.unwrap();
