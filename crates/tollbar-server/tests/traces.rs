@@ -132,7 +132,8 @@ fn a_check_continues_the_trace_of_its_caller_over_http_and_grpc() {
 
     let address = format!("http://{}", daemon.address("grpc"));
     collector.runtime.block_on(async {
-        let mut client = v1::limiter_client::LimiterClient::connect(address).await.unwrap();
+        let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await;
+        let mut client = v1::limiter_client::LimiterClient::new(channel.unwrap());
         let attributes = [("user".to_owned(), "9".to_owned())].into();
         let mut request = Request::new(v1::CheckRequest { attributes, ..Default::default() });
         let parent = format!("00-{TRACE}-{PARENT}-01");
