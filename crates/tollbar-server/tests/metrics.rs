@@ -221,6 +221,24 @@ fn connections_and_commands_of_other_wires_are_counted() {
 }
 
 #[test]
+fn proxies_are_counted_whether_they_ask_or_are_the_daemon_itself() {
+    // Nobody is behind it: what was decided before that counts.
+    let daemon = Daemon::start(&["--upstream", "http://127.0.0.1:1", "--proxy", "127.0.0.1:0"]);
+    let mut proxied = TcpStream::connect(daemon.address("proxy")).unwrap();
+    proxied.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut response = String::new();
+    proxied.read_to_string(&mut response).unwrap();
+    let asked = "x-real-ip: 203.0.113.7\r\n";
+    assert_eq!(status(&daemon.get_with("/v1/forward-auth/envoy/x", asked)), 200);
+    let scrape = Scrape::of(&daemon, "");
+    for listener in ["proxy", "forward_auth"] {
+        let series = format!("tollbar_checks_total{{listener=\"{listener}\",outcome=\"allow\"}}");
+        assert_eq!(scrape.get(&series), 1.0, "{response}");
+    }
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
 fn a_lost_store_shows_in_errors_the_breaker_and_false_rejections() {
     let scratch = Scratch::new("metrics-redis");
     let rules = "rules:\n  - { name: shut, limit: 9/day, on_store_failure: deny }\n";
