@@ -4,6 +4,8 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+pub(crate) mod authority;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
