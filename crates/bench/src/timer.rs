@@ -32,3 +32,9 @@ impl Stopwatch {
 pub fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
+
+/// Lets real time pass, at least so much of it.
+#[expect(clippy::disallowed_methods, reason = "load that comes at a pace needs real time to pass")]
+pub fn pause(duration: Duration) {
+    std::thread::sleep(duration);
+}

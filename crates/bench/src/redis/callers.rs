@@ -1,13 +1,16 @@
 //! Those who ask: tasks on one thread, each waiting for its answer before it asks again.
 
 use std::cell::{Cell, RefCell};
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tollbar::{Batch, Entry, Policy, Store};
-use tollbar_bench::timer::Stopwatch;
+use tollbar_bench::timer::{Stopwatch, pause};
 use tollbar_redis::RedisStore;
 
 /// As many as redis-benchmark chooses from.
@@ -21,15 +24,17 @@ pub(super) struct Asked {
     pub(super) p99_us: f64,
 }
 
-/// The policies of a request: quotas that allow.
+/// The policies of a request: quotas that allow, and are owed long enough for keys to live as clients'
+/// do. With a million a second every key would be fresh within a millisecond, and what would be measured
+/// is how Redis clears expired keys away: some milliseconds of every hundred in which it answers nobody.
 pub(super) fn policies(count: usize) -> Vec<Policy> {
-    let bucket = Policy::token_bucket("1000000/s").and_then(|it| it.with_burst(1_000_000_000));
+    let bucket = Policy::token_bucket("1/s").and_then(|it| it.with_burst(1_000_000));
     let window = Policy::fixed_window("1000000000/h");
     let both = [bucket, window].map(|policy| policy.expect("these are policies"));
     both.into_iter().take(count).collect()
 }
 
-async fn check(store: &RedisStore, policies: &[Policy], key: &str) -> bool {
+pub(super) async fn check(store: &RedisStore, policies: &[Policy], key: &str) -> bool {
     if let [policy] = policies {
         let decision = store.check(key.as_bytes(), policy, 1).await;
         return decision.is_ok_and(|decision| decision.is_allowed());
@@ -79,16 +84,17 @@ pub(super) async fn closed_loop(
 /// So many a second, whether or not those before them are answered; a latency counts from when the
 /// check was to be sent.
 ///
-/// On a [runtime](patient_runtime) that looks for answers whenever this yields.
-pub(super) async fn open_loop(
-    store: Rc<RedisStore>,
-    policies: Rc<[Policy]>,
+/// Between its turns the thread sleeps, as a service's does: one that never did would keep both cores of
+/// a small machine busy, and what is measured would be how its host takes them away.
+pub(super) async fn open_loop<A: Future<Output = bool> + 'static>(
+    ask: impl Fn(String) -> A,
     per_s: f64,
     duration: Duration,
 ) -> Option<Asked> {
     let latencies_us = Rc::new(RefCell::new(Vec::<f64>::new()));
     let failures = Rc::new(Cell::new(0_u64));
     let watch = Stopwatch::start();
+    let ticks = Ticks::start(TICK);
     let tasks = LocalSet::new();
     tasks
         .run_until(async {
@@ -96,13 +102,13 @@ pub(super) async fn open_loop(
             while watch.elapsed() < duration {
                 let due = number as f64 / per_s;
                 if watch.elapsed().as_secs_f64() < due {
-                    tokio::task::yield_now().await;
+                    ticks.next().await;
                     continue;
                 }
-                let (store, policies) = (store.clone(), policies.clone());
+                let answer = ask(key(number));
                 let (latencies_us, failures) = (latencies_us.clone(), failures.clone());
                 tokio::task::spawn_local(async move {
-                    if !check(&store, &policies, &key(number)).await {
+                    if !answer.await {
                         failures.set(failures.get() + 1);
                     }
                     let latency_s = watch.elapsed().as_secs_f64() - due;
@@ -117,10 +123,47 @@ pub(super) async fn open_loop(
     summed_up(&mut latencies_us.borrow_mut(), elapsed, failures.get())
 }
 
-/// A runtime for the open loop, which always has something to do: others look for answers once in 61
-/// turns then, and what they measure is that.
-pub(super) fn patient_runtime() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().event_interval(1).build()
+/// How long the open loop sleeps at a time: tokio's own timer knows nothing shorter than a millisecond.
+const TICK: Duration = Duration::from_micros(20);
+
+/// A thread that wakes another one again and again.
+struct Ticks {
+    tick: Arc<Notify>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Ticks {
+    fn start(every: Duration) -> Self {
+        let ticks = Self { tick: Arc::default(), is_over: Arc::default() };
+        let (tick, is_over) = (Arc::clone(&ticks.tick), Arc::clone(&ticks.is_over));
+        std::thread::spawn(move || {
+            let is_precise = sleep_precisely().is_ok();
+            debug_assert!(is_precise, "Linux sleeps 50 us longer than it is told to by itself");
+            while !is_over.load(Ordering::Relaxed) {
+                pause(every);
+                tick.notify_one();
+            }
+        });
+        ticks
+    }
+
+    async fn next(&self) {
+        self.tick.notified().await;
+    }
+}
+
+/// Has this thread wake when it is told to: Linux lets sleepers lie 50 us longer, to wake several at once.
+fn sleep_precisely() -> std::io::Result<()> {
+    // "process/task/thread"
+    let thread = std::fs::read_link("/proc/thread-self")?;
+    let thread = thread.file_name().unwrap_or_default();
+    std::fs::write(Path::new("/proc").join(thread).join("timerslack_ns"), "1")
+}
+
+impl Drop for Ticks {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
 }
 
 fn summed_up(latencies_us: &mut [f64], elapsed: Duration, failures: u64) -> Option<Asked> {

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 
 use redis::Connection;
+use redis::aio::MultiplexedConnection;
 use tollbar_testkit::redis_process::RedisProcess;
 
 /// The core of the server, and that of whoever asks it.
@@ -30,6 +31,11 @@ impl Server {
 
     pub(super) fn port(&self) -> u16 {
         self.process.port()
+    }
+
+    /// A connection of one's own, which does not wait for one answer before it asks for the next.
+    pub(super) async fn connection(&self) -> Result<MultiplexedConnection, redis::RedisError> {
+        redis::Client::open(self.url())?.get_multiplexed_async_connection().await
     }
 
     /// The name of `script` on the server.
