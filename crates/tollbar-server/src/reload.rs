@@ -94,17 +94,17 @@ impl Reload {
 
     /// Tells that nothing has changed only to who asked.
     fn put_in_force(&self, read: Result<RuleFile, ConfigError>, was_asked: bool) {
-        let Daemon { engine, metrics, .. } = &*self.daemon;
+        let Daemon { engine, live, metrics, .. } = &*self.daemon;
         match read {
             Ok(file) => {
                 let rules = file.rules.len();
                 let warnings = file.warnings;
-                let diff = self.daemon.live.put_file(file.rules);
+                let diff = live.put_file(file.rules);
                 metrics.rules_loaded(self.daemon.now());
                 if was_asked || !diff.is_empty() {
                     metrics.reloaded(Reloaded::Rules, true);
                     warn_of(&warnings);
-                    envoy::warn_of_permits(&self.config, &self.daemon.engine.rules());
+                    envoy::warn_of_permits(&self.config, &engine.rules());
                     let [added, removed] = [diff.added.len(), diff.removed.len()];
                     let changed = diff.changed.len();
                     info!(rules, added, changed, removed, "rules reloaded");
