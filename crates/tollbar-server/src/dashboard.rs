@@ -35,7 +35,7 @@ use answer::{cookie_name, see_other, with_cookie};
 use asset::ASSETS;
 pub(crate) use form::FORM_BYTES_MAX;
 use form::Fields;
-use frame::{Can, Frame};
+use frame::{Can, Frame, Place};
 use live::Live;
 use page::{exemptions, explain, keys, me, overview, rule, rule_edit, rules, tokens, usage};
 use session::{Entered, Id, Sessions};
@@ -91,8 +91,7 @@ impl Dashboard {
             Ok(entered) => entered,
             Err(problem) => return answer::problem(Frame::outside(), &problem),
         };
-        let frame =
-            entered.as_ref().map(|it| Frame { can: Can::of(&it.actor), ..Frame::outside() });
+        let frame = entered.as_ref().map(|it| Frame::inside(it, Place::Elsewhere));
         let answered = match self.read(head, body) {
             Err(problem) => Err(problem),
             Ok((query, sent)) => self.enter(head, entered, query, sent).await,

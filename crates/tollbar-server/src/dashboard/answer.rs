@@ -30,7 +30,7 @@ struct ProblemPage {
     status: u16,
     title: &'static str,
     detail: String,
-    back: String,
+    back: &'static str,
     back_text: &'static str,
 }
 
@@ -47,9 +47,9 @@ pub(crate) fn page(status: StatusCode, page: &impl Template) -> Answer {
 /// A page about what went wrong.
 pub(crate) fn problem(frame: Frame, problem: &Problem) -> Answer {
     let (back, back_text) = match problem.status {
-        StatusCode::UNAUTHORIZED => ("/login".to_owned(), "Sign in"),
-        _ if frame.who.is_none() => ("/login".to_owned(), "Sign in"),
-        _ => (frame.can.home().to_owned(), "Back to the start"),
+        StatusCode::UNAUTHORIZED => ("/login", "Sign in"),
+        _ if frame.who.is_none() => ("/login", "Sign in"),
+        _ => (frame.can.home(), "Back to the start"),
     };
     let status = problem.status;
     let told = ProblemPage {

@@ -3,6 +3,7 @@
 use tollbar::Timestamp;
 
 use super::asset::ASSETS;
+use super::session::Entered;
 use super::shown::{Shown, spelled};
 use crate::admin::access::{Actor, Need};
 use crate::admin::problem::Problem;
@@ -118,6 +119,15 @@ impl Frame {
             notice: None,
             trouble: None,
         }
+    }
+
+    /// For somebody who has.
+    pub(crate) fn inside(entered: &Entered, place: Place) -> Self {
+        let Entered { actor, csrf, .. } = entered;
+        let scopes: Vec<String> = actor.scopes.iter().map(ToString::to_string).collect();
+        let who = Who { name: Shown::new(&*actor.name), scopes: scopes.join(" ") };
+        let (csrf, can) = (csrf.clone(), Can::of(actor));
+        Self { place, who: Some(who), csrf, can, ..Self::outside() }
     }
 
     pub(crate) fn style(&self) -> &'static str {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tollbar_rules::admin::RuleForm;
 use tollbar_rules::yaml::{Node, Value as Yaml, read_text};
 
-use super::shown::Shown;
+use super::shown::{Shown, is_hidden};
 use crate::admin::problem::{Problem, Wrong};
 use crate::admin::rule_json::RuleSent;
 
@@ -158,18 +158,19 @@ impl RuleText {
     }
 }
 
-/// `100/min`, of so many in so many seconds; of permits the number alone.
+/// The limit that the named fields stand for, as files write it: `100/min`.
 fn limit(fields: &Map<String, Value>) -> Option<Value> {
-    let count = fields.get("maxRequests")?.as_u64()?;
-    let Some(seconds) = fields.get("windowSeconds").and_then(Value::as_u64) else {
-        return Some(json!(count));
-    };
-    let units = [(86_400, "day"), (3_600, "hour"), (60, "min"), (1, "s")];
-    let (unit_s, unit) = *units.iter().find(|it| seconds > 0 && seconds.is_multiple_of(it.0))?;
-    Some(match seconds / unit_s {
-        1 => json!(format!("{count}/{unit}")),
-        some => json!(format!("{count}/{some}{unit}")),
-    })
+    let names = ["maxRequests", "windowSeconds"];
+    let said = fields.iter().filter(|(name, _)| names.contains(&name.as_str()));
+    let mut alone: Map<String, Value> =
+        said.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if !alone.contains_key("windowSeconds") {
+        // What is in flight has no window, and is written as its number.
+        return alone.remove("maxRequests");
+    }
+    alone.insert("name".to_owned(), json!("a"));
+    let rule = RuleForm::from_json(&Value::Object(alone)).ok()?.rule().ok()?;
+    rule.limits.first().map(|it| json!(it.text()))
 }
 
 /// The rule of a document that has one, by itself or in a list as files have it.
@@ -266,15 +267,18 @@ fn scalar(text: &str) -> String {
     if begins && !is_word && text.chars().all(is_plain) {
         return text.to_owned();
     }
-    // A text in JSON is one in YAML, but for what JSON leaves as it is and YAML does not take.
+    // A text in JSON is one in YAML. What cannot be seen is spelled out, so that it can be edited.
     let quoted = json!(text).to_string();
     let mut safe = String::with_capacity(quoted.len());
     for it in quoted.chars() {
-        match it {
-            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
-                let _ = write!(safe, "\\u{:04x}", u32::from(it));
+        match u32::from(it) {
+            code @ 0..=0xffff if is_hidden(it) => {
+                let _ = write!(safe, "\\u{code:04x}");
             }
-            it => safe.push(it),
+            code if is_hidden(it) => {
+                let _ = write!(safe, "\\U{code:08x}");
+            }
+            _ => safe.push(it),
         }
     }
     safe

@@ -74,7 +74,7 @@ pub(crate) fn spelled(text: &str) -> String {
 }
 
 /// What takes no room, or turns the direction of writing.
-fn is_hidden(it: char) -> bool {
+pub(crate) fn is_hidden(it: char) -> bool {
     it.is_control()
         || matches!(
             it,

@@ -7,10 +7,9 @@ use hyper::StatusCode;
 
 use super::answer;
 use super::form::Fields;
-use super::frame::{Can, Frame, Place, Who, end_of};
+use super::frame::{Can, Frame, Place, end_of};
 use super::live::Live;
 use super::session::{Entered, Sessions};
-use super::shown::Shown;
 use crate::admin::Admin;
 use crate::admin::access::Actor;
 use crate::admin::paging::Asked;
@@ -44,15 +43,8 @@ impl Visit<'_> {
 
     /// What is around the page at `place`. What was to be told is told there.
     pub(crate) fn frame(&self, place: Place) -> Frame {
-        let scopes: Vec<String> = self.actor().scopes.iter().map(ToString::to_string).collect();
-        Frame {
-            place,
-            who: Some(Who { name: Shown::new(&*self.actor().name), scopes: scopes.join(" ") }),
-            csrf: self.entered.csrf.clone(),
-            can: self.can(),
-            notice: self.sessions.take_notice(self.entered.id),
-            trouble: None,
-        }
+        let notice = self.sessions.take_notice(self.entered.id);
+        Frame { notice, ..Frame::inside(&self.entered, place) }
     }
 
     /// The page of a list that is asked for.

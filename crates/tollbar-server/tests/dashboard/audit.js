@@ -1,7 +1,7 @@
 // What is wrong with the page for people who use a keyboard, a screen reader or tired eyes: a list of
 // sentences, empty where nothing is.
 const wrong = [];
-const visible = (it) => it.getClientRects().length > 0 && getComputedStyle(it).visibility === "visible";
+const visible = (it) => it.checkVisibility({ visibilityProperty: true });
 const named = (it) => (it.getAttribute("aria-label") || it.textContent || it.alt || "").trim() !== "";
 const told = (it) => it.outerHTML.slice(0, 120);
 

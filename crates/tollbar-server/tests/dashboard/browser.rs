@@ -111,7 +111,7 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
     audited(&browser);
     browser.click("form.actions button.primary");
     browser.until("document.querySelector('.notice')");
-    assert!(text(&browser, "pre.yaml").contains("limit: 3/hour"));
+    assert!(text(&browser, "pre.yaml").contains("limit: 3/h"));
     let own = browser.place();
     audited(&browser);
 
@@ -124,7 +124,7 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
     browser.until("document.getElementById('sheet').open");
     let why = text(&browser, "#sheet-body");
     assert!(
-        why.contains("Denied.") && why.contains("3/hour") && why.contains("GET /e2e/x"),
+        why.contains("Denied.") && why.contains("3/h") && why.contains("GET /e2e/x"),
         "{why}"
     );
     kept(&browser, "explained.png");
@@ -149,9 +149,9 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
     // The rule is changed as YAML, and put back.
     browser.go(&at(&format!("{own}/edit?as=yaml")));
     audited(&browser);
-    browser.fill("#yaml", "name: e2e\nmatch: { path: \"/e2e/**\" }\nper: [user]\nlimit: 1/hour\n");
+    browser.fill("#yaml", "name: e2e\nmatch: { path: \"/e2e/**\" }\nper: [user]\nlimit: 1/h\n");
     browser.click("form.grid button.primary");
-    assert!(text(&browser, ".diff").contains("1/hour"));
+    assert!(text(&browser, ".diff").contains("1/h"));
     browser.click("form.actions button.primary");
     browser.until("document.querySelector('.notice')");
     assert_eq!([check(&daemon, "/e2e/x", "7"), check(&daemon, "/e2e/x", "7")], [200, 429]);
@@ -159,7 +159,7 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
     browser.until("document.querySelector('.diff')");
     browser.click("form.actions button.primary");
     browser.until("document.querySelector('.notice')?.textContent.includes('Rolled back')");
-    assert!(text(&browser, "pre.yaml").contains("limit: 3/hour"));
+    assert!(text(&browser, "pre.yaml").contains("limit: 3/h"));
     assert_eq!(check(&daemon, "/e2e/x", "7"), 200);
 
     for path in ["/rules", "/keys", "/exemptions", "/usage", "/tokens", "/explain"] {

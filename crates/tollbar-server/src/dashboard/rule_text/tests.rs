@@ -33,7 +33,7 @@ fn what_is_written_is_read_as_the_same() {
         json!({ "name": "a", "limit": ["10/s", "450/15min"], "per": [], "mode": "shadow" }),
         json!({ "name": "a", "tiers": { "free": "1/s", "premium": "100/s", "default": "free" } }),
         json!({ "name": "a", "limit": "5/s", "match": { "country": "no", "plan": ["a b", "\u{85}:"] } }),
-        json!({ "name": "a", "limit": "5/s", "description": "\u{202e}<b>\u{2028}' \"\n#" }),
+        json!({ "name": "a", "limit": "5/s", "description": "\u{202e}<b>\u{2028}\u{e0041}' \"\n#" }),
         json!({ "name": "a", "maxRequests": 5, "algorithm": "concurrency", "lease": "30s" }),
         json!({ "name": "acme/a", "tenantId": "acme", "maxRequests": 5, "windowSeconds": 1 }),
         json!({ "name": "a", "limit": "5/s", "cost": { "GET /v1/search": 5, "POST /v1/reports": 50 },
@@ -66,7 +66,6 @@ fn what_is_wrong_has_its_line() {
         ("", ""),
         ("- a", "no rule"),
         ("just a text", "no rule"),
-        ("name: \"\\u0000\"\nlimit: 5/s", ""),
     ] {
         let problem = RuleText::read(yaml).unwrap_err();
         assert!(problem.detail.contains(part), "{yaml:?}: {}", problem.detail);
