@@ -29,6 +29,7 @@ pub(crate) struct Database {
 
 /// The same, while it is followed.
 pub(crate) struct Kept {
+    follow: JoinHandle<()>,
     bookkeeper: JoinHandle<()>,
     /// Its name is this node's for as long as the daemon runs.
     _node: Node,
@@ -69,16 +70,16 @@ impl Database {
 
     /// Follows it and writes usage until `ended`.
     pub(crate) fn keep(self, ended: &Stopped) -> Kept {
-        tokio::spawn(self.follow.run(ended.clone()));
+        let follow = tokio::spawn(self.follow.run(ended.clone()));
         let bookkeeper = tokio::spawn(self.bookkeeper.keep(self.flush_every, ended.clone()));
-        Kept { bookkeeper, _node: self.node }
+        Kept { follow, bookkeeper, _node: self.node }
     }
 }
 
 impl Kept {
-    /// Returns when all usage is written, or cannot be.
+    /// Returns when all usage and the last rules are written, or cannot be.
     pub(crate) async fn finish(self) {
         // What went wrong has been told.
-        let _ = self.bookkeeper.await;
+        let _ = (self.follow.await, self.bookkeeper.await);
     }
 }

@@ -106,16 +106,16 @@ impl Live {
     }
 
     /// The same with what the database says.
-    pub(crate) fn put_from_database(&self, loaded: Loaded) -> Diff {
+    pub(crate) fn put_from_database(&self, loaded: Arc<Loaded>) -> Diff {
         self.parts().is_of_database = true;
         self.put_loaded(loaded)
     }
 
     /// The same with what the database said before.
-    pub(crate) fn put_loaded(&self, loaded: Loaded) -> Diff {
+    pub(crate) fn put_loaded(&self, loaded: Arc<Loaded>) -> Diff {
         let revisions = loaded.revisions;
         let mut parts = self.parts();
-        parts.loaded = Arc::new(loaded);
+        parts.loaded = loaded;
         let diff = self.put_together(&mut parts);
         drop(parts);
         self.enforced.send_replace(revisions);

@@ -1,3 +1,5 @@
+//! Accounts on their way to a real database, over which questions and answers get lost.
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 
