@@ -58,11 +58,11 @@ impl Protocol for Http {
             async move {
                 let traces = http.traces.as_ref();
                 let context = traces.and_then(|it| it.context_of(request.headers()));
-                let answer = respond(&http, request, peer, &patience);
+                // In one place, traced or not: each connection has room for it.
+                let answer = pin!(respond(&http, request, peer, &patience));
                 let mut answer = match context {
                     None => answer.await,
-                    // In a box, so that the others do not carry the room for it around.
-                    Some(context) => Box::pin(answer.with_context(context)).await,
+                    Some(context) => answer.with_context(context).await,
                 };
                 if is_announced {
                     // The next request would find the connection closed.
