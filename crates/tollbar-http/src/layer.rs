@@ -58,7 +58,6 @@ type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
 type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
 type Observe = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
-type Watches = dyn Fn(&Verdict) + Send + Sync;
 type Respond = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 
 /// What all services share.
@@ -72,7 +71,6 @@ pub(crate) struct Shared {
     pub(crate) skip: Option<Box<Skips>>,
     pub(crate) respond: Option<Box<Respond>>,
     pub(crate) observe: Option<Box<Observe>>,
-    pub(crate) watch: Option<Box<Watches>>,
     pub(crate) on_denial: OnDenial,
     pub(crate) settle: Option<Settle>,
     waiting: AtomicUsize,
@@ -100,7 +98,6 @@ impl TollbarLayer {
                 skip: None,
                 respond: None,
                 observe: None,
-                watch: None,
                 on_denial: OnDenial::Reject,
                 settle: None,
                 waiting: AtomicUsize::new(0),
@@ -204,13 +201,6 @@ impl TollbarLayerBuilder {
         observe: impl Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync + 'static,
     ) -> Self {
         self.shared.observe = Some(Box::new(observe));
-        self
-    }
-
-    /// Is shown every verdict, such as to count it. A request that waits gets several.
-    #[must_use]
-    pub fn on_verdict(mut self, watch: impl Fn(&Verdict) + Send + Sync + 'static) -> Self {
-        self.shared.watch = Some(Box::new(watch));
         self
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use tollbar_rules::{Admission, Holding, RequestError, Verdict};
 use tower_service::Service;
@@ -41,6 +41,18 @@ pub struct Tollbar<S> {
 pub(crate) struct Ticket {
     headers: Prepared,
     held: Option<Box<Held>>,
+}
+
+/// What is looked at of a request.
+#[derive(Clone, Copy)]
+struct Head<'r> {
+    method: &'r Method,
+    uri: &'r Uri,
+    version: Version,
+    headers: &'r HeaderMap,
+    extensions: &'r Extensions,
+    /// All of that, for the functions that are told of it: missing where there are none.
+    parts: Option<&'r Parts>,
 }
 
 /// What is to be done with a request.
@@ -88,14 +100,24 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let mut step = None;
+        // Taken apart only for those who look at its parts: it is some hundred bytes to be moved.
+        if self.shared.engine.answers_at_once() && !self.shared.looks_at_parts() {
+            match self.shared.ask(Head::of_request(&request)) {
+                Step::Pass { ticket, delay: Duration::ZERO } => {
+                    return ResponseFuture::passing(self.inner.call(request), ticket);
+                }
+                Step::Answer(response) => return ResponseFuture::answered(response),
+                later => step = Some(later),
+            }
+        }
         let (parts, body) = request.into_parts();
         if self.shared.skip.as_ref().is_some_and(|skip| skip(&parts)) {
             let future = self.inner.call(Request::from_parts(parts, body));
             return ResponseFuture::passing(future, Ticket::default());
         }
-        let mut step = None;
-        if self.shared.engine.answers_at_once() {
-            match self.shared.ask(&parts) {
+        if self.shared.engine.answers_at_once() && step.is_none() {
+            match self.shared.ask(Head::of_parts(&parts)) {
                 Step::Pass { ticket, delay: Duration::ZERO } => {
                     let future = self.inner.call(Request::from_parts(parts, body));
                     return ResponseFuture::passing(future, ticket);
@@ -135,36 +157,64 @@ impl Ticket {
     }
 }
 
+impl<'r> Head<'r> {
+    fn of_request<Q>(request: &'r Request<Q>) -> Self {
+        let (method, uri, version) = (request.method(), request.uri(), request.version());
+        let (headers, extensions) = (request.headers(), request.extensions());
+        Self { method, uri, version, headers, extensions, parts: None }
+    }
+
+    fn of_parts(parts: &'r Parts) -> Self {
+        let Parts { method, uri, version, headers, extensions, .. } = parts;
+        Self { method, uri, version: *version, headers, extensions, parts: Some(parts) }
+    }
+
+    /// A copy, for who answers a request that does not pass: it is told of everything.
+    fn to_parts(self) -> Parts {
+        let (mut parts, ()) = Request::new(()).into_parts();
+        (parts.method, parts.uri) = (self.method.clone(), self.uri.clone());
+        (parts.version, parts.headers) = (self.version, self.headers.clone());
+        parts.extensions = self.extensions.clone();
+        parts
+    }
+}
+
 impl Shared {
+    /// True where a function of the user's is to be shown every request.
+    fn looks_at_parts(&self) -> bool {
+        self.skip.is_some() || self.cost.is_some() || self.criticality.is_some()
+    }
+
     /// Asks a store that answers at once.
-    fn ask(self: &Arc<Self>, parts: &Parts) -> Step {
-        let made = self.identity.make(&parts.extensions, &parts.headers, || self.engine.now());
+    fn ask(self: &Arc<Self>, head: Head<'_>) -> Step {
+        let made = self.identity.make(head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
-        self.identity.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
-        match self.request(parts, &pairs) {
+        self.identity.pairs(head.extensions, head.headers, &made, &mut pairs);
+        match self.request(head, &pairs) {
             Ok(request) => {
                 self.engine.admit_then(&request, self.reserve_for(), |verdict, holding| {
-                    let step = self.conclude(verdict, holding, parts, self.patience());
+                    let step = self.conclude(verdict, holding, head, self.patience());
                     self.tell(&request, verdict, step)
                 })
             }
-            Err(error) => Step::Answer(refusal(&error, Format::wanted(&parts.headers))),
+            Err(error) => Step::Answer(refusal(&error, Format::wanted(head.headers))),
         }
     }
 
     /// Asks any store.
     async fn ask_later(self: &Arc<Self>, parts: &Parts, patience: Duration) -> Step {
-        let made = self.identity.make(&parts.extensions, &parts.headers, || self.engine.now());
+        let head = Head::of_parts(parts);
+        let made = self.identity.make(head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
-        self.identity.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
-        match self.request(parts, &pairs) {
+        self.identity.pairs(head.extensions, head.headers, &made, &mut pairs);
+        match self.request(head, &pairs) {
             Ok(request) => {
                 let mut admission = self.engine.admit_async(&request, self.reserve_for()).await;
                 let Admission { verdict, holding } = &mut admission;
-                let step = self.conclude(verdict, holding.take(), parts, patience);
+                let step = self.conclude(verdict, holding.take(), head, patience);
                 self.tell(&request, verdict, step)
             }
-            Err(error) => Step::Answer(refusal(&error, Format::wanted(&parts.headers))),
+            Err(error) => Step::Answer(refusal(&error, Format::wanted(head.headers))),
         }
     }
 
@@ -209,15 +259,15 @@ impl Shared {
     #[inline]
     fn request<'a>(
         &self,
-        parts: &'a Parts,
+        head: Head<'a>,
         pairs: &'a [(&'a str, &'a str)],
     ) -> Result<tollbar_rules::Request<'a>, RequestError> {
-        let request = tollbar_rules::Request::new(parts.method.as_str(), parts.uri.path())?;
+        let request = tollbar_rules::Request::new(head.method.as_str(), head.uri.path())?;
         let mut request = request.with_attributes(pairs)?;
-        if let Some(cost) = &self.cost {
+        if let (Some(cost), Some(parts)) = (&self.cost, head.parts) {
             request = request.with_cost(cost(parts));
         }
-        if let Some(criticality) = &self.criticality {
+        if let (Some(criticality), Some(parts)) = (&self.criticality, head.parts) {
             request = request.with_criticality(criticality(parts));
         }
         Ok(request)
@@ -240,12 +290,9 @@ impl Shared {
         self: &Arc<Self>,
         verdict: &Verdict,
         holding: Option<Holding>,
-        parts: &Parts,
+        head: Head<'_>,
         patience: Duration,
     ) -> Step {
-        if let Some(watch) = &self.watch {
-            watch(verdict);
-        }
         if verdict.is_allowed() {
             let headers = self.style.prepare(verdict, || self.engine.now());
             let held = holding.map(|it| Box::new(Held::new(Arc::clone(self), it)));
@@ -253,7 +300,7 @@ impl Shared {
         }
         match verdict.retry_after() {
             Some(wait) if wait <= patience && !patience.is_zero() => Step::Wait(wait),
-            _ => Step::Answer(self.answer(verdict, parts)),
+            _ => Step::Answer(self.answer(verdict, head)),
         }
     }
 
@@ -268,12 +315,13 @@ impl Shared {
 
     /// The response to a request that does not pass.
     #[cold]
-    fn answer(&self, verdict: &Verdict, parts: &Parts) -> Response<Bytes> {
+    fn answer(&self, verdict: &Verdict, head: Head<'_>) -> Response<Bytes> {
         let retry_after = verdict.retry_after().map(|wait| self.jitter.lengthen(wait));
         let denial = Denial::new(verdict, retry_after);
-        let mut response = match &self.respond {
-            Some(respond) => respond(&denial, parts),
-            None => denial.response(Format::wanted(&parts.headers)),
+        let mut response = match (&self.respond, head.parts) {
+            (Some(respond), Some(parts)) => respond(&denial, parts),
+            (Some(respond), None) => respond(&denial, &head.to_parts()),
+            (None, _) => denial.response(Format::wanted(head.headers)),
         };
         if let Some(wait) = retry_after {
             write_retry_after(wait, response.headers_mut());

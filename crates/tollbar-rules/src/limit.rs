@@ -141,6 +141,12 @@ impl Counting {
     pub fn name(self) -> &'static str {
         Self::NAMED[self as usize].0
     }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, it)| *it)
+    }
 }
 
 impl Limit {

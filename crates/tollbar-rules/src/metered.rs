@@ -28,7 +28,7 @@ impl Verdict {
     ///
     /// What was admitted counts under every rule whose limits it has paid; where nothing limits it,
     /// under the unlimited rule, or the one it is exempt from. What was denied counts under the rules
-    /// that denied it. Shadows and candidates count nothing, and so does what costs nothing.
+    /// that denied it, or under which its subject is banned. Shadows and candidates count nothing, and so does what costs nothing.
     ///
     /// ```
     /// use tollbar_rules::{Engine, Request, RuleFile, readable};
@@ -76,7 +76,10 @@ impl Verdict {
             tell(it.rule, it.cost);
         }
         match self.reason {
-            Why::Unlimited(at) | Why::Exempt { rule: at, .. } | Why::Missing { rule: at, .. } => {
+            Why::Unlimited(at)
+            | Why::Exempt { rule: at, .. }
+            | Why::Missing { rule: at, .. }
+            | Why::Banned { rule: Some(at), .. } => {
                 tell(at, self.snapshot.cost(at, request));
             }
             _ => {}

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
-use tollbar::{SnapshotError, SystemClock};
+use tollbar::SnapshotError;
 use tollbar_rules::{Engine, RuleSet};
 use tracing::{info, warn};
 
@@ -18,6 +18,7 @@ use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
 use crate::dashboard::Dashboard;
+use crate::database::{Database, DatabaseError};
 use crate::endpoint::Endpoint;
 use crate::forward_auth::Trust;
 use crate::listener::admin::AdminHttp;
@@ -28,11 +29,8 @@ use crate::listener::http::Http;
 use crate::listener::resp::Resp;
 use crate::listener::tls::Tls;
 use crate::listener::{Listeners, Protocol, Stopped};
-use crate::metering::node::Node;
 use crate::metrics::Wire;
 use crate::reload::{Reload, warn_of};
-use crate::repository::follow::{Follow, FollowError};
-use crate::repository::{Repository, RepositoryError};
 use crate::snapshot::told;
 use crate::store::StoreFlagsError;
 use crate::systemd;
@@ -69,12 +67,8 @@ pub(crate) enum AppError {
     Gateway(#[from] GatewayFlagsError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
-    #[error("--database: {0}")]
-    Database(#[from] RepositoryError),
-    #[error("cannot keep this node's name beside the database: {0}; give it one by --node NAME")]
-    Node(io::Error),
     #[error(transparent)]
-    Follow(#[from] FollowError),
+    Database(#[from] DatabaseError),
     #[error(transparent)]
     Traces(#[from] TracesError),
     #[error("cannot set up threads or signals: {0}")]
@@ -113,29 +107,12 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
         None => engine.build(),
     });
     let traces = config.traces.open()?.map(Arc::new);
-    let database = match &config.database.database {
-        None => None,
-        Some(place) => {
-            let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
-            let beside = config.database.beside();
-            // Its name is its own for as long as the daemon runs.
-            let node = Node::new(config.metering.node.as_deref(), beside.as_deref());
-            Some((repository, node.map_err(AppError::Node)?))
-        }
-    };
-    let metering = database.as_ref().map(|(it, node)| config.metering.open(it.clone(), &node.name));
-    let tally = metering.as_ref().map(|it| Arc::clone(&it.tally));
+    let has_database = config.database.database.is_some();
+    let tally = has_database.then(|| Arc::new(config.metering.tally()));
     let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
-    let daemon = daemon.metered(tally).telling(config.denials.open(), traces.clone());
+    let daemon = daemon.metered(tally.clone()).telling(config.denials.open(), traces.clone());
     let daemon = Arc::new(daemon);
-    // Before the first request is answered: none passes by rules that are not there yet.
-    let follow = match &database {
-        None => None,
-        Some((repository, node)) => {
-            let (live, cache) = (Arc::clone(&daemon.live), config.database.cache());
-            Some(Follow::begin(live, repository.clone(), cache, node.name.clone()).await?)
-        }
-    };
+    let database = Database::open(&config, &daemon, tally).await?;
 
     // Before anything is printed: whoever reads the first line may send signals.
     let mut terminate = signal(SignalKind::terminate())?;
@@ -160,22 +137,22 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     }
     // The counters are written once more after the last answer.
     let (end, ended) = Stopped::new();
-    let mut admin_token = None;
-    if let (Some((repository, _)), Some(follow)) = (&database, follow) {
-        let admin = Arc::new(Admin::new(repository.clone(), Arc::clone(&daemon)));
+    let (mut admin_token, mut kept) = (None, None);
+    if let Some(database) = database {
+        let admin = Arc::new(Admin::new(database.repository.clone(), Arc::clone(&daemon)));
+        // Without its database it limits all the same, and nobody can use a token yet.
         admin_token = match admin::tokens::first(&admin.repository).await {
             Err(error) if error.is_outage() => None,
-            token => token?,
+            token => token.map_err(DatabaseError::from)?,
         };
         let endpoint = config.admin_endpoint();
         let is_secure = is_secure && matches!(endpoint, Endpoint::Tcp(_));
         let dashboard = Dashboard::start(Arc::clone(&admin), is_secure, watched);
         start(&mut listeners, "--admin", &endpoint, AdminHttp::new(admin, dashboard)).await?;
-        tokio::spawn(follow.run(ended.clone()));
+        kept = Some(database.keep(&ended));
     }
     let snapshot = config.store.snapshot.of(counters.memory());
-    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended.clone())));
-    let metering = metering.map(|it| tokio::spawn(it.keep(ended)));
+    let snapshot = snapshot.map(|it| tokio::spawn(it.keep(ended)));
 
     greet(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
@@ -213,8 +190,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     drop(stop);
     listeners.join().await;
     drop(end);
-    if let Some(metering) = metering {
-        metering.await.map_err(io::Error::other)?;
+    if let Some(kept) = kept {
+        kept.finish().await;
     }
     if let Some(traces) = traces {
         let _ = tokio::task::spawn_blocking(move || traces.finish()).await;

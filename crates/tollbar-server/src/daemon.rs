@@ -205,10 +205,10 @@ impl Daemon {
     fn begin(&self, cost: u64) -> Check {
         let id = DecisionId::random();
         // Who only looks is neither counted nor traced.
-        let traces = self.traces.as_ref().filter(|_| cost > 0);
-        let traced = traces.and_then(|traces| traces.begin(|| self.now()));
+        let to = self.traces.as_ref().filter(|_| cost > 0);
+        let traced = to.and_then(|traces| traces.begin(|| self.now()));
         let is_timed = traced.is_some() || !self.engine.answers_at_once();
-        Check { id, cost, began: self.metrics.begin(id, is_timed), traced }
+        Check { id, cost, began: Metrics::begin(id, is_timed), traced }
     }
 
     /// Counts a verdict, and gives it its name, and what it holds a text.
@@ -216,9 +216,9 @@ impl Daemon {
         if cost > 0 {
             let took = began.map(|it| it.elapsed());
             self.metrics.decided(self.wire, &verdict, id, took, || self.now());
-            if let (Some(traced), Some(traces), Some(took)) = (traced, &self.traces, took) {
+            if let (Some(traced), Some(to), Some(took)) = (&traced, &self.traces, took) {
                 let decided = Decided { wire: self.wire, verdict: &verdict, id, took };
-                let trace_id = traces.end(traced, &decided);
+                let trace_id = to.end(traced, &decided);
                 self.metrics.traced(took, trace_id, || self.now());
             }
         }

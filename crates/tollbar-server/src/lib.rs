@@ -10,6 +10,7 @@ mod config;
 mod counters;
 mod daemon;
 mod dashboard;
+mod database;
 mod decisions;
 mod endpoint;
 mod forward_auth;

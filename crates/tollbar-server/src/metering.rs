@@ -6,15 +6,9 @@ pub(crate) mod export;
 pub(crate) mod node;
 mod tally;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use clap::Args;
 
-use crate::listener::Stopped;
-use crate::repository::Repository;
 use crate::span::Span;
-use books::Bookkeeper;
 pub(crate) use tally::Tally;
 
 /// How usage is counted.
@@ -36,26 +30,9 @@ pub(crate) struct MeteringFlags {
     pub(crate) usage_entries: u32,
 }
 
-/// Usage as it is counted, and whoever writes it down.
-#[derive(Debug)]
-pub(crate) struct Metering {
-    pub(crate) tally: Arc<Tally>,
-    keeper: Bookkeeper<Repository>,
-    flush_every: Duration,
-}
-
 impl MeteringFlags {
-    /// Accounts of this node, which are kept in `repository`.
-    pub(crate) fn open(&self, repository: Repository, node: &str) -> Metering {
-        let tally = Arc::new(Tally::new(self.usage_entries as usize));
-        let keeper = Bookkeeper::new(repository, node.to_owned(), Arc::clone(&tally));
-        Metering { tally, keeper, flush_every: self.usage_flush.0 }
-    }
-}
-
-impl Metering {
-    /// Writes every so often until `ended`, and then once more.
-    pub(crate) async fn keep(self, ended: Stopped) {
-        self.keeper.keep(self.flush_every, ended).await;
+    /// Accounts with nothing in them.
+    pub(crate) fn tally(&self) -> Tally {
+        Tally::new(self.usage_entries as usize)
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// When a check begins, if it is one that is timed: where `is_timed`, and else some. Its id is random, so
     /// which ones is, too.
-    pub(crate) fn begin(&self, id: DecisionId, is_timed: bool) -> Option<Instant> {
+    pub(crate) fn begin(id: DecisionId, is_timed: bool) -> Option<Instant> {
         (is_timed || id.0.is_multiple_of(TIMED_EVERY)).then(Instant::now)
     }
 

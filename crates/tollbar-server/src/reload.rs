@@ -94,27 +94,26 @@ impl Reload {
 
     /// Tells that nothing has changed only to who asked.
     fn put_in_force(&self, read: Result<RuleFile, ConfigError>, was_asked: bool) {
-        let is_good = read.is_ok();
-        let mut is_news = was_asked || !is_good;
+        let Daemon { engine, live, metrics, .. } = &*self.daemon;
         match read {
             Ok(file) => {
                 let rules = file.rules.len();
                 let warnings = file.warnings;
-                let diff = self.daemon.live.put_file(file.rules);
-                self.daemon.metrics.rules_loaded(self.daemon.now());
-                is_news |= !diff.is_empty();
-                if is_news {
+                let diff = live.put_file(file.rules);
+                metrics.rules_loaded(self.daemon.now());
+                if was_asked || !diff.is_empty() {
+                    metrics.reloaded(Reloaded::Rules, true);
                     warn_of(&warnings);
-                    envoy::warn_of_permits(&self.config, &self.daemon.engine.rules());
+                    envoy::warn_of_permits(&self.config, &engine.rules());
                     let [added, removed] = [diff.added.len(), diff.removed.len()];
                     let changed = diff.changed.len();
                     info!(rules, added, changed, removed, "rules reloaded");
                 }
             }
-            Err(error) => error!(%error, "the rules stay as they were"),
-        }
-        if is_news {
-            self.daemon.metrics.reloaded(Reloaded::Rules, is_good);
+            Err(error) => {
+                metrics.reloaded(Reloaded::Rules, false);
+                error!(%error, "the rules stay as they were");
+            }
         }
     }
 }

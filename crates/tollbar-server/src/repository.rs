@@ -37,7 +37,7 @@ use sqlite::Sqlite;
 pub use cache::CacheError;
 pub use error::{RepositoryError, Result};
 pub use id::{RuleId, RuleIdError};
-pub use live::{Live, LiveStatus, Trial};
+pub use live::{Live, LiveStatus};
 pub use load::{Loaded, Skipped};
 pub use page::{Cursor, PAGE_ROWS_MAX, Page, PageOf};
 pub use place::{Place, PlaceError};

@@ -69,7 +69,7 @@ pub(crate) struct DateError;
 
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (year, month, day) = civil(self.0.max(0) as u64);
+        let (year, month, day) = civil(u64::try_from(self.0).unwrap_or_default());
         write!(f, "{year:04}-{month:02}-{day:02}")
     }
 }

@@ -13,6 +13,8 @@ mod keys;
 mod malformed;
 #[path = "admin/office.rs"]
 mod office;
+#[path = "admin/postgres.rs"]
+mod postgres;
 #[path = "admin/rules.rs"]
 mod rules;
 #[path = "admin/scopes.rs"]

@@ -8,7 +8,7 @@ mod common;
 #[path = "cli/transcript.rs"]
 mod transcript;
 
-use common::Scratch;
+use common::{Daemon, Scratch};
 use transcript::Transcript;
 
 const FILE: &str = "\
@@ -152,6 +152,8 @@ fn usage_is_shown_and_exported_and_nodes_are_listed() {
     it.run("usage --from tomorrow");
     it.run("usage export");
     it.run("usage export --format jsonl --tenant acme");
+    // A node reports soon after it has started, and not at the moment it listens.
+    while !it.output("nodes --json").contains("edge-1") {}
     it.run("nodes");
     it.compare("usage");
 }
@@ -169,6 +171,55 @@ fn who_cannot_be_reached_is_told_apart_from_who_refuses() {
     let http = it.daemon.address("http").to_owned();
     it.run(&format!("nodes --server http://{http}"));
     it.compare("errors");
+}
+
+/// The exit code of `tollbar nodes`, and what it prints.
+fn nodes(daemon: &Daemon, flags: &[&str]) -> (Option<i32>, String) {
+    let token = daemon.greeting.iter().find_map(|it| it.split_once("(shown once): ")).unwrap().1;
+    let mut command = transcript::tollbar();
+    let output = command.args(["nodes", "--json"]).args(flags).env("TOLLBAR_TOKEN", token).output();
+    let output = output.unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_daemon_is_asked_on_a_path_too() {
+    let scratch = Scratch::new("cli-unix");
+    let place = format!("unix:{}", scratch.path("admin.sock"));
+    let daemon = Daemon::start(&["--database", &scratch.path("a.sqlite"), "--admin", &place]);
+    let (code, text) = nodes(&daemon, &["--server", &place]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("\"revision\""), "{text}");
+}
+
+#[test]
+fn over_tls_only_the_right_daemon_is_told_the_token() {
+    let scratch = Scratch::new("cli-tls");
+    let issue = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (ours, other) = (issue(), issue());
+    let cert = scratch.file("cert.pem", &ours.cert.pem());
+    let key = scratch.file("key.pem", &ours.signing_key.serialize_pem());
+    let other = scratch.file("other.pem", &other.cert.pem());
+    let flags = ["--tls-cert", &cert, "--tls-key", &key, "--admin", "127.0.0.1:0"];
+    let database = scratch.path("a.sqlite");
+    let daemon = Daemon::start(&[&flags[..], &["--database", &database]].concat());
+    let port = daemon.address("admins").rsplit_once(':').unwrap().1.to_owned();
+    let server = format!("https://localhost:{port}");
+    let (code, text) = nodes(&daemon, &["--server", &server, "--ca", &cert]);
+    assert_eq!(code, Some(0), "{text}");
+    // Not one of another, not one that browsers believe, not one of another name, and not without TLS.
+    let address = format!("https://127.0.0.1:{port}");
+    let plain = format!("http://localhost:{port}");
+    for flags in [
+        &["--server", &server, "--ca", &other][..],
+        &["--server", &server],
+        &["--server", &address, "--ca", &cert],
+        &["--server", &plain],
+    ] {
+        let (code, text) = nodes(&daemon, flags);
+        assert_eq!(code, Some(4), "{flags:?}: {text}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::authority::{Authority, Identity};
 use common::{Daemon, Scratch};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -15,7 +16,6 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -32,28 +32,22 @@ const HTTP1: &[&[u8]] = &[b"http/1.1"];
 const HTTP2: &[&[u8]] = &[b"h2"];
 const BOTH: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// An authority and what it has signed for `localhost`, in PEM.
-struct Authority {
-    pem: String,
-    cert: String,
-    key: String,
+/// What is trusted, and what is shown by it for `localhost`.
+struct Trust {
+    authority: Authority,
+    identity: Identity,
 }
 
-impl Authority {
+impl Trust {
     fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "an authority");
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let cert = params.signed_by(&key, &issuer).unwrap().pem();
-        Self { pem: issuer.pem(), cert, key: key.serialize_pem() }
+        let authority = Authority::new();
+        let identity = authority.issue("localhost");
+        Self { authority, identity }
     }
 
     fn acceptor(&self, alpn: &[&[u8]]) -> TlsAcceptor {
-        let chain = vec![CertificateDer::from_pem_slice(self.cert.as_bytes()).unwrap()];
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        let chain = vec![CertificateDer::from_pem_slice(self.identity.cert.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(self.identity.key.as_bytes()).unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         let mut config = config.with_single_cert(chain, key).unwrap();
@@ -63,7 +57,9 @@ impl Authority {
 
     async fn connect(&self, address: &str, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
+        roots
+            .add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap())
+            .unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap();
         let mut config = config.with_root_certificates(roots).with_no_client_auth();
@@ -157,11 +153,11 @@ async fn ask(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_version_meets_each_other_over_tls() {
-    let (ours, theirs) = (Authority::new(), Authority::new());
+    let (ours, theirs) = (Trust::new(), Trust::new());
     let scratch = Scratch::new("gateway-tls");
-    let cert = scratch.file("cert.pem", &ours.cert);
-    let key = scratch.file("key.pem", &ours.key);
-    let ca = scratch.file("ca.pem", &theirs.pem);
+    let cert = scratch.file("cert.pem", &ours.identity.cert);
+    let key = scratch.file("key.pem", &ours.identity.key);
+    let ca = scratch.file("ca.pem", &theirs.authority.pem());
     // What the upstream offers, what the gateway is told, and what the two come to.
     for (tls, protocol, told) in [
         (None, "auto", Version::HTTP_11),
@@ -204,11 +200,11 @@ async fn each_version_meets_each_other_over_tls() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_that_nobody_vouches_for_gets_nothing() {
-    let (ours, theirs) = (Authority::new(), Authority::new());
+    let (ours, theirs) = (Trust::new(), Trust::new());
     let scratch = Scratch::new("gateway-tls-other");
-    let cert = scratch.file("cert.pem", &ours.cert);
-    let key = scratch.file("key.pem", &ours.key);
-    let ca = scratch.file("ca.pem", &Authority::new().pem);
+    let cert = scratch.file("cert.pem", &ours.identity.cert);
+    let key = scratch.file("key.pem", &ours.identity.key);
+    let ca = scratch.file("ca.pem", &Authority::new().pem());
     let upstream = upstream(Some(theirs.acceptor(BOTH))).await;
     let url = format!("https://localhost:{}", upstream.port());
     let flags = ["--listen", "off", "--grpc", "off", "--resp", "off", "--limit", "8/day"];

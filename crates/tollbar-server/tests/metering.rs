@@ -6,8 +6,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
+use common::postgres::Postgres;
 use common::{Daemon, Scratch, serve, status};
 use rusqlite::Connection;
+use tollbar_server::repository::{PAGE_ROWS_MAX, PageOf, Repository, UsageFilter};
 
 const RULES: &str = "rules:
 - { name: per_client, limit: 20/day }
@@ -41,6 +43,18 @@ fn rows(scratch: &Scratch) -> Vec<String> {
         Ok(format!("{} {} {} +{} -{}", text(0)?, text(1)?, text(2)?, count(3)?, count(4)?))
     });
     rows.unwrap().map(Result::unwrap).collect()
+}
+
+/// What was admitted all in all, of any database.
+fn admitted(url: &str) -> u64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let repository = Repository::open(&url.parse().unwrap()).await.unwrap();
+        let page = PageOf::first(PAGE_ROWS_MAX);
+        let page = repository.usage(&UsageFilter::default(), &page).await.unwrap();
+        assert!(page.next.is_none());
+        page.rows.iter().map(|it| it.admitted_cost).sum()
+    })
 }
 
 /// A server that says yes to everything.
@@ -159,6 +173,49 @@ fn while_the_database_is_away_usage_is_kept_and_written_later_once() {
     assert_eq!(daemon.check("9"), 200);
     assert_eq!(daemon.stop(), 0);
     assert_eq!(written(&scratch), (7, 0));
+}
+
+#[test]
+fn two_nodes_over_one_postgresql_lose_nothing_when_it_crashes_and_comes_back() {
+    let scratch = Scratch::new("metering-postgres");
+    let mut postgres = Postgres::start();
+    let url = postgres.database();
+    let rules = scratch.file("rules.yaml", RULES);
+    let start = |node: &str| {
+        let cache = scratch.path(node);
+        let own = ["--rules", &rules, "--database", &url, "--admin", "127.0.0.1:0", "--node", node];
+        let more = ["--rules-cache", &cache, "--usage-flush", "10ms"];
+        Daemon::start_logged(&[&own[..], &more].concat())
+    };
+    let mut nodes = [start("edge-1"), start("edge-2")];
+    let mut asked = 0;
+    let mut ask = |nodes: &[Daemon], user: &str| {
+        for node in nodes {
+            assert_eq!(node.check(user), 200);
+            asked += 1;
+        }
+    };
+    for round in 0..3 {
+        // A batch may be on its way at this very moment, or done and not answered.
+        (0..5).for_each(|_| ask(&nodes, &format!("{round}-before")));
+        postgres.kill();
+        (0..5).for_each(|_| ask(&nodes, &format!("{round}-away")));
+        for node in &mut nodes {
+            node.logged("cannot write usage: it is kept in memory");
+        }
+        postgres.restart();
+        for node in &mut nodes {
+            node.logged("usage is written again");
+        }
+    }
+    ask(&nodes, "at the end");
+    for mut node in nodes {
+        node.signal("TERM");
+        // Its log is a pipe, which must not be full.
+        node.rest_of_log();
+        assert_eq!(node.wait(), 0);
+    }
+    assert_eq!(admitted(&url), asked);
 }
 
 #[test]

@@ -55,8 +55,8 @@ fn alerts_fire_where_they_should_and_nowhere_else() {
         (deployed("prometheus/alerts.yaml"), deployed("prometheus/alerts_test.yaml"));
     let names = alerts.lines().filter_map(|it| it.trim().strip_prefix("- alert: "));
     let fires = |name: &str| {
-        let named = format!("alertname: {name}\n");
-        let at = tests.match_indices(&*named);
+        let line = format!("alertname: {name}\n");
+        let at = tests.match_indices(&*line);
         let mut at = at.into_iter();
         at.any(|(at, found)| tests[at + found.len()..].trim_start().starts_with("exp_alerts"))
     };

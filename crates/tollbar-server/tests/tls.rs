@@ -8,43 +8,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::authority::{Authority, Identity};
 use common::{Daemon, Scratch, request, serve, status};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// An authority, in PEM.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-/// A certificate and its key, in PEM.
-struct Identity {
-    cert: String,
-    key: String,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Of another name than what it signs, which OpenSSL would take for its own signature.
-        params.distinguished_name.push(DnType::CommonName, "an authority");
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    fn issue(&self, name: &str) -> Identity {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        Identity { cert: params.signed_by(&key, &self.0).unwrap().pem(), key: key.serialize_pem() }
-    }
-}
 
 /// What a client trusts, shows and offers.
 struct Client<'a> {

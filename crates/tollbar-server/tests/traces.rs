@@ -22,7 +22,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 /// A daemon that sends nothing is a failure, not a reason to wait for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
@@ -82,8 +82,9 @@ fn attributes(span: &Span) -> BTreeMap<&str, &str> {
     pairs.collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|it| format!("{it:02x}")).collect()
+fn hex(id: &[u8]) -> String {
+    let digit = |it: u8| char::from_digit(it.into(), 16).unwrap();
+    id.iter().flat_map(|it| [digit(it >> 4), digit(it & 0xf)]).collect()
 }
 
 /// A check over HTTP with this header; its whole answer.
@@ -132,7 +133,8 @@ fn a_check_continues_the_trace_of_its_caller_over_http_and_grpc() {
 
     let address = format!("http://{}", daemon.address("grpc"));
     collector.runtime.block_on(async {
-        let mut client = v1::limiter_client::LimiterClient::connect(address).await.unwrap();
+        let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await;
+        let mut client = v1::limiter_client::LimiterClient::new(channel.unwrap());
         let attributes = [("user".to_owned(), "9".to_owned())].into();
         let mut request = Request::new(v1::CheckRequest { attributes, ..Default::default() });
         let parent = format!("00-{TRACE}-{PARENT}-01");

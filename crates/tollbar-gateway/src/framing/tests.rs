@@ -1,3 +1,5 @@
+//! What is found in bytes, however they are cut into reads.
+
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! What a verdict means for accounts.
 
-use tollbar_rules::{Engine, Verdict, readable};
+use tollbar_rules::{Effect, Engine, Override, Verdict, readable};
 
-use crate::support::{ask, engine};
+use crate::support::{ask, clock, engine, rules};
 
 /// `rule tenant|- subject +admitted` or `-denied`, joined by `, `.
 fn told(verdict: &Verdict, text: &str) -> String {
@@ -74,6 +74,27 @@ fn what_nothing_limits_counts_under_the_rule_that_says_so() {
 fn who_lacks_an_attribute_is_nobody_in_particular() {
     let rules = "rules: [{ name: a, per: [tenant], missing: deny, limit: 1/h }]";
     expect(rules, &[("GET /x user=7", "a - (none) -1"), ("GET /x tenant=t", "a t t +1")]);
+}
+
+#[test]
+fn who_is_banned_under_a_rule_is_denied_by_it() {
+    let ban = |rule: Option<&str>, subject: &str| {
+        let mut ban = Override::new(subject, Effect::Ban);
+        ban.rule = rule.map(Into::into);
+        ban
+    };
+    let rules = rules("rules: [{ name: a, limit: 3/h }]");
+    let rules = rules.with_overrides(vec![ban(Some("a"), "user:7"), ban(None, "user:8")]);
+    let engine = Engine::builder(rules).clock(clock()).build();
+    // Under no rule in particular there is no rule to count it under.
+    for (request, expected) in [
+        ("GET /x user=7", "a - user:7 -1"),
+        ("GET /x user=8", ""),
+        ("GET /x user=9", "a - user:9 +1"),
+    ] {
+        let verdict = ask(request, |request| engine.check(request));
+        assert_eq!(told(&verdict, request), expected, "{request}");
+    }
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn a_boost_multiplies_limits_on_the_same_counter() {
     assert_eq!(world.engine.usage("a", &request(&user)).unwrap()[0].limit, 10);
     assert_eq!(world.passed(&user, 9), 6);
     assert_eq!(world.passed(&[("user", "8")], 9), 2, "a factor below 100 is less");
-    world.clock.advance(Duration::from_secs(60));
+    world.clock.advance(Duration::from_mins(1));
     assert_eq!(world.passed(&[("user", "8")], 9), 2, "and then the rest");
     assert_eq!(world.passed(&[("user", "1")], 9), 4, "others as ever");
     world.engine.replace(rules(text));

@@ -101,7 +101,9 @@ fn counts_go_on_when_the_rules_change_around_them() {
          - { name: b, limit: 5/h, match: { path: /b } }";
     let engine = engine(before);
     ask(&engine, 2, "GET / user=1 tier=paid");
+    ask(&engine, 3, "GET / user=5");
     ask(&engine, 7, "GET /b user=9");
+    let told_before = told(&engine, "a");
     let held = engine.tallies();
     // Another name, other places for the rule and its tiers, other numbers; and `b` is another rule.
     engine.replace(rules(
@@ -111,6 +113,8 @@ fn counts_go_on_when_the_rules_change_around_them() {
          - { name: renamed, id: one, limit: 6/h, tiers: { new: 9/h, paid: 8/h, free: 9/h } }",
     ));
     assert_eq!(told(&engine, "renamed paid")[0], 2);
+    assert_eq!(told(&engine, "renamed"), told_before);
+    assert_eq!(told_before[..2], [8, 2], "three, and seven that went to /b");
     ask(&engine, 1, "GET / user=1 tier=paid");
     assert_eq!(told(&engine, "renamed paid")[0], 3);
     assert_eq!(told(&engine, "renamed new"), [0; 4]);

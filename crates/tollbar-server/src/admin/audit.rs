@@ -14,6 +14,7 @@ use crate::rfc3339::Instant;
 /// One change.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
 pub(crate) struct Change {
     pub(crate) change_id: i64,
     /// What was changed.
@@ -67,6 +68,7 @@ pub(crate) struct Nodes {
 /// One node.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
 pub(crate) struct Node {
     /// What it calls itself.
     pub(crate) node: String,

@@ -82,7 +82,7 @@ mod tests {
         for (body, status, at) in [
             ("", 400, None),
             ("{", 400, None),
-            ("{} {}", 400, None),
+            ("{\"name\":\"a\",\"scopes\":[\"read\"]} {}", 400, None),
             ("\u{feff}{}", 400, None),
             ("[\"a\",[\"read\"],null,null]", 422, Some("")),
             ("null", 422, Some("")),

@@ -44,6 +44,7 @@ pub(crate) enum SubjectType {
 /// An exemption.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
 pub(crate) struct Exemption {
     pub(crate) exemption_id: i64,
     pub(crate) rule_id: String,

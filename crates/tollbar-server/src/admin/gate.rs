@@ -151,12 +151,12 @@ impl Gate {
         if is_first {
             let (used, repository) = (Arc::clone(&self.used), repository.clone());
             tokio::spawn(async move {
-                let uses: Vec<_> =
+                let noted: Vec<_> =
                     std::mem::take(&mut *used.lock().unwrap_or_else(PoisonError::into_inner))
                         .into_iter()
                         .collect();
                 // One that is lost is noted with the next.
-                if let Err(error) = repository.tokens_used(&uses).await {
+                if let Err(error) = repository.tokens_used(&noted).await {
                     warn!(%error, "when tokens were used is not written down");
                 }
             });

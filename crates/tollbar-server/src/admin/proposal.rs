@@ -49,6 +49,7 @@ pub(crate) struct Proposal {
 /// What a change would do.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
 pub(crate) struct DryRun {
     /// Always true: nothing was changed.
     dry_run: bool,
@@ -239,7 +240,7 @@ async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
 
 impl ToldDiff {
     fn of(diff: &Diff) -> Self {
-        let names = |all: &[std::sync::Arc<str>]| all.iter().map(|it| it.to_string()).collect();
+        let names = |all: &[std::sync::Arc<str>]| all.iter().map(ToString::to_string).collect();
         let changed = diff.changed.iter().map(|it| ToldChange {
             rule: it.rule.to_string(),
             fields: it.fields.clone(),

@@ -37,14 +37,14 @@ pub(crate) struct Rollback {
 /// A rule that was asked for.
 #[derive(Debug)]
 pub(crate) enum Found {
-    Database(RuleRow),
+    Database(Box<RuleRow>),
     File(RuleJson),
 }
 
 /// What came of a change.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Done(RuleRow),
+    Done(Box<RuleRow>),
     DryRun(Box<DryRun>),
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn list(
         Place::Database(after) => after,
         Place::File(skipped) => {
             let rules = admin.file_rules();
-            let all = rules.rules().iter().filter(|it| wanted.has(&RuleForm::of(it)));
+            let all = rules.rules().iter().filter(|it| wanted.has(RuleForm::of(it).as_ref()));
             let mut some = all.skip(skipped).map(RuleJson::of_file);
             items.extend(some.by_ref().take(limit));
             if items.len() == limit {
@@ -128,7 +128,7 @@ pub(crate) async fn create(
     }
     let row = admin.repository.insert_rule(&form, &actor.audited()).await?;
     admin.enforced().await;
-    Ok(Outcome::Done(row))
+    Ok(Outcome::Done(Box::new(row)))
 }
 
 /// Makes a rule say something else.
@@ -151,7 +151,7 @@ pub(crate) async fn replace(
     }
     let row = admin.repository.update_rule(row.id, expected, &form, &actor.audited()).await?;
     admin.enforced().await;
-    Ok(Outcome::Done(row))
+    Ok(Outcome::Done(Box::new(row)))
 }
 
 /// Deletes a rule. What it said stays in its history.
@@ -171,7 +171,7 @@ pub(crate) async fn delete(
     }
     let row = admin.repository.delete_rule(row.id, expected, &actor.audited()).await?;
     admin.enforced().await;
-    Ok(Outcome::Done(row))
+    Ok(Outcome::Done(Box::new(row)))
 }
 
 /// Makes a rule say what it said at a version, also one that was deleted.
@@ -195,7 +195,7 @@ pub(crate) async fn roll_back(
     let by = actor.audited();
     let row = admin.repository.rollback_rule(id, expected, rollback.version, &by).await?;
     admin.enforced().await;
-    Ok(Outcome::Done(row))
+    Ok(Outcome::Done(Box::new(row)))
 }
 
 /// Every change of a rule, the newest first, also of one that was deleted.
@@ -219,9 +219,9 @@ pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Fo
         Err(_) => None,
     };
     match (row, reach) {
-        (Some(row), Reach::All) => Ok(Found::Database(row)),
+        (Some(row), Reach::All) => Ok(Found::Database(Box::new(row))),
         (Some(row), Reach::Tenant(tenant)) if sub_limit::is_own(&row.form, tenant) => {
-            Ok(Found::Database(row))
+            Ok(Found::Database(Box::new(row)))
         }
         // What is not a tenant's own is not there for it.
         (_, Reach::Tenant(_)) => Err(Problem::not_found("rule")),
@@ -240,7 +240,7 @@ pub(crate) async fn find_changeable(
     id: &str,
 ) -> Result<RuleRow, Problem> {
     match find(admin, reach, id).await? {
-        Found::Database(row) => Ok(row),
+        Found::Database(row) => Ok(*row),
         Found::File(_) => Err(Problem::read_only(id)),
     }
 }
@@ -252,7 +252,7 @@ async fn find_ever(
     id: &str,
 ) -> Result<(RuleId, u64, RuleForm), Problem> {
     let gone = match find(admin, reach, id).await {
-        Ok(Found::Database(row)) => return Ok((row.id, row.version, row.form)),
+        Ok(Found::Database(row)) => return Ok((row.id, row.version, row.form.clone())),
         Ok(Found::File(_)) => return Err(Problem::read_only(id)),
         Err(problem) => problem,
     };
@@ -316,7 +316,7 @@ impl Wanted {
         RuleFilter { tenant, scope, enabled, name }
     }
 
-    fn has(&self, form: &Option<RuleForm>) -> bool {
+    fn has(&self, form: Option<&RuleForm>) -> bool {
         let Some(form) = form else {
             return self.filter() == RuleFilter::default();
         };

@@ -39,6 +39,7 @@ pub(crate) struct TokenForm {
 /// A token, without what would let somebody use it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
 pub(crate) struct Token {
     pub(crate) token_id: i64,
     /// What people call it.

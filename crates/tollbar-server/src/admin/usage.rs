@@ -114,13 +114,12 @@ async fn left(admin: &Admin, reach: Reach<'_>, whose: Whose<'_>) -> Result<Usage
     let attribute = if subject_type == "ip_cidr" { "ip" } else { subject_type };
     let attributes = [(attribute, subject_id)];
     let request = Request::new("GET", "/")?.with_attributes(&attributes)?;
-    let rules = match rule {
-        Some(rule) => vec![in_force(admin, reach, rule)?],
-        None => {
-            let all = admin.daemon.engine.rules();
-            let counts = |it: &&Rule| counts(it, attribute) && is_seen(it, reach);
-            all.rules().iter().filter(counts).take(RULES_MAX).cloned().collect()
-        }
+    let rules = if let Some(rule) = rule {
+        vec![in_force(admin, reach, rule)?]
+    } else {
+        let all = admin.daemon.engine.rules();
+        let counts = |it: &&Rule| counts(it, attribute) && is_seen(it, reach);
+        all.rules().iter().filter(counts).take(RULES_MAX).cloned().collect()
     };
     let mut limits = Vec::new();
     for rule in &rules {
@@ -155,12 +154,11 @@ pub(crate) fn top(
     count: usize,
 ) -> Result<Top, Problem> {
     let reach = actor.reach(Need::See)?;
-    let rules = match rule {
-        Some(rule) => vec![in_force(admin, reach, rule)?],
-        None => {
-            let all = admin.daemon.engine.rules();
-            all.rules().iter().filter(|it| is_seen(it, reach)).cloned().collect()
-        }
+    let rules = if let Some(rule) = rule {
+        vec![in_force(admin, reach, rule)?]
+    } else {
+        let all = admin.daemon.engine.rules();
+        all.rules().iter().filter(|it| is_seen(it, reach)).cloned().collect()
     };
     let mut items = Vec::new();
     for rule in &rules {

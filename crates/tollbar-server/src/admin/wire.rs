@@ -267,7 +267,7 @@ impl Admin {
 }
 
 /// The route of a head and what stands for its id.
-fn route_of<'p>(head: Head<'p>) -> Result<(&'static Route, &'p str), Box<Answer>> {
+fn route_of(head: Head<'_>) -> Result<(&'static Route, &str), Box<Answer>> {
     let routes = Route::of_path(head.path);
     let is_meant =
         |method: &str| method == head.method || (method == "GET" && head.method == "HEAD");

@@ -3,6 +3,7 @@
 
 mod wire;
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use hyper::Method;
 use serde_json::Value;
 use thiserror::Error;
 
+use super::table::visible;
 use super::{Ending, say};
 use crate::bounded;
 pub(super) use wire::Place;
@@ -40,7 +42,7 @@ pub(crate) struct ServerFlags {
     )]
     server: Place,
 
-    /// The file that has the token; without it, the variable TOLLBAR_TOKEN is the token
+    /// The file that has the token; without it, the variable `TOLLBAR_TOKEN` is the token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
@@ -261,7 +263,8 @@ pub(super) fn segment(text: &str) -> String {
         if is_plain(byte) {
             segment.push(char::from(byte));
         } else {
-            segment.push_str(&format!("%{byte:02X}"));
+            // Writing to a string cannot fail.
+            let _ = write!(segment, "%{byte:02X}");
         }
     }
     segment
@@ -293,11 +296,11 @@ impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { status, code, detail, errors } = self;
         let detail = if detail.is_empty() { "it does not say why" } else { detail };
-        let [told, code] = [detail, code].map(|it| super::table::visible(it));
+        let [told, code] = [detail, code.as_str()].map(visible);
         write!(f, "the daemon refuses: {told} ({status} {code})")?;
         // Of one field the sentence has said it.
         for (field, detail) in errors.iter().filter(|it| !detail.contains(&it.1)) {
-            let [field, detail] = [field, detail].map(|it| super::table::visible(it));
+            let [field, detail] = [field, detail].map(|it| visible(it));
             write!(f, "\n  {field}: {detail}")?;
         }
         self.advice().map_or(Ok(()), |advice| write!(f, "\n{advice}"))

@@ -134,7 +134,7 @@ fn table(exemptions: &[Value]) -> String {
             "createdBy",
             "ruleId",
         ];
-        table.row(fields.iter().map(|name| cell(&it[*name])).collect());
+        table.row(fields.iter().map(|name| cell(&it[*name])));
     }
     table.text("there are no exemptions")
 }

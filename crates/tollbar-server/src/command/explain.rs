@@ -45,34 +45,31 @@ impl Explain {
 /// As `tollbar rules explain` writes it.
 fn text(explained: &Value) -> String {
     let said = |value: &Value| visible(&cell(value));
-    let mut text = format!("{} {}\n", said(&explained["method"]), said(&explained["path"]));
-    text += &format!("{}\n", said(&explained["summary"]));
+    let mut lines = vec![
+        format!("{} {}", said(&explained["method"]), said(&explained["path"])),
+        said(&explained["summary"]),
+    ];
     if let Some(error) = explained["storeError"].as_str() {
-        text += &format!("the counters could not be read: {}\n", visible(error));
+        lines.push(format!("the counters could not be read: {}", visible(error)));
     }
     for rule in explained["rules"].as_array().into_iter().flatten() {
         let mark = match rule["fate"].as_str() {
             Some("applied") => "x",
             Some("unlimited" | "exempt") => "o",
-            Some("denied") => "!",
+            Some("denied" | "banned") => "!",
             _ => " ",
         };
-        text += &format!("\n[{mark}] {}: {}\n", said(&rule["name"]), said(&rule["why"]));
+        lines.push(format!("\n[{mark}] {}: {}", said(&rule["name"]), said(&rule["why"])));
         let limits = rule["limits"].as_array().map_or(&[][..], Vec::as_slice);
-        if limits.is_empty() {
-            continue;
+        if !limits.is_empty() {
+            let subject = visible(rule["subject"].as_str().unwrap_or("nobody"));
+            let tier = rule["tier"].as_str().map(|it| format!(", tier {}", visible(it)));
+            let (cost, tier) = (&rule["cost"], tier.unwrap_or_default());
+            lines.push(format!("    counts {subject} at a cost of {cost}{tier}"));
         }
-        let subject = rule["subject"].as_str().unwrap_or("nobody");
-        text += &format!("    counts {} at a cost of {}", visible(subject), rule["cost"]);
-        if let Some(tier) = rule["tier"].as_str() {
-            text += &format!(", tier {}", visible(tier));
-        }
-        text.push('\n');
-        for limit in limits {
-            text += &format!("    {}\n", limit_text(limit));
-        }
+        lines.extend(limits.iter().map(|limit| format!("    {}", limit_text(limit))));
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 fn limit_text(limit: &Value) -> String {

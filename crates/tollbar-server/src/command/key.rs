@@ -137,9 +137,9 @@ impl Key {
             Self::Peek(counter) => counter.peek(),
             Self::Reset(counter) => counter.reset(),
             Self::Boost(Boost { record, factor, until }) => {
-                record.put("boost", Some(factor), Some(until))
+                record.put("boost", Some(factor), Some(&until))
             }
-            Self::Ban(Ban { record, until }) => record.put("ban", None, until),
+            Self::Ban(Ban { record, until }) => record.put("ban", None, until.as_ref()),
             Self::Unban(unban) => unban.run("ban"),
             Self::Unboost(unban) => unban.run("boost"),
             Self::List(list) => list.run(),
@@ -173,7 +173,7 @@ impl Counter {
 }
 
 impl Record {
-    fn put(self, kind: &str, factor_percent: Option<u64>, until: Option<Until>) -> Ending {
+    fn put(self, kind: &str, factor_percent: Option<u64>, until: Option<&Until>) -> Ending {
         self.server.run(async |client| {
             let mut body = json!({ "subject": self.subject });
             if let Some(rule) = &self.rule {
@@ -181,7 +181,7 @@ impl Record {
             }
             for (name, value) in [
                 ("reason", self.reason.as_ref().map(|it| json!(it))),
-                ("expiresAt", until.as_ref().map(|it| json!(it.0))),
+                ("expiresAt", until.map(|it| json!(it.0))),
                 ("factorPercent", factor_percent.map(|it| json!(it))),
             ] {
                 if let Some(value) = value {
@@ -244,7 +244,7 @@ impl Top {
                 let mut table = Table::new(&["SUBJECT", "RULE", "DENIED", "AT MOST TOO HIGH BY"]);
                 for it in top["items"].as_array().into_iter().flatten() {
                     let fields = ["subject", "rule", "count", "error"];
-                    table.row(fields.iter().map(|name| cell(&it[*name])).collect());
+                    table.row(fields.iter().map(|name| cell(&it[*name])));
                 }
                 table.text("nobody was denied")
             }))

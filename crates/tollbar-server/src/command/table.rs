@@ -13,8 +13,8 @@ impl Table {
         Self { headings: headings.to_vec(), rows: Vec::new() }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells.iter().map(|it| visible(it)).collect());
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|it| visible(&it)).collect());
     }
 
     /// The whole, or `nothing` where there are no rows.

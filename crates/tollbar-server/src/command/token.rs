@@ -148,7 +148,7 @@ fn table(tokens: &[Value]) -> String {
             "revokedAt",
             "createdBy",
         ];
-        table.row(fields.iter().map(|name| cell(&it[*name])).collect());
+        table.row(fields.iter().map(|name| cell(&it[*name])));
     }
     table.text("there are no tokens")
 }

@@ -123,7 +123,7 @@ fn table(days: &[Value]) -> String {
     let mut table = Table::new(&["DAY", "TENANT", "SUBJECT", "ADMITTED", "DENIED", "RULE ID"]);
     for it in days {
         let fields = ["day", "tenant", "subject", "admitted", "denied", "ruleId"];
-        table.row(fields.iter().map(|name| cell(&it[*name])).collect());
+        table.row(fields.iter().map(|name| cell(&it[*name])));
     }
     table.text("no usage has been written")
 }
@@ -133,7 +133,7 @@ pub(super) fn limits(usage: &Value) -> String {
     let mut table = Table::new(&["RULE", "LIMIT", "LEFT", "RESETS AT"]);
     for it in usage["limits"].as_array().into_iter().flatten() {
         let fields = ["rule", "limitText", "remaining", "resetAt"];
-        table.row(fields.iter().map(|name| cell(&it[*name])).collect());
+        table.row(fields.iter().map(|name| cell(&it[*name])));
     }
     table.text("nothing limits it")
 }

@@ -1,5 +1,6 @@
 //! Questions over HTTP/1.1. What is answered is the [`Api`]'s business, and that of [`ForwardAuth`].
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -51,11 +52,11 @@ impl Responder for Http {
         patience: &Arc<Patience>,
     ) -> Response<Full<Bytes>> {
         let context = self.traces.as_ref().and_then(|it| it.context_of(request.headers()));
-        let answer = self.answer(request, peer, patience);
+        // In one place, traced or not: each connection has room for it.
+        let answer = pin!(self.answer(request, peer, patience));
         match context {
             None => answer.await,
-            // In a box, so that the others do not carry the room for it around.
-            Some(context) => Box::pin(answer.with_context(context)).await,
+            Some(context) => answer.with_context(context).await,
         }
     }
 }

@@ -18,6 +18,9 @@ use super::{Metrics, TextFormat};
 /// The latest denial of each rule, where exemplars are wanted.
 pub(super) type Denials = HashMap<Arc<str>, Exemplar>;
 
+/// One of the counts.
+type Count = fn(&Counts) -> u64;
+
 /// What is written besides counters.
 pub(super) struct Scrape {
     pub(super) collected: Collected,
@@ -44,7 +47,7 @@ fn build(text: &mut Text) {
 
 /// Decisions, by rule and tier.
 fn rules(text: &mut Text, collected: &Collected, denials: &Denials) {
-    let outcomes: [(&str, fn(&Counts) -> u64); 6] = [
+    let outcomes: [(&str, Count); 6] = [
         ("allow", |it| it.allowed),
         ("deny", |it| it.denied),
         ("shadow_allow", |it| it.shadow_allowed),

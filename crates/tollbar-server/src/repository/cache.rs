@@ -138,9 +138,9 @@ impl Cache {
         let end = bytes.iter().take(128).position(|it| *it == b'\n').ok_or_else(not_one)?;
         let head = str::from_utf8(&bytes[..end]).map_err(|_| not_one())?;
         let mut words = head.split(' ');
-        let form = match (words.next(), words.next().map(str::parse::<u64>)) {
-            (Some(MAGIC), Some(Ok(form))) => form,
-            _ => return Err(not_one()),
+        let (Some(MAGIC), Some(Ok(form))) = (words.next(), words.next().map(str::parse::<u64>))
+        else {
+            return Err(not_one());
         };
         if form != FORM {
             return Err(CacheError::Newer { path: self.path.clone(), found: form });

@@ -26,6 +26,9 @@ const REPORT_EVERY_US: u64 = 10_000_000;
 /// After which a node that says nothing is forgotten.
 const SILENCE_MAX_US: u64 = 300_000_000;
 
+/// How often the cache is written at most: it is all rules, each time.
+const SAVE_EVERY_US: u64 = 5_000_000;
+
 /// Keeps what is enforced up with the database.
 #[derive(Debug)]
 pub(crate) struct Follow {
@@ -35,6 +38,9 @@ pub(crate) struct Follow {
     node: String,
     /// What was reported last, and when.
     reported: Option<(u64, Timestamp)>,
+    /// What is in force and not in the cache yet.
+    unsaved: Option<Arc<Loaded>>,
+    saved_at: Option<Timestamp>,
     is_cache_failing: bool,
 }
 
@@ -55,11 +61,20 @@ impl Follow {
         cache: Option<Cache>,
         node: String,
     ) -> std::result::Result<Self, FollowError> {
-        let (reported, is_cache_failing) = (None, false);
-        let mut follow = Self { live, repository, cache, node, reported, is_cache_failing };
+        let mut follow = Self {
+            live,
+            repository,
+            cache,
+            node,
+            reported: None,
+            unsaved: None,
+            saved_at: None,
+            is_cache_failing: false,
+        };
         match follow.repository.load().await {
             Ok(loaded) => {
                 follow.put(loaded).await;
+                follow.save().await;
                 follow.live.found_well();
             }
             Err(away) if away.is_outage() => {
@@ -76,7 +91,7 @@ impl Follow {
                 };
                 let (rules, revision) = (loaded.rules.len(), loaded.revisions.rules);
                 warn!(rules, revision, why = %away, "the database does not answer: starting with the rules that it said last");
-                follow.live.put_loaded(loaded);
+                follow.live.put_loaded(Arc::new(loaded));
                 follow.live.found_away(&away);
             }
             Err(error) => return Err(error.into()),
@@ -109,6 +124,7 @@ impl Follow {
             }
         }
         drop(ear);
+        self.save().await;
     }
 
     async fn look(&mut self) {
@@ -116,6 +132,7 @@ impl Follow {
             Ok(()) => self.live.found_well(),
             Err(error) => self.live.found_away(&error),
         }
+        self.save_in_time().await;
     }
 
     async fn looked(&mut self) -> Result<()> {
@@ -133,28 +150,38 @@ impl Follow {
     }
 
     async fn put(&mut self, loaded: Loaded) {
-        let (live, for_cache) =
-            (Arc::clone(&self.live), self.cache.is_some().then(|| loaded.clone()));
+        let (live, loaded) = (Arc::clone(&self.live), Arc::new(loaded));
+        self.unsaved = Some(Arc::clone(&loaded));
         // Thousands of rules take a while, and the threads of the runtime have requests to answer.
         let put = spawn_blocking(move || live.put_from_database(loaded)).await;
         if let Ok(diff) = put {
             let revision = self.live.enforced_revisions().rules;
             let [added, removed] = [diff.added.len(), diff.removed.len()];
-            info!(
-                revision,
-                added,
-                changed = diff.changed.len(),
-                removed,
-                "rules of the database in force"
-            );
+            let changed = diff.changed.len();
+            info!(revision, added, changed, removed, "rules of the database in force");
         }
-        if let (Some(cache), Some(loaded)) = (self.cache.clone(), for_cache) {
-            let written = spawn_blocking(move || cache.write(&loaded)).await;
-            let is_failing = !matches!(written, Ok(Ok(())));
-            if let (Ok(Err(error)), false) = (&written, self.is_cache_failing) {
-                warn!(%error, "cannot keep the rules for a start without the database");
-            }
-            self.is_cache_failing = is_failing;
+    }
+
+    /// Keeps what is in force for a start without the database, where that is not so yet.
+    async fn save(&mut self) {
+        let (Some(cache), Some(loaded)) = (self.cache.clone(), self.unsaved.take()) else {
+            return;
+        };
+        self.saved_at = Some(self.repository.now());
+        let written = spawn_blocking(move || cache.write(&loaded)).await;
+        if let (Ok(Err(error)), false) = (&written, self.is_cache_failing) {
+            warn!(%error, "cannot keep the rules for a start without the database");
+        }
+        self.is_cache_failing = !matches!(written, Ok(Ok(())));
+    }
+
+    /// The same, but not at every change where many come one after the other.
+    async fn save_in_time(&mut self) {
+        let now = self.repository.now();
+        let is_recent =
+            |at: Timestamp| now.as_micros().saturating_sub(at.as_micros()) < SAVE_EVERY_US;
+        if !self.saved_at.is_some_and(is_recent) {
+            self.save().await;
         }
     }
 

@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
-use tollbar_rules::admin::RuleForm;
 use tollbar_rules::{Diff, Engine, RuleSet};
 use tracing::{error, info, warn};
 
 use super::compose::{Composed, Known, compose};
 use super::load::{Loaded, Skipped};
-use super::{RepositoryError, Revisions, RuleId, RuleRow};
+use super::{RepositoryError, Revisions};
 use crate::counters::Health;
 
 /// The most rows that are told of in the log at once; the status has all.
@@ -43,16 +42,6 @@ pub struct LiveStatus {
     pub away: Option<Arc<str>>,
     /// Rows that are not enforced.
     pub skipped: Arc<[Skipped]>,
-}
-
-/// What a change would come to.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Trial {
-    /// All rules, with the change.
-    pub rules: RuleSet,
-    /// What it would change of those in force.
-    pub diff: Diff,
 }
 
 impl Live {
@@ -99,26 +88,6 @@ impl Live {
         let _ = self.enforced.subscribe().wait_for(|it| it.rules >= rules).await;
     }
 
-    /// What would come of a rule of the database that says this: a new one, or another version of the
-    /// one of that id. An error says why it would not be enforced.
-    pub fn try_rule(&self, id: Option<RuleId>, form: &RuleForm) -> Result<Trial, String> {
-        let (file, mut loaded) = {
-            let parts = self.parts();
-            (Arc::clone(&parts.file), (*parts.loaded).clone())
-        };
-        let row = id.unwrap_or_else(RuleId::random);
-        loaded.rules.retain(|it| it.id != row);
-        if form.enabled {
-            loaded.rules.push(RuleRow::tried(row, form));
-        }
-        let Composed { rules, skipped } = compose(&file, &loaded, &mut Known::new());
-        let id = row.to_string();
-        match skipped.into_iter().find(|it| it.what == "rule" && it.id == id) {
-            Some(skipped) => Err(skipped.why),
-            None => Ok(Trial { diff: Diff::between(&self.engine.rules(), &rules), rules }),
-        }
-    }
-
     /// How the database is doing; `None` where there is none.
     pub(crate) fn health(&self) -> Option<Health> {
         let status = self.status.load();
@@ -137,16 +106,16 @@ impl Live {
     }
 
     /// The same with what the database says.
-    pub(crate) fn put_from_database(&self, loaded: Loaded) -> Diff {
+    pub(crate) fn put_from_database(&self, loaded: Arc<Loaded>) -> Diff {
         self.parts().is_of_database = true;
         self.put_loaded(loaded)
     }
 
     /// The same with what the database said before.
-    pub(crate) fn put_loaded(&self, loaded: Loaded) -> Diff {
+    pub(crate) fn put_loaded(&self, loaded: Arc<Loaded>) -> Diff {
         let revisions = loaded.revisions;
         let mut parts = self.parts();
-        parts.loaded = Arc::new(loaded);
+        parts.loaded = loaded;
         let diff = self.put_together(&mut parts);
         drop(parts);
         self.enforced.send_replace(revisions);

@@ -25,15 +25,6 @@ pub struct RuleRow {
     pub(crate) row: i64,
 }
 
-impl RuleRow {
-    /// One that is not in the database, to see what would come of it.
-    pub(crate) fn tried(id: RuleId, form: &RuleForm) -> Self {
-        let (created_at, updated_at) = (Timestamp::ZERO, Timestamp::ZERO);
-        let form = form.clone();
-        Self { id, form, version: 0, created_at, updated_at, deleted_at: None, row: i64::MAX }
-    }
-}
-
 /// Which rules a list has; all that are not deleted where nothing is said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleFilter {

@@ -215,7 +215,7 @@ impl Where {
         order: &str,
         rows_max: usize,
     ) -> (String, Vec<Value>) {
-        self.values.push(Value::Int(rows_max as i64 + 1));
+        self.values.push(number(rows_max as u64 + 1));
         let (text, place) = (&self.text, self.values.len());
         (format!("{beginning} {text} ORDER BY {order} LIMIT ${place}"), self.values)
     }

@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn so_many_of_a_second_are_told_and_the_others_counted() {
         let log = DenialLog { told_max: 2, ..DenialLog::default() };
-        let mut at = |us| log.take(Timestamp::from_micros(us));
+        let at = |us| log.take(Timestamp::from_micros(us));
         assert_eq!([at(5_000_000), at(5_999_999), at(5_999_999)], [Some(0), Some(0), None]);
         assert_eq!([at(4_000_000), at(5_000_000)], [None, None], "a clock that goes back");
         assert_eq!([at(6_000_000), at(6_000_000), at(6_000_000)], [Some(3), Some(0), None]);

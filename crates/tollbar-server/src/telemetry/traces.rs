@@ -38,7 +38,8 @@ const EXPORT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Whether and where spans go.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TraceFlags {
-    /// Sends spans of some checks to this OpenTelemetry collector, by gRPC: http://127.0.0.1:4317
+    /// Sends spans of some checks to this OpenTelemetry collector, by gRPC, such as
+    /// `http://127.0.0.1:4317`
     #[arg(long, env = "TOLLBAR_OTLP", value_name = "URL")]
     otlp: Option<Collector>,
 
@@ -137,7 +138,7 @@ impl Traces {
     }
 
     /// Sends the span of a check that is over. The id of its trace.
-    pub(crate) fn end(&self, traced: Traced, decided: &Decided<'_>) -> u128 {
+    pub(crate) fn end(&self, traced: &Traced, decided: &Decided<'_>) -> u128 {
         let Decided { wire, verdict, id, took } = *decided;
         let mut attributes = vec![
             KeyValue::new("tollbar.listener", wire.name()),

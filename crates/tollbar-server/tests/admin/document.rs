@@ -80,7 +80,7 @@ fn schemathesis_finds_no_500_and_no_undeclared_answer_of_checks() {
     let of_proxies = ["--header", "X-Tollbar-Token: 0123456789abcdef"];
     // Proxies ask with the method of their client, whatever it is; and what stands in a query is a text,
     // also where `null` was meant by it.
-    let taken = ["--exclude-checks", "unsupported_method,negative_data_rejection"];
-    hold(&office, &url, &[token, of_proxies, taken].concat());
+    let spared = ["--exclude-checks", "unsupported_method,negative_data_rejection"];
+    hold(&office, &url, &[token, of_proxies, spared].concat());
     assert_eq!(daemon.stop(), 0);
 }

@@ -31,7 +31,7 @@ fn nothing_that_is_sent_breaks_out_of_its_place() {
         "*",
     ];
     for text in evil {
-        let encoded: String = text.bytes().map(|it| format!("%{it:02X}")).collect();
+        let encoded = text.bytes().fold(String::new(), |all, it| format!("{all}%{it:02X}"));
         for target in [
             format!("{RULES}/{encoded}"),
             format!("{RULES}/{encoded}/history"),
@@ -116,7 +116,7 @@ fn a_body_that_is_too_large_or_no_json_is_refused() {
     let head =
         format!("POST {RULES} HTTP/1.1\r\nhost: x\r\n{lines}transfer-encoding: chunked\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
-    let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
+    let chunk = [b"10000\r\n".as_slice(), &vec![b' '; 0x10000], b"\r\n"].concat();
     for _ in 0..40 {
         if stream.write_all(&chunk).is_err() {
             break;

@@ -30,8 +30,13 @@ impl Office {
     /// With these rules in its file.
     pub(crate) fn open(name: &str, rules: &str) -> Self {
         let scratch = Scratch::new(&format!("admin-{name}"));
-        let rules = scratch.file("rules.yaml", rules);
         let database = scratch.path("rules.sqlite");
+        Self::open_at(scratch, rules, database)
+    }
+
+    /// The same over a database elsewhere.
+    pub(crate) fn open_at(scratch: Scratch, rules: &str, database: String) -> Self {
+        let rules = scratch.file("rules.yaml", rules);
         let daemon = Daemon::start(&["--rules", &rules, "--database", &database]);
         let token = first_token(&daemon).expect("the first start shows a token");
         Self { daemon, token, database, scratch }

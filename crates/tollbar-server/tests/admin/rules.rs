@@ -61,14 +61,14 @@ fn a_rule_is_enforced_when_it_is_answered_and_every_change_is_written_down() {
     assert_eq!(checks(1), [429]);
 
     let audit = office.get(&format!("/v1/rate-limit/audit?ruleId={id}"));
-    let changes = audit["items"].as_array().unwrap();
-    assert_eq!(changes.len(), 5);
-    assert!(changes.iter().all(|it| it["actor"] == "token:1 first"), "{audit}");
+    let written = audit["items"].as_array().unwrap();
+    assert_eq!(written.len(), 5);
+    assert!(written.iter().all(|it| it["actor"] == "token:1 first"), "{audit}");
     assert_eq!(
-        (&changes[4]["before"], &changes[4]["after"]["maxRequests"]),
+        (&written[4]["before"], &written[4]["after"]["maxRequests"]),
         (&Value::Null, &json!(2))
     );
-    assert_eq!(changes[3]["before"]["name"], "a");
+    assert_eq!(written[3]["before"]["name"], "a");
     assert_eq!(office.daemon.stop(), 0);
 }
 

@@ -52,7 +52,7 @@ impl Transcript {
     }
 
     pub(crate) fn with_token(&mut self, token: &Value) {
-        self.token = token.as_str().unwrap().to_owned();
+        token.as_str().unwrap().clone_into(&mut self.token);
     }
 
     pub(crate) fn say(&mut self, text: &str) {

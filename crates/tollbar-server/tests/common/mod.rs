@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+pub(crate) mod authority;
 pub(crate) mod postgres;
 
 use std::collections::BTreeMap;

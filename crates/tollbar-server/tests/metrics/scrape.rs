@@ -12,7 +12,7 @@ pub(crate) const OPEN_METRICS: &str = "accept: application/openmetrics-text\r\n"
 pub(crate) struct Scrape {
     pub(crate) head: String,
     pub(crate) text: String,
-    pub(crate) samples: BTreeMap<String, f64>,
+    pub(crate) samples: BTreeMap<String, String>,
     /// Exemplars, by the same.
     pub(crate) exemplars: BTreeMap<String, String>,
 }
@@ -45,16 +45,25 @@ impl Scrape {
             Some((value, exemplar)) => (value, Some(exemplar)),
             None => (rest, None),
         };
-        let value = value.trim().parse().unwrap_or_else(|_| panic!("no value in {line}"));
-        assert!(self.samples.insert(series.to_owned(), value).is_none(), "twice: {line}");
+        let value = value.trim();
+        assert!(value.parse::<f64>().is_ok(), "no value in {line}");
+        assert!(
+            self.samples.insert(series.to_owned(), value.to_owned()).is_none(),
+            "twice: {line}"
+        );
         if let Some(exemplar) = exemplar {
             self.exemplars.insert(series.to_owned(), exemplar.to_owned());
         }
     }
 
-    /// The value of a series, which must be there.
-    pub(crate) fn get(&self, series: &str) -> f64 {
-        *self.samples.get(series).unwrap_or_else(|| panic!("no {series} in\n{}", self.text))
+    /// The value of a series, which must be there and whole.
+    pub(crate) fn get(&self, series: &str) -> u64 {
+        self.value(series).parse().unwrap_or_else(|_| panic!("{series} is not whole"))
+    }
+
+    /// The value of a series, which must be there, as it is written.
+    pub(crate) fn value(&self, series: &str) -> &str {
+        self.samples.get(series).unwrap_or_else(|| panic!("no {series} in\n{}", self.text))
     }
 
     /// The names of all samples.

@@ -75,11 +75,11 @@ impl Apply {
                 say(&changes.text());
             }
             let mut answers = Vec::new();
-            for (at, change) in changes.changes.iter().enumerate() {
+            for (at, change) in changes.list.iter().enumerate() {
                 let answer = client.send(call(change, self.dry_run)?).await;
                 answers.push(answer.inspect_err(|_| {
                     if !self.dry_run && at > 0 {
-                        let all = changes.changes.len();
+                        let all = changes.list.len();
                         eprintln!(
                             "{at} of {all} changes were made: apply the file again for the rest"
                         );
@@ -113,7 +113,7 @@ fn call(change: &Change, is_dry: bool) -> Result<Call, CallError> {
     let query = Query::default().and("dryRun", is_dry.then_some("true"));
     Ok(match change {
         Change::Add { form, .. } => Call::post(query.target(RULES), form.to_json()),
-        Change::Change { known, form, .. } => Call::new(Method::PUT, query.target(&known.path()))
+        Change::Update { known, form, .. } => Call::new(Method::PUT, query.target(&known.path()))
             .if_version(known.version()?)
             .with_body(form.to_json()),
         Change::Delete { known } => {

@@ -1,5 +1,7 @@
 //! What has to change for a daemon's rules to be those of a file.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Value, json};
 use tollbar_rules::admin::RuleForm;
 use tollbar_rules::{Rule, RuleSet};
@@ -11,7 +13,7 @@ use crate::command::table::visible;
 #[derive(Debug)]
 pub(super) enum Change {
     Add { form: RuleForm, limits: String },
-    Change { known: Known, form: RuleForm, fields: Vec<Field> },
+    Update { known: Known, form: RuleForm, fields: Vec<Field> },
     Delete { known: Known },
 }
 
@@ -26,7 +28,7 @@ pub(super) struct Field {
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Changes {
-    pub(super) changes: Vec<Change>,
+    pub(super) list: Vec<Change>,
     unchanged: usize,
     /// Rules that are not in the file and stay.
     kept: Vec<String>,
@@ -35,14 +37,16 @@ pub(super) struct Changes {
 impl Changes {
     /// From `known` to `wanted`. What is not in `wanted` goes if `prune` says so.
     pub(super) fn between(known: &[Known], wanted: &RuleSet, prune: bool) -> Result<Self, String> {
-        let mut it = Self { changes: Vec::new(), unchanged: 0, kept: Vec::new() };
+        let mut it = Self { list: Vec::new(), unchanged: 0, kept: Vec::new() };
+        let by_name: HashMap<&str, &Known> = known.iter().map(|it| (&*it.name, it)).collect();
+        let wanted_names: HashSet<&str> = wanted.rules().iter().map(|it| &*it.name).collect();
         for rule in wanted.rules() {
-            it.compare(known.iter().find(|it| *it.name == *rule.name), rule)?;
+            it.compare(by_name.get(&*rule.name).copied(), rule)?;
         }
-        let is_wanted = |name: &str| wanted.rules().iter().any(|it| *it.name == *name);
-        for rule in known.iter().filter(|it| it.version.is_some() && !is_wanted(&it.name)) {
+        let is_own = |rule: &&Known| rule.version.is_some() && !wanted_names.contains(&*rule.name);
+        for rule in known.iter().filter(is_own) {
             if prune {
-                it.changes.push(Change::Delete { known: rule.clone() });
+                it.list.push(Change::Delete { known: rule.clone() });
             } else {
                 it.kept.push(rule.name.clone());
             }
@@ -55,7 +59,7 @@ impl Changes {
         let form = RuleForm::of(rule).ok_or_else(|| format!("rule `{name}` cannot be sent"))?;
         let Some(known) = known else {
             let limits = limits_of(rule);
-            self.changes.push(Change::Add { form, limits });
+            self.list.push(Change::Add { form, limits });
             return Ok(());
         };
         if known.version.is_none() {
@@ -70,36 +74,35 @@ impl Changes {
         if fields.is_empty() {
             self.unchanged += 1;
         } else {
-            self.changes.push(Change::Change { known: known.clone(), form, fields });
+            self.list.push(Change::Update { known: known.clone(), form, fields });
         }
         Ok(())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.list.is_empty()
     }
 
     /// A line each, and one that counts them.
     pub(super) fn text(&self) -> String {
-        let mut text: String = self.changes.iter().map(|it| format!("{}\n", it.text())).collect();
-        let [added, changed, deleted] = self.counts();
-        text += &format!(
-            "{added} to add, {changed} to change, {deleted} to delete, {} unchanged\n",
-            self.unchanged
-        );
+        let mut lines: Vec<String> = self.list.iter().map(Change::text).collect();
+        let ([added, changed, deleted], unchanged) = (self.counts(), self.unchanged);
+        lines.push(format!(
+            "{added} to add, {changed} to change, {deleted} to delete, {unchanged} unchanged"
+        ));
         if !self.kept.is_empty() {
             let names = visible(&self.kept.join(", "));
-            text += &format!("not in the file, and kept without --prune: {names}\n");
+            lines.push(format!("not in the file, and kept without --prune: {names}"));
         }
-        text
+        lines.join("\n") + "\n"
     }
 
     fn counts(&self) -> [usize; 3] {
         let mut counts = [0; 3];
-        for change in &self.changes {
+        for change in &self.list {
             counts[match change {
                 Change::Add { .. } => 0,
-                Change::Change { .. } => 1,
+                Change::Update { .. } => 1,
                 Change::Delete { .. } => 2,
             }] += 1;
         }
@@ -110,11 +113,11 @@ impl Changes {
         let mut added = Vec::new();
         let mut changed = Vec::new();
         let mut deleted = Vec::new();
-        for change in &self.changes {
+        for change in &self.list {
             match change {
                 Change::Add { form, .. } => added.push(json!(form.name)),
                 Change::Delete { known } => deleted.push(json!(known.name)),
-                Change::Change { form, fields, .. } => {
+                Change::Update { form, fields, .. } => {
                     let field = |it: &Field| json!({ "field": it.name, "before": it.before, "after": it.after });
                     let fields: Vec<Value> = fields.iter().map(field).collect();
                     changed.push(json!({ "rule": form.name, "fields": fields }));
@@ -136,7 +139,7 @@ impl Change {
         visible(&match self {
             Self::Add { form, limits } => format!("+ {}: {limits}", form.name),
             Self::Delete { known } => format!("- {}: {}", known.name, known.limits()),
-            Self::Change { form, fields, .. } => {
+            Self::Update { form, fields, .. } => {
                 let field = |it: &Field| format!("{} {} -> {}", it.name, it.before, it.after);
                 let fields: Vec<String> = fields.iter().map(field).collect();
                 format!("~ {}: {}", form.name, fields.join(", "))

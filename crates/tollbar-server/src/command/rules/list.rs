@@ -85,5 +85,7 @@ impl Get {
 /// A field a line, those that say something.
 fn fields(rule: &Value) -> String {
     let fields = rule.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-    fields.map(|(name, value)| format!("{}: {}\n", visible(name), visible(&cell(value)))).collect()
+    let line =
+        |(name, value): (&String, &Value)| format!("{}: {}", visible(name), visible(&cell(value)));
+    fields.map(line).collect::<Vec<_>>().join("\n") + "\n"
 }

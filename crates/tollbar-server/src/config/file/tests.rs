@@ -83,7 +83,10 @@ fn what_cannot_be_used_is_told_with_its_place_and_what_to_write() {
         ),
         ("listen:", "config.yaml:1:7: listen: this is nothing: write a single value"),
         ("listen: [off]", "config.yaml:1:9: listen: this is a list: write a single value"),
-        ("rules: { a: b }", "config.yaml:1:8: rules: this is a mapping: write a single value"),
+        (
+            "no_watch: { a: b }",
+            "config.yaml:1:11: no_watch: this is a mapping: write a single value",
+        ),
         ("max_connections: 0", "config.yaml:1:18: max_connections: 0 is not in 1..=1000000"),
         ("max_keys: many", "config.yaml:1:11: max_keys: invalid digit found in string"),
         ("insecure: yes", "config.yaml:1:11: insecure: write one of true, false"),

@@ -1,3 +1,5 @@
+//! Accounts on their way to a real database, over which questions and answers get lost.
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -196,7 +198,7 @@ async fn many_accounts_go_in_several_batches() {
     let mut clients = Clients::new();
     let tally = Arc::new(Tally::new(100_000));
     let mut keeper = Bookkeeper::new(books.clone(), "edge-1".to_owned(), tally);
-    for user in 0..BATCH_ROWS_MAX as u64 + 1 {
+    for user in 0..=BATCH_ROWS_MAX as u64 {
         clients.ask(&keeper.tally, user, 1);
     }
     keeper.flush().await.unwrap();
@@ -212,4 +214,43 @@ async fn many_accounts_go_in_several_batches() {
         }
     }
     assert_eq!(sum, clients.admitted);
+}
+
+/// A way on which the first batch is lost, and overtaken by what another daemon had sent.
+struct Overtaken {
+    books: Repository,
+    late: Mutex<Option<(u64, Vec<UsageRow>)>>,
+}
+
+impl Books for Overtaken {
+    async fn last(&self, node: &str) -> Result<u64> {
+        self.books.usage_sequence(node).await
+    }
+
+    async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<Applied> {
+        let late = if rows.is_empty() { None } else { self.late.lock().unwrap().take() };
+        if let Some((number, rows)) = late {
+            let _ = self.books.add_usage(node, number, &rows).await?;
+            return Err(RepositoryError::Unavailable { why: "the question was lost".to_owned() });
+        }
+        self.books.add_usage(node, number, rows).await
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_was_lost_is_not_taken_for_a_late_one_of_a_dead_daemon() {
+    let scratch = Scratch::new("overtaken");
+    let books = scratch.open().await;
+    let mut clients = Clients::new();
+    let mut dead = keeper(books.clone());
+    clients.ask(&dead.tally, 1, 10);
+    dead.flush().await.unwrap();
+    clients.ask(&dead.tally, 1, 100);
+    let late = (dead.last.unwrap() + 1, dead.tally.take_all());
+    let way = Overtaken { books: books.clone(), late: Mutex::new(Some(late)) };
+    let mut successor = keeper(way);
+    clients.ask(&successor.tally, 1, 1_000);
+    assert!(successor.flush().await.is_err());
+    successor.flush().await.unwrap();
+    assert_eq!(written(&books).await, 1_010);
 }

@@ -1,3 +1,5 @@
+//! Accounts of real verdicts: kept apart, bounded, and none left out.
+
 use std::collections::HashSet;
 use std::thread;
 

@@ -120,7 +120,10 @@ fn exemptions_and_overrides_are_where_they_belong() {
             exemption(2, "nowhere", 1),
             exemption(3, "::/0", 9),
         ],
-        keys: (1..=70).map(|at| boost(at, 100 + at as u32)).chain([boost(71, 101)]).collect(),
+        keys: (1..=70)
+            .map(|at| boost(at, 100 + u32::try_from(at).unwrap()))
+            .chain([boost(71, 101)])
+            .collect(),
         ..Loaded::default()
     };
     let mut known = Known::new();

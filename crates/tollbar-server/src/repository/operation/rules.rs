@@ -1,9 +1,9 @@
 //! Rules: made, read, changed, deleted and put back, each change with its line in the audit.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use tollbar::Timestamp;
-use tollbar_rules::RuleSet;
-use tollbar_rules::admin::RuleForm;
+use tollbar_rules::admin::{RuleForm, Scope};
+use tollbar_rules::{Counting, RuleSet};
 
 use super::audit::{self, Entry};
 use super::{check_name, check_text};
@@ -38,7 +38,7 @@ pub(crate) async fn page<S: Sql>(
     let conditions = Where::new("deleted_at IS NULL")
         .and("id > $", of.after_id()?)
         .and("tenant_id = $", filter.tenant.as_ref())
-        .and("scope = $", filter.scope.map(tollbar_rules::admin::Scope::name))
+        .and("scope = $", filter.scope.map(Scope::name))
         .and("enabled = $", filter.enabled)
         .and("name = $", filter.name.as_ref());
     let (statement, values) = conditions.statement(&select(), "id", of.rows_max());
@@ -289,7 +289,7 @@ fn columns_of(form: &RuleForm) -> [Value; 12] {
         form.tenant_id.as_ref().into(),
         form.http_method.as_ref().into(),
         form.path_pattern.as_ref().into(),
-        form.algorithm.map(tollbar_rules::Counting::name).into(),
+        form.algorithm.map(Counting::name).into(),
         form.max_requests.map_or(Value::Null, number),
         form.window_seconds.map_or(Value::Null, number),
         form.burst_capacity.map_or(Value::Null, number),
@@ -313,22 +313,29 @@ fn read(mut row: Row) -> std::result::Result<RuleRow, BadRule> {
 
 fn read_rest(at: i64, id: &str, name: &str, mut row: Row) -> std::result::Result<RuleRow, String> {
     let told = |error: RepositoryError| error.to_string();
-    let mut named = Map::new();
-    named.insert("name".to_owned(), json!(name));
-    for field in ["scope", "tenantId", "httpMethod", "pathPattern", "algorithm"] {
-        named.insert(field.to_owned(), json!(row.optional_text().map_err(told)?));
-    }
-    for field in ["maxRequests", "windowSeconds", "burstCapacity", "priority"] {
-        named.insert(field.to_owned(), json!(row.optional_int().map_err(told)?));
-    }
-    named.insert("enabled".to_owned(), json!(row.bool().map_err(told)?));
-    let Ok(Json::Object(mut fields)) = row.json() else {
+    // Field by field: thousands are read at each change.
+    let mut form = RuleForm::new(name);
+    let scope = row.text().map_err(told)?;
+    form.scope = Scope::of_name(&scope).ok_or("scope: this is none")?;
+    form.tenant_id = row.optional_text().map_err(told)?;
+    form.http_method = row.optional_text().map_err(told)?;
+    form.path_pattern = row.optional_text().map_err(told)?;
+    let algorithm = row.optional_text().map_err(told)?;
+    let counting = |it: String| Counting::of_name(&it).ok_or("algorithm: this is none");
+    form.algorithm = algorithm.map(counting).transpose()?;
+    form.max_requests = row.optional_count().map_err(told)?;
+    form.window_seconds = row.optional_count().map_err(told)?;
+    form.burst_capacity = row.optional_count().map_err(told)?;
+    let priority = row.int().map_err(told)?;
+    form.priority = i32::try_from(priority).map_err(|_| "priority: this is too large")?;
+    form.enabled = row.bool().map_err(told)?;
+    let Ok(Json::Object(spec)) = row.json() else {
         return Err("spec: this is no object of JSON: write {} for nothing more".to_owned());
     };
-    fields.extend(named);
+    form.spec = spec;
     Ok(RuleRow {
         id: id.parse().map_err(|error| format!("rule_uuid: {error}"))?,
-        form: RuleForm::from_json(&Json::Object(fields)).map_err(|error| error.to_string())?,
+        form,
         version: row.count().map_err(told)?,
         created_at: row.time().map_err(told)?,
         updated_at: row.time().map_err(told)?,

@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use tollbar::Timestamp;
 
 use super::audit::{self, Entry};
-use super::{TEXT_BYTES_MAX, check_name, check_text};
+use super::{TEXT_BYTES_MAX, check_name, check_text, hex};
 use crate::repository::sql::{Row, Sql, Value, Where, wrong};
 use crate::repository::{
     AuditAction, AuditKind, NewToken, Page, PageOf, RepositoryError, Result, TokenRow,
@@ -127,10 +127,6 @@ fn told(row: &TokenRow) -> Json {
         "expiresAt": row.expires_at.map(Instant),
         "revokedAt": row.revoked_at.map(Instant),
     })
-}
-
-fn hex(hash: &[u8; 32]) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read(mut row: Row) -> Result<TokenRow> {

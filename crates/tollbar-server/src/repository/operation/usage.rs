@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::check_name;
+use super::{check_name, hex};
 use crate::repository::sql::{Row, Sql, Value, Where, number};
 use crate::repository::{
     Applied, Cursor, Page, PageOf, RepositoryError, Result, UsageFilter, UsageRow,
@@ -124,7 +124,7 @@ pub(crate) async fn page<S: Sql>(
 /// Where a row is in the list, as JSON in hexadecimal digits.
 fn cursor(row: &UsageRow) -> String {
     let place = serde_json::json!([row.day, row.tenant, row.subject, row.rule]).to_string();
-    place.bytes().map(|byte| format!("{byte:02x}")).collect()
+    hex(place.as_bytes())
 }
 
 fn place(cursor: &Cursor) -> Result<(i32, String, String, String)> {

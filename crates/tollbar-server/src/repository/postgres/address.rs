@@ -42,14 +42,15 @@ impl Address {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             invalid(format!("the URL cannot be read: {}", source.unwrap_or_default()))
         })?;
-        let mode = match asked.mode.as_deref() {
-            Some("disable") => SslMode::Disable,
-            Some("prefer") => SslMode::Prefer,
-            Some("require" | "verify-full") => SslMode::Require,
-            // Where nobody listens in between, there is nothing to be hidden; elsewhere there is.
-            None if config.get_hosts().iter().all(is_local) => SslMode::Disable,
-            None => SslMode::Require,
-            Some(_) => {
+        // Where nobody listens in between, there is nothing to be hidden; elsewhere there is.
+        let is_local = config.get_hosts().iter().all(is_local)
+            && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback);
+        let usual = if is_local { "disable" } else { "verify-full" };
+        let mode = match asked.mode.as_deref().unwrap_or(usual) {
+            "disable" => SslMode::Disable,
+            "prefer" => SslMode::Prefer,
+            "require" | "verify-full" => SslMode::Require,
+            _ => {
                 let message = "sslmode is none that is known: write disable, prefer or verify-full";
                 return Err(invalid(message.to_owned()));
             }
@@ -152,6 +153,8 @@ mod tests {
             ("postgres://a@db.internal/x", SslMode::Require),
             ("postgres://a@192.0.2.1/x", SslMode::Require),
             ("postgres://a@localhost,db.internal/x", SslMode::Require),
+            ("postgres://a@localhost/x?hostaddr=192.0.2.1", SslMode::Require),
+            ("postgres:///x?user=a&hostaddr=192.0.2.1", SslMode::Require),
             ("postgres://a@localhost/x", SslMode::Disable),
             ("postgres://a@127.0.0.1:5433/x", SslMode::Disable),
             ("postgres://%2Frun%2Fpostgresql/x", SslMode::Disable),

@@ -1,0 +1,49 @@
+//! The same API over PostgreSQL, which keeps other texts than SQLite does, and may go away.
+
+use serde_json::{Value, json};
+
+use crate::common::Scratch;
+use crate::common::postgres::Postgres;
+use crate::office::{Office, RULES};
+
+const FILE: &str = "rules: [{ name: in_file, match: { path: /file }, limit: 3/day }]";
+
+#[test]
+fn what_cannot_be_kept_is_refused_and_without_a_database_nothing_is_changed() {
+    let mut server = Postgres::start();
+    let scratch = Scratch::new("admin-postgres");
+    let office = Office::open_at(scratch, FILE, server.database());
+    let form = |more: Value| {
+        let mut form =
+            json!({ "name": "p", "pathPattern": "/p", "maxRequests": 1, "windowSeconds": 86400 });
+        form.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        form
+    };
+    // A column of PostgreSQL has no NUL; what a rule says besides is kept as JSON, which has.
+    let told = office.ask("POST", RULES, &form(json!({ "tenantId": "a\u{0}" })));
+    assert_eq!(told.problem(422, "invalid"), "tenantId");
+    let told = office.ask("GET", &format!("{RULES}?tenant=%00"), &Value::Null);
+    assert_eq!(told.problem(400, "bad_request"), "tenant");
+    let text = "größe 名前 \u{0} \u{1F4A9} '; DROP TABLE rate_limit_rules; --";
+    let id =
+        office.rule(&form(json!({ "description": text, "match": { "plan": { "not": text } } })));
+    let target = format!("{RULES}/{id}");
+    assert_eq!(office.get(&target)["description"], text);
+    assert_eq!((office.check("/p", "7"), office.check("/p", "7")), (200, 429));
+    office.ask_of("\"9\"", "DELETE", &target, &Value::Null).problem(412, "conflict");
+    let exemption = json!({ "subjectType": "user", "subjectValue": "8", "reason": "größe" });
+    office.ask("POST", &format!("{target}/exemptions"), &exemption).expect(201);
+    assert_eq!((office.check("/p", "8"), office.check("/p", "8")), (200, 200));
+
+    server.kill();
+    let change = form(json!({ "maxRequests": 9 }));
+    office.ask_of("*", "PUT", &target, &change).problem(503, "unavailable");
+    // Known at the latest by the next look, which is within a second.
+    let health = || office.send("GET", "/healthz", "", b"").expect(200);
+    assert!((0..100_000).any(|_| health()["database"] == "unavailable"));
+    assert_eq!((office.check("/p", "7"), office.check("/p", "9")), (429, 200), "checks go on");
+    server.restart();
+    let rule =
+        (0..100_000).map(|_| office.ask("GET", &target, &Value::Null)).find(|it| it.status == 200);
+    assert_eq!(rule.expect("it is back").expect(200)["maxRequests"], 1, "nothing was changed");
+}
