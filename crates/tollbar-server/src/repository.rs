@@ -2,7 +2,7 @@
 //! tokens, the audit of every change, and what was used. In a file by SQLite, or in PostgreSQL.
 //!
 //! It keeps what it is given and says what it has. Who may change what is for the admin API to say, and
-//! what is enforced for [`follow`]. A check never asks here.
+//! what is enforced for `follow`. A check never asks here.
 
 mod cache;
 mod compose;

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -93,7 +93,7 @@ impl Drop for Postgres {
 /// The URL of a new and empty database on the server that all tests of this process share. It goes
 /// with the process.
 pub(crate) fn shared_database() -> String {
-    static SHARED: OnceLock<(PathBuf, ChildStdin)> = OnceLock::new();
+    static SHARED: OnceLock<(PathBuf, Child)> = OnceLock::new();
     let (directory, _) = SHARED.get_or_init(|| {
         let directory = new_directory();
         let server = server(&directory);
@@ -102,8 +102,7 @@ pub(crate) fn shared_database() -> String {
         let mut shell = Command::new("sh");
         shell.args(["-c", script, "sh"]).arg(server.get_program()).args(server.get_args());
         shell.env("DATA", &directory).stdin(Stdio::piped());
-        let mut child = spawn(shell).expect("PostgreSQL starts");
-        (directory, child.stdin.take().unwrap())
+        (directory, spawn(shell).expect("PostgreSQL starts"))
     });
     create_database(directory)
 }

@@ -9,8 +9,7 @@ use crate::{World, small};
 pub(crate) async fn of_two_who_change_one_version_one_succeeds(world: World) {
     let rule = world.repository.insert_rule(&small("a"), "ada").await.unwrap();
     let others = [world.repository.clone(), world.again().await];
-    let mut version = 1;
-    for round in 0..20 {
+    for (round, version) in (0..20).zip(1_u64..) {
         let change = |repository: Repository, who: usize| {
             let form = small(&format!("a{round}-{who}"));
             tokio::spawn(
@@ -32,7 +31,6 @@ pub(crate) async fn of_two_who_change_one_version_one_succeeds(world: World) {
             }
         }
         assert_eq!(succeeded, 1);
-        version += 1;
     }
     let audit = world.repository.audit(&AuditFilter::default(), &PageOf::first(100)).await.unwrap();
     assert_eq!(audit.rows.len(), 21);

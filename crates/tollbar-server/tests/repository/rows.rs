@@ -117,6 +117,8 @@ pub(crate) async fn the_first_token_is_made_once(world: World) {
 }
 
 pub(crate) async fn bans_and_boosts_replace_their_like_and_end(world: World) {
+    use AuditAction::{Delete, Insert, Update};
+
     let repository = &world.repository;
     let first = repository.put_key(&ban("user:1"), "ada").await.unwrap();
     let mut record = ban("user:1");
@@ -152,7 +154,6 @@ pub(crate) async fn bans_and_boosts_replace_their_like_and_end(world: World) {
     repository.delete_key(boost.id, "ada").await.unwrap();
     let audit = repository.audit(&AuditFilter::default(), &PageOf::first(10)).await.unwrap().rows;
     let actions: Vec<_> = audit.iter().rev().map(|it| it.action).collect();
-    use AuditAction::{Delete, Insert, Update};
     assert_eq!(actions, [Insert, Update, Insert, Delete]);
     assert_eq!(audit[0].old_row.as_ref().unwrap()["factorPercent"], json!(150));
 }

@@ -55,6 +55,8 @@ pub(crate) async fn a_change_needs_the_version_it_was_made_for(world: World) {
 }
 
 pub(crate) async fn every_change_is_in_the_audit_with_who_and_what_it_was(world: World) {
+    use AuditAction::{Delete, Disable, Enable, Insert, Update};
+
     let repository = &world.repository;
     let id = repository.insert_rule(&small("a"), "ada").await.unwrap().id;
     repository.update_rule(id, 1, &small("b"), "bob").await.unwrap();
@@ -64,7 +66,6 @@ pub(crate) async fn every_change_is_in_the_audit_with_who_and_what_it_was(world:
     repository.rollback_rule(id, 5, 1, "fay").await.unwrap();
     let page = repository.history(id, &PageOf::first(10)).await.unwrap();
     assert_eq!(page.next, None);
-    use AuditAction::{Delete, Disable, Enable, Insert, Update};
     let told: Vec<_> = page
         .rows
         .iter()

@@ -1,3 +1,5 @@
+//! What is written to the file and read from it, and what is not.
+
 use tollbar_rules::admin::SubjectType;
 
 use super::*;

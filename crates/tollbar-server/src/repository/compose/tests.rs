@@ -1,3 +1,5 @@
+//! Which rows are in force beside the rules of a file, and which are left out.
+
 use serde_json::{Value, json};
 use tollbar::Timestamp;
 use tollbar_rules::RuleFile;
