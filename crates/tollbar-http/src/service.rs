@@ -294,9 +294,11 @@ impl Shared {
         patience: Duration,
     ) -> Step {
         if verdict.is_allowed() {
-            let headers = self.style.prepare(verdict, || self.engine.now());
-            let held = holding.map(|it| Box::new(Held::new(Arc::clone(self), it)));
-            return Step::Pass { ticket: Ticket { headers, held }, delay: verdict.delay() };
+            let ticket = Ticket {
+                headers: self.style.prepare(verdict, || self.engine.now()),
+                held: holding.map(|it| Box::new(Held::new(Arc::clone(self), it))),
+            };
+            return Step::Pass { ticket, delay: verdict.delay() };
         }
         match verdict.retry_after() {
             Some(wait) if wait <= patience && !patience.is_zero() => Step::Wait(wait),
