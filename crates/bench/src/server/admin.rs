@@ -16,7 +16,7 @@ use std::time::Duration;
 use tollbar_bench::machine::Machine;
 use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
-use tollbar_bench::timer::Stopwatch;
+use tollbar_bench::timer::{Stopwatch, pause};
 
 use self::client::Client;
 use self::database::Database;
@@ -35,7 +35,7 @@ const CALM_PER_S: u64 = 10_000;
 const KEY_COUNT: u64 = 10_000;
 
 /// For a daemon to enforce what its database says.
-const LOAD_TIME_MAX: Duration = Duration::from_secs(60);
+const LOAD_TIME_MAX: Duration = Duration::from_mins(1);
 
 const LOAD: &str = "load_ms";
 const QUIET: &str = "p99_us";
@@ -158,7 +158,7 @@ fn p99_us(
                     admin.change(database.rule(), 1_000_000 + changes % 2)?;
                     changes += 1;
                 }
-                std::thread::sleep(Duration::from_millis(5));
+                pause(Duration::from_millis(5));
             }
             Ok::<u64, io::Error>(changes)
         });
