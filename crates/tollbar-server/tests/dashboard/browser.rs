@@ -120,6 +120,9 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
     browser.go(&at("/"));
     browser.until("document.querySelector('#tail a .rule')?.textContent === 'e2e'");
+    // Held still, so that the line that is found is the line that is clicked.
+    browser.click("#pause");
+    assert_eq!(text(&browser, "#live-state"), "paused");
     browser.click("#tail a");
     browser.until("document.getElementById('sheet').open");
     let why = text(&browser, "#sheet-body");

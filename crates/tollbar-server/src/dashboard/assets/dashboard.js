@@ -6,6 +6,7 @@ const pause = document.getElementById("pause");
 
 let source = null;
 let isPaused = false;
+let isPressed = false;
 
 function tell(text, kind) {
   if (!state) return;
@@ -22,7 +23,7 @@ function isInUse(slot) {
 }
 
 function update(event) {
-  if (isPaused) return;
+  if (isPaused || isPressed) return;
   const parts = JSON.parse(event.data);
   for (const slot of slots()) {
     const html = parts[slot.id];
@@ -55,6 +56,10 @@ if (slots().length > 0 && state) {
   addEventListener("pagehide", close);
   addEventListener("pageshow", open);
 }
+
+// A link that is replaced between the press of a button and its release would not be followed.
+addEventListener("pointerdown", () => (isPressed = true));
+for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (isPressed = false));
 
 if (pause) {
   pause.hidden = false;
