@@ -245,7 +245,7 @@ async fn whoever_is_refused_in_the_middle_can_finish_and_read_why() {
     let mut stream = tokio::net::TcpStream::connect(gateway).await.unwrap();
     stream.write_all(b"GET /").await.unwrap();
     for _ in 0..64 {
-        stream.write_all(&[b'a'; 64 * 1_024]).await.expect("it is taken");
+        stream.write_all(&vec![b'a'; 64 * 1_024]).await.expect("it is taken");
     }
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("there is an end");

@@ -8,6 +8,7 @@ mod visitor;
 #[path = "dashboard/webdriver.rs"]
 mod webdriver;
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
@@ -296,7 +297,7 @@ pub(crate) fn deny_evil(daemon: &Daemon) {
         let words = ["TB.CHECK", "GET", "/once", "WITH", "user", name];
         let mut command = format!("*{}\r\n", words.len());
         for word in words {
-            command += &format!("${}\r\n{word}\r\n", word.len());
+            let _ = write!(command, "${}\r\n{word}\r\n", word.len());
         }
         resp.write_all(command.as_bytes()).unwrap();
         let mut answer = [0; 2];

@@ -48,7 +48,7 @@ impl Browser {
             "goog:chromeOptions": { "args": flags },
         } } });
         let made = browser.ask("POST", "/session", &wanted);
-        browser.session = made["sessionId"].as_str().expect("a session").to_owned();
+        made["sessionId"].as_str().expect("a session").clone_into(&mut browser.session);
         browser
     }
 

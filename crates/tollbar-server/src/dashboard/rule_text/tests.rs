@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn form(json: Value) -> RuleForm {
-    RuleForm::from_json(&json).unwrap()
+fn form(json: &Value) -> RuleForm {
+    RuleForm::from_json(json).unwrap()
 }
 
 #[test]
 fn a_rule_is_written_in_the_words_of_files() {
-    let form = form(json!({
+    let form = form(&json!({
         "name": "search", "httpMethod": "GET", "pathPattern": "/v1/search/**", "tenantId": "acme",
         "algorithm": "token_bucket", "maxRequests": 100, "windowSeconds": 60, "burstCapacity": 20,
         "per": ["user", "path"], "description": "who: \"searches\"",
@@ -39,7 +39,7 @@ fn what_is_written_is_read_as_the_same() {
         json!({ "name": "a", "limit": "5/s", "cost": { "GET /v1/search": 5, "POST /v1/reports": 50 },
                 "exempt": [{ "api_key": "internal" }, { "ip": "10.0.0.0/8", "until": "2027-01-01" }] }),
     ] {
-        let form = form(json);
+        let form = form(&json);
         let yaml = RuleText::of_json(&form.to_json()).yaml();
         let RuleSent(read) = RuleText::read(&yaml).unwrap_or_else(|it| panic!("{yaml}: {it:?}"));
         let read = RuleForm::from_json(&read).unwrap();

@@ -94,7 +94,7 @@ async fn there_are_at_most_so_many_and_the_idle_make_room() {
     let sessions = Sessions::default();
     let first = begun(&sessions, token_id, at(0));
     let second = begun(&sessions, token_id, at(1));
-    for ms in 2..SESSIONS_MAX as u64 + 1 {
+    for ms in 2..=SESSIONS_MAX as u64 {
         begun(&sessions, token_id, at(ms));
     }
     assert_eq!(sessions.lock().len(), SESSIONS_MAX);
