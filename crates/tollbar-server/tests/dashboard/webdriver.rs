@@ -19,6 +19,9 @@ pub(crate) struct Browser {
 /// How long something may take to come true in a page. The machine may have other things to do.
 const PATIENCE_MS: u32 = 60_000;
 
+/// How often it is looked whether it has.
+const LOOK_EVERY_MS: u32 = 50;
+
 impl Browser {
     pub(crate) fn start() -> Self {
         let mut driver = Command::new("chromedriver")
@@ -66,13 +69,29 @@ impl Browser {
         self.command("execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Returns when an expression is true in the page.
+    /// Returns when an expression is true in the page, looking every few moments: in the page, which is
+    /// where time passes.
     pub(crate) fn until(&self, expression: &str) {
         let script = format!(
-            "const done = arguments[0]; \
-             const look = () => ({expression}) ? done(true) : setTimeout(look, 50); look();"
+            "return new Promise(done => setTimeout(() => done(Boolean({expression})), {LOOK_EVERY_MS}))"
         );
-        self.command("execute/async", &json!({ "script": script, "args": [] }));
+        let path = format!("/session/{}/execute/sync", self.session);
+        let body = json!({ "script": script, "args": [] });
+        let mut latest = Ok(Value::Null);
+        for _ in 0..PATIENCE_MS / LOOK_EVERY_MS {
+            // A page that gives way to the next takes the question with it.
+            latest = self.try_ask("POST", &path, &body);
+            if latest == Ok(json!(true)) {
+                return;
+            }
+        }
+        panic!("it does not come true: {expression}: {latest:?}");
+    }
+
+    /// Returns when an element has this in its text.
+    pub(crate) fn until_told(&self, selector: &str, part: &str) {
+        let part = json!(part);
+        self.until(&format!("document.querySelector('{selector}')?.textContent.includes({part})"));
     }
 
     /// Writes into a field, instead of what is there.
@@ -144,6 +163,11 @@ impl Browser {
     }
 
     fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let answer = self.try_ask(method, path, body);
+        answer.unwrap_or_else(|error| panic!("{path} {body}: {error}"))
+    }
+
+    fn try_ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
         let (body, port) = (body.to_string(), self.port);
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         write!(
@@ -170,8 +194,7 @@ impl Browser {
         let mut answer = vec![0; length];
         reader.read_exact(&mut answer).unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
-        assert!(is_well, "{path} {body}: {answer}");
-        answer["value"].clone()
+        if is_well { Ok(answer["value"].clone()) } else { Err(answer) }
     }
 }
 
