@@ -158,7 +158,7 @@ fn p99_us(
                     admin.change(database.rule(), 1_000_000 + changes % 2)?;
                     changes += 1;
                 }
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::park_timeout(Duration::from_millis(5));
             }
             Ok::<u64, io::Error>(changes)
         });
