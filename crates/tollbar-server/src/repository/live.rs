@@ -98,9 +98,13 @@ impl Live {
         })
     }
 
-    /// Puts the rules of the file in force, together with the others.
+    /// Puts the rules of the file in force, together with the others. The same rules once more are no
+    /// new version.
     pub(crate) fn put_file(&self, rules: RuleSet) -> Diff {
         let mut parts = self.parts();
+        if *parts.file == rules {
+            return Diff::between(&parts.file, &rules);
+        }
         parts.file = Arc::new(rules);
         self.put_together(&mut parts)
     }
