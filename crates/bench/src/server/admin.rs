@@ -87,7 +87,14 @@ impl Daemon {
         command.args(["--resp", &format!("127.0.0.1:{resp}"), "--listen", "off", "--grpc", "off"]);
         command.args(["--admin", &format!("127.0.0.1:{admin}")]);
         let server = Server::start_unpinned(&mut command, resp)?;
-        let admin = Client::connect(admin, database.token())?;
+        // It listens there last.
+        let watch = Stopwatch::start();
+        let admin = loop {
+            match Client::connect(admin, database.token()) {
+                Err(_) if watch.elapsed() < LOAD_TIME_MAX => pause(Duration::from_millis(1)),
+                connected => break connected?,
+            }
+        };
         Ok(Self { _server: server, resp, admin })
     }
 
