@@ -2,6 +2,7 @@
 
 mod args;
 mod core;
+mod frame;
 mod http;
 mod redis;
 mod rules;

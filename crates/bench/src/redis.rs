@@ -9,7 +9,6 @@ mod floor;
 mod server;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use tollbar_bench::sample::{ratio, summarise};
 use tollbar_bench::timer::Stopwatch;
 use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
 
-use crate::args::{self, Args};
+use crate::frame;
 use callers::{Asked, check, closed_loop, open_loop, policies};
 use floor::Floor;
 use server::{Server, client_cpu_s};
@@ -55,35 +54,7 @@ const QUICK: Effort = Effort { rounds: 3, duration: Duration::from_millis(400) }
 type Found = BTreeMap<(&'static str, usize, &'static str), Vec<f64>>;
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
-    let (effort, json) = match parse(Args::new(args)) {
-        Ok(parsed) => parsed,
-        Err(reason) => return args::refuse(&reason),
-    };
-    match measure(effort) {
-        Ok(report) => print(&report, json),
-        Err(error) => {
-            eprintln!("no figures: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn parse(mut args: Args<'_>) -> Result<(Effort, Option<&Path>), String> {
-    let json = args.value("--json")?.map(Path::new);
-    let effort = if args.flag("--quick") { QUICK } else { FULL };
-    args.finish()?;
-    Ok((effort, json))
-}
-
-fn print(report: &Report, json: Option<&Path>) -> ExitCode {
-    print!("{}\n{}", report.other_table(), report.target_table());
-    match json.map(|file| report.write_json(file)) {
-        Some(Err(error)) => {
-            eprintln!("cannot write the figures: {error}");
-            ExitCode::FAILURE
-        }
-        _ => ExitCode::SUCCESS,
-    }
+    frame::run(args, [FULL, QUICK], measure)
 }
 
 fn measure(effort: Effort) -> Result<Report, Box<dyn std::error::Error>> {

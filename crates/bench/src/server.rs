@@ -16,7 +16,6 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use tollbar_bench::machine::Machine;
 use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
 
-use crate::args::{self, Args};
+use crate::frame;
 use load::{Keys, Load};
 use peers::Peer;
 use wire::Wire;
@@ -100,35 +99,7 @@ struct ManyKeys {
 }
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
-    let (effort, json) = match parse(Args::new(args)) {
-        Ok(parsed) => parsed,
-        Err(reason) => return args::refuse(&reason),
-    };
-    match measure(effort) {
-        Ok(report) => print(&report, json),
-        Err(error) => {
-            eprintln!("no figures: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn parse(mut args: Args<'_>) -> Result<(Effort, Option<&Path>), String> {
-    let json = args.value("--json")?.map(Path::new);
-    let effort = if args.flag("--quick") { QUICK } else { FULL };
-    args.finish()?;
-    Ok((effort, json))
-}
-
-fn print(report: &Report, json: Option<&Path>) -> ExitCode {
-    print!("{}\n{}", report.other_table(), report.target_table());
-    match json.map(|file| report.write_json(file)) {
-        Some(Err(error)) => {
-            eprintln!("cannot write the figures: {error}");
-            ExitCode::FAILURE
-        }
-        _ => ExitCode::SUCCESS,
-    }
+    frame::run(args, [FULL, QUICK], measure)
 }
 
 fn measure(effort: Effort) -> io::Result<Report> {
@@ -201,10 +172,9 @@ fn throttle(command: &str, good: &'static str) -> Wire {
 
 fn ours(peer: &Peer) -> Vec<Subject> {
     let check = Wire::post("/v1/check", r#"{"attributes":{"user":"KEY"}}"#);
-    let rules = Wire::resp("TB.CHECK GET / WITH user KEY", "*22\r\n$7\r\nallowed\r\n:1");
     vec![
         subject(OURS, throttle("CL.THROTTLE", "*5\r\n:0"), peer.resp, &PIPELINES),
-        subject("tollbar, TB.CHECK", rules, peer.resp, &PIPELINES),
+        subject("tollbar, TB.CHECK", Wire::by_rules(), peer.resp, &PIPELINES),
         subject("tollbar, PING", Wire::resp("PING", "+PONG"), peer.resp, &PIPELINES),
         subject(OUR_HTTP, check, peer.http, &[1]),
     ]

@@ -8,7 +8,6 @@ mod database;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use super::load::Load;
 use super::peers;
 use super::process::{Server, free_port};
 use super::wire::Wire;
-use crate::args::{self, Args};
+use crate::frame;
 
 const MANY_RULES: u64 = 10_000;
 const SOME_RULES: u64 = 1_000;
@@ -52,23 +51,7 @@ const QUICK: Effort = (3, Duration::from_secs(3));
 type Found = BTreeMap<(u64, &'static str), Vec<f64>>;
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
-    let parsed = (|| {
-        let mut args = Args::new(args);
-        let json = args.value("--json")?.map(Path::new);
-        let effort = if args.flag("--quick") { QUICK } else { FULL };
-        args.finish().map(|()| (effort, json))
-    })();
-    let (effort, json) = match parsed {
-        Ok(parsed) => parsed,
-        Err(reason) => return args::refuse(&reason),
-    };
-    match measure(effort) {
-        Ok(found) => super::print(&report(&found), json),
-        Err(error) => {
-            eprintln!("no figures: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    frame::run(args, [FULL, QUICK], |effort| measure(effort).map(|found| report(&found)))
 }
 
 /// A daemon over a database.
@@ -153,7 +136,7 @@ fn p99_us(
     is_changing: bool,
     duration: Duration,
 ) -> io::Result<f64> {
-    let wire = Wire::resp("TB.CHECK GET / WITH user KEY", "*22\r\n$7\r\nallowed\r\n:1");
+    let wire = Wire::by_rules();
     let is_over = AtomicBool::new(false);
     let Daemon { resp, admin, .. } = daemon;
     let mut latencies_us = std::thread::scope(|scope| {
@@ -173,10 +156,11 @@ fn p99_us(
             .and_then(|mut load| load.open(CALM_PER_S, KEY_COUNT, duration));
         is_over.store(true, Ordering::Relaxed);
         let changes = changes.join().map_err(|_| io::Error::other("the changes have ended"))??;
+        let asked = asked?;
         if is_changing && changes < duration.as_secs() {
             return Err(io::Error::other(format!("only {changes} changes were made")));
         }
-        asked
+        Ok(asked)
     })?;
     latencies_us.sort_by(f64::total_cmp);
     let p99_us = latencies_us.get(latencies_us.len() * 99 / 100).copied();

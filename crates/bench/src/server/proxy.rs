@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::load::{Keys, Load};
 use super::peers;
 use super::process::{Server, free_port};
 use super::wire::Wire;
-use crate::args::{self, Args};
+use crate::{args, frame};
 
 /// The upstream, as a subcommand of this program: `PORT`.
 pub(crate) const SERVE_FIXED: &str = "serve-fixed";
@@ -45,23 +44,7 @@ const QUICK: Effort = (3, Duration::from_secs(1));
 type Found = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
-    let parsed = (|| {
-        let mut args = Args::new(args);
-        let json = args.value("--json")?.map(Path::new);
-        let effort = if args.flag("--quick") { QUICK } else { FULL };
-        args.finish().map(|()| (effort, json))
-    })();
-    let (effort, json) = match parsed {
-        Ok(parsed) => parsed,
-        Err(reason) => return args::refuse(&reason),
-    };
-    match measure(effort) {
-        Ok(found) => super::print(&report(&found), json),
-        Err(error) => {
-            eprintln!("no figures: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    frame::run(args, [FULL, QUICK], |effort| measure(effort).map(|found| report(&found)))
 }
 
 fn measure((rounds, duration): Effort) -> io::Result<Found> {

@@ -33,6 +33,11 @@ impl Wire {
         Self::new(&text, good, false)
     }
 
+    /// A check by the daemon's rules, allowed: thirteen fields, each with its name.
+    pub(super) fn by_rules() -> Self {
+        Self::resp("TB.CHECK GET / WITH user KEY", "*26\r\n$7\r\nallowed\r\n:1")
+    }
+
     pub(super) fn get(path: &str) -> Self {
         Self::new(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"), "HTTP/1.1 200 ", true)
     }

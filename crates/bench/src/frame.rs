@@ -1,0 +1,42 @@
+//! The frame of a benchmark with two efforts: its flags, its tables, its file of figures.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tollbar_bench::report::Report;
+
+use crate::args::{self, Args};
+
+/// Measures with the full effort, or with `--quick` the other, and prints what came of it; with
+/// `--json FILE` it is written there as well.
+pub(crate) fn run<E, F: Display>(
+    args: &[&str],
+    [full, quick]: [E; 2],
+    measure: impl FnOnce(E) -> Result<Report, F>,
+) -> ExitCode {
+    let mut args = Args::new(args);
+    let effort = if args.flag("--quick") { quick } else { full };
+    let json = match args.value("--json").and_then(|json| args.finish().map(|()| json)) {
+        Ok(json) => json.map(Path::new),
+        Err(reason) => return args::refuse(&reason),
+    };
+    match measure(effort) {
+        Ok(report) => print(&report, json),
+        Err(error) => {
+            eprintln!("no figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(report: &Report, json: Option<&Path>) -> ExitCode {
+    print!("{}\n{}", report.other_table(), report.target_table());
+    match json.map(|file| report.write_json(file)) {
+        Some(Err(error)) => {
+            eprintln!("cannot write the figures: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
