@@ -7,6 +7,10 @@ const DAY_S: i64 = 86_400;
 /// The instant a text means; a date alone is its first instant in UTC. `None` for anything else,
 /// and for what is before 1970.
 #[must_use]
+#[cfg_attr(
+    not(feature = "admin"),
+    expect(unreachable_pub, reason = "public with the feature `admin`")
+)]
 pub fn parse_instant(text: &str) -> Option<Timestamp> {
     let (date, time) = match text.split_once(['T', 't', ' ']) {
         Some((date, time)) => (date, Some(time)),

@@ -1,7 +1,6 @@
 //! Those who ask: tasks on one thread, each waiting for its answer before it asks again.
 
 use std::cell::{Cell, RefCell};
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tollbar::{Batch, Entry, Policy, Store};
-use tollbar_bench::timer::{Stopwatch, pause};
+use tollbar_bench::timer::{Stopwatch, pause, pause_precisely};
 use tollbar_redis::RedisStore;
 
 /// As many as redis-benchmark chooses from.
@@ -137,7 +136,7 @@ impl Ticks {
         let ticks = Self { tick: Arc::default(), is_over: Arc::default() };
         let (tick, is_over) = (Arc::clone(&ticks.tick), Arc::clone(&ticks.is_over));
         std::thread::spawn(move || {
-            let is_precise = sleep_precisely().is_ok();
+            let is_precise = pause_precisely().is_ok();
             debug_assert!(is_precise, "Linux sleeps 50 us longer than it is told to by itself");
             while !is_over.load(Ordering::Relaxed) {
                 pause(every);
@@ -150,14 +149,6 @@ impl Ticks {
     async fn next(&self) {
         self.tick.notified().await;
     }
-}
-
-/// Has this thread wake when it is told to: Linux lets sleepers lie 50 us longer, to wake several at once.
-fn sleep_precisely() -> std::io::Result<()> {
-    // "process/task/thread"
-    let thread = std::fs::read_link("/proc/thread-self")?;
-    let thread = thread.file_name().unwrap_or_default();
-    std::fs::write(Path::new("/proc").join(thread).join("timerslack_ns"), "1")
 }
 
 impl Drop for Ticks {

@@ -39,6 +39,7 @@ const LOAD_TIME_MAX: Duration = Duration::from_mins(1);
 const LOAD: &str = "load_ms";
 const QUIET: &str = "p99_us";
 const CHANGING: &str = "p99_us_with_a_change_a_second";
+const CHANGE: &str = "change_ms";
 const PAGE: &str = "page_ms";
 const PAGE_MAX: &str = "slowest_page_ms";
 
@@ -110,9 +111,12 @@ fn measure((rounds, duration): Effort) -> io::Result<Found> {
             eprintln!("round {round}");
             // Now one first and now the other, so that neither always finds the machine warmer.
             for is_changing in [round % 2 == 0, round % 2 == 1] {
-                let p99_us = p99_us(&mut daemon, &database, is_changing, duration)?;
+                let watched = watch_checks(&mut daemon, &database, is_changing, duration)?;
                 let metric = if is_changing { CHANGING } else { QUIET };
-                found.entry((rules, metric)).or_default().push(p99_us);
+                found.entry((rules, metric)).or_default().push(watched.p99_us);
+                if is_changing {
+                    found.entry((rules, CHANGE)).or_default().extend(watched.changes_ms);
+                }
             }
         }
     }
@@ -129,42 +133,55 @@ fn measure((rounds, duration): Effort) -> io::Result<Found> {
     Ok(found)
 }
 
-/// How long all but one of a hundred answers take at most.
-fn p99_us(
+/// What was seen while requests were checked.
+struct Watched {
+    /// How long all but one of a hundred answers took at most.
+    p99_us: f64,
+    /// How long each change took to be answered for.
+    changes_ms: Vec<f64>,
+}
+
+fn watch_checks(
     daemon: &mut Daemon,
     database: &Database,
     is_changing: bool,
     duration: Duration,
-) -> io::Result<f64> {
+) -> io::Result<Watched> {
     let wire = Wire::by_rules();
     let is_over = AtomicBool::new(false);
     let Daemon { resp, admin, .. } = daemon;
-    let mut latencies_us = std::thread::scope(|scope| {
+    let (mut latencies_us, changes_ms) = std::thread::scope(|scope| {
         let changes = scope.spawn(|| {
-            let mut changes = 0;
+            let mut changes_ms = Vec::new();
             let watch = Stopwatch::start();
             while is_changing && !is_over.load(Ordering::Relaxed) {
-                if watch.elapsed() >= Duration::from_secs(changes) {
-                    admin.change(database.rule(), 1_000_000 + changes % 2)?;
-                    changes += 1;
+                let count = changes_ms.len() as u64;
+                if watch.elapsed() >= Duration::from_secs(count) {
+                    let change = Stopwatch::start();
+                    admin.change(database.rule(), 1_000_000 + count % 2)?;
+                    changes_ms.push(change.elapsed().as_secs_f64() * 1e3);
                 }
                 pause(Duration::from_millis(5));
             }
-            Ok::<u64, io::Error>(changes)
+            Ok::<_, io::Error>(changes_ms)
         });
         let asked = Load::connect(*resp, &wire)
+            .and_then(Load::resting)
             .and_then(|mut load| load.open(CALM_PER_S, KEY_COUNT, duration));
         is_over.store(true, Ordering::Relaxed);
-        let changes = changes.join().map_err(|_| io::Error::other("the changes have ended"))??;
+        let changes_ms =
+            changes.join().map_err(|_| io::Error::other("the changes have ended"))??;
         let asked = asked?;
-        if is_changing && changes < duration.as_secs() {
+        let changes = changes_ms.len();
+        if is_changing && (changes as u64) < duration.as_secs() {
             return Err(io::Error::other(format!("only {changes} changes were made")));
         }
-        Ok(asked)
+        Ok((asked, changes_ms))
     })?;
     latencies_us.sort_by(f64::total_cmp);
     let p99_us = latencies_us.get(latencies_us.len() * 99 / 100).copied();
-    p99_us.ok_or_else(|| io::Error::other("nothing was answered"))
+    let p99_us = p99_us.ok_or_else(|| io::Error::other("nothing was answered"))?;
+    Ok(Watched { p99_us, changes_ms })
 }
 
 /// How long each page took, from the first to the last.

@@ -1,13 +1,14 @@
 //! Those who ask: one thread that goes round its connections without ever waiting for one of them.
 //!
-//! It keeps a core of its own busy whether or not answers come; only what the server uses is measured.
+//! It keeps a core of its own busy whether or not answers come, unless it is told to rest; only what the
+//! server uses is measured.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use tollbar_bench::timer::Stopwatch;
+use tollbar_bench::timer::{Stopwatch, pause, pause_precisely};
 
 use super::wire::Wire;
 
@@ -16,6 +17,9 @@ pub(super) const CONNECTIONS: usize = 50;
 
 /// For the last answers to come.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Short beside what anybody would notice, and long enough that the sleeper is not what keeps a core busy.
+const REST: Duration = Duration::from_micros(100);
 
 /// What was asked and answered.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +42,8 @@ pub(super) struct Load<'w> {
     wire: &'w Wire,
     lanes: Vec<Lane>,
     random: u64,
+    /// How long it sleeps where nothing is due; never if `None`.
+    rest: Option<Duration>,
 }
 
 struct Lane {
@@ -58,7 +64,14 @@ impl<'w> Load<'w> {
             Ok(Lane { stream, input, output, due })
         };
         let lanes = (0..CONNECTIONS).map(lane).collect::<io::Result<_>>()?;
-        Ok(Self { wire, lanes, random: 0x9e37_79b9_7f4a_7c15 })
+        Ok(Self { wire, lanes, random: 0x9e37_79b9_7f4a_7c15, rest: None })
+    }
+
+    /// The same, asleep where nothing is due: for servers that have no core of their own, and would wait for
+    /// whoever never sleeps.
+    pub(super) fn resting(self) -> io::Result<Self> {
+        pause_precisely()?;
+        Ok(Self { rest: Some(REST), ..self })
     }
 
     /// Each connection asks `pipeline` times at once, and again when all are answered.
@@ -146,6 +159,9 @@ impl<'w> Load<'w> {
             }
             if now > duration + DRAIN_TIME_MAX {
                 return Err(io::Error::other("the last answers do not come"));
+            }
+            if let Some(rest) = self.rest {
+                pause(rest);
             }
         }
     }
