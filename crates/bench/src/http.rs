@@ -5,6 +5,7 @@
 //! dropping the response are part of every figure; what a layer adds is the difference to the
 //! service without one, in the same round.
 
+mod floor;
 mod tollbar;
 mod tower_governor;
 
@@ -47,9 +48,12 @@ const THEIRS: &str = "tower_governor";
 /// Ours with `X-RateLimit-*` alone: three headers, where the peer sends two of them.
 const OURS_ALIKE: &str = "tollbar, x alone";
 
+/// A layer that sends our headers and decides nothing.
+const FLOOR: &str = "our headers alone";
+
 /// All who take part. Those with `quiet` send no headers.
 const SUBJECTS: &[&str] =
-    &[BARE, OURS, OURS_ALIKE, "tollbar, quiet", THEIRS, "tower_governor, quiet"];
+    &[BARE, FLOOR, OURS, OURS_ALIKE, "tollbar, quiet", THEIRS, "tower_governor, quiet"];
 
 const ADDED_NS_MAX: f64 = 1_000.0;
 
@@ -130,6 +134,7 @@ fn address_of(key: &str) -> Ipv4Addr {
 fn build(subject: &str) -> Option<Box<Checks>> {
     match subject {
         "axum" => Some(asking(app())),
+        FLOOR => Some(asking(floor::app())),
         "tollbar" => Some(asking(tollbar::app(HeaderStyle::default()))),
         "tollbar, x alone" => Some(asking(tollbar::app(HeaderStyle::default().without_ietf()))),
         "tollbar, quiet" => Some(asking(tollbar::app(HeaderStyle::none()))),

@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         Some((&"proxy", rest)) => server::proxy::main(rest),
         Some((&"admin", rest)) => server::admin::main(rest),
         Some((&server::proxy::SERVE_FIXED, rest)) => server::proxy::serve_fixed(rest),
+        Some((&server::floor::SERVE_HYPER, rest)) => server::floor::serve(rest),
         Some((&server::envoy::SERVE_EMPTY, rest)) => server::envoy::serve_empty(rest),
         Some((&"help" | &"--help" | &"-h", _)) => {
             println!("{USAGE}");

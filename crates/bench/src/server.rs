@@ -6,6 +6,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod envoy;
+pub(crate) mod floor;
 mod grpc;
 mod h2;
 mod load;
@@ -39,6 +40,7 @@ const REDIS_CELL: &str = "redis-cell";
 const OUR_HTTP: &str = "tollbar, HTTP";
 const THROTTLECRAB_HTTP: &str = "throttlecrab-server, HTTP";
 const NGINX: &str = "nginx, limit_req";
+const HYPER: &str = "hyper, that decides nothing";
 
 const RATE: &str = "requests_per_s";
 const CPU: &str = "cpu_s_per_1m_requests";
@@ -79,10 +81,11 @@ struct Subject {
 /// What a server is called, how it starts, and what is measured of it.
 type Other = (&'static str, fn() -> io::Result<Peer>, fn(&Peer) -> Vec<Subject>);
 
-const OTHERS: [Other; 3] = [
+const OTHERS: [Other; 4] = [
     ("redis-server with redis-cell", start_redis, of_redis),
     ("throttlecrab-server", peers::throttlecrab, of_throttlecrab),
     ("nginx", peers::nginx, of_nginx),
+    ("hyper", floor::start, of_hyper),
 ];
 
 /// Figures of all rounds, by who, at which depth, and what.
@@ -170,13 +173,16 @@ fn throttle(command: &str, good: &'static str) -> Wire {
     Wire::resp(&format!("{command} KEY 1000000 1000000 1"), good)
 }
 
+fn our_check() -> Wire {
+    Wire::post("/v1/check", r#"{"attributes":{"user":"KEY"}}"#)
+}
+
 fn ours(peer: &Peer) -> Vec<Subject> {
-    let check = Wire::post("/v1/check", r#"{"attributes":{"user":"KEY"}}"#);
     vec![
         subject(OURS, throttle("CL.THROTTLE", "*5\r\n:0"), peer.resp, &PIPELINES),
         subject("tollbar, TB.CHECK", Wire::by_rules(), peer.resp, &PIPELINES),
         subject("tollbar, PING", Wire::resp("PING", "+PONG"), peer.resp, &PIPELINES),
-        subject(OUR_HTTP, check, peer.http, &[1]),
+        subject(OUR_HTTP, our_check(), peer.http, &[1]),
     ]
 }
 
@@ -218,6 +224,10 @@ fn of_throttlecrab(peer: &Peer) -> Vec<Subject> {
 
 fn of_nginx(peer: &Peer) -> Vec<Subject> {
     vec![subject(NGINX, Wire::get("/?key=KEY"), peer.http, &[1])]
+}
+
+fn of_hyper(peer: &Peer) -> Vec<Subject> {
+    vec![subject(HYPER, our_check(), peer.http, &[1])]
 }
 
 /// Ten million keys, each once as fast as it goes; then any of them, calmly.

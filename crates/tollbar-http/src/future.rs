@@ -29,7 +29,7 @@ pin_project! {
         /// The service behind works on it.
         Passing { #[pin] future: F, ticket: Option<Ticket> },
         /// It was turned away.
-        Answered { response: Option<Response<Bytes>> },
+        Answered { response: Option<Box<Response<Bytes>>> },
         /// The store has not answered, or the request waits.
         Asking { future: Boxed<R, E> },
     }
@@ -42,7 +42,7 @@ impl<F, R, E> ResponseFuture<F, R, E> {
         Self { state: State::Passing { future, ticket: Some(ticket) } }
     }
 
-    pub(crate) fn answered(response: Response<Bytes>) -> Self {
+    pub(crate) fn answered(response: Box<Response<Bytes>>) -> Self {
         Self { state: State::Answered { response: Some(response) } }
     }
 

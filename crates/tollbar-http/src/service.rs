@@ -63,7 +63,8 @@ enum Step {
     },
     /// Asked again then, it may pass.
     Wait(Duration),
-    Answer(Response<Bytes>),
+    /// In a box, so that requests that pass do not carry its room around.
+    Answer(Box<Response<Bytes>>),
 }
 
 impl<S> Tollbar<S> {
@@ -197,7 +198,7 @@ impl Shared {
                     self.tell(&request, verdict, step)
                 })
             }
-            Err(error) => Step::Answer(refusal(&error, Format::wanted(head.headers))),
+            Err(error) => Step::Answer(Box::new(refusal(&error, Format::wanted(head.headers)))),
         }
     }
 
@@ -214,7 +215,7 @@ impl Shared {
                 let step = self.conclude(verdict, holding.take(), head, patience);
                 self.tell(&request, verdict, step)
             }
-            Err(error) => Step::Answer(refusal(&error, Format::wanted(head.headers))),
+            Err(error) => Step::Answer(Box::new(refusal(&error, Format::wanted(head.headers)))),
         }
     }
 
@@ -223,7 +224,7 @@ impl Shared {
         self: &Arc<Self>,
         parts: &Parts,
         step: Option<Step>,
-    ) -> Result<Ticket, Response<Bytes>> {
+    ) -> Result<Ticket, Box<Response<Bytes>>> {
         let mut patience = self.patience();
         let mut place = None;
         let mut next = step;
@@ -302,7 +303,7 @@ impl Shared {
         }
         match verdict.retry_after() {
             Some(wait) if wait <= patience && !patience.is_zero() => Step::Wait(wait),
-            _ => Step::Answer(self.answer(verdict, head)),
+            _ => Step::Answer(Box::new(self.answer(verdict, head))),
         }
     }
 

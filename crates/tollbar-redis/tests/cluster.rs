@@ -5,7 +5,7 @@ mod support;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
-use support::RUNTIME;
+use support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
 use tollbar::store::{Hold, Once, ReservationId};
 use tollbar::{
@@ -34,7 +34,7 @@ fn builder(cluster: &RedisCluster) -> RedisStoreBuilder {
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     RedisStore::cluster_builder(&urls, Subjects::Hashed([7; 32]))
         .namespace(&support::unique())
-        .deadline(support::DEADLINE)
+        .patient()
         .connect_timeout(support::DEADLINE)
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::Value;
+use support::Patient;
 use support::proxy::Proxy;
 use tokio::time::{Instant, sleep};
 use tollbar::{Batch, Degraded, Entry, FailurePolicy, Limiter, Policy, Store, StoreError};
@@ -183,9 +184,7 @@ async fn a_network_that_swallows_everything_is_noticed_by_deadlines_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forgotten_scripts_are_not_noticed_at_all() {
     let server = RedisProcess::start();
-    let store = Arc::new(
-        builder(&server.url()).deadline(support::DEADLINE).connect().await.expect("it is there"),
-    );
+    let store = Arc::new(builder(&server.url()).patient().connect().await.expect("it is there"));
     let load = Load::on(&store);
     for _ in 0..20 {
         load.until_answered(10).await;
@@ -198,7 +197,7 @@ async fn forgotten_scripts_are_not_noticed_at_all() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_memory_refuses_all_of_a_batch_and_stays_connected() {
     let server = RedisProcess::start_with(&["--maxmemory-policy", "noeviction"]);
-    let store = builder(&server.url()).deadline(support::DEADLINE).connect().await.unwrap();
+    let store = builder(&server.url()).patient().connect().await.unwrap();
     let policy = policy();
     assert_eq!(store.check(b"key", &policy, 1).await.unwrap().remaining(), 999_999);
     ask(&server, &["CONFIG", "SET", "maxmemory", "1"]);

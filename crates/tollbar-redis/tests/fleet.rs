@@ -5,7 +5,7 @@ mod support;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::RUNTIME;
+use support::{Patient, RUNTIME};
 use tollbar::{Batch, Entry, ManualClock, Outcome, Policy, Store, Timestamp};
 use tollbar_redis::{RedisStore, Subjects};
 use tollbar_testkit::redis_process::RedisProcess;
@@ -21,8 +21,7 @@ fn member_of_a_fleet() {
     let Ok(url) = std::env::var(URL) else { return };
     let admitted = RUNTIME.block_on(async {
         let builder = RedisStore::builder(&url, Subjects::Hashed([7; 32]));
-        let store =
-            std::sync::Arc::new(builder.deadline(support::DEADLINE).connect().await.unwrap());
+        let store = std::sync::Arc::new(builder.patient().connect().await.unwrap());
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..TASKS {
             let store = store.clone();
@@ -77,7 +76,7 @@ fn evalsha_calls(server: &RedisProcess) -> u64 {
 fn with_deny_cache(server: &RedisProcess, now: Timestamp) -> (RedisStore, ManualClock) {
     let clock = ManualClock::at(now);
     let builder = RedisStore::builder(&server.url(), Subjects::Hashed([7; 32]))
-        .deadline(support::DEADLINE)
+        .patient()
         .test_clock(clock.clone(), Duration::from_hours(1))
         .deny_cache(64);
     (RUNTIME.block_on(builder.connect()).unwrap(), clock)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use support::RUNTIME;
+use support::{Patient, RUNTIME};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollbar::{Batch, Entry, ManualClock, Policy, Store, StoreError, Timestamp};
@@ -20,7 +20,7 @@ const ASKING: usize = 2_000;
 const SAME_MAX: usize = 4;
 
 fn builder(server: &RedisProcess) -> RedisStoreBuilder {
-    RedisStore::builder(&server.url(), Subjects::Hashed([7; 32])).deadline(support::DEADLINE)
+    RedisStore::builder(&server.url(), Subjects::Hashed([7; 32])).patient()
 }
 
 fn ask(server: &RedisProcess, words: &[&str]) -> String {
@@ -121,7 +121,7 @@ fn a_guarded_store_passes_the_whole_suite() {
         let server = support::server();
         let clock = ManualClock::at(now);
         let builder = support::builder(&server)
-            .deadline(support::DEADLINE)
+            .patient()
             .test_clock(clock.clone(), Duration::from_hours(1))
             .local_guard(1);
         let store = RUNTIME.block_on(builder.connect()).unwrap();

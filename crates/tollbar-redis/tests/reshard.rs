@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::RUNTIME;
+use support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
 use tollbar::{Batch, Entry, Policy, Store};
 use tollbar_redis::{BreakerState, RedisStore, RedisStoreBuilder, Subjects};
@@ -21,7 +21,7 @@ fn builder(cluster: &RedisCluster) -> RedisStoreBuilder {
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     RedisStore::cluster_builder(&urls, Subjects::Raw)
-        .deadline(support::DEADLINE)
+        .patient()
         .connect_timeout(Duration::from_secs(5))
         .deny_cache(0)
 }
@@ -91,7 +91,7 @@ fn with_few_rights(cluster: &RedisCluster) -> RedisStoreBuilder {
     }
     let url = urls[0].replace("redis://", "redis://limiter:secret@");
     RedisStore::cluster_builder(&[&url], Subjects::Raw)
-        .deadline(support::DEADLINE)
+        .patient()
         .connect_timeout(Duration::from_secs(5))
         .deny_cache(0)
 }
@@ -168,7 +168,7 @@ fn a_request_waits_while_its_counters_are_on_their_way() {
 /// client learns who has taken over, and miss their deadline.
 #[test]
 fn keys_of_living_masters_notice_nothing_of_one_that_dies() {
-    const DEADLINE: Duration = Duration::from_millis(500);
+    const DEADLINE: Duration = Duration::from_secs(2);
     let whatever = ["--cluster-require-full-coverage", "no"];
     let mut cluster = RedisCluster::launch(&Launch::default().with(&whatever));
     let store = connect(builder(&cluster).deadline(DEADLINE));
@@ -200,11 +200,7 @@ fn keys_of_living_masters_notice_nothing_of_one_that_dies() {
                 Ok(_) => back = true,
                 Err(_) => failed += 1,
             }
-            assert!(
-                asked.elapsed() < DEADLINE + Duration::from_millis(250),
-                "{:?}",
-                asked.elapsed()
-            );
+            assert!(asked.elapsed() < DEADLINE + Duration::from_secs(1), "{:?}", asked.elapsed());
             rounds_after += u64::from(back);
             assert!(started.elapsed() < Duration::from_secs(30), "never came back: {store:?}");
             sleep(Duration::from_millis(5)).await;

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::RUNTIME;
+use support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
 use tollbar::{Policy, Store};
 use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
@@ -116,10 +116,10 @@ fn a_user_with_few_rights_does() {
     let url = sentinel.url().replace("redis://", "redis://limiter:secret@");
     let policy = Policy::fixed_window("10/day").unwrap();
     let builder = RedisStore::sentinel_builder(&[&url], "limits", Subjects::Raw);
-    let store = RUNTIME.block_on(builder.deadline(support::DEADLINE).connect()).unwrap();
+    let store = RUNTIME.block_on(builder.patient().connect()).unwrap();
     assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining(), 9);
     let url = sentinel.url() + "/3";
     let builder = RedisStore::sentinel_builder(&[&url], "limits", Subjects::Raw);
-    let store = RUNTIME.block_on(builder.deadline(support::DEADLINE).connect()).unwrap();
+    let store = RUNTIME.block_on(builder.patient().connect()).unwrap();
     assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining(), 9);
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use redis::Value;
-use support::{RUNTIME, builder, server};
+use support::{Patient, RUNTIME, builder, server};
 use tollbar::store::{Hold, ReservationId};
 use tollbar::{Batch, Entry, Period, Policy, Store, StoreError, WarmUp};
 use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
@@ -20,8 +20,7 @@ impl World {
     fn new() -> Self {
         let server = RedisProcess::start();
         let secret = Subjects::Hashed([7; 32]);
-        let builder =
-            RedisStore::builder(&server.url(), secret).deadline(support::DEADLINE).deny_cache(0);
+        let builder = RedisStore::builder(&server.url(), secret).patient().deny_cache(0);
         let store = RUNTIME.block_on(builder.connect()).expect("the server is there");
         let client = redis::Client::open(server.url()).and_then(|it| it.get_connection());
         Self { store, client: client.expect("the server is there"), server }
@@ -298,7 +297,7 @@ fn a_unix_socket_and_a_user_with_few_rights_do() {
     let policy = Policy::fixed_window("2/h").unwrap();
     for (url, left) in [(url, 1), (socket, 0)] {
         let builder = RedisStore::builder(&url, Subjects::Hashed([7; 32]));
-        let store = RUNTIME.block_on(builder.deadline(support::DEADLINE).connect()).unwrap();
+        let store = RUNTIME.block_on(builder.patient().connect()).unwrap();
         assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining(), left);
     }
 }
@@ -308,13 +307,12 @@ fn stores_of_two_namespaces_or_two_secrets_share_nothing() {
     let server = server();
     let policy = Policy::fixed_window("1/h").unwrap();
     for _ in 0..2 {
-        let store =
-            RUNTIME.block_on(builder(&server).deadline(support::DEADLINE).connect()).unwrap();
+        let store = RUNTIME.block_on(builder(&server).patient().connect()).unwrap();
         assert!(store.check(b"key", &policy, 1).wait().unwrap().is_allowed());
     }
     for secret in [1, 2] {
         let builder = RedisStore::builder(&server.url(), Subjects::Hashed([secret; 32]));
-        let store = RUNTIME.block_on(builder.deadline(support::DEADLINE).connect()).unwrap();
+        let store = RUNTIME.block_on(builder.patient().connect()).unwrap();
         assert!(store.check(b"key", &policy, 1).wait().unwrap().is_allowed());
     }
 }

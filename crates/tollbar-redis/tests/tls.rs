@@ -6,8 +6,8 @@ use std::error::Error;
 use std::fs;
 use std::time::Duration;
 
-use support::RUNTIME;
 use support::authority::{Authority, Identity};
+use support::{Patient, RUNTIME};
 use tollbar::{Batch, Entry, Policy, Store};
 use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects, Tls};
 use tollbar_testkit::redis_cluster::RedisCluster;
@@ -50,7 +50,7 @@ fn files(authority: &Authority, asks_clients: bool) -> TlsFiles {
 
 fn builder(url: &str) -> RedisStoreBuilder {
     RedisStore::builder(url, Subjects::Hashed([7; 32]))
-        .deadline(support::DEADLINE)
+        .patient()
         .connect_timeout(Duration::from_secs(5))
 }
 
@@ -157,7 +157,7 @@ fn a_cluster_is_reached_by_tls_at_all_its_nodes() {
     let urls = cluster.urls();
     let builder = || {
         RedisStore::cluster_builder(&[&urls[0]], Subjects::Hashed([7; 32]))
-            .deadline(support::DEADLINE)
+            .patient()
             .connect_timeout(Duration::from_secs(5))
     };
     refused(builder().tls(tls.clone()), "Tls::client_files");
@@ -177,7 +177,7 @@ fn sentinels_and_their_master_are_reached_by_tls() {
     let sentinel = RedisProcess::start_sentinel(&world.server, "limits");
     let builder = |tls| {
         RedisStore::sentinel_builder(&[&sentinel.url()], "limits", Subjects::Hashed([7; 32]))
-            .deadline(support::DEADLINE)
+            .patient()
             .connect_timeout(Duration::from_secs(5))
             .tls(tls)
     };

@@ -6,6 +6,7 @@ mod checking;
 mod tests;
 
 use std::fmt;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -30,11 +31,12 @@ pub(crate) const NODES_MAX: u64 = 1_000_000;
 /// The longest name of a rule.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Rules that fit together, in the order in which they are looked at: by priority, then by name.
+/// Rules that fit together, in the order in which they are looked at: by priority, then by name. Clones
+/// share them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleSet {
-    rules: Vec<Rule>,
-    overrides: Vec<Override>,
+    rules: Arc<[Rule]>,
+    overrides: Arc<[Override]>,
     node_count: u64,
 }
 
@@ -184,13 +186,13 @@ impl RuleSet {
         }
         let mut rules = rules;
         rules.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
-        Ok(Self { rules, overrides: Vec::new(), node_count: 1 })
+        Ok(Self { rules: rules.into(), overrides: Arc::default(), node_count: 1 })
     }
 
     /// No rules: everything is allowed.
     #[must_use]
     pub fn empty() -> Self {
-        Self { rules: Vec::new(), overrides: Vec::new(), node_count: 1 }
+        Self { rules: Arc::default(), overrides: Arc::default(), node_count: 1 }
     }
 
     /// The same rules in a fleet of so many nodes, each of which has its share of a limit while
@@ -205,7 +207,7 @@ impl RuleSet {
     #[must_use]
     pub fn with_overrides(self, mut overrides: Vec<Override>) -> Self {
         overrides.truncate(OVERRIDES_MAX);
-        Self { overrides, ..self }
+        Self { overrides: overrides.into(), ..self }
     }
 
     /// Bans and boosts of single subjects.

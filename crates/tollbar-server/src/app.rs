@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tollbar::SnapshotError;
 use tollbar_rules::{Engine, RuleSet};
@@ -14,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::admin::credential::Credential;
 use crate::admin::{self, Admin};
+use crate::background;
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
 use crate::daemon::Daemon;
@@ -159,7 +161,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     systemd::ready();
     let mut reload = Reload::new(Arc::clone(&config), Arc::clone(&daemon), tokens, envoy, trust);
     let mut health = Health::Ok;
-    let mut probe = tokio::spawn(counters.clone().probe());
+    let mut chores = Chores::begin(Arc::clone(&daemon));
     let mut looks = every(LOOK_EVERY);
     let mut signs_of_life = systemd::alive_every().map(every);
     loop {
@@ -173,12 +175,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
             }
             _ = looks.tick() => {
                 reload.look();
-                metrics.tick(&engine, daemon.now());
                 tell_health(&counters, &mut health);
-                // One at a time: a store that does not answer gets no crowd of them.
-                if probe.is_finished() {
-                    probe = tokio::spawn(counters.clone().probe());
-                }
+                chores.go_on();
             }
             () = next(&mut signs_of_life) => systemd::alive(),
         }
@@ -218,6 +216,40 @@ fn every(period: Duration) -> Interval {
     let mut interval = interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
+}
+
+/// What is done again and again, each one at a time: a store that does not answer gets no crowd.
+struct Chores {
+    daemon: Arc<Daemon>,
+    probe: JoinHandle<()>,
+    tick: JoinHandle<Option<()>>,
+}
+
+impl Chores {
+    fn begin(daemon: Arc<Daemon>) -> Self {
+        let (probe, tick) = (Self::probe(&daemon), Self::tick(&daemon));
+        Self { daemon, probe, tick }
+    }
+
+    fn go_on(&mut self) {
+        if self.probe.is_finished() {
+            self.probe = Self::probe(&self.daemon);
+        }
+        if self.tick.is_finished() {
+            self.tick = Self::tick(&self.daemon);
+        }
+    }
+
+    fn probe(daemon: &Daemon) -> JoinHandle<()> {
+        tokio::spawn(daemon.counters.clone().probe())
+    }
+
+    /// Counts up what was decided lately, which takes the longer the more rules there are.
+    fn tick(daemon: &Arc<Daemon>) -> JoinHandle<Option<()>> {
+        let daemon = Arc::clone(daemon);
+        let tick = move || daemon.metrics.tick(&daemon.engine, daemon.now());
+        tokio::spawn(background::run(tick))
+    }
 }
 
 /// The next tick; never where there is no interval.

@@ -4,6 +4,7 @@
 mod admin;
 mod api;
 mod app;
+mod background;
 mod bounded;
 mod command;
 mod config;

@@ -9,6 +9,7 @@ use clap::Args;
 use tollbar::{MemoryStore, MemoryStoreBuilder, SnapshotError};
 use tracing::warn;
 
+use crate::background;
 use crate::listener::Stopped;
 use crate::span::Span;
 
@@ -80,13 +81,11 @@ impl Snapshot {
 
     async fn write(&self) -> Result<(), SnapshotError> {
         let (store, path) = (Arc::clone(&self.store), self.path.clone());
-        // Disks are slow, and the threads of the runtime have requests to answer.
-        let written = tokio::task::spawn_blocking(move || store.snapshot_to_file(path)).await;
-        match written {
-            Ok(written) => written.map(|_| ()),
-            Err(error) => Err(SnapshotError::Io {
+        match background::run(move || store.snapshot_to_file(path)).await {
+            Some(written) => written.map(|_| ()),
+            None => Err(SnapshotError::Io {
                 action: "write the snapshot",
-                source: io::Error::other(error),
+                source: io::Error::other("the thread that writes it has ended"),
             }),
         }
     }

@@ -2,10 +2,12 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::Duration;
 
 use common::{Daemon, Scratch, serve, status};
 
@@ -189,6 +191,72 @@ fn ten_thousand_connections_are_kept_alive() {
         assert!(kib < CONNECTIONS * 40, "{kib} KiB: more than 40 KiB a connection");
     }
     drop(clients);
+    assert_eq!(daemon.stop(), 0);
+}
+
+/// The status of the next answer; its body is read and forgotten.
+fn next_status(stream: &mut BufReader<TcpStream>) -> u16 {
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "it is kept");
+        if let Some(told) = line.strip_prefix("content-length: ") {
+            length = told.trim().parse().unwrap();
+        }
+        if line == "\r\n" {
+            break;
+        }
+        head.push_str(&line);
+    }
+    std::io::copy(&mut stream.take(length), &mut std::io::sink()).unwrap();
+    status(&head)
+}
+
+#[test]
+#[ignore = "long: ten minutes of traffic"]
+fn memory_stays_what_it_is_for_ten_minutes() {
+    let (upstream, has_come) = upstream();
+    // Or what has come would be counted up here.
+    drop(has_come);
+    let daemon = proxy(&upstream, &["--limit", "1000/min", "--trusted-proxies", "127.0.0.0/8"]);
+    let is_over = AtomicBool::new(false);
+    let counts = [const { AtomicU64::new(0) }; 2];
+    let ask_on = || {
+        let mut number = 0_usize;
+        while !is_over.load(Ordering::Relaxed) {
+            let stream = TcpStream::connect(daemon.address("proxy")).unwrap();
+            let mut stream = BufReader::new(stream);
+            for _ in 0..100 {
+                number += 1;
+                let client = number % 250;
+                let head =
+                    format!("GET /x HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 192.0.2.{client}\r\n");
+                stream.get_mut().write_all(format!("{head}\r\n").as_bytes()).unwrap();
+                let is_denied = next_status(&mut stream) == 429;
+                counts[usize::from(is_denied)].fetch_add(1, Ordering::Relaxed);
+            }
+            // The answer to the last one finds nobody.
+            stream.get_mut().write_all(b"GET /y HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        }
+    };
+    let (_going_on, minute) = channel::<()>();
+    let minutes: Vec<usize> = thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(ask_on);
+        }
+        let minutes = (0..10).map(|_| {
+            let _ = minute.recv_timeout(Duration::from_mins(1));
+            daemon.rss_kib()
+        });
+        let minutes = minutes.collect();
+        is_over.store(true, Ordering::Relaxed);
+        minutes
+    });
+    let [allowed, denied] = counts.map(AtomicU64::into_inner);
+    println!("KiB after each minute: {minutes:?}; {allowed} allowed, {denied} denied");
+    assert!(allowed > 10_000 && denied > 10_000, "{allowed} allowed, {denied} denied");
+    // Clients, connections and denials that are remembered have their room after the first minute.
+    assert!(minutes[9] < minutes[0] + minutes[0] / 10, "{minutes:?} KiB");
     assert_eq!(daemon.stop(), 0);
 }
 

@@ -39,7 +39,7 @@ const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit
 
 const LIMITS: &str = "\
 domain: bench
-descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1000000000 } }]
+descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 10000000 } }]
 ";
 const RULES: &str = "rules: [{ name: per_user, per: [user], limit: 1000000/s, burst: 1000000 }]\n";
 
@@ -128,10 +128,10 @@ impl RateLimitService for Empty {
             code: Code::Ok as i32,
             current_limit: Some(RateLimit {
                 name: String::new(),
-                requests_per_unit: 1_000_000_000,
+                requests_per_unit: 10_000_000,
                 unit: 3,
             }),
-            limit_remaining: 999_999_999,
+            limit_remaining: 9_999_999,
             duration_until_reset: Some(envoy_types::pb::google::protobuf::Duration {
                 seconds: 1_800,
                 nanos: 0,

@@ -63,6 +63,17 @@ const GRACE: Duration = Duration::from_hours(1);
 /// Machines that run tests are slow at times.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
+/// A store that waits for as long as the machine is slow: for tests that are not about waiting.
+pub(crate) trait Patient {
+    fn patient(self) -> Self;
+}
+
+impl Patient for RedisStoreBuilder {
+    fn patient(self) -> Self {
+        self.deadline(DEADLINE).connect_timeout(DEADLINE)
+    }
+}
+
 impl RedisSubject {
     pub(crate) fn boxed(now: Timestamp) -> Box<dyn Subject> {
         Self::on(Program::Redis, now)
@@ -71,7 +82,7 @@ impl RedisSubject {
     pub(crate) fn on(program: Program, now: Timestamp) -> Box<dyn Subject> {
         let server = server_of(program);
         let clock = ManualClock::at(now);
-        let builder = builder(&server).test_clock(clock.clone(), GRACE).deadline(DEADLINE);
+        let builder = builder(&server).test_clock(clock.clone(), GRACE).patient();
         let store = RUNTIME.block_on(builder.connect()).expect("the server is there");
         Box::new(Self { store, clock, _server: server })
     }

@@ -23,13 +23,13 @@ const KEYS_MAX: usize = 500;
 const AT_ONCE: usize = 64;
 
 /// What is meant to become of one rule.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Change<'f> {
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
     /// It says this from now on, and said that before; a new one where there is no id.
     Put {
         id: Option<RuleId>,
-        before: Option<&'f RuleForm>,
-        form: &'f RuleForm,
+        before: Option<Box<RuleForm>>,
+        form: Box<RuleForm>,
     },
     Remove {
         id: RuleId,
@@ -103,19 +103,21 @@ struct NewlyDenied {
 }
 
 impl Proposal {
-    /// The change, if the rules fit together with it.
-    pub(crate) fn new(before: RuleSet, change: Change<'_>) -> Result<Self, Problem> {
+    /// The change, if the rules fit together with it. Takes the longer the more rules there are.
+    pub(crate) fn new(before: RuleSet, change: &Change) -> Result<Self, Problem> {
         let mut rules = before.rules().to_vec();
         let id = match change {
-            Change::Put { id, .. } => id,
-            Change::Remove { id } => Some(id),
+            Change::Put { id, .. } => *id,
+            Change::Remove { id } => Some(*id),
         };
         let id_text = id.map(|it| it.to_string());
         let is_it = |rule: &Rule| id_text.as_deref() == Some(&**rule.identity());
         let old = rules.iter().position(is_it).map(|at| rules.remove(at));
         let new = match change {
             Change::Remove { .. } => None,
-            Change::Put { before, form, .. } => Some(put(form, id, before, old.as_ref())?),
+            Change::Put { before, form, .. } => {
+                Some(put(form, id, before.as_deref(), old.as_ref())?)
+            }
         };
         rules.extend(new.clone());
         let after = RuleSet::new(rules)?;

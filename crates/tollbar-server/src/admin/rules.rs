@@ -12,6 +12,7 @@ use super::problem::Problem;
 use super::proposal::{Change, DryRun, Proposal};
 use super::rule_json::{RuleJson, RuleSent};
 use super::{Admin, sub_limit};
+use crate::background;
 use crate::repository::{
     Cursor, PAGE_ROWS_MAX, PageOf, RepositoryError, RuleFilter, RuleId, RuleRow,
 };
@@ -118,7 +119,7 @@ pub(crate) async fn create(
 ) -> Result<Outcome, Problem> {
     let reach = actor.reach(Need::Change)?;
     let form = sent.form()?;
-    let change = Change::Put { id: None, before: None, form: &form };
+    let change = Change::Put { id: None, before: None, form: form.clone().into() };
     let proposal = checked(admin, reach, change).await?;
     if let Reach::Tenant(tenant) = reach {
         has_room(admin, tenant).await?;
@@ -144,7 +145,8 @@ pub(crate) async fn replace(
     let row = find_changeable(admin, reach, id).await?;
     let expected = if_match.expected(row.version)?;
     let form = sent.form()?;
-    let change = Change::Put { id: Some(row.id), before: Some(&row.form), form: &form };
+    let before = Some(row.form.clone().into());
+    let change = Change::Put { id: Some(row.id), before, form: form.clone().into() };
     let proposal = checked(admin, reach, change).await?;
     if is_dry_run {
         return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
@@ -187,7 +189,8 @@ pub(crate) async fn roll_back(
     let (id, version, before) = find_ever(admin, reach, id).await?;
     let expected = if_match.expected(version)?;
     let form = admin.repository.rule_at(id, rollback.version).await?;
-    let change = Change::Put { id: Some(id), before: Some(&before), form: &form };
+    let change =
+        Change::Put { id: Some(id), before: Some(before.into()), form: form.clone().into() };
     let proposal = checked(admin, reach, change).await?;
     if is_dry_run {
         return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
@@ -269,9 +272,9 @@ async fn find_ever(
 }
 
 /// The change, if it may be made by whoever has that reach.
-async fn checked(admin: &Admin, reach: Reach<'_>, change: Change<'_>) -> Result<Proposal, Problem> {
+async fn checked(admin: &Admin, reach: Reach<'_>, change: Change) -> Result<Proposal, Problem> {
     let in_force = admin.daemon.engine.rules();
-    if let Change::Put { id, form, .. } = change {
+    if let Change::Put { id, form, .. } = &change {
         // First, so that no other refusal tells a tenant which rules there are.
         if let Reach::Tenant(tenant) = reach {
             sub_limit::check(tenant, form, &form.rule()?, in_force.rules())?;
@@ -279,14 +282,16 @@ async fn checked(admin: &Admin, reach: Reach<'_>, change: Change<'_>) -> Result<
         let is_taken = admin.file_rules().get(&form.name).is_some();
         let filter = RuleFilter { name: Some(form.name.clone()), ..RuleFilter::default() };
         let same = admin.repository.rules(&filter, &PageOf::first(1)).await?;
-        if is_taken || same.rows.iter().any(|it| Some(it.id) != id) {
+        if is_taken || same.rows.iter().any(|it| Some(it.id) != *id) {
             let name: String = form.name.chars().take(64).collect();
             return Err(Problem::exists(format!(
                 "another rule has the name `{name}`: choose another one"
             )));
         }
     }
-    Proposal::new(in_force, change)
+    let proposal = background::run(move || Proposal::new(in_force, &change)).await;
+    let busy = "there is no thread to look at this with: send it again in a moment";
+    proposal.unwrap_or_else(|| Err(Problem::unavailable(busy)))
 }
 
 /// Refuses one more sub-limit where a tenant has as many as it may.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tollbar::Timestamp;
 use tracing::{info, warn};
@@ -15,6 +15,7 @@ use super::cache::{Cache, CacheError};
 use super::live::Live;
 use super::load::Loaded;
 use super::{Repository, RepositoryError, Result};
+use crate::background;
 use crate::listener::Stopped;
 
 /// How often it is looked, heard or not.
@@ -103,7 +104,7 @@ impl Follow {
         let Some(cache) = self.cache.clone() else {
             return Ok(None);
         };
-        spawn_blocking(move || cache.read()).await.unwrap_or(Ok(None))
+        background::run(move || cache.read()).await.unwrap_or(Ok(None))
     }
 
     /// Follows until `stopped`.
@@ -152,9 +153,7 @@ impl Follow {
     async fn put(&mut self, loaded: Loaded) {
         let (live, loaded) = (Arc::clone(&self.live), Arc::new(loaded));
         self.unsaved = Some(Arc::clone(&loaded));
-        // Thousands of rules take a while, and the threads of the runtime have requests to answer.
-        let put = spawn_blocking(move || live.put_from_database(loaded)).await;
-        if let Ok(diff) = put {
+        if let Some(diff) = background::run(move || live.put_from_database(loaded)).await {
             let revision = self.live.enforced_revisions().rules;
             let [added, removed] = [diff.added.len(), diff.removed.len()];
             let changed = diff.changed.len();
@@ -168,11 +167,11 @@ impl Follow {
             return;
         };
         self.saved_at = Some(self.repository.now());
-        let written = spawn_blocking(move || cache.write(&loaded)).await;
-        if let (Ok(Err(error)), false) = (&written, self.is_cache_failing) {
+        let written = background::run(move || cache.write(&loaded)).await;
+        if let (Some(Err(error)), false) = (&written, self.is_cache_failing) {
             warn!(%error, "cannot keep the rules for a start without the database");
         }
-        self.is_cache_failing = !matches!(written, Ok(Ok(())));
+        self.is_cache_failing = !matches!(written, Some(Ok(())));
     }
 
     /// The same, but not at every change where many come one after the other.

@@ -16,6 +16,7 @@ use tollbar::{Clock, Timestamp};
 use super::schema::{self, Dialect};
 use super::sql::{Purpose, Row, Sql, Value};
 use super::{RepositoryError, Result};
+use crate::background::stand_back;
 
 /// How many wait for the thread at most; the next wait for a place.
 const QUEUE_MAX: usize = 256;
@@ -52,6 +53,7 @@ impl Sqlite {
         let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE_MAX);
         let path = path.to_owned();
         let serve = move || {
+            stand_back();
             let mut opened = None;
             while let Some(job) = asked.blocking_recv() {
                 let connection = match &mut opened {

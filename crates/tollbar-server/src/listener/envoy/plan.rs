@@ -187,7 +187,7 @@ fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
 fn key(domain: &str, descriptor: &RateLimitDescriptor, shared: &[(usize, &str)]) -> Vec<u8> {
     let mut key = Vec::with_capacity(64);
     let mut push = |part: &str| {
-        key.extend_from_slice(part.len().to_string().as_bytes());
+        key.extend_from_slice(itoa::Buffer::new().format(part.len()).as_bytes());
         key.push(b':');
         key.extend_from_slice(part.as_bytes());
     };

@@ -56,7 +56,7 @@ pub(super) struct Met<'t> {
 
 /// How keys and values are joined.
 pub(super) fn joined(key: &str, value: &str) -> String {
-    format!("{key}_{value}")
+    [key, "_", value].concat()
 }
 
 impl Domains {
@@ -98,6 +98,6 @@ impl Node {
     /// The first in the file, not the longest.
     fn by_wildcard(&self, whole: &str) -> Option<&Self> {
         let wildcard = self.wildcards.iter().find(|it| whole.starts_with(&***it))?;
-        self.below.get(&*format!("{wildcard}*"))
+        self.below.get(&*[wildcard, "*"].concat())
     }
 }
