@@ -3,7 +3,8 @@
 //! Requests are handed to the service in this process, without sockets: what the kernel and hyper
 //! cost is the same for everybody, and a hundred times what is to be seen. Building the request and
 //! dropping the response are part of every figure; what a layer adds is the difference to the
-//! service without one, in the same round.
+//! service without one, in the same round. All of it is processor time of the thread that asks: the clock on
+//! the wall also counts what other machines on the same host take.
 
 mod floor;
 mod tollbar;
@@ -171,7 +172,7 @@ fn measure(effort: &Effort, json: Option<&Path>, only: &str) -> ExitCode {
         let duration = Duration::from_millis(request.duration_ms);
         let timed = time_checks(&**checks, keys, request.threads, request.round, duration);
         if timed.allowed == timed.checks {
-            Ok(timed.ns_per_check)
+            Ok(timed.cpu_ns_per_check)
         } else {
             let reason = format!("{} of {} were answered 200", timed.allowed, timed.checks);
             Err(WorkerError::Refused { worker: request.subject.clone(), reason })
@@ -189,7 +190,10 @@ fn measure(effort: &Effort, json: Option<&Path>, only: &str) -> ExitCode {
         targets: targets(&figures),
     };
     let columns: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
-    print!("{}", report.time_table("ns per request, the service included", &columns));
+    print!(
+        "{}",
+        report.time_table("ns of processor time per request, the service included", &columns)
+    );
     print!("\n{}\n{}", report.other_table(), report.target_table());
     match json.map(|file| report.write_json(file)) {
         Some(Err(error)) => {

@@ -27,6 +27,14 @@ impl Stopwatch {
     }
 }
 
+/// What this thread has used of a processor: without the time in which it waited for one, or for the host
+/// of a virtual machine.
+#[must_use]
+pub fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// The wall clock, for peers that are handed the time and read no clock themselves.
 #[must_use]
 #[inline]

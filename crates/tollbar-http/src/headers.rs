@@ -323,14 +323,18 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// Makes room for all of them and for the length of the body, which frameworks put in later: together
+    /// they do not fit into the smallest map, and one that has to grow had better do so while there is
+    /// little in it.
+    pub(crate) fn make_room(&self, headers: &mut HeaderMap) {
+        if self.ends[4] > self.ends[2] {
+            headers.reserve(NAMES.len() + 1);
+        }
+    }
+
     pub(crate) fn insert_into(self, headers: &mut HeaderMap) {
         if let Some(how) = self.degraded {
             headers.insert(&X_DEGRADED, HeaderValue::from_static(how));
-        }
-        // All of them do not fit into the smallest map, nor does the length of the body, which servers
-        // put in later: one that has to grow had better do so while there is little in it.
-        if self.ends[4] > self.ends[2] {
-            headers.reserve(NAMES.len() + 1);
         }
         let mut start = 0;
         for (name, &end) in NAMES.iter().zip(&self.ends) {

@@ -153,6 +153,7 @@ impl Ticket {
         if let Some(held) = &mut held {
             held.responded(&mut response);
         }
+        headers.make_room(response.headers_mut());
         headers.insert_into(response.headers_mut());
         response.map(|body| TollbarBody::service(body, held))
     }

@@ -162,7 +162,8 @@ mod tests {
             checks: Arc::new(|keys: &[String]| keys.len() as u64),
             expects,
         };
-        let timed = Timed { ns_per_check: 5.0, checks: 10_000, allowed: 9_995 };
+        let timed =
+            Timed { ns_per_check: 5.0, cpu_ns_per_check: 5.0, checks: 10_000, allowed: 9_995 };
         assert_eq!(judge(&trial(Expects::Allow), timed), Ok(5.0));
         assert!(judge(&trial(Expects::Deny), timed).is_err());
         let timed = Timed { allowed: 9_000, ..timed };

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use crate::timer::Stopwatch;
+use crate::timer::{Stopwatch, thread_time};
 
 /// Checks every key of a slice once and returns how many were allowed.
 pub type Checks = dyn Fn(&[String]) -> u64 + Send + Sync;
@@ -18,6 +18,8 @@ pub const CHUNK: usize = 1_024;
 pub struct Timed {
     /// Per thread: with two threads at 100 ns each, 20 million checks pass in a second.
     pub ns_per_check: f64,
+    /// The same of processor time.
+    pub cpu_ns_per_check: f64,
     /// Checks of all threads together, without the warm-up.
     pub checks: u64,
     /// How many of these were allowed.
@@ -62,8 +64,10 @@ pub fn time_checks(
             .collect();
         spawned.into_iter().map(|thread| thread.join().expect("a check panicked")).collect()
     });
+    let mean = |of: fn(&Timed) -> f64| totals.iter().map(of).sum::<f64>() / threads as f64;
     Timed {
-        ns_per_check: totals.iter().map(|timed| timed.ns_per_check).sum::<f64>() / threads as f64,
+        ns_per_check: mean(|it| it.ns_per_check),
+        cpu_ns_per_check: mean(|it| it.cpu_ns_per_check),
         checks: totals.iter().map(|timed| timed.checks).sum(),
         allowed: totals.iter().map(|timed| timed.allowed).sum(),
     }
@@ -71,7 +75,7 @@ pub fn time_checks(
 
 /// Takes from `chunks`, each a number of allowed checks, until `duration` has passed.
 fn time_chunks(chunks: &mut impl Iterator<Item = u64>, duration: Duration) -> Timed {
-    let stopwatch = Stopwatch::start();
+    let (stopwatch, before) = (Stopwatch::start(), thread_time());
     let (mut count, mut allowed) = (0_u64, 0_u64);
     loop {
         allowed += chunks.next().expect("chunks go round and round");
@@ -79,8 +83,13 @@ fn time_chunks(chunks: &mut impl Iterator<Item = u64>, duration: Duration) -> Ti
         let elapsed = stopwatch.elapsed();
         if elapsed >= duration {
             let checks = count * CHUNK as u64;
-            let ns_per_check = elapsed.as_nanos() as f64 / checks as f64;
-            return Timed { ns_per_check, checks, allowed };
+            let ns_per_check = |time: Duration| time.as_nanos() as f64 / checks as f64;
+            return Timed {
+                ns_per_check: ns_per_check(elapsed),
+                cpu_ns_per_check: ns_per_check(thread_time().saturating_sub(before)),
+                checks,
+                allowed,
+            };
         }
     }
 }
@@ -115,7 +124,7 @@ mod tests {
         assert!(timed.checks.is_multiple_of(CHUNK as u64));
         // The warm-up is checked and not counted.
         assert!(seen.load(Ordering::Relaxed) > timed.checks);
-        assert!(timed.ns_per_check > 0.0);
+        assert!(timed.ns_per_check > 0.0 && timed.cpu_ns_per_check > 0.0);
     }
 
     #[test]

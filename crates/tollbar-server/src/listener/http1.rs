@@ -56,14 +56,14 @@ pub(super) async fn serve<R: Responder>(
 ) {
     let (bounds, peer) = (connection.bounds, connection.peer);
     let patience = Arc::new(Patience::new(bounds.head_timeout.0, bounds.body_timeout.0));
-    let (waiting, announced) = (Arc::clone(&patience), stopped.clone());
-    let service = service_fn(move |request| {
-        let (responder, patience) = (Arc::clone(&responder), Arc::clone(&waiting));
-        let is_announced = announced.is_announced();
+    let announced = stopped.clone();
+    let (responder, patience) = (&*responder, &patience);
+    let service = service_fn(|request| {
+        let announced = &announced;
         async move {
             patience.enter(Phase::Answer);
-            let mut answer = responder.respond(request, peer, &patience).await;
-            if is_announced {
+            let mut answer = responder.respond(request, peer, patience).await;
+            if announced.is_announced() {
                 // The next request would find the connection closed.
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
