@@ -218,7 +218,7 @@ fn memory_stays_what_it_is_for_ten_minutes() {
     let (upstream, has_come) = upstream();
     // Or what has come would be counted up here.
     drop(has_come);
-    let daemon = proxy(&upstream, &["--limit", "1000/min", "--trusted-proxies", "127.0.0.0/8"]);
+    let daemon = proxy(&upstream, &["--limit", "100/min", "--trusted-proxies", "127.0.0.0/8"]);
     let is_over = AtomicBool::new(false);
     let counts = [const { AtomicU64::new(0) }; 2];
     let ask_on = || {
