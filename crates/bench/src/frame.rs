@@ -22,7 +22,7 @@ pub(crate) fn run<E, F: Display>(
         Err(reason) => return args::refuse(&reason),
     };
     match measure(effort) {
-        Ok(report) => print(&report, json),
+        Ok(report) => print("", &report, json),
         Err(error) => {
             eprintln!("no figures: {error}");
             ExitCode::FAILURE
@@ -30,8 +30,9 @@ pub(crate) fn run<E, F: Display>(
     }
 }
 
-fn print(report: &Report, json: Option<&Path>) -> ExitCode {
-    print!("{}\n{}", report.other_table(), report.target_table());
+/// Prints `head` and the tables that every report has; with a file, the figures go there as well.
+pub(crate) fn print(head: &str, report: &Report, json: Option<&Path>) -> ExitCode {
+    print!("{head}{}\n{}", report.other_table(), report.target_table());
     match json.map(|file| report.write_json(file)) {
         Some(Err(error)) => {
             eprintln!("cannot write the figures: {error}");

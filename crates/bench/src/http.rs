@@ -33,6 +33,7 @@ use tollbar_http::HeaderStyle;
 use tower_service::Service;
 
 use crate::args::{self, Args};
+use crate::frame;
 
 /// Requests in a sequence.
 const ACCESSES: usize = 256 * CHUNK;
@@ -190,18 +191,8 @@ fn measure(effort: &Effort, json: Option<&Path>, only: &str) -> ExitCode {
         targets: targets(&figures),
     };
     let columns: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
-    print!(
-        "{}",
-        report.time_table("ns of processor time per request, the service included", &columns)
-    );
-    print!("\n{}\n{}", report.other_table(), report.target_table());
-    match json.map(|file| report.write_json(file)) {
-        Some(Err(error)) => {
-            eprintln!("cannot write the figures: {error}");
-            ExitCode::FAILURE
-        }
-        _ => ExitCode::SUCCESS,
-    }
+    let head = "ns of processor time per request, the service included";
+    frame::print(&format!("{}\n", report.time_table(head, &columns)), &report, json)
 }
 
 /// What a subject adds to the service by itself, round by round.

@@ -20,6 +20,7 @@ use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
 
 use crate::args::{self, Args};
+use crate::frame;
 
 /// Who asks.
 const SUBJECT_COUNT: u64 = 100_000;
@@ -114,15 +115,8 @@ fn measure(effort: &Effort, json: Option<&Path>) -> ExitCode {
         targets: targets(&figures),
     };
     let columns: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
-    print!("{}", report.time_table("ns per check, building the request included", &columns));
-    print!("\n{}\n{}", report.other_table(), report.target_table());
-    match json.map(|file| report.write_json(file)) {
-        Some(Err(error)) => {
-            eprintln!("cannot write the figures: {error}");
-            ExitCode::FAILURE
-        }
-        _ => ExitCode::SUCCESS,
-    }
+    let head = "ns per check, building the request included";
+    frame::print(&format!("{}\n", report.time_table(head, &columns)), &report, json)
 }
 
 fn ready() -> Vec<Ready> {

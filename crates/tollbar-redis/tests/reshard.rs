@@ -20,10 +20,7 @@ const SLOT: u16 = 12_182;
 fn builder(cluster: &RedisCluster) -> RedisStoreBuilder {
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-    RedisStore::cluster_builder(&urls, Subjects::Raw)
-        .patient()
-        .connect_timeout(Duration::from_secs(5))
-        .deny_cache(0)
+    RedisStore::cluster_builder(&urls, Subjects::Raw).patient().deny_cache(0)
 }
 
 fn connect(builder: RedisStoreBuilder) -> RedisStore {
@@ -90,10 +87,7 @@ fn with_few_rights(cluster: &RedisCluster) -> RedisStoreBuilder {
         assert_eq!(cluster.ask(port, &words).trim(), "OK");
     }
     let url = urls[0].replace("redis://", "redis://limiter:secret@");
-    RedisStore::cluster_builder(&[&url], Subjects::Raw)
-        .patient()
-        .connect_timeout(Duration::from_secs(5))
-        .deny_cache(0)
+    RedisStore::cluster_builder(&[&url], Subjects::Raw).patient().deny_cache(0)
 }
 
 #[test]
@@ -168,7 +162,7 @@ fn a_request_waits_while_its_counters_are_on_their_way() {
 /// client learns who has taken over, and miss their deadline.
 #[test]
 fn keys_of_living_masters_notice_nothing_of_one_that_dies() {
-    const DEADLINE: Duration = Duration::from_secs(2);
+    const DEADLINE: Duration = Duration::from_millis(500);
     let whatever = ["--cluster-require-full-coverage", "no"];
     let mut cluster = RedisCluster::launch(&Launch::default().with(&whatever));
     let store = connect(builder(&cluster).deadline(DEADLINE));
@@ -200,7 +194,11 @@ fn keys_of_living_masters_notice_nothing_of_one_that_dies() {
                 Ok(_) => back = true,
                 Err(_) => failed += 1,
             }
-            assert!(asked.elapsed() < DEADLINE + Duration::from_secs(1), "{:?}", asked.elapsed());
+            assert!(
+                asked.elapsed() < DEADLINE + Duration::from_millis(250),
+                "{:?}",
+                asked.elapsed()
+            );
             rounds_after += u64::from(back);
             assert!(started.elapsed() < Duration::from_secs(30), "never came back: {store:?}");
             sleep(Duration::from_millis(5)).await;

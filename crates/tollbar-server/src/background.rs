@@ -1,8 +1,8 @@
 //! Work that takes a while, such as putting ten thousand rules together: on threads that stand back for
 //! those that answer requests.
 //!
-//! The runtime's threads are not for it, and those that it keeps for what blocks are as important as the
-//! ones that answer: where all cores are busy, a request would wait until such a one has had its turn.
+//! The runtime's threads are not for it: a request would wait until it is done. Those that the runtime keeps
+//! for what blocks are as important as the ones that answer.
 
 use std::thread;
 
@@ -14,7 +14,8 @@ use tokio::sync::{Semaphore, oneshot};
 const NICENESS: i32 = 5;
 
 /// How much is worked on at once: each may hold all rules once more. Who comes then waits.
-static PLACES: Semaphore = Semaphore::const_new(4);
+static PLACES: Semaphore = Semaphore::const_new(PLACES_MAX);
+const PLACES_MAX: usize = 4;
 
 /// Does `work`, and answers what came of it: `None` where it has panicked, or no thread is to be had.
 pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
@@ -39,9 +40,10 @@ pub(crate) fn stand_back() {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Barrier};
     use std::task::{Context, Waker};
+
+    use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
 
@@ -52,23 +54,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn four_at_once_also_where_nobody_waits_for_them() {
-        let (at_work, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    async fn a_place_is_taken_until_the_work_is_done_also_where_nobody_waits_for_it() {
+        let (begun, mut has_begun) = unbounded_channel();
+        let end = Arc::new(Barrier::new(PLACES_MAX + 1));
         let job = || {
-            let (at_work, most) = (Arc::clone(&at_work), Arc::clone(&most));
-            run(move || {
-                most.fetch_max(at_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                thread::yield_now();
-                at_work.fetch_sub(1, Ordering::SeqCst);
-            })
+            let (begun, end) = (begun.clone(), Arc::clone(&end));
+            tokio::spawn(run(move || {
+                let _ = begun.send(());
+                end.wait();
+            }))
         };
-        for _ in 0..100 {
-            // Begun, and given up.
-            let mut given_up = Box::pin(job());
-            let _ = given_up.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let jobs: Vec<_> = (0..PLACES_MAX).map(|_| job()).collect();
+        for _ in &jobs {
+            has_begun.recv().await;
         }
-        futures_util::future::join_all((0..100).map(|_| job())).await;
-        assert!((1..=4).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+        for given_up in jobs {
+            given_up.abort();
+            assert!(given_up.await.is_err());
+        }
+        let mut next = Box::pin(run(|| 42));
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(PLACES.available_permits(), 0);
+        end.wait();
+        assert_eq!(next.await, Some(42));
     }
 
     #[cfg(target_os = "linux")]
