@@ -120,7 +120,7 @@ pub(crate) enum UpstreamBody {
 pub(crate) struct LineBody {
     body: Incoming,
     /// `None` once it was given back.
-    line: Option<Line>,
+    line: Option<Box<Line>>,
     pool: Arc<Pool>,
     /// Whether the timer runs for this silence.
     is_timed: bool,
@@ -151,7 +151,7 @@ type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 impl LineBody {
     pub(crate) fn new(
         body: Incoming,
-        line: Line,
+        line: Box<Line>,
         pool: Arc<Pool>,
         place: OwnedSemaphorePermit,
     ) -> Self {
@@ -159,7 +159,7 @@ impl LineBody {
     }
 
     /// Gives the connection back at once where there is no body: nobody will ask for its end.
-    pub(crate) async fn ended_if_empty(mut self) -> Self {
+    pub(crate) async fn end_if_empty(&mut self) {
         if self.body.is_end_stream() {
             poll_fn(|cx| {
                 self.give_back(cx);
@@ -167,7 +167,6 @@ impl LineBody {
             })
             .await;
         }
-        self
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Polled {

@@ -4,9 +4,9 @@
 //! had ended and not a byte was sent.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use tracing::debug;
 use crate::body::{LineBody, Progress, RequestBody, UpstreamBody};
 use crate::breaker::Breaker;
 use crate::failure::Failure;
+use crate::forwarded::Teller;
 use crate::line::{Line, Unanswered};
 use crate::outgoing::{Outgoing, Terms};
 use crate::pool::{Pool, Way};
@@ -38,16 +39,16 @@ pub(crate) struct Upstream {
     pub(crate) client_ip: ClientIp,
 }
 
-/// Where a tunnel waits for its connection to be handed over. At most one: HTTP/1.1 changes the
-/// protocol of a whole connection.
-pub(crate) type Slot = Arc<Mutex<Option<Tunnel>>>;
-
 /// The service for one connection of a client.
 #[derive(Clone)]
-pub(crate) struct Exchange {
-    pub(crate) upstream: Arc<Upstream>,
-    pub(crate) visitor: Visitor,
-    pub(crate) slot: Slot,
+pub(crate) struct Exchange(Arc<Client>);
+
+struct Client {
+    upstream: Arc<Upstream>,
+    teller: Teller,
+    /// Where a tunnel waits for its connection to be handed over. At most one: HTTP/1.1 changes the
+    /// protocol of a whole connection.
+    slot: Mutex<Option<Tunnel>>,
 }
 
 type Answer = Response<UpstreamBody>;
@@ -62,18 +63,16 @@ impl Service<Request<Incoming>> for Exchange {
     }
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
-        let Self { upstream, visitor, slot } = self.clone();
-        let client = hyper::upgrade::on(&mut request);
-        let is_trusted = upstream.client_ip.trusts(visitor.peer);
-        let outgoing = Outgoing::new(request, &visitor, is_trusted, &upstream.terms);
+        let client = Arc::clone(&self.0);
+        let upgraded = hyper::upgrade::on(&mut request);
+        let outgoing = match Outgoing::new(request, &client.teller, &client.upstream.terms) {
+            Ok(outgoing) => outgoing,
+            Err(problem) => return Box::pin(ready(Ok(told(problem)))),
+        };
         Box::pin(async move {
-            let outgoing = match outgoing {
-                Ok(outgoing) => outgoing,
-                Err(problem) => return Ok(told(problem)),
-            };
-            let answer = upstream.ask(outgoing, client, slot).await;
+            let answer = client.ask(outgoing, upgraded).await;
             Ok(answer.unwrap_or_else(|failure| {
-                debug!(upstream = %upstream.terms.url, %failure, "no answer");
+                debug!(upstream = %client.upstream.terms.url, %failure, "no answer");
                 told(failure.problem())
             }))
         })
@@ -84,20 +83,29 @@ fn told(problem: Problem) -> Answer {
     problem.response().map(UpstreamBody::Whole)
 }
 
-impl Upstream {
-    async fn ask(
-        self: &Arc<Self>,
-        outgoing: Outgoing,
-        client: OnUpgrade,
-        slot: Slot,
-    ) -> Result<Answer, Failure> {
-        let pass = self.breaker.pass().map_err(Failure::LeftAlone)?;
-        let place = self.pool.place().await?;
+impl Exchange {
+    pub(crate) fn new(upstream: Arc<Upstream>, visitor: Visitor) -> Self {
+        let teller = Teller::new(visitor, upstream.client_ip.trusts(visitor.peer));
+        Self(Arc::new(Client { upstream, teller, slot: Mutex::default() }))
+    }
+
+    /// The tunnel that waits, if there is one.
+    pub(crate) fn tunnel(&self) -> MutexGuard<'_, Option<Tunnel>> {
+        self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Client {
+    async fn ask(&self, outgoing: Box<Outgoing>, client: OnUpgrade) -> Result<Answer, Failure> {
+        let Upstream { pool, breaker, .. } = &*self.upstream;
+        let pass = breaker.pass().map_err(Failure::LeftAlone)?;
+        let place = pool.place().await?;
         let upgrade = outgoing.upgrade.clone();
-        let answer = match self.pool.way(upgrade.is_some()).await {
-            Ok(Way::Shared(sender)) => self.ask_shared(sender, outgoing, place).await,
+        let answer = match pool.way(upgrade.is_some()).await {
+            // In a box, so that requests over lines do not carry its room around.
+            Ok(Way::Shared(sender)) => Box::pin(self.ask_shared(sender, outgoing, place)).await,
             Ok(Way::Line(line)) => {
-                self.ask_line(*line, outgoing, place, upgrade.map(|it| (it, client, slot))).await
+                self.ask_line(line, outgoing, place, upgrade.map(|it| (it, client))).await
             }
             Err(failure) => Err(failure),
         };
@@ -110,22 +118,22 @@ impl Upstream {
     }
 
     async fn ask_line(
-        self: &Arc<Self>,
-        mut line: Line,
-        outgoing: Outgoing,
+        &self,
+        mut line: Box<Line>,
+        outgoing: Box<Outgoing>,
         place: OwnedSemaphorePermit,
-        upgrade: Option<(HeaderValue, OnUpgrade, Slot)>,
+        upgrade: Option<(HeaderValue, OnUpgrade)>,
     ) -> Result<Answer, Failure> {
-        let request = outgoing.over_line();
-        let (progress, time_max) = (request.body().progress(), self.pool.first_byte_time_max());
-        let mut answer = line.send(request, progress.clone(), time_max).await;
+        let pool = &self.upstream.pool;
+        let (progress, time_max) = (outgoing.progress(), pool.first_byte_time_max());
+        let mut answer = line.send(|| outgoing.over_line(), progress.clone(), time_max).await;
         if let Err(Unanswered::Unsent(request, _)) = answer {
             // A line, since this request is made for one; and a new one, so that this is done once.
-            line = match self.pool.fresh(true).await? {
-                Way::Line(line) => *line,
+            line = match Box::pin(pool.fresh(true)).await? {
+                Way::Line(line) => line,
                 Way::Shared(_) => return Err(Failure::Busy),
             };
-            answer = line.send(*request, progress.clone(), time_max).await;
+            answer = line.send(|| *request, progress.clone(), time_max).await;
         }
         let answer = answer.map_err(|error| match error {
             Unanswered::Unsent(_, error) | Unanswered::Failed(Failure::Broken(error)) => {
@@ -135,7 +143,7 @@ impl Upstream {
         })?;
         let (mut head, body) = answer.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let (asked, client, slot) = upgrade.ok_or(Failure::Unasked)?;
+            let (asked, client) = upgrade.ok_or(Failure::Unasked)?;
             let changed = hop::upgrade(Version::HTTP_11, &head.headers);
             if !changed.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(asked.as_bytes())) {
                 return Err(Failure::Unasked);
@@ -144,21 +152,22 @@ impl Upstream {
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, asked);
             let tunnel = Tunnel { client, line, place, held: None };
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
             return Ok(Response::from_parts(head, UpstreamBody::Upgraded));
         }
-        let body = LineBody::new(body, line, Arc::clone(&self.pool), place);
-        let body = body.ended_if_empty().await;
-        Ok(cleaned(head, UpstreamBody::Line(Box::new(body))))
+        let mut body = Box::new(LineBody::new(body, line, Arc::clone(pool), place));
+        body.end_if_empty().await;
+        Ok(cleaned(head, UpstreamBody::Line(body)))
     }
 
     async fn ask_shared(
         &self,
         mut sender: SendRequest<RequestBody>,
-        outgoing: Outgoing,
+        outgoing: Box<Outgoing>,
         place: OwnedSemaphorePermit,
     ) -> Result<Answer, Failure> {
-        let Some(request) = outgoing.over_shared(&self.terms.url) else {
+        let Upstream { pool, terms, .. } = &*self.upstream;
+        let Some(request) = outgoing.over_shared(&terms.url) else {
             return Ok(told(Problem::new(
                 StatusCode::BAD_REQUEST,
                 "the host of the request is none",
@@ -166,10 +175,10 @@ impl Upstream {
         };
         let progress = request.body().progress();
         let answer = sender.send_request(request);
-        let answer = in_time(answer, progress.clone(), self.pool.first_byte_time_max()).await?;
+        let answer = in_time(answer, progress.clone(), pool.first_byte_time_max()).await?;
         let broken = |error| Failure::broken(error, progress.as_deref());
         let (head, body) = answer.map_err(broken)?.into_parts();
-        let body = UpstreamBody::shared(body, self.pool.idle_time_max(), place);
+        let body = UpstreamBody::shared(body, pool.idle_time_max(), place);
         Ok(cleaned(head, body))
     }
 }
@@ -201,4 +210,21 @@ fn cleaned(mut head: http::response::Parts, body: UpstreamBody) -> Answer {
         head.headers.remove(CONNECTION);
     }
     Response::from_parts(head, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Every request has one on the heap: allocators keep what is small at hand.
+    #[test]
+    fn what_waits_for_an_answer_is_small() {
+        type Asked = (&'static Client, Box<Outgoing>, OnUpgrade);
+        let waiting = bytes(|(client, outgoing, upgraded): Asked| client.ask(outgoing, upgraded));
+        assert!(waiting <= 960, "{waiting} bytes");
+    }
 }

@@ -17,40 +17,56 @@ static FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 static HOST_SEEN: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Says who is at the other end of the connection. `host` is what the client has asked for.
-pub(crate) fn write(
-    headers: &mut HeaderMap,
-    visitor: &Visitor,
+/// Who is at the other end of a connection, as the upstream is told with each of its requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Teller {
+    address: Option<HeaderValue>,
+    scheme: &'static str,
+    /// The peer is a proxy of ours.
     is_trusted: bool,
-    host: Option<&HeaderValue>,
-) {
-    if !is_trusted {
-        forget(headers);
-    }
-    if let Some(peer) = visitor.peer {
-        let chain = chain(headers, peer.to_canonical());
-        headers.extend(chain.map(|it| (FOR.clone(), it)));
-    }
-    if !headers.contains_key(&PROTO) {
+}
+
+impl Teller {
+    pub(crate) fn new(visitor: Visitor, is_trusted: bool) -> Self {
+        // Digits, dots and colons: always a value.
+        let value = |peer: IpAddr| HeaderValue::try_from(peer.to_canonical().to_string()).ok();
         let scheme = if visitor.is_secure { "https" } else { "http" };
-        headers.insert(PROTO.clone(), HeaderValue::from_static(scheme));
+        Self { address: visitor.peer.and_then(value), scheme, is_trusted }
     }
-    if !headers.contains_key(&HOST_SEEN)
-        && let Some(host) = host
-    {
-        headers.insert(HOST_SEEN.clone(), host.clone());
+
+    /// Tells the upstream. `host` is what the client has asked for.
+    pub(crate) fn write(&self, headers: &mut HeaderMap, host: Option<&HeaderValue>) {
+        if !self.is_trusted {
+            forget(headers);
+        }
+        // What was forgotten is not looked for.
+        let has = |headers: &HeaderMap, name| self.is_trusted && headers.contains_key(name);
+        if let Some(address) = &self.address {
+            let is_first = !has(headers, &FOR);
+            let chain = if is_first { Some(address.clone()) } else { chain(headers, address) };
+            if let Some(chain) = chain {
+                headers.insert(&FOR, chain);
+            }
+        }
+        if !has(headers, &PROTO) {
+            headers.insert(&PROTO, HeaderValue::from_static(self.scheme));
+        }
+        if !has(headers, &HOST_SEEN)
+            && let Some(host) = host
+        {
+            headers.insert(&HOST_SEEN, host.clone());
+        }
     }
 }
 
-/// What the chain was, and behind it who has sent it, on one line. The old lines are gone then.
-fn chain(headers: &mut HeaderMap, peer: IpAddr) -> Option<HeaderValue> {
+/// What the chain was, and behind it who has sent it, on one line.
+fn chain(headers: &HeaderMap, address: &HeaderValue) -> Option<HeaderValue> {
     let mut chain = BytesMut::with_capacity(48);
     for line in headers.get_all(&FOR) {
         chain.put_slice(line.as_bytes());
         chain.put_slice(b", ");
     }
-    let _ = std::fmt::Write::write_fmt(&mut chain, format_args!("{peer}"));
-    headers.remove(&FOR);
+    chain.put_slice(address.as_bytes());
     HeaderValue::from_maybe_shared(chain.freeze()).ok()
 }
 
@@ -121,7 +137,7 @@ mod tests {
         }
         let visitor = Visitor { peer: Some(peer.parse().unwrap()), is_secure: true };
         let host = HeaderValue::from_static("a.example");
-        write(&mut headers, &visitor, is_trusted, Some(&host));
+        Teller::new(visitor, is_trusted).write(&mut headers, Some(&host));
         let text = |it: &HeaderValue| it.to_str().unwrap().to_owned();
         let mut told: Vec<_> = headers.iter().map(|(n, v)| (n.to_string(), text(v))).collect();
         told.sort();

@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,7 +29,7 @@ use tower_service::Service;
 use crate::body::UpstreamBody;
 use crate::breaker::Breaker;
 use crate::connector::{self, AuthoritiesError, Connector};
-use crate::exchange::{Exchange, Slot, Upstream};
+use crate::exchange::{Exchange, Upstream};
 use crate::framing::{headers_bytes_max, line_bytes_max};
 use crate::ledger::Ledger;
 use crate::outgoing::Terms;
@@ -39,6 +40,9 @@ use crate::{HeadBounds, UpstreamOptions, UpstreamUrl, Visitor};
 
 /// How many requests a client may have under way on one connection over HTTP/2.
 const STREAMS_MAX: u32 = 128;
+
+/// How many headers hyper takes unless it is told otherwise, and keeps on the stack.
+const HEADERS_OF_HYPER: usize = 100;
 
 /// Rules in front of an upstream. Clones are the same gateway.
 #[derive(Clone)]
@@ -122,50 +126,42 @@ impl Gateway {
         is_announced: A,
     ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        A: Fn() -> bool + Clone + Send + 'static,
+        A: Fn() -> bool + Send + Sync + 'static,
     {
-        let slot = Slot::default();
         let ledger = Arc::<Ledger>::default();
         let stream = Watched::new(stream, self.shared.bounds, Arc::clone(&ledger));
-        let connection = ClientConnection {
-            service: self.shared.layer.layer(Exchange {
-                upstream: Arc::clone(&self.shared.upstream),
-                visitor,
-                slot: Arc::clone(&slot),
-            }),
+        let exchange = Exchange::new(Arc::clone(&self.shared.upstream), visitor);
+        let connection = Arc::new(ClientConnection {
+            service: self.shared.layer.layer(exchange.clone()),
             shared: Arc::clone(&self.shared),
             visitor,
-            slot: Arc::clone(&slot),
             ledger: Arc::clone(&ledger),
             is_announced,
-        };
-        let service = service_fn(move |request| connection.clone().respond(request));
+        });
+        let service = service_fn(move |request| Arc::clone(&connection).respond(request));
         let served =
             self.shared.server.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut served = pin!(served);
         let mut stop = pin!(stop);
         // Which version of HTTP it is shows in the first bytes, which have no other bound in time.
         let mut silence = pin!(tokio::time::sleep(self.shared.head_time_max));
-        let mut is_watched = true;
-        loop {
-            tokio::select! {
-                biased;
-                // What a client does to its connection is its own affair: errors end it.
-                _ = served.as_mut() => break,
-                () = stop.as_mut() => {
-                    served.as_mut().graceful_shutdown();
-                    let _ = served.as_mut().await;
-                    break;
-                }
-                () = silence.as_mut(), if is_watched => {
-                    if !ledger.has_begun() {
-                        return;
-                    }
-                    is_watched = false;
-                }
+        let silence =
+            poll_fn(
+                |cx| {
+                    if ledger.has_begun() { Poll::Pending } else { silence.as_mut().poll(cx) }
+                },
+            );
+        tokio::select! {
+            biased;
+            // What a client does to its connection is its own affair: errors end it.
+            _ = served.as_mut() => {}
+            () = stop.as_mut() => {
+                served.as_mut().graceful_shutdown();
+                let _ = served.as_mut().await;
             }
+            () = silence => return,
         }
-        let tunnel = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let tunnel = exchange.tunnel().take();
         if let Some(tunnel) = tunnel {
             tunnel.run().await;
         }
@@ -173,12 +169,10 @@ impl Gateway {
 }
 
 /// One connection of a client.
-#[derive(Clone)]
 struct ClientConnection<A> {
     service: Tollbar<Exchange>,
     shared: Arc<Shared>,
     visitor: Visitor,
-    slot: Slot,
     ledger: Arc<Ledger>,
     is_announced: A,
 }
@@ -187,7 +181,7 @@ type ResponseBody = Either<TollbarBody<UpstreamBody>, Full<Bytes>>;
 
 impl<A: Fn() -> bool> ClientConnection<A> {
     async fn respond(
-        mut self,
+        self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         let is_http1 = request.version() < Version::HTTP_2;
@@ -204,19 +198,18 @@ impl<A: Fn() -> bool> ClientConnection<A> {
         Ok(response)
     }
 
-    async fn answer(&mut self, request: Request<Incoming>) -> Response<ResponseBody> {
-        let (mut parts, body) = request.into_parts();
-        if let Err(problem) = self.shared.bounds.check(&parts) {
+    async fn answer(&self, mut request: Request<Incoming>) -> Response<ResponseBody> {
+        if let Err(problem) = self.shared.bounds.check(&request) {
             return told(problem);
         }
         if let Some(peer) = self.visitor.peer {
-            parts.extensions.insert(Peer(peer));
+            request.extensions_mut().insert(Peer(peer));
         }
-        let Ok(response) = self.service.call(Request::from_parts(parts, body)).await;
+        let Ok(response) = self.service.clone().call(request).await;
         let (head, body) = response.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             // The server drops the body of such a response; what it holds must outlive it.
-            if let Some(tunnel) = &mut *self.slot.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(tunnel) = &mut *self.service.get_ref().tunnel() {
                 tunnel.held = Some(body);
             }
             return Response::from_parts(head, Either::Right(Full::default()));
@@ -325,8 +318,12 @@ fn server(bounds: &HeadBounds, head_time_max: Duration) -> auto::Builder<TokioEx
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(head_time_max)
-        .max_headers(bounds.header_count_max.saturating_add(8))
         .max_buf_size(head_bytes);
+    // The line that is too much is the last that gets that far.
+    let header_count_max = bounds.header_count_max.saturating_add(1);
+    if header_count_max > HEADERS_OF_HYPER {
+        server.http1().max_headers(header_count_max);
+    }
     server
         .http2()
         .timer(TokioTimer::new())

@@ -1,15 +1,9 @@
 //! Headers that are about one connection and go no further: those of RFC 9110, 7.6.1, and those that
 //! `Connection` names.
 
-use http::header::{
-    CONNECTION, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, HeaderName, HeaderValue, TE, UPGRADE};
 use http::{HeaderMap, Version};
 use smallvec::SmallVec;
-
-static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// The most names that `Connection` may have; who sends more is up to something.
 const NAMES_MAX: usize = 32;
@@ -21,7 +15,13 @@ const UPGRADE_BYTES_MAX: usize = 64;
 ///
 /// False where `Connection` names more than anybody would.
 pub(crate) fn remove(headers: &mut HeaderMap) -> bool {
-    let mut named: SmallVec<[HeaderName; 4]> = SmallVec::new();
+    // Most have one such header or none: to go over all names takes less than to look each up.
+    let of_connection = headers.keys().filter(|name| is_of_connection(name));
+    let mut named: SmallVec<[HeaderName; 4]> = of_connection.cloned().collect();
+    if named.is_empty() {
+        return true;
+    }
+    let names_max = named.len() + NAMES_MAX;
     for line in headers.get_all(CONNECTION) {
         for name in line.as_bytes().split(|byte| *byte == b',') {
             let name = name.trim_ascii();
@@ -33,25 +33,34 @@ pub(crate) fn remove(headers: &mut HeaderMap) -> bool {
             {
                 continue;
             }
-            if named.len() == NAMES_MAX {
+            if named.len() == names_max {
                 return false;
             }
             named.extend(HeaderName::from_bytes(name));
         }
     }
+    let takes_trailers = headers.get_all(TE).iter().any(names_trailers);
     for name in &named {
         headers.remove(name);
     }
-    let takes_trailers = headers.get_all(TE).iter().any(names_trailers);
-    for name in [&CONNECTION, &KEEP_ALIVE, &PROXY_CONNECTION, &TE, &TRANSFER_ENCODING, &UPGRADE] {
-        headers.remove(name);
-    }
-    headers.remove(PROXY_AUTHENTICATE);
-    headers.remove(PROXY_AUTHORIZATION);
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     true
+}
+
+fn is_of_connection(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+    )
 }
 
 fn names_trailers(line: &HeaderValue) -> bool {

@@ -25,7 +25,8 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 pub(crate) struct Line {
     sender: SendRequest<RequestBody>,
-    connection: Connection<TokioIo<Wire>, RequestBody>,
+    /// `None` once it has handed back a request.
+    connection: Option<Connection<TokioIo<Wire>, RequestBody>>,
     /// Made once, since setting it further into the future costs next to nothing.
     timer: Pin<Box<Sleep>>,
     is_over: bool,
@@ -47,28 +48,20 @@ impl Line {
             .await
             .map_err(Failure::Handshake)?;
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
-        Ok(Self { sender, connection, timer, is_over: false, kept_since: Instant::now() })
+        let (connection, kept_since) = (Some(connection), Instant::now());
+        Ok(Self { sender, connection, timer, is_over: false, kept_since })
     }
 
     /// Lets the connection do what it can.
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.is_over {
-            self.is_over = Pin::new(&mut self.connection).poll(cx).is_ready();
+        if let (Some(connection), false) = (&mut self.connection, self.is_over) {
+            self.is_over = Pin::new(connection).poll(cx).is_ready();
         }
     }
 
     /// True where the next request can be sent: the last one, its body and its answer are through.
     pub(crate) fn is_free(&self) -> bool {
         !self.is_over && self.sender.is_ready()
-    }
-
-    /// The same, after a look at what has happened meanwhile.
-    pub(crate) async fn is_alive(&mut self) -> bool {
-        poll_fn(|cx| {
-            self.drive(cx);
-            Poll::Ready(self.is_free())
-        })
-        .await
     }
 
     /// Sets the timer for [`is_late`](Self::is_late).
@@ -80,18 +73,25 @@ impl Line {
         self.timer.as_mut().poll(cx).is_ready()
     }
 
-    /// Sends a request, and waits for the head of its answer.
+    /// Sends a request, and waits for the head of its answer. The request is made here, so that nobody
+    /// keeps room for it meanwhile.
     pub(crate) async fn send(
         &mut self,
-        request: Request<RequestBody>,
+        request: impl FnOnce() -> Request<RequestBody>,
         progress: Option<Arc<Progress>>,
         first_byte_time_max: Duration,
     ) -> Result<Response<Incoming>, Unanswered> {
-        let mut answer = pin!(self.sender.try_send_request(request));
+        let mut answer = pin!(self.sender.try_send_request(request()));
         self.expect_within(first_byte_time_max);
         poll_fn(|cx| {
             self.drive(cx);
-            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            let mut polled = answer.as_mut().poll(cx);
+            if polled.is_pending() && self.is_over {
+                // It has ended without a look at the request, and hands it back when it is dropped.
+                self.connection = None;
+                polled = answer.as_mut().poll(cx);
+            }
+            if let Poll::Ready(answer) = polled {
                 return Poll::Ready(answer.map_err(|mut error| match error.take_message() {
                     Some(request) => Unanswered::Unsent(Box::new(request), error.into_error()),
                     None => Unanswered::Failed(Failure::Broken(error.into_error())),
@@ -111,13 +111,15 @@ impl Line {
     }
 
     /// The connection as it is once its protocol has changed, and what was read of the new one.
-    pub(crate) async fn upgraded(mut self) -> (Wire, Bytes) {
+    ///
+    /// `None` where it has handed back a request, which one that was answered has not.
+    pub(crate) async fn upgraded(mut self) -> Option<(Wire, Bytes)> {
         poll_fn(|cx| {
             self.drive(cx);
             if self.is_over { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        let parts = self.connection.into_parts();
-        (parts.io.into_inner(), parts.read_buf)
+        let parts = self.connection?.into_parts();
+        Some((parts.io.into_inner(), parts.read_buf))
     }
 }

@@ -1,5 +1,7 @@
 //! A client's request as the upstream gets it.
 
+use std::sync::Arc;
+
 use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
@@ -7,12 +9,14 @@ use http::{HeaderMap, Request, StatusCode, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use crate::body::RequestBody;
+use crate::body::{Progress, RequestBody};
+use crate::forwarded::{self, Teller};
+use crate::hop;
 use crate::problem::Problem;
 use crate::upstream::UpstreamUrl;
-use crate::{Visitor, forwarded, hop};
 
-/// A request that is ready to be sent, whatever the upstream speaks.
+/// A request that is ready to be sent, whatever the upstream speaks. In a box, since it goes through many
+/// hands before that.
 pub(crate) struct Outgoing {
     parts: Parts,
     body: RequestBody,
@@ -36,13 +40,11 @@ const TOO_MANY_NAMES: Problem =
     Problem::new(StatusCode::BAD_REQUEST, "Connection names too many headers");
 
 impl Outgoing {
-    /// `is_trusted` where the peer is a proxy of ours.
     pub(crate) fn new(
         request: Request<Incoming>,
-        visitor: &Visitor,
-        is_trusted: bool,
+        teller: &Teller,
         terms: &Terms,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Box<Self>, Problem> {
         let (mut parts, body) = request.into_parts();
         let asked = forwarded::host(&parts.uri, &parts.headers).map_err(|_| AMBIGUOUS)?;
         let upgrade = hop::upgrade(parts.version, &parts.headers);
@@ -51,12 +53,17 @@ impl Outgoing {
         }
         // Whoever waits for it is told to go on when the upstream takes the body.
         parts.headers.remove(EXPECT);
-        forwarded::write(&mut parts.headers, visitor, is_trusted, asked.as_ref());
+        teller.write(&mut parts.headers, asked.as_ref());
         let host = asked.filter(|_| !terms.rewrites_host).unwrap_or_else(|| terms.host.clone());
         if parts.version == Version::HTTP_2 {
             join_cookies(&mut parts.headers);
         }
-        Ok(Self { parts, body: RequestBody::new(body), host, upgrade })
+        Ok(Box::new(Self { parts, body: RequestBody::new(body), host, upgrade }))
+    }
+
+    /// How far its body is.
+    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
+        self.body.progress()
     }
 
     /// As HTTP/1.1 has it.

@@ -39,7 +39,8 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Kept {
     /// The latest last, and used first: those that are not needed grow old.
-    lines: Vec<Line>,
+    #[expect(clippy::vec_box, reason = "they are a kilobyte, and go from hand to hand")]
+    lines: Vec<Box<Line>>,
     has_sweeper: bool,
 }
 
@@ -76,7 +77,7 @@ impl Pool {
             return Ok(place);
         }
         let place = Arc::clone(&self.places).acquire_owned();
-        match timeout(self.options.connect_time_max, place).await {
+        match Box::pin(timeout(self.options.connect_time_max, place)).await {
             Ok(Ok(place)) => Ok(place),
             _ => Err(Failure::Busy),
         }
@@ -89,12 +90,14 @@ impl Pool {
         if !needs_line && let Some(sender) = self.sender() {
             return Ok(Way::Shared(sender));
         }
-        while let Some(mut line) = self.take() {
-            if line.kept_since.elapsed() < self.options.kept_time_max && line.is_alive().await {
-                return Ok(Way::Line(Box::new(line)));
+        while let Some(line) = self.take() {
+            // One that has ended meanwhile gives its request back.
+            if line.kept_since.elapsed() < self.options.kept_time_max && line.is_free() {
+                return Ok(Way::Line(line));
             }
         }
-        self.fresh(needs_line).await
+        // In a box, as it is long: most requests have no need of it.
+        Box::pin(self.fresh(needs_line)).await
     }
 
     /// A new connection, unless another one that can be shared is made meanwhile.
@@ -157,12 +160,12 @@ impl Pool {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Option<Line> {
+    fn take(&self) -> Option<Box<Line>> {
         self.lock().lines.pop()
     }
 
     /// Keeps a connection for the next request, if it can be used again.
-    pub(crate) fn keep(self: &Arc<Self>, mut line: Line, cx: &mut Context<'_>) {
+    pub(crate) fn keep(self: &Arc<Self>, mut line: Box<Line>, cx: &mut Context<'_>) {
         if !line.is_free() {
             line.drive(cx);
         }

@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 16 * 1024;
 /// Both ends, and what is held until they are closed.
 pub(crate) struct Tunnel {
     pub(crate) client: OnUpgrade,
-    pub(crate) line: Line,
+    pub(crate) line: Box<Line>,
     pub(crate) place: OwnedSemaphorePermit,
     /// What the request holds: a permit of a rule, for example.
     pub(crate) held: Option<TollbarBody<UpstreamBody>>,
@@ -33,9 +33,11 @@ impl Tunnel {
     }
 }
 
-async fn copy(client: OnUpgrade, line: Line) -> std::io::Result<()> {
+async fn copy(client: OnUpgrade, line: Box<Line>) -> std::io::Result<()> {
     let mut client = TokioIo::new(client.await.map_err(std::io::Error::other)?);
-    let (mut upstream, read_ahead) = line.upgraded().await;
+    let Some((mut upstream, read_ahead)) = line.upgraded().await else {
+        return Ok(());
+    };
     client.write_all(&read_ahead).await?;
     let bytes = BUFFER_BYTES;
     copy_bidirectional_with_sizes(&mut client, &mut upstream, bytes, bytes).await?;
