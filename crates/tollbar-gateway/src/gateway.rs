@@ -19,9 +19,7 @@ use hyper_util::server::conn::auto;
 use rustls::RootCertStore;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tollbar_http::{
-    ClientIp, Identity, Peer, Tollbar, TollbarBody, TollbarLayer, TollbarLayerBuilder,
-};
+use tollbar_http::{ClientIp, Identity, Tollbar, TollbarBody, TollbarLayer, TollbarLayerBuilder};
 use tollbar_rules::Engine;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -131,10 +129,14 @@ impl Gateway {
         let ledger = Arc::<Ledger>::default();
         let stream = Watched::new(stream, self.shared.bounds, Arc::clone(&ledger));
         let exchange = Exchange::new(Arc::clone(&self.shared.upstream), visitor);
+        let service = self.shared.layer.layer(exchange.clone());
+        let service = match visitor.peer {
+            Some(peer) => service.with_peer(peer),
+            None => service,
+        };
         let connection = Arc::new(ClientConnection {
-            service: self.shared.layer.layer(exchange.clone()),
+            service,
             shared: Arc::clone(&self.shared),
-            visitor,
             ledger: Arc::clone(&ledger),
             is_announced,
         });
@@ -172,7 +174,6 @@ impl Gateway {
 struct ClientConnection<A> {
     service: Tollbar<Exchange>,
     shared: Arc<Shared>,
-    visitor: Visitor,
     ledger: Arc<Ledger>,
     is_announced: A,
 }
@@ -198,12 +199,9 @@ impl<A: Fn() -> bool> ClientConnection<A> {
         Ok(response)
     }
 
-    async fn answer(&self, mut request: Request<Incoming>) -> Response<ResponseBody> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         if let Err(problem) = self.shared.bounds.check(&request) {
             return told(problem);
-        }
-        if let Some(peer) = self.visitor.peer {
-            request.extensions_mut().insert(Peer(peer));
         }
         let Ok(response) = self.service.clone().call(request).await;
         let (head, body) = response.into_parts();

@@ -36,6 +36,7 @@ mod framing;
 mod gateway;
 mod guard;
 mod hop;
+mod joined;
 mod ledger;
 mod line;
 mod outgoing;

@@ -14,6 +14,7 @@ use tokio::time::Sleep;
 
 use crate::HeadBounds;
 use crate::framing::{End, Framing};
+use crate::joined;
 use crate::ledger::Ledger;
 
 /// What is still taken from a client who was refused in the middle of its request, and for how long: a
@@ -148,7 +149,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, bufs)
+        joined::poll_write(Pin::new(&mut self.get_mut().io), cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -8,6 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use crate::joined;
+
 #[derive(Debug)]
 pub(crate) enum Wire {
     Tcp(TcpStream),
@@ -59,8 +61,8 @@ impl AsyncWrite for Wire {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tcp(stream) => joined::poll_write(Pin::new(stream), cx, bufs),
+            Self::Tls(stream) => joined::poll_write(Pin::new(stream), cx, bufs),
         }
     }
 

@@ -276,6 +276,38 @@ async fn a_connection_that_has_ended_is_not_used_again() {
     }
 }
 
+/// The same of one that ends only when it has been kept for a while: the request that is to go over it goes
+/// over another, at once and once.
+#[tokio::test]
+async fn a_connection_that_ends_while_it_is_kept_hands_its_request_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = listener.local_addr().unwrap();
+    let (close, mut is_to_close) = mpsc::unbounded_channel();
+    let (closed, mut is_closed) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut count = 0;
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 1_024];
+            let bytes = stream.read(&mut request).await.unwrap();
+            count += String::from_utf8_lossy(&request[..bytes]).matches("GET /").count();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{count}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            is_to_close.recv().await;
+            drop(stream);
+            closed.send(()).unwrap();
+        }
+    });
+    let gateway = listen(open(builder(upstream))).await;
+    let mut client = Client::connect(gateway, Version::HTTP_11).await;
+    for count in 1..=5 {
+        let response = timeout(PATIENCE, client.send(get("/"))).await.expect("at once");
+        assert_eq!(response.status(), 200);
+        assert_eq!(text(response).await, count.to_string());
+        close.send(()).unwrap();
+        is_closed.recv().await.unwrap();
+    }
+}
+
 /// What an upstream does to a connection once it has read a request.
 #[derive(Debug, Clone, Copy)]
 enum Hangs {

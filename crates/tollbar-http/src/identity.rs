@@ -211,16 +211,18 @@ impl Identity {
         Ok(self)
     }
 
-    /// Makes the values that are not in the request as they are.
+    /// Makes the values that are not in the request as they are. `known` is who is at the other end, where
+    /// the request does not say.
     pub(crate) fn make(
         &self,
+        known: Option<IpAddr>,
         extensions: &Extensions,
         headers: &HeaderMap,
         now: impl Fn() -> Timestamp,
     ) -> Made<'_> {
         let peer = match &self.peer {
             Some(peer) => peer(extensions),
-            None => peer::of(extensions),
+            None => known.or_else(|| peer::of(extensions)),
         };
         let ip = self.client_ip.of(peer, headers).map(text_of);
         Made {
@@ -297,7 +299,7 @@ impl Identity {
     /// ```
     #[must_use]
     pub fn attributes(&self, parts: &Parts, now: Timestamp) -> Attributes {
-        let made = self.make(&parts.extensions, &parts.headers, || now);
+        let made = self.make(None, &parts.extensions, &parts.headers, || now);
         let mut pairs = Pairs::new();
         self.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
         Attributes(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())

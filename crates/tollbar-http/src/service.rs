@@ -7,6 +7,7 @@
 mod tests;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::identity::Pairs;
 use crate::layer::{OnDenial, Shared};
 use crate::response::refusal;
 use crate::settle::Held;
-use crate::{Denial, Format, TollbarBody};
+use crate::{Denial, Format, Peer, TollbarBody};
 
 /// The shortest wait: timers know no shorter one, and nobody should spin.
 const WAIT_MIN: Duration = Duration::from_millis(1);
@@ -34,6 +35,7 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub struct Tollbar<S> {
     inner: S,
     shared: Arc<Shared>,
+    peer: Option<IpAddr>,
 }
 
 /// What a request that was let through takes along.
@@ -51,6 +53,8 @@ struct Head<'r> {
     version: Version,
     headers: &'r HeaderMap,
     extensions: &'r Extensions,
+    /// Who is known to ask, without a word of it in `extensions`.
+    peer: Option<IpAddr>,
     /// All of that, for the functions that are told of it: missing where there are none.
     parts: Option<&'r Parts>,
 }
@@ -69,7 +73,14 @@ enum Step {
 
 impl<S> Tollbar<S> {
     pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Self {
-        Self { inner, shared }
+        Self { inner, shared, peer: None }
+    }
+
+    /// The same for one connection, at whose other end is `peer`: its requests need not say so then, each
+    /// by a [`Peer`].
+    #[must_use]
+    pub fn with_peer(self, peer: IpAddr) -> Self {
+        Self { peer: Some(peer), ..self }
     }
 
     /// The service behind the rules.
@@ -104,7 +115,7 @@ where
         let mut step = None;
         // Taken apart only for those who look at its parts: it is some hundred bytes to be moved.
         if self.shared.engine.answers_at_once() && !self.shared.looks_at_parts() {
-            match self.shared.ask(Head::of_request(&request)) {
+            match self.shared.ask(Head::of_request(&request, self.peer)) {
                 Step::Pass { ticket, delay: Duration::ZERO } => {
                     return ResponseFuture::passing(self.inner.call(request), ticket);
                 }
@@ -112,7 +123,10 @@ where
                 later => step = Some(later),
             }
         }
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        if let Some(peer) = self.peer {
+            parts.extensions.insert(Peer(peer));
+        }
         if self.shared.skip.as_ref().is_some_and(|skip| skip(&parts)) {
             let future = self.inner.call(Request::from_parts(parts, body));
             return ResponseFuture::passing(future, Ticket::default());
@@ -160,15 +174,16 @@ impl Ticket {
 }
 
 impl<'r> Head<'r> {
-    fn of_request<Q>(request: &'r Request<Q>) -> Self {
+    fn of_request<Q>(request: &'r Request<Q>, peer: Option<IpAddr>) -> Self {
         let (method, uri, version) = (request.method(), request.uri(), request.version());
         let (headers, extensions) = (request.headers(), request.extensions());
-        Self { method, uri, version, headers, extensions, parts: None }
+        Self { method, uri, version, headers, extensions, peer, parts: None }
     }
 
     fn of_parts(parts: &'r Parts) -> Self {
         let Parts { method, uri, version, headers, extensions, .. } = parts;
-        Self { method, uri, version: *version, headers, extensions, parts: Some(parts) }
+        let (version, peer) = (*version, None);
+        Self { method, uri, version, headers, extensions, peer, parts: Some(parts) }
     }
 
     /// A copy, for who answers a request that does not pass: it is told of everything.
@@ -177,6 +192,9 @@ impl<'r> Head<'r> {
         (parts.method, parts.uri) = (self.method.clone(), self.uri.clone());
         (parts.version, parts.headers) = (self.version, self.headers.clone());
         parts.extensions = self.extensions.clone();
+        if let Some(peer) = self.peer {
+            parts.extensions.insert(Peer(peer));
+        }
         parts
     }
 }
@@ -189,7 +207,8 @@ impl Shared {
 
     /// Asks a store that answers at once.
     fn ask(self: &Arc<Self>, head: Head<'_>) -> Step {
-        let made = self.identity.make(head.extensions, head.headers, || self.engine.now());
+        let made =
+            self.identity.make(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
         self.identity.pairs(head.extensions, head.headers, &made, &mut pairs);
         match self.request(head, &pairs) {
@@ -206,7 +225,8 @@ impl Shared {
     /// Asks any store.
     async fn ask_later(self: &Arc<Self>, parts: &Parts, patience: Duration) -> Step {
         let head = Head::of_parts(parts);
-        let made = self.identity.make(head.extensions, head.headers, || self.engine.now());
+        let made =
+            self.identity.make(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
         self.identity.pairs(head.extensions, head.headers, &made, &mut pairs);
         match self.request(head, &pairs) {

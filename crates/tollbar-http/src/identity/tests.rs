@@ -259,7 +259,7 @@ proptest! {
             }
         }
         let (parts, ()) = request.into_parts();
-        let made = identity.make(&parts.extensions, &parts.headers, || START);
+        let made = identity.make(None, &parts.extensions, &parts.headers, || START);
         let mut pairs = Pairs::new();
         identity.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
         prop_assert!(pairs.iter().any(|(name, _)| *name == "ip"));

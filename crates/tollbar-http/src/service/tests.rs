@@ -100,6 +100,28 @@ async fn who_is_denied_does_not_reach_the_service() {
     }
 }
 
+/// With functions that look at requests and without, which are two ways to the same answer.
+#[tokio::test]
+async fn a_service_of_a_connection_knows_who_asks() {
+    let says_who = |_: &Denial<'_>, parts: &Parts| {
+        let peer = parts.extensions.get::<Peer>().map(|it| it.0.to_string());
+        Response::new(peer.unwrap_or_default().into())
+    };
+    let rules = "rules: [{ name: a, limit: 1/100s, algorithm: fixed_window }]";
+    let plain = || TollbarLayer::builder(engine(rules).0).respond(says_who);
+    let looking = plain().cost(|parts| u64::from(parts.extensions.get::<Peer>().is_some()));
+    for layer in [plain().build(), looking.build()] {
+        for peer in ["203.0.113.7", "203.0.113.8"] {
+            let service = layer.layer(Answers).with_peer(peer.parse().unwrap());
+            let ask = || service.clone().oneshot(Request::new(()));
+            let first = ask().await.unwrap();
+            assert_eq!(first.headers()["x-ratelimit-remaining"], "0", "{peer}");
+            let denied = ask().await.unwrap().into_body().collect().await.unwrap();
+            assert_eq!(denied.to_bytes(), peer);
+        }
+    }
+}
+
 #[tokio::test]
 async fn readiness_is_that_of_the_service() {
     let (mut service, mut handle) =

@@ -5,21 +5,25 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep};
 
 #[derive(Debug)]
 pub(super) struct Idle {
     period: Duration,
     timer: Pin<Box<Sleep>>,
+    /// Whom the timer wakes.
+    task: Option<Waker>,
     has_moved: bool,
 }
 
 impl Idle {
     pub(super) fn new(period: Duration) -> Self {
-        Self { period, timer: Box::pin(tokio::time::sleep(period)), has_moved: false }
+        let timer = Box::pin(tokio::time::sleep(period));
+        Self { period, timer, task: None, has_moved: false }
     }
 
     /// Something has moved.
@@ -29,21 +33,31 @@ impl Idle {
 
     /// Ready when nothing has moved for too long. Asked only by who waits.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.timer.as_mut().poll(cx).is_ready() {
+        let is_known = self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker()));
+        if is_known && !self.timer.is_elapsed() {
+            return Poll::Pending;
+        }
+        loop {
+            // Of a task that has used up its turn no waker is taken: it is told to come again at once.
+            let is_heard = has_budget_remaining();
+            if self.timer.as_mut().poll(cx).is_pending() {
+                self.task = is_heard.then(|| cx.waker().clone());
+                return Poll::Pending;
+            }
             if !std::mem::take(&mut self.has_moved) {
                 return Poll::Ready(());
             }
             self.timer.as_mut().reset(Instant::now() + self.period);
         }
-        Poll::Pending
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::pin::pin;
 
-    use tokio::time::advance;
+    use tokio::time::{advance, timeout};
 
     use super::*;
 
@@ -65,6 +79,29 @@ mod tests {
         assert!(!poll(tick * 2, false).await, "it has moved a moment ago");
         assert!(!poll(nearly, false).await);
         assert!(poll(tick * 2, false).await, "and now it has not, for a period and more");
+    }
+
+    /// The timer is not told whom to wake by a task that has used up its turn, nor by another task.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_is_woken() {
+        let mut idle = Idle::new(PERIOD);
+        poll_fn(|cx| {
+            while has_budget_remaining() {
+                let _ = pin!(tokio::task::consume_budget()).poll(cx);
+            }
+            assert!(idle.poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        let begun = Instant::now();
+        assert!(timeout(PERIOD * 2, poll_fn(|cx| idle.poll(cx))).await.is_ok());
+        assert_eq!(begun.elapsed(), PERIOD);
+
+        let mut idle = Idle::new(PERIOD);
+        assert!(idle.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let begun = Instant::now();
+        assert!(timeout(PERIOD * 2, poll_fn(|cx| idle.poll(cx))).await.is_ok());
+        assert_eq!(begun.elapsed(), PERIOD);
     }
 
     #[tokio::test(start_paused = true)]
