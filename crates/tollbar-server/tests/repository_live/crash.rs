@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tollbar_server::repository::{AuditAction, PageOf, RuleFilter};
 
 use crate::common::Scratch;
+use crate::common::postgres::shared_database;
 use crate::{Admin, QUIET, open, run, serve, until};
 
 /// How often it is killed, and how many write at once.
@@ -16,9 +17,17 @@ const WRITERS: usize = 4;
 #[test]
 fn a_daemon_killed_amid_writes_leaves_no_half_change_and_a_whole_audit() {
     let scratch = Scratch::new("live-crash");
-    let database = scratch.path("rules.sqlite");
+    killed_amid_writes(&scratch, &scratch.path("rules.sqlite"));
+}
+
+#[test]
+fn over_postgresql_neither() {
+    killed_amid_writes(&Scratch::new("live-crash-postgres"), &shared_database());
+}
+
+fn killed_amid_writes(scratch: &Scratch, database: &str) {
     let rule = |at: usize, max_requests: u64| json!({ "name": format!("rule{at}"), "maxRequests": max_requests, "windowSeconds": 60 });
-    let mut first = serve(&scratch, "n", &database, QUIET);
+    let mut first = serve(scratch, "n", database, QUIET);
     let admin = Admin::of(&first);
     let ids: Vec<String> = (0..WRITERS)
         .map(|at| {
@@ -33,10 +42,10 @@ fn a_daemon_killed_amid_writes_leaves_no_half_change_and_a_whole_audit() {
         let mut daemon = if kill == 0 {
             std::mem::replace(
                 &mut first,
-                serve(&scratch, "idle", &scratch.path("idle.sqlite"), QUIET),
+                serve(scratch, "idle", &scratch.path("idle.sqlite"), QUIET),
             )
         } else {
-            serve(&scratch, "n", &database, QUIET)
+            serve(scratch, "n", database, QUIET)
         };
         let admin = admin.at(&daemon);
         let before: u64 = answered.iter().map(|it| *it.lock().unwrap()).sum();
@@ -64,7 +73,7 @@ fn a_daemon_killed_amid_writes_leaves_no_half_change_and_a_whole_audit() {
         });
     }
     run(async {
-        let repository = open(&database).await;
+        let repository = open(database).await;
         let rules = repository.rules(&RuleFilter::default(), &PageOf::first(100)).await.unwrap();
         assert_eq!(rules.rows.len(), WRITERS);
         for row in rules.rows {
