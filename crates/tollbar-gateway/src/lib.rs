@@ -43,6 +43,7 @@ mod outgoing;
 mod pool;
 mod problem;
 mod proxy_protocol;
+mod relay;
 mod tunnel;
 mod upstream;
 mod visitor;

@@ -6,7 +6,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::body::{Progress, RequestBody};
 use crate::failure::Failure;
+use crate::relay::Relay;
 use crate::wire::Wire;
 
 /// What the head of an answer may take, and what is read of a body at once.
@@ -29,8 +30,9 @@ pub(crate) struct Line {
     connection: Option<Connection<TokioIo<Wire>, RequestBody>>,
     /// Made once, since setting it further into the future costs next to nothing.
     timer: Pin<Box<Sleep>>,
+    relay: Relay,
     is_over: bool,
-    pub(crate) kept_since: Instant,
+    kept_since: Instant,
 }
 
 /// Why there is no answer.
@@ -49,19 +51,30 @@ impl Line {
             .map_err(Failure::Handshake)?;
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
         let (connection, kept_since) = (Some(connection), Instant::now());
-        Ok(Self { sender, connection, timer, is_over: false, kept_since })
+        Ok(Self { sender, connection, timer, relay: Relay::new(), is_over: false, kept_since })
     }
 
     /// Lets the connection do what it can.
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
         if let (Some(connection), false) = (&mut self.connection, self.is_over) {
-            self.is_over = Pin::new(connection).poll(cx).is_ready();
+            self.is_over = Pin::new(connection).poll(&mut self.relay.to(cx)).is_ready();
         }
+    }
+
+    /// How long it has been at [rest](Self::rest).
+    pub(crate) fn kept_for(&self) -> Duration {
+        self.kept_since.elapsed()
     }
 
     /// True where the next request can be sent: the last one, its body and its answer are through.
     pub(crate) fn is_free(&self) -> bool {
         !self.is_over && self.sender.is_ready()
+    }
+
+    /// It is of no concern to anybody for a while.
+    pub(crate) fn rest(&mut self) {
+        self.relay.to_nobody();
+        self.kept_since = Instant::now();
     }
 
     /// Sets the timer for [`is_late`](Self::is_late).
@@ -70,7 +83,7 @@ impl Line {
     }
 
     pub(crate) fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        self.timer.as_mut().poll(cx).is_ready()
+        self.timer.as_mut().poll(&mut self.relay.to(cx)).is_ready()
     }
 
     /// Sends a request, and waits for the head of its answer. The request is made here, so that nobody
@@ -85,11 +98,13 @@ impl Line {
         self.expect_within(first_byte_time_max);
         poll_fn(|cx| {
             self.drive(cx);
-            let mut polled = answer.as_mut().poll(cx);
+            // The connection alone can bring it, so that nobody has to be woken for it.
+            let asleep = &mut Context::from_waker(Waker::noop());
+            let mut polled = answer.as_mut().poll(asleep);
             if polled.is_pending() && self.is_over {
                 // It has ended without a look at the request, and hands it back when it is dropped.
                 self.connection = None;
-                polled = answer.as_mut().poll(cx);
+                polled = answer.as_mut().poll(asleep);
             }
             if let Poll::Ready(answer) = polled {
                 return Poll::Ready(answer.map_err(|mut error| match error.take_message() {

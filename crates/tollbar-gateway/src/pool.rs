@@ -92,7 +92,7 @@ impl Pool {
         }
         while let Some(line) = self.take() {
             // One that has ended meanwhile gives its request back.
-            if line.kept_since.elapsed() < self.options.kept_time_max && line.is_free() {
+            if line.kept_for() < self.options.kept_time_max && line.is_free() {
                 return Ok(Way::Line(line));
             }
         }
@@ -172,7 +172,7 @@ impl Pool {
         if !line.is_free() {
             return;
         }
-        line.kept_since = tokio::time::Instant::now();
+        line.rest();
         let mut kept = self.lock();
         if kept.lines.len() >= self.options.kept_max {
             return;
@@ -193,7 +193,7 @@ async fn sweep(pool: std::sync::Weak<Pool>, kept_time_max: Duration) {
             return;
         };
         let mut kept = pool.lock();
-        kept.lines.retain(|line| line.kept_since.elapsed() < kept_time_max);
+        kept.lines.retain(|line| line.kept_for() < kept_time_max);
         if kept.lines.is_empty() {
             kept.has_sweeper = false;
             return;

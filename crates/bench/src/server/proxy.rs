@@ -33,9 +33,6 @@ const CPU: &str = "cpu_s_per_1m_requests";
 const P50: &str = "p50_us";
 const P99: &str = "p99_us";
 
-/// More than anybody can ask for, and the size of a limit that people write.
-const LIMIT: u64 = 100_000;
-
 /// Slow enough for both, whatever else the machine does.
 const CALM_PER_S: u64 = 2_000;
 
@@ -114,7 +111,7 @@ fn report(found: &Found) -> Report {
 fn tollbar(upstream: u16) -> io::Result<(Server, u16)> {
     let port = free_port()?;
     let mut command = Command::new(peers::program()?);
-    command.args(["serve", "--limit", &format!("{LIMIT}/s"), "--listen", "off", "--grpc", "off"]);
+    command.args(["serve", "--limit", "1000000/s", "--listen", "off", "--grpc", "off"]);
     command.args(["--resp", "off", "--upstream", &format!("http://127.0.0.1:{upstream}")]);
     command.args(["--proxy", &format!("127.0.0.1:{port}")]);
     Ok((Server::start(&mut command, port)?, port))
@@ -131,9 +128,9 @@ fn nginx(upstream: u16) -> io::Result<(Server, u16)> {
          http {{\n  access_log off; keepalive_requests 1000000000;\n  \
          client_body_temp_path {here}/a; proxy_temp_path {here}/b; fastcgi_temp_path {here}/c;\n  \
          uwsgi_temp_path {here}/d; scgi_temp_path {here}/e;\n  \
-         limit_req_zone $binary_remote_addr zone=z:10m rate={LIMIT}r/s;\n  \
+         limit_req_zone $binary_remote_addr zone=z:10m rate=1000000r/s;\n  \
          upstream u {{ server 127.0.0.1:{upstream}; keepalive 256; keepalive_requests 1000000000; }}\n  \
-         server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=z burst={LIMIT} nodelay;\n    \
+         server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=z burst=1000000 nodelay;\n    \
          proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\";\n    \
          proxy_set_header Host $host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n    \
          proxy_set_header X-Forwarded-Proto $scheme; proxy_set_header X-Forwarded-Host $host; }} }}\n}}\n"

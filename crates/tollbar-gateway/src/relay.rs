@@ -1,0 +1,81 @@
+//! Whom a connection to the upstream wakes: who waits for it now, and nobody else.
+//!
+//! hyper remembers who has asked last, and wakes him when the next request is handed over. By then somebody
+//! else has the connection, and whoever had it before would look through all of his own for nothing.
+
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+pub(crate) struct Relay {
+    task: Arc<Task>,
+    /// The same, as it is handed out.
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct Task(AtomicWaker);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.wake();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake();
+    }
+}
+
+impl Relay {
+    pub(crate) fn new() -> Self {
+        let task = Arc::<Task>::default();
+        let waker = Waker::from(Arc::clone(&task));
+        Self { task, waker }
+    }
+
+    /// For whoever is to be woken by way of it: the task of `cx`, from now on.
+    pub(crate) fn to(&self, cx: &Context<'_>) -> Context<'_> {
+        self.task.0.register(cx.waker());
+        Context::from_waker(&self.waker)
+    }
+
+    /// Nobody waits.
+    pub(crate) fn to_nobody(&self) {
+        drop(self.task.0.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_waits_now_is_woken_and_nobody_else() {
+        let counts: [Arc<Count>; 2] = Default::default();
+        let wakers = counts.clone().map(Waker::from);
+        let [first, second] = wakers.each_ref().map(Context::from_waker);
+        let woken = || counts.each_ref().map(|it| it.0.load(Ordering::Relaxed));
+        let relay = Relay::new();
+        // What the first has left behind wakes the second.
+        let left = relay.to(&first).waker().clone();
+        let _ = relay.to(&second);
+        left.wake_by_ref();
+        assert_eq!(woken(), [0, 1]);
+        let _ = relay.to(&second);
+        relay.to_nobody();
+        left.wake();
+        assert_eq!(woken(), [0, 1]);
+    }
+}
