@@ -36,19 +36,26 @@ impl Diff {
     /// From `before` to `after`.
     #[must_use]
     pub fn between(before: &RuleSet, after: &RuleSet) -> Self {
+        let places = after.places_in(before);
+        let mut is_shared = vec![false; before.len()];
+        places.iter().flatten().for_each(|at| is_shared[*at as usize] = true);
+        let others = || before.rules().iter().zip(&is_shared).filter(|(_, is)| !**is);
         let mut old: HashMap<&str, &Rule> =
-            before.rules().iter().map(|rule| (&**rule.identity(), rule)).collect();
+            others().map(|(rule, _)| (&**rule.identity(), &**rule)).collect();
         let mut diff = Self::default();
-        for rule in after.rules() {
+        for (rule, place) in after.rules().iter().zip(&places) {
+            if place.is_some() {
+                diff.unchanged += 1;
+                continue;
+            }
             match old.remove(&**rule.identity()) {
                 None => diff.added.push(Arc::clone(&rule.name)),
-                Some(same) if same == rule => diff.unchanged += 1,
+                Some(same) if *same == **rule => diff.unchanged += 1,
                 Some(other) => diff.changed.push(Changed::between(other, rule)),
             }
         }
-        let is_gone = |rule: &&Rule| old.contains_key(&**rule.identity());
-        let removed = before.rules().iter().filter(is_gone).map(|rule| Arc::clone(&rule.name));
-        diff.removed = removed.collect();
+        let gone = others().filter(|(rule, _)| old.contains_key(&**rule.identity()));
+        diff.removed = gone.map(|(rule, _)| Arc::clone(&rule.name)).collect();
         diff
     }
 

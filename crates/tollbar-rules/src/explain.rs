@@ -318,7 +318,8 @@ impl Explaining<'_> {
     fn boost(&self, ask: &Ask) -> Option<String> {
         let overrides = self.snapshot.overrides.as_ref().filter(|_| ask.boost > 0)?;
         let key = &self.selection.keys[ask.key.0..ask.key.1];
-        let at = overrides.of_subject(ask.rule, key, self.request, self.now).boost?;
+        let at =
+            overrides.of_subject(self.snapshot.rule(ask.rule), key, self.request, self.now).boost?;
         let Effect::Boost { factor_percent } = overrides.get(at).effect else {
             return None;
         };

@@ -8,6 +8,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map from a hash that is good already.
 pub(crate) type HashedMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AsItIs>>;
 
+/// Hashes that are good already.
+pub(crate) type HashedSet = std::collections::HashSet<u64, BuildHasherDefault<AsItIs>>;
+
 /// What is kept under a text: found by its hash, then compared.
 pub(crate) type TextMap<V> = HashedMap<smallvec::SmallVec<[(Box<str>, V); 1]>>;
 

@@ -51,6 +51,15 @@ pub enum Effect {
     },
 }
 
+impl Effect {
+    fn factor_percent(self) -> Option<u32> {
+        match self {
+            Self::Ban => None,
+            Self::Boost { factor_percent } => Some(factor_percent),
+        }
+    }
+}
+
 impl Override {
     /// Of that subject, under every rule and for good.
     #[must_use]
@@ -66,11 +75,13 @@ impl Override {
 /// Bans and boosts, to be looked up.
 #[derive(Debug)]
 pub(crate) struct Overrides {
-    list: Vec<Override>,
+    list: Arc<[Override]>,
     /// Under every rule: by an attribute of requests, then by its value.
     of_requests: Vec<(Box<str>, Places)>,
-    /// Under one: by the subject as people read it.
-    of_rules: HashMap<ItemId, Places>,
+    /// Under one, by its identity: by the subject as people read it. It need not be there.
+    of_rules: HashMap<Arc<str>, Places>,
+    /// Factors of boosts under every rule.
+    factors: BTreeSet<u32>,
 }
 
 /// Where in the list.
@@ -95,32 +106,31 @@ pub(crate) struct Boosted {
 
 impl Overrides {
     /// `None` where nothing is said of anybody.
-    pub(crate) fn new(list: &[Override], rules: &[Rule]) -> Option<Box<Self>> {
+    pub(crate) fn new(list: Arc<[Override]>) -> Option<Arc<Self>> {
         if list.is_empty() {
             return None;
         }
-        let places: HashMap<&str, ItemId> =
-            rules.iter().enumerate().map(|(at, it)| (&**it.identity(), at as ItemId)).collect();
         let mut of_requests: HashMap<&str, Places> = HashMap::new();
-        let mut of_rules: HashMap<ItemId, Places> = HashMap::new();
+        let mut of_rules: HashMap<Arc<str>, Places> = HashMap::new();
+        let mut factors = BTreeSet::new();
         for (at, it) in list.iter().enumerate() {
             let (said, subject) = match &it.rule {
                 None => {
                     let (attribute, value) = attribute_of(&it.subject);
                     let value =
                         if attribute == "ip" { cidr::subject_of(value) } else { value.into() };
+                    factors.extend(it.effect.factor_percent());
                     (of_requests.entry(attribute).or_default(), value)
                 }
-                // What is said of a rule that is not there waits for it.
-                Some(rule) => match places.get(&**rule) {
-                    Some(rule) => (of_rules.entry(*rule).or_default(), (&*it.subject).into()),
-                    None => continue,
-                },
+                Some(rule) => {
+                    (of_rules.entry(Arc::clone(rule)).or_default(), (&*it.subject).into())
+                }
             };
             said.entry((&*subject).into()).or_default().push(at as u32);
         }
         let of_requests = of_requests.into_iter().map(|(name, places)| (name.into(), places));
-        Some(Box::new(Self { list: list.to_vec(), of_requests: of_requests.collect(), of_rules }))
+        let of_requests = of_requests.collect();
+        Some(Arc::new(Self { list, of_requests, of_rules, factors }))
     }
 
     pub(crate) fn get(&self, at: usize) -> &Override {
@@ -143,13 +153,13 @@ impl Overrides {
     /// The same and what is said of a subject of one rule.
     pub(crate) fn of_subject(
         &self,
-        rule: ItemId,
+        rule: &Rule,
         key: &[u8],
         request: &Request<'_>,
         now: Timestamp,
     ) -> Said {
         let mut said = Said { ban: None, ..self.of_request(request, now) };
-        if let Some(places) = self.of_rules.get(&rule) {
+        if let Some(places) = self.of_rules.get(rule.identity()) {
             self.add(places.get(readable(key).as_str()), now, &mut said);
         }
         said
@@ -181,19 +191,20 @@ impl Overrides {
     }
 
     fn factor(&self, at: usize) -> u32 {
-        match self.list[at].effect {
-            Effect::Boost { factor_percent } => factor_percent,
-            Effect::Ban => 100,
-        }
+        self.list[at].effect.factor_percent().unwrap_or(100)
+    }
+
+    /// True where anybody is boosted.
+    pub(crate) fn has_boosts(&self) -> bool {
+        self.list.iter().any(|it| it.effect != Effect::Ban)
     }
 
     /// The factors that limits of a rule may be multiplied by.
-    pub(crate) fn boosts_of(&self, rule: ItemId) -> Box<[Boosted]> {
-        let places =
-            self.of_rules.get(&rule).into_iter().chain(self.of_requests.iter().map(|it| &it.1));
-        let places = places.flat_map(HashMap::values).flatten().map(|it| *it as usize);
-        let is_boost = |at: &usize| self.list[*at].effect != Effect::Ban;
-        let factors: BTreeSet<u32> = places.filter(is_boost).map(|at| self.factor(at)).collect();
+    pub(crate) fn boosts_of(&self, rule: &Rule) -> Box<[Boosted]> {
+        let places = self.of_rules.get(rule.identity()).into_iter().flat_map(HashMap::values);
+        let of_rule = places.flatten().map(|at| self.list[*at as usize].effect);
+        let mut factors = self.factors.clone();
+        factors.extend(of_rule.filter_map(Effect::factor_percent));
         let boosted = |factor_percent| Boosted { factor_percent, policies: OnceLock::new() };
         factors.into_iter().take(FACTORS_MAX).map(boosted).collect()
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tollbar::Timestamp;
 
+use crate::permits::is_unleased;
 use crate::snapshot::Tier;
 use crate::{Conditions, Costs, Criticality, Limit, Missing, Per, Request};
 
@@ -166,6 +167,13 @@ impl Rule {
     #[must_use]
     pub fn exemption(&self, request: &Request<'_>, now: Timestamp) -> Option<&Exemption> {
         self.exemptions.iter().find(|it| it.covers(request, now))
+    }
+
+    /// True where it limits what is in flight without a lease: its permits are lost with whoever forgets
+    /// to return them.
+    #[must_use]
+    pub fn has_unleased_permits(&self) -> bool {
+        self.all_limits().any(|limit| is_unleased(limit.policy()))
     }
 
     /// The limits of a tier.

@@ -1,19 +1,23 @@
 //! A set of rules that fit together, checked once and trusted from then on.
 
+mod brief;
 mod checking;
+mod sharing;
 
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
+use brief::Brief;
 use checking::Checking;
 
+use crate::hash::hash_text;
 use crate::overrides::OVERRIDES_MAX;
-use crate::permits::is_unleased;
 use crate::{Override, Rule};
 
 /// The most rules of a set.
@@ -32,10 +36,12 @@ pub(crate) const NODES_MAX: u64 = 1_000_000;
 const NAME_BYTES_MAX: usize = 128;
 
 /// Rules that fit together, in the order in which they are looked at: by priority, then by name. Clones
-/// share them.
+/// share them, and so do sets that were made out of each other by [`changed`](Self::changed).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleSet {
-    rules: Arc<[Rule]>,
+    rules: Arc<[Arc<Rule>]>,
+    /// Of each rule, in the same order.
+    briefs: Arc<[Brief]>,
     overrides: Arc<[Override]>,
     node_count: u64,
 }
@@ -180,19 +186,74 @@ pub enum RuleProblem {
 impl RuleSet {
     /// The rules, if they fit together; otherwise everything that is wrong with them.
     pub fn new(rules: Vec<Rule>) -> Result<Self, RuleSetError> {
-        let errors = Checking::of(&rules);
-        if !errors.is_empty() {
-            return Err(RuleSetError { errors });
+        Self::of_shared(rules.into_iter().map(Arc::new).collect())
+    }
+
+    /// The same of rules that others may hold as well.
+    pub fn of_shared(mut rules: Vec<Arc<Rule>>) -> Result<Self, RuleSetError> {
+        let briefs: Vec<Brief> = rules.iter().map(|rule| Brief::of(rule)).collect();
+        Checking::of_new(&rules, &briefs)?;
+        rules.sort_by(|a, b| order(a, b));
+        let briefs = rules.iter().map(|rule| Brief::of(rule)).collect();
+        Ok(Self { rules: rules.into(), briefs, ..Self::empty() })
+    }
+
+    /// This set without the rules of some [identities](Rule::identity), and with other rules: as
+    /// [`new`](Self::new) would make it of the rules that stay, in their order, and then the others. It
+    /// refuses what `new` refuses, in the same words.
+    ///
+    /// For a few changes of many rules: those that stay are shared, and of them only that is checked
+    /// which others can make wrong.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tollbar_rules::{Limit, Rule, RuleSet};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rule = |name, limit| -> Result<Rule, Box<dyn std::error::Error>> {
+    ///     let mut rule = Rule::new(name);
+    ///     rule.limits = vec![Limit::of(limit)?];
+    ///     Ok(rule)
+    /// };
+    /// let before = RuleSet::new(vec![rule("reads", "10/s")?, rule("writes", "1/s")?])?;
+    /// let after = before.changed(&["reads"], vec![Arc::new(rule("reads", "20/s")?)])?;
+    /// assert_eq!(after.get("reads").unwrap().limits[0].text(), "20/s");
+    /// assert!(Arc::ptr_eq(&before.rules()[1], &after.rules()[1]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn changed(&self, without: &[&str], with: Vec<Arc<Rule>>) -> Result<Self, RuleSetError> {
+        let hashes: Vec<u64> = without.iter().map(|it| hash_text(it)).collect();
+        let is_gone = |brief: &Brief, rule: &Rule| {
+            hashes.contains(&brief.identity) && without.contains(&&**rule.identity())
+        };
+        let mut gone = Vec::new();
+        let mut rules = Vec::with_capacity(self.rules.len() + with.len());
+        let mut briefs = Vec::with_capacity(rules.capacity());
+        for (rule, brief) in self.rules.iter().zip(&*self.briefs) {
+            if is_gone(brief, rule) {
+                gone.push(&**rule);
+            } else {
+                rules.push(Arc::clone(rule));
+                briefs.push(*brief);
+            }
         }
-        let mut rules = rules;
-        rules.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
-        Ok(Self { rules: rules.into(), overrides: Arc::default(), node_count: 1 })
+        let kept = rules.len();
+        briefs.extend(with.iter().map(|rule| Brief::of(rule)));
+        rules.extend(with);
+        Checking::of_changed(&rules, &briefs, kept, &gone)?;
+        for (rule, brief) in rules.split_off(kept).into_iter().zip(briefs.split_off(kept)) {
+            let at = rules.partition_point(|it| order(it, &rule).is_lt());
+            rules.insert(at, rule);
+            briefs.insert(at, brief);
+        }
+        Ok(Self { rules: rules.into(), briefs: briefs.into(), ..self.clone() })
     }
 
     /// No rules: everything is allowed.
     #[must_use]
     pub fn empty() -> Self {
-        Self { rules: Arc::default(), overrides: Arc::default(), node_count: 1 }
+        let overrides = Arc::default();
+        Self { rules: Arc::default(), briefs: Arc::default(), overrides, node_count: 1 }
     }
 
     /// The same rules in a fleet of so many nodes, each of which has its share of a limit while
@@ -224,29 +285,32 @@ impl RuleSet {
 
     /// The rules, in the order in which they are looked at.
     #[must_use]
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[Arc<Rule>] {
         &self.rules
     }
 
     /// The rule of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Rule> {
-        self.rules.iter().find(|rule| *rule.name == *name)
+        self.iter().find(|rule| *rule.name == *name)
     }
 
     /// The first rule with a limit on concurrency that has no lease: its permits are lost with whoever
     /// forgets to return them. For those who hand permits to others, and refuse such rules.
     #[must_use]
     pub fn rule_with_unleased_permits(&self) -> Option<&Rule> {
-        let is_unleased = |rule: &&Rule| rule.all_limits().any(|it| is_unleased(it.policy()));
-        self.rules.iter().find(is_unleased)
+        self.iter().find(|rule| rule.has_unleased_permits())
     }
 
     /// The rules with a limit on concurrency, in shadow mode and candidates too. For those whose clients
     /// give nothing back, and who refuse or tell of such rules.
     pub fn rules_with_permits(&self) -> impl Iterator<Item = &Rule> {
         let has_permits = |rule: &&Rule| rule.all_limits().any(|it| it.policy().has_permits());
-        self.rules.iter().filter(has_permits)
+        self.iter().filter(has_permits)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().map(|rule| &**rule)
     }
 
     /// How many there are.
@@ -260,6 +324,11 @@ impl RuleSet {
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
+}
+
+/// Which is looked at first. No two of a set are equal.
+fn order(a: &Rule, b: &Rule) -> Ordering {
+    b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name))
 }
 
 fn first(errors: &[RuleError]) -> String {

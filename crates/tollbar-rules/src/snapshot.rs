@@ -1,19 +1,33 @@
 //! One version of the rules, compiled: what a check needs, and nothing it has to work out.
+//!
+//! A version shares with the one before it whatever is the same in both.
+
+mod compiled;
+mod index;
+mod recipe;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
+use compiled::Compiled;
+use index::Index;
+use recipe::Recipes;
+
 use crate::matcher::{ItemId, Items, Matcher};
 use crate::overrides::{Boosted, Overrides, Said};
-use crate::permits::is_held;
 use crate::tally::Tally;
-use crate::top::Top;
-use crate::{Conditions, Limit, Mode, Request, Rule, RuleSet, TierLimits};
+use crate::{Conditions, Request, Rule, RuleSet};
+
+pub(crate) use compiled::{Flags, Plan, Sketch};
+pub(crate) use recipe::RecipeId;
 
 /// Lists longer than this are looked up and not gone through.
 const LISTED_MAX: usize = 8;
@@ -24,82 +38,19 @@ pub(crate) struct Snapshot {
     pub(crate) rules: RuleSet,
     /// Counts up with every change.
     pub(crate) version: u64,
-    matcher: Matcher,
-    sketches: Vec<Sketch>,
-    plans: Vec<Plan>,
+    index: Arc<Index>,
+    compiled: Vec<Arc<Compiled>>,
     /// Bans and boosts; almost always none.
-    pub(crate) overrides: Option<Box<Overrides>>,
+    pub(crate) overrides: Option<Arc<Overrides>>,
+    /// Limits of each rule, multiplied by each factor that somebody has; worked out when they are first
+    /// asked for.
+    boosts: Box<[OnceLock<Box<[Boosted]>>]>,
 }
 
 /// A version that somebody holds on to. Those who check at the same time do not pass a count of
 /// holders from core to core, as clones of an `Arc` would.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard<Arc<Snapshot>>);
-
-/// What every check of a rule needs, in one cache line.
-#[derive(Debug)]
-pub(crate) struct Sketch {
-    pub(crate) priority: i32,
-    /// The first rule whose subjects are written by the same recipe.
-    pub(crate) recipe: ItemId,
-    pub(crate) flags: Flags,
-    /// What a request costs, unless `has_costs`.
-    cost: u64,
-    /// The rule's own limits.
-    pub(crate) limits: Box<[Policy]>,
-    /// What they have decided.
-    pub(crate) tally: Tally,
-}
-
-/// What is so of a rule.
-#[derive(Debug, Clone, Copy)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
-pub(crate) struct Flags {
-    pub(crate) is_enabled: bool,
-    pub(crate) is_fallback: bool,
-    pub(crate) is_unlimited: bool,
-    /// Not in shadow mode.
-    pub(crate) is_live: bool,
-    /// May keep others from applying.
-    pub(crate) is_against_others: bool,
-    has_exemptions: bool,
-    has_tiers: bool,
-    has_costs: bool,
-    pub(crate) has_candidate: bool,
-    /// Some limit of it is held and not spent.
-    pub(crate) has_permits: bool,
-    /// Whoever is under it is under its own limits, whatever else is so.
-    is_plain: bool,
-}
-
-/// A rule, compiled.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// Shares of the rule's own limits.
-    shares: Box<[Policy]>,
-    /// In the order of the rule's tiers; `None` is unlimited.
-    tiers: Vec<Option<Policies>>,
-    default_tier: Option<usize>,
-    /// What each tier has decided.
-    tallies: Vec<Tally>,
-    candidate: Policies,
-    /// The places of the rules that it replaces.
-    pub(crate) replaces: Vec<ItemId>,
-    exemptions: Option<Matcher>,
-    costs: Option<Matcher>,
-    /// Who is limited most by it.
-    pub(crate) top: Arc<Top>,
-    /// Its limits multiplied, by each factor that somebody has.
-    boosts: Box<[Boosted]>,
-}
-
-/// The limits of a rule or a tier, under the rule's name.
-#[derive(Debug, Default)]
-pub(crate) struct Policies {
-    pub(crate) whole: Box<[Policy]>,
-    /// This node's share of each, for when the store cannot answer.
-    pub(crate) shares: Box<[Policy]>,
-}
 
 /// Which limits of a rule a request is under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,34 +63,30 @@ pub(crate) enum Tier {
 
 impl Snapshot {
     pub(crate) fn new(rules: RuleSet, version: u64, before: Option<&Self>) -> Self {
-        let list = rules.rules();
-        let places: HashMap<&str, ItemId> =
-            list.iter().enumerate().map(|(at, rule)| (&*rule.name, at as ItemId)).collect();
-        // What belongs to a rule and not to its version goes on.
-        let known: HashMap<&str, (&Self, ItemId)> = before
-            .into_iter()
-            .flat_map(|before| before.rules.rules().iter().zip(0..).map(move |it| (before, it)))
-            .map(|(before, (rule, at))| (&**rule.identity(), (before, at)))
-            .collect();
-        let overrides = Overrides::new(rules.overrides(), list);
-        let mut recipes = HashMap::new();
-        let mut plans = Vec::with_capacity(list.len());
-        let mut sketches = Vec::with_capacity(list.len());
-        for (at, rule) in list.iter().enumerate() {
-            let recipe: (Vec<&str>, _) =
-                (rule.per.iter().map(crate::Per::name).collect(), rule.missing as u8);
-            let recipe = *recipes.entry(recipe).or_insert(at as ItemId);
-            let known = known.get(&**rule.identity()).copied();
-            let kept = Kept::of(rule, known);
-            let replaces = rule.replaces.iter().filter_map(|name| places.get(&**name).copied());
-            let replaces = replaces.collect();
-            sketches.push(Sketch::new(rule, recipe, kept.tally.clone()));
-            let boosts = overrides.as_ref().map(|it| it.boosts_of(at as ItemId));
-            let plan = Plan::new(rule, rules.node_count(), replaces, kept);
-            plans.push(Plan { boosts: boosts.unwrap_or_default(), ..plan });
+        let places = match before {
+            Some(before) => rules.places_in(&before.rules),
+            None => vec![None; rules.len()],
+        };
+        let index = match before {
+            Some(before) if Index::serves(&before.rules, &rules, &places) => {
+                Arc::clone(&before.index)
+            }
+            _ => Arc::new(Index::new(rules.rules())),
+        };
+        let overrides = match before {
+            Some(before) if rules.shares_overrides_with(&before.rules) => before.overrides.clone(),
+            _ => Overrides::new(rules.overrides_shared()),
+        };
+        let has_boosts = overrides.as_ref().is_some_and(|it| it.has_boosts());
+        let boosted = if has_boosts { rules.len() } else { 0 };
+        Self {
+            version,
+            index,
+            compiled: compile(&rules, &places, before),
+            overrides,
+            boosts: (0..boosted).map(|_| OnceLock::new()).collect(),
+            rules,
         }
-        let matcher = Matcher::new(list.iter().map(|rule| &rule.conditions));
-        Self { rules, version, matcher, sketches, plans, overrides }
     }
 
     pub(crate) fn rule(&self, at: ItemId) -> &Rule {
@@ -148,11 +95,26 @@ impl Snapshot {
 
     #[inline]
     pub(crate) fn sketch(&self, at: ItemId) -> &Sketch {
-        &self.sketches[at as usize]
+        &self.compiled[at as usize].sketch
     }
 
+    #[inline]
     pub(crate) fn plan(&self, at: ItemId) -> &Plan {
-        &self.plans[at as usize]
+        &self.compiled[at as usize].plan
+    }
+
+    /// The places of the rules that a rule replaces.
+    pub(crate) fn replaced_by(&self, at: ItemId) -> &[ItemId] {
+        self.index.replaced_by(at)
+    }
+
+    /// Limits of a rule, multiplied.
+    fn boosts(&self, at: ItemId) -> &[Boosted] {
+        let Some((overrides, boosts)) = self.overrides.as_ref().zip(self.boosts.get(at as usize))
+        else {
+            return &[];
+        };
+        boosts.get_or_init(|| overrides.boosts_of(self.rule(at)))
     }
 
     /// The place of the rule of that name.
@@ -163,7 +125,7 @@ impl Snapshot {
     /// The rules that match, the first to be looked at first.
     #[inline]
     pub(crate) fn matching(&self, request: &Request<'_>, found: &mut Items) {
-        self.matcher.matching(request, |at| &self.rule(at).conditions, found);
+        self.index.matcher.matching(request, |at| &self.rule(at).conditions, found);
     }
 
     /// The first exemption of a rule that covers the request.
@@ -234,16 +196,15 @@ impl Snapshot {
         request: &Request<'_>,
         now: Timestamp,
     ) -> (Said, u32) {
-        let said = overrides.of_subject(at, key, request, now);
-        let boosts = &self.plan(at).boosts;
-        (said, said.boost.map_or(0, |it| overrides.place_of(it, boosts)) as u32)
+        let said = overrides.of_subject(self.rule(at), key, request, now);
+        (said, said.boost.map_or(0, |it| overrides.place_of(it, self.boosts(at))) as u32)
     }
 
     /// The limits of a tier, multiplied by a boost if that is not 0; `None` is unlimited.
     #[inline]
     pub(crate) fn policies(&self, at: ItemId, tier: Tier, boost: u32) -> Option<&[Policy]> {
         if boost > 0
-            && let Some(boosted) = self.plan(at).boosts.get(boost as usize - 1)
+            && let Some(boosted) = self.boosts(at).get(boost as usize - 1)
         {
             let tier_at = match tier {
                 Tier::Rule => None,
@@ -293,76 +254,40 @@ impl Deref for Pinned {
     }
 }
 
-/// What goes on when the rules change: who is limited most, and what was decided.
-struct Kept {
-    top: Arc<Top>,
-    tally: Tally,
-    tallies: Vec<Tally>,
-}
-
-impl Kept {
-    /// What the rule had where it was `known`, by the names of its tiers.
-    fn of(rule: &Rule, known: Option<(&Snapshot, ItemId)>) -> Self {
-        let top = known.map_or_else(Arc::default, |(it, at)| Arc::clone(&it.plan(at).top));
-        let tally = known.map_or_else(Tally::default, |(it, at)| it.sketch(at).tally.clone());
-        let of_tier = |name: &str| {
-            let (before, at) = known?;
-            let mut tiers = before.rule(at).tiers.limits.iter();
-            let tier = tiers.position(|(known, _)| **known == *name)?;
-            Some(before.plan(at).tallies[tier].clone())
-        };
-        let tiers = rule.tiers.limits.iter();
-        let tallies = tiers.map(|(name, _)| of_tier(name).unwrap_or_default()).collect();
-        Self { top, tally, tallies }
+/// Compiles the rules that are not the very same as in the version before. What belongs to a rule and
+/// not to its version goes on.
+fn compile(
+    rules: &RuleSet,
+    places: &[Option<ItemId>],
+    before: Option<&Snapshot>,
+) -> Vec<Arc<Compiled>> {
+    let node_count = rules.node_count();
+    let shared = before.filter(|before| before.rules.node_count() == node_count);
+    let mut is_shared = vec![false; before.map_or(0, |it| it.rules.len())];
+    if shared.is_some() {
+        places.iter().flatten().for_each(|at| is_shared[*at as usize] = true);
     }
-}
-
-impl Sketch {
-    fn new(rule: &Rule, recipe: ItemId, tally: Tally) -> Self {
-        let costs = &rule.costs;
-        let identity = rule.identity();
-        let limits = rule.limits.iter().map(|limit| limit.policy().clone().named(identity));
-        Self {
-            priority: rule.priority,
-            recipe,
-            flags: Flags::of(rule),
-            cost: costs.default,
-            limits: limits.collect(),
-            tally,
+    let known: HashMap<&str, (&Snapshot, ItemId)> = before
+        .into_iter()
+        .flat_map(|before| before.rules.rules().iter().zip(0..).map(move |it| (before, it)))
+        .filter(|(_, (_, at))| !is_shared[*at as usize])
+        .map(|(before, (rule, at))| (&**rule.identity(), (before, at)))
+        .collect();
+    let mut recipes = None;
+    let compile = |(rule, place): (&Arc<Rule>, &Option<ItemId>)| {
+        if let (Some(shared), Some(at)) = (shared, place) {
+            return Arc::clone(&shared.compiled[*at as usize]);
         }
-    }
-
-    /// The limit of a rule that has one and nothing that could change what it means.
-    #[inline]
-    pub(crate) fn plain(&self) -> Option<&Policy> {
-        match &*self.limits {
-            [policy] if self.flags.is_plain => Some(policy),
-            _ => None,
-        }
-    }
-}
-
-impl Flags {
-    fn of(rule: &Rule) -> Self {
-        let mut flags = Self {
-            is_enabled: rule.enabled,
-            is_fallback: rule.fallback,
-            is_unlimited: rule.unlimited,
-            is_live: rule.mode == Mode::Enforce,
-            is_against_others: rule.stop || rule.unlimited || !rule.replaces.is_empty(),
-            has_exemptions: !rule.exemptions.is_empty(),
-            has_tiers: !rule.tiers.limits.is_empty(),
-            has_costs: !rule.costs.by_condition.is_empty() || rule.costs.attribute.is_some(),
-            has_candidate: !rule.candidate.is_empty(),
-            has_permits: rule.all_limits().any(|limit| is_held(limit.policy())),
-            is_plain: false,
-        };
-        // A fallback that is the only one to match applies as any other rule does.
-        let is_in_force = flags.is_enabled && flags.is_live && !flags.is_against_others;
-        let is_simple = !(flags.has_exemptions || flags.has_tiers || flags.has_candidate);
-        flags.is_plain = is_in_force && is_simple && !flags.has_permits;
-        flags
-    }
+        let known = known.get(&**rule.identity()).copied();
+        let recipe = known.map(|(before, at)| &before.sketch(at).recipe);
+        let recipe = recipe.filter(|it| it.is_of(rule)).cloned().unwrap_or_else(|| {
+            let all = before.into_iter().flat_map(|it| &it.compiled);
+            let all = || Recipes::new(all.map(|it| &it.sketch.recipe));
+            recipes.get_or_insert_with(all).of(rule)
+        });
+        Arc::new(Compiled::new(rule, recipe, node_count, known))
+    };
+    rules.rules().iter().zip(places).map(compile).collect()
 }
 
 /// The places of a list whose conditions may hold: by the index where there is one, else all.
@@ -378,54 +303,4 @@ fn proposed<'c>(
     let mut found = Items::new();
     index.matching(request, |at| conditions(at as usize), &mut found);
     found.into_iter().map(|at| at as usize).collect()
-}
-
-impl Plan {
-    fn new(rule: &Rule, node_count: u64, replaces: Vec<ItemId>, kept: Kept) -> Self {
-        let identity = rule.identity();
-        let tier = |limits: &TierLimits| match limits {
-            TierLimits::Limits(limits) => Some(Policies::new(limits, identity, node_count)),
-            TierLimits::Unlimited => None,
-        };
-        let default = rule.tiers.default.as_deref();
-        // No rule's name has a `#` in it.
-        let candidate = format!("{identity}#candidate");
-        let index =
-            |is_long: bool, list: Vec<&Conditions>| is_long.then(|| Matcher::new(list.into_iter()));
-        let exemptions: Vec<&Conditions> =
-            rule.exemptions.iter().map(|it| &it.conditions).collect();
-        let costs: Vec<&Conditions> = rule.costs.by_condition.iter().map(|(it, _)| it).collect();
-        Self {
-            shares: Policies::new(&rule.limits, identity, node_count).shares,
-            tiers: rule.tiers.limits.iter().map(|(_, limits)| tier(limits)).collect(),
-            default_tier: rule.tiers.limits.iter().position(|(name, _)| Some(&**name) == default),
-            candidate: Policies::new(&rule.candidate, &candidate, node_count),
-            replaces,
-            exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
-            costs: index(costs.len() > LISTED_MAX, costs),
-            tallies: kept.tallies,
-            top: kept.top,
-            boosts: Box::default(),
-        }
-    }
-
-    /// This node's shares of a tier's limits.
-    pub(crate) fn shares(&self, tier: Tier) -> &[Policy] {
-        match tier {
-            Tier::Rule => &self.shares,
-            Tier::At(at) => self.tiers[at].as_ref().map_or(&[], |it| &it.shares),
-        }
-    }
-
-    pub(crate) fn candidate(&self) -> &Policies {
-        &self.candidate
-    }
-}
-
-impl Policies {
-    fn new(limits: &[Limit], name: &str, node_count: u64) -> Self {
-        let whole = limits.iter().map(|limit| limit.policy().clone().named(name));
-        let shares = limits.iter().map(|limit| limit.share(node_count).named(name));
-        Self { whole: whole.collect(), shares: shares.collect() }
-    }
 }

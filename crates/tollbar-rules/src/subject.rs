@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::{Request, cidr};
 
 /// What an attribute of `per` is replaced by where a request has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Missing {
     /// The client's address, so that dropping a header escapes nothing.
     #[default]
@@ -23,7 +23,7 @@ pub enum Missing {
 }
 
 /// One attribute of `per`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Per {
     /// The identity chain: the API key, else the user, else the address.

@@ -29,6 +29,7 @@ use tollbar::store::block_on;
 use tollbar::{Clock, SystemClock, Timestamp};
 use tollbar_rules::admin::{ExemptionForm, RuleForm};
 
+use load::{Changes, Since};
 use operation::{audit, exemptions, keys, nodes, rules, tokens, usage};
 use postgres::Postgres;
 use sql::Purpose;
@@ -358,6 +359,26 @@ impl Repository {
     /// Everything that nodes enforce.
     pub async fn load(&self) -> Result<Loaded> {
         transact!(self, Purpose::Read, |sql| load::load(sql))
+    }
+
+    /// Makes of what was loaded before what would be loaded now, by reading what has changed since. False
+    /// where that cannot be told: nothing is done then.
+    pub async fn update(&self, loaded: &mut Loaded) -> Result<bool> {
+        let Some(since) = loaded.since() else {
+            return Ok(false);
+        };
+        let Some(changes) = self.changes_since(since).await? else {
+            return Ok(false);
+        };
+        let mark = changes.mark;
+        loaded.apply(changes);
+        loaded.mark = Some(mark);
+        Ok(true)
+    }
+
+    /// What has changed since a revision; `None` where that cannot be told.
+    pub(crate) async fn changes_since(&self, since: Since) -> Result<Option<Changes>> {
+        transact!(self, Purpose::Read, |sql| load::changes_since(sql, since))
     }
 
     /// Hears of changes by others, where the database tells of them.

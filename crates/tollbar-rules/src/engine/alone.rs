@@ -6,7 +6,7 @@ use tollbar::Store;
 
 use super::Engine;
 use crate::matcher::ItemId;
-use crate::subject::{Found, KeyBuffer, write_key};
+use crate::subject::{Found, KeyBuffer};
 use crate::tally::is_near;
 use crate::verdict::{Capacity, Made, Why};
 use crate::{Request, Verdict};
@@ -28,12 +28,12 @@ impl Engine {
         if snapshot.overrides.is_some() {
             return false;
         }
-        let Some(policy) = snapshot.sketch(rule).plain() else {
+        let sketch = snapshot.sketch(rule);
+        let Some(policy) = sketch.plain() else {
             return false;
         };
         let mut key = KeyBuffer::new();
-        let its = snapshot.rule(rule);
-        if write_key(&its.per, its.missing, request, &mut key) != Found::Key {
+        if sketch.recipe.write(request, &mut key) != Found::Key {
             return false;
         }
         let cost = snapshot.cost(rule, request);
@@ -45,7 +45,7 @@ impl Engine {
             snapshot.plan(rule).top.record(&key);
         }
         let is_near = || is_near(decision.remaining(), policy.capacity());
-        snapshot.sketch(rule).tally.decided(is_allowed, cost, is_near);
+        sketch.tally.decided(is_allowed, cost, is_near);
         let (tier, limit, capacity) = (u32::MAX, 0, Capacity::Live);
         made.push(Made { rule, tier, limit, capacity, cost, decision, degraded: None });
         (verdict.outcome, verdict.reason) = (decision.outcome(), Why::Limits);

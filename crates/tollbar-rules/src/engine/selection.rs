@@ -12,8 +12,8 @@ use crate::Request;
 use crate::matcher::{ItemId, Items};
 use crate::overrides::Overrides;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
-use crate::snapshot::{Flags, Snapshot, Tier};
-use crate::subject::{Found, KeyBuffer, write_key};
+use crate::snapshot::{Flags, RecipeId, Snapshot, Tier};
+use crate::subject::{Found, KeyBuffer};
 use crate::verdict::{Capacity, Why};
 
 /// One limit to be asked for.
@@ -46,7 +46,7 @@ pub(crate) struct Selection {
     /// Rules whose subject is banned, and the ban.
     banned: SmallVec<[(ItemId, Why); 1]>,
     /// The last key that was written by each recipe.
-    written: SmallVec<[(ItemId, (usize, usize)); 4]>,
+    written: SmallVec<[(RecipeId, (usize, usize)); 4]>,
 }
 
 /// What became of a rule that matched. For those who explain; a check does not look.
@@ -133,7 +133,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
                 is_covered |= is_live && !matches!(fate, Fate::Skipped(_));
                 let applies = matches!(fate, Fate::Applied(_) | Fate::TierUnlimited(_));
                 if is_live && applies && self.loosens(at) {
-                    replaced.extend(self.snapshot.plan(at).replaces.iter().map(|it| (*it, at)));
+                    replaced.extend(self.snapshot.replaced_by(at).iter().map(|it| (*it, at)));
                     if self.snapshot.rule(at).stop {
                         stopped_by = stopped_by.or(Some(at));
                     }
@@ -335,17 +335,16 @@ impl Selection {
         at: ItemId,
         request: &Request<'_>,
     ) -> Result<(usize, usize), Lacking> {
-        let recipe = snapshot.sketch(at).recipe;
-        if let Some((_, key)) = self.written.iter().find(|(known, _)| *known == recipe) {
+        let recipe = &snapshot.sketch(at).recipe;
+        let id = recipe.id();
+        if let Some((_, key)) = self.written.iter().find(|(known, _)| *known == id) {
             return Ok(*key);
         }
-        // The recipe's first rule stands for all that have it: one of them is in the cache.
-        let rule = snapshot.rule(recipe);
         let start = self.keys.len();
-        match write_key(&rule.per, rule.missing, request, &mut self.keys) {
+        match recipe.write(request, &mut self.keys) {
             Found::Key => {
                 let key = (start, self.keys.len());
-                self.written.push((recipe, key));
+                self.written.push((id, key));
                 Ok(key)
             }
             Found::Skip(per) => {

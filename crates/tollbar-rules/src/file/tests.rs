@@ -34,7 +34,7 @@ fn parse(text: &str) -> RuleFile {
 }
 
 /// One rule with these fields.
-fn rule(fields: &str) -> crate::Rule {
+fn rule(fields: &str) -> std::sync::Arc<crate::Rule> {
     parse(&format!("rules: [{{ name: a, {fields} }}]")).rules.rules()[0].clone()
 }
 

@@ -1,11 +1,14 @@
 //! Whether rules fit together: everything that is wrong with them, at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::sync::Arc;
 
+use super::brief::Brief;
 use super::{
     LIMITS_PER_RULE_MAX, NAME_BYTES_MAX, POLICIES_PER_REQUEST_MAX, RULES_MAX, RuleError,
-    RuleProblem,
+    RuleProblem, RuleSetError,
 };
+use crate::hash::{HashedSet, hash_text};
 use crate::{Limit, Rule};
 
 /// Looks at one rule after the other.
@@ -16,26 +19,39 @@ pub(super) struct Checking<'r> {
 }
 
 impl<'r> Checking<'r> {
-    /// What is wrong with `rules`, in their order.
-    pub(super) fn of(rules: &'r [Rule]) -> Vec<RuleError> {
+    /// Refuses rules that do not fit together, with what is wrong in their order.
+    pub(super) fn of_new(rules: &'r [Arc<Rule>], briefs: &[Brief]) -> Result<(), RuleSetError> {
+        Self::of_changed(rules, briefs, 0, &[])
+    }
+
+    /// The same of rules of which the first so many did fit together, and `gone` with them.
+    pub(super) fn of_changed(
+        rules: &'r [Arc<Rule>],
+        briefs: &[Brief],
+        kept: usize,
+        gone: &[&Rule],
+    ) -> Result<(), RuleSetError> {
         let Some(first) = rules.first() else {
-            return Vec::new();
+            return Ok(());
         };
         let mut checking = Checking { rule: first, at: 0, errors: Vec::new() };
         if rules.len() > RULES_MAX {
             checking.refuse("name", RuleProblem::TooManyRules { count: rules.len() });
-            return checking.errors;
+        } else {
+            let (kept, new) = rules.split_at(kept);
+            for (at, rule) in (kept.len()..).zip(new) {
+                (checking.at, checking.rule) = (at, rule);
+                checking.check_limits();
+                checking.check_tiers();
+                checking.check_costs();
+            }
+            checking.check_gone(kept, briefs, new, gone);
+            checking.check_names(kept, briefs, new);
+            checking.check_every_request(rules, briefs);
         }
-        for (at, rule) in rules.iter().enumerate() {
-            (checking.at, checking.rule) = (at, rule);
-            checking.check_limits();
-            checking.check_tiers();
-            checking.check_costs();
-        }
-        checking.check_names(rules);
-        checking.check_every_request(rules);
-        checking.errors.sort_by_key(|error| error.rule);
-        checking.errors
+        let mut errors = checking.errors;
+        errors.sort_by_key(|error| error.rule);
+        if errors.is_empty() { Ok(()) } else { Err(RuleSetError { errors }) }
     }
 
     fn refuse(&mut self, field: &'static str, problem: RuleProblem) {
@@ -43,11 +59,35 @@ impl<'r> Checking<'r> {
         self.errors.push(RuleError { rule: self.at, name, field, problem });
     }
 
-    fn check_names(&mut self, rules: &'r [Rule]) {
-        let names: HashSet<&str> = rules.iter().map(|rule| &*rule.name).collect();
-        let mut seen: HashSet<&str> = HashSet::new();
-        let mut ids: HashMap<&str, usize> = HashMap::new();
-        for (at, rule) in rules.iter().enumerate() {
+    /// Those that stay may replace one that is gone.
+    fn check_gone(
+        &mut self,
+        kept: &'r [Arc<Rule>],
+        briefs: &[Brief],
+        new: &[Arc<Rule>],
+        gone: &[&Rule],
+    ) {
+        let is_there = |name: &str| new.iter().any(|rule| *rule.name == *name);
+        let names: Vec<&str> = gone.iter().map(|rule| &*rule.name).collect();
+        let names: Vec<&str> = names.into_iter().filter(|name| !is_there(name)).collect();
+        if names.is_empty() {
+            return;
+        }
+        let replacing =
+            kept.iter().zip(briefs).enumerate().filter(|(_, (_, brief))| brief.replaces);
+        for (at, (rule, _)) in replacing {
+            (self.at, self.rule) = (at, rule);
+            for replaced in rule.replaces.iter().filter(|it| names.contains(&&***it)) {
+                let name = replaced.to_string();
+                self.refuse("replaces", RuleProblem::UnknownReplaced { name });
+            }
+        }
+    }
+
+    fn check_names(&mut self, kept: &'r [Arc<Rule>], briefs: &[Brief], new: &'r [Arc<Rule>]) {
+        let mut known = Known::of(kept, briefs, new);
+        let is_of_new: HashSet<&str> = new.iter().map(|rule| &*rule.name).collect();
+        for (at, rule) in (kept.len()..).zip(new) {
             (self.at, self.rule) = (at, rule);
             if !is_name(&rule.name) {
                 self.refuse("name", RuleProblem::Name);
@@ -57,18 +97,19 @@ impl<'r> Checking<'r> {
             {
                 self.refuse("id", RuleProblem::Name);
             }
-            if !seen.insert(&rule.name) {
+            if !known.names.insert(&rule.name) {
                 let name = rule.name.to_string();
                 self.refuse("name", RuleProblem::DuplicateName { name });
-            } else if ids.insert(rule.identity(), at).is_some() {
+            } else if !known.ids.insert(rule.identity()) {
                 let id = rule.identity().to_string();
                 let field = if rule.id.is_some() { "id" } else { "name" };
                 self.refuse(field, RuleProblem::DuplicateId { id });
             }
             for replaced in &rule.replaces {
+                let is_known = |name: &str| known.names.contains(name) || is_of_new.contains(name);
                 if **replaced == *rule.name {
                     self.refuse("replaces", RuleProblem::ReplacesItself);
-                } else if !names.contains(&**replaced) {
+                } else if !is_known(replaced) {
                     let name = replaced.to_string();
                     self.refuse("replaces", RuleProblem::UnknownReplaced { name });
                 }
@@ -154,21 +195,45 @@ impl<'r> Checking<'r> {
         }
     }
 
-    /// What applies to every request can be counted here; what some requests meet, only there.
-    fn check_every_request(&mut self, rules: &'r [Rule]) {
+    fn check_every_request(&mut self, rules: &'r [Arc<Rule>], briefs: &[Brief]) {
         let mut count = 0;
-        for (at, rule) in rules.iter().enumerate() {
-            if !rule.enabled || rule.fallback || !rule.conditions.all().is_empty() {
-                continue;
-            }
-            let of_tiers = rule.tiers.limits.iter().map(|(_, it)| it.limits().len()).max();
-            count += rule.limits.len().max(of_tiers.unwrap_or(0)) + rule.candidate.len();
+        for (at, brief) in briefs.iter().enumerate() {
+            count += brief.on_every_request as usize;
             if count > POLICIES_PER_REQUEST_MAX {
-                (self.at, self.rule) = (at, rule);
+                (self.at, self.rule) = (at, &rules[at]);
                 self.refuse("limit", RuleProblem::TooManyForEveryRequest { count });
                 return;
             }
         }
+    }
+}
+
+/// Names and identities that are taken.
+struct Known<'r> {
+    names: HashSet<&'r str>,
+    ids: HashSet<&'r str>,
+}
+
+impl<'r> Known<'r> {
+    /// Those of the rules that stay, as far as the new ones may ask for them: of thousands, a few.
+    fn of(kept: &'r [Arc<Rule>], briefs: &[Brief], new: &[Arc<Rule>]) -> Self {
+        let (mut names, mut ids) = (HashSet::new(), HashSet::new());
+        let mut asked = HashedSet::default();
+        for rule in new {
+            let texts = [&*rule.name, &**rule.identity()];
+            let texts = texts.into_iter().chain(rule.replaces.iter().map(|it| &**it));
+            asked.extend(texts.map(hash_text));
+        }
+        // By a quick hash; what else has the same does not matter.
+        for (rule, brief) in kept.iter().zip(briefs) {
+            if asked.contains(&brief.name) {
+                names.insert(&*rule.name);
+            }
+            if asked.contains(&brief.identity) {
+                ids.insert(&**rule.identity());
+            }
+        }
+        Self { names, ids }
     }
 }
 

@@ -49,7 +49,7 @@ fn what_is_left_out_has_its_default() {
     });
     assert_eq!(form.to_json(), full);
     let file = RuleFile::parse("r", "rules: [{ name: a, limit: 10/s }]").unwrap();
-    assert_eq!(form.rule().unwrap(), file.rules.rules()[0]);
+    assert_eq!(form.rule().unwrap(), *file.rules.rules()[0]);
     // A scope that is not said follows from the rest.
     let scope = |json| form_scope(&json);
     assert_eq!(scope(json!({ "tenantId": "acme" })), "tenant");
@@ -69,7 +69,7 @@ fn permits_are_a_number_without_a_window() {
     let form = form(&json).unwrap();
     let text = "rules: [{ name: a, algorithm: concurrency, limit: 5, lease: 30s }]";
     let rule = RuleFile::parse("r", text).unwrap().rules.rules()[0].clone();
-    assert_eq!(form.rule().unwrap(), rule);
+    assert_eq!(form.rule().unwrap(), *rule);
     assert_eq!(RuleForm::of(&rule), Some(form));
 }
 

@@ -224,7 +224,7 @@ proptest! {
         let text = json!({ "rules": [rule] }).to_string();
         let file = RuleFile::parse("r", &text);
         prop_assume!(file.is_ok());
-        let rule = &file.unwrap().rules.rules()[0].clone();
+        let rule = &*file.unwrap().rules.rules()[0].clone();
         prop_assert_eq!(&there_and_back(rule), rule);
     }
 }

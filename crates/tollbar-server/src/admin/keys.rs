@@ -2,6 +2,7 @@
 //! the database, and reach every node as rules do.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -222,12 +223,12 @@ async fn known(
 }
 
 /// The rule in force, if it may be seen: one that is disabled counts nobody.
-pub(crate) fn in_force(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Rule, Problem> {
+pub(crate) fn in_force(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Arc<Rule>, Problem> {
     let rules = admin.daemon.engine.rules();
     // The id of a rule of the database may come in capital letters.
     let id = id.parse::<RuleId>().map_or_else(|_| id.to_owned(), |it| it.to_string());
     let rule = rules.rules().iter().find(|it| **it.identity() == *id);
-    let is_seen = |rule: &&Rule| match reach {
+    let is_seen = |rule: &&Arc<Rule>| match reach {
         Reach::All => true,
         Reach::Tenant(tenant) => sub_limit::is_own_rule(rule, tenant),
     };

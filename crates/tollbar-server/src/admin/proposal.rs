@@ -2,6 +2,7 @@
 //! different, and who would be denied that is not denied now. Nothing is changed and nothing charged.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use schemars::JsonSchema;
@@ -42,8 +43,8 @@ pub(crate) struct Proposal {
     before: RuleSet,
     diff: Diff,
     /// The rule as it is in force, and as it would be.
-    old: Option<Rule>,
-    new: Option<Rule>,
+    old: Option<Arc<Rule>>,
+    new: Option<Arc<Rule>>,
 }
 
 /// What a change would do.
@@ -103,25 +104,24 @@ struct NewlyDenied {
 }
 
 impl Proposal {
-    /// The change, if the rules fit together with it. Takes the longer the more rules there are.
+    /// The change, if the rules fit together with it.
     pub(crate) fn new(before: RuleSet, change: &Change) -> Result<Self, Problem> {
-        let mut rules = before.rules().to_vec();
         let id = match change {
             Change::Put { id, .. } => *id,
             Change::Remove { id } => Some(*id),
         };
         let id_text = id.map(|it| it.to_string());
-        let is_it = |rule: &Rule| id_text.as_deref() == Some(&**rule.identity());
-        let old = rules.iter().position(is_it).map(|at| rules.remove(at));
+        let is_it = |rule: &&Arc<Rule>| id_text.as_deref() == Some(&**rule.identity());
+        let old = before.rules().iter().find(is_it).cloned();
         let new = match change {
             Change::Remove { .. } => None,
             Change::Put { before, form, .. } => {
-                Some(put(form, id, before.as_deref(), old.as_ref())?)
+                Some(Arc::new(put(form, id, before.as_deref(), old.as_deref())?))
             }
         };
-        rules.extend(new.clone());
-        let after = RuleSet::new(rules)?;
-        if let Some(rule) = after.rule_with_unleased_permits() {
+        let without = id_text.as_deref();
+        let after = before.changed(without.as_slice(), new.iter().cloned().collect())?;
+        if let Some(rule) = new.as_ref().filter(|it| it.has_unleased_permits()) {
             let detail = format!(
                 "rule `{}` limits what is in flight, and a client that dies would hold its permit for \
                  good: send one such as \"30s\"",
@@ -157,7 +157,7 @@ impl Proposal {
             return self.diff.unchanged;
         };
         let own = self.before.rules().iter().filter(|it| sub_limit::is_own_rule(it, tenant));
-        let is_changed = |it: &&Rule| self.old.as_ref() == Some(*it) && self.old != self.new;
+        let is_changed = |it: &&Arc<Rule>| self.old.as_ref() == Some(*it) && self.old != self.new;
         own.filter(|it| !is_changed(it)).count()
     }
 
@@ -242,7 +242,7 @@ async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
 
 impl ToldDiff {
     fn of(diff: &Diff) -> Self {
-        let names = |all: &[std::sync::Arc<str>]| all.iter().map(ToString::to_string).collect();
+        let names = |all: &[Arc<str>]| all.iter().map(ToString::to_string).collect();
         let changed = diff.changed.iter().map(|it| ToldChange {
             rule: it.rule.to_string(),
             fields: it.fields.clone(),

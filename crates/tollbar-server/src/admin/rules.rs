@@ -85,7 +85,7 @@ pub(crate) async fn list(
         Place::File(skipped) => {
             let rules = admin.file_rules();
             let all = rules.rules().iter().filter(|it| wanted.has(RuleForm::of(it).as_ref()));
-            let mut some = all.skip(skipped).map(RuleJson::of_file);
+            let mut some = all.skip(skipped).map(|it| RuleJson::of_file(it));
             items.extend(some.by_ref().take(limit));
             if items.len() == limit {
                 let next = Place::File(skipped + items.len()).text();
@@ -127,6 +127,7 @@ pub(crate) async fn create(
     if is_dry_run {
         return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
     }
+    drop(proposal);
     let row = admin.repository.insert_rule(&form, &actor.audited()).await?;
     admin.enforced().await;
     Ok(Outcome::Done(Box::new(row)))
@@ -151,6 +152,7 @@ pub(crate) async fn replace(
     if is_dry_run {
         return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
     }
+    drop(proposal);
     let row = admin.repository.update_rule(row.id, expected, &form, &actor.audited()).await?;
     admin.enforced().await;
     Ok(Outcome::Done(Box::new(row)))
@@ -195,6 +197,7 @@ pub(crate) async fn roll_back(
     if is_dry_run {
         return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
     }
+    drop(proposal);
     let by = actor.audited();
     let row = admin.repository.rollback_rule(id, expected, rollback.version, &by).await?;
     admin.enforced().await;

@@ -5,6 +5,8 @@
 //! Every rule that applies limits, so one more can only deny more, unless it has one of the few words
 //! that keep others from applying; those are refused here.
 
+use std::sync::Arc;
+
 use tollbar_rules::admin::RuleForm;
 use tollbar_rules::{Limit, Mode, Rule, Test, TierLimits};
 
@@ -30,7 +32,7 @@ pub(crate) fn check(
     tenant: &str,
     form: &RuleForm,
     rule: &Rule,
-    in_force: &[Rule],
+    in_force: &[Arc<Rule>],
 ) -> Result<(), Problem> {
     if form.tenant_id.as_deref() != Some(tenant) {
         let detail = format!("a sub-limit is its tenant's: send \"{tenant}\"");

@@ -1,5 +1,7 @@
 //! What is left to somebody now, what was used day by day, and who is denied most. Charges nothing.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_rules::{Per, Request, Rule, Usage};
@@ -118,7 +120,7 @@ async fn left(admin: &Admin, reach: Reach<'_>, whose: Whose<'_>) -> Result<Usage
         vec![in_force(admin, reach, rule)?]
     } else {
         let all = admin.daemon.engine.rules();
-        let counts = |it: &&Rule| counts(it, attribute) && is_seen(it, reach);
+        let counts = |it: &&Arc<Rule>| counts(it, attribute) && is_seen(it, reach);
         all.rules().iter().filter(counts).take(RULES_MAX).cloned().collect()
     };
     let mut limits = Vec::new();

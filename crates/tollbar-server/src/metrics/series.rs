@@ -241,7 +241,7 @@ mod tests {
         let in_force = engine.rules();
         let kept = in_force.rules().iter().filter(|it| !gone.contains(&it.name)).cloned();
         let new = rules(5_000..5_001).rules()[0].clone();
-        engine.replace(RuleSet::new(kept.chain([new]).collect()).unwrap());
+        engine.replace(RuleSet::of_shared(kept.chain([new]).collect()).unwrap());
         let after = series.collect(&engine.tallies());
         assert!(after.rows.iter().all(|it| !gone.contains(&it.rule)));
         assert_eq!(

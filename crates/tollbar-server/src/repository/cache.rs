@@ -4,18 +4,24 @@
 //! or not at all, and read whole or not at all. Whoever can write it can change rules, as with any file of
 //! rules.
 
+mod texts;
+
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tollbar::Timestamp;
 use tollbar_rules::admin::{ExemptionForm, RuleForm};
 
+use texts::Texts;
+
 use super::load::Loaded;
-use super::{ExemptionRow, KeyEffect, KeyRecord, KeyRow, Place, Revisions, RuleRow};
+use super::{ExemptionRow, KeyEffect, KeyRecord, KeyRow, Place, Revisions, RuleId, RuleRow};
 
 /// What the first line begins with.
 const MAGIC: &str = "tollbar-rules-cache";
@@ -31,6 +37,16 @@ const BYTES_MAX: u64 = 512 * 1024 * 1024;
 pub(crate) struct Cache {
     path: PathBuf,
     database: String,
+    written: Arc<Mutex<Written>>,
+}
+
+/// What was written last.
+#[derive(Debug, Default)]
+struct Written {
+    rules: Texts<RuleRow>,
+    /// Those from one rule together.
+    exemptions: Texts<[ExemptionRow]>,
+    keys: Texts<KeyRow>,
 }
 
 /// Why there are no rules in the file.
@@ -92,13 +108,14 @@ pub enum CacheError {
 
 impl Cache {
     pub(crate) fn new(path: &Path, place: &Place) -> Self {
-        Self { path: path.to_owned(), database: place.to_string() }
+        let (path, database) = (path.to_owned(), place.to_string());
+        Self { path, database, written: Arc::default() }
     }
 
     /// Puts what was loaded in the place of what was there.
     pub(crate) fn write(&self, loaded: &Loaded) -> Result<(), CacheError> {
         let io = |source| CacheError::Io { path: self.path.clone(), source };
-        let body = self.json(loaded).to_string();
+        let body = self.json(loaded);
         let sum = crc32fast::hash(body.as_bytes());
         let head = format!("{MAGIC} {FORM} {} {sum:08x}\n", body.len());
         let mut beside = self.path.clone().into_os_string();
@@ -160,19 +177,25 @@ impl Cache {
         CacheError::Corrupt { path: self.path.clone(), why: why.to_owned() }
     }
 
-    fn json(&self, loaded: &Loaded) -> Value {
-        let rule = |it: &RuleRow| json!({ "id": it.id.to_string(), "row": it.row, "version": it.version, "form": it.form.to_json() });
-        let exemption = |it: &ExemptionRow| json!({ "id": it.id, "rule": it.rule.to_string(), "form": it.form.to_json() });
+    fn json(&self, loaded: &Loaded) -> String {
+        let Revisions { rules, tokens } = loaded.revisions;
+        let database = Value::from(&*self.database);
+        let mut body =
+            format!(r#"{{"database":{database},"revision":{rules},"tokens":{tokens},"rules":"#);
+        // Whoever panicked with it has left texts of rows that are as they were.
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.rules.append(loaded.rules.iter(), |it| vec![rule_json(it)], &mut body);
+        body.push_str(r#","exemptions":"#);
         // One that cannot be enforced would keep the whole file from being read.
         let is_one = |it: &&ExemptionRow| it.form.exemption().is_ok();
-        json!({
-            "database": self.database,
-            "revision": loaded.revisions.rules,
-            "tokens": loaded.revisions.tokens,
-            "rules": loaded.rules.iter().map(rule).collect::<Vec<_>>(),
-            "exemptions": loaded.exemptions.iter().filter(is_one).map(exemption).collect::<Vec<_>>(),
-            "keys": loaded.keys.iter().map(key_json).collect::<Vec<_>>(),
-        })
+        let json = |rows: &[ExemptionRow]| {
+            rows.iter().filter(is_one).map(exemption_json).collect::<Vec<_>>()
+        };
+        written.exemptions.append(loaded.exemptions.values(), json, &mut body);
+        body.push_str(r#","keys":"#);
+        written.keys.append(loaded.keys.iter(), |it| vec![key_json(it)], &mut body);
+        body.push('}');
+        body
     }
 }
 
@@ -185,6 +208,14 @@ fn write_new(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut file = options.open(path)?;
     parts.iter().try_for_each(|it| file.write_all(it))?;
     file.sync_all()
+}
+
+fn rule_json(RuleRow { id, row, version, form, .. }: &RuleRow) -> Value {
+    json!({ "id": id.to_string(), "row": row, "version": version, "form": form.to_json() })
+}
+
+fn exemption_json(ExemptionRow { id, rule, form, .. }: &ExemptionRow) -> Value {
+    json!({ "id": id, "rule": rule.to_string(), "form": form.to_json() })
 }
 
 fn key_json(KeyRow { id, record, .. }: &KeyRow) -> Value {
@@ -202,12 +233,19 @@ fn loaded_of(json: &Value) -> Option<Loaded> {
     let rows = |name: &str| json[name].as_array();
     let revisions =
         Revisions { rules: json["revision"].as_u64()?, tokens: json["tokens"].as_u64()? };
+    let rule = |json| rule_of(json).map(Arc::new);
+    let key = |json| key_of(json).map(Arc::new);
+    let mut exemptions: BTreeMap<RuleId, Vec<ExemptionRow>> = BTreeMap::new();
+    for json in rows("exemptions")? {
+        let row = exemption_of(json)?;
+        exemptions.entry(row.rule).or_default().push(row);
+    }
     Some(Loaded {
         revisions,
-        rules: rows("rules")?.iter().map(rule_of).collect::<Option<_>>()?,
-        exemptions: rows("exemptions")?.iter().map(exemption_of).collect::<Option<_>>()?,
-        keys: rows("keys")?.iter().map(key_of).collect::<Option<_>>()?,
-        bad: Vec::new(),
+        rules: rows("rules")?.iter().map(rule).collect::<Option<_>>()?,
+        exemptions: exemptions.into_iter().map(|(rule, rows)| (rule, rows.into())).collect(),
+        keys: rows("keys")?.iter().map(key).collect::<Option<_>>()?,
+        ..Loaded::default()
     })
 }
 

@@ -4,12 +4,13 @@
 //! is left out and told of, and takes no other with it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
-use tollbar_rules::admin::RuleForm;
+use tollbar_rules::admin::FormError;
 use tollbar_rules::{Effect, Override, Rule, RuleSet};
 
-use super::load::{Loaded, Skipped};
-use super::{KeyEffect, KeyRow, RuleId, RuleRow};
+use super::load::{Applied, Loaded, Skipped};
+use super::{ExemptionRow, KeyEffect, KeyRow, RuleId, RuleRow};
 
 /// The most rules of a set.
 const RULES_MAX: usize = 100_000;
@@ -27,14 +28,24 @@ pub(crate) struct Composed {
     pub(crate) skipped: Vec<Skipped>,
 }
 
-/// Rules as they were read before: a form that has not changed need not be read again.
-pub(crate) type Known = HashMap<RuleId, (RuleForm, Rule)>;
+/// Rules as they were made before. Where nothing has changed that one is made of, it is in force again,
+/// the very same.
+pub(crate) type Known = HashMap<RuleId, Made>;
+
+/// A rule, and what it was made of.
+#[derive(Debug)]
+pub(crate) struct Made {
+    row: Arc<RuleRow>,
+    exemptions: Arc<[ExemptionRow]>,
+    rule: Arc<Rule>,
+    /// False where an exemption was left out: it is to be told of each time.
+    is_whole: bool,
+}
 
 pub(crate) fn compose(file: &RuleSet, loaded: &Loaded, known: &mut Known) -> Composed {
     let mut skipped = loaded.bad.clone();
     let names: HashSet<&str> = file.rules().iter().map(|it| &*it.name).collect();
-    let mut places: HashMap<RuleId, usize> = HashMap::with_capacity(loaded.rules.len());
-    let mut rules: Vec<(&RuleRow, Rule)> = Vec::with_capacity(loaded.rules.len());
+    let mut rules: Vec<(&RuleRow, Arc<Rule>)> = Vec::with_capacity(loaded.rules.len());
     let mut before = std::mem::take(known);
     for row in &loaded.rules {
         if names.contains(row.form.name.as_str()) {
@@ -47,29 +58,14 @@ pub(crate) fn compose(file: &RuleSet, loaded: &Loaded, known: &mut Known) -> Com
             skipped.push(of_rule(row, format!("there are {RULES_MAX} rules already")));
             continue;
         }
-        let kept = before.remove(&row.id).filter(|(form, _)| *form == row.form);
-        let read = kept.map_or_else(|| row.form.rule(), |(_, rule)| Ok(rule));
-        match read {
-            Ok(mut rule) => {
-                // Whatever it is called: its counters stay.
-                rule.id = Some(row.id.to_string().into());
-                known.insert(row.id, (row.form.clone(), rule.clone()));
-                places.insert(row.id, rules.len());
-                rules.push((row, rule));
+        let exemptions = loaded.exemptions_of(row.id);
+        let kept = before.remove(&row.id).filter(|it| it.is_of(row, &exemptions));
+        match kept.map_or_else(|| Made::new(row, exemptions, &mut skipped), Ok) {
+            Ok(made) => {
+                rules.push((row, Arc::clone(&made.rule)));
+                known.insert(row.id, made);
             }
             Err(error) => skipped.push(of_rule(row, error.to_string())),
-        }
-    }
-    for row in &loaded.exemptions {
-        let Some(at) = places.get(&row.rule) else {
-            continue;
-        };
-        match row.form.exemption() {
-            Ok(exemption) => rules[*at].1.exemptions.push(exemption),
-            Err(error) => {
-                let (id, name) = (row.id.to_string(), row.form.subject_value.clone());
-                skipped.push(Skipped { what: "exemption", id, name, why: error.to_string() });
-            }
         }
     }
     let overrides = overrides(&loaded.keys, &mut skipped);
@@ -78,18 +74,83 @@ pub(crate) fn compose(file: &RuleSet, loaded: &Loaded, known: &mut Known) -> Com
     Composed { rules, skipped }
 }
 
+/// The same of rules that all fitted together before some of them changed; `None` where they do not any
+/// more, and whoever asks has to look at all of them.
+pub(crate) fn recompose(
+    before: &RuleSet,
+    loaded: &Loaded,
+    applied: &Applied,
+    known: &mut Known,
+) -> Option<RuleSet> {
+    let mut skipped = Vec::new();
+    let mut with = Vec::with_capacity(applied.with.len());
+    for id in &applied.without {
+        known.remove(id);
+    }
+    for row in &applied.with {
+        let made = Made::new(row, loaded.exemptions_of(row.id), &mut skipped).ok()?;
+        with.push(Arc::clone(&made.rule));
+        known.insert(row.id, made);
+    }
+    if with.iter().any(|rule| rule.has_unleased_permits()) {
+        return None;
+    }
+    let without: Vec<String> = applied.without.iter().map(ToString::to_string).collect();
+    let without: Vec<&str> = without.iter().map(String::as_str).collect();
+    let mut rules = before.changed(&without, with).ok()?;
+    if applied.has_keys {
+        rules = rules.with_overrides(overrides(&loaded.keys, &mut skipped));
+    }
+    skipped.is_empty().then_some(rules)
+}
+
+impl Made {
+    /// An exemption that is none is left out and told of.
+    fn new(
+        row: &Arc<RuleRow>,
+        exemptions: Arc<[ExemptionRow]>,
+        skipped: &mut Vec<Skipped>,
+    ) -> Result<Self, FormError> {
+        let mut rule = row.form.rule()?;
+        // Whatever it is called: its counters stay.
+        rule.id = Some(row.id.to_string().into());
+        let told = skipped.len();
+        for it in &*exemptions {
+            match it.form.exemption() {
+                Ok(exemption) => rule.exemptions.push(exemption),
+                Err(error) => {
+                    let (id, name) = (it.id.to_string(), it.form.subject_value.clone());
+                    skipped.push(Skipped { what: "exemption", id, name, why: error.to_string() });
+                }
+            }
+        }
+        let is_whole = skipped.len() == told;
+        Ok(Self { row: Arc::clone(row), exemptions, rule: Arc::new(rule), is_whole })
+    }
+
+    /// True where it would be made of these again, and nobody would have to be told of anything.
+    fn is_of(&self, row: &Arc<RuleRow>, exemptions: &Arc<[ExemptionRow]>) -> bool {
+        let is_same_row = Arc::ptr_eq(&self.row, row) || self.row.form == row.form;
+        self.is_whole && is_same_row && self.exemptions == *exemptions
+    }
+}
+
 /// The file's rules and as many of the others as fit together with them.
-fn fitting(file: &RuleSet, mut rows: Vec<(&RuleRow, Rule)>, skipped: &mut Vec<Skipped>) -> RuleSet {
+fn fitting(
+    file: &RuleSet,
+    mut rows: Vec<(&RuleRow, Arc<Rule>)>,
+    skipped: &mut Vec<Skipped>,
+) -> RuleSet {
     loop {
         if rows.is_empty() {
             return file.clone();
         }
         let all = file.rules().iter().chain(rows.iter().map(|(_, rule)| rule));
-        let wrong: HashMap<usize, String> = match RuleSet::new(all.cloned().collect()) {
+        let wrong: HashMap<usize, String> = match RuleSet::of_shared(all.cloned().collect()) {
             Ok(rules) => match rules.rule_with_unleased_permits() {
                 None => return rules,
                 Some(rule) => {
-                    let is_it = |(_, it): &(&RuleRow, Rule)| it.name == rule.name;
+                    let is_it = |(_, it): &(&RuleRow, Arc<Rule>)| it.name == rule.name;
                     let why = "lease: what is in flight needs one, such as \"30s\"".to_owned();
                     rows.iter().position(is_it).map(|at| (at, why)).into_iter().collect()
                 }
@@ -118,7 +179,7 @@ fn fitting(file: &RuleSet, mut rows: Vec<(&RuleRow, Rule)>, skipped: &mut Vec<Sk
     }
 }
 
-fn overrides(rows: &[KeyRow], skipped: &mut Vec<Skipped>) -> Vec<Override> {
+fn overrides(rows: &[Arc<KeyRow>], skipped: &mut Vec<Skipped>) -> Vec<Override> {
     let mut overrides = Vec::with_capacity(rows.len().min(OVERRIDES_MAX));
     let mut factors = BTreeSet::new();
     for row in rows {

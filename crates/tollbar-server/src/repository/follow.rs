@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tollbar::Timestamp;
+use tollbar_rules::Diff;
 use tracing::{info, warn};
 
 use super::cache::{Cache, CacheError};
@@ -27,6 +28,9 @@ const REPORT_EVERY_US: u64 = 10_000_000;
 /// After which a node that says nothing is forgotten.
 const SILENCE_MAX_US: u64 = 300_000_000;
 
+/// How often everything is read where only changes were: whatever went past them is found by then.
+const READ_EVERY_US: u64 = 600_000_000;
+
 /// How often the cache is written at most: it is all rules, each time.
 const SAVE_EVERY_US: u64 = 5_000_000;
 
@@ -39,8 +43,10 @@ pub(crate) struct Follow {
     node: String,
     /// What was reported last, and when.
     reported: Option<(u64, Timestamp)>,
-    /// What is in force and not in the cache yet.
-    unsaved: Option<Arc<Loaded>>,
+    /// When everything was read last, and not only what had changed.
+    read_at: Option<Timestamp>,
+    /// True where what is in force is not in the cache yet.
+    is_unsaved: bool,
     saved_at: Option<Timestamp>,
     is_cache_failing: bool,
 }
@@ -68,13 +74,13 @@ impl Follow {
             cache,
             node,
             reported: None,
-            unsaved: None,
+            read_at: None,
+            is_unsaved: false,
             saved_at: None,
             is_cache_failing: false,
         };
-        match follow.repository.load().await {
-            Ok(loaded) => {
-                follow.put(loaded).await;
+        match follow.read_all().await {
+            Ok(()) => {
                 follow.save().await;
                 follow.live.found_well();
             }
@@ -142,30 +148,69 @@ impl Follow {
         // Not only where it has grown: a database that was restored is at an older one. And what came
         // from the file may be of another database that was at the same number.
         if found.rules != enforced.rules || !self.live.is_of_database() {
-            let loaded = self.repository.load().await?;
-            self.put(loaded).await;
+            self.read().await?;
+        } else if self.is_to_be_read() {
+            self.read_all().await?;
         } else if found.tokens != enforced.tokens {
             self.live.tokens_changed(found.tokens);
         }
         self.report().await
     }
 
-    async fn put(&mut self, loaded: Loaded) {
-        let (live, loaded) = (Arc::clone(&self.live), Arc::new(loaded));
-        self.unsaved = Some(Arc::clone(&loaded));
-        if let Some(diff) = background::run(move || live.put_from_database(loaded)).await {
-            let revision = self.live.enforced_revisions().rules;
-            let [added, removed] = [diff.added.len(), diff.removed.len()];
-            let changed = diff.changed.len();
-            info!(revision, added, changed, removed, "rules of the database in force");
+    /// Reads what has changed, or everything where that is not known.
+    async fn read(&mut self) -> Result<()> {
+        let changes = match self.live.since() {
+            Some(since) => self.repository.changes_since(since).await?,
+            None => None,
+        };
+        if let Some(changes) = changes {
+            let live = Arc::clone(&self.live);
+            if let Some(Some(diff)) = background::run(move || live.put_changes(changes)).await {
+                self.told(&diff);
+                return Ok(());
+            }
         }
+        self.read_all().await
+    }
+
+    async fn read_all(&mut self) -> Result<()> {
+        let loaded = self.repository.load().await?;
+        self.read_at = Some(self.repository.now());
+        let is_enforced = self.live.is_of_database()
+            && self.live.enforced_revisions() == loaded.revisions
+            && *self.live.loaded() == loaded;
+        if is_enforced {
+            return Ok(());
+        }
+        let (live, loaded) = (Arc::clone(&self.live), Arc::new(loaded));
+        if let Some(diff) = background::run(move || live.put_from_database(loaded)).await {
+            self.told(&diff);
+        }
+        Ok(())
+    }
+
+    /// True where everything is to be read again although nothing is known to have changed.
+    fn is_to_be_read(&self) -> bool {
+        let since_us =
+            |at: Timestamp| self.repository.now().as_micros().saturating_sub(at.as_micros());
+        self.read_at.is_none_or(|at| since_us(at) >= READ_EVERY_US)
+    }
+
+    fn told(&mut self, diff: &Diff) {
+        self.is_unsaved = true;
+        let revision = self.live.enforced_revisions().rules;
+        let [added, removed] = [diff.added.len(), diff.removed.len()];
+        let changed = diff.changed.len();
+        info!(revision, added, changed, removed, "rules of the database in force");
     }
 
     /// Keeps what is in force for a start without the database, where that is not so yet.
     async fn save(&mut self) {
-        let (Some(cache), Some(loaded)) = (self.cache.clone(), self.unsaved.take()) else {
+        let Some(cache) = self.cache.clone().filter(|_| self.is_unsaved) else {
             return;
         };
+        self.is_unsaved = false;
+        let loaded = self.live.loaded();
         self.saved_at = Some(self.repository.now());
         let written = background::run(move || cache.write(&loaded)).await;
         if let (Some(Err(error)), false) = (&written, self.is_cache_failing) {
@@ -224,3 +269,6 @@ async fn hear(repository: Repository) {
         let _ = timeout(LOOK_EVERY, std::future::pending::<()>()).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

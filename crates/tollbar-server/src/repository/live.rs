@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tollbar_rules::{Diff, Engine, RuleSet};
 use tracing::{error, info, warn};
 
-use super::compose::{Composed, Known, compose};
-use super::load::{Loaded, Skipped};
+use super::compose::{Composed, Known, compose, recompose};
+use super::load::{Changes, Loaded, Since, Skipped};
 use super::{RepositoryError, Revisions};
 use crate::counters::Health;
 
@@ -30,6 +30,8 @@ struct Parts {
     file: Arc<RuleSet>,
     loaded: Arc<Loaded>,
     known: Known,
+    /// What came of it.
+    together: RuleSet,
     /// False where it is what the database said before the daemon started.
     is_of_database: bool,
 }
@@ -48,10 +50,12 @@ impl Live {
     /// The rules of the engine are the file's; there are no others yet.
     #[must_use]
     pub fn new(engine: Arc<Engine>) -> Self {
+        let file = engine.rules();
         let parts = Parts {
-            file: Arc::new(engine.rules()),
+            file: Arc::new(file.clone()),
             loaded: Arc::default(),
             known: Known::new(),
+            together: file,
             is_of_database: false,
         };
         let (enforced, _) = watch::channel(Revisions::default());
@@ -126,10 +130,40 @@ impl Live {
         diff
     }
 
+    /// The same with what has changed there. `None` where the rules do not fit together with it: they
+    /// stay as they were until everything is read.
+    pub(crate) fn put_changes(&self, changes: Changes) -> Option<Diff> {
+        let (revisions, mark) = (changes.revisions, changes.mark);
+        let mut parts = self.parts();
+        let Parts { loaded, known, together, .. } = &mut *parts;
+        let loaded = Arc::make_mut(loaded);
+        let applied = loaded.apply(changes);
+        let rules = recompose(together, loaded, &applied, known)?;
+        *together = rules.clone();
+        let diff = self.engine.replace(rules);
+        loaded.mark = Some(mark);
+        drop(parts);
+        self.enforced.send_replace(revisions);
+        Some(diff)
+    }
+
+    /// What the database said, as far as it is known.
+    pub(crate) fn loaded(&self) -> Arc<Loaded> {
+        Arc::clone(&self.parts().loaded)
+    }
+
+    /// The revision since which changes are enough to know: none where anything is in doubt.
+    pub(crate) fn since(&self) -> Option<Since> {
+        let fits = self.status.load().skipped.is_empty();
+        let parts = self.parts();
+        parts.loaded.since().filter(|_| fits && parts.is_of_database)
+    }
+
     /// Whoever calls this holds the parts, so that no two changes overtake each other.
     fn put_together(&self, parts: &mut Parts) -> Diff {
-        let Parts { file, loaded, known, .. } = parts;
+        let Parts { file, loaded, known, together, .. } = parts;
         let Composed { rules, skipped } = compose(file, loaded, known);
+        *together = rules.clone();
         let diff = self.engine.replace(rules);
         let before = self.status.load_full();
         let is_new = |it: &&Skipped| !before.skipped.contains(it);
@@ -146,6 +180,7 @@ impl Live {
     }
 
     pub(crate) fn tokens_changed(&self, tokens: u64) {
+        Arc::make_mut(&mut self.parts().loaded).revisions.tokens = tokens;
         self.enforced.send_modify(|it| it.tokens = tokens);
     }
 

@@ -2,6 +2,7 @@
 //! row. Everything here happens inside a transaction that somebody else has begun.
 
 pub(crate) mod audit;
+pub(crate) mod changes;
 pub(crate) mod exemptions;
 pub(crate) mod keys;
 pub(crate) mod nodes;

@@ -1,5 +1,6 @@
 //! One suite of the repository, over every database it can be in. Each test has a database of its own.
 
+mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod races;
@@ -72,6 +73,14 @@ impl World {
         }
     }
 
+    /// An expression of SQL.
+    fn random_uuid(&self) -> &'static str {
+        match &self.place {
+            Place::Sqlite(_) => "'00000000-0000-4000-8000-' || substr(hex(randomblob(8)), 1, 12)",
+            Place::Postgres(_) => "gen_random_uuid()",
+        }
+    }
+
     /// As if nobody had ever been there.
     fn empty(&self) {
         match &self.place {
@@ -131,6 +140,11 @@ suite! {
     rows::sums_of_usage_stop_at_the_largest_number,
     rows::nodes_are_known_by_what_they_enforce_until_they_are_silent,
     rows::a_newer_schema_is_refused,
+    changes::what_has_changed_is_read_and_nothing_else_is_missed,
+    changes::what_is_done_by_hand_is_read_too,
+    changes::what_cannot_be_told_is_not_guessed,
+    changes::a_revision_that_names_no_row_is_not_passed_over,
+    changes::a_thousand_revisions_are_remembered,
     races::of_two_who_change_one_version_one_succeeds,
     races::a_batch_of_usage_sent_by_many_is_added_once,
     races::two_who_open_an_empty_database_both_find_it_made,

@@ -3,7 +3,6 @@
 use tollbar_rules::admin::SubjectType;
 
 use super::*;
-use crate::repository::RuleId;
 
 struct Scratch(PathBuf);
 
@@ -37,9 +36,16 @@ fn loaded() -> Loaded {
         created_by: String::new(),
         created_at: Timestamp::ZERO,
     };
+    let exemption = ExemptionRow {
+        id: 2,
+        rule: RuleId::of_u128(1),
+        form: ExemptionForm::new(SubjectType::User, "7"),
+        created_by: String::new(),
+        created_at: Timestamp::ZERO,
+    };
     Loaded {
         revisions: Revisions { rules: 7, tokens: 3 },
-        rules: vec![RuleRow {
+        rules: vec![Arc::new(RuleRow {
             id: RuleId::random(),
             form: RuleForm::from_json(&form).unwrap(),
             version: 4,
@@ -47,19 +53,13 @@ fn loaded() -> Loaded {
             updated_at: Timestamp::ZERO,
             deleted_at: None,
             row: 9,
-        }],
-        exemptions: vec![ExemptionRow {
-            id: 2,
-            rule: RuleId::of_u128(1),
-            form: ExemptionForm::new(SubjectType::User, "7"),
-            created_by: String::new(),
-            created_at: Timestamp::ZERO,
-        }],
+        })],
+        exemptions: [(RuleId::of_u128(1), [exemption].into())].into(),
         keys: vec![
-            key(1, KeyEffect::Ban, Some(Timestamp::from_micros(1_900_000_000_000_001))),
-            key(2, KeyEffect::Boost { factor_percent: 150 }, None),
+            key(1, KeyEffect::Ban, Some(Timestamp::from_micros(1_900_000_000_000_001))).into(),
+            key(2, KeyEffect::Boost { factor_percent: 150 }, None).into(),
         ],
-        bad: Vec::new(),
+        ..Loaded::default()
     }
 }
 
@@ -77,6 +77,28 @@ fn what_is_written_is_read() {
     );
     cache.write(&Loaded::default()).unwrap();
     assert_eq!(cache.read().unwrap(), Some(Loaded::default()));
+}
+
+#[test]
+fn a_row_that_changes_is_written_anew_and_one_that_is_gone_is_not() {
+    let (_scratch, cache) = Scratch::new("anew");
+    let mut rows = loaded();
+    rows.rules.push(Arc::new(RuleRow { row: 10, ..RuleRow::clone(&rows.rules[0]) }));
+    cache.write(&rows).unwrap();
+    Arc::make_mut(&mut rows.rules[1]).version = 5;
+    rows.exemptions.clear();
+    rows.keys.remove(0);
+    // Once more, so that what is known is what was written last.
+    for _ in 0..2 {
+        cache.write(&rows).unwrap();
+        let read = cache.read().unwrap().unwrap();
+        let versions: Vec<u64> = read.rules.iter().map(|it| it.version).collect();
+        assert_eq!((versions, read.exemptions.len()), (vec![4, 5], 0));
+        assert_eq!(read.keys, rows.keys);
+    }
+    rows.rules.remove(0);
+    cache.write(&rows).unwrap();
+    assert_eq!(cache.read().unwrap().unwrap().rules.len(), 1);
 }
 
 #[test]

@@ -87,6 +87,12 @@ pub(crate) async fn in_force<S: Sql>(sql: &S) -> Result<Vec<Result<ExemptionRow>
     Ok(sql.query(&statement, &[]).await?.into_iter().map(read).collect())
 }
 
+/// Every exemption from the rule of that row, each as far as it can be read.
+pub(crate) async fn in_force_of<S: Sql>(sql: &S, rule: i64) -> Result<Vec<Result<ExemptionRow>>> {
+    let statement = format!("{SELECT} WHERE e.rule_id = $1 ORDER BY e.id");
+    Ok(sql.query(&statement, &[rule.into()]).await?.into_iter().map(read).collect())
+}
+
 async fn write_down<S: Sql>(
     sql: &S,
     rule: i64,

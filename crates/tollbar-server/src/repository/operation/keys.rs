@@ -92,6 +92,14 @@ pub(crate) async fn in_force<S: Sql>(sql: &S) -> Result<Vec<Result<KeyRow>>> {
     Ok(sql.query(&statement, &[sql.now().into()]).await?.into_iter().map(read).collect())
 }
 
+/// The record of that row, if it has not ended.
+pub(crate) async fn in_force_at<S: Sql>(sql: &S, id: i64) -> Result<Option<Result<KeyRow>>> {
+    let condition = "WHERE id = $1 AND (expires_at IS NULL OR expires_at > $2)";
+    let statement = format!("{} {condition}", select());
+    let rows = sql.query(&statement, &[id.into(), sql.now().into()]).await?;
+    Ok(rows.into_iter().next().map(read))
+}
+
 async fn one_of<S: Sql>(sql: &S, condition: &str, values: &[Value]) -> Result<Option<KeyRow>> {
     let rows = sql.query(&format!("{} {condition}", select()), values).await?;
     rows.into_iter().next().map(read).transpose()

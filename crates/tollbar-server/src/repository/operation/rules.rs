@@ -54,10 +54,19 @@ pub(crate) async fn page<S: Sql>(
     })
 }
 
-/// Every rule that is enabled, in no particular order.
+/// Every rule that is enabled, in the order of rows.
 pub(crate) async fn enabled<S: Sql>(sql: &S) -> Result<Vec<std::result::Result<RuleRow, BadRule>>> {
-    let statement = format!("{} WHERE deleted_at IS NULL AND enabled", select());
+    let statement = format!("{} WHERE deleted_at IS NULL AND enabled ORDER BY id", select());
     Ok(sql.query(&statement, &[]).await?.into_iter().map(read).collect())
+}
+
+/// The rule of that row, if it is enabled.
+pub(crate) async fn enabled_at<S: Sql>(
+    sql: &S,
+    row: i64,
+) -> Result<Option<std::result::Result<RuleRow, BadRule>>> {
+    let statement = format!("{} WHERE id = $1 AND deleted_at IS NULL AND enabled", select());
+    Ok(sql.query(&statement, &[row.into()]).await?.into_iter().next().map(read))
 }
 
 /// The rule, unless it is deleted.

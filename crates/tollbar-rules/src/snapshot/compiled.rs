@@ -1,0 +1,218 @@
+//! What a check needs of one rule, worked out once. Versions of the rules share it for as long as the
+//! rule is the same.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tollbar::Policy;
+
+use super::recipe::Recipe;
+use super::{LISTED_MAX, Snapshot, Tier};
+use crate::matcher::{ItemId, Matcher};
+use crate::permits::is_held;
+use crate::tally::Tally;
+use crate::top::Top;
+use crate::{Conditions, Limit, Mode, Rule, TierLimits};
+
+/// A rule, compiled. Nothing here hangs on which other rules there are.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(super) sketch: Sketch,
+    pub(super) plan: Plan,
+}
+
+/// What every check of a rule needs, together.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Sketch {
+    pub(crate) priority: i32,
+    pub(crate) flags: Flags,
+    /// What a request costs, unless `has_costs`.
+    pub(super) cost: u64,
+    /// How subjects are written.
+    pub(crate) recipe: Arc<Recipe>,
+    /// What the limits have decided.
+    pub(crate) tally: Tally,
+    /// The rule's own limits. Of most rules one, which lies here: one place less to go to.
+    pub(crate) limits: SmallVec<[Policy; 1]>,
+}
+
+/// What is so of a rule.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
+pub(crate) struct Flags {
+    pub(crate) is_enabled: bool,
+    pub(crate) is_fallback: bool,
+    pub(crate) is_unlimited: bool,
+    /// Not in shadow mode.
+    pub(crate) is_live: bool,
+    /// May keep others from applying.
+    pub(crate) is_against_others: bool,
+    pub(super) has_exemptions: bool,
+    pub(super) has_tiers: bool,
+    pub(super) has_costs: bool,
+    pub(crate) has_candidate: bool,
+    /// Some limit of it is held and not spent.
+    pub(crate) has_permits: bool,
+    /// Whoever is under it is under its own limits, whatever else is so.
+    is_plain: bool,
+}
+
+/// What some checks of a rule need.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Shares of the rule's own limits.
+    shares: Box<[Policy]>,
+    /// In the order of the rule's tiers; `None` is unlimited.
+    pub(super) tiers: Vec<Option<Policies>>,
+    pub(super) default_tier: Option<usize>,
+    /// What each tier has decided.
+    pub(super) tallies: Vec<Tally>,
+    candidate: Policies,
+    pub(super) exemptions: Option<Matcher>,
+    pub(super) costs: Option<Matcher>,
+    /// Who is limited most by it.
+    pub(crate) top: Arc<Top>,
+}
+
+/// The limits of a rule or a tier, under the rule's name.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    pub(crate) whole: Box<[Policy]>,
+    /// This node's share of each, for when the store cannot answer.
+    pub(crate) shares: Box<[Policy]>,
+}
+
+/// What goes on when the rules change: who is limited most, and what was decided.
+struct Kept {
+    top: Arc<Top>,
+    tally: Tally,
+    tallies: Vec<Tally>,
+}
+
+impl Kept {
+    /// What the rule had where it was `known`, by the names of its tiers.
+    fn of(rule: &Rule, known: Option<(&Snapshot, ItemId)>) -> Self {
+        let top = known.map_or_else(Arc::default, |(it, at)| Arc::clone(&it.plan(at).top));
+        let tally = known.map_or_else(Tally::default, |(it, at)| it.sketch(at).tally.clone());
+        let of_tier = |name: &str| {
+            let (before, at) = known?;
+            let mut tiers = before.rule(at).tiers.limits.iter();
+            let tier = tiers.position(|(known, _)| **known == *name)?;
+            Some(before.plan(at).tallies[tier].clone())
+        };
+        let tiers = rule.tiers.limits.iter();
+        let tallies = tiers.map(|(name, _)| of_tier(name).unwrap_or_default()).collect();
+        Self { top, tally, tallies }
+    }
+}
+
+impl Compiled {
+    /// What goes on is taken over from where the rule was `known`.
+    pub(super) fn new(
+        rule: &Rule,
+        recipe: Arc<Recipe>,
+        node_count: u64,
+        known: Option<(&Snapshot, ItemId)>,
+    ) -> Self {
+        let kept = Kept::of(rule, known);
+        let sketch = Sketch::new(rule, recipe, kept.tally.clone());
+        Self { sketch, plan: Plan::new(rule, node_count, kept) }
+    }
+}
+
+impl Sketch {
+    fn new(rule: &Rule, recipe: Arc<Recipe>, tally: Tally) -> Self {
+        let costs = &rule.costs;
+        let identity = rule.identity();
+        let limits = rule.limits.iter().map(|limit| limit.policy().clone().named(identity));
+        Self {
+            priority: rule.priority,
+            flags: Flags::of(rule),
+            cost: costs.default,
+            recipe,
+            tally,
+            limits: limits.collect(),
+        }
+    }
+
+    /// The limit of a rule that has one and nothing that could change what it means.
+    #[inline]
+    pub(crate) fn plain(&self) -> Option<&Policy> {
+        match &*self.limits {
+            [policy] if self.flags.is_plain => Some(policy),
+            _ => None,
+        }
+    }
+}
+
+impl Flags {
+    fn of(rule: &Rule) -> Self {
+        let mut flags = Self {
+            is_enabled: rule.enabled,
+            is_fallback: rule.fallback,
+            is_unlimited: rule.unlimited,
+            is_live: rule.mode == Mode::Enforce,
+            is_against_others: rule.stop || rule.unlimited || !rule.replaces.is_empty(),
+            has_exemptions: !rule.exemptions.is_empty(),
+            has_tiers: !rule.tiers.limits.is_empty(),
+            has_costs: !rule.costs.by_condition.is_empty() || rule.costs.attribute.is_some(),
+            has_candidate: !rule.candidate.is_empty(),
+            has_permits: rule.all_limits().any(|limit| is_held(limit.policy())),
+            is_plain: false,
+        };
+        // A fallback that is the only one to match applies as any other rule does.
+        let is_in_force = flags.is_enabled && flags.is_live && !flags.is_against_others;
+        let is_simple = !(flags.has_exemptions || flags.has_tiers || flags.has_candidate);
+        flags.is_plain = is_in_force && is_simple && !flags.has_permits;
+        flags
+    }
+}
+
+impl Plan {
+    fn new(rule: &Rule, node_count: u64, kept: Kept) -> Self {
+        let identity = rule.identity();
+        let tier = |limits: &TierLimits| match limits {
+            TierLimits::Limits(limits) => Some(Policies::new(limits, identity, node_count)),
+            TierLimits::Unlimited => None,
+        };
+        let default = rule.tiers.default.as_deref();
+        // No rule's name has a `#` in it.
+        let candidate = format!("{identity}#candidate");
+        let index =
+            |is_long: bool, list: Vec<&Conditions>| is_long.then(|| Matcher::new(list.into_iter()));
+        let exemptions: Vec<&Conditions> =
+            rule.exemptions.iter().map(|it| &it.conditions).collect();
+        let costs: Vec<&Conditions> = rule.costs.by_condition.iter().map(|(it, _)| it).collect();
+        Self {
+            shares: Policies::new(&rule.limits, identity, node_count).shares,
+            tiers: rule.tiers.limits.iter().map(|(_, limits)| tier(limits)).collect(),
+            default_tier: rule.tiers.limits.iter().position(|(name, _)| Some(&**name) == default),
+            candidate: Policies::new(&rule.candidate, &candidate, node_count),
+            exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
+            costs: index(costs.len() > LISTED_MAX, costs),
+            tallies: kept.tallies,
+            top: kept.top,
+        }
+    }
+
+    /// This node's shares of a tier's limits.
+    pub(crate) fn shares(&self, tier: Tier) -> &[Policy] {
+        match tier {
+            Tier::Rule => &self.shares,
+            Tier::At(at) => self.tiers[at].as_ref().map_or(&[], |it| &it.shares),
+        }
+    }
+
+    pub(crate) fn candidate(&self) -> &Policies {
+        &self.candidate
+    }
+}
+
+impl Policies {
+    fn new(limits: &[Limit], name: &str, node_count: u64) -> Self {
+        let whole = limits.iter().map(|limit| limit.policy().clone().named(name));
+        let shares = limits.iter().map(|limit| limit.share(node_count).named(name));
+        Self { whole: whole.collect(), shares: shares.collect() }
+    }
+}

@@ -1,0 +1,58 @@
+//! How the subjects of a rule are written. Most rules share a few ways, so that what is written for one
+//! serves others, and what says how is in the cache.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::subject::{Found, KeyBuffer, write_key};
+use crate::{Missing, Per, Request, Rule};
+
+/// One way.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Recipe {
+    per: Box<[Per]>,
+    missing: Missing,
+}
+
+/// Tells recipes apart for as long as they last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecipeId(usize);
+
+/// The recipes of some rules.
+#[derive(Debug)]
+pub(super) struct Recipes(HashSet<Arc<Recipe>>);
+
+impl Recipe {
+    pub(super) fn is_of(&self, rule: &Rule) -> bool {
+        *self.per == *rule.per && self.missing == rule.missing
+    }
+
+    /// By where it is.
+    #[inline]
+    pub(crate) fn id(self: &Arc<Self>) -> RecipeId {
+        RecipeId(Arc::as_ptr(self).addr())
+    }
+
+    /// Writes the key of the request's subject at the end of `keys`.
+    #[inline]
+    pub(crate) fn write(&self, request: &Request<'_>, keys: &mut KeyBuffer) -> Found {
+        write_key(&self.per, self.missing, request, keys)
+    }
+}
+
+impl Recipes {
+    pub(super) fn new<'r>(known: impl Iterator<Item = &'r Arc<Recipe>>) -> Self {
+        Self(known.cloned().collect())
+    }
+
+    /// That of a rule: the same one for all that say the same.
+    pub(super) fn of(&mut self, rule: &Rule) -> Arc<Recipe> {
+        let recipe = Recipe { per: rule.per.clone().into(), missing: rule.missing };
+        if let Some(known) = self.0.get(&recipe) {
+            return Arc::clone(known);
+        }
+        let recipe = Arc::new(recipe);
+        self.0.insert(Arc::clone(&recipe));
+        recipe
+    }
+}

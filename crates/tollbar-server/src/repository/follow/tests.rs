@@ -1,0 +1,126 @@
+//! How a node keeps up: by what has changed, and by everything now and then.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use tollbar::ManualClock;
+use tollbar_rules::admin::RuleForm;
+use tollbar_rules::{Engine, RuleSet};
+
+use super::*;
+
+/// A node over a file of its own.
+struct World {
+    directory: PathBuf,
+    clock: ManualClock,
+    repository: Repository,
+    engine: Arc<Engine>,
+    live: Arc<Live>,
+    follow: Follow,
+}
+
+impl World {
+    async fn new(name: &str) -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("tollbar-follow-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let place = directory.join("rules.sqlite").display().to_string().parse().unwrap();
+        let clock = ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000));
+        let repository = Repository::open_with(&place, Arc::new(clock.clone())).await.unwrap();
+        repository.insert_rule(&rule("a", 1), "ada").await.unwrap();
+        let engine = Arc::new(Engine::new(RuleSet::empty()));
+        let live = Arc::new(Live::new(Arc::clone(&engine)));
+        let follow = Follow::begin(Arc::clone(&live), repository.clone(), None, "n".to_owned());
+        let follow = follow.await.unwrap();
+        Self { directory, clock, repository, engine, live, follow }
+    }
+
+    /// What somebody does by hand.
+    fn execute(&self, statement: &str) {
+        let path = self.directory.join("rules.sqlite");
+        rusqlite::Connection::open(path).unwrap().execute_batch(statement).unwrap();
+    }
+
+    /// Rules that are enforced, and their limits.
+    async fn enforced(&mut self) -> Vec<(String, u64)> {
+        self.follow.look().await;
+        let rules = self.engine.rules();
+        let told =
+            |it: &Arc<tollbar_rules::Rule>| (it.name.to_string(), it.limits[0].policy().limit());
+        rules.rules().iter().map(told).collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn rule(name: &str, max_requests: u64) -> RuleForm {
+    let form = json!({ "name": name, "maxRequests": max_requests, "windowSeconds": 60 });
+    RuleForm::from_json(&form).unwrap()
+}
+
+fn is(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+    expected.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect()
+}
+
+#[tokio::test]
+async fn changes_are_read_one_by_one_and_rules_that_do_not_fit_make_it_read_all() {
+    let mut world = World::new("one-by-one").await;
+    assert_eq!(world.enforced().await, is(&[("a", 1)]));
+    let b = world.repository.insert_rule(&rule("b", 2), "ada").await.unwrap();
+    assert_eq!(world.enforced().await, is(&[("a", 1), ("b", 2)]));
+    assert!(world.live.since().is_some());
+    // A row that cannot be enforced is told of, and the others are as the database says.
+    world.execute(
+        "UPDATE rate_limit_rules SET max_requests = NULL, window_seconds = NULL WHERE name = 'b'",
+    );
+    assert_eq!(world.enforced().await, is(&[("a", 1)]));
+    assert_eq!(world.live.status().skipped.len(), 1);
+    assert_eq!(world.live.since(), None);
+    world.execute("UPDATE rate_limit_rules SET max_requests = 5 WHERE name = 'a'");
+    assert_eq!(world.enforced().await, is(&[("a", 5)]));
+    world.execute(
+        "UPDATE rate_limit_rules SET max_requests = 7, window_seconds = 60 WHERE name = 'b'",
+    );
+    assert_eq!(world.enforced().await, is(&[("a", 5), ("b", 7)]));
+    assert_eq!(world.live.status().skipped.len(), 0);
+    assert!(world.live.since().is_some());
+    world.repository.delete_rule(b.id, 1, "ada").await.unwrap();
+    assert_eq!(world.enforced().await, is(&[("a", 5)]));
+}
+
+#[tokio::test]
+async fn what_went_past_the_list_of_changes_is_found_in_time() {
+    let mut world = World::new("in-time").await;
+    // As SQLite does where one row takes the place of another by REPLACE: no trigger hears of it.
+    world.execute(
+        "DROP TRIGGER rate_limit_rules_updated; UPDATE rate_limit_rules SET max_requests = 9",
+    );
+    assert_eq!(world.enforced().await, is(&[("a", 1)]));
+    world.clock.advance(Duration::from_micros(READ_EVERY_US));
+    assert_eq!(world.enforced().await, is(&[("a", 9)]));
+}
+
+#[tokio::test]
+async fn a_database_that_was_restored_is_read_whole() {
+    let mut world = World::new("restored").await;
+    let backup = world.directory.join("backup").display().to_string();
+    world.execute(&format!("VACUUM INTO '{backup}'"));
+    world.repository.insert_rule(&rule("b", 2), "ada").await.unwrap();
+    assert_eq!(world.enforced().await, is(&[("a", 1), ("b", 2)]));
+    // The same as a restore: an older state, from which other changes lead to a later number.
+    world.execute(&format!(
+        "ATTACH '{backup}' AS old; BEGIN; DELETE FROM rate_limit_rules; DELETE FROM rate_limit_changes; \
+         INSERT INTO rate_limit_rules SELECT * FROM old.rate_limit_rules; \
+         DELETE FROM rate_limit_changes; INSERT INTO rate_limit_changes SELECT * FROM old.rate_limit_changes; \
+         UPDATE rate_limit_revision SET rules = (SELECT rules FROM old.rate_limit_revision); COMMIT"
+    ));
+    for name in ["c", "d", "e"] {
+        world.repository.insert_rule(&rule(name, 3), "ada").await.unwrap();
+    }
+    assert_eq!(world.enforced().await, is(&[("a", 1), ("c", 3), ("d", 3), ("e", 3)]));
+}
