@@ -91,7 +91,7 @@ pub use request::{Criticality, Request, RequestError};
 pub use rule::{Exemption, Mode, OnStoreFailure, Rule, TierLimits, Tiers};
 pub use rule_set::{RuleError, RuleProblem, RuleSet, RuleSetError};
 pub use subject::{Missing, Per, readable};
-pub use tally::{Counts, RuleTally, Tallies};
+pub use tally::{Counts, RuleTally, Tallies, TallyId};
 pub use top::Limited;
 pub use usage::{Usage, UsageError};
 pub use verdict::{Capacity, Reason, RuleDecision, Verdict};

@@ -5,10 +5,12 @@
 //! a rule's identity and the name of its tier, and goes on when the rules change around it.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use crate::matcher::ItemId;
 use crate::snapshot::{Snapshot, Tier};
 use crate::verdict::{Capacity, Made};
 use crate::{Engine, Limit, Rule};
@@ -63,10 +65,16 @@ pub struct Counts {
 #[derive(Debug, Clone)]
 pub struct Tallies(Arc<Snapshot>);
 
+/// Tells rules apart across versions, for as long as somebody holds the [`Tallies`] that it is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TallyId(usize);
+
 /// The counts of one rule, or of one tier of it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RuleTally<'t> {
+    /// The same for all tiers of a rule.
+    pub id: TallyId,
     /// The rule.
     pub rule: &'t Rule,
     /// The tier, where it is one's.
@@ -103,17 +111,51 @@ impl Engine {
 impl Tallies {
     /// Each rule, and each tier of it that has limits, in the order in which rules are looked at.
     pub fn iter(&self) -> impl Iterator<Item = RuleTally<'_>> {
+        (0..self.0.rules.len()).flat_map(|at| self.of_rule(at))
+    }
+
+    /// Those of `before` that are not here any more.
+    ///
+    /// ```
+    /// # use tollbar_rules::{Engine, RuleFile};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rules = |text| RuleFile::parse("rules.yaml", text).map(|it| it.rules);
+    /// let engine = Engine::new(rules("rules: [{ name: a, limit: 1/s }, { name: b, limit: 1/s }]")?);
+    /// let before = engine.tallies();
+    /// engine.replace(rules("rules: [{ name: b, limit: 2/s }]")?);
+    /// let after = engine.tallies();
+    /// let gone: Vec<&str> = after.gone_since(&before).iter().map(|it| &*it.rule.name).collect();
+    /// assert_eq!(gone, ["a"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn gone_since<'b>(&self, before: &'b Self) -> Vec<RuleTally<'b>> {
+        let (then, now) = (&before.0.rules, &self.0.rules);
+        let here = self.but(now.places_in(then));
+        let here: HashSet<_> = here.map(|it| (&**it.rule.identity(), it.tier)).collect();
+        let others = before.but(then.places_in(now));
+        others.filter(|it| !here.contains(&(&**it.rule.identity(), it.tier))).collect()
+    }
+
+    /// Those of rules that have no place elsewhere.
+    fn but(&self, places: Vec<Option<ItemId>>) -> impl Iterator<Item = RuleTally<'_>> {
+        let others = places.into_iter().enumerate().filter(|(_, place)| place.is_none());
+        others.flat_map(|(at, _)| self.of_rule(at))
+    }
+
+    /// Those of the rule in this place.
+    fn of_rule(&self, at: usize) -> impl Iterator<Item = RuleTally<'_>> {
         let snapshot = &*self.0;
-        snapshot.rules.rules().iter().enumerate().flat_map(move |(at, rule)| {
-            let own = [(Tier::Rule, None)];
-            let tiers = rule.tiers.limits.iter().enumerate();
-            let tiers = tiers.map(|(tier, (name, _))| (Tier::At(tier), Some(&**name)));
-            own.into_iter().chain(tiers).filter_map(move |(tier, name)| {
-                let limits = rule.limits_of(tier);
-                let counts = snapshot.tally(at as u32, tier).counts();
-                let is_silent = limits.is_empty() && counts == Counts::default();
-                (!is_silent).then_some(RuleTally { rule, tier: name, limits, counts })
-            })
+        let rule = &*snapshot.rules.rules()[at];
+        let id = snapshot.tally(at as ItemId, Tier::Rule).id();
+        let tiers = rule.tiers.limits.iter().enumerate();
+        let tiers = tiers.map(|(tier, (name, _))| (Tier::At(tier), Some(&**name)));
+        [(Tier::Rule, None)].into_iter().chain(tiers).filter_map(move |(tier, name)| {
+            let limits = rule.limits_of(tier);
+            let counts = snapshot.tally(at as ItemId, tier).counts();
+            let is_silent = limits.is_empty() && counts == Counts::default();
+            (!is_silent).then_some(RuleTally { id, rule, tier: name, limits, counts })
         })
     }
 
@@ -170,6 +212,11 @@ impl Tally {
     /// Turned away before any counter was asked.
     pub(crate) fn refused(&self) {
         add(&self.line().denied, 1);
+    }
+
+    /// By where it is.
+    fn id(&self) -> TallyId {
+        TallyId(self.0.as_ptr().addr())
     }
 
     fn counts(&self) -> Counts {

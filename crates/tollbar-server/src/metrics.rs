@@ -108,7 +108,7 @@ impl Metrics {
         let tallies = engine.tallies();
         self.history().tick(now, self.wires.total(), &tallies);
         // So that what rules have counted is known when they go.
-        let _ = self.series().collect(&tallies);
+        self.series().look(&tallies);
     }
 
     /// What was decided over time.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::{Down, check, clock, engine, rules};
-use tollbar_rules::{Counts, Engine};
+use tollbar_rules::{Counts, Engine, Tallies};
 
 /// The counts of a rule, or of a tier of it, by the words `rule` or `rule tier`.
 fn counts(engine: &Engine, of: &str) -> Counts {
@@ -153,4 +153,36 @@ fn threads_that_count_at_once_lose_nothing() {
         }
     });
     assert_eq!(told(&engine, "a"), [10_000, 0, 10_000, 0]);
+}
+
+#[test]
+fn what_is_gone_is_told_with_what_it_has_counted_to_its_end() {
+    let engine = engine(
+        "rules:
+         - { name: a, limit: 9/h, tiers: { free: 9/h, paid: 9/h } }
+         - { name: b, id: two, limit: 9/h, match: { path: /b } }
+         - { name: c, limit: 9/h, match: { path: /c } }",
+    );
+    let held = engine.tallies();
+    ask(&engine, 2, "GET / user=1 tier=free");
+    ask(&engine, 3, "GET /c user=1 tier=paid");
+    // A tier goes and one comes, a rule is called otherwise, one goes and one comes.
+    engine.replace(rules(
+        "rules:
+         - { name: a, limit: 9/h, tiers: { paid: 9/h, new: 9/h } }
+         - { name: d, limit: 9/h, match: { path: /d } }
+         - { name: other, id: two, limit: 9/h, match: { path: /b } }",
+    ));
+    let after = engine.tallies();
+    let gone = after.gone_since(&held);
+    let gone = gone.iter().map(|it| (&*it.rule.name, it.tier, it.counts.allowed));
+    assert_eq!(gone.collect::<Vec<_>>(), [("a", Some("free"), 2), ("c", None, 3)]);
+    assert!(held.gone_since(&held).is_empty());
+    // The ids of those that stay are the same.
+    let id = |tallies: &Tallies, name: &str| {
+        tallies.iter().find(|it| *it.rule.name == *name).map(|it| it.id)
+    };
+    assert_eq!(id(&held, "a"), id(&after, "a"));
+    assert_eq!(id(&held, "b"), id(&after, "other"));
+    assert_ne!(id(&held, "c"), id(&after, "d"));
 }

@@ -4,11 +4,12 @@
 
 #![allow(dead_code, reason = "the dashboard is its reader")]
 
-use std::collections::{HashMap, VecDeque};
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use tollbar::Timestamp;
-use tollbar_rules::{Counts, Tallies};
+use tollbar_rules::{Counts, Tallies, TallyId};
 
 use super::wire::Outcomes;
 
@@ -56,8 +57,10 @@ pub(crate) struct History {
     second: Option<u64>,
     total: Line,
     rules: Vec<Ruled>,
-    /// What every rule had counted at the last tick, by identity.
-    counted: HashMap<Arc<str>, Counted>,
+    /// What every rule had counted at the last tick, in their order then.
+    counted: Vec<(TallyId, Sums)>,
+    /// Held, so that an id means one rule.
+    last: Option<Tallies>,
     total_counted: Outcomes,
     marks: VecDeque<Mark>,
     rules_version: u64,
@@ -73,16 +76,10 @@ struct Line {
 /// A rule with a history.
 #[derive(Debug)]
 struct Ruled {
-    identity: Arc<str>,
+    id: TallyId,
     name: Arc<str>,
     line: Line,
     active_second: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counted {
-    counts: Sums,
-    tick: u64,
 }
 
 /// What all tiers of a rule have counted.
@@ -107,19 +104,22 @@ impl History {
             line.advance(steps, minutes);
         }
         self.second = Some(second);
+        let before = Before::new(std::mem::take(&mut self.counted));
+        let mut counted = Vec::with_capacity(before.counted.len());
         let mut near_limit = 0;
-        for (identity, name, sums) in by_rule(tallies) {
-            let before = self.counted.entry(Arc::clone(identity)).or_default();
-            let since = sums.since(before.counts);
-            *before = Counted { counts: sums, tick: second };
+        for (id, name, sums) in by_rule(tallies) {
+            let since = sums.since(before.of(counted.len(), id));
+            counted.push((id, sums));
             near_limit += u64::from(since.near_limit);
             if since != Point::default() {
-                self.record(identity, name, since, second);
+                self.record(id, name, since, second);
             }
         }
-        self.counted.retain(|_, it| it.tick == second);
-        let counted = &self.counted;
-        self.rules.retain(|it| counted.contains_key(&it.identity));
+        if self.rules_version != tallies.rules_version() {
+            let there: HashSet<TallyId> = counted.iter().map(|(id, _)| *id).collect();
+            self.rules.retain(|it| there.contains(&it.id));
+        }
+        (self.counted, self.last) = (counted, Some(tallies.clone()));
         let since = Sums { near_limit, ..Sums::of_checks(total) };
         let before = Sums::of_checks(self.total_counted);
         self.total.add(since.since(before));
@@ -127,9 +127,9 @@ impl History {
         self.mark(now, tallies.rules_version());
     }
 
-    fn record(&mut self, identity: &Arc<str>, name: &Arc<str>, since: Point, second: u64) {
-        let place = self.rules.iter().position(|it| it.identity == *identity);
-        let place = place.or_else(|| self.place(identity, second));
+    fn record(&mut self, id: TallyId, name: &Arc<str>, since: Point, second: u64) {
+        let place = self.rules.iter().position(|it| it.id == id);
+        let place = place.or_else(|| self.place(id, name, second));
         if let Some(ruled) = place.map(|at| &mut self.rules[at]) {
             ruled.line.add(since);
             (ruled.active_second, ruled.name) = (second, Arc::clone(name));
@@ -137,13 +137,9 @@ impl History {
     }
 
     /// A place for a rule that has none: a new one, or that of the one that was active longest ago.
-    fn place(&mut self, identity: &Arc<str>, second: u64) -> Option<usize> {
-        let new = Ruled {
-            identity: Arc::clone(identity),
-            name: Arc::clone(identity),
-            line: self.total.silent(),
-            active_second: second,
-        };
+    fn place(&mut self, id: TallyId, name: &Arc<str>, second: u64) -> Option<usize> {
+        let new =
+            Ruled { id, name: Arc::clone(name), line: self.total.silent(), active_second: second };
         if self.rules.len() < RULES_MAX {
             self.rules.push(new);
             return Some(self.rules.len() - 1);
@@ -198,20 +194,40 @@ impl History {
 }
 
 /// The counts of each rule, all tiers together.
-fn by_rule(tallies: &Tallies) -> Vec<(&Arc<str>, &Arc<str>, Sums)> {
-    let mut rules: Vec<(&Arc<str>, &Arc<str>, Sums)> = Vec::with_capacity(tallies.rule_count());
-    for tally in tallies.iter() {
-        let identity = tally.rule.identity();
-        match rules.last_mut() {
-            Some((known, _, sums)) if **known == *identity => sums.add(&tally.counts),
+fn by_rule(tallies: &Tallies) -> impl Iterator<Item = (TallyId, &Arc<str>, Sums)> {
+    let mut tallies = tallies.iter().peekable();
+    std::iter::from_fn(move || {
+        let first = tallies.next()?;
+        let mut sums = Sums::default();
+        sums.add(&first.counts);
+        while let Some(tier) = tallies.next_if(|it| it.id == first.id) {
+            sums.add(&tier.counts);
+        }
+        Some((first.id, &first.rule.name, sums))
+    })
+}
+
+/// What rules had counted before. Most are where they were.
+struct Before {
+    counted: Vec<(TallyId, Sums)>,
+    by_id: OnceCell<HashMap<TallyId, Sums>>,
+}
+
+impl Before {
+    fn new(counted: Vec<(TallyId, Sums)>) -> Self {
+        Self { counted, by_id: OnceCell::new() }
+    }
+
+    /// Nothing where the rule is new.
+    fn of(&self, at: usize, id: TallyId) -> Sums {
+        match self.counted.get(at) {
+            Some((known, sums)) if *known == id => *sums,
             _ => {
-                let mut sums = Sums::default();
-                sums.add(&tally.counts);
-                rules.push((identity, &tally.rule.name, sums));
+                let by_id = self.by_id.get_or_init(|| self.counted.iter().copied().collect());
+                by_id.get(&id).copied().unwrap_or_default()
             }
         }
     }
-    rules
 }
 
 fn last(points: &VecDeque<Point>, count: usize, newest: u64, step_s: u32) -> Series {

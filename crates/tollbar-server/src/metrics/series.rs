@@ -21,8 +21,8 @@ pub(super) struct Series {
     /// By the rules' identities.
     known: HashMap<Arc<str>, Vec<Known>>,
     own_count: usize,
-    /// Counts up with every look.
-    look: u64,
+    /// What there was at the last look.
+    last: Option<Tallies>,
     /// Of the others that are gone.
     others_gone: Counts,
     /// Of all that are gone.
@@ -33,9 +33,6 @@ pub(super) struct Series {
 struct Known {
     tier: Option<Box<str>>,
     has_own: bool,
-    /// When it was seen last, and its counts then.
-    look: u64,
-    counts: Counts,
 }
 
 /// What is to be written.
@@ -72,9 +69,7 @@ pub(super) struct Pace {
 
 impl Series {
     pub(super) fn collect(&mut self, tallies: &Tallies) -> Collected {
-        self.look += 1;
         let mut collected = Collected {
-            total: self.gone,
             rules_version: tallies.rules_version(),
             rule_count: tallies.rule_count(),
             ..Collected::default()
@@ -87,7 +82,8 @@ impl Series {
                 add(collected.others.get_or_insert_default(), &tally.counts);
             }
         }
-        self.let_go(&mut collected.total);
+        self.look(tallies);
+        add(&mut collected.total, &self.gone);
         if self.others_gone != Counts::default() {
             add(collected.others.get_or_insert_default(), &self.others_gone);
         }
@@ -97,39 +93,48 @@ impl Series {
     /// True where it has series of its own.
     fn see(&mut self, tally: &RuleTally<'_>) -> bool {
         let identity = tally.rule.identity();
-        let (look, counts) = (self.look, tally.counts);
-        if let Some(tiers) = self.known.get_mut(&**identity)
-            && let Some(known) = tiers.iter_mut().find(|it| it.tier.as_deref() == tally.tier)
+        if let Some(tiers) = self.known.get(&**identity)
+            && let Some(known) = tiers.iter().find(|it| it.tier.as_deref() == tally.tier)
         {
-            (known.look, known.counts) = (look, counts);
             return known.has_own;
         }
         let has_own = self.own_count < OWN_SERIES_MAX;
         self.own_count += usize::from(has_own);
-        let known = Known { tier: tally.tier.map(Into::into), has_own, look, counts };
+        let known = Known { tier: tally.tier.map(Into::into), has_own };
         self.known.entry(Arc::clone(identity)).or_default().push(known);
         has_own
     }
 
-    /// Forgets those that were not seen, but for what they have counted.
-    fn let_go(&mut self, total: &mut Counts) {
-        let Self { known, own_count, look, others_gone, gone } = self;
-        known.retain(|_, tiers| {
-            tiers.retain(|it| {
-                let stays = it.look == *look;
-                if !stays {
-                    add(gone, &it.counts);
-                    add(total, &it.counts);
-                    if it.has_own {
-                        *own_count -= 1;
-                    } else {
-                        add(others_gone, &it.counts);
-                    }
-                }
-                stays
-            });
-            !tiers.is_empty()
-        });
+    /// Forgets those that are gone since the last look, but for what they have counted. They have counted to
+    /// their end: nobody is told of it but by what was held on to.
+    pub(super) fn look(&mut self, tallies: &Tallies) {
+        let before = self.last.replace(tallies.clone());
+        let is_other = |it: &Tallies| it.rules_version() != tallies.rules_version();
+        let Some(before) = before.filter(is_other) else {
+            return;
+        };
+        for tally in tallies.gone_since(&before) {
+            add(&mut self.gone, &tally.counts);
+            if self.forget(&tally) {
+                self.own_count -= 1;
+            } else {
+                add(&mut self.others_gone, &tally.counts);
+            }
+        }
+    }
+
+    /// True where it had series of its own.
+    fn forget(&mut self, tally: &RuleTally<'_>) -> bool {
+        let identity = &**tally.rule.identity();
+        let Some(tiers) = self.known.get_mut(identity) else {
+            return false;
+        };
+        let place = tiers.iter().position(|it| it.tier.as_deref() == tally.tier);
+        let known = place.map(|at| tiers.swap_remove(at));
+        if tiers.is_empty() {
+            self.known.remove(identity);
+        }
+        known.is_some_and(|it| it.has_own)
     }
 }
 
@@ -255,6 +260,23 @@ mod tests {
             let has_own = after.rows.iter().any(|it| it.rule == *other);
             assert!(!has_own, "{other} would leave the sum of the others, which would go down");
         }
+    }
+
+    #[test]
+    fn what_a_rule_has_counted_since_the_last_look_stays_when_it_goes() {
+        let engine = Engine::new(rules(0..2));
+        let mut series = Series::default();
+        check(&engine, 0);
+        series.look(&engine.tallies());
+        for path in [0, 0, 1] {
+            check(&engine, path);
+        }
+        engine.replace(rules(1..2));
+        series.look(&engine.tallies());
+        let collected = series.collect(&engine.tallies());
+        assert_eq!((collected.rows.len(), collected.total.allowed), (1, 4));
+        // Nobody has seen it, so it had no series of its own.
+        assert_eq!(collected.others.unwrap().allowed, 3);
     }
 
     #[test]

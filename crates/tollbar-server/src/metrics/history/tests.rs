@@ -127,3 +127,21 @@ fn a_rule_that_is_gone_has_no_history_and_the_change_is_marked() {
     }
     assert_eq!(history.marks().count(), MARKS_MAX);
 }
+
+#[test]
+fn a_rule_that_comes_to_stand_elsewhere_counts_on() {
+    let engine = Engine::new(rules(3));
+    let mut history = History::default();
+    for rule in 0..3 {
+        check(&engine, rule, 1);
+    }
+    history.tick(at(1), allowed(0), &engine.tallies());
+    // The first goes, so that the others move up.
+    let moved = engine.rules().changed(&["r0"], Vec::new()).unwrap();
+    engine.replace(moved);
+    check(&engine, 2, 2);
+    history.tick(at(2), allowed(0), &engine.tallies());
+    assert_eq!(counts(&history.seconds(Some("r1"), 9).unwrap()), [1, 0]);
+    assert_eq!(counts(&history.seconds(Some("r2"), 9).unwrap()), [1, 1]);
+    assert_eq!(history.seconds(Some("r0"), 9), None);
+}
