@@ -45,8 +45,8 @@ const PAGE_MAX: &str = "slowest_page_ms";
 
 /// Rounds, and how long each measurement is.
 type Effort = (usize, Duration);
-const FULL: Effort = (7, Duration::from_secs(5));
-const QUICK: Effort = (3, Duration::from_secs(3));
+const FULL: Effort = (15, Duration::from_secs(3));
+const QUICK: Effort = (5, Duration::from_secs(2));
 
 /// Figures by how many rows there are, and what.
 type Found = BTreeMap<(u64, &'static str), Vec<f64>>;
