@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep};
 use crate::failure::Failure;
 use crate::line::Line;
 use crate::pool::Pool;
+use crate::relay::asleep;
 
 /// How far the body of a request is, for whoever waits for the answer.
 #[derive(Debug, Default)]
@@ -170,13 +171,11 @@ impl LineBody {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
-        // The connection alone can bring it, so that nobody has to be woken for it.
-        let asleep = &mut Context::from_waker(Waker::noop());
-        let mut frame = Pin::new(&mut self.body).poll_frame(asleep);
+        let mut frame = Pin::new(&mut self.body).poll_frame(&mut asleep(cx));
         // Asked for first, so that the connection knows that it is wanted when it is driven.
         if let (Poll::Pending, Some(line)) = (&frame, &mut self.line) {
             line.drive(cx);
-            frame = Pin::new(&mut self.body).poll_frame(asleep);
+            frame = Pin::new(&mut self.body).poll_frame(&mut asleep(cx));
         }
         let Poll::Ready(frame) = frame else {
             if let Some(line) = &mut self.line {

@@ -6,7 +6,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::body::{Progress, RequestBody};
 use crate::failure::Failure;
-use crate::relay::Relay;
+use crate::relay::{Relay, asleep};
 use crate::wire::Wire;
 
 /// What the head of an answer may take, and what is read of a body at once.
@@ -98,13 +98,11 @@ impl Line {
         self.expect_within(first_byte_time_max);
         poll_fn(|cx| {
             self.drive(cx);
-            // The connection alone can bring it, so that nobody has to be woken for it.
-            let asleep = &mut Context::from_waker(Waker::noop());
-            let mut polled = answer.as_mut().poll(asleep);
+            let mut polled = answer.as_mut().poll(&mut asleep(cx));
             if polled.is_pending() && self.is_over {
                 // It has ended without a look at the request, and hands it back when it is dropped.
                 self.connection = None;
-                polled = answer.as_mut().poll(asleep);
+                polled = answer.as_mut().poll(&mut asleep(cx));
             }
             if let Poll::Ready(answer) = polled {
                 return Poll::Ready(answer.map_err(|mut error| match error.take_message() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
+use tokio::task::coop::has_budget_remaining;
 
 pub(crate) struct Relay {
     task: Arc<Task>,
@@ -46,9 +47,18 @@ impl Relay {
     }
 }
 
+/// For what the connection alone can bring, and has brought when it was driven: nobody has to be woken for it.
+/// But a task that has used up its turn is told that there is nothing yet, and to come again.
+pub(crate) fn asleep<'c>(cx: &Context<'c>) -> Context<'c> {
+    Context::from_waker(if has_budget_remaining() { Waker::noop() } else { cx.waker() })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Poll;
 
     use super::*;
 
@@ -77,5 +87,18 @@ mod tests {
         relay.to_nobody();
         left.wake();
         assert_eq!(woken(), [0, 1]);
+    }
+
+    #[tokio::test]
+    async fn whoever_has_used_up_its_turn_comes_again() {
+        poll_fn(|cx| {
+            assert!(!asleep(cx).waker().will_wake(cx.waker()));
+            while has_budget_remaining() {
+                let _ = pin!(tokio::task::consume_budget()).poll(cx);
+            }
+            assert!(asleep(cx).waker().will_wake(cx.waker()));
+            Poll::Ready(())
+        })
+        .await;
     }
 }
