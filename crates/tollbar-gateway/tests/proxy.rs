@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{
-    Client, Recorder, body, builder, engine, get, listen, open, open_gateway, tell, text, upstream,
+    Client, Recorder, body, builder, engine, get, listen, open, open_gateway, raw, tell, text,
+    upstream,
 };
 use http::{Request, Response, Version};
 use http_body::Frame;
@@ -53,6 +54,23 @@ async fn requests_and_answers_pass_whatever_each_side_speaks() {
             }
         }
     }
+}
+
+/// A task that has used up its turn has to come again by itself.
+#[tokio::test]
+async fn what_is_asked_in_one_breath_is_answered_in_order() {
+    const COUNT: usize = 500;
+    let upstream = upstream(tell).await;
+    let gateway = listen(open(builder(upstream))).await;
+    let ask = |at: usize| {
+        let last = if at + 1 == COUNT { "connection: close\r\n" } else { "" };
+        format!("GET /{at}. HTTP/1.1\r\nhost: a\r\n{last}\r\n")
+    };
+    let answers = raw(gateway, (0..COUNT).map(ask).collect::<String>().as_bytes()).await;
+    let told: Vec<&str> = answers.matches("HTTP/1.1 200 OK").collect();
+    assert_eq!(told.len(), COUNT);
+    let places: Vec<_> = (0..COUNT).map(|at| answers.find(&format!("GET /{at}.\n"))).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
 }
 
 #[tokio::test]
