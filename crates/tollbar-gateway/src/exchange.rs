@@ -91,11 +91,15 @@ impl Exchange {
 
     /// The tunnel that waits, if there is one.
     pub(crate) fn tunnel(&self) -> MutexGuard<'_, Option<Tunnel>> {
-        self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.tunnel()
     }
 }
 
 impl Client {
+    fn tunnel(&self) -> MutexGuard<'_, Option<Tunnel>> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn ask(&self, outgoing: Box<Outgoing>, client: OnUpgrade) -> Result<Answer, Failure> {
         let Upstream { pool, breaker, .. } = &*self.upstream;
         let pass = breaker.pass().map_err(Failure::LeftAlone)?;
@@ -152,7 +156,7 @@ impl Client {
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, asked);
             let tunnel = Tunnel { client, line, place, held: None };
-            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+            *self.tunnel() = Some(tunnel);
             return Ok(Response::from_parts(head, UpstreamBody::Upgraded));
         }
         let mut body = Box::new(LineBody::new(body, line, Arc::clone(pool), place));

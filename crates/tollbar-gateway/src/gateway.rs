@@ -147,12 +147,12 @@ impl Gateway {
         let mut stop = pin!(stop);
         // Which version of HTTP it is shows in the first bytes, which have no other bound in time.
         let mut silence = pin!(tokio::time::sleep(self.shared.head_time_max));
-        let silence =
-            poll_fn(
-                |cx| {
-                    if ledger.has_begun() { Poll::Pending } else { silence.as_mut().poll(cx) }
-                },
-            );
+        let silence = poll_fn(|cx| {
+            if ledger.has_begun() {
+                return Poll::Pending;
+            }
+            silence.as_mut().poll(cx)
+        });
         tokio::select! {
             biased;
             // What a client does to its connection is its own affair: errors end it.

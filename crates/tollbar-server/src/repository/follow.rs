@@ -176,14 +176,14 @@ impl Follow {
     async fn read_all(&mut self) -> Result<()> {
         let loaded = self.repository.load().await?;
         self.read_at = Some(self.repository.now());
-        let is_enforced = self.live.is_of_database()
-            && self.live.enforced_revisions() == loaded.revisions
-            && *self.live.loaded() == loaded;
-        if is_enforced {
-            return Ok(());
-        }
-        let (live, loaded) = (Arc::clone(&self.live), Arc::new(loaded));
-        if let Some(diff) = background::run(move || live.put_from_database(loaded)).await {
+        let live = Arc::clone(&self.live);
+        let put = move || {
+            let is_enforced = live.is_of_database()
+                && live.enforced_revisions() == loaded.revisions
+                && *live.loaded() == loaded;
+            (!is_enforced).then(|| live.put_from_database(Arc::new(loaded)))
+        };
+        if let Some(Some(diff)) = background::run(put).await {
             self.told(&diff);
         }
         Ok(())

@@ -154,6 +154,13 @@ pub(crate) async fn what_cannot_be_told_is_not_guessed(world: World) {
     repository.update_rule(rule.id, 4, &small("e"), "ada").await.unwrap();
     node.follows(&world, "a change after them").await;
 
+    // One row so often that what else changed last is not all within what is looked at.
+    let one = "UPDATE rate_limit_rules SET max_requests = 2 WHERE name = 'e'; ".repeat(505);
+    world.execute(&format!(
+        "{one} UPDATE rate_limit_rules SET max_requests = 3 WHERE name LIKE 'many-70-_'"
+    ));
+    node.is_lost(&world, "a row that changed often").await;
+
     world.execute("UPDATE rate_limit_rules SET spec = '[]' WHERE name = 'e'");
     node.is_lost(&world, "a row that says no rule").await;
     repository.insert_rule(&small("g"), "ada").await.unwrap();
