@@ -5,6 +5,7 @@
 //! than the check; the tests read every one back by a parser. Who is denied and why is not decided
 //! here.
 
+mod recent;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,9 @@ const LISTED_MAX: usize = 8;
 
 /// The largest number that a structured field has.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
+
+/// How many headers an answer has that is not degraded.
+const HEADERS: usize = 5;
 
 const US_PER_S: u64 = 1_000_000;
 
@@ -94,52 +98,38 @@ impl HeaderStyle {
     /// Where no limit was enforced there is nothing to say. Limits in shadow mode are none of the
     /// client's business.
     pub fn write(self, verdict: &Verdict, now: Timestamp, headers: &mut HeaderMap) {
-        self.prepare(verdict, || now).insert_into(headers);
+        let mut prepared = Prepared::default();
+        self.prepare(verdict, || now, &mut prepared);
+        prepared.insert_into(headers);
     }
 
-    /// The same, for a response that is not there yet.
+    /// The same, for a response that is not there yet: into what is empty so far.
     #[inline]
-    pub(crate) fn prepare(self, verdict: &Verdict, now: impl Fn() -> Timestamp) -> Prepared {
-        let degraded = verdict.degraded().is_some().then(|| degraded(verdict));
-        match verdict.binding().filter(|_| self.has_x || self.has_ietf) {
-            Some(binding) => Prepared { degraded, ..self.render(verdict, &binding, now) },
-            None => Prepared { degraded, ..Prepared::default() },
-        }
-    }
-
-    fn render(
+    pub(crate) fn prepare(
         self,
         verdict: &Verdict,
-        binding: &RuleDecision<'_>,
         now: impl Fn() -> Timestamp,
-    ) -> Prepared {
-        let mut text = Text::new();
-        let mut ends = [0; NAMES.len()];
-        let mut end = |text: &Text, at: usize| ends[at..].fill(text.len() as u32);
+        prepared: &mut Prepared,
+    ) {
+        if verdict.degraded().is_some() {
+            prepared.degraded = Some(degraded(verdict));
+        }
+        let Some(binding) = verdict.binding() else {
+            return;
+        };
         if self.has_x {
             let decision = binding.decision();
-            write_number(decision.limit(), &mut text);
-            end(&text, 0);
-            if !is_blind(binding) {
-                write_number(decision.remaining(), &mut text);
-                end(&text, 1);
-                let reset_us = match self.reset {
-                    Reset::Epoch => decision.reset_at().as_micros(),
-                    Reset::Delta => micros(decision.reset_at().since(now())),
-                };
-                write_number(reset_us.div_ceil(US_PER_S), &mut text);
-                end(&text, 2);
-            }
+            let reset_us = match self.reset {
+                Reset::Epoch => decision.reset_at().as_micros(),
+                Reset::Delta => micros(decision.reset_at().since(now())),
+            };
+            prepared.numbers =
+                [decision.limit(), decision.remaining(), reset_us.div_ceil(US_PER_S)];
+            prepared.numbers_told = if is_blind(&binding) { 1 } else { 3 };
         }
         if self.has_ietf {
-            write_list(listed(verdict, binding), write_policy, &mut text);
-            end(&text, 3);
-            let now = now();
-            let seen = listed(verdict, binding).filter(|it| !is_blind(it));
-            write_list(seen, |it, text| write_state(it, now, text), &mut text);
-            end(&text, 4);
+            prepared.write_lists(verdict, &binding, now());
         }
-        Prepared { degraded: None, text: text.into_bytes(), ends }
     }
 }
 
@@ -254,28 +244,34 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn degraded(verdict: &Verdict) -> &'static str {
-    match verdict.binding().and_then(|it| it.degraded()) {
-        Some(Degraded::Denied) => "denied",
-        Some(Degraded::Fallback) => "local",
-        Some(Degraded::Allowed) | None => "allowed",
+/// How a degraded answer came about.
+#[cold]
+fn degraded(verdict: &Verdict) -> Degraded {
+    verdict.binding().and_then(|it| it.degraded()).unwrap_or(Degraded::Allowed)
+}
+
+fn name_of_degraded(how: Degraded) -> &'static str {
+    match how {
+        Degraded::Denied => "denied",
+        Degraded::Fallback => "local",
+        Degraded::Allowed => "allowed",
     }
 }
 
-/// The values of a response's headers, one after the other, in the making.
+/// Values of headers, one after the other, in the making.
 struct Text(ArrayVec<u8, TEXT_BYTES_MAX>);
 
-/// What [`LISTED_MAX`] limits take twice, with names of full length and numbers of full width, and
-/// three numbers: 8 x 2 x (128 + 44) + 60 bytes.
+/// What [`LISTED_MAX`] limits take twice, with names of full length and numbers of full width:
+/// 8 x 2 x (128 + 44) bytes.
 const TEXT_BYTES_MAX: usize = 3_072;
 
-/// Values of usual length, which their headers share: one allocation for all of them.
+/// Values of usual length, which their headers share: one allocation for both of them.
 struct Short {
     bytes: [u8; SHORT_BYTES_MAX],
     len: usize,
 }
 
-const SHORT_BYTES_MAX: usize = 120;
+const SHORT_BYTES_MAX: usize = 88;
 
 impl Text {
     fn new() -> Self {
@@ -292,7 +288,7 @@ impl Text {
         debug_assert!(has_room, "headers outgrow their buffer");
     }
 
-    fn into_bytes(self) -> Bytes {
+    fn to_bytes(&self) -> Bytes {
         let mut short = Short { bytes: [0; SHORT_BYTES_MAX], len: self.len() };
         match short.bytes.get_mut(..self.len()) {
             Some(place) => {
@@ -310,43 +306,63 @@ impl AsRef<[u8]> for Short {
     }
 }
 
-/// The headers of an answer, in the order of their values.
-static NAMES: [&HeaderName; 5] = [&X_LIMIT, &X_REMAINING, &X_RESET, &POLICY, &STATE];
-
-/// Headers that wait for their response.
+/// Headers that wait for their response, in little room: they are moved about with it.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    degraded: Option<&'static str>,
+    /// The limit, what remains, the reset. Numbers wait as numbers.
+    numbers: [u64; 3],
+    /// How many of them are told.
+    numbers_told: u8,
+    degraded: Option<Degraded>,
+    /// Where `RateLimit-Policy` ends and `RateLimit` begins. An empty one is no header.
+    policy_len: u32,
     text: Bytes,
-    /// Where each value ends; it begins where the one before ends. An empty one is no header.
-    ends: [u32; NAMES.len()],
 }
 
 impl Prepared {
+    /// Apart from the rest, which need not have that much room on the stack.
+    #[inline(never)]
+    fn write_lists(&mut self, verdict: &Verdict, binding: &RuleDecision<'_>, now: Timestamp) {
+        let mut text = Text::new();
+        write_list(listed(verdict, binding), write_policy, &mut text);
+        self.policy_len = text.len() as u32;
+        let seen = listed(verdict, binding).filter(|it| !is_blind(it));
+        write_list(seen, |it, text| write_state(it, now, text), &mut text);
+        self.text = text.to_bytes();
+    }
+
     /// Makes room for all of them and for the length of the body, which frameworks put in later: together
     /// they do not fit into the smallest map, and one that has to grow had better do so while there is
     /// little in it.
     pub(crate) fn make_room(&self, headers: &mut HeaderMap) {
-        if self.ends[4] > self.ends[2] {
-            headers.reserve(NAMES.len() + 1);
+        if !self.text.is_empty() {
+            headers.reserve(HEADERS + 1);
         }
     }
 
-    pub(crate) fn insert_into(self, headers: &mut HeaderMap) {
+    pub(crate) fn insert_into(mut self, headers: &mut HeaderMap) {
+        let [limit, remaining, reset] = self.numbers;
+        if self.numbers_told > 0 {
+            headers.insert(&X_LIMIT, recent::number(limit));
+        }
+        if self.numbers_told > 1 {
+            headers.insert(&X_REMAINING, recent::fresh(remaining));
+            headers.insert(&X_RESET, recent::number(reset));
+        }
+        if !self.text.is_empty() {
+            let state = self.text.split_off(self.policy_len as usize);
+            insert_text(&POLICY, self.text, headers);
+            insert_text(&STATE, state, headers);
+        }
         if let Some(how) = self.degraded {
-            headers.insert(&X_DEGRADED, HeaderValue::from_static(how));
+            headers.insert(&X_DEGRADED, HeaderValue::from_static(name_of_degraded(how)));
         }
-        let mut start = 0;
-        for (name, &end) in NAMES.iter().zip(&self.ends) {
-            let end = end as usize;
-            if end == start {
-                continue;
-            }
-            // Digits, names of rules, and what is written above: all of it ASCII.
-            if let Ok(value) = HeaderValue::from_maybe_shared(self.text.slice(start..end)) {
-                headers.insert(*name, value);
-            }
-            start = end;
-        }
+    }
+}
+
+/// Digits, names of rules, and what is written above: all of it ASCII.
+fn insert_text(name: &'static HeaderName, text: Bytes, headers: &mut HeaderMap) {
+    if let (false, Ok(value)) = (text.is_empty(), HeaderValue::from_maybe_shared(text)) {
+        headers.insert(name, value);
     }
 }

@@ -46,7 +46,6 @@ pub(crate) struct Ticket {
 }
 
 /// What is looked at of a request.
-#[derive(Clone, Copy)]
 struct Head<'r> {
     method: &'r Method,
     uri: &'r Uri,
@@ -59,12 +58,11 @@ struct Head<'r> {
     parts: Option<&'r Parts>,
 }
 
-/// What is to be done with a request.
+/// What is to be done with a request. The ticket of one that passes is written where it is wanted: much
+/// of what it takes to check a request is to move what was just written.
 enum Step {
-    Pass {
-        ticket: Ticket,
-        delay: Duration,
-    },
+    /// After this while, where it has to wait for its turn.
+    Pass(Duration),
     /// Asked again then, it may pass.
     Wait(Duration),
     /// In a box, so that requests that pass do not carry its room around.
@@ -112,11 +110,11 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let mut step = None;
+        let (mut step, mut ticket) = (None, Ticket::default());
         // Taken apart only for those who look at its parts: it is some hundred bytes to be moved.
         if self.shared.engine.answers_at_once() && !self.shared.looks_at_parts() {
-            match self.shared.ask(Head::of_request(&request, self.peer)) {
-                Step::Pass { ticket, delay: Duration::ZERO } => {
+            match self.shared.ask(&Head::of_request(&request, self.peer), &mut ticket) {
+                Step::Pass(Duration::ZERO) => {
                     return ResponseFuture::passing(self.inner.call(request), ticket);
                 }
                 Step::Answer(response) => return ResponseFuture::answered(response),
@@ -129,11 +127,11 @@ where
         }
         if self.shared.skip.as_ref().is_some_and(|skip| skip(&parts)) {
             let future = self.inner.call(Request::from_parts(parts, body));
-            return ResponseFuture::passing(future, Ticket::default());
+            return ResponseFuture::passing(future, ticket);
         }
         if self.shared.engine.answers_at_once() && step.is_none() {
-            match self.shared.ask(Head::of_parts(&parts)) {
-                Step::Pass { ticket, delay: Duration::ZERO } => {
+            match self.shared.ask(&Head::of_parts(&parts), &mut ticket) {
+                Step::Pass(Duration::ZERO) => {
                     let future = self.inner.call(Request::from_parts(parts, body));
                     return ResponseFuture::passing(future, ticket);
                 }
@@ -146,10 +144,9 @@ where
         let inner = std::mem::replace(&mut self.inner, clone);
         let shared = Arc::clone(&self.shared);
         ResponseFuture::asking(async move {
-            let ticket = match shared.ask_patiently(&parts, step).await {
-                Ok(ticket) => ticket,
-                Err(response) => return Ok(response.map(TollbarBody::own)),
-            };
+            if let Err(response) = shared.ask_patiently(&parts, step, &mut ticket).await {
+                return Ok(response.map(TollbarBody::own));
+            }
             let mut inner = inner;
             let response = inner.call(Request::from_parts(parts, body)).await?;
             Ok(ticket.stamp(response))
@@ -186,8 +183,14 @@ impl<'r> Head<'r> {
         Self { method, uri, version, headers, extensions, peer, parts: Some(parts) }
     }
 
+    /// As the rules see it, nobody having said who asks.
+    #[inline]
+    fn request(&self) -> Result<tollbar_rules::Request<'r>, RequestError> {
+        tollbar_rules::Request::new(self.method.as_str(), self.uri.path())
+    }
+
     /// A copy, for who answers a request that does not pass: it is told of everything.
-    fn to_parts(self) -> Parts {
+    fn to_parts(&self) -> Parts {
         let (mut parts, ()) = Request::new(()).into_parts();
         (parts.method, parts.uri) = (self.method.clone(), self.uri.clone());
         (parts.version, parts.headers) = (self.version, self.headers.clone());
@@ -199,6 +202,12 @@ impl<'r> Head<'r> {
     }
 }
 
+/// The answer to a request that rules cannot look at.
+#[cold]
+fn refuse(error: &RequestError, head: &Head<'_>) -> Step {
+    Step::Answer(Box::new(refusal(error, Format::wanted(head.headers))))
+}
+
 impl Shared {
     /// True where a function of the user's is to be shown every request.
     fn looks_at_parts(&self) -> bool {
@@ -206,38 +215,47 @@ impl Shared {
     }
 
     /// Asks a store that answers at once.
-    fn ask(self: &Arc<Self>, head: Head<'_>) -> Step {
+    fn ask(self: &Arc<Self>, head: &Head<'_>, ticket: &mut Ticket) -> Step {
         let made =
             self.identity.make(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
         self.identity.pairs(head.extensions, head.headers, &made, &mut pairs);
-        match self.request(head, &pairs) {
-            Ok(request) => {
-                self.engine.admit_then(&request, self.reserve_for(), |verdict, holding| {
-                    let step = self.conclude(verdict, holding, head, self.patience());
-                    self.tell(&request, verdict, step)
-                })
-            }
-            Err(error) => Step::Answer(Box::new(refusal(&error, Format::wanted(head.headers)))),
+        let mut request = match head.request() {
+            Ok(request) => request,
+            Err(error) => return refuse(&error, head),
+        };
+        if let Err(error) = self.describe(&mut request, head, &pairs) {
+            return refuse(&error, head);
         }
+        self.engine.admit_then(&request, self.reserve_for(), |verdict, holding| {
+            let step = self.conclude(verdict, holding, head, self.patience(), ticket);
+            self.tell(&request, verdict, step)
+        })
     }
 
     /// Asks any store.
-    async fn ask_later(self: &Arc<Self>, parts: &Parts, patience: Duration) -> Step {
-        let head = Head::of_parts(parts);
+    async fn ask_later(
+        self: &Arc<Self>,
+        parts: &Parts,
+        patience: Duration,
+        ticket: &mut Ticket,
+    ) -> Step {
+        let head = &Head::of_parts(parts);
         let made =
             self.identity.make(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
         self.identity.pairs(head.extensions, head.headers, &made, &mut pairs);
-        match self.request(head, &pairs) {
-            Ok(request) => {
-                let mut admission = self.engine.admit_async(&request, self.reserve_for()).await;
-                let Admission { verdict, holding } = &mut admission;
-                let step = self.conclude(verdict, holding.take(), head, patience);
-                self.tell(&request, verdict, step)
-            }
-            Err(error) => Step::Answer(Box::new(refusal(&error, Format::wanted(head.headers)))),
+        let mut request = match head.request() {
+            Ok(request) => request,
+            Err(error) => return refuse(&error, head),
+        };
+        if let Err(error) = self.describe(&mut request, head, &pairs) {
+            return refuse(&error, head);
         }
+        let mut admission = self.engine.admit_async(&request, self.reserve_for()).await;
+        let Admission { verdict, holding } = &mut admission;
+        let step = self.conclude(verdict, holding.take(), head, patience, ticket);
+        self.tell(&request, verdict, step)
     }
 
     /// Asks until the request passes or its patience ends. `step` is what it was told already.
@@ -245,22 +263,23 @@ impl Shared {
         self: &Arc<Self>,
         parts: &Parts,
         step: Option<Step>,
-    ) -> Result<Ticket, Box<Response<Bytes>>> {
+        ticket: &mut Ticket,
+    ) -> Result<(), Box<Response<Bytes>>> {
         let mut patience = self.patience();
         let mut place = None;
         let mut next = step;
         loop {
             let step = match next.take() {
                 Some(step) => step,
-                None => self.ask_later(parts, patience).await,
+                None => self.ask_later(parts, patience, ticket).await,
             };
             match step {
-                Step::Pass { ticket, delay } => {
+                Step::Pass(delay) => {
                     drop(place);
                     if !delay.is_zero() {
                         tokio::time::sleep(delay).await;
                     }
-                    return Ok(ticket);
+                    return Ok(());
                 }
                 Step::Answer(response) => return Err(response),
                 Step::Wait(wait) => {
@@ -278,21 +297,22 @@ impl Shared {
         }
     }
 
+    /// Says of a request who asks, what it costs and how bad it is to turn it away.
     #[inline]
-    fn request<'a>(
+    fn describe<'a>(
         &self,
-        head: Head<'a>,
+        request: &mut tollbar_rules::Request<'a>,
+        head: &Head<'_>,
         pairs: &'a [(&'a str, &'a str)],
-    ) -> Result<tollbar_rules::Request<'a>, RequestError> {
-        let request = tollbar_rules::Request::new(head.method.as_str(), head.uri.path())?;
-        let mut request = request.with_attributes(pairs)?;
+    ) -> Result<(), RequestError> {
+        request.set_attributes(pairs)?;
         if let (Some(cost), Some(parts)) = (&self.cost, head.parts) {
-            request = request.with_cost(cost(parts));
+            request.set_cost(cost(parts));
         }
         if let (Some(criticality), Some(parts)) = (&self.criticality, head.parts) {
-            request = request.with_criticality(criticality(parts));
+            request.set_criticality(criticality(parts));
         }
-        Ok(request)
+        Ok(())
     }
 
     fn reserve_for(&self) -> Option<Duration> {
@@ -312,15 +332,14 @@ impl Shared {
         self: &Arc<Self>,
         verdict: &Verdict,
         holding: Option<Holding>,
-        head: Head<'_>,
+        head: &Head<'_>,
         patience: Duration,
+        ticket: &mut Ticket,
     ) -> Step {
         if verdict.is_allowed() {
-            let ticket = Ticket {
-                headers: self.style.prepare(verdict, || self.engine.now()),
-                held: holding.map(|it| Box::new(Held::new(Arc::clone(self), it))),
-            };
-            return Step::Pass { ticket, delay: verdict.delay() };
+            self.style.prepare(verdict, || self.engine.now(), &mut ticket.headers);
+            ticket.held = holding.map(|it| Box::new(Held::new(Arc::clone(self), it)));
+            return Step::Pass(verdict.delay());
         }
         match verdict.retry_after() {
             Some(wait) if wait <= patience && !patience.is_zero() => Step::Wait(wait),
@@ -331,7 +350,7 @@ impl Shared {
     /// Tells whoever observes; of those who wait, when they no longer do.
     #[inline]
     fn tell(&self, request: &tollbar_rules::Request<'_>, verdict: &Verdict, step: Step) -> Step {
-        if let (Some(observe), Step::Pass { .. } | Step::Answer(_)) = (&self.observe, &step) {
+        if let (Some(observe), Step::Pass(_) | Step::Answer(_)) = (&self.observe, &step) {
             observe(request, verdict);
         }
         step
@@ -339,7 +358,7 @@ impl Shared {
 
     /// The response to a request that does not pass.
     #[cold]
-    fn answer(&self, verdict: &Verdict, head: Head<'_>) -> Response<Bytes> {
+    fn answer(&self, verdict: &Verdict, head: &Head<'_>) -> Response<Bytes> {
         let retry_after = verdict.retry_after().map(|wait| self.jitter.lengthen(wait));
         let denial = Denial::new(verdict, retry_after);
         let mut response = match (&self.respond, head.parts) {
@@ -350,7 +369,7 @@ impl Shared {
         if let Some(wait) = retry_after {
             write_retry_after(wait, response.headers_mut());
         }
-        self.style.prepare(verdict, || self.engine.now()).insert_into(response.headers_mut());
+        self.style.write(verdict, self.engine.now(), response.headers_mut());
         response
     }
 }

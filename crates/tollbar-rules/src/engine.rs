@@ -277,6 +277,15 @@ impl Verdict {
         selection.denial.is_some() || selection.asks.is_empty()
     }
 
+    /// The one decision that was made, of a live rule, is what it says.
+    #[inline]
+    fn bind_only_one(&mut self) {
+        (self.reason, self.binding) = (Why::Limits, Some(0));
+        if let [made] = &*self.made {
+            self.outcome = made.decision.outcome();
+        }
+    }
+
     /// Says which decision binds, now that all are made. They are in the order of the rules, so of
     /// equals the first binds.
     #[inline]

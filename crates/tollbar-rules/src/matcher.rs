@@ -174,19 +174,20 @@ impl Matcher {
         attribute
     }
 
-    /// The conditions that hold of `request`, whichever way its path is read.
+    /// The conditions that hold of `request`, whichever way its path is read. `found` is where they are
+    /// written down, unless they are known already.
     #[inline]
-    pub(crate) fn matching<'c>(
-        &self,
+    pub(crate) fn matching<'f, 'c>(
+        &'f self,
         request: &Request<'_>,
         conditions: impl Fn(ItemId) -> &'c Conditions,
-        found: &mut Items,
-    ) {
-        found.clear();
+        found: &'f mut Items,
+    ) -> &'f [ItemId] {
         if self.is_trivial {
             // They are there in the order of their insertion.
-            return found.extend_from_slice(&self.buckets[0].always);
+            return &self.buckets[0].always;
         }
+        found.clear();
         self.read(request, Reading::Decoded, &conditions, found);
         if request.path_with_slashes_kept().is_some() {
             self.read(request, Reading::SlashesKept, &conditions, found);
@@ -195,6 +196,7 @@ impl Matcher {
             found.sort_unstable();
             found.dedup();
         }
+        found
     }
 
     #[inline]

@@ -44,26 +44,40 @@ pub(crate) fn normalise(raw: &str) -> Result<NormalPath<'_>, RequestError> {
 }
 
 /// How many segments a path has that is normal; `None` where it is not, or may not be.
+///
+/// Without a branch for each byte: every request has a path, and few are not normal.
 #[inline]
 fn segments_if_normal(raw: &str) -> Option<usize> {
     let bytes = raw.as_bytes();
-    if bytes.first() != Some(&b'/') {
-        return None;
-    }
-    let mut segments = 0;
-    let mut previous = 0;
+    let (mut segments, mut is_odd, mut previous) = (0, 0, 0);
     for &byte in bytes {
-        match byte {
-            b'%' | b'?' | b'#' => return None,
-            // `/.well-known` is normal, but is decided by the slow way, which knows whole segments.
-            b'/' | b'.' if previous == b'/' => return None,
-            b'/' => segments += 1,
-            _ => {}
-        }
-        previous = byte;
+        let class = CLASSES[usize::from(byte)];
+        is_odd |= class & (ODD | previous << 1);
+        segments += usize::from(class & SLASH);
+        previous = class & SLASH;
     }
-    (previous != b'/' || bytes.len() == 1).then_some(segments)
+    let begins = bytes.first() == Some(&b'/');
+    let ends = previous == 0 || bytes.len() == 1;
+    (begins && ends && is_odd == 0).then_some(segments)
 }
+
+/// What a byte of a path may be, in bits.
+const SLASH: u8 = 1;
+/// May not follow a slash. `/.well-known` is normal, but is decided by the slow way, which knows whole
+/// segments.
+const NOT_BEHIND_SLASH: u8 = SLASH << 1;
+/// Is in no path that is normal.
+const ODD: u8 = 4;
+
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    classes[b'/' as usize] = SLASH | NOT_BEHIND_SLASH;
+    classes[b'.' as usize] = NOT_BEHIND_SLASH;
+    classes[b'%' as usize] = ODD;
+    classes[b'?' as usize] = ODD;
+    classes[b'#' as usize] = ODD;
+    classes
+};
 
 #[cold]
 fn rewrite(raw: &str) -> Result<NormalPath<'_>, RequestError> {
@@ -186,6 +200,8 @@ mod tests {
             ("*", "/*"),
             ("/v1/login", "/v1/login"),
             ("v1/login", "/v1/login"),
+            ("/v1//login", "/v1/login"),
+            ("/v1/login/", "/v1/login"),
             ("//v1///login/", "/v1/login"),
             ("/v1/./login/.", "/v1/login"),
             ("/v1/x/../login", "/v1/login"),
@@ -249,10 +265,10 @@ mod tests {
         }
 
         #[test]
-        fn what_looks_normal_is_left_alone(raw in "(/[a-z.]{1,4}){1,6}") {
+        fn what_looks_normal_is_left_alone(raw in "[/a]{0,6}|/[/a.]{0,4}|/[a%?#]{0,3}|(/[a-z.]{1,4}){1,6}") {
             if let Some(segments) = segments_if_normal(&raw) {
                 prop_assert_eq!(&*rewrite(&raw).unwrap().decoded, raw.as_str());
-                prop_assert_eq!(super::segments(&raw).count(), segments);
+                prop_assert_eq!(super::segments(&raw).count().max(1), segments);
             }
         }
     }

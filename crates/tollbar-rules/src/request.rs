@@ -138,9 +138,19 @@ impl<'a> Request<'a> {
     /// absent; the same pair twice is as good as once.
     #[inline]
     pub fn with_attributes(
-        self,
+        mut self,
         attributes: &'a [(&'a str, &'a str)],
     ) -> Result<Self, RequestError> {
+        self.set_attributes(attributes)?;
+        Ok(self)
+    }
+
+    /// The same in place, for who asks a million times a second: a request is not cheap to move.
+    #[inline]
+    pub fn set_attributes(
+        &mut self,
+        attributes: &'a [(&'a str, &'a str)],
+    ) -> Result<(), RequestError> {
         if attributes.len() > ATTRIBUTES_MAX {
             return Err(RequestError::TooManyAttributes { count: attributes.len() });
         }
@@ -154,7 +164,8 @@ impl<'a> Request<'a> {
                 return Err(RequestError::DuplicateAttribute { name: (*name).to_owned() });
             }
         }
-        Ok(Self { attributes, ..self })
+        self.attributes = attributes;
+        Ok(())
     }
 
     /// The same with attributes that nobody has sent: `client` may be among them.
@@ -172,6 +183,11 @@ impl<'a> Request<'a> {
         Self { cost, ..self }
     }
 
+    /// The same in place.
+    pub fn set_cost(&mut self, cost: u64) {
+        self.cost = cost;
+    }
+
     /// The same request under the name by which its sender knows it.
     #[must_use]
     pub fn with_request_id(self, request_id: &'a str) -> Self {
@@ -182,6 +198,11 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn with_criticality(self, criticality: Criticality) -> Self {
         Self { criticality, ..self }
+    }
+
+    /// The same in place.
+    pub fn set_criticality(&mut self, criticality: Criticality) {
+        self.criticality = criticality;
     }
 
     /// The method, in capitals.

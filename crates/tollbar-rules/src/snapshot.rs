@@ -124,8 +124,12 @@ impl Snapshot {
 
     /// The rules that match, the first to be looked at first.
     #[inline]
-    pub(crate) fn matching(&self, request: &Request<'_>, found: &mut Items) {
-        self.index.matcher.matching(request, |at| &self.rule(at).conditions, found);
+    pub(crate) fn matching<'f>(
+        &'f self,
+        request: &Request<'_>,
+        found: &'f mut Items,
+    ) -> &'f [ItemId] {
+        self.index.matcher.matching(request, |at| &self.rule(at).conditions, found)
     }
 
     /// The first exemption of a rule that covers the request.
@@ -301,6 +305,6 @@ fn proposed<'c>(
         return all.collect();
     };
     let mut found = Items::new();
-    index.matching(request, |at| conditions(at as usize), &mut found);
-    found.into_iter().map(|at| at as usize).collect()
+    let found = index.matching(request, |at| conditions(at as usize), &mut found);
+    found.iter().map(|at| *at as usize).collect()
 }

@@ -2,29 +2,33 @@
 //!
 //! Decides what the general way would decide and leaves to it whatever it is not sure of.
 
-use tollbar::Store;
+use tollbar::{Decision, Outcome, Timestamp};
 
 use super::Engine;
+use crate::Request;
 use crate::matcher::ItemId;
+use crate::snapshot::Snapshot;
 use crate::subject::{Found, KeyBuffer};
 use crate::tally::is_near;
-use crate::verdict::{Capacity, Made, Why};
-use crate::{Request, Verdict};
+use crate::verdict::{Capacity, Decisions, Made};
+
+/// What stands in a decision's place until it is made.
+const UNDECIDED: Decision = Decision::new(Outcome::Never, 0, 0, Timestamp::ZERO);
 
 impl Engine {
-    /// Makes the verdict where one plain rule matches and memory answers; false, with nothing done,
-    /// where that is not so.
+    /// Makes the only decision where one plain rule matches and memory answers; false, with nothing
+    /// done, where that is not so.
     #[inline]
     pub(super) fn decide_alone(
         &self,
         request: &Request<'_>,
+        snapshot: &Snapshot,
         matching: &[ItemId],
-        verdict: &mut Verdict,
+        made: &mut Decisions,
     ) -> bool {
         let (Some(memory), &[rule], None) = (&self.memory, matching, request.request_id()) else {
             return false;
         };
-        let Verdict { snapshot, made, .. } = verdict;
         if snapshot.overrides.is_some() {
             return false;
         }
@@ -37,19 +41,16 @@ impl Engine {
             return false;
         }
         let cost = snapshot.cost(rule, request);
-        let Ok(decision) = memory.check(&key, policy, cost).wait() else {
-            return false;
-        };
+        let (tier, limit, capacity) = (u32::MAX, 0, Capacity::Live);
+        made.push(Made { rule, tier, limit, capacity, cost, decision: UNDECIDED, degraded: None });
+        let decision = &mut made[0].decision;
+        memory.check_now_into(&key, policy, cost, decision);
         let is_allowed = decision.is_allowed();
         if !is_allowed {
             snapshot.plan(rule).top.record(&key);
         }
         let is_near = || is_near(decision.remaining(), policy.capacity());
         sketch.tally.decided(is_allowed, cost, is_near);
-        let (tier, limit, capacity) = (u32::MAX, 0, Capacity::Live);
-        made.push(Made { rule, tier, limit, capacity, cost, decision, degraded: None });
-        (verdict.outcome, verdict.reason) = (decision.outcome(), Why::Limits);
-        verdict.binding = Some(0);
         true
     }
 }

@@ -169,12 +169,15 @@ impl Engine {
         verdict: &mut Verdict,
     ) -> Option<Holding> {
         let mut matching = Items::new();
-        verdict.snapshot.matching(request, &mut matching);
-        if reserve_for.is_none() && self.decide_alone(request, &matching, verdict) {
+        let matching = verdict.snapshot.matching(request, &mut matching);
+        if reserve_for.is_none()
+            && self.decide_alone(request, &verdict.snapshot, matching, &mut verdict.made)
+        {
+            verdict.bind_only_one();
             return None;
         }
         let mut selection = Selection::default();
-        self.select_of(&matching, &verdict.snapshot, request, &mut selection);
+        self.select_of(matching, &verdict.snapshot, request, &mut selection);
         let marks = self.marks(request, &verdict.snapshot, &mut selection, reserve_for);
         if verdict.settle(&selection) {
             return None;

@@ -96,8 +96,8 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
     #[inline]
     pub(crate) fn select(&mut self, selection: &mut Selection) {
         let mut matching = Items::new();
-        self.snapshot.matching(self.request, &mut matching);
-        self.select_of(&matching, selection);
+        let matching = self.snapshot.matching(self.request, &mut matching);
+        self.select_of(matching, selection);
     }
 
     /// The same, where it is known which rules match.

@@ -12,8 +12,8 @@ fn naive(list: &[Conditions], request: &Request<'_>) -> Vec<ItemId> {
 
 fn indexed(list: &[Conditions], request: &Request<'_>) -> Vec<ItemId> {
     let mut found = Items::new();
-    Matcher::new(list.iter()).matching(request, |at| &list[at as usize], &mut found);
-    found.to_vec()
+    let matcher = Matcher::new(list.iter());
+    matcher.matching(request, |at| &list[at as usize], &mut found).to_vec()
 }
 
 fn value() -> impl Strategy<Value = Box<str>> {

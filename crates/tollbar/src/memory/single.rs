@@ -63,6 +63,13 @@ impl MemoryStore {
         })
     }
 
+    /// The same, with the decision left where it is wanted: it is not cheap to move.
+    #[inline]
+    pub fn check_now_into(&self, key: &[u8], policy: &Policy, cost: u64, decision: &mut Decision) {
+        let id = self.hash.id(key, policy);
+        self.check_into(id, key, policy, self.now_us(), cost, decision);
+    }
+
     /// Decides and charges one of many requests, and leaves the decision where it is wanted.
     ///
     /// Returned by value it would be copied from the stack in larger pieces than it was written

@@ -1,0 +1,35 @@
+//! Numbers as headers, those of before once more.
+//!
+//! A limit is the same in every response, a reset in all of a second: to share the text of the one
+//! before costs less than to write it anew, which is an allocation.
+
+use std::cell::RefCell;
+
+use http::HeaderValue;
+
+/// How many are kept, for each thread: limits and resets are few.
+const KEPT: usize = 64;
+
+thread_local! {
+    static RECENT: RefCell<[Option<(u64, HeaderValue)>; KEPT]> =
+        const { RefCell::new([const { None }; KEPT]) };
+}
+
+/// A number that is likely to be told again.
+pub(super) fn number(value: u64) -> HeaderValue {
+    let found = RECENT.try_with(|recent| {
+        let place = &mut recent.borrow_mut()[value as usize % KEPT];
+        match place {
+            Some((known, text)) if *known == value => text.clone(),
+            _ => place.insert((value, fresh(value))).1.clone(),
+        }
+    });
+    // A thread that ends has none any more.
+    found.unwrap_or_else(|_| fresh(value))
+}
+
+/// A number that is not. The same as `HeaderValue::from`, which allocates twice.
+pub(super) fn fresh(value: u64) -> HeaderValue {
+    HeaderValue::from_bytes(itoa::Buffer::new().format(value).as_bytes())
+        .unwrap_or_else(|_| HeaderValue::from(value))
+}
