@@ -21,7 +21,7 @@ use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use tollbar_http::Format;
 
-use crate::daemon::{Answered, Daemon};
+use crate::daemon::{Answered, Daemon, Shown};
 use crate::forward_auth;
 use crate::metrics::TextFormat;
 pub(crate) use answer::Answer;
@@ -52,6 +52,13 @@ pub(crate) struct Head<'a> {
     pub(crate) method: &'a Method,
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
+}
+
+/// What became of a check.
+enum Checked<'b> {
+    Told(Result<Answer, Refusal>),
+    /// Somebody has to be waited for.
+    Later(Box<Question<'b>>),
 }
 
 /// Answers what is asked over HTTP.
@@ -96,8 +103,11 @@ impl Api {
     /// The answer to a request that was admitted.
     pub(crate) async fn answer(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Answer {
         let answer = match route.what {
-            What::Check => self.check(head, body).await,
-            // In a box, so that a check does not carry the room for all the others around.
+            What::Check => match self.check(head, body) {
+                Checked::Told(answer) => answer,
+                // In a box, so that a check does not carry the room for all the others around.
+                Checked::Later(question) => Box::pin(self.check_later(head, &question)).await,
+            },
             _ => Box::pin(self.seldom(route, head, body)).await,
         };
         answer.unwrap_or_else(|refusal| refusal.answer(Format::wanted(head.headers)))
@@ -105,7 +115,10 @@ impl Api {
 
     async fn seldom(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
         match route.what {
-            What::Check => self.check(head, body).await,
+            What::Check => match self.check(head, body) {
+                Checked::Told(answer) => answer,
+                Checked::Later(question) => self.check_later(head, &question).await,
+            },
             What::CheckBatch => self.check_batch(body).await,
             What::Peek => self.peek(head, body).await,
             What::Explain => self.explain(body).await,
@@ -134,16 +147,51 @@ impl Api {
         text(HeaderValue::from_static(format.content_type()), self.daemon.write_metrics(format))
     }
 
-    async fn check(&self, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
-        let question: Question<'_> = parse(body, CHECK.example)?;
-        let answered = self.ask(&question, &CHECK, question.cost_or_one()).await?;
-        Ok(told::answer(&answered, self.daemon.now(), || Format::wanted(head.headers)))
+    /// Answers at once what can be: a request under all rules, by a store in this process.
+    fn check<'b>(&self, head: &Head<'_>, body: &'b [u8]) -> Checked<'b> {
+        let parsed: Result<Question<'_>, Refusal> = parse(body, CHECK.example);
+        // Where it is: it is half a kilobyte.
+        if let Ok(question) = &parsed
+            && let Some(answer) = self.check_at_once(head, question).transpose()
+        {
+            return Checked::Told(answer);
+        }
+        match parsed {
+            Ok(question) => Checked::Later(Box::new(question)),
+            Err(refusal) => Checked::Told(Err(refusal)),
+        }
+    }
+
+    fn check_at_once(
+        &self,
+        head: &Head<'_>,
+        question: &Question<'_>,
+    ) -> Result<Option<Answer>, Refusal> {
+        let About::Request = question.about(&CHECK)? else {
+            return Ok(None);
+        };
+        let pairs = question.pairs();
+        let request = question.request(&pairs, question.cost_or_one())?;
+        Ok(self.daemon.check_at_once(&request, |shown| self.tell(head, shown)))
+    }
+
+    async fn check_later(
+        &self,
+        head: &Head<'_>,
+        question: &Question<'_>,
+    ) -> Result<Answer, Refusal> {
+        let answered = self.ask(question, &CHECK, question.cost_or_one()).await?;
+        Ok(self.tell(head, answered.shown()))
+    }
+
+    fn tell(&self, head: &Head<'_>, shown: Shown<'_>) -> Answer {
+        told::answer(shown, self.daemon.now(), || Format::wanted(head.headers))
     }
 
     async fn peek(&self, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
         let question: Question<'_> = parse(body, PEEK.example)?;
         let answered = self.ask(&question, &PEEK, 0).await?;
-        Ok(told::answer(&answered, self.daemon.now(), || Format::wanted(head.headers)))
+        Ok(self.tell(head, answered.shown()))
     }
 
     async fn check_batch(&self, body: &[u8]) -> Result<Answer, Refusal> {

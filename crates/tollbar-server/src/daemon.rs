@@ -53,6 +53,15 @@ pub(crate) struct Answered {
     pub(crate) receipt: Option<String>,
 }
 
+/// The same, to be looked at. A verdict is most of a kilobyte: whoever only tells of it need not have it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub(crate) verdict: &'a Verdict,
+    pub(crate) decision_id: DecisionId,
+    pub(crate) lease: Option<&'a Lease>,
+    pub(crate) receipt: Option<&'a str>,
+}
+
 /// Permits that a request holds, for whoever is to give them back.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -145,7 +154,28 @@ impl Daemon {
             Box::pin(self.engine.check_async(request)).await
         };
         self.meter(&verdict, request);
-        self.remember(self.answered(verdict, check), || Asked::request(request))
+        let lease = self.conclude(&verdict, &check, || Asked::request(request));
+        Answered { verdict, decision_id: check.id, lease, receipt: None }
+    }
+
+    /// The same for who only tells of it, without moving it about. `None`, and nothing is done, where the
+    /// store is across a network.
+    pub(crate) fn check_at_once<T>(
+        &self,
+        request: &Request<'_>,
+        tell: impl FnOnce(Shown<'_>) -> T,
+    ) -> Option<T> {
+        if !self.engine.answers_at_once() {
+            return None;
+        }
+        let check = self.begin(request.cost());
+        // What it holds is in the verdict as well.
+        Some(self.engine.admit_then(request, None, |verdict, _holding| {
+            self.meter(verdict, request);
+            let lease = self.conclude(verdict, &check, || Asked::request(request));
+            let lease = lease.as_ref();
+            tell(Shown { verdict, decision_id: check.id, lease, receipt: None })
+        }))
     }
 
     /// The same under one rule, whatever it matches.
@@ -157,7 +187,8 @@ impl Daemon {
         let check = self.begin(request.cost());
         let verdict = Box::pin(self.engine.check_rule_async(rule, request)).await?;
         self.meter(&verdict, request);
-        Ok(self.remember(self.answered(verdict, check), || Asked::request(request).under(rule)))
+        let lease = self.conclude(&verdict, &check, || Asked::request(request).under(rule));
+        Ok(Answered { verdict, decision_id: check.id, lease, receipt: None })
     }
 
     /// The same for one value that a rule counts by, in place of a request.
@@ -175,7 +206,8 @@ impl Daemon {
             let at = self.now();
             verdict.meter_subject(subject, cost, |it| tally.count(at, &it));
         }
-        Ok(self.remember(self.answered(verdict, check), || Asked::subject(rule, subject, cost)))
+        let lease = self.conclude(&verdict, &check, || Asked::subject(rule, subject, cost));
+        Ok(Answered { verdict, decision_id: check.id, lease, receipt: None })
     }
 
     /// Charges a request in advance, to be settled within `ttl`.
@@ -184,8 +216,8 @@ impl Daemon {
         let Reservation { verdict, receipt } =
             Box::pin(self.engine.reserve_async(request, ttl)).await;
         self.meter(&verdict, request);
-        let answered = Answered { receipt, ..self.answered(verdict, check) };
-        self.remember(answered, || Asked::request(request))
+        let lease = self.conclude(&verdict, &check, || Asked::request(request));
+        Answered { verdict, decision_id: check.id, lease, receipt }
     }
 
     /// True where usage is counted.
@@ -211,20 +243,31 @@ impl Daemon {
         Check { id, cost, began: Metrics::begin(id, is_timed), traced }
     }
 
-    /// Counts a verdict, and gives it its name, and what it holds a text.
-    fn answered(&self, verdict: Verdict, Check { id, cost, began, traced }: Check) -> Answered {
+    /// Counts a verdict, and keeps it if it denies, so that it can be asked about. What it holds has a
+    /// text from here on.
+    fn conclude<'a>(
+        &self,
+        verdict: &Verdict,
+        check: &Check,
+        asked: impl FnOnce() -> Asked<'a>,
+    ) -> Option<Lease> {
+        let &Check { id, cost, began, ref traced } = check;
         if cost > 0 {
             let took = began.map(|it| it.elapsed());
-            self.metrics.decided(self.wire, &verdict, id, took, || self.now());
-            if let (Some(traced), Some(to), Some(took)) = (&traced, &self.traces, took) {
-                let decided = Decided { wire: self.wire, verdict: &verdict, id, took };
+            self.metrics.decided(self.wire, verdict, id, took, || self.now());
+            if let (Some(traced), Some(to), Some(took)) = (traced, &self.traces, took) {
+                let decided = Decided { wire: self.wire, verdict, id, took };
                 let trace_id = to.end(traced, &decided);
                 self.metrics.traced(took, trace_id, || self.now());
             }
         }
-        let lease = self.engine.lease_of(&verdict);
-        let lease = lease.map(|(text, ends_at)| Lease { text, ends_at: Some(ends_at) });
-        Answered { verdict, decision_id: id, lease, receipt: None }
+        if !verdict.is_allowed() {
+            let now = self.now();
+            self.decisions.record(id, now, &asked(), verdict);
+            self.denial_log.tell(id, self.wire, verdict, now);
+        }
+        let (text, ends_at) = self.engine.lease_of(verdict)?;
+        Some(Lease { text, ends_at: Some(ends_at) })
     }
 
     /// Counts what was decided elsewhere.
@@ -236,17 +279,6 @@ impl Daemon {
     pub(crate) fn count(&self, is_allowed: bool) {
         let outcome = if is_allowed { Outcome::Allow } else { Outcome::Deny };
         self.metrics.count(self.wire, outcome);
-    }
-
-    /// Keeps a denial, so that it can be asked about.
-    fn remember<'a>(&self, answered: Answered, asked: impl FnOnce() -> Asked<'a>) -> Answered {
-        if !answered.verdict.is_allowed() {
-            let Answered { verdict, decision_id, .. } = &answered;
-            let now = self.now();
-            self.decisions.record(*decision_id, now, &asked(), verdict);
-            self.denial_log.tell(*decision_id, self.wire, verdict, now);
-        }
-        answered
     }
 
     /// Keeps a denial that was made elsewhere; the name by which it can be asked about.
@@ -267,6 +299,14 @@ impl Daemon {
     /// True where whoever shows `shown` may ask.
     pub(crate) fn is_admitted(&self, shown: Option<&[u8]>) -> bool {
         self.tokens.as_ref().is_none_or(|tokens| tokens.is(shown.unwrap_or_default()))
+    }
+}
+
+impl Answered {
+    pub(crate) fn shown(&self) -> Shown<'_> {
+        let Self { verdict, decision_id, lease, receipt } = self;
+        let (lease, receipt) = (lease.as_ref(), receipt.as_deref());
+        Shown { verdict, decision_id: *decision_id, lease, receipt }
     }
 }
 

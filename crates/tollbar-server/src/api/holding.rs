@@ -80,7 +80,7 @@ impl Api {
         let request = question.request(&pairs, question.cost_or_one())?;
         let ttl = Duration::from_millis(ttl_ms);
         let answered = self.daemon.reserve(&request, ttl).await;
-        Ok(told::answer(&answered, self.daemon.now(), format))
+        Ok(told::answer(answered.shown(), self.daemon.now(), format))
     }
 
     pub(super) async fn commit(&self, body: &[u8]) -> Result<Answer, Refusal> {

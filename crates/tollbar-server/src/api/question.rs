@@ -193,12 +193,14 @@ impl Question<'_> {
     ) -> Result<Request<'q>, RequestError> {
         let method = self.method.as_ref().map_or("GET", |it| &it.0);
         let path = self.path.as_ref().map_or("/", |it| &it.0);
-        let mut request = Request::new(method, path)?.with_attributes(pairs)?.with_cost(cost);
+        let mut request = Request::new(method, path)?;
+        request.set_attributes(pairs)?;
+        request.set_cost(cost);
         if let Some(id) = self.request_id() {
             request = request.with_request_id(id);
         }
         if let Some(criticality) = self.criticality {
-            request = request.with_criticality(criticality.into());
+            request.set_criticality(criticality.into());
         }
         Ok(request)
     }

@@ -15,7 +15,7 @@ use super::refusal::Refusal;
 use super::route::{CHECK, EXPLAIN, RESET};
 use super::told::{Told, Why, remaining};
 use super::{Api, told};
-use crate::daemon::{Answered, DecisionId};
+use crate::daemon::{DecisionId, Shown};
 use crate::rfc3339::Instant;
 
 /// The daemon is there.
@@ -161,13 +161,13 @@ impl Api {
             None => None,
         };
         let why = why(&denial.verdict);
-        let answered =
-            Answered { verdict: denial.verdict, decision_id: id, lease: None, receipt: None };
+        let verdict = &denial.verdict;
+        let shown = Shown { verdict, decision_id: id, lease: None, receipt: None };
         let remembered = Remembered {
             decided_at: Instant(denial.at),
             why,
             request: asked.and_then(|it| serde_json::from_str(it).ok()),
-            verdict: Told::of(&answered),
+            verdict: Told::of(shown),
             now: explanation.as_ref().map(Explained::of),
         };
         Ok(json(StatusCode::OK, JSON, &remembered))

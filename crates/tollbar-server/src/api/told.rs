@@ -15,7 +15,7 @@ use tollbar_rules::{Capacity, Reason, RuleDecision, Verdict};
 
 use super::answer::{Answer, JSON, PROBLEM, body, json};
 use super::refusal::{Problem, Refusal};
-use crate::daemon::Answered;
+use crate::daemon::{Answered, Shown};
 use crate::rfc3339::Instant;
 
 /// What was decided about a request.
@@ -172,7 +172,7 @@ struct Refused<'v> {
 impl<'v> Batched<'v> {
     pub(super) fn of(answers: &'v [Result<Answered, Refusal>]) -> Self {
         let one = |it: &'v Result<Answered, Refusal>| match it {
-            Ok(answered) => InBatch::Told(Told::in_batch(answered)),
+            Ok(answered) => InBatch::Told(Told::in_batch(answered.shown())),
             Err(refusal) => InBatch::Refused(Refused {
                 status: refusal.status().as_u16(),
                 error: refusal.error(),
@@ -183,19 +183,19 @@ impl<'v> Batched<'v> {
 }
 
 impl<'v> Told<'v> {
-    pub(super) fn of(answered: &'v Answered) -> Self {
-        Self::concluded(answered, Conclusion::of(&answered.verdict))
+    pub(super) fn of(shown: Shown<'v>) -> Self {
+        Self::concluded(shown, Conclusion::of(shown.verdict))
     }
 
     /// One of a batch, with its status.
-    pub(super) fn in_batch(answered: &'v Answered) -> Self {
-        let conclusion = Conclusion::of(&answered.verdict);
+    pub(super) fn in_batch(shown: Shown<'v>) -> Self {
+        let conclusion = Conclusion::of(shown.verdict);
         let status = Some(conclusion.status.as_u16());
-        Self { status, ..Self::concluded(answered, conclusion) }
+        Self { status, ..Self::concluded(shown, conclusion) }
     }
 
-    fn concluded(answered: &'v Answered, conclusion: Conclusion) -> Self {
-        let verdict = &answered.verdict;
+    fn concluded(shown: Shown<'v>, conclusion: Conclusion) -> Self {
+        let Shown { verdict, decision_id, lease, receipt } = shown;
         let binding = verdict.binding();
         let decision = binding.map(|it| it.decision());
         Self {
@@ -210,10 +210,10 @@ impl<'v> Told<'v> {
             retry_after_ms: verdict.retry_after().map(millis),
             delay_ms: millis(verdict.delay()),
             reset_at: decision.map(|it| Instant(it.reset_at())),
-            decision_id: answered.decision_id,
-            lease: answered.lease.as_ref().map(|it| &*it.text),
-            lease_ends_at: answered.lease.as_ref().and_then(|it| it.ends_at).map(Instant),
-            receipt: answered.receipt.as_deref(),
+            decision_id,
+            lease: lease.map(|it| &*it.text),
+            lease_ends_at: lease.and_then(|it| it.ends_at).map(Instant),
+            receipt,
             status: None,
             decisions: Decisions(verdict),
         }
@@ -221,12 +221,12 @@ impl<'v> Told<'v> {
 }
 
 /// The whole answer to a check.
-pub(super) fn answer(answered: &Answered, now: Timestamp, format: impl Fn() -> Format) -> Answer {
-    let verdict = &answered.verdict;
+pub(super) fn answer(shown: Shown<'_>, now: Timestamp, format: impl Fn() -> Format) -> Answer {
+    let Shown { verdict, decision_id, .. } = shown;
     let conclusion = Conclusion::of(verdict);
     let status = conclusion.status;
     let mut answer = if verdict.is_allowed() || format() != Format::Problem {
-        let told = Told::concluded(answered, conclusion);
+        let told = Told::concluded(shown, conclusion);
         body(status, JSON, |to| write::told(&told, to))
     } else {
         let denial = Denial::new(verdict, verdict.retry_after());
@@ -235,7 +235,7 @@ pub(super) fn answer(answered: &Answered, now: Timestamp, format: impl Fn() -> F
             title: conclusion.message.as_deref().unwrap_or_default(),
             status: status.as_u16(),
             violated_policies: denial.problem_type().map(|_| denial.violated_policies()),
-            decision_id: Some(answered.decision_id.to_string()),
+            decision_id: Some(decision_id.to_string()),
         };
         json(status, PROBLEM, &problem)
     };

@@ -207,7 +207,7 @@ rules:
                     let receipt = (cost == 0).then(|| "a\n\u{1}b".to_owned());
                     let decision_id = DecisionId::random();
                     let answered = Answered { verdict, decision_id, lease, receipt };
-                    for it in [Told::of(&answered), Told::in_batch(&answered)] {
+                    for it in [Told::of(answered.shown()), Told::in_batch(answered.shown())] {
                         let mut by_hand = Vec::new();
                         told(&it, &mut by_hand);
                         let by_hand = String::from_utf8(by_hand).unwrap();

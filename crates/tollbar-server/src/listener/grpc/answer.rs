@@ -9,10 +9,10 @@ use tollbar_rules::{
     Verdict,
 };
 
-use crate::daemon::Answered;
+use crate::daemon::Shown;
 
-pub(super) fn of_verdict(answered: &Answered) -> v1::CheckResponse {
-    let verdict = &answered.verdict;
+pub(super) fn of_verdict(shown: Shown<'_>) -> v1::CheckResponse {
+    let Shown { verdict, decision_id, lease, .. } = shown;
     let decision = verdict.binding().map(|it| it.decision());
     v1::CheckResponse {
         allowed: verdict.is_allowed(),
@@ -25,9 +25,9 @@ pub(super) fn of_verdict(answered: &Answered) -> v1::CheckResponse {
         retry_after: verdict.retry_after().map(duration),
         delay: Some(verdict.delay()).filter(|it| !it.is_zero()).map(duration),
         reset_at: decision.map(|it| timestamp(it.reset_at())),
-        decision_id: answered.decision_id.to_string(),
-        lease: answered.lease.as_ref().map(|it| it.text.clone()).unwrap_or_default(),
-        lease_ends_at: answered.lease.as_ref().and_then(|it| it.ends_at).map(timestamp),
+        decision_id: decision_id.to_string(),
+        lease: lease.map(|it| it.text.clone()).unwrap_or_default(),
+        lease_ends_at: lease.and_then(|it| it.ends_at).map(timestamp),
         decisions: verdict.decisions().map(|it| of_decision(&it)).collect(),
     }
 }

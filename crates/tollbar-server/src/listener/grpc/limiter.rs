@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::many::{self, Answers};
 use super::question::{self, Form, filled};
 use super::{answer, refusal};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Shown};
 use crate::listener::Stopped;
 
 /// Where a reservation does not say how long it lasts.
@@ -50,11 +50,18 @@ pub(super) async fn decide(
         }
         Form::Full { rule: None, attributes } => {
             let request = question::request(asked, &attributes, cost)?;
+            if let Some(told) = daemon.check_at_once(&request, tell) {
+                return told;
+            }
             daemon.check(&request).await
         }
     };
-    refusal::verdict(&answered.verdict)?;
-    Ok(answer::of_verdict(&answered))
+    tell(answered.shown())
+}
+
+fn tell(shown: Shown<'_>) -> Result<v1::CheckResponse, Status> {
+    refusal::verdict(shown.verdict)?;
+    Ok(answer::of_verdict(shown))
 }
 
 #[tonic::async_trait]
@@ -102,7 +109,7 @@ impl v1::limiter_server::Limiter for Limiter {
         let request = question::request(asked, &attributes, asked.cost.unwrap_or(1))?;
         let reserved = self.daemon.reserve(&request, time_to_live(*ttl)?).await;
         refusal::verdict(&reserved.verdict)?;
-        let told = answer::of_verdict(&reserved);
+        let told = answer::of_verdict(reserved.shown());
         let receipt = reserved.receipt.unwrap_or_default();
         Ok(Response::new(v1::ReserveResponse { answer: Some(told), receipt }))
     }

@@ -9,7 +9,7 @@ use tollbar_rules::{Criticality, ReceiptError, Request, RequestError, UsageError
 use super::frame::{ARGUMENTS_MAX, Arguments};
 use super::reply::{Repeated, Replies};
 use crate::api::{Why, millis};
-use crate::daemon::{Answered, Daemon};
+use crate::daemon::{Daemon, Shown};
 
 /// Pairs of what remains of a frame.
 type Attributes<'b> = ArrayVec<(&'b str, &'b str), { ARGUMENTS_MAX / 2 }>;
@@ -80,7 +80,7 @@ pub(super) async fn subject(
     let (rule, subject) = (text(arguments[1])?, text(arguments[2])?);
     let options = Options::parse(&arguments[3..], OF_SUBJECT)?;
     let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
-    write(&daemon.check_subject(rule, subject, cost, id).await?, replies);
+    write(daemon.check_subject(rule, subject, cost, id).await?.shown(), replies);
     Ok(())
 }
 
@@ -115,14 +115,16 @@ async fn ask(
 ) -> Result<(), CheckError> {
     let (method, path) = (text(arguments[1])?, text(arguments[2])?);
     let options = Options::parse(&arguments[3..], options)?;
-    let mut request = Request::new(method, path)?
-        .with_attributes(&options.attributes)?
-        .with_cost(options.cost.unwrap_or(cost))
-        .with_criticality(options.criticality.unwrap_or_default());
+    let mut request = Request::new(method, path)?;
+    request.set_attributes(&options.attributes)?;
+    request.set_cost(options.cost.unwrap_or(cost));
+    request.set_criticality(options.criticality.unwrap_or_default());
     if let Some(id) = options.request_id {
         request = request.with_request_id(id);
     }
-    write(&daemon.check(&request).await, replies);
+    if daemon.check_at_once(&request, |shown| write(shown, replies)).is_none() {
+        write(daemon.check(&request).await.shown(), replies);
+    }
     Ok(())
 }
 
@@ -190,8 +192,8 @@ fn repeated(text: &str) -> String {
 }
 
 /// Names and values, the same as over HTTP.
-fn write(answered: &Answered, replies: &mut Replies) {
-    let verdict = &answered.verdict;
+fn write(shown: Shown<'_>, replies: &mut Replies) {
+    let Shown { verdict, decision_id, lease, .. } = shown;
     let decision = verdict.binding().map(|it| it.decision());
     let name = |replies: &mut Replies, name: &str| replies.bulk(name.as_bytes());
     replies.map(13);
@@ -216,8 +218,7 @@ fn write(answered: &Answered, replies: &mut Replies) {
     name(replies, "degraded");
     replies.boolean(verdict.degraded().is_some());
     name(replies, "decision_id");
-    name(replies, &answered.decision_id.to_string());
-    let lease = answered.lease.as_ref();
+    replies.bulk(&decision_id.digits());
     name(replies, "lease");
     replies.bulk_or_null(lease.map(|lease| lease.text.as_bytes()));
     name(replies, "lease_ends_at_ms");
