@@ -12,7 +12,6 @@ mod tests;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use tollbar::{Degraded, Timestamp};
 use tollbar_rules::{Capacity, RuleDecision, Verdict};
@@ -258,20 +257,12 @@ fn name_of_degraded(how: Degraded) -> &'static str {
     }
 }
 
-/// Values of headers, one after the other, in the making.
+/// The value of a header, in the making.
 struct Text(ArrayVec<u8, TEXT_BYTES_MAX>);
 
-/// What [`LISTED_MAX`] limits take twice, with names of full length and numbers of full width:
-/// 8 x 2 x (128 + 44) bytes.
-const TEXT_BYTES_MAX: usize = 3_072;
-
-/// Values of usual length, which their headers share: one allocation for both of them.
-struct Short {
-    bytes: [u8; SHORT_BYTES_MAX],
-    len: usize,
-}
-
-const SHORT_BYTES_MAX: usize = 88;
+/// What [`LISTED_MAX`] limits take, with names of full length and numbers of full width:
+/// 8 x (128 + 44) bytes.
+const TEXT_BYTES_MAX: usize = 1_536;
 
 impl Text {
     fn new() -> Self {
@@ -288,21 +279,12 @@ impl Text {
         debug_assert!(has_room, "headers outgrow their buffer");
     }
 
-    fn to_bytes(&self) -> Bytes {
-        let mut short = Short { bytes: [0; SHORT_BYTES_MAX], len: self.len() };
-        match short.bytes.get_mut(..self.len()) {
-            Some(place) => {
-                place.copy_from_slice(&self.0);
-                Bytes::from_owner(short)
-            }
-            None => Bytes::copy_from_slice(&self.0),
-        }
-    }
-}
-
-impl AsRef<[u8]> for Short {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.len]
+    /// What is written so far, and the next begins. An empty one is no header. Digits, names of rules, and
+    /// what is written above: all of it ASCII.
+    fn take(&mut self) -> Option<HeaderValue> {
+        let value = HeaderValue::from_bytes(&self.0).ok().filter(|it| !it.is_empty());
+        self.0.clear();
+        value
     }
 }
 
@@ -314,9 +296,8 @@ pub(crate) struct Prepared {
     /// How many of them are told.
     numbers_told: u8,
     degraded: Option<Degraded>,
-    /// Where `RateLimit-Policy` ends and `RateLimit` begins. An empty one is no header.
-    policy_len: u32,
-    text: Bytes,
+    policy: Option<HeaderValue>,
+    state: Option<HeaderValue>,
 }
 
 impl Prepared {
@@ -325,22 +306,22 @@ impl Prepared {
     fn write_lists(&mut self, verdict: &Verdict, binding: &RuleDecision<'_>, now: Timestamp) {
         let mut text = Text::new();
         write_list(listed(verdict, binding), write_policy, &mut text);
-        self.policy_len = text.len() as u32;
+        self.policy = text.take();
         let seen = listed(verdict, binding).filter(|it| !is_blind(it));
         write_list(seen, |it, text| write_state(it, now, text), &mut text);
-        self.text = text.to_bytes();
+        self.state = text.take();
     }
 
     /// Makes room for all of them and for the length of the body, which frameworks put in later: together
     /// they do not fit into the smallest map, and one that has to grow had better do so while there is
     /// little in it.
     pub(crate) fn make_room(&self, headers: &mut HeaderMap) {
-        if !self.text.is_empty() {
+        if self.policy.is_some() {
             headers.reserve(HEADERS + 1);
         }
     }
 
-    pub(crate) fn insert_into(mut self, headers: &mut HeaderMap) {
+    pub(crate) fn insert_into(self, headers: &mut HeaderMap) {
         let [limit, remaining, reset] = self.numbers;
         if self.numbers_told > 0 {
             headers.insert(&X_LIMIT, recent::number(limit));
@@ -349,20 +330,14 @@ impl Prepared {
             headers.insert(&X_REMAINING, recent::fresh(remaining));
             headers.insert(&X_RESET, recent::number(reset));
         }
-        if !self.text.is_empty() {
-            let state = self.text.split_off(self.policy_len as usize);
-            insert_text(&POLICY, self.text, headers);
-            insert_text(&STATE, state, headers);
+        if let Some(policy) = self.policy {
+            headers.insert(&POLICY, policy);
+        }
+        if let Some(state) = self.state {
+            headers.insert(&STATE, state);
         }
         if let Some(how) = self.degraded {
             headers.insert(&X_DEGRADED, HeaderValue::from_static(name_of_degraded(how)));
         }
-    }
-}
-
-/// Digits, names of rules, and what is written above: all of it ASCII.
-fn insert_text(name: &'static HeaderName, text: Bytes, headers: &mut HeaderMap) {
-    if let (false, Ok(value)) = (text.is_empty(), HeaderValue::from_maybe_shared(text)) {
-        headers.insert(name, value);
     }
 }
