@@ -115,10 +115,7 @@ impl Api {
 
     async fn seldom(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
         match route.what {
-            What::Check => match self.check(head, body) {
-                Checked::Told(answer) => answer,
-                Checked::Later(question) => self.check_later(head, &question).await,
-            },
+            What::Check => self.check_later(head, &parse(body, CHECK.example)?).await,
             What::CheckBatch => self.check_batch(body).await,
             What::Peek => self.peek(head, body).await,
             What::Explain => self.explain(body).await,
