@@ -114,9 +114,7 @@ fn text(task: Task, kinds: KindSet) -> String {
         Task::Settle => ("refunds, overdraws = {}, {}\n", include_str!("lua/settle.lua")),
     };
     let mut text = format!("{}\n{tables}", include_str!("lua/prelude.lua"));
-    if kinds.contains(Kind::WarmUp) {
-        text.push_str("cuts = {}\n");
-    } else if matches!(task, Task::One | Task::Few) {
+    if matches!(task, Task::One | Task::Few) && !kinds.contains(Kind::WarmUp) {
         // A window that is only counted up expires as before: of a request under a bucket and a window,
         // that spares the server 6 of 100 instructions.
         text.push_str("keeps = KEEP\n");

@@ -11,6 +11,7 @@
 //! | `slot` | tag and state, and the rules by which threads share them |
 //! | `table` | lines of slots; who makes room for whom |
 //! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
+//! | `rank` | which of these makes room when there is none |
 //! | `logs`, `lists`, `blocks` | sliding window logs: lists of words in a bounded slab |
 //! | `single`, `few`, `batch`, `deciding` | one counter, a few usual ones at once, any several, what those come to |
 //! | `moving` | counters that outgrow their word, and come back |
@@ -35,6 +36,7 @@ mod moving;
 mod pages;
 mod permits;
 mod prefetch;
+mod rank;
 mod settling;
 mod shards;
 mod single;
@@ -54,10 +56,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use counter_id::CounterHash;
 use leases::LeaseIds;
 use lists::Lists;
+use settling::SUM_WORDS;
 use shards::Shards;
 use table::{SLOTS_PER_LINE, Table};
 use wide::Wide;
 
+use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::leased::{LEASE_LIMIT_MAX, Tenure};
 use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::store::{Adjustment, Batch, Charge, Reply, ReservationId, Store};
@@ -70,8 +74,11 @@ pub use stats::MemoryStats;
 /// Keys a store has room for unless it is told otherwise.
 const KEYS_MAX_DEFAULT: usize = 1_000_000;
 
-/// For each key that fits one word, a sixteenth of a key with a longer state.
-const KEYS_PER_WIDE_KEY: usize = 16;
+/// For each key that fits one word, a quarter of a key with a longer state.
+const KEYS_PER_WIDE_KEY: usize = 4;
+
+/// Ten minutes, the default life of a request id, at a thousand a second.
+const REQUEST_IDS_MAX_DEFAULT: usize = 600_000;
 
 /// For each wide key, the stamps of logs there is room for.
 const LOG_STAMPS_PER_WIDE_KEY: usize = 16;
@@ -105,7 +112,11 @@ pub struct MemoryStore {
     hash: CounterHash,
     table: Table,
     shards: Shards,
+    /// Counters whose state is more than one word.
     wide: Wide,
+    request_ids: Wide,
+    /// Names of open reservations, and what was given back of buckets that have some.
+    reservations: Wide,
     lists: Lists,
     leases: Lists,
     lease_ids: LeaseIds,
@@ -113,6 +124,7 @@ pub struct MemoryStore {
     /// a newcomer to the table be looked for among the wide counters.
     has_outgrown: AtomicBool,
     forced_evictions: AtomicU64,
+    request_ids_forgotten: AtomicU64,
     /// While there are any, no wide counter moves into the table: behind the back of a snapshot
     /// that has already been there.
     snapshots_running: AtomicUsize,
@@ -125,6 +137,7 @@ pub struct MemoryStoreBuilder {
     wide_keys_max: Option<usize>,
     log_stamps_max: Option<usize>,
     leases_max: Option<usize>,
+    request_ids_max: usize,
     clock: AnyClock,
 }
 
@@ -150,6 +163,7 @@ impl MemoryStore {
             wide_keys_max: None,
             log_stamps_max: None,
             leases_max: None,
+            request_ids_max: REQUEST_IDS_MAX_DEFAULT,
             clock: AnyClock::System(SystemClock::new()),
         }
     }
@@ -178,8 +192,12 @@ impl MemoryStoreBuilder {
         Self { keys_max: keys_max.max(1), ..self }
     }
 
-    /// The same for states of more than one word (strict windows, logs, custom algorithms, rates
-    /// and limits too large for a word). A sixteenth of `max_keys` by default.
+    /// How many keys whose state is more than one word can be counted at the same time: those of
+    /// strict windows, logs, leases, warm-ups, custom algorithms, and of rates and limits too large
+    /// for a word. As many open reservations fit as well. A quarter of `max_keys` by default.
+    ///
+    /// A key of a strict window in ten parts costs 290 bytes once it is used, one of a log or of
+    /// leases 150 bytes and what its stamps or leases take.
     #[must_use]
     pub fn max_wide_keys(self, keys_max: usize) -> Self {
         Self { wide_keys_max: Some(keys_max.max(1)), ..self }
@@ -188,8 +206,8 @@ impl MemoryStoreBuilder {
     /// How many stamps all [sliding window logs](Policy::sliding_window_log) together can hold, as a
     /// rule: each instant at which a key was charged within the window is one, but the newest of
     /// each key, which is free. A stamp costs 8.5 bytes once it is used. They are divided evenly
-    /// over the store's 256 shards; where one has none left, the log in it that is nearest to fresh
-    /// is forgotten early.
+    /// over the store's 256 shards; where one has none left, the log in it that uses the smallest
+    /// share of its limit is forgotten early.
     ///
     /// By default 16 for each wide key, and at least 2,560,000 (22 MB), with which the longest log
     /// there may be fits each shard.
@@ -199,14 +217,26 @@ impl MemoryStoreBuilder {
     }
 
     /// How many leases of [leased permits](Policy::leased) there is room for, in all keys together.
-    /// Where there is not, the leases of the key whose last one ends first are forgotten early,
-    /// which is a forced eviction.
+    /// Where there is not, the leases of the key that uses the smallest share of its permits are
+    /// forgotten early, which is a forced eviction.
     ///
     /// By default 16 for each wide key, and at least as many as the largest limit needs in every
     /// part of the store (44 MB, which are taken only as leases come).
     #[must_use]
     pub fn max_leases(self, leases_max: usize) -> Self {
         Self { leases_max: Some(leases_max), ..self }
+    }
+
+    /// How many request ids there is room for: an id is remembered for ten minutes by default, so the
+    /// default of 600,000 serves 1,000 ids a second. Where there are more, the ones that end first are
+    /// forgotten early; [`MemoryStats::request_ids_forgotten`] counts them, and a request that is sent
+    /// again under a forgotten id pays again.
+    ///
+    /// An id costs 100 bytes once it is used, and 160 to 550 more where its request has several
+    /// limits.
+    #[must_use]
+    pub fn max_request_ids(self, ids_max: usize) -> Self {
+        Self { request_ids_max: ids_max.max(1), ..self }
     }
 
     /// Another clock than the system's.
@@ -235,13 +265,16 @@ impl MemoryStoreBuilder {
             clock: self.clock,
             hash,
             table: Table::new((self.keys_max * SLOTS_PER_KEY).div_ceil(SLOTS_PER_LINE)),
-            wide: Wide::new(wide_keys_max, shards.count()),
+            wide: Wide::new(wide_keys_max, STATE_WORDS_MAX, shards.count()),
+            request_ids: Wide::new(self.request_ids_max, STATE_WORDS_MAX, shards.count()),
+            reservations: Wide::new(wide_keys_max, SUM_WORDS, shards.count()),
             lists: Lists::new(wide_keys_max, log_stamps_max, shards.count()),
             leases: Lists::new(wide_keys_max, leases_max * Tenure::WORDS, shards.count()),
             lease_ids: LeaseIds::new(),
             shards,
             has_outgrown: AtomicBool::new(false),
             forced_evictions: AtomicU64::new(0),
+            request_ids_forgotten: AtomicU64::new(0),
             snapshots_running: AtomicUsize::new(0),
         }
     }

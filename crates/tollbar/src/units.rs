@@ -15,18 +15,18 @@ pub use parse::RateError;
 
 /// A point in time: whole microseconds since 1970-01-01 UTC.
 ///
-/// Clocks run from [`ZERO`](Self::ZERO) to [`MAX`](Self::MAX), 2<sup>52</sup> - 1, which is in the
-/// year 2112; a clock that shows more is read as `MAX`. What is computed from a clock, such as when
-/// a counter resets, may lie beyond, below 2<sup>53</sup>: so that stores whose numbers are doubles
-/// (Redis and its Lua) count with the same integers.
+/// Clocks run from [`ZERO`](Self::ZERO) to [`MAX`](Self::MAX), which is in the year 2077; a clock
+/// that shows more is read as `MAX`. What is computed from a clock, such as when a counter resets,
+/// may lie up to 35 years beyond, below 2<sup>52</sup>: so that a store keeps it in 52 bits, and
+/// stores whose numbers are doubles (Redis and its Lua) count with the same integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const ZERO: Self = Self(0);
-    /// The last instant a clock can show: 2112-09-17.
-    pub const MAX: Self = Self((1 << 52) - 1);
+    /// The last instant a clock can show: 2077-01-12.
+    pub const MAX: Self = Self((1 << 52) - (1 << 50) - 1);
 
     /// The instant `micros` after 1970; from 2<sup>53</sup> on, the last one before it.
     #[must_use]

@@ -32,9 +32,6 @@ local function decide(entry, at, is_allowed)
     -- Nothing is taken from it: it says what remains now.
     local _
     outcome, remaining, reset_at, retry_after, _, _, _, height, delay = step(state, 0, at)
-  elseif next and role ~= SHADOW then
-    -- A debt above the most is cut, or the retry-after would not hold.
-    save(key, next, fresh_at)
   end
   local answer = struct.pack('>BdddBddd', outcome, remaining, reset_at, retry_after, height or 0,
     delay or 0, stamp, stamp_low or 0)

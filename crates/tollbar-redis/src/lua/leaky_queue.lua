@@ -13,28 +13,25 @@ end
 steps[8] = function(state, cost, at)
   local num, den, full, wait_max, places = struct.unpack('>ddddd', blob, at)
   local paid_at, remainder = load_bucket(state)
-  local debt, was_above_most = debt_of(paid_at, remainder, den, full)
+  local debt, excess = debt_of(paid_at, remainder, den, full)
   local outcome, retry_after, delay, next, fresh_at = ALLOW, 0, 0
   if cost > places then
     outcome = NEVER
   elseif cost > 0 then
     local debt_max = math.min(full - cost * num, wait_max)
-    if debt <= debt_max then
+    if debt <= debt_max and excess == 0 then
       delay = math.ceil(debt / den)
       debt = debt + cost * num
       next, fresh_at, paid_at, remainder = owe(debt, den)
     else
-      outcome, retry_after = DENY, math.ceil((debt - debt_max) / den)
-      if was_above_most then
-        next, fresh_at, paid_at, remainder = owe(debt, den)
-      end
+      outcome, retry_after = DENY, excess + math.max(math.ceil((debt - debt_max) / den), 0)
     end
   end
   local remaining = 0
-  if debt <= wait_max then
+  if debt <= wait_max and excess == 0 then
     remaining = math.floor(math.max(full - debt, 0) / num)
   end
-  local reset_at = now + math.ceil(debt / den)
+  local reset_at = now + excess + math.ceil(debt / den)
   local stamp, stamp_low = name_of(paid_at, remainder, den)
   return outcome, remaining, reset_at, retry_after, next, fresh_at, stamp, 0, delay, stamp_low
 end
@@ -52,12 +49,17 @@ if refunds then
     if not is_last or amount == 0 or amount > places then
       return 0
     end
-    local debt, was_above_most = debt_of(paid_at, remainder, den, full)
+    local debt, excess = debt_of(paid_at, remainder, den, full)
     local returned = amount * num
-    if was_above_most or (debt <= returned and not did_not_pass) then
-      return 0
+    if debt <= returned and excess == 0 then
+      if not did_not_pass then
+        return 0
+      end
+      returned = debt
     end
-    local next, fresh_at = owe(math.max(debt - returned, 0), den)
+    local whole = math.floor(returned / den)
+    local next, fresh_at =
+      less(paid_at, math.min(remainder, den - 1), whole, returned - whole * den, den)
     return amount, next, fresh_at
   end
 

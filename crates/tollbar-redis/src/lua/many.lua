@@ -112,23 +112,6 @@ if not is_allowed then
         delays[entry] = steps[kinds[entry]](before[counters[entry]], 0, numbers_at[entry])
     end
   end
-  -- And all is as it was, but for debts above the most, which a denial cuts: the retry-after that it
-  -- has just told must hold. A shadow of a denied request has seen nothing.
-  fresh_at = {}
-  for counter = 1, counter_count do
-    after[counter] = before[counter]
-  end
-  for entry = 1, entry_count do
-    if roles[entry] == ENFORCE then
-      local counter = counters[entry]
-      local outcome, _, _, _, next, fresh =
-        steps[kinds[entry]](after[counter], costs[entry], numbers_at[entry])
-      if next and outcome ~= ALLOW then
-        after[counter], fresh_at[counter] = next, fresh
-      end
-    end
-  end
-  save_all()
   return answer()
 end
 

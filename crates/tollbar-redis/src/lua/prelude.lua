@@ -14,8 +14,8 @@ else
   now, grace_ms = time[1] * 1000000 + time[2], 0
 end
 -- Timestamp::MAX: a clock that shows more stands still.
-if now > 4503599627370495 then
-  now = 4503599627370495
+if now > 3377699720527871 then
+  now = 3377699720527871
 end
 
 -- 2^53 - 1. No state holds a larger number; one that does was not written here.
@@ -32,7 +32,7 @@ local keeps
 local ALLOW, DENY, BUSY, NEVER = 0, 1, 2, 3
 
 -- The algorithms of this script by their number in terms.rs. Each answers
---   outcome, remaining, reset_at, retry_after, next state if it changed, when that is fresh, stamp,
+--   outcome, remaining, reset_at, retry_after, next state if it was charged, when that is fresh, stamp,
 --   the step of a warm-up, the delay of a queue, more of the stamp where it takes two numbers
 -- to (state or false, cost, where its numbers begin in the blob).
 local steps = {}
@@ -40,9 +40,6 @@ local steps = {}
 -- The same for charges that may be given back, and for giving back. Only the scripts that need them
 -- make tables of them: what is not needed is not even defined.
 local holds, refunds, overdraws
-
--- Debts that are more than can be owed, cut: for warm-ups.
-local cuts
 
 -- Until it is as good as absent, and a millisecond more: Redis may have read its clock before us.
 -- Numbers this large are whole, and Redis prints them with 17 digits, so none becomes 1e+15.

@@ -47,11 +47,6 @@ steps[7] = function(state, cost, at)
   local over, steps_max, capacity, kind, size, rungs = struct.unpack('>dddBB', blob, at)
   local born, new_at, inner = load_life(state)
   local is_possible = cost <= capacity
-  local was_cut, cut_fresh_at = nil, 0
-  if cost > 0 and is_possible and cuts[kind] then
-    was_cut, cut_fresh_at = cuts[kind](inner, rungs)
-    inner = was_cut or inner
-  end
   local step = step_at(born, new_at, now, over, steps_max)
   local outcome, remaining, reset_at, retry_after, next, fresh_at, stamp =
     steps[kind](inner, cost, rungs + step * size)
@@ -86,12 +81,7 @@ steps[7] = function(state, cost, at)
     end
     now = real_now
   end
-  if was_cut then
-    next, fresh_at = pack_life(born, new_at, was_cut), math.max(cut_fresh_at, new_at)
-  else
-    next = nil
-  end
-  return outcome, remaining, reset_at, retry_after, next, fresh_at, stamp, step
+  return outcome, remaining, reset_at, retry_after, nil, nil, stamp, step
 end
 
 if holds then

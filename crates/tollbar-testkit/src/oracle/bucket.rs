@@ -45,10 +45,6 @@ impl Bucket {
                     debt = aged(debt, owed_since_us, *at_us).minus_or_zero(*back);
                     owed_since_us = *at_us;
                 }
-                Event::Capped { at_us, debt_max } => {
-                    debt = aged(debt, owed_since_us, *at_us).min(*debt_max);
-                    owed_since_us = *at_us;
-                }
                 Event::Leased { .. } => unreachable!("no bucket leases anything"),
             }
         }
@@ -68,7 +64,7 @@ impl Bucket {
         // What was given back since may have been ahead of it, and then it is paid sooner.
         let sooner = log.events[events..].iter().filter_map(|event| match event {
             Event::Refunded { back, .. } => Some(back.ceil()),
-            Event::Charged { .. } | Event::Capped { .. } | Event::Leased { .. } => None,
+            Event::Charged { .. } | Event::Leased { .. } => None,
         });
         paid_at_us.saturating_sub(sooner.sum()).saturating_sub(now_us)
     }
@@ -81,29 +77,21 @@ pub(super) struct Prices {
 }
 
 impl Prices {
-    fn cap(&self, log: &mut Log, now_us: u128) {
-        if Bucket::debt(log, now_us) > self.debt_max {
-            log.events.push(Event::Capped { at_us: now_us, debt_max: self.debt_max });
-        }
-    }
-
     pub(super) fn refund(&self, log: &mut Log, now_us: u128, stamp: u64, amount: u64) -> u64 {
         let unpaid = Ratio::whole(Bucket::unpaid_us(log, now_us, stamp));
-        let owed = Bucket::debt(log, now_us).min(self.debt_max);
+        let owed = Bucket::debt(log, now_us);
         let back = self.token_us.times(amount.into()).min(unpaid).min(owed);
         if back > Ratio::ZERO {
-            self.cap(log, now_us);
             log.events.push(Event::Refunded { at_us: now_us, back });
         }
         narrow(back.whole_parts(self.token_us))
     }
 
     pub(super) fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
-        let owed = Bucket::debt(log, now_us).min(self.debt_max);
+        let owed = Bucket::debt(log, now_us);
         let room = self.debt_max.minus_or_zero(owed).whole_parts(self.token_us);
         let charged = amount.min(narrow(room));
         if charged > 0 {
-            self.cap(log, now_us);
             let token_us = self.token_us;
             log.events.push(Event::Charged { at_us: now_us, cost: charged, token_us });
         }
@@ -128,10 +116,6 @@ fn aged(debt: Ratio, from_us: u128, to_us: u128) -> Ratio {
 impl Law for Bucket {
     fn capacity(&self) -> u64 {
         self.burst
-    }
-
-    fn notice(&self, log: &mut Log, now_us: u128) {
-        Prices { token_us: self.token_us, debt_max: self.debt_max() }.cap(log, now_us);
     }
 
     fn token_us(&self) -> Option<Ratio> {
@@ -166,6 +150,6 @@ impl Law for Bucket {
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
-        now_us + Self::debt(log, now_us).min(self.debt_max()).ceil()
+        now_us + Self::debt(log, now_us).ceil()
     }
 }

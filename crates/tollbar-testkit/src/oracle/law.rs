@@ -34,9 +34,6 @@ pub trait Law: Debug {
         0
     }
 
-    /// What a check leaves behind before it is answered.
-    fn notice(&self, _log: &mut Log, _now_us: u128) {}
-
     /// Writes a charge down.
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
         log.events.push(Event::Charged { at_us: now_us, cost, token_us: Ratio::ZERO });

@@ -28,14 +28,6 @@ pub enum Event {
         /// How much of the debt, in microseconds.
         back: Ratio,
     },
-    /// A bucket owed more than it can hold (its rule changed or its clock went back) and the
-    /// surplus was forgiven.
-    Capped {
-        /// When, by the clock as it stood.
-        at_us: u128,
-        /// What it owes at most from then on, in microseconds.
-        debt_max: Ratio,
-    },
 }
 
 /// The history of one counter.
@@ -84,7 +76,7 @@ impl Log {
     ) -> impl Iterator<Item = (u128, u128)> {
         self.events.iter().scan(0, move |newest, event| {
             let Event::Charged { at_us, cost, .. } = event else {
-                unreachable!("only buckets are capped or refunded by time")
+                unreachable!("only buckets are refunded by time")
             };
             *newest = (*newest).max(window_of(*at_us));
             Some((*newest, u128::from(*cost)))

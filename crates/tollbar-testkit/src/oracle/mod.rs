@@ -128,19 +128,7 @@ impl Oracle {
             Outcome::Allow => self.check(now, asked.key, asked.policy, 0),
             Outcome::Deny { .. } | Outcome::Busy | Outcome::Never => answer,
         });
-        let reported = reported.collect();
-        // A shadow leaves nothing behind where its request has not passed.
-        for asked in batch.iter().filter(|asked| asked.role == Role::Enforce) {
-            self.notice(now, asked);
-        }
-        reported
-    }
-
-    /// What a question leaves behind though its batch was denied.
-    fn notice(&mut self, now: Timestamp, asked: &Question<'_>) {
-        let terms = Terms::for_key(asked.policy, asked.key);
-        let log = self.logs.entry((asked.key.to_vec(), terms.identity.clone())).or_default();
-        terms.notice(log, now, asked.cost);
+        reported.collect()
     }
 
     /// Gives back up to `amount` of the charge that `stamp` numbers, as far as it still counts.

@@ -31,10 +31,6 @@ impl Law for Queue {
         self.bucket.capacity()
     }
 
-    fn notice(&self, log: &mut Log, now_us: u128) {
-        self.bucket.notice(log, now_us);
-    }
-
     fn fits(&self, log: &Log, now_us: u128, cost: u64) -> bool {
         self.bucket.fits(log, now_us, cost) && self.may_wait(log, now_us)
     }
@@ -77,13 +73,7 @@ impl Law for Queue {
         let debt = Bucket::debt(log, now_us);
         let back = token_us.times(amount.into());
         let is_last = empty_at(now_us, debt) == was_to_be;
-        if !self.gives_back
-            || amount == 0
-            || amount > cost
-            || !is_last
-            || debt <= back
-            || debt > self.bucket.debt_max()
-        {
+        if !self.gives_back || amount == 0 || amount > cost || !is_last || debt <= back {
             return 0;
         }
         log.events.push(Event::Refunded { at_us: now_us, back });

@@ -136,7 +136,6 @@ impl Terms {
         } else if cost == 0 {
             Outcome::Allow
         } else {
-            self.notice(log, now, cost);
             if law.fits(log, now_us, cost) {
                 delay_us = narrow(law.delay_us(log, now_us));
                 law.charge(log, now_us, cost);
@@ -156,14 +155,6 @@ impl Terms {
             remaining: narrow(law.remaining(log, now_us)),
             reset_at: Timestamp::from_micros(narrow(law.reset_at_us(log, now_us))),
             delay_us,
-        }
-    }
-
-    /// What a question leaves behind in `log` whatever the answer; peeks and the impossible leave
-    /// nothing.
-    pub(super) fn notice(&self, log: &mut Log, now: Timestamp, cost: u64) {
-        if (1..=self.law.capacity()).contains(&cost) {
-            self.law.notice(log, now.as_micros().into());
         }
     }
 }

@@ -105,10 +105,6 @@ impl WarmUp {
         }
         changes_us.split_off(&now_us)
     }
-
-    fn debt(log: &Log, now_us: u128, debt_max: Ratio) -> Ratio {
-        Bucket::debt(log, now_us).min(debt_max)
-    }
 }
 
 /// Of a burst, one token is there from the beginning, and the others climb as the rate does.
@@ -170,19 +166,7 @@ impl Law for WarmUp {
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
-        match self.debt_max {
-            Some(debt_max) => now_us + Self::debt(log, now_us, debt_max).ceil(),
-            None => self.law(log, now_us).reset_at_us(log, now_us),
-        }
-    }
-
-    /// A step forgives nothing: only what no step can owe is cut.
-    fn notice(&self, log: &mut Log, now_us: u128) {
-        if let Some(debt_max) = self.debt_max
-            && Bucket::debt(log, now_us) > debt_max
-        {
-            log.events.push(Event::Capped { at_us: now_us, debt_max });
-        }
+        self.law(log, now_us).reset_at_us(log, now_us)
     }
 
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {

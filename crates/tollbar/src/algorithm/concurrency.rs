@@ -8,7 +8,7 @@
 //! A lowered limit cuts nothing that is in flight. New permits are refused until enough have come
 //! back: of 5 in flight under a limit lowered to 3, three must come back before one more may go.
 
-use super::word::{Basis, PERMITS_SHIFT, Parts, Step, WordState};
+use super::word::{Basis, HEAVY_BIT, PERMITS_SHIFT, Parts, Step, WordState};
 use super::{Algorithm, Refund};
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -20,7 +20,7 @@ pub const LIMIT_MAX: u64 = 1 << 32;
 
 /// From when on a counter with permits in flight is fresh: later than any clock, so that its slot
 /// is the last to be given away.
-const NEVER_US: u64 = ((1 << (53 - PERMITS_SHIFT)) - 1) << PERMITS_SHIFT;
+const NEVER_US: u64 = ((1 << (52 - PERMITS_SHIFT)) - 1) << PERMITS_SHIFT;
 
 /// At most so many at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,9 +62,11 @@ impl InFlight {
         Self { count: Parts::of_word(word, PERMITS_SHIFT).payload }
     }
 
+    /// Permits in flight are always heavy: a table that forgot them would admit others in their
+    /// place.
     #[inline(always)]
     pub(crate) fn to_word(self) -> u64 {
-        self.parts().to_word(PERMITS_SHIFT)
+        if self.count == 0 { 0 } else { self.parts().to_word(PERMITS_SHIFT) | HEAVY_BIT }
     }
 
     /// With nothing in flight all zero, as a fresh counter has to be.
@@ -101,7 +103,12 @@ impl WordState for Concurrency {
             (Outcome::Busy, remaining, None)
         };
         // It may be as good as new at any moment, as far as anybody knows.
-        Step { outcome, next, basis: Basis { amount: remaining, end_us: now_us } }
+        Step { outcome, next, basis: Basis { amount: remaining, end_us: now_us, excess_us: 0 } }
+    }
+
+    #[inline(always)]
+    fn is_heavy(&self, _basis: &Basis) -> bool {
+        true
     }
 
     fn fits(&self, _state: InFlight) -> bool {

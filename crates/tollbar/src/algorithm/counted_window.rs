@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::word::{Basis, NUMBER_MAX, Parts, Step, WordState, count_max, window_shift};
+use super::word::{Basis, NUMBER_MAX, Parts, Step, TIME_MAX, WordState, count_max, window_shift};
 use super::{Algorithm, Refund};
 use crate::{Decision, Outcome, Timestamp};
 
@@ -58,6 +58,11 @@ impl<W: Windows> CountedWindow<W> {
         self.limit <= count_max(self.shift())
     }
 
+    /// The latest end that fits a word when it is rounded up.
+    fn end_us_max(&self) -> u64 {
+        TIME_MAX >> self.shift() << self.shift()
+    }
+
     /// The state as of `now_us`. A window that has not ended is in force, even if the clock has
     /// gone back before it.
     #[inline(always)]
@@ -90,11 +95,16 @@ impl<W: Windows> WordState for CountedWindow<W> {
         } else {
             (Outcome::Deny { retry_after_us: end_us - now_us }, remaining, None)
         };
-        Step { outcome, next, basis: Basis { amount: remaining, end_us } }
+        Step { outcome, next, basis: Basis { amount: remaining, end_us, excess_us: 0 } }
+    }
+
+    #[inline(always)]
+    fn is_heavy(&self, basis: &Basis) -> bool {
+        basis.amount * 2 < self.limit
     }
 
     fn fits(&self, state: WindowCount) -> bool {
-        state.count <= count_max(self.shift())
+        state.count <= count_max(self.shift()) && state.end_us <= self.end_us_max()
     }
 
     #[inline(always)]

@@ -7,11 +7,32 @@
 //!
 //! 5 per 10 s with burst 5: an interval is 2,000,000 / 1 us, a full debt 10,000,000. Five requests
 //! at t = 0 owe all of it; at t = 0.1 s the debt is 9,900,000, so one more would owe 11,900,000:
-//! 1,900,000 too much, and 1.9 s is what the client is told to wait.
+//! 1,900,000 too much, and the client is asked to wait 1.9 s.
+//!
+//! # Why no clock can overshoot
+//!
+//! The state is P, the instant at which the debt is paid. It changes in one way only: a request
+//! with clock reading `now` and cost c is allowed if max(P, now) + c x interval <= now + full, and
+//! then that sum becomes P. **A denial writes nothing, and a debt is never cut.** So each admitted
+//! request occupies a stretch of c intervals in time, from max(P, now) to the new P. Stretches never
+//! overlap, and each lies within [now, now + full] of its own request. All requests whose readings
+//! lie in [s, t] therefore share [s, t + full], which holds at most burst + rate x (t - s) tokens.
+//!
+//! The proof asks nothing of the readings: threads may read the clock at different instants, hold
+//! on to a reading, or read clocks that differ. A reading that is behind the state makes the debt
+//! look larger, which can only make the client wait. An earlier version cut the debt to what the
+//! policy allows at the reading at hand, and stored that; every stale reading forgave what the cut
+//! took off, and two threads admitted several times the limit.
+//!
+//! More than a full debt is owed after the burst was lowered or the clock went back. It is paid by
+//! time like any other: after `burst 100 -> 10`, a bucket with 60 spent still owes 60. A *rate*
+//! change keeps the debt as time, so tokens owed are re-priced: after `40/s -> 20/s` with burst 20,
+//! a debt of 0.5 s that was 20 tokens is 10. A lower rate so forgives at most (1 - new/old) of one
+//! burst per change, and a higher one forgives nothing.
 
 mod ladder;
 
-use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, WordState};
+use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, TIME_MAX, WordState};
 use super::{Algorithm, Refund};
 use crate::fraction::Fraction;
 use crate::units::Rate;
@@ -38,7 +59,7 @@ pub(crate) struct Meter {
     /// The most that can be owed, a full debt and the overdraft, or more for the steps of a warm-up;
     /// below 2^53.
     most: u64,
-    /// The same in whole microseconds, rounded down.
+    /// `most` in whole microseconds, rounded down.
     most_us: u64,
     burst: u64,
     overdraft: u64,
@@ -57,8 +78,8 @@ pub(crate) struct Owed {
 /// All products stay below this, where a double is still exact.
 pub(crate) const PRODUCT_MAX: u64 = 1 << 53;
 
-/// The largest debt of time must leave room for the present in 53 bits.
-const MOST_US_MAX: u128 = (1 << 52) - 2;
+/// The largest debt of time, 35 years: what a clock shows and a debt together fit in 52 bits.
+const MOST_US_MAX: u128 = (1 << 50) - 2;
 
 /// Denominators up to this leave a remainder that fits the payload of one word.
 const WORD_DENOMINATOR_MAX: u128 = 1 << PAYLOAD_BITS;
@@ -101,7 +122,8 @@ impl Meter {
             .map(|product| product.div_ceil(exact.denominator))
             .filter(|most_us| *most_us <= MOST_US_MAX)
             .ok_or_else(refuse)?;
-        let units_per_us_max = u128::from(PRODUCT_MAX - 1) / most_us_max.max(1);
+        // One microsecond more than the largest debt, so that the sums of a step fit as well.
+        let units_per_us_max = u128::from(PRODUCT_MAX - 1) / (most_us_max + 1);
         let interval = [WORD_DENOMINATOR_MAX, WIDE_DENOMINATOR_MAX]
             .into_iter()
             .map(|denominator_max| denominator_max.min(units_per_us_max).max(1))
@@ -110,7 +132,7 @@ impl Meter {
             .ok_or_else(refuse)?;
         let full = u128::from(burst) * interval.numerator;
         let most = tokens_max * interval.numerator;
-        if most >= u128::from(PRODUCT_MAX) {
+        if most + interval.denominator >= u128::from(PRODUCT_MAX) {
             return Err(refuse());
         }
         Ok(Self {
@@ -149,39 +171,52 @@ impl Meter {
     /// The step of every bucket. See the module's example for the numbers.
     #[inline(always)]
     fn meter(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
-        let Debt { units: debt, was_above_most } = self.debt(owed, now_us);
+        let debt = self.debt(owed, now_us);
         if cost > self.burst {
             return Step::of_debt(Outcome::Never, debt, None);
         }
         if cost == 0 {
             return Step::of_debt(Outcome::Allow, debt, None);
         }
-        // Neither sum can overflow: debt and cost x numerator are at most `most`, below 2^53.
-        let debt_after = debt + cost * self.interval.numerator_us;
-        if debt_after <= self.full {
-            let next = Some(self.owed(debt_after, now_us));
-            return Step::of_debt(Outcome::Allow, debt_after, next);
+        // Neither sum can overflow: both are at most `most` and a microsecond more, below 2^53.
+        let units_after = debt.units + cost * self.interval.numerator_us;
+        if units_after <= self.full && debt.excess_us == 0 {
+            let next = Some(self.owed(units_after, now_us));
+            return Step::of_debt(Outcome::Allow, Debt { units: units_after, excess_us: 0 }, next);
         }
-        let retry_after_us = (debt_after - self.full).div_ceil(self.interval.denominator);
-        // A debt above the most was cut; store that, or the retry we promise would not hold.
-        let next = was_above_most.then(|| self.owed(debt, now_us));
-        Step::of_debt(Outcome::Deny { retry_after_us }, debt, next)
+        let too_much = units_after.saturating_sub(self.full);
+        let retry_after_us = debt.excess_us + self.to_us_ceil(too_much);
+        Step::of_debt(Outcome::Deny { retry_after_us }, debt, None)
     }
 
-    /// The debt at `now_us`, and no more than can be owed.
+    /// The debt at `now_us`.
     #[inline(always)]
     pub(super) fn debt(&self, owed: Owed, now_us: u64) -> Debt {
         let Some(whole_us) = owed.paid_at_us.checked_sub(now_us) else {
-            return Debt { units: 0, was_above_most: false };
+            return Debt::default();
         };
-        // More than that is owed only after a rule change or where the clock went back.
-        if whole_us > self.most_us {
-            return Debt { units: self.most, was_above_most: true };
+        // Taken off before anything is multiplied, so that no product passes 2^53.
+        let excess_us = whole_us.saturating_sub(self.most_us);
+        let units = (whole_us - excess_us) * self.interval.denominator + self.remainder(owed);
+        Debt { units, excess_us }
+    }
+
+    /// The part of a microsecond that is owed. One written under another denominator is cut to
+    /// below one microsecond.
+    #[inline(always)]
+    fn remainder(&self, owed: Owed) -> u64 {
+        owed.remainder.min(self.interval.denominator - 1)
+    }
+
+    /// Takes `units` off a debt that is at least as large.
+    pub(super) fn less(&self, owed: Owed, units: u64) -> Owed {
+        let denominator = u128::from(self.interval.denominator);
+        let paid_at = u128::from(owed.paid_at_us) * denominator + u128::from(self.remainder(owed));
+        let paid_at = paid_at.saturating_sub(units.into());
+        Owed {
+            paid_at_us: (paid_at / denominator) as u64,
+            remainder: (paid_at % denominator) as u64,
         }
-        // A remainder written under another denominator is cut to below one microsecond.
-        let remainder = owed.remainder.min(self.interval.denominator - 1);
-        let units = whole_us * self.interval.denominator + remainder;
-        Debt { units: units.min(self.most), was_above_most: units > self.most }
     }
 
     #[inline(always)]
@@ -192,14 +227,6 @@ impl Meter {
         Owed {
             paid_at_us: now_us + debt / self.interval.denominator,
             remainder: debt % self.interval.denominator,
-        }
-    }
-
-    /// Cuts a debt that is more than can be owed, as a denial does.
-    pub(super) fn cut(&self, state: &mut [u64], now_us: u64) {
-        let debt = self.debt(Self::from_words(state), now_us);
-        if debt.was_above_most {
-            Self::to_words(self.owed(debt.units, now_us), state);
         }
     }
 
@@ -221,15 +248,28 @@ impl Meter {
 
 impl Step<Owed> {
     #[inline(always)]
-    fn of_debt(outcome: Outcome, debt: u64, next: Option<Owed>) -> Self {
-        Self { outcome, next, basis: Basis { amount: debt, end_us: 0 } }
+    fn of_debt(outcome: Outcome, debt: Debt, next: Option<Owed>) -> Self {
+        let Debt { units: amount, excess_us } = debt;
+        Self { outcome, next, basis: Basis { amount, end_us: 0, excess_us } }
     }
 }
 
-/// What is owed at an instant, and no more than can be.
+/// What is owed at an instant: `excess_us` whole microseconds, and `units` of `1 / denominator`
+/// microsecond.
+///
+/// There is an excess only where more than the policy's largest debt is owed, and then `units` are
+/// within a microsecond of that.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Debt {
     pub(super) units: u64,
-    pub(super) was_above_most: bool,
+    pub(super) excess_us: u64,
+}
+
+impl Debt {
+    /// All of it in units, which may pass 2^53.
+    pub(super) fn in_units(self, denominator: u64) -> u128 {
+        u128::from(self.excess_us) * u128::from(denominator) + u128::from(self.units)
+    }
 }
 
 impl Algorithm for Meter {
@@ -270,23 +310,30 @@ impl Algorithm for Meter {
     /// other five tokens taken since: 4 s are still owed of them, two tokens' worth.
     fn refund(&self, state: &mut [u64], now: Timestamp, stamp: u64, amount: u64) -> Refund {
         let now_us = now.as_micros();
+        let owed = Self::from_words(state);
         let Interval { numerator_us, denominator } = self.interval;
-        let unpaid = stamp.saturating_sub(now_us).saturating_mul(denominator);
-        let debt = self.debt(Self::from_words(state), now_us).units;
-        let refunded = amount.saturating_mul(numerator_us).min(unpaid).min(debt);
+        // No refund moves 2^53 units or more: a policy that could charge as much is rejected.
+        let asked = amount.min((PRODUCT_MAX - 1) / numerator_us) * numerator_us;
+        let unpaid = u128::from(stamp.saturating_sub(now_us)) * u128::from(denominator);
+        let debt = self.debt(owed, now_us).in_units(denominator);
+        let refunded = u128::from(asked).min(unpaid).min(debt) as u64;
         if refunded > 0 {
-            Self::to_words(self.owed(debt - refunded, now_us), state);
+            Self::to_words(self.less(owed, refunded), state);
         }
         Refund { tokens: refunded / numerator_us, sooner_us: refunded.div_ceil(denominator) }
     }
 
     /// As far as the overdraft goes.
     fn overdraw(&self, state: &mut [u64], now: Timestamp, amount: u64) -> u64 {
-        let debt = self.debt(Self::from_words(state), now.as_micros()).units;
-        let charged = amount.min((self.most - debt) / self.interval.numerator_us);
+        let debt = self.debt(Self::from_words(state), now.as_micros());
+        if debt.excess_us > 0 {
+            return 0;
+        }
+        let room = self.most.saturating_sub(debt.units);
+        let charged = amount.min(room / self.interval.numerator_us);
         if charged > 0 {
-            let debt = debt + charged * self.interval.numerator_us;
-            Self::to_words(self.owed(debt, now.as_micros()), state);
+            let units = debt.units + charged * self.interval.numerator_us;
+            Self::to_words(self.owed(units, now.as_micros()), state);
         }
         charged
     }
@@ -310,16 +357,22 @@ impl WordState for Meter {
 
     #[inline(always)]
     fn decision(&self, step: &Step<Owed>, now_us: u64) -> Decision {
-        let debt = step.basis.amount;
-        let remaining = self.full.saturating_sub(debt) / self.interval.numerator_us;
-        let reset_at = Timestamp::from_micros(now_us + self.to_us_ceil(debt));
+        let Basis { amount: units, excess_us, .. } = step.basis;
+        let is_within = u64::from(excess_us == 0);
+        let remaining = self.full.saturating_sub(units) / self.interval.numerator_us * is_within;
+        let reset_at = Timestamp::from_micros(now_us + excess_us + self.to_us_ceil(units));
         Decision::new(step.outcome, self.limit, remaining, reset_at)
+    }
+
+    #[inline(always)]
+    fn is_heavy(&self, basis: &Basis) -> bool {
+        basis.excess_us > 0 || basis.amount * 2 > self.full
     }
 
     /// A remainder written under a finer denominator is cut to what fits; it stays below one
     /// microsecond.
-    fn fits(&self, _owed: Owed) -> bool {
-        true
+    fn fits(&self, owed: Owed) -> bool {
+        owed.fresh_at_us() <= TIME_MAX
     }
 
     #[inline(always)]

@@ -91,8 +91,9 @@ impl LeakyQueue {
 impl Step<Owed> {
     /// `delay` is what was owed before the charge, and takes the place of a window's end.
     #[inline(always)]
-    fn in_queue(outcome: Outcome, debt: u64, delay: u64, next: Option<Owed>) -> Self {
-        Self { outcome, next, basis: Basis { amount: debt, end_us: delay } }
+    fn in_queue(outcome: Outcome, debt: Debt, delay: u64, next: Option<Owed>) -> Self {
+        let Debt { units: amount, excess_us } = debt;
+        Self { outcome, next, basis: Basis { amount, end_us: delay, excess_us } }
     }
 }
 
@@ -135,13 +136,13 @@ impl Algorithm for LeakyQueue {
         if !is_last || amount == 0 || amount > self.capacity() {
             return Refund::default();
         }
-        let now_us = now.as_micros();
-        let Debt { units: debt, was_above_most } = self.meter.debt(Self::from_words(state), now_us);
+        let owed = Self::from_words(state);
+        let debt = self.meter.debt(owed, now.as_micros());
         let returned = self.tokens(amount);
-        if was_above_most || debt <= returned {
+        if debt.in_units(self.interval().denominator) <= returned.into() {
             return Refund::default();
         }
-        Self::to_words(self.meter.owed(debt - returned, now_us), state);
+        Self::to_words(self.meter.less(owed, returned), state);
         Refund { tokens: amount, sooner_us: 0 }
     }
 
@@ -159,7 +160,7 @@ impl WordState for LeakyQueue {
 
     #[inline(always)]
     fn step(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
-        let Debt { units: debt, was_above_most } = self.meter.debt(owed, now_us);
+        let debt = self.meter.debt(owed, now_us);
         if cost > self.meter.capacity() {
             return Step::in_queue(Outcome::Never, debt, 0, None);
         }
@@ -168,24 +169,29 @@ impl WordState for LeakyQueue {
         }
         // Neither can overflow or go below zero: the cost is at most what makes a full debt.
         let debt_max = (self.meter.full() - self.tokens(cost)).min(self.wait_max);
-        if debt <= debt_max {
-            let debt_after = debt + self.tokens(cost);
-            let next = Some(self.meter.owed(debt_after, now_us));
-            return Step::in_queue(Outcome::Allow, debt_after, debt, next);
+        if debt.units <= debt_max && debt.excess_us == 0 {
+            let units = debt.units + self.tokens(cost);
+            let next = Some(self.meter.owed(units, now_us));
+            let after = Debt { units, excess_us: 0 };
+            return Step::in_queue(Outcome::Allow, after, debt.units, next);
         }
-        let retry_after_us = self.meter.to_us_ceil(debt - debt_max);
-        // As for every bucket: what is owed above full is cut, or the retry would not hold.
-        let next = was_above_most.then(|| self.meter.owed(debt, now_us));
-        Step::in_queue(Outcome::Deny { retry_after_us }, debt, 0, next)
+        let too_much = debt.units.saturating_sub(debt_max);
+        let retry_after_us = debt.excess_us + self.meter.to_us_ceil(too_much);
+        Step::in_queue(Outcome::Deny { retry_after_us }, debt, 0, None)
     }
 
     #[inline(always)]
     fn decision(&self, step: &Step<Owed>, now_us: u64) -> Decision {
         let decision = self.meter.decision(step, now_us);
-        let Basis { amount: debt, end_us: delay } = step.basis;
+        let Basis { amount: debt, end_us: delay, .. } = step.basis;
         let remaining = if debt <= self.wait_max { decision.remaining() } else { 0 };
         Decision::new(step.outcome, decision.limit(), remaining, decision.reset_at())
             .with_delay_us(self.meter.to_us_ceil(delay))
+    }
+
+    #[inline(always)]
+    fn is_heavy(&self, basis: &Basis) -> bool {
+        self.meter.is_heavy(basis)
     }
 
     fn fits(&self, owed: Owed) -> bool {

@@ -11,7 +11,9 @@
 
 use super::debt::PRODUCT_MAX;
 use super::fixed_window::window_end_us;
-use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, WordState, window_shift};
+use super::word::{
+    Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, TIME_MAX, WordState, window_shift,
+};
 use super::{Algorithm, Refund};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
@@ -165,11 +167,19 @@ impl WordState for SlidingWindow {
             let retry_after_us = self.retry_after_us(state, now_us, cost);
             (Outcome::Deny { retry_after_us }, remaining, None)
         };
-        Step { outcome, next, basis: Basis { amount: remaining, end_us: state.end_us } }
+        let basis = Basis { amount: remaining, end_us: state.end_us, excess_us: 0 };
+        Step { outcome, next, basis }
+    }
+
+    #[inline(always)]
+    fn is_heavy(&self, basis: &Basis) -> bool {
+        basis.amount * 2 < self.limit
     }
 
     fn fits(&self, state: TwoCounts) -> bool {
+        let fresh_at_us_max = TIME_MAX >> self.shift() << self.shift();
         state.previous.max(state.current) <= self.count_max()
+            && state.end_us + self.window_us <= fresh_at_us_max
     }
 
     /// As in the fixed window, rounding down to a multiple of the window undoes the rounding up.

@@ -123,7 +123,7 @@ impl Climb {
     /// asked when it begins, until one lets the request pass before it is over.
     #[cold]
     fn denial(&self, state: &[u64], life: Life, now_us: u64, cost: u64) -> Outcome {
-        // A question may change what it is asked of.
+        // A later step may allow the request, and then charges what it was asked on.
         let mut copy = [0; STATE_WORDS_MAX];
         let copy = &mut copy[..state.len()];
         let mut at_us = now_us;
@@ -192,11 +192,6 @@ impl Algorithm for Climb {
         let life = Life::from_words(life_words);
         let now_us = now.as_micros();
         let is_possible = cost <= self.capacity;
-        if cost > 0 && is_possible {
-            // A step that is too low for the cost cuts nothing, and the promise of a later one
-            // would not hold.
-            self.rungs.cut(state, now_us);
-        }
         let step = self.step_at(life, now_us);
         let mut decision = self.at_step(step, |algorithm| algorithm.transition(state, now, cost));
         if decision.is_allowed() {

@@ -5,9 +5,12 @@
 //! rounded up, and what else the algorithm needs follows in the bits that the coarser unit frees:
 //!
 //! ```text
-//!  63  62 ................... 10+shift  9+shift ........ 0
-//! lock |  fresh_at >> shift, 53-shift bits |    payload    |
+//!  63     62   61 ................. 10+shift  9+shift ..... 0
+//! lock | heavy | fresh_at >> shift, 52-shift bits |  payload  |
 //! ```
+//!
+//! The heavy bit is set while more than half of the capacity is in use. A full table forgets light
+//! counters first: so a flood of keys that ask once cannot free a key that is throttled.
 //!
 //! A bucket has shift 0, so 10 bits for fractions of a microsecond. A window of `W` microseconds
 //! has the shift of [`window_shift`]: an end rounded up to it is less than an eighth of a window
@@ -21,11 +24,18 @@ use crate::{Decision, Outcome, Timestamp};
 /// is cut to it, so that no sum overflows.
 pub(crate) const NUMBER_MAX: u64 = (1 << 53) - 1;
 
+/// The latest time that fits a word. What a clock can show, and the longest debt or two of the
+/// longest windows after it, do.
+pub(crate) const TIME_MAX: u64 = (1 << 52) - 1;
+
 /// Bits of payload at shift 0.
 pub(crate) const PAYLOAD_BITS: u32 = 10;
 
 /// Set while one thread owns the slot; never part of a state.
 pub(crate) const LOCK_BIT: u64 = 1 << 63;
+
+/// Set while more than half of the counter's capacity is in use.
+pub(crate) const HEAVY_BIT: u64 = 1 << 62;
 
 /// The shift of permits in flight, which are fresh at once or never and need hardly a bit of time.
 /// No window has it: ten years, the longest, have 45. So the tag of a slot tells them apart, and a
@@ -62,8 +72,10 @@ pub(crate) struct Step<S> {
 pub(crate) struct Basis {
     /// After the charge, where there was one: what a bucket owes, what of a window remains.
     pub(crate) amount: u64,
-    /// The end of the window; buckets have none.
+    /// The end of the window; of a queue, the delay; buckets have none.
     pub(crate) end_us: u64,
+    /// What a bucket or a queue owes beyond the policy's largest debt; windows have none.
+    pub(crate) excess_us: u64,
 }
 
 /// A state split as the word splits it. Time rounds up when it is packed.
@@ -78,13 +90,14 @@ impl Parts {
     #[inline]
     pub(crate) fn to_word(self, shift: u32) -> u64 {
         let coarse = self.fresh_at_us.div_ceil(1 << shift);
-        debug_assert!(coarse < 1 << (53 - shift) && self.payload < 1 << (PAYLOAD_BITS + shift));
+        debug_assert!(coarse < 1 << (52 - shift) && self.payload < 1 << (PAYLOAD_BITS + shift));
         coarse << (PAYLOAD_BITS + shift) | self.payload
     }
 
     #[inline]
     pub(crate) fn of_word(word: u64, shift: u32) -> Self {
         let payload_bits = PAYLOAD_BITS + shift;
+        let word = word & !HEAVY_BIT;
         Self {
             fresh_at_us: word >> payload_bits << shift,
             payload: word & ((1 << payload_bits) - 1),
@@ -110,15 +123,25 @@ pub(crate) trait WordState: Algorithm {
         Decision::new(step.outcome, self.limit(), step.basis.amount, reset_at)
     }
 
+    /// True where a step leaves more than half of the capacity in use.
+    fn is_heavy(&self, basis: &Basis) -> bool;
+
     /// True where `state` fits a word. Always, but for counts from before a limit was lowered to
-    /// what a word can hold.
+    /// what a word can hold, and for times that no clock can have led to.
     fn fits(&self, state: Self::State) -> bool;
 
     /// Of a state that [`fits`](Self::fits).
     fn pack(&self, state: Self::State) -> Parts;
     fn unpack(&self, parts: Parts) -> Self::State;
 
-    /// For states kept as words: the same state in its wide form, and back.
+    /// The word that holds `state`, to which a step has come.
+    #[inline(always)]
+    fn to_word(&self, state: Self::State, basis: &Basis) -> u64 {
+        let heavy = if self.is_heavy(basis) { HEAVY_BIT } else { 0 };
+        self.pack(state).to_word(self.shift()) | heavy
+    }
+
+    /// Converts between the typed state and its wide form.
     fn from_words(words: &[u64]) -> Self::State;
     fn to_words(state: Self::State, words: &mut [u64]);
 
@@ -147,8 +170,8 @@ pub(crate) struct WordStep {
 /// [`WordState`] without its type, for the paths where several algorithms meet.
 pub(crate) trait Packed {
     fn load(&self, word: u64, words: &mut [u64]);
-    /// `None` where the state does not fit a word.
-    fn save(&self, words: &[u64]) -> Option<u64>;
+    /// The word for a state at `now_us`; `None` where it does not fit one.
+    fn save(&self, words: &[u64], now_us: u64) -> Option<u64>;
     fn word_shift(&self) -> u32;
     /// [`WordState::step`] on a word. The next one is there only where it differs and fits.
     fn step_word(&self, word: u64, now_us: u64, cost: u64) -> WordStep;
@@ -161,9 +184,15 @@ impl<A: WordState> Packed for A {
         A::to_words(self.unpack(Parts::of_word(word, self.shift())), words);
     }
 
-    fn save(&self, words: &[u64]) -> Option<u64> {
+    fn save(&self, words: &[u64], now_us: u64) -> Option<u64> {
         let state = A::from_words(words);
-        self.fits(state).then(|| self.pack(state).to_word(self.shift()))
+        if !self.fits(state) {
+            return None;
+        }
+        // A fresh state is all zeros.
+        let is_fresh = self.pack(state).to_word(self.shift()) == 0;
+        let peek = self.step(state, now_us, 0);
+        Some(if is_fresh { 0 } else { self.to_word(state, &peek.basis) })
     }
 
     fn word_shift(&self) -> u32 {
@@ -181,7 +210,7 @@ impl<A: WordState> Packed for A {
         A::to_words(next, &mut words);
         WordStep {
             decision,
-            next: Some(self.pack(next).to_word(shift)),
+            next: Some(self.to_word(next, &step.basis)),
             stamp: self.stamp(&words[..self.words()]),
         }
     }

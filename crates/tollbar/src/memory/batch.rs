@@ -13,6 +13,7 @@ use super::deciding::{BATCH_ENTRIES_MAX, Deciding, LogQuestion, States, Unit, co
 use super::leases::Grant;
 use super::marks::MARKS_MAX;
 use super::moving::Whereabouts;
+use super::rank::UsedShare;
 use super::shards::ShardGuard;
 use super::slot::{Read, SlotGuard};
 use super::sync::Backoff;
@@ -69,53 +70,43 @@ impl MemoryStore {
         let (units, unit_of) = (&units, &unit_of);
         let mut batch = Deciding { entries, units, unit_of, now_us, ask_log: &ask_log };
 
-        let (mut before, mut after, mut held_now) = (States::new(), States::new(), States::new());
-        let mut tally = None;
+        let (mut before, mut after) = (States::new(), States::new());
         // Whether a request has been here before is only known under its lock.
         if marks.is_empty() {
             self.read(units, now_us, &mut before);
             copy(&before, &mut after);
-            let decided = batch.decide(&mut after);
-            if !decided.allowed && !decided.denial_writes {
+            if !batch.decide(&mut after) {
                 batch.report_uncharged(&before);
                 return Ok(());
             }
-            tally = Some(decided);
         }
 
         let mut held = Held::default();
-        self.lock(units, &marks.ids(), now_us, &mut held)?;
+        self.lock(units, &marks.ids(), &mut held)?;
+        // Read again under the locks, because a counter that was absent may have been forgotten as
+        // fresh by a thread with a later reading: see `check_absent`.
+        let now_us = self.now_us();
+        batch.now_us = now_us;
         if self.is_answered(&marks, &held, batch.entries, now_us)? {
             return Ok(());
         }
-        self.read_held(units, &held, now_us, &mut held_now);
+        self.read_held(units, &held, now_us, &mut before);
+        copy(&before, &mut after);
         let ask_held_log = |asked: &LogQuestion<'_>| {
             self.decide_log(self.guard_of(&held, asked.id), asked, now_us)
         };
         batch.ask_log = &ask_held_log;
-        // Mostly nothing has happened in between, and what was decided stands. Of a log nobody
-        // knows: it was not copied.
-        let tally = match tally {
-            Some(tally) if held_now == before && !units.iter().any(Unit::is_log) => tally,
-            _ => {
-                copy(&held_now, &mut before);
-                copy(&held_now, &mut after);
-                batch.decide(&mut after)
-            }
-        };
-        if tally.allowed {
-            if hold.is_some() {
-                self.make_stamps_last(&mut batch, &held);
-            }
-            self.name_leases(&mut batch);
-            let answers = Self::answers(&marks, batch.entries)?;
-            self.remember(&marks, &held, &answers, now_us);
-            self.grant_leases(&batch, &held);
-        } else {
+        if !batch.decide(&mut after) {
             batch.report_uncharged(&before);
-            copy(&before, &mut after);
-            batch.cut_denied(&mut after);
+            return Ok(());
         }
+        if hold.is_some() {
+            self.make_stamps_last(&mut batch, &held);
+        }
+        self.name_leases(&mut batch);
+        let answers = Self::answers(&marks, batch.entries)?;
+        self.remember(&marks, &held, &answers, now_us);
+        self.grant_leases(&batch, &held);
         self.write_held(units, &mut held, &before, &after, now_us);
         Ok(())
     }
@@ -229,14 +220,13 @@ impl MemoryStore {
         &'a self,
         units: &[Unit<'_>],
         marks: &[CounterId],
-        now_us: u64,
         held: &mut Held<'a>,
     ) -> Result<(), StoreError> {
         let mut with_shards = !marks.is_empty();
         let mut backoff = Backoff::default();
         loop {
             let shards_of = with_shards.then_some(marks);
-            let locked = self.try_lock(units, shards_of, now_us, held);
+            let locked = self.try_lock(units, shards_of, held);
             if locked.is_err() {
                 held.release();
             }
@@ -257,7 +247,6 @@ impl MemoryStore {
         &'a self,
         units: &[Unit<'_>],
         marks: Option<&[CounterId]>,
-        now_us: u64,
         held: &mut Held<'a>,
     ) -> Result<(), LockError> {
         let with_shards = marks.is_some();
@@ -276,7 +265,7 @@ impl MemoryStore {
             let slot = match unit.packed() {
                 Some((_, tag)) if unit.kind.fits_word() => match self.lock_present(unit.id, tag) {
                     Some(slot) => Some(slot),
-                    None if with_shards => self.lock_newcomer(unit, held, now_us)?,
+                    None if with_shards => self.lock_newcomer(unit, held)?,
                     None => return Err(LockError::NeedsShards),
                 },
                 _ if with_shards => None,
@@ -308,9 +297,9 @@ impl MemoryStore {
         &'a self,
         unit: &Unit<'_>,
         held: &Held<'a>,
-        now_us: u64,
     ) -> Result<Option<SlotGuard<'a>>, LockError> {
         let (packed, tag) = unit.packed().ok_or(LockError::NeedsShards)?;
+        let now_us = self.now_us();
         match self.bring_back(self.guard_of(held, unit.id), packed, unit.id, now_us) {
             Whereabouts::New => {}
             Whereabouts::Wide => return Ok(None),
@@ -360,14 +349,15 @@ impl MemoryStore {
                 continue;
             }
             if let (Some(slot), Some((packed, _))) = (&mut held.slots[at], unit.packed()) {
-                let word = packed.save(state);
+                let word = packed.save(state, now_us);
                 slot.word = word.expect("a state from a word, charged under a limit that fits");
             } else if let Kind::SlidingLog(log) = &*unit.kind {
                 let guard = self.guard_of(held, unit.id);
                 self.charge_log(guard, log, unit.id, now_us, state[0]);
             } else {
                 let guard = self.guard_of(held, unit.id);
-                self.save_wide(guard, unit.kind.as_dyn(), unit.id, now_us, state);
+                let used = UsedShare::at(unit.kind.as_dyn(), state, now_us);
+                self.save_wide(guard, unit.kind.as_dyn(), unit.id, now_us, state, used);
             }
         }
     }

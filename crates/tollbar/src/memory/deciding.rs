@@ -42,13 +42,6 @@ pub(super) struct LogQuestion<'q> {
 /// says what the charge is called.
 pub(super) type AskLog<'f> = dyn Fn(&LogQuestion<'_>) -> (Decision, u64) + 'f;
 
-/// What deciding the entries in order came to.
-pub(super) struct Tally {
-    pub(super) allowed: bool,
-    /// A denial that wants to write: a debt above full was cut to full.
-    pub(super) denial_writes: bool,
-}
-
 /// The entries of a batch and the counters they ask for.
 pub(super) struct Deciding<'b, 'e> {
     pub(super) entries: &'b mut [Entry<'e>],
@@ -60,27 +53,22 @@ pub(super) struct Deciding<'b, 'e> {
 
 impl Deciding<'_, '_> {
     /// Decides every entry in order on `states`, charging as it goes: the enforced ones first, then
-    /// the shadows. Where an enforced one denies, what was charged is not to be kept.
-    pub(super) fn decide(&mut self, states: &mut States) -> Tally {
-        let mut tally = Tally { allowed: true, denial_writes: false };
+    /// the shadows. False where an enforced one denies; then what was charged is not to be kept.
+    pub(super) fn decide(&mut self, states: &mut States) -> bool {
+        let mut is_allowed = true;
         for role in [Role::Enforce, Role::Shadow] {
             for at in 0..self.entries.len() {
                 if self.entries[at].role != role {
                     continue;
                 }
                 let state = &mut states[self.units[self.unit_of[at]].words.clone()];
-                let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-                let (decision, stamp) = self.transition(at, &mut next, self.entries[at].cost);
-                if role == Role::Enforce && !decision.is_allowed() {
-                    tally.allowed = false;
-                    tally.denial_writes |= state != &next[..];
-                }
-                state.copy_from_slice(&next);
+                let (decision, stamp) = self.transition(at, state, self.entries[at].cost);
+                is_allowed &= role == Role::Shadow || decision.is_allowed();
                 self.entries[at].decision = Some(decision);
                 self.entries[at].stamp = stamp;
             }
         }
-        tally
+        is_allowed
     }
 
     /// Decides an entry at `cost` and charges `state`; also says what the charge is called.
@@ -107,22 +95,6 @@ impl Deciding<'_, '_> {
                 let mut state: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
                 let (decision, _) = self.transition(at, &mut state, 0);
                 self.entries[at].decision = Some(decision);
-            }
-        }
-    }
-
-    /// What a denied batch leaves behind: `states` as they were, but for debts above full, which a
-    /// denial cuts to full so that the retry-after it has just told holds.
-    pub(super) fn cut_denied(&self, states: &mut States) {
-        for at in 0..self.entries.len() {
-            // A shadow of a denied request has seen nothing.
-            if self.entries[at].role == Role::Shadow {
-                continue;
-            }
-            let state = &mut states[self.units[self.unit_of[at]].words.clone()];
-            let mut next: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-            if !self.transition(at, &mut next, self.entries[at].cost).0.is_allowed() {
-                state.copy_from_slice(&next);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Each is read and decided on its own word, without copies. Where all allow, the slots are locked in
 //! the order of their names, each only if it is still as it was read, so that what was decided
 //! stands; then all are stored. Whatever is not as usual (a newcomer, a wide state, a shadow, two
-//! entries on one counter, a lost race, a denial that has to store something) is left to
+//! entries on one counter, a lost race) is left to
 //! `batch.rs`, and nothing has happened. Locks are never waited for here, so nobody can wait in a
 //! circle.
 
@@ -45,12 +45,7 @@ impl MemoryStore {
                 return false;
             }
             let step = found.packed.step_word(found.seen.word, now_us, entry.cost);
-            if !step.decision.is_allowed() {
-                if step.next.is_some() {
-                    return false;
-                }
-                is_allowed = false;
-            }
+            is_allowed &= step.decision.is_allowed();
             found.next = step.next;
             entry.decision = Some(step.decision);
             entry.stamp = step.stamp;

@@ -16,6 +16,7 @@ use self::tenancy::Tenancy;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::shards::ShardGuard;
+use crate::algorithm::Algorithm;
 use crate::algorithm::leased::{Leased, Tenure, Tenures};
 use crate::{Decision, Policy, Timestamp};
 
@@ -61,7 +62,7 @@ impl MemoryStore {
         let guard = self.shards.lock(id);
         let mut held = self.tenancy(&guard, id, now_us);
         let ends_at_us = leased.renew(&mut held, now_us, stamp);
-        held.save();
+        held.save(Some(leased.limit()));
         ends_at_us.map(Timestamp::from_micros)
     }
 
@@ -74,7 +75,10 @@ impl MemoryStore {
         cost: u64,
     ) -> Decision {
         let guard = self.shards.lock(id);
-        let count = self.tenancy(&guard, id, now_us).in_flight(now_us);
+        let held = self.tenancy(&guard, id, now_us);
+        // As in `check_absent`: an absent counter is decided at an instant after it was forgotten.
+        let now_us = if held.is_absent() { self.now_us() } else { now_us };
+        let count = held.in_flight(now_us);
         let decision = leased.decide(count, now_us, cost);
         if cost > 0 && decision.is_allowed() {
             self.grant_lease(&guard, leased, id, now_us, Grant { id: self.lease_ids.next(), cost });
@@ -94,7 +98,7 @@ impl MemoryStore {
         let mut held = self.tenancy(guard, id, now_us);
         held.enter(id);
         leased.charge(&mut held, now_us, grant.id, grant.cost);
-        held.save();
+        held.save(Some(leased.limit()));
         self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
     }
 
@@ -109,11 +113,18 @@ impl MemoryStore {
     }
 
     /// Gives back up to `amount` permits of the lease that is called `stamp`.
-    pub(super) fn refund_lease(&self, id: CounterId, now_us: u64, stamp: u64, amount: u64) -> u64 {
+    pub(super) fn refund_lease(
+        &self,
+        leased: &Leased,
+        id: CounterId,
+        stamp: u64,
+        amount: u64,
+    ) -> u64 {
+        let now_us = self.now_us();
         let guard = self.shards.lock(id);
         let mut held = self.tenancy(&guard, id, now_us);
         let returned = Leased::give_back(&mut held, now_us, stamp, amount);
-        held.save();
+        held.save(Some(leased.limit()));
         returned
     }
 
@@ -130,7 +141,7 @@ impl MemoryStore {
         let mut held = self.tenancy(&guard, id, now_us);
         held.enter(id);
         held.push(lease);
-        held.save();
+        held.save(None);
         self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
     }
 

@@ -2,7 +2,7 @@
 //! blocks.
 //!
 //! An entry is found, and a fresh one overwritten, as in `wide.rs`; whoever loses an entry loses its
-//! blocks with it. Where a shard has no free block left, the list that is nearest to fresh makes
+//! blocks with it. Where a shard has no free block left, the list with the lowest [`EntryRank`] makes
 //! room: one that is fresh if there is any, and never the one that needs the room.
 
 mod entries;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use self::entries::{Entries, STATE_WORDS};
 use super::blocks::{Blocks, Chain, Full};
 use super::counter_id::CounterId;
+use super::rank::EntryRank;
 use super::shards::ShardGuard;
 
 /// How many entries are looked at for one to make room, beyond the first that has blocks at all.
@@ -49,9 +50,10 @@ impl ListState {
 
 /// A list of the guarded shard that may have to make room.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Nearest {
+pub(super) struct Victim {
     entry: usize,
-    pub(super) fresh_at_us: u64,
+    /// At the instant of the search.
+    pub(super) rank: EntryRank,
 }
 
 /// No other list of the shard has a block to give.
@@ -102,40 +104,44 @@ impl Lists {
         _guard: &ShardGuard<'_>,
         entry: usize,
         state: &ListState,
-        fresh_at_us: u64,
+        rank: EntryRank,
     ) {
         for (to, word) in self.entries.state(entry).iter().zip(state.to_words()) {
             to.store(word, Ordering::Relaxed);
         }
-        self.entries.set_fresh_at_us(entry, fresh_at_us);
+        self.entries.set_rank(entry, rank);
     }
 
-    /// From when on a list is fresh.
-    pub(super) fn fresh_at_us(&self, _guard: &ShardGuard<'_>, entry: usize) -> u64 {
-        self.entries.fresh_at_us(entry)
+    pub(super) fn rank(&self, _guard: &ShardGuard<'_>, entry: usize) -> EntryRank {
+        self.entries.rank(entry)
     }
 
-    /// The entry of its bucket that a newcomer would take: the one nearest to fresh.
-    pub(super) fn nearest_in_bucket(&self, guard: &ShardGuard<'_>, id: CounterId) -> Nearest {
+    /// The entry of its bucket that a newcomer would take: the one with the lowest rank.
+    pub(super) fn lowest_in_bucket(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        now_us: u64,
+    ) -> Victim {
         let entries = self.entries.of_bucket(guard, id);
-        let nearest = |entry| Nearest { entry, fresh_at_us: self.entries.fresh_at_us(entry) };
-        let first = nearest(entries.start);
-        entries.map(nearest).min_by_key(|it| it.fresh_at_us).unwrap_or(first)
+        let victim = |entry| Victim { entry, rank: self.entries.rank(entry).at(now_us) };
+        let first = victim(entries.start);
+        entries.map(victim).min_by_key(|victim| victim.rank).unwrap_or(first)
     }
 
     /// Gives a newcomer an entry, with an empty list.
     pub(super) fn take(&self, guard: &ShardGuard<'_>, id: CounterId, now_us: u64) -> Taken {
-        let Nearest { entry, fresh_at_us } = self.nearest_in_bucket(guard, id);
+        let Victim { entry, rank } = self.lowest_in_bucket(guard, id, now_us);
         self.forget(guard, entry);
         self.entries.set_name(entry, id.get());
-        Taken { entry, was_live: fresh_at_us > now_us }
+        Taken { entry, was_live: rank.fresh_at_us > now_us }
     }
 
     /// Empties an entry. Its blocks are free again.
     pub(super) fn forget(&self, guard: &ShardGuard<'_>, entry: usize) {
         let mut state = self.load(guard, entry);
         self.blocks.clear(guard, &mut state.chain);
-        self.save(guard, entry, &ListState::default(), 0);
+        self.save(guard, entry, &ListState::default(), EntryRank::until(0));
         self.entries.set_name(entry, 0);
     }
 
@@ -160,25 +166,26 @@ impl Lists {
 
     #[cold]
     fn make_room(&self, guard: &ShardGuard<'_>, entry: usize, now_us: u64) -> Result<bool, Alone> {
-        let nearest = self.nearest_to_fresh(guard, entry, now_us).ok_or(Alone)?;
-        self.forget(guard, nearest.entry);
-        Ok(nearest.fresh_at_us > now_us)
+        let victim = self.lowest_with_blocks(guard, entry, now_us).ok_or(Alone)?;
+        self.forget(guard, victim.entry);
+        Ok(victim.rank.fresh_at_us > now_us)
     }
 
-    /// The list with blocks that is nearest to fresh, other than that of `entry`.
-    pub(super) fn nearest_to_fresh(
+    /// The list with blocks that ranks lowest, other than that of `entry`.
+    pub(super) fn lowest_with_blocks(
         &self,
         guard: &ShardGuard<'_>,
         entry: usize,
         now_us: u64,
-    ) -> Option<Nearest> {
+    ) -> Option<Victim> {
         let entries = self.entries.of_shard(guard);
         let hand = &self.hands[guard.shard()];
         let start = hand.load(Ordering::Relaxed) as usize % entries.len();
-        let mut nearest: Option<Nearest> = None;
+        let mut lowest: Option<Victim> = None;
         let mut looked_at = 0;
         for step in 0..entries.len() {
-            if nearest.is_some_and(|it| it.fresh_at_us <= now_us || step >= SEARCH_ENTRIES_MAX) {
+            let is_fresh = |victim: Victim| victim.rank.fresh_at_us <= now_us;
+            if lowest.is_some_and(|it| is_fresh(it) || step >= SEARCH_ENTRIES_MAX) {
                 break;
             }
             looked_at = step + 1;
@@ -186,27 +193,27 @@ impl Lists {
             if other == entry || self.load(guard, other).chain.len() == 0 {
                 continue;
             }
-            let fresh_at_us = self.entries.fresh_at_us(other);
-            if nearest.is_none_or(|it| fresh_at_us < it.fresh_at_us) {
-                nearest = Some(Nearest { entry: other, fresh_at_us });
+            let rank = self.entries.rank(other).at(now_us);
+            if lowest.is_none_or(|it| rank < it.rank) {
+                lowest = Some(Victim { entry: other, rank });
             }
         }
         hand.store(((start + looked_at) % entries.len()) as u64, Ordering::Relaxed);
-        nearest
+        lowest
     }
 
-    /// Hands out every list of the guarded shard that is not fresh: its name, from when on it is
-    /// fresh, and its state.
+    /// Hands out every list of the guarded shard that is not fresh: its name, its rank, and its
+    /// state.
     pub(super) fn for_each_live(
         &self,
         guard: &ShardGuard<'_>,
         now_us: u64,
-        mut visit: impl FnMut(u64, u64, ListState),
+        mut visit: impl FnMut(u64, EntryRank, ListState),
     ) {
         for entry in self.entries.of_shard(guard) {
-            let fresh_at_us = self.entries.fresh_at_us(entry);
-            if fresh_at_us > now_us {
-                visit(self.entries.name(entry), fresh_at_us, self.load(guard, entry));
+            let rank = self.entries.rank(entry);
+            if rank.fresh_at_us > now_us {
+                visit(self.entries.name(entry), rank, self.load(guard, entry));
             }
         }
     }

@@ -14,9 +14,10 @@ use self::log::Log;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::deciding::LogQuestion;
+use super::rank::EntryRank;
 use super::shards::ShardGuard;
+use crate::Decision;
 use crate::algorithm::sliding_log::{SlidingLog, Stamp, Stamps, Standing};
-use crate::{Decision, Timestamp};
 
 impl MemoryStore {
     #[inline(never)]
@@ -29,6 +30,8 @@ impl MemoryStore {
     ) -> Decision {
         let guard = self.shards.lock(id);
         let mut log = self.log(&guard, id, now_us);
+        // As in `check_absent`: an absent counter is decided at an instant after it was forgotten.
+        let now_us = if log.is_absent() { self.now_us() } else { now_us };
         let standing = algorithm.standing(&log, now_us);
         let decision = algorithm.decide(&log, &standing, 0, cost);
         if cost > 0 && decision.is_allowed() {
@@ -69,13 +72,13 @@ impl MemoryStore {
         &self,
         algorithm: &SlidingLog,
         id: CounterId,
-        now: Timestamp,
         stamp: u64,
         amount: u64,
     ) -> u64 {
         let guard = self.shards.lock(id);
-        let mut log = self.log(&guard, id, now.as_micros());
-        let given_back = algorithm.give_back(&mut log, now.as_micros(), stamp, amount);
+        let now_us = self.now_us();
+        let mut log = self.log(&guard, id, now_us);
+        let given_back = algorithm.give_back(&mut log, now_us, stamp, amount);
         if given_back > 0 {
             log.save(algorithm);
         }
@@ -83,14 +86,9 @@ impl MemoryStore {
     }
 
     /// Charges up to `amount` tokens that were spent already.
-    pub(super) fn overdraw_log(
-        &self,
-        algorithm: &SlidingLog,
-        id: CounterId,
-        now_us: u64,
-        amount: u64,
-    ) -> u64 {
+    pub(super) fn overdraw_log(&self, algorithm: &SlidingLog, id: CounterId, amount: u64) -> u64 {
         let guard = self.shards.lock(id);
+        let now_us = self.now_us();
         let mut log = self.log(&guard, id, now_us);
         let standing = algorithm.standing(&log, now_us);
         let charged = standing.overdraft(&log, amount);
@@ -108,11 +106,11 @@ impl MemoryStore {
     }
 
     /// Puts in the stamps of a snapshot, oldest first. Where there is no room for all of them, and
-    /// every other list is farther from fresh, it is this one that is forgotten.
+    /// every other list ranks higher, it is this one that is forgotten.
     pub(super) fn restore_log(
         &self,
         id: CounterId,
-        fresh_at_us: u64,
+        rank: EntryRank,
         now_us: u64,
         stamps: impl Iterator<Item = Stamp>,
     ) {
@@ -120,34 +118,32 @@ impl MemoryStore {
         if self.lists.find(&guard, id).is_some() {
             return;
         }
-        let nearest_us = self.lists.nearest_in_bucket(&guard, id).fresh_at_us;
-        if nearest_us > fresh_at_us.max(now_us) {
+        if self.lists.lowest_in_bucket(&guard, id, now_us).rank > rank {
             return self.count_eviction(true);
         }
         let mut log = self.log(&guard, id, now_us);
         log.enter(id);
         for stamp in stamps {
-            if log.has_to_be_forgotten_before_others(fresh_at_us) {
+            if log.has_to_be_forgotten_before_others(rank) {
                 log.forget();
                 return self.count_evictions(log.evicted + 1);
             }
             log.push(stamp);
         }
         self.count_evictions(log.evicted);
-        log.save_until(fresh_at_us);
+        log.save_with_rank(rank);
     }
 
-    /// Hands out every log of the guarded shard that is not fresh: its name, from when on it is
-    /// fresh, and itself.
+    /// Hands out every log of the guarded shard that is not fresh: its name, its rank, and itself.
     pub(super) fn for_each_log(
         &self,
         guard: &ShardGuard<'_>,
         now_us: u64,
-        mut visit: impl FnMut(u64, u64, &Log<'_>),
+        mut visit: impl FnMut(u64, EntryRank, &Log<'_>),
     ) {
         let lists = &self.lists;
-        lists.for_each_live(guard, now_us, |id, fresh_at_us, state| {
-            visit(id, fresh_at_us, &Log::of_state(lists, guard, state, now_us));
+        lists.for_each_live(guard, now_us, |id, rank, state| {
+            visit(id, rank, &Log::of_state(lists, guard, state, now_us));
         });
     }
 

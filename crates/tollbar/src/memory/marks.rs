@@ -1,10 +1,12 @@
 //! What is remembered of requests rather than of keys: which ones have paid under their request id,
 //! and which ones are reservations that can be settled.
 //!
-//! Both are wide states like any other: under the lock of their shard, bounded with them, fresh when
-//! their time is up. Forgetting one early, which is counted, lets a request pay twice or leaves a
-//! reservation charged as it is; it never mints.
+//! Both are kept as wide states are, under the lock of their shard and until their time is up, each in
+//! a share of memory of its own: so that neither counters nor the other kind can crowd them out.
+//! Forgetting one early, which is counted, lets a request pay twice or leaves a reservation charged
+//! as it is; it never mints.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -13,7 +15,9 @@ use super::MemoryStore;
 use super::answers::{self, Answers, FIRST_WORDS};
 use super::batch::Held;
 use super::counter_id::CounterId;
+use super::rank::EntryRank;
 use super::shards::ShardGuard;
+use super::wide::Wide;
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::word::NUMBER_MAX;
 use crate::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, StoreError};
@@ -99,14 +103,14 @@ impl MemoryStore {
         let guard = self.guard_of(held, once.id);
         let mut words = [0; STATE_WORDS_MAX];
         let (first, more) = words.split_at_mut(FIRST_WORDS);
-        if !self.wide.load_live(guard, once.id, now_us, first) {
+        if !self.request_ids.load_live(guard, once.id, now_us, first) {
             return Ok(false);
         }
         let Some(len) = answers::len(first[0], marks.fingerprint) else {
             return Err(StoreError::RequestIdReused);
         };
         let more = &mut more[..len.saturating_sub(FIRST_WORDS)];
-        if !more.is_empty() && !self.wide.load_live(guard, once.id, now_us, more) {
+        if !more.is_empty() && !self.request_ids.load_live(guard, once.id, now_us, more) {
             // Forgotten early, in part. That was counted; the request is as new.
             return Ok(false);
         }
@@ -119,13 +123,18 @@ impl MemoryStore {
         if let Some(once) = marks.once {
             let guard = self.guard_of(held, once.id);
             let (first, more) = answers.split_at(FIRST_WORDS.min(answers.len()));
-            self.mark(guard, once, first, now_us);
-            if !more.is_empty() {
-                self.mark(guard, once, more, now_us);
-            }
+            let forgotten = self.mark(&self.request_ids, guard, once, first, now_us)
+                + if more.is_empty() {
+                    0
+                } else {
+                    self.mark(&self.request_ids, guard, once, more, now_us)
+                };
+            self.request_ids_forgotten.fetch_add(forgotten, Ordering::Relaxed);
         }
         if let Some((mark, id)) = marks.hold {
-            self.mark(self.guard_of(held, mark.id), mark, &name_words(id), now_us);
+            let guard = self.guard_of(held, mark.id);
+            let forgotten = self.mark(&self.reservations, guard, mark, &name_words(id), now_us);
+            self.forced_evictions.fetch_add(forgotten, Ordering::Relaxed);
         }
     }
 
@@ -137,11 +146,18 @@ impl MemoryStore {
         }
     }
 
-    fn mark(&self, guard: &ShardGuard<'_>, mark: Mark, words: &[u64], now_us: u64) {
-        let ends_at_us = (now_us + mark.ttl_us).min(NUMBER_MAX);
-        let found = self.wide.find(guard, mark.id, words.len());
-        let saved = self.wide.save(guard, mark.id, found, words, ends_at_us, now_us);
-        self.count_eviction(saved.evicted_live);
+    /// Writes a mark, and says how many live ones had to make room for it.
+    fn mark(
+        &self,
+        share: &Wide,
+        guard: &ShardGuard<'_>,
+        mark: Mark,
+        words: &[u64],
+        now_us: u64,
+    ) -> u64 {
+        let rank = EntryRank::until((now_us + mark.ttl_us).min(NUMBER_MAX));
+        let found = share.find(guard, mark.id, words.len());
+        u64::from(share.save(guard, mark.id, found, words, rank, now_us).evicted_live)
     }
 
     /// What [`Store::settle`](crate::Store::settle) answers, at once.
@@ -166,10 +182,10 @@ impl MemoryStore {
         let counter_id = self.hold_id(id);
         let guard = self.shards.lock(counter_id);
         let mut words = name.map(|_| 0);
-        let is_open =
-            self.wide.load_live(&guard, counter_id, self.now_us(), &mut words) && words == name;
-        if is_open && let Some(place) = self.wide.find(&guard, counter_id, name.len()) {
-            self.wide.forget(&guard, place);
+        let is_open = self.reservations.load_live(&guard, counter_id, self.now_us(), &mut words)
+            && words == name;
+        if is_open && let Some(place) = self.reservations.find(&guard, counter_id, name.len()) {
+            self.reservations.forget(&guard, place);
         }
         is_open
     }

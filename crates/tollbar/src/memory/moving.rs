@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::MemoryStore;
 use super::counter_id::{CounterId, MOVED};
+use super::rank::{EntryRank, UsedShare};
 use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
@@ -61,7 +62,7 @@ impl MemoryStore {
             return Whereabouts::Wide;
         }
         self.wide.load(guard, place, state);
-        let Some(word) = packed.save(state) else {
+        let Some(word) = packed.save(state, now_us) else {
             return Whereabouts::Wide;
         };
         let Some(mut freed) = self.table.free(id, now_us) else {
@@ -74,7 +75,8 @@ impl MemoryStore {
     }
 
     /// Loads the state of a wide counter, which may still be in the table if its limit was smaller
-    /// before the rule changed; then it is moved here. Where there is none, `state` stays fresh.
+    /// before the rule changed; then it is moved here. Where there is none, `state` stays fresh and
+    /// the answer is false.
     pub(super) fn load_wide(
         &self,
         guard: &ShardGuard<'_>,
@@ -83,11 +85,12 @@ impl MemoryStore {
         id: CounterId,
         now_us: u64,
         state: &mut [u64],
-    ) {
+    ) -> bool {
         if let Some(place) = self.wide.find(guard, id, state.len()) {
-            return self.wide.load(guard, place, state);
+            self.wide.load(guard, place, state);
+            return true;
         }
-        let Some(packed) = packed else { return };
+        let Some(packed) = packed else { return false };
         // From now on a check under the old, smaller limit has to look here as well. Set before
         // the slot is emptied, so that whoever finds it gone sees this.
         self.has_outgrown.store(true, Ordering::Release);
@@ -99,13 +102,16 @@ impl MemoryStore {
                     if let Some(mut slot) = slot.try_lock(seen, tag) {
                         packed.load(slot.word, state);
                         slot.hand_over(MOVED, 0);
-                        return self.save_wide(guard, algorithm, id, now_us, state);
+                        let used = UsedShare::at(algorithm, state, now_us);
+                        self.save_wide(guard, algorithm, id, now_us, state, used);
+                        return true;
                     }
                 }
                 Read::Locked => backoff.wait(),
                 Read::Gone => {}
             }
         }
+        false
     }
 
     pub(super) fn save_wide(
@@ -115,10 +121,11 @@ impl MemoryStore {
         id: CounterId,
         now_us: u64,
         state: &[u64],
+        used: UsedShare,
     ) {
         let found = self.wide.find(guard, id, state.len());
-        let fresh_at_us = algorithm.fresh_at(state).as_micros();
-        let saved = self.wide.save(guard, id, found, state, fresh_at_us, now_us);
+        let rank = EntryRank { used, fresh_at_us: algorithm.fresh_at(state).as_micros() };
+        let saved = self.wide.save(guard, id, found, state, rank, now_us);
         self.count_eviction(saved.evicted_live);
     }
 }

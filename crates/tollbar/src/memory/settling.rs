@@ -2,7 +2,9 @@
 //!
 //! Neither decides anything, so neither has a fast path of its own: the state is taken out of its
 //! word, changed by the algorithm and put back by one compare-and-swap, or under the lock of its
-//! shard where it is wide.
+//! shard where it is wide. The clock is read after the state: as long as that has not changed by the
+//! time it is put back, all happened at that reading, and nothing is given back that time has paid
+//! in the meantime.
 //!
 //! # Debts that move up
 //!
@@ -19,6 +21,7 @@
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::moving::Whereabouts;
+use super::rank::{EntryRank, UsedShare};
 use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
@@ -27,9 +30,9 @@ use crate::algorithm::{Algorithm, Refund, STATE_WORDS_MAX};
 use crate::policy::Kind;
 use crate::{Policy, Timestamp};
 
-/// The length of the state that holds the sum; no bucket's own state is so long, so that both can
-/// have the same name, and with it the same lock.
-const SUM_WORDS: usize = 8;
+/// The length of the state that holds the sum, which has the counter's name, and with it the same
+/// lock. Names of reservations are shorter, so that the two are never taken for each other.
+pub(super) const SUM_WORDS: usize = 8;
 
 /// What of a bucket's stamp is an instant, or an instant and a sum: a warm-up has its step above it.
 const TIME_MASK: u64 = (1 << 56) - 1;
@@ -51,15 +54,14 @@ impl MemoryStore {
     pub fn refund_now(&self, key: &[u8], policy: &Policy, stamp: u64, amount: u64) -> u64 {
         let id = self.hash.id(key, policy);
         let kind = policy.kind.for_key(key);
-        let now = Timestamp::from_micros(self.now_us());
         if let Kind::SlidingLog(log) = &*kind {
-            return self.refund_log(log, id, now, stamp, amount);
+            return self.refund_log(log, id, stamp, amount);
         }
-        if let Kind::Leased(_) = &*kind {
-            return self.refund_lease(id, now.as_micros(), stamp, amount);
+        if let Kind::Leased(leased) = &*kind {
+            return self.refund_lease(leased, id, stamp, amount);
         }
         let refund = |guard: Option<&ShardGuard<'_>>, stamp: u64| -> Refund {
-            self.alter(&kind, id, now, guard, |algorithm, state| {
+            self.alter(&kind, id, guard, |algorithm, state, now| {
                 algorithm.refund(state, now, stamp, amount)
             })
         };
@@ -73,7 +75,7 @@ impl MemoryStore {
         let stamp = with_time(stamp, |time| time.saturating_sub(given_back.sum_us));
         let refunded = refund(Some(&guard), stamp);
         let sum_us = given_back.sum_us.saturating_add(refunded.sooner_us);
-        self.give_back(&guard, id, &GivenBack { sum_us, ..given_back }, now.as_micros());
+        self.give_back(&guard, id, &GivenBack { sum_us, ..given_back }, self.now_us());
         refunded.tokens
     }
 
@@ -84,11 +86,10 @@ impl MemoryStore {
             return 0;
         }
         let id = self.hash.id(key, policy);
-        let now = Timestamp::from_micros(self.now_us());
         if let Kind::SlidingLog(log) = &policy.kind {
-            return self.overdraw_log(log, id, now.as_micros(), amount);
+            return self.overdraw_log(log, id, amount);
         }
-        self.alter(&policy.kind.for_key(key), id, now, None, |algorithm, state| {
+        self.alter(&policy.kind.for_key(key), id, None, |algorithm, state, now| {
             algorithm.overdraw(state, now, amount)
         })
     }
@@ -116,9 +117,9 @@ impl MemoryStore {
     }
 
     fn given_back(&self, guard: &ShardGuard<'_>, id: CounterId) -> Option<GivenBack> {
-        let place = self.wide.find(guard, id, SUM_WORDS)?;
+        let place = self.reservations.find(guard, id, SUM_WORDS)?;
         let mut state = [0; SUM_WORDS];
-        self.wide.load(guard, place, &mut state);
+        self.reservations.load(guard, place, &mut state);
         let [sum_us, asked_until_us, ..] = state;
         Some(GivenBack { sum_us, asked_until_us })
     }
@@ -126,33 +127,34 @@ impl MemoryStore {
     fn give_back(&self, guard: &ShardGuard<'_>, id: CounterId, given: &GivenBack, now_us: u64) {
         let mut state = [0; SUM_WORDS];
         state[..2].copy_from_slice(&[given.sum_us, given.asked_until_us]);
-        let found = self.wide.find(guard, id, SUM_WORDS);
-        let saved = self.wide.save(guard, id, found, &state, given.asked_until_us, now_us);
+        let found = self.reservations.find(guard, id, SUM_WORDS);
+        let rank = EntryRank::until(given.asked_until_us);
+        let saved = self.reservations.save(guard, id, found, &state, rank, now_us);
         self.count_eviction(saved.evicted_live);
     }
 
     /// For a counter that is made fresh: nothing charged before can be given back.
     pub(super) fn forget_given_back(&self, guard: &ShardGuard<'_>, id: CounterId) {
-        if let Some(place) = self.wide.find(guard, id, SUM_WORDS) {
-            self.wide.forget(guard, place);
+        if let Some(place) = self.reservations.find(guard, id, SUM_WORDS) {
+            self.reservations.forget(guard, place);
         }
     }
 
     /// Changes the state of one counter, wherever it is; but not of a log, which is no few words and
-    /// has ways of its own in `logs.rs`. `change` may be asked more than once; the last time is the
+    /// has ways of its own in `logs.rs`. `change` may be called more than once; the last call is the
     /// one that counts. `held` is the lock of its shard, where that is held already.
     fn alter<T>(
         &self,
         kind: &Kind,
         id: CounterId,
-        now: Timestamp,
         held: Option<&ShardGuard<'_>>,
-        change: impl Fn(&dyn Algorithm, &mut [u64]) -> T,
+        change: impl Fn(&dyn Algorithm, &mut [u64], Timestamp) -> T,
     ) -> T {
         let algorithm = kind.as_dyn();
-        let change = |state: &mut [u64]| change(algorithm, state);
+        let change =
+            |state: &mut [u64], now_us| change(algorithm, state, Timestamp::from_micros(now_us));
         if let Some(packed) = kind.as_packed().filter(|_| kind.fits_word())
-            && let Some(changed) = self.alter_word(packed, id, now.as_micros(), held, &change)
+            && let Some(changed) = self.alter_word(packed, id, held, &change)
         {
             return changed;
         }
@@ -160,13 +162,15 @@ impl MemoryStore {
         let state = &mut state[..algorithm.words()];
         let own_guard = held.is_none().then(|| self.shards.lock(id));
         let guard = held.or(own_guard.as_ref()).expect("either was held or is held now");
-        self.load_wide(guard, algorithm, kind.as_packed(), id, now.as_micros(), state);
+        let now_us = self.now_us();
+        self.load_wide(guard, algorithm, kind.as_packed(), id, now_us, state);
         let mut before = [0; STATE_WORDS_MAX];
         let before = &mut before[..state.len()];
         before.copy_from_slice(state);
-        let changed = change(state);
+        let changed = change(state, now_us);
         if state != before {
-            self.save_wide(guard, algorithm, id, now.as_micros(), state);
+            let used = UsedShare::at(algorithm, state, now_us);
+            self.save_wide(guard, algorithm, id, now_us, state, used);
         }
         changed
     }
@@ -177,9 +181,8 @@ impl MemoryStore {
         &self,
         packed: &dyn Packed,
         id: CounterId,
-        now_us: u64,
         held: Option<&ShardGuard<'_>>,
-        change: &impl Fn(&mut [u64]) -> T,
+        change: &impl Fn(&mut [u64], u64) -> T,
     ) -> Option<T> {
         let tag = id.tag(packed.word_shift());
         let mut state = [0; STATE_WORDS_MAX];
@@ -188,16 +191,17 @@ impl MemoryStore {
         loop {
             let Some(slot) = self.table.find(id, tag) else {
                 state.fill(0);
-                let changed = change(state);
-                let word = packed.save(state)?;
                 let own_guard = held.is_none().then(|| self.shards.lock(id));
                 let guard = held.or(own_guard.as_ref()).expect("either was held or is held now");
+                let now_us = self.now_us();
+                let changed = change(state, now_us);
+                let word = packed.save(state, now_us)?;
                 let whereabouts = if self.table.find(id, tag).is_some() {
                     Whereabouts::Table
                 } else if word == 0 {
                     self.bring_back(guard, packed, id, now_us)
                 } else {
-                    self.insert_under(guard, packed, id, word, now_us)
+                    self.insert(guard, packed, id, word, now_us)
                 };
                 match whereabouts {
                     Whereabouts::New => return Some(changed),
@@ -209,8 +213,9 @@ impl MemoryStore {
             match slot.read(tag) {
                 Read::Seen(seen) => {
                     packed.load(seen.word, state);
-                    let changed = change(state);
-                    let word = packed.save(state)?;
+                    let now_us = self.now_us();
+                    let changed = change(state, now_us);
+                    let word = packed.save(state, now_us)?;
                     if slot.replace(seen, word, tag).is_ok() {
                         return Some(changed);
                     }

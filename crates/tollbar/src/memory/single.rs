@@ -7,12 +7,13 @@ use arrayvec::ArrayVec;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::moving::Whereabouts;
+use super::rank::UsedShare;
 use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
 #[cfg(feature = "until-ready")]
 use crate::algorithm::leaky_queue::LeakyQueue;
-use crate::algorithm::word::{Packed, Parts, Step, WordState};
+use crate::algorithm::word::{Packed, Parts, Step, WordState, WordStep};
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::policy::Kind;
 use crate::store::Entry;
@@ -179,7 +180,7 @@ impl MemoryStore {
     ) -> Decision {
         match self.step_word(algorithm, id, now_us, cost) {
             Ok(step) => algorithm.decision(&step, now_us),
-            Err(decision) => decision,
+            Err((decision, _)) => decision,
         }
     }
 
@@ -202,11 +203,16 @@ impl MemoryStore {
                 let stamp = step.next.map_or(0, |next| queue.stamp_of(next));
                 (queue.decision(&step, now_us), stamp)
             }
-            Err(decision) => (decision, 0),
+            Err((decision, stamp)) => (decision, stamp),
         }
     }
 
-    /// The step that was stored, or the decision where the counter turned out to be wide.
+    /// The step that was stored. Where the counter was not in the table, the decision and what its
+    /// charge is called.
+    ///
+    /// `now_us` may be behind the state, because another thread has charged it in the meantime: then
+    /// the algorithm counts by the state, and admits no more than it should (`algorithm/debt.rs` has
+    /// the proof for buckets).
     #[inline(always)]
     fn step_word<A: WordState>(
         &self,
@@ -214,27 +220,19 @@ impl MemoryStore {
         id: CounterId,
         now_us: u64,
         cost: u64,
-    ) -> Result<Step<A::State>, Decision> {
+    ) -> Result<Step<A::State>, (Decision, u64)> {
         let shift = algorithm.shift();
         let tag = id.tag(shift);
         let mut backoff = Backoff::default();
         loop {
             let Some(slot) = self.table.find(id, tag) else {
-                let step = algorithm.step(A::State::default(), now_us, cost);
-                let whereabouts = match step.next {
-                    Some(next) => {
-                        let word = algorithm.pack(next).to_word(shift);
-                        self.insert(algorithm, id, word, now_us)
+                match self.check_absent(algorithm, id, now_us, cost) {
+                    Ok(step) => return Err((step.decision, step.stamp)),
+                    Err(Whereabouts::Wide) => {
+                        let wide = self.check_wide(algorithm, Some(algorithm), id, now_us, cost);
+                        return Err((wide, 0));
                     }
-                    // A peek, or a cost that can never pass: absent stays absent.
-                    None => self.recall(algorithm, id, now_us),
-                };
-                match whereabouts {
-                    Whereabouts::New => return Ok(step),
-                    Whereabouts::Wide => {
-                        return Err(self.check_wide(algorithm, Some(algorithm), id, now_us, cost));
-                    }
-                    Whereabouts::Table => backoff.wait(),
+                    Err(Whereabouts::Table | Whereabouts::New) => backoff.wait(),
                 }
                 continue;
             };
@@ -243,7 +241,7 @@ impl MemoryStore {
                 let state = algorithm.unpack(Parts::of_word(seen.word, shift));
                 let step = algorithm.step(state, now_us, cost);
                 let stored = match step.next {
-                    Some(next) => slot.replace(seen, algorithm.pack(next).to_word(shift), tag),
+                    Some(next) => slot.replace(seen, algorithm.to_word(next, &step.basis), tag),
                     None if slot.is_unchanged(seen) => Ok(()),
                     None => Err(slot.read(tag)),
                 };
@@ -256,16 +254,42 @@ impl MemoryStore {
         }
     }
 
-    /// Puts a counter into the table that was not found there.
+    /// Decides and charges a counter that was not found in the table; or says where it is.
+    ///
+    /// The clock is read again, under the lock. An absent counter may have been there a moment ago
+    /// and been overwritten as fresh by a thread with a later reading; counted from an earlier one,
+    /// the time between the two would be spent twice. Only a thread that holds this lock can insert
+    /// the counter, so a reading taken under it is later than that of whoever overwrote it.
     #[cold]
     #[inline(never)]
-    fn insert(&self, packed: &dyn Packed, id: CounterId, word: u64, now_us: u64) -> Whereabouts {
+    fn check_absent(
+        &self,
+        packed: &dyn Packed,
+        id: CounterId,
+        now_us: u64,
+        cost: u64,
+    ) -> Result<WordStep, Whereabouts> {
+        let peek = packed.step_word(0, now_us, cost);
+        if peek.next.is_none() {
+            // A peek, or a cost that can never pass: absent stays absent.
+            return match self.recall(packed, id, now_us) {
+                Whereabouts::New => Ok(peek),
+                elsewhere => Err(elsewhere),
+            };
+        }
         let guard = self.shards.lock(id);
-        self.insert_under(&guard, packed, id, word, now_us)
+        let now_us = self.now_us();
+        let step = packed.step_word(0, now_us, cost);
+        // A fresh counter allows whatever its capacity allows, at any instant.
+        let Some(word) = step.next else { return Ok(step) };
+        match self.insert(&guard, packed, id, word, now_us) {
+            Whereabouts::New => Ok(step),
+            elsewhere => Err(elsewhere),
+        }
     }
 
-    /// The same under the lock of its shard.
-    pub(super) fn insert_under(
+    /// Puts a counter into the table, under the lock of its shard, if it is nowhere yet.
+    pub(super) fn insert(
         &self,
         guard: &ShardGuard<'_>,
         packed: &dyn Packed,
@@ -321,13 +345,16 @@ impl MemoryStore {
         let mut before = [0; STATE_WORDS_MAX];
         let before = &mut before[..algorithm.words()];
         let guard = self.shards.lock(id);
-        self.load_wide(&guard, algorithm, packed, id, now_us, before);
+        let is_found = self.load_wide(&guard, algorithm, packed, id, now_us, before);
+        // As in `check_absent`: an absent counter is decided at an instant after it was forgotten.
+        let now_us = if is_found { now_us } else { self.now_us() };
         let mut state = [0; STATE_WORDS_MAX];
         let state = &mut state[..algorithm.words()];
         state.copy_from_slice(before);
         let decision = algorithm.transition(state, Timestamp::from_micros(now_us), cost);
         if state != before {
-            self.save_wide(&guard, algorithm, id, now_us, state);
+            let used = UsedShare::of(algorithm.capacity(), decision.remaining());
+            self.save_wide(&guard, algorithm, id, now_us, state, used);
         }
         decision
     }

@@ -16,7 +16,7 @@
 
 use super::counter_id::tag_shift;
 use super::sync::{AtomicU64, Ordering};
-use crate::algorithm::word::{LOCK_BIT, Parts};
+use crate::algorithm::word::{HEAVY_BIT, LOCK_BIT, Parts};
 
 /// A slot in a line.
 #[derive(Debug, Clone, Copy)]
@@ -125,12 +125,29 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
-/// How near to fresh a slot is: the lower, the less is forgiven by forgetting it.
-///
-/// First by the time from which it is fresh, then by the payload: of two windows that end together
-/// the one with the lower count. An empty slot ranks lowest of all.
+/// The time from which the counter of a slot is fresh; 0 for an empty slot.
 #[inline]
-pub(super) fn rank(tag: u64, word: u64) -> (u64, u64) {
-    let Parts { fresh_at_us, payload } = Parts::of_word(word, tag_shift(tag));
-    (fresh_at_us, payload)
+pub(super) fn fresh_at_us(tag: u64, word: u64) -> u64 {
+    Parts::of_word(word, tag_shift(tag)).fresh_at_us
+}
+
+/// How much is forgiven by forgetting a counter: the lower, the less. A full table forgets the
+/// lowest.
+///
+/// Fresh counters rank lowest. A live one ranks by whether it is heavy, then by the time until it is
+/// fresh, then by the payload: of two windows that end together the one with the lower count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    is_heavy: bool,
+    fresh_at_us: u64,
+    payload: u64,
+}
+
+impl Rank {
+    #[inline]
+    pub(super) fn new(tag: u64, word: u64, now_us: u64) -> Self {
+        let Parts { fresh_at_us, payload } = Parts::of_word(word, tag_shift(tag));
+        let is_heavy = word & HEAVY_BIT != 0 && fresh_at_us > now_us;
+        Self { is_heavy, fresh_at_us, payload }
+    }
 }

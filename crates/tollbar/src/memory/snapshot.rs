@@ -29,12 +29,12 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use self::format::{Counts, Header, Sink};
+use self::format::{Counts, Header, Sink, WideShare};
 use super::MemoryStore;
 use super::counter_id::{counts_permits, is_in_use};
-use super::slot::{Slot, rank};
+use super::slot::{Slot, fresh_at_us};
 use super::sync::Backoff;
-use super::wide::CLASS_WORDS;
+use super::wide::{CLASS_WORDS, Wide};
 use crate::Timestamp;
 
 pub use error::SnapshotError;
@@ -90,7 +90,7 @@ impl MemoryStore {
             for (tag, word) in self.table.slots(line).map(read_settled) {
                 // Whoever holds permits in flight will not outlive this process to return them.
                 let is_kept = is_in_use(tag) && !counts_permits(tag);
-                if is_kept && rank(tag, word).0 > now_us {
+                if is_kept && fresh_at_us(tag, word) > now_us {
                     counts.words += 1;
                     sink.words(&[line as u64, tag, word])?;
                 }
@@ -144,6 +144,14 @@ impl MemoryStore {
         MovesHeld { snapshots_running: &self.snapshots_running }
     }
 
+    pub(super) fn wide_share(&self, share: WideShare) -> &Wide {
+        match share {
+            WideShare::Counters => &self.wide,
+            WideShare::RequestIds => &self.request_ids,
+            WideShare::Reservations => &self.reservations,
+        }
+    }
+
     /// How many live entries of one shard there were.
     fn buffer_shard(
         &self,
@@ -154,13 +162,16 @@ impl MemoryStore {
     ) -> u64 {
         let guard = self.shards.lock_shard(shard);
         let mut count = 0;
-        self.wide.for_each_live(&guard, class_words, now_us, |id, fresh_at_us, state| {
-            count += 1;
-            sink.buffer(&[id, fresh_at_us]);
-            for word in state {
-                sink.buffer(&[word.load(Ordering::Relaxed)]);
-            }
-        });
+        for share in WideShare::ALL {
+            let wide = self.wide_share(share);
+            wide.for_each_live(&guard, class_words, now_us, |id, rank, state| {
+                count += 1;
+                sink.buffer(&[id, share.tagged(rank)]);
+                for word in state {
+                    sink.buffer(&[word.load(Ordering::Relaxed)]);
+                }
+            });
+        }
         count
     }
 
@@ -192,12 +203,12 @@ impl MemoryStore {
         now_us: u64,
     ) {
         let guard = self.shards.lock_shard(shard);
-        self.for_each_log(&guard, now_us, |id, fresh_at_us, log| {
+        self.for_each_log(&guard, now_us, |id, rank, log| {
             let stamps = || log.stamps().filter(|stamp| stamp.tokens() > 0);
             let stamp_count = stamps().count() as u64;
             counts.logs += 1;
             counts.stamps += stamp_count;
-            sink.buffer(&[id, fresh_at_us, stamp_count]);
+            sink.buffer(&[id, rank.to_word(), stamp_count]);
             stamps().for_each(|stamp| sink.buffer(&[stamp.word()]));
         });
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::MemoryStore;
 use super::blocks::BLOCK_BYTES;
-use super::slot::rank;
+use super::slot::fresh_at_us;
 use super::table::SLOTS_PER_LINE;
 
 /// How full a [`MemoryStore`] is.
@@ -18,10 +18,16 @@ pub struct MemoryStats {
     pub slots: usize,
     /// Counters that were forgotten before they were fresh, because the store was too small.
     pub forced_evictions: u64,
+    /// Request ids that were forgotten before their time, because there were more than
+    /// [`max_request_ids`](crate::MemoryStoreBuilder::max_request_ids): a request that is sent again
+    /// under such an id pays again.
+    pub request_ids_forgotten: u64,
     /// What the table of one-word counters takes once all of it has been touched.
     pub bytes: usize,
-    /// The same for wide counters.
+    /// What wide counters and open reservations take once all of them have been touched.
     pub wide_bytes: usize,
+    /// What request ids take once all of them have been touched.
+    pub request_id_bytes: usize,
     /// Blocks of up to 15 stamps that [sliding window logs](crate::Policy::sliding_window_log) use.
     pub log_blocks: usize,
     /// How many such blocks there are: [`max_log_stamps`](crate::MemoryStoreBuilder::max_log_stamps).
@@ -51,7 +57,7 @@ impl MemoryStore {
         let sampled = line_count.div_ceil(step);
         let is_live = |line| {
             let slots = self.table.slots(line).filter_map(super::slot::Slot::read_any);
-            slots.filter(|(tag, seen)| rank(*tag, seen.word).0 > now_us).count()
+            slots.filter(|(tag, seen)| fresh_at_us(*tag, seen.word) > now_us).count()
         };
         let live: usize = (0..line_count).step_by(step).map(is_live).sum();
         let slots = self.table.slot_count();
@@ -62,8 +68,10 @@ impl MemoryStore {
                 + self.leases.live_count(now_us),
             slots,
             forced_evictions: self.forced_evictions.load(Ordering::Relaxed),
+            request_ids_forgotten: self.request_ids_forgotten.load(Ordering::Relaxed),
             bytes: slots / SLOTS_PER_LINE * 64,
-            wide_bytes: self.wide.bytes_max(),
+            wide_bytes: self.wide.bytes_max() + self.reservations.bytes_max(),
+            request_id_bytes: self.request_ids.bytes_max(),
             log_blocks: self.lists.blocks.in_use_count(),
             log_blocks_max: self.lists.blocks.block_count(),
             log_bytes: self.lists.entry_bytes_max() + self.lists.blocks.block_count() * BLOCK_BYTES,

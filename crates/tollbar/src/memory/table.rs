@@ -2,13 +2,13 @@
 //!
 //! A key lives in its first line, or in its second where the first was full of live counters when
 //! it came. A counter that is fresh may be overwritten at any time, so nothing is ever swept, and
-//! the table never grows. Where both lines are full of live counters, the one nearest to fresh is
-//! forgotten before its time: a *forced eviction*, which is counted.
+//! the table never grows. Where both lines are full of live counters, the one with the lowest
+//! [`Rank`] is forgotten before its time: a *forced eviction*, which is counted.
 
 use super::counter_id::{CounterId, is_in_use};
 use super::pages::{LINE_WORDS, Lines};
 use super::prefetch::prefetch;
-use super::slot::{Seen, Slot, SlotGuard, rank};
+use super::slot::{Rank, Seen, Slot, SlotGuard, fresh_at_us};
 use super::sync::AtomicU64;
 use super::sync::Ordering;
 
@@ -84,12 +84,12 @@ impl Table {
     /// same lock has not found it: that is what keeps a key from being inserted twice.
     pub(super) fn free(&self, id: CounterId, now_us: u64) -> Option<Freed<'_>> {
         loop {
-            let first = self.nearest_to_fresh(id.first_line(self.lines.len()));
+            let first = self.lowest_ranked(id.first_line(self.lines.len()), now_us);
             let victim = match first {
                 Some(victim) if victim.has_rested(now_us) => victim,
                 _ => {
-                    let second = self.nearest_to_fresh(id.second_line(self.lines.len()));
-                    first.into_iter().chain(second).min_by_key(Victim::rank)?
+                    let second = self.lowest_ranked(id.second_line(self.lines.len()), now_us);
+                    first.into_iter().chain(second).min_by_key(|victim| victim.rank(now_us))?
                 }
             };
             let was_live = !victim.is_fresh(now_us);
@@ -100,10 +100,10 @@ impl Table {
         }
     }
 
-    fn nearest_to_fresh(&self, line: usize) -> Option<Victim<'_>> {
+    fn lowest_ranked(&self, line: usize, now_us: u64) -> Option<Victim<'_>> {
         self.slots(line)
             .filter_map(|slot| slot.read_any().map(|(tag, seen)| Victim { slot, tag, seen }))
-            .min_by_key(Victim::rank)
+            .min_by_key(|victim| victim.rank(now_us))
     }
 }
 
@@ -130,12 +130,12 @@ struct Victim<'a> {
 impl Victim<'_> {
     /// Of two that are as near to fresh, a slot that is nobody's makes room before one whose owner
     /// may be back in a moment.
-    fn rank(&self) -> ((u64, u64), bool) {
-        (rank(self.tag, self.seen.word), is_in_use(self.tag))
+    fn rank(&self, now_us: u64) -> (Rank, bool) {
+        (Rank::new(self.tag, self.seen.word, now_us), is_in_use(self.tag))
     }
 
     fn is_fresh(&self, now_us: u64) -> bool {
-        rank(self.tag, self.seen.word).0 <= now_us
+        fresh_at_us(self.tag, self.seen.word) <= now_us
     }
 
     /// A counter that is all zero does not say since when: permits in flight come and go.

@@ -2,16 +2,17 @@
 //!
 //! Sized in classes of 4 to 64 words; each class has its share of buckets per shard, eight entries
 //! each. As in the table, a fresh entry may be overwritten at any time, and where a bucket is full
-//! of live ones the nearest to fresh goes. The arrays are set aside when the store is made, and
+//! of live ones the one with the lowest [`EntryRank`] goes. The arrays are set aside when the store is made, and
 //! take memory only where they are touched.
 //!
 //! The words are atomics only so that they can be shared; every access is under the shard's lock,
 //! which the [`ShardGuard`] argument stands for.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::counter_id::CounterId;
 use super::pages::zeroed;
+use super::rank::EntryRank;
 use super::shards::ShardGuard;
 use crate::algorithm::STATE_WORDS_MAX;
 
@@ -32,7 +33,9 @@ pub(super) struct Wide {
 struct Class {
     words_per_entry: usize,
     buckets_per_shard: usize,
-    /// Of each entry: its counter's name (0: empty), and from when on it is fresh.
+    /// True once a state was saved. Until then nothing need be looked through, and no page touched.
+    is_in_use: AtomicBool,
+    /// Of each entry: its counter's name (0: empty), and its rank.
     heads: Box<[AtomicU64]>,
     words: Box<[AtomicU64]>,
 }
@@ -50,19 +53,30 @@ pub(super) struct Saved {
 }
 
 impl Wide {
-    /// Room for `keys_max` counters in each class, over `shard_count` shards.
-    pub(super) fn new(keys_max: usize, shard_count: usize) -> Self {
+    /// Room for `keys_max` states in each class of up to `words_max` words, over `shard_count`
+    /// shards. Larger states must not be saved.
+    pub(super) fn new(keys_max: usize, words_max: usize, shard_count: usize) -> Self {
         // Twice as many entries as keys, so that few buckets overflow; one bucket at the least.
         let buckets_per_shard = (keys_max * 2).div_ceil(BUCKET_ENTRIES * shard_count).max(1);
-        let entries = buckets_per_shard * BUCKET_ENTRIES * shard_count;
-        let class = |words_per_entry: usize| Class {
-            words_per_entry,
-            buckets_per_shard,
-            heads: zeroed(entries * 2),
-            words: zeroed(entries * words_per_entry),
+        let class = |words_per_entry: usize| {
+            let is_used = words_per_entry <= words_max.next_power_of_two().max(CLASS_WORDS_MIN);
+            let buckets_per_shard = if is_used { buckets_per_shard } else { 0 };
+            let entries = buckets_per_shard * BUCKET_ENTRIES * shard_count;
+            Class {
+                words_per_entry,
+                buckets_per_shard,
+                is_in_use: AtomicBool::new(false),
+                heads: zeroed(entries * 2),
+                words: zeroed(entries * words_per_entry),
+            }
         };
         debug_assert_eq!(CLASS_WORDS[CLASS_COUNT - 1], STATE_WORDS_MAX);
         Self { classes: CLASS_WORDS.map(class) }
+    }
+
+    /// True where states of `words` words can be saved.
+    pub(super) fn has_room_for(&self, words: usize) -> bool {
+        self.classes[class_of(words)].buckets_per_shard > 0
     }
 
     /// What all classes together take when every page has been touched.
@@ -101,7 +115,7 @@ impl Wide {
         state: &mut [u64],
     ) -> bool {
         let place = self.find(guard, id, state.len());
-        let is_live = |place: &Place| self.classes[place.class].fresh_at_us(place.entry) > now_us;
+        let is_live = |place: &Place| self.rank(*place).fresh_at_us > now_us;
         match place.filter(is_live) {
             Some(place) => {
                 self.load(guard, place, state);
@@ -111,75 +125,80 @@ impl Wide {
         }
     }
 
-    /// Stores `state`, where it was found or, for a newcomer, in place of the entry of its bucket
-    /// that is nearest to fresh.
+    /// Stores `state`, where it was found or, for a newcomer, in place of the lowest-ranked entry of
+    /// its bucket.
     pub(super) fn save(
         &self,
         guard: &ShardGuard<'_>,
         id: CounterId,
         found: Option<Place>,
         state: &[u64],
-        fresh_at_us: u64,
+        rank: EntryRank,
         now_us: u64,
     ) -> Saved {
         let mut evicted_live = false;
         let place = found.unwrap_or_else(|| {
             let class = class_of(state.len());
             let entries = self.classes[class].bucket(guard, id);
-            let nearest =
-                entries.clone().min_by_key(|entry| self.classes[class].fresh_at_us(*entry));
-            let entry = nearest.unwrap_or(entries.start);
-            evicted_live = self.classes[class].fresh_at_us(entry) > now_us;
+            let rank_of = |entry: &usize| self.classes[class].rank(*entry).at(now_us);
+            let lowest = entries.clone().min_by_key(rank_of);
+            let entry = lowest.unwrap_or(entries.start);
+            evicted_live = self.classes[class].rank(entry).fresh_at_us > now_us;
             Place { class, entry }
         });
         let class = &self.classes[place.class];
+        if !class.is_in_use.load(Ordering::Relaxed) {
+            class.is_in_use.store(true, Ordering::Relaxed);
+        }
         class.heads[place.entry * 2].store(id.get(), Ordering::Relaxed);
-        class.heads[place.entry * 2 + 1].store(fresh_at_us, Ordering::Relaxed);
+        class.heads[place.entry * 2 + 1].store(rank.to_word(), Ordering::Relaxed);
         for (to, from) in class.state(place.entry).iter().zip(state) {
             to.store(*from, Ordering::Relaxed);
         }
         Saved { evicted_live }
     }
 
-    /// Saves the state of a newcomer. Unlike [`save`](Self::save), where the bucket is full of live
-    /// entries that are all farther from fresh, it is the newcomer who is forgotten.
+    /// Saves a state of a snapshot. Unlike [`save`](Self::save), where the bucket is full of live
+    /// entries that all rank higher, it is the newcomer that is forgotten.
     pub(super) fn admit(
         &self,
         guard: &ShardGuard<'_>,
         id: CounterId,
         state: &[u64],
-        fresh_at_us: u64,
+        rank: EntryRank,
         now_us: u64,
     ) -> Saved {
         let class = &self.classes[class_of(state.len())];
         let found = self.find(guard, id, state.len());
-        if found.is_some_and(|place| class.fresh_at_us(place.entry) >= fresh_at_us) {
+        if found.is_some_and(|place| self.rank(place).fresh_at_us >= rank.fresh_at_us) {
             return Saved { evicted_live: false };
         }
         let mut others = class.bucket(guard, id);
-        let is_last = others.all(|entry| class.fresh_at_us(entry) > fresh_at_us.max(now_us));
-        if found.is_none() && is_last {
+        if found.is_none() && others.all(|entry| class.rank(entry).at(now_us) > rank) {
             return Saved { evicted_live: true };
         }
-        self.save(guard, id, found, state, fresh_at_us, now_us)
+        self.save(guard, id, found, state, rank, now_us)
     }
 
     /// Hands out every entry of the guarded shard with `words` words that is not fresh: its name,
-    /// from when on it is fresh, and its state.
+    /// its rank, and its state.
     pub(super) fn for_each_live(
         &self,
         guard: &ShardGuard<'_>,
         words: usize,
         now_us: u64,
-        mut visit: impl FnMut(u64, u64, &[AtomicU64]),
+        mut visit: impl FnMut(u64, EntryRank, &[AtomicU64]),
     ) {
         let class = &self.classes[class_of(words)];
+        if !class.is_in_use.load(Ordering::Relaxed) {
+            return;
+        }
         let entries_per_shard = class.buckets_per_shard * BUCKET_ENTRIES;
         let first = guard.shard() * entries_per_shard;
         for entry in first..first + entries_per_shard {
-            let fresh_at_us = class.fresh_at_us(entry);
-            if fresh_at_us > now_us {
-                visit(class.id(entry), fresh_at_us, class.state(entry));
+            let rank = class.rank(entry);
+            if rank.fresh_at_us > now_us {
+                visit(class.id(entry), rank, class.state(entry));
             }
         }
     }
@@ -194,10 +213,16 @@ impl Wide {
     /// checks are going on.
     pub(super) fn live_count(&self, now_us: u64) -> usize {
         let live = |class: &Class| {
-            let fresh_at = class.heads.iter().skip(1).step_by(2);
-            fresh_at.filter(|fresh_at| fresh_at.load(Ordering::Relaxed) > now_us).count()
+            let ranks = class.heads.iter().skip(1).step_by(2);
+            let ranks = ranks.map(|rank| EntryRank::of_word(rank.load(Ordering::Relaxed)));
+            ranks.filter(|rank| rank.fresh_at_us > now_us).count()
         };
-        self.classes.iter().map(live).sum()
+        let in_use = |class: &&Class| class.is_in_use.load(Ordering::Relaxed);
+        self.classes.iter().filter(in_use).map(live).sum()
+    }
+
+    fn rank(&self, place: Place) -> EntryRank {
+        self.classes[place.class].rank(place.entry)
     }
 }
 
@@ -212,8 +237,8 @@ impl Class {
         self.heads[entry * 2].load(Ordering::Relaxed)
     }
 
-    fn fresh_at_us(&self, entry: usize) -> u64 {
-        self.heads[entry * 2 + 1].load(Ordering::Relaxed)
+    fn rank(&self, entry: usize) -> EntryRank {
+        EntryRank::of_word(self.heads[entry * 2 + 1].load(Ordering::Relaxed))
     }
 
     fn state(&self, entry: usize) -> &[AtomicU64] {

@@ -127,8 +127,9 @@ fn what_cannot_be_counted_is_refused_with_its_reason() {
     let bucket = |burst| Policy::token_bucket("1/month").unwrap().with_burst(burst);
     refused(bucket(0), &PolicyError::ZeroBurst);
     refused(bucket(u64::MAX), &PolicyError::BurstTooLarge { burst: u64::MAX });
-    refused(bucket(1_738), &PolicyError::BurstTooLarge { burst: 1_738 });
-    assert!(bucket(1_737).is_ok());
+    // 35 years and eight months.
+    refused(bucket(435), &PolicyError::BurstTooLarge { burst: 435 });
+    assert!(bucket(434).is_ok());
     // Found by the fuzzer: a fraction of nine digits times a large burst is more than 128 bits.
     refused(
         Policy::token_bucket("6.666626666/70d").unwrap().with_burst(3_401_966_373_333_918_969),
@@ -138,10 +139,10 @@ fn what_cannot_be_counted_is_refused_with_its_reason() {
         Policy::fixed_window("5/s").unwrap().with_burst(9),
         &PolicyError::BurstWithoutBucket { algorithm: "fixed_window" },
     );
-    for length in [1_737, u64::MAX - 1, u64::MAX] {
+    for length in [434, u64::MAX - 1, u64::MAX] {
         refused(Policy::leaky_queue("1/month", length), &PolicyError::QueueTooLong { length });
     }
-    assert!(Policy::leaky_queue("1/month", 1_736).is_ok());
+    assert!(Policy::leaky_queue("1/month", 433).is_ok());
     refused(
         Policy::leaky_queue("5/s", 5).unwrap().with_burst(9),
         &PolicyError::BurstWithoutBucket { algorithm: "leaky_queue" },

@@ -174,23 +174,31 @@ fn a_full_store_loses_a_counter_only_while_none_is_fresh() {
     }
 }
 
-/// A denial under a lowered burst cuts a debt above full to full. A shadow of a request that was
-/// denied has seen nothing, so its debt stays whole for the day the burst is raised again.
+/// A denial under a lowered burst used to cut the debt to the new full one, and so forgave the rest.
+/// It writes nothing: the debt is whole when the burst is raised again, and the retry-after counts
+/// all of it.
 #[test]
-fn a_denied_batch_forgives_its_shadows_nothing() {
+fn a_denial_under_a_lowered_burst_forgives_nothing() {
     let burst = |burst| Policy::token_bucket("1/s").unwrap().with_burst(burst).unwrap();
     let now = Timestamp::from_micros(1_700_000_000_000_000);
     let subject = MemorySubject::at(now);
     let subject: &dyn Subject = &subject;
-    for key in [b"denied", b"shadow"] {
+    for key in [&b"alone"[..], b"denied", b"shadow"] {
         subject.check(now, key, &burst(10), 10);
     }
     let lowered = burst(2);
     let enforce = Question { key: b"denied", policy: &lowered, cost: 1, role: Role::Enforce };
     let shadow = Question { key: b"shadow", role: Role::Shadow, ..enforce };
-    subject.check_all(now, Charge::AllOrNone, &[enforce, shadow]);
-    assert_eq!(subject.peek(now, b"denied", &burst(10)).remaining, 8);
-    assert_eq!(subject.peek(now, b"shadow", &burst(10)).remaining, 0);
+    let mut answers = subject.check_all(now, Charge::AllOrNone, &[enforce, shadow]);
+    answers.push(subject.check(now, b"alone", &lowered, 1));
+    for answer in answers {
+        // Ten are owed, and one is left of two when nine are paid.
+        assert_eq!(answer.outcome, Outcome::Deny { retry_after_us: 9_000_000 });
+        assert_eq!((answer.remaining, answer.reset_at), (0, now.after(Duration::from_secs(10))));
+    }
+    for key in [&b"alone"[..], b"denied", b"shadow"] {
+        assert_eq!(subject.peek(now, key, &burst(10)).remaining, 0);
+    }
 }
 
 /// Why the rate of a bucket is promised only to buckets that are not full between two ticks.

@@ -73,14 +73,14 @@ impl Ladder {
             rungs.push((*limit, burst, numerator));
         }
         rungs.push((plain.limit, plain.burst.into(), plain_numerator));
-        if most >= u128::from(PRODUCT_MAX) || most / denominator > MOST_US_MAX {
+        if most + denominator >= u128::from(PRODUCT_MAX) || most / denominator > MOST_US_MAX {
             return None;
         }
         let rung = |(limit, burst, numerator): (u64, u128, u128)| Meter {
             name: plain.name,
             interval: Interval { numerator_us: numerator as u64, denominator: denominator as u64 },
             full: (burst * numerator) as u64,
-            // Whichever rung a debt was made on, no other cuts it.
+            // One for all rungs: an overdraft reaches as far on each.
             most: most as u64,
             most_us: (most / denominator) as u64,
             burst: burst as u64,

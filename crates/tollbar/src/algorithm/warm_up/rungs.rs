@@ -55,11 +55,4 @@ impl Rungs {
             _ => None,
         }
     }
-
-    /// Cuts a debt that no step can owe, left by another rule or a clock that has gone back.
-    pub(super) fn cut(&self, state: &mut [u64], now_us: u64) {
-        if let Self::Bucket(ladder) = self {
-            ladder.rung(0).cut(state, now_us);
-        }
-    }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::algorithm::leased::{Tenure, Tenures};
 use crate::memory::counter_id::CounterId;
 use crate::memory::lists::{Alone, ListState, Lists};
+use crate::memory::rank::{EntryRank, UsedShare};
 use crate::memory::shards::ShardGuard;
 
 /// The leases of one counter, in the hands of whoever holds the lock.
@@ -15,8 +16,9 @@ pub(in crate::memory) struct Tenancy<'a> {
     /// `None` where the counter is fresh, and absent.
     entry: Option<usize>,
     state: ListState,
-    /// When the last lease ends: from then on the counter is fresh.
-    last_end_us: u64,
+    /// The share of the permits that are out, and when the last lease ends: from then on the counter
+    /// is fresh.
+    rank: EntryRank,
     /// How many live counters had to make room for it.
     pub(super) evicted: u64,
 }
@@ -35,8 +37,8 @@ impl<'a> Tenancy<'a> {
     ) -> Self {
         let entry = lists.find(guard, id);
         let state = entry.map_or(ListState::default(), |entry| lists.load(guard, entry));
-        let last_end_us = entry.map_or(0, |entry| lists.fresh_at_us(guard, entry));
-        Self { lists, guard, now_us, entry, state, last_end_us, evicted: 0 }
+        let rank = entry.map_or(EntryRank::until(0), |entry| lists.rank(guard, entry));
+        Self { lists, guard, now_us, entry, state, rank, evicted: 0 }
     }
 
     /// Leases to be looked at.
@@ -46,7 +48,7 @@ impl<'a> Tenancy<'a> {
         state: ListState,
         now_us: u64,
     ) -> Self {
-        Self { lists, guard, now_us, entry: None, state, last_end_us: 0, evicted: 0 }
+        Self { lists, guard, now_us, entry: None, state, rank: EntryRank::until(0), evicted: 0 }
     }
 
     /// Makes sure that there is an entry, before a lease is granted.
@@ -58,10 +60,18 @@ impl<'a> Tenancy<'a> {
         }
     }
 
-    /// Writes the state back. One that has no lease left is all zero, and fresh.
-    pub(super) fn save(&self) {
+    pub(super) fn is_absent(&self) -> bool {
+        self.entry.is_none()
+    }
+
+    /// Writes the state back. One that has no lease left is all zero, and fresh. Where the limit is
+    /// not known, the counter ranks as one whose permits are all out.
+    pub(super) fn save(&self, limit: Option<u64>) {
+        let permits = self.state.own[PERMITS];
+        let used = limit
+            .map_or(UsedShare::ALL, |limit| UsedShare::of(limit, limit.saturating_sub(permits)));
         if let Some(entry) = self.entry {
-            self.lists.save(self.guard, entry, &self.state, self.last_end_us);
+            self.lists.save(self.guard, entry, &self.state, EntryRank { used, ..self.rank });
         }
     }
 
@@ -118,7 +128,7 @@ impl Tenures for Tenancy<'_> {
         let first_end_us = if is_first { u64::MAX } else { self.state.own[FIRST_END] };
         self.state.own[PERMITS] += lease.permits();
         self.state.own[FIRST_END] = first_end_us.min(lease.ends_at_us());
-        self.last_end_us = self.last_end_us.max(lease.ends_at_us());
+        self.rank.fresh_at_us = self.rank.fresh_at_us.max(lease.ends_at_us());
     }
 
     fn alter(&mut self, mut change: impl FnMut(Tenure) -> Option<Tenure>) {
@@ -140,7 +150,7 @@ impl Tenures for Tenancy<'_> {
         self.lists.blocks.truncate(self.guard, &mut self.state.chain, kept);
         self.state.own[PERMITS] = permits;
         self.state.own[FIRST_END] = if permits == 0 { 0 } else { first_end_us };
-        self.last_end_us = last_end_us;
+        self.rank.fresh_at_us = last_end_us;
     }
 
     fn strike_ended(&mut self, now_us: u64) {

@@ -1,4 +1,4 @@
-//! The entries of lists: whose each is, from when on it is fresh, and its state.
+//! The entries of lists: whose each is, its rank, and its state.
 //!
 //! In buckets of eight, as wide counters are, and laid out for one lookup: a bucket's names are on
 //! one cache line, which is only read once they are there, and each entry has a line to itself, so
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::counter_id::CounterId;
 use crate::memory::pages::{LINE_WORDS, aligned_start, zeroed_huge};
+use crate::memory::rank::EntryRank;
 use crate::memory::shards::ShardGuard;
 
 const BUCKET_ENTRIES: usize = LINE_WORDS;
@@ -16,8 +17,8 @@ const BUCKET_ENTRIES: usize = LINE_WORDS;
 /// Words of an entry's state.
 pub(super) const STATE_WORDS: usize = 4;
 
-/// In an entry's line: its time, then its state.
-const TIME: usize = 0;
+/// In an entry's line: its rank, then its state.
+const RANK: usize = 0;
 const STATE: usize = 1;
 
 /// A line of names, and one for each entry.
@@ -51,7 +52,7 @@ impl Entries {
 
     /// How many are not fresh. Looks at all, without locks.
     pub(super) fn live_count(&self, now_us: u64) -> usize {
-        (0..self.entry_count).filter(|entry| self.fresh_at_us(*entry) > now_us).count()
+        (0..self.entry_count).filter(|entry| self.rank(*entry).fresh_at_us > now_us).count()
     }
 
     /// The entries of the guarded shard.
@@ -88,13 +89,13 @@ impl Entries {
         names[entry % BUCKET_ENTRIES].store(name, Ordering::Relaxed);
     }
 
-    pub(super) fn fresh_at_us(&self, entry: usize) -> u64 {
-        self.entry(entry)[TIME].load(Ordering::Relaxed)
+    pub(super) fn rank(&self, entry: usize) -> EntryRank {
+        EntryRank::of_word(self.entry(entry)[RANK].load(Ordering::Relaxed))
     }
 
     #[inline]
-    pub(super) fn set_fresh_at_us(&self, entry: usize, fresh_at_us: u64) {
-        self.entry(entry)[TIME].store(fresh_at_us, Ordering::Relaxed);
+    pub(super) fn set_rank(&self, entry: usize, rank: EntryRank) {
+        self.entry(entry)[RANK].store(rank.to_word(), Ordering::Relaxed);
     }
 
     #[inline]

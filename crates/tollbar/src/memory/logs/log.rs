@@ -2,9 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::algorithm::Algorithm;
 use crate::algorithm::sliding_log::{SlidingLog, Stamp, Stamps};
 use crate::memory::counter_id::CounterId;
 use crate::memory::lists::{Alone, ListState, Lists};
+use crate::memory::rank::{EntryRank, UsedShare};
 use crate::memory::shards::ShardGuard;
 
 /// The log of one counter, in the hands of whoever holds the lock.
@@ -59,27 +61,33 @@ impl<'a> Log<'a> {
 
     #[inline]
     pub(super) fn save(&self, algorithm: &SlidingLog) {
-        self.save_until(algorithm.fresh_at_us(self));
+        let remaining = algorithm.limit().saturating_sub(self.tokens());
+        let used = UsedShare::of(algorithm.limit(), remaining);
+        self.save_with_rank(EntryRank { used, fresh_at_us: algorithm.fresh_at_us(self) });
     }
 
     #[inline]
-    pub(super) fn save_until(&self, fresh_at_us: u64) {
+    pub(super) fn save_with_rank(&self, rank: EntryRank) {
         if let Some(entry) = self.entry {
-            self.lists.save(self.guard, entry, &self.state, fresh_at_us);
+            self.lists.save(self.guard, entry, &self.state, rank);
         }
+    }
+
+    pub(super) fn is_absent(&self) -> bool {
+        self.entry.is_none()
     }
 
     /// Nothing of it is left, nor the blocks it has taken since it was loaded.
     pub(super) fn forget(&mut self) {
         self.lists.blocks.clear(self.guard, &mut self.state.chain);
-        self.save_until(0);
+        self.save_with_rank(EntryRank::until(0));
         if let Some(entry) = self.entry {
             self.lists.forget(self.guard, entry);
         }
     }
 
-    /// True where the next stamp takes a block that nobody nearer to fresh can make free.
-    pub(super) fn has_to_be_forgotten_before_others(&self, fresh_at_us: u64) -> bool {
+    /// True where the next stamp takes a block that only a list of higher `rank` could make free.
+    pub(super) fn has_to_be_forgotten_before_others(&self, rank: EntryRank) -> bool {
         let needs_block = self.newest().tokens() > 0 && self.state.chain.needs_block();
         let Some(entry) = self.entry.filter(|_| needs_block) else {
             return false;
@@ -87,8 +95,8 @@ impl<'a> Log<'a> {
         if self.lists.blocks.has_free(self.guard) {
             return false;
         }
-        let nearest = self.lists.nearest_to_fresh(self.guard, entry, self.now_us);
-        nearest.is_some_and(|it| it.fresh_at_us > fresh_at_us.max(self.now_us))
+        let lowest = self.lists.lowest_with_blocks(self.guard, entry, self.now_us);
+        lowest.is_some_and(|victim| victim.rank > rank)
     }
 
     /// All stamps, oldest first.

@@ -6,6 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Timestamp;
 use crate::memory::counter_id::CounterHash;
 use crate::{Batch, Entry, ManualClock, Policy, Store};
 

@@ -3,8 +3,8 @@
 //! ```text
 //! magic 8 | version u32 | hash seeds 2 x u64 | taken at u64 | lines of the table u64
 //! for each counter of the table:       line u64 | tag u64 | state u64
-//! for each wide counter, small first:  name u64 | fresh at u64 | 4, 8, 16, 32 or 64 words of u64
-//! for each log:                        name u64 | fresh at u64 | how many stamps u64 | stamps of u64
+//! for each wide state, small first:    name u64 | rank u64 | 4, 8, 16, 32 or 64 words of u64
+//! for each log:                        name u64 | rank u64 | how many stamps u64 | stamps of u64
 //! for each lease:                      name of its counter u64 | its own u64 | end and permits u64
 //! how many of the table u64 | of each size of wide 5 x u64 | logs u64 | stamps of them all u64
 //! | leases u64 | has outgrown u64 | CRC-32 of all before u32
@@ -13,6 +13,10 @@
 //! How many there are stands at the end, because nobody knows before they have been read: so a
 //! snapshot is written in one go, without being kept in memory. No number in it is believed before
 //! the checksum is right, and none is ever the size of an allocation.
+//!
+//! A rank is when the counter is fresh (the low 53 bits), the share of its capacity in use (8 bits),
+//! and for wide states, in the highest two bits, what it is: see [`WideShare`]. Version 3 had the
+//! time alone, and is still read: there, a wide state may be of any share.
 //!
 //! Whoever changes what a tag or a state means, the hash or the salt of a policy, raises
 //! [`VERSION`]; the snapshot kept in `tests.rs` fails until then.
@@ -25,11 +29,14 @@ use crate::Timestamp;
 use crate::algorithm::leased::Tenure;
 use crate::algorithm::word::LOCK_BIT;
 use crate::memory::counter_id::is_valid_tag;
+use crate::memory::rank::EntryRank;
 use crate::memory::wide::{CLASS_COUNT, CLASS_WORDS};
 
 /// The last one is what ends a text file on systems that print it by mistake.
 const MAGIC: [u8; 8] = *b"tollbar\x1a";
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
+/// The oldest version that is read.
+const VERSION_MIN: u32 = 3;
 
 const HEADER_BYTES: usize = 8 + 4 + 4 * 8;
 const TRAILER_BYTES: usize = (1 + CLASS_COUNT + 3 + 1) * 8 + CHECKSUM_BYTES;
@@ -49,6 +56,25 @@ pub(super) struct Header {
     pub(super) seeds: [u64; 2],
     pub(super) taken_at_us: u64,
     pub(super) line_count: u64,
+}
+
+/// What a wide state is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::memory) enum WideShare {
+    Counters = 0,
+    RequestIds = 1,
+    Reservations = 2,
+}
+
+impl WideShare {
+    pub(in crate::memory) const ALL: [Self; 3] =
+        [Self::Counters, Self::RequestIds, Self::Reservations];
+    const SHIFT: u32 = 62;
+
+    /// The rank as it is written for a state of this share.
+    pub(in crate::memory) fn tagged(self, rank: EntryRank) -> u64 {
+        rank.to_word() | (self as u64) << Self::SHIFT
+    }
 }
 
 /// How many entries of each kind there are.
@@ -153,6 +179,7 @@ impl<'a, W: Write + ?Sized> Sink<'a, W> {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) header: Header,
+    version: u32,
     pub(super) has_outgrown: bool,
     counts: Counts,
     bytes: Vec<u8>,
@@ -166,11 +193,13 @@ pub(super) struct WordEntry {
     pub(super) word: u64,
 }
 
-/// A wide counter. The state has as many words as its class.
+/// A wide state. It has as many words as its class.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WideEntry<'a> {
     pub(super) id: u64,
-    pub(super) fresh_at_us: u64,
+    rank_word: u64,
+    /// What it may be of: of one share, or of any where the version does not tell.
+    pub(super) shares: &'static [WideShare],
     state: &'a [[u8; 8]],
 }
 
@@ -188,15 +217,15 @@ impl Snapshot {
         };
         // What it is comes first: of a large file that is no snapshot, no more is read.
         read_to(&mut bytes, HEADER_BYTES as u64)?;
-        let header = Header::parse(&bytes)?;
+        let (version, header) = Header::parse(&bytes)?;
         read_to(&mut bytes, bytes_max + 1)?;
         if bytes.len() as u64 > bytes_max {
             return Err(SnapshotError::TooLarge { bytes_max });
         }
-        Self::parse(header, bytes)
+        Self::parse(version, header, bytes)
     }
 
-    fn parse(header: Header, bytes: Vec<u8>) -> Result<Self, SnapshotError> {
+    fn parse(version: u32, header: Header, bytes: Vec<u8>) -> Result<Self, SnapshotError> {
         if bytes.len() < HEADER_BYTES + TRAILER_BYTES {
             return Err(CUT_SHORT);
         }
@@ -230,7 +259,7 @@ impl Snapshot {
         if !is_possible {
             return Err(corrupt("it is of a time or a size that cannot be"));
         }
-        let snapshot = Self { header, has_outgrown, counts, bytes };
+        let snapshot = Self { header, version, has_outgrown, counts, bytes };
         snapshot.validate()?;
         Ok(snapshot)
     }
@@ -242,13 +271,12 @@ impl Snapshot {
             in_table && is_valid_tag(entry.tag) && entry.word & LOCK_BIT == 0
         };
         let is_wide = |entry: WideEntry<'_>| {
-            let fresh_at = Timestamp::from_micros(entry.fresh_at_us);
-            entry.id != 0 && fresh_at.as_micros() == entry.fresh_at_us
+            entry.id != 0 && !entry.shares.is_empty() && self.can_be_rank(entry.rank_word)
         };
         let mut counts = (0, 0);
         let are_logs = self.logs().all(|log| {
             counts = (counts.0 + 1, counts.1 + log.stamp_count());
-            log.is_possible()
+            log.is_possible() && self.can_be_rank(log.rank_word)
         });
         let are_logs = are_logs && counts == (self.counts.logs, self.counts.stamps);
         let is_lease =
@@ -281,13 +309,32 @@ impl Snapshot {
             entries.take(*count as usize).map(|entry| {
                 let (numbers, _) = entry.as_chunks();
                 let number = |at: usize| u64::from_le_bytes(numbers[at]);
-                WideEntry { id: number(0), fresh_at_us: number(1), state: &numbers[2..] }
+                let (rank_word, shares) = self.split_rank(number(1));
+                WideEntry { id: number(0), rank_word, shares, state: &numbers[2..] }
             })
         })
     }
 }
 
 impl Snapshot {
+    /// The rank of a wide state, and what it may be of; nothing where it cannot be.
+    fn split_rank(&self, word: u64) -> (u64, &'static [WideShare]) {
+        if self.version == VERSION_MIN {
+            return (word, &WideShare::ALL);
+        }
+        let share = (word >> WideShare::SHIFT) as usize;
+        let rank_word = word & ((1 << WideShare::SHIFT) - 1);
+        (rank_word, WideShare::ALL.get(share..=share).unwrap_or_default())
+    }
+
+    /// True where a snapshot of this version can have such a rank: before the fourth, it was a time
+    /// alone.
+    fn can_be_rank(&self, word: u64) -> bool {
+        let rank = EntryRank::of_word(word);
+        let is_time = rank == EntryRank::until(rank.fresh_at_us);
+        rank.to_word() == word && (is_time || self.version > VERSION_MIN)
+    }
+
     /// The sliding window logs.
     pub(super) fn logs(&self) -> impl Iterator<Item = LogEntry<'_>> {
         let words = (self.counts.logs * LOG_HEAD_WORDS as u64 + self.counts.stamps) as usize;
@@ -310,28 +357,33 @@ impl Snapshot {
 }
 
 impl WideEntry<'_> {
+    pub(super) fn rank(&self) -> EntryRank {
+        EntryRank::of_word(self.rank_word)
+    }
+
     pub(super) fn state(&self) -> impl Iterator<Item = u64> {
         self.state.iter().copied().map(u64::from_le_bytes)
     }
 }
 
 impl Header {
-    fn parse(bytes: &[u8]) -> Result<Self, SnapshotError> {
+    fn parse(bytes: &[u8]) -> Result<(u32, Self), SnapshotError> {
         let bytes = bytes.strip_prefix(&MAGIC).ok_or(SnapshotError::NotASnapshot)?;
         let (version, bytes) = bytes.split_first_chunk().ok_or(CUT_SHORT)?;
         let found = u32::from_le_bytes(*version);
-        if found != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&found) {
             return Err(SnapshotError::Version { found, supported: VERSION });
         }
         let (numbers, _) = bytes.as_chunks();
         let &[seed_0, seed_1, taken_at_us, line_count] = numbers else {
             return Err(CUT_SHORT);
         };
-        Ok(Self {
+        let header = Self {
             seeds: [seed_0, seed_1].map(u64::from_le_bytes),
             taken_at_us: u64::from_le_bytes(taken_at_us),
             line_count: u64::from_le_bytes(line_count),
-        })
+        };
+        Ok((found, header))
     }
 }
 

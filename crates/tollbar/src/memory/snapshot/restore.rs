@@ -17,7 +17,7 @@ use super::format::{BYTES_MAX, Snapshot, WideEntry, WordEntry};
 use super::{file, read_settled};
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::memory::counter_id::{CounterHash, CounterId, MOVED, names_of_tag};
-use crate::memory::slot::{Slot, rank};
+use crate::memory::slot::{Rank, Slot, fresh_at_us};
 use crate::memory::table::SLOTS_PER_LINE;
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
 
@@ -45,7 +45,7 @@ impl MemoryStoreBuilder {
             return Err(SnapshotError::OtherSize { keys_max: snapshot.header.line_count * 2 });
         }
         let now_us = store.now_us();
-        let live = || snapshot.words().filter(|entry| entry.rank().0 > now_us);
+        let live = || snapshot.words().filter(|entry| entry.fresh_at_us() > now_us);
         if line_count == store.table.line_count() {
             live().for_each(|entry| store.restore_to_line(entry, now_us));
         } else {
@@ -57,9 +57,9 @@ impl MemoryStoreBuilder {
         for entry in snapshot.wide() {
             store.restore_wide(entry, now_us);
         }
-        for log in snapshot.logs().filter(|log| log.fresh_at_us > now_us) {
+        for log in snapshot.logs().filter(|log| log.rank().fresh_at_us > now_us) {
             let id = CounterId::new(log.id);
-            store.restore_log(id, log.fresh_at_us, now_us, log.stamps());
+            store.restore_log(id, log.rank(), now_us, log.stamps());
         }
         for (name, lease) in snapshot.leases().filter(|(_, lease)| lease.ends_at_us() > now_us) {
             store.restore_lease(CounterId::new(name), now_us, lease);
@@ -90,8 +90,12 @@ impl MemoryStoreBuilder {
 }
 
 impl WordEntry {
-    fn rank(&self) -> (u64, u64) {
-        rank(self.tag, self.word)
+    fn rank(&self, now_us: u64) -> Rank {
+        Rank::new(self.tag, self.word, now_us)
+    }
+
+    fn fresh_at_us(&self) -> u64 {
+        fresh_at_us(self.tag, self.word)
     }
 }
 
@@ -102,7 +106,7 @@ impl MemoryStore {
         let line_count = self.table.line_count();
         let mut is_there = false;
         for name in names_of_tag(entry.tag, entry.line, line_count) {
-            is_there |= self.keep_later(name, entry);
+            is_there |= self.keep_later(name, entry, now_us);
             if name.first_line(line_count) != entry.line {
                 self.mark_once_full(name.first_line(line_count));
             }
@@ -116,7 +120,7 @@ impl MemoryStore {
     /// names: most counters are in their first line.
     fn restore_likely(&self, entry: WordEntry, line_count: usize, now_us: u64) {
         for name in names_of_tag(entry.tag, entry.line, line_count).take(1) {
-            if !self.keep_later(name, entry) {
+            if !self.keep_later(name, entry, now_us) {
                 self.place(self.slots_of(name), entry, now_us);
             }
         }
@@ -125,12 +129,12 @@ impl MemoryStore {
     /// The same by the other names, where there are any, and only where there is a slot to spare.
     fn restore_unlikely(&self, entry: WordEntry, line_count: usize, now_us: u64) {
         for name in names_of_tag(entry.tag, entry.line, line_count).skip(1) {
-            if self.keep_later(name, entry) {
+            if self.keep_later(name, entry, now_us) {
                 continue;
             }
             let is_spare = |slot: &Slot<'_>| {
                 let (tag, word) = read_settled(*slot);
-                rank(tag, word).0 <= now_us
+                fresh_at_us(tag, word) <= now_us
             };
             if self.slots_of(name).any(|slot| is_spare(&slot)) {
                 self.place(self.slots_of(name), entry, now_us);
@@ -152,12 +156,12 @@ impl MemoryStore {
     ///
     /// One that was forgotten and came back while the snapshot was taken can be in it twice; and
     /// the two names that a tag may stand for often have a line in common.
-    fn keep_later(&self, id: CounterId, entry: WordEntry) -> bool {
+    fn keep_later(&self, id: CounterId, entry: WordEntry, now_us: u64) -> bool {
         let is_it = |(_, slot): &(usize, Slot<'_>)| read_settled(*slot).0 == entry.tag;
         let Some((at, slot)) = self.slots_of(id).enumerate().find(is_it) else {
             return false;
         };
-        if rank(entry.tag, read_settled(slot).1) < entry.rank() {
+        if Rank::new(entry.tag, read_settled(slot).1, now_us) < entry.rank(now_us) {
             overwrite(slot, entry.tag, entry.word);
         }
         if at >= SLOTS_PER_LINE {
@@ -166,18 +170,18 @@ impl MemoryStore {
         true
     }
 
-    /// Puts a counter into the slot nearest to fresh, unless it is itself nearer.
+    /// Puts a counter into the slot with the lowest rank, unless its own is lower.
     fn place<'a>(&self, slots: impl Iterator<Item = Slot<'a>>, entry: WordEntry, now_us: u64) {
         let ranked = slots.map(|slot| {
             let (tag, word) = read_settled(slot);
-            (slot, rank(tag, word))
+            (slot, Rank::new(tag, word, now_us), fresh_at_us(tag, word))
         });
-        let Some((slot, nearest)) = ranked.min_by_key(|(_, rank)| *rank) else {
+        let Some((slot, lowest, fresh_at_us)) = ranked.min_by_key(|(_, rank, _)| *rank) else {
             return;
         };
         // Either way a live counter is forgotten.
-        self.count_eviction(nearest.0 > now_us);
-        if nearest.0 <= now_us || nearest <= entry.rank() {
+        self.count_eviction(fresh_at_us > now_us);
+        if fresh_at_us <= now_us || lowest <= entry.rank(now_us) {
             overwrite(slot, entry.tag, entry.word);
         }
     }
@@ -200,13 +204,19 @@ impl MemoryStore {
                 overwrite(slot, MOVED, 0);
             }
         }
-        if entry.fresh_at_us <= now_us {
+        let rank = entry.rank();
+        if rank.fresh_at_us <= now_us {
             return;
         }
         let state: ArrayVec<u64, STATE_WORDS_MAX> = entry.state().collect();
         let guard = self.shards.lock(id);
-        let saved = self.wide.admit(&guard, id, &state, entry.fresh_at_us, now_us);
-        self.count_eviction(saved.evicted_live);
+        for share in entry.shares {
+            let wide = self.wide_share(*share);
+            if wide.has_room_for(state.len()) {
+                let saved = wide.admit(&guard, id, &state, rank, now_us);
+                self.count_eviction(saved.evicted_live);
+            }
+        }
     }
 }
 

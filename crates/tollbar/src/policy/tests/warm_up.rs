@@ -105,7 +105,7 @@ fn a_bucket_too_large_for_a_common_measure_is_refused() {
     let even = WarmUp { start: 500_000_000, steps: 1, ..WARM_UP };
     assert!(bucket(1_000_000_000_000_000).with_warm_up(even).is_ok());
     // One token of the lowest step takes longer than the whole bucket otherwise.
-    let slow = Policy::token_bucket("1000/10year").unwrap().with_burst(14_200).unwrap();
+    let slow = Policy::token_bucket("1000/10year").unwrap().with_burst(3_500).unwrap();
     refused(
         slow.with_warm_up(WarmUp { start: 1, ..WARM_UP }),
         &PolicyError::WarmUpInexact { start: 1 },

@@ -79,7 +79,7 @@ fn another_version_is_named() {
     let mut bytes = small_snapshot();
     bytes[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
     let error = restore(4, &signed(bytes)).unwrap_err();
-    let message = "the snapshot is of format 4, and this version reads format 3: start with an \
+    let message = "the snapshot is of format 5, and this version reads format 4: start with an \
                    empty store, or restore with the version that wrote it";
     assert_eq!(error.to_string(), message);
 }
@@ -98,7 +98,7 @@ fn an_endless_snapshot_is_read_only_so_far() {
 #[test]
 fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
     // Where things are in the small snapshot: after the header of 44 bytes a counter of the table
-    // (line, tag, state), a wide one (name, fresh at, 4 words), a log (name, fresh at, number of
+    // (line, tag, state), a wide one (name, rank, 4 words), a log (name, rank, number of
     // stamps, 2 stamps), then what is told at the end.
     const TAKEN_AT: usize = 28;
     const LINE_COUNT: usize = 36;
@@ -106,9 +106,9 @@ fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
     const TAG: usize = 52;
     const STATE: usize = 60;
     const WIDE_NAME: usize = 68;
-    const WIDE_FRESH_AT: usize = 76;
+    const WIDE_RANK: usize = 76;
     const LOG_NAME: usize = 116;
-    const LOG_FRESH_AT: usize = 124;
+    const LOG_RANK: usize = 124;
     const LOG_LEN: usize = 132;
     const FIRST_STAMP: usize = 140;
     const SECOND_STAMP: usize = 148;
@@ -130,7 +130,7 @@ fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
         restore(4, &signed(bytes))
     };
     for (at, wrong) in [
-        (TAKEN_AT, 1 << 52),
+        (TAKEN_AT, Timestamp::MAX.as_micros() + 1),
         (LINE_COUNT, 0),
         (LINE_COUNT, u64::MAX),
         (LINE, 2),
@@ -141,10 +141,13 @@ fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
         (TAG, number(TAG) | 0x3f),
         (STATE, number(STATE) | 1 << 63),
         (WIDE_NAME, 0),
-        (WIDE_FRESH_AT, 1 << 53),
+        // A bit that means nothing, and a share that there is not.
+        (WIDE_RANK, 1 << 61),
+        (WIDE_RANK, 3 << 62),
         (LOG_NAME, 0),
-        (LOG_FRESH_AT, 1 << 53),
-        (LOG_FRESH_AT, START_US),
+        (LOG_RANK, number(LOG_RANK) | 1 << 61),
+        (LOG_RANK, number(LOG_RANK) | 1 << 63),
+        (LOG_RANK, START_US),
         (LOG_LEN, 0),
         (LOG_LEN, 1),
         (LOG_LEN, 3),
@@ -164,7 +167,9 @@ fn a_counter_that_cannot_be_is_refused_even_under_a_right_checksum() {
         let refused = with(at, wrong);
         assert!(matches!(refused, Err(SnapshotError::Corrupt { .. })), "{wrong} at {at}");
     }
-    for (at, fine) in [(TAKEN_AT, (1 << 52) - 1), (LINE, 0), (FIRST_STAMP, 1), (HAS_OUTGROWN, 1)] {
+    for (at, fine) in
+        [(TAKEN_AT, Timestamp::MAX.as_micros()), (LINE, 0), (FIRST_STAMP, 1), (HAS_OUTGROWN, 1)]
+    {
         assert!(with(at, fine).is_ok(), "{fine} at {at}");
     }
 }
