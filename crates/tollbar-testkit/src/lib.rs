@@ -7,6 +7,8 @@
 //! * [`by_hand`]: tables that no program worked out.
 //! * [`strategy`] and [`adversary`]: random policies and traces that aim at boundaries;
 //!   [`admitted`] sums up what passed.
+//! * [`bounds`]: the most and the least that may be admitted, checked on logs of real admissions over
+//!   every interval, without a clock in common with what is judged.
 //! * [`almanac`]: a calendar written out day by day.
 //! * [`duel`]: a store and the oracle, asked the same.
 //! * [`redis_process`] and [`redis_cluster`]: a Redis server of the test's own, and a cluster;
@@ -20,6 +22,7 @@ pub mod adversary;
 pub mod allocations;
 pub mod almanac;
 pub mod answer;
+pub mod bounds;
 pub mod by_hand;
 pub mod duel;
 pub mod generator;

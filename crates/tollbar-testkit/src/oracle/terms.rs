@@ -135,18 +135,16 @@ impl Terms {
             Outcome::Never
         } else if cost == 0 {
             Outcome::Allow
+        } else if law.fits(log, now_us, cost) {
+            delay_us = narrow(law.delay_us(log, now_us));
+            law.charge(log, now_us, cost);
+            Outcome::Allow
+        } else if !law.tells_when() {
+            Outcome::Busy
         } else {
-            if law.fits(log, now_us, cost) {
-                delay_us = narrow(law.delay_us(log, now_us));
-                law.charge(log, now_us, cost);
-                Outcome::Allow
-            } else if !law.tells_when() {
-                Outcome::Busy
-            } else {
-                match law.wait_us(log, now_us, cost) {
-                    Some(wait_us) => Outcome::Deny { retry_after_us: narrow(wait_us) },
-                    None => Outcome::Busy,
-                }
+            match law.wait_us(log, now_us, cost) {
+                Some(wait_us) => Outcome::Deny { retry_after_us: narrow(wait_us) },
+                None => Outcome::Busy,
             }
         };
         Answer {

@@ -123,17 +123,14 @@ impl MemoryStore {
         if let Some(once) = marks.once {
             let guard = self.guard_of(held, once.id);
             let (first, more) = answers.split_at(FIRST_WORDS.min(answers.len()));
-            let forgotten = self.mark(&self.request_ids, guard, once, first, now_us)
-                + if more.is_empty() {
-                    0
-                } else {
-                    self.mark(&self.request_ids, guard, once, more, now_us)
-                };
-            self.request_ids_forgotten.fetch_add(forgotten, Ordering::Relaxed);
+            for words in [first, more].into_iter().filter(|words| !words.is_empty()) {
+                let forgotten = Self::mark(&self.request_ids, guard, once, words, now_us);
+                self.request_ids_forgotten.fetch_add(forgotten, Ordering::Relaxed);
+            }
         }
         if let Some((mark, id)) = marks.hold {
             let guard = self.guard_of(held, mark.id);
-            let forgotten = self.mark(&self.reservations, guard, mark, &name_words(id), now_us);
+            let forgotten = Self::mark(&self.reservations, guard, mark, &name_words(id), now_us);
             self.forced_evictions.fetch_add(forgotten, Ordering::Relaxed);
         }
     }
@@ -147,14 +144,7 @@ impl MemoryStore {
     }
 
     /// Writes a mark, and says how many live ones had to make room for it.
-    fn mark(
-        &self,
-        share: &Wide,
-        guard: &ShardGuard<'_>,
-        mark: Mark,
-        words: &[u64],
-        now_us: u64,
-    ) -> u64 {
+    fn mark(share: &Wide, guard: &ShardGuard<'_>, mark: Mark, words: &[u64], now_us: u64) -> u64 {
         let rank = EntryRank::until((now_us + mark.ttl_us).min(NUMBER_MAX));
         let found = share.find(guard, mark.id, words.len());
         u64::from(share.save(guard, mark.id, found, words, rank, now_us).evicted_live)
