@@ -26,8 +26,7 @@ impl Policy {
     /// [committed](crate::Limiter::commit) with more than it reserved. 0 by default: then such a
     /// commit takes what is there, and says what it could not take.
     ///
-    /// A bucket in debt allows nothing until it has paid. It is also what a debt is cut to when the
-    /// rule changes or the clock goes back: a full debt and the overdraft.
+    /// A bucket in debt allows nothing until it has paid.
     pub fn with_overdraft(self, tokens: u64) -> Result<Self, PolicyError> {
         if let Some(warm_up) = self.warm_up() {
             return self.without_warm_up().with_overdraft(tokens)?.with_warm_up(warm_up);
