@@ -56,12 +56,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use counter_id::CounterHash;
 use leases::LeaseIds;
 use lists::Lists;
-use settling::SUM_WORDS;
 use shards::Shards;
 use table::{SLOTS_PER_LINE, Table};
-use wide::Wide;
+use wide::{CLASS_COUNT, Wide};
 
-use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::leased::{LEASE_LIMIT_MAX, Tenure};
 use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::store::{Adjustment, Batch, Charge, Reply, ReservationId, Store};
@@ -232,8 +230,9 @@ impl MemoryStoreBuilder {
     /// forgotten early; [`MemoryStats::request_ids_forgotten`] counts them, and a request that is sent
     /// again under a forgotten id pays again.
     ///
-    /// An id costs 100 bytes once it is used, and 160 to 550 more where its request has several
-    /// limits.
+    /// An id of a request with one limit costs 100 bytes once it is used, one of two or three limits 260.
+    /// Of ids with four or more limits half as many fit, of those with seven or more a quarter, of
+    /// those with twelve or more an eighth.
     #[must_use]
     pub fn max_request_ids(self, ids_max: usize) -> Self {
         Self { request_ids_max: ids_max.max(1), ..self }
@@ -254,6 +253,8 @@ impl MemoryStoreBuilder {
     fn build_with(self, hash: CounterHash) -> MemoryStore {
         let wide_keys_max = self.wide_keys_max.unwrap_or(self.keys_max.div_ceil(KEYS_PER_WIDE_KEY));
         let shards = Shards::new();
+        // Few requests have more than three limits, whose answers are longer than 12 words.
+        let request_ids_max = [1, 1, 2, 4, 8].map(|part| self.request_ids_max.div_ceil(part));
         let longest_logs = LOG_LIMIT_MAX as usize * shards.count();
         let log_stamps_max = self.log_stamps_max.unwrap_or_else(|| {
             wide_keys_max.saturating_mul(LOG_STAMPS_PER_WIDE_KEY).max(longest_logs)
@@ -265,9 +266,9 @@ impl MemoryStoreBuilder {
             clock: self.clock,
             hash,
             table: Table::new((self.keys_max * SLOTS_PER_KEY).div_ceil(SLOTS_PER_LINE)),
-            wide: Wide::new(wide_keys_max, STATE_WORDS_MAX, shards.count()),
-            request_ids: Wide::new(self.request_ids_max, STATE_WORDS_MAX, shards.count()),
-            reservations: Wide::new(wide_keys_max, SUM_WORDS, shards.count()),
+            wide: Wide::new([wide_keys_max; CLASS_COUNT], shards.count()),
+            request_ids: Wide::new(request_ids_max, shards.count()),
+            reservations: Wide::new([wide_keys_max, wide_keys_max, 0, 0, 0], shards.count()),
             lists: Lists::new(wide_keys_max, log_stamps_max, shards.count()),
             leases: Lists::new(wide_keys_max, leases_max * Tenure::WORDS, shards.count()),
             lease_ids: LeaseIds::new(),

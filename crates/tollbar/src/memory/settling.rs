@@ -32,7 +32,7 @@ use crate::{Policy, Timestamp};
 
 /// The length of the state that holds the sum, which has the counter's name, and with it the same
 /// lock. Names of reservations are shorter, so that the two are never taken for each other.
-pub(super) const SUM_WORDS: usize = 8;
+const SUM_WORDS: usize = 8;
 
 /// What of a bucket's stamp is an instant, or an instant and a sum: a warm-up has its step above it.
 const TIME_MASK: u64 = (1 << 56) - 1;

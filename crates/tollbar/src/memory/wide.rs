@@ -53,14 +53,14 @@ pub(super) struct Saved {
 }
 
 impl Wide {
-    /// Room for `keys_max` states in each class of up to `words_max` words, over `shard_count`
-    /// shards. Larger states must not be saved.
-    pub(super) fn new(keys_max: usize, words_max: usize, shard_count: usize) -> Self {
-        // Twice as many entries as keys, so that few buckets overflow; one bucket at the least.
-        let buckets_per_shard = (keys_max * 2).div_ceil(BUCKET_ENTRIES * shard_count).max(1);
-        let class = |words_per_entry: usize| {
-            let is_used = words_per_entry <= words_max.next_power_of_two().max(CLASS_WORDS_MIN);
-            let buckets_per_shard = if is_used { buckets_per_shard } else { 0 };
+    /// Room for so many states in each class, over `shard_count` shards. Where there is none, states
+    /// of that size must not be saved.
+    pub(super) fn new(keys_max: [usize; CLASS_COUNT], shard_count: usize) -> Self {
+        debug_assert_eq!(CLASS_WORDS[CLASS_COUNT - 1], STATE_WORDS_MAX);
+        let class = |at: usize| {
+            let words_per_entry = CLASS_WORDS[at];
+            // Twice as many entries as keys, so that few buckets overflow.
+            let buckets_per_shard = (keys_max[at] * 2).div_ceil(BUCKET_ENTRIES * shard_count);
             let entries = buckets_per_shard * BUCKET_ENTRIES * shard_count;
             Class {
                 words_per_entry,
@@ -70,8 +70,7 @@ impl Wide {
                 words: zeroed(entries * words_per_entry),
             }
         };
-        debug_assert_eq!(CLASS_WORDS[CLASS_COUNT - 1], STATE_WORDS_MAX);
-        Self { classes: CLASS_WORDS.map(class) }
+        Self { classes: std::array::from_fn(class) }
     }
 
     /// True where states of `words` words can be saved.
