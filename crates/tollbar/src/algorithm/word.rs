@@ -156,7 +156,7 @@ pub(crate) trait WordState: Algorithm {
 }
 
 /// The longest wide form of a state that has a word form.
-const WORD_STATE_WORDS_MAX: usize = 4;
+pub(crate) const WORD_STATE_WORDS_MAX: usize = 4;
 
 /// What a step on a word came to.
 #[derive(Debug, Clone, Copy)]

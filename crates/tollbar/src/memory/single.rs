@@ -13,7 +13,7 @@ use super::slot::Read;
 use super::sync::Backoff;
 #[cfg(feature = "until-ready")]
 use crate::algorithm::leaky_queue::LeakyQueue;
-use crate::algorithm::word::{Packed, Parts, Step, WordState, WordStep};
+use crate::algorithm::word::{Packed, Parts, Step, WORD_STATE_WORDS_MAX, WordState};
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::policy::Kind;
 use crate::store::Entry;
@@ -227,7 +227,7 @@ impl MemoryStore {
         loop {
             let Some(slot) = self.table.find(id, tag) else {
                 match self.check_absent(algorithm, id, now_us, cost) {
-                    Ok(step) => return Err((step.decision, step.stamp)),
+                    Ok(decided) => return Err(decided),
                     Err(Whereabouts::Wide) => {
                         let wide = self.check_wide(algorithm, Some(algorithm), id, now_us, cost);
                         return Err((wide, 0));
@@ -262,28 +262,32 @@ impl MemoryStore {
     /// the counter, so a reading taken under it is later than that of whoever overwrote it.
     #[cold]
     #[inline(never)]
-    fn check_absent(
+    fn check_absent<A: WordState>(
         &self,
-        packed: &dyn Packed,
+        algorithm: &A,
         id: CounterId,
         now_us: u64,
         cost: u64,
-    ) -> Result<WordStep, Whereabouts> {
-        let peek = packed.step_word(0, now_us, cost);
-        if peek.next.is_none() {
-            // A peek, or a cost that can never pass: absent stays absent.
-            return match self.recall(packed, id, now_us) {
-                Whereabouts::New => Ok(peek),
-                elsewhere => Err(elsewhere),
-            };
-        }
-        let guard = self.shards.lock(id);
-        let now_us = self.now_us();
-        let step = packed.step_word(0, now_us, cost);
-        // A fresh counter allows whatever its capacity allows, at any instant.
-        let Some(word) = step.next else { return Ok(step) };
-        match self.insert(&guard, packed, id, word, now_us) {
-            Whereabouts::New => Ok(step),
+    ) -> Result<(Decision, u64), Whereabouts> {
+        // A peek, or a cost that can never pass: absent stays absent.
+        let is_charge = (1..=algorithm.capacity()).contains(&cost);
+        let guard = is_charge.then(|| self.shards.lock(id));
+        let now_us = if is_charge { self.now_us() } else { now_us };
+        let step = algorithm.step(A::State::default(), now_us, cost);
+        let (whereabouts, stamp) = match (&guard, step.next) {
+            (Some(guard), Some(next)) => {
+                let mut words = [0; WORD_STATE_WORDS_MAX];
+                A::to_words(next, &mut words);
+                let word = algorithm.to_word(next, &step.basis);
+                let whereabouts = self.insert(guard, algorithm, id, word, now_us);
+                (whereabouts, algorithm.stamp(&words[..algorithm.words()]))
+            }
+            // Not reached: a fresh counter allows whatever its capacity does.
+            (Some(_), None) => (Whereabouts::New, 0),
+            (None, _) => (self.recall(algorithm, id, now_us), 0),
+        };
+        match whereabouts {
+            Whereabouts::New => Ok((algorithm.decision(&step, now_us), stamp)),
             elsewhere => Err(elsewhere),
         }
     }
