@@ -370,3 +370,28 @@ proptest! {
         }
     }
 }
+
+/// More time was given back than had passed, the sum of it was forgotten when no charge could be given
+/// back any more, and the next sum began at the clock. Less than the last one, it made a reservation
+/// that time had paid look unpaid, and five tokens were given back for nothing.
+#[test]
+fn a_reservation_that_time_has_paid_is_not_given_back_after_other_keys_took_its_place() {
+    let world = World::new();
+    let limiter = world.limiter(bucket("10/100s"));
+    let reserve = |key: &str, ttl: Duration| {
+        let reserved = limiter.reserve(key, 5, ttl).unwrap();
+        reserved.into_receipt().expect("it is allowed")
+    };
+    let long = Duration::from_mins(15);
+    for _ in 0..4 {
+        limiter.cancel(&reserve("key", long)).unwrap();
+    }
+    let old = reserve("key", long);
+    world.clock.advance(Duration::from_mins(1));
+    for other in 0..20_000 {
+        reserve(&format!("other:{other}"), Duration::from_secs(1));
+    }
+    reserve("key", long);
+    limiter.cancel(&old).unwrap();
+    assert_eq!(limiter.peek("key").remaining(), 5);
+}

@@ -128,7 +128,9 @@ impl MemoryStore {
         let mut state = [0; SUM_WORDS];
         state[..2].copy_from_slice(&[given.sum_us, given.asked_until_us]);
         let found = self.reservations.find(guard, id, SUM_WORDS);
-        let rank = EntryRank::until(given.asked_until_us);
+        // Kept until the clock has passed the sum as well: the next one begins at the clock, and one
+        // that is less would make charges that are paid look as if they were not.
+        let rank = EntryRank::until(given.asked_until_us.max(given.sum_us));
         let saved = self.reservations.save(guard, id, found, &state, rank, now_us);
         self.count_eviction(saved.evicted_live);
     }
