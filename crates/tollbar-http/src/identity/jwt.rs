@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use smallvec::SmallVec;
 use tollbar::Timestamp;
 
-use super::{VALUE_BYTES_MAX, bearer};
+use super::bearer;
 
 pub use jsonwebtoken::{Algorithm as JwtAlgorithm, DecodingKey as JwtKey};
 
@@ -128,7 +128,7 @@ impl Jwt {
                 Value::Bool(yes) => yes.to_string(),
                 _ => return None,
             };
-            (value.len() <= VALUE_BYTES_MAX).then_some((&**attribute, value))
+            Some((&**attribute, value))
         });
         told.collect()
     }

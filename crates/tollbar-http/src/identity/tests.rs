@@ -79,6 +79,17 @@ fn an_address_is_the_same_however_it_is_spelt() {
     assert_eq!(by_closure.attributes(&nobody, START).get("ip"), Some("1.2.3.4"));
 }
 
+/// The text of an address is part of its counter's name, so two addresses must never share one.
+#[test]
+fn every_number_of_an_ipv4_address_is_written_as_the_standard_library_writes_it() {
+    for number in 0..=u8::MAX {
+        for address in [[number, 10, 100, 0], [0, 99, number, 9], [255, 1, 200, number]] {
+            let address = IpAddr::from(address);
+            assert_eq!(text_of(address).as_str(), address.to_string());
+        }
+    }
+}
+
 #[test]
 fn api_keys_are_hashed_and_those_that_are_none_tell_nothing() {
     let elsewhere = Identity::new().api_keys(ApiKeys::checked_elsewhere().bearer());
@@ -156,6 +167,47 @@ fn headers_become_attributes_by_name() {
     }
 }
 
+#[test]
+fn a_later_header_for_an_attribute_replaces_the_earlier_and_leaves_the_others() {
+    let identity = behind_proxy()
+        .trusted_header("tenant", "x-tenant-id")
+        .unwrap()
+        .trusted_header("user", "x-auth-user")
+        .unwrap();
+    let headers: Lines<'_> =
+        &[("x-user-id", b"old"), ("x-auth-user", b"new"), ("x-tenant-id", b"acme")];
+    let read = |name: &str| read(&identity, "10.0.0.1", headers, name);
+    assert_eq!(read("user").as_deref(), Some("new"));
+    assert_eq!(read("tenant").as_deref(), Some("acme"));
+    // The header that was replaced is not read where the other is absent, either.
+    let only_old: Lines<'_> = &[("x-user-id", b"old")];
+    assert_eq!(self::read(&identity, "10.0.0.1", only_old, "user"), None);
+}
+
+#[test]
+fn the_first_64_attributes_count_and_rules_accept_them() {
+    let mut parts = parts("10.0.0.1", &[]);
+    let names: Vec<String> = (0..65).map(|number| format!("a{number}")).collect();
+    let told = names.iter().fold(Attributes::new(), |told, name| told.with(name, "v"));
+    parts.extensions.insert(told);
+    let attributes = behind_proxy().attributes(&parts, START);
+    let is_there = |name: &String| attributes.get(name).is_some();
+    assert!(names[..64].iter().all(is_there));
+    assert!(!is_there(&names[64]));
+    let pairs: Vec<(&str, &str)> = attributes.0.iter().map(|(name, it)| (&**name, &**it)).collect();
+    let request = tollbar_rules::Request::new("GET", "/").unwrap();
+    assert!(request.with_attributes(&pairs).is_ok());
+}
+
+#[test]
+fn a_name_has_1_to_128_bytes() {
+    let longest = "n".repeat(128);
+    let identity = Identity::new().claimed_header(&longest, "x-long").unwrap();
+    let found = read(&identity, "1.2.3.4", &[("x-long", b"v")], &longest);
+    assert_eq!(found.as_deref(), Some("v"));
+    assert!(Identity::new().claimed_header(&"n".repeat(129), "x-long").is_err());
+}
+
 #[cfg(feature = "jwt")]
 mod jwt {
     use jsonwebtoken::{EncodingKey, Header, encode};
@@ -209,6 +261,87 @@ mod jwt {
         assert_eq!(user(hs256(), &signed(&late)).as_deref(), Some("42"));
     }
 
+    /// RFC 7519 allows dates with a fraction.
+    #[test]
+    fn a_date_may_have_a_fraction_and_not_be_negative() {
+        let end_s = NOW_S as f64;
+        let table = [
+            (json!({ "sub": "42", "exp": end_s + 10.5 }), true),
+            (json!({ "sub": "42", "exp": end_s - 59.5 }), false),
+            (json!({ "sub": "42", "exp": end_s - 58.5 }), true),
+            (json!({ "sub": "42", "exp": NOW_S + 10, "nbf": end_s + 60.5 }), true),
+            (json!({ "sub": "42", "exp": NOW_S + 10, "nbf": end_s + 61.5 }), false),
+            (json!({ "sub": "42", "exp": NOW_S + 10, "nbf": 0.0 }), true),
+            (json!({ "sub": "42", "exp": NOW_S + 10, "nbf": -1 }), false),
+            (json!({ "sub": "42", "exp": NOW_S + 10, "nbf": -0.5 }), false),
+            (json!({ "sub": "42", "exp": -1.0 }), false),
+        ];
+        for (claims, is_valid) in table {
+            let signed = token(b"right", JwtAlgorithm::HS256, &claims);
+            assert_eq!(user(hs256(), &signed).is_some(), is_valid, "{claims}");
+        }
+    }
+
+    #[test]
+    fn a_key_with_an_id_is_tried_only_on_tokens_that_name_it() {
+        let jwt = || hs256().key(Some("2026"), JwtAlgorithm::HS256, JwtKey::from_secret(b"new"));
+        let claims = json!({ "sub": "42", "exp": NOW_S + 10 });
+        let signed = |secret: &[u8], kid: Option<&str>| {
+            let header = Header { kid: kid.map(str::to_owned), ..Header::new(JwtAlgorithm::HS256) };
+            let token = encode(&header, &claims, &EncodingKey::from_secret(secret)).unwrap();
+            format!("Bearer {token}")
+        };
+        let table: [(&[u8], Option<&str>, bool); 6] = [
+            (b"new", Some("2026"), true),
+            (b"new", Some("2025"), false),
+            (b"new", None, false),
+            // The key without an id is tried on every token.
+            (b"right", None, true),
+            (b"right", Some("2026"), true),
+            (b"wrong", Some("2026"), false),
+        ];
+        for (secret, kid, is_valid) in table {
+            let user = user(jwt(), &signed(secret, kid));
+            assert_eq!(user.is_some(), is_valid, "{kid:?} signed by {}", secret.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn tokens_up_to_8192_bytes_and_values_up_to_1024_are_read() {
+        let padded = |padding: usize| {
+            let claims = json!({ "sub": "42", "exp": NOW_S + 10, "pad": "x".repeat(padding) });
+            token(b"right", JwtAlgorithm::HS256, &claims)
+        };
+        // Three bytes of padding are four of the token, so some length is not there.
+        let tokens: Vec<String> = (6_000..6_100).map(padded).collect();
+        for (token_bytes, is_read) in [(8_192, true), (8_193, false)] {
+            let bytes = "Bearer ".len() + token_bytes;
+            let token = tokens.iter().find(|token| token.len() == bytes).expect("one is so long");
+            assert_eq!(user(hs256(), token).is_some(), is_read, "{token_bytes}");
+        }
+        for (value_bytes, is_read) in [(1_024, true), (1_025, false)] {
+            let claims = json!({ "sub": "x".repeat(value_bytes), "exp": NOW_S + 10 });
+            let signed = token(b"right", JwtAlgorithm::HS256, &claims);
+            let user = user(hs256(), &signed);
+            assert_eq!(user.map(|it| it.len()), is_read.then_some(value_bytes));
+        }
+    }
+
+    #[test]
+    fn a_later_claim_for_an_attribute_replaces_the_earlier_and_leaves_the_others() {
+        let claims = json!({ "sub": "42", "exp": NOW_S + 10, "email": "ann", "plan": "pro" });
+        let signed = token(b"right", JwtAlgorithm::HS256, &claims);
+        let headers: Lines<'_> = &[("authorization", signed.as_bytes())];
+        let jwt = hs256().claim("plan", "tier").claim("email", "user");
+        let identity = Identity::new().jwt(jwt);
+        assert_eq!(read(&identity, "1.2.3.4", headers, "user").as_deref(), Some("ann"));
+        assert_eq!(read(&identity, "1.2.3.4", headers, "tier").as_deref(), Some("pro"));
+        let identity = Identity::new().jwt(hs256().claim("email", "user"));
+        let bare = token(b"right", JwtAlgorithm::HS256, &json!({ "sub": "42", "exp": NOW_S + 10 }));
+        let headers: Lines<'_> = &[("authorization", bare.as_bytes())];
+        assert_eq!(read(&identity, "1.2.3.4", headers, "user"), None);
+    }
+
     #[test]
     fn issuer_audience_and_claims_are_as_configured() {
         let claims = json!({
@@ -228,6 +361,13 @@ mod jwt {
 }
 
 proptest! {
+    #[test]
+    fn an_address_is_written_as_the_standard_library_writes_it(address: IpAddr) {
+        let address = address.to_canonical();
+        let text = text_of(address);
+        prop_assert_eq!(text.as_str(), address.to_string());
+    }
+
     /// Header bombs and bytes that are no text: attributes that rules accept, or none.
     #[test]
     fn whatever_a_request_has_rules_accept_its_attributes(
