@@ -47,17 +47,13 @@ pub(crate) struct Sent {
 }
 
 impl DenyCache {
-    /// With room for so many denials; none where that is none.
+    /// A cache with room for `denials_max` denials; `None` where that is 0.
     pub(crate) fn of(denials_max: usize) -> Option<Self> {
-        (denials_max > 0).then(|| Self::new(denials_max))
-    }
-
-    fn new(denials_max: usize) -> Self {
-        Self {
-            slots: (0..denials_max.max(1)).map(|_| Mutex::new(None)).collect(),
+        (denials_max > 0).then(|| Self {
+            slots: (0..denials_max).map(|_| Mutex::new(None)).collect(),
             hasher: RandomState::new(),
             generation: AtomicU64::new(0),
-        }
+        })
     }
 
     /// What `question` at `cost` is answered at `now_us`, handed to `tell` one by one; false where that
@@ -139,7 +135,7 @@ mod tests {
     }
 
     fn cache_with(cost: u64, sent_us: u64, decisions: &[Decision]) -> DenyCache {
-        let cache = DenyCache::new(16);
+        let cache = DenyCache::of(16).unwrap();
         cache.answered(cache.sending(b"question".as_slice().into(), cost, sent_us), decisions);
         cache
     }
@@ -174,6 +170,20 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_keeps_as_many_denials_as_it_has_room_for() {
+        assert!(DenyCache::of(0).is_none());
+        for denials_max in [1, 2] {
+            let cache = DenyCache::of(denials_max).unwrap();
+            let questions: Vec<[u8; 1]> = (0..64).map(|number| [number]).collect();
+            for question in &questions {
+                cache.answered(cache.sending(Box::new(*question), 1, 5), &[denied(400)]);
+            }
+            let known = questions.iter().filter(|it| told(&cache, *it, 1, 6).is_some());
+            assert_eq!(known.count(), denials_max);
+        }
+    }
+
+    #[test]
     fn only_denials_that_know_their_end_are_kept() {
         for outcome in [Outcome::Allow, Outcome::Busy, Outcome::Never] {
             let decision = Decision::new(outcome, 10, 3, Timestamp::ZERO);
@@ -191,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_reset_ends_what_was_sent_before_it() {
-        let cache = DenyCache::new(16);
+        let cache = DenyCache::of(16).unwrap();
         let sent = cache.sending(b"question".as_slice().into(), 1, 5);
         cache.forget_all();
         cache.answered(sent, &[denied(400)]);

@@ -169,6 +169,10 @@ impl fmt::Debug for Subjects {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tollbar::{Period, WarmUp};
+
     use super::*;
 
     fn policy(rate: &str) -> Policy {
@@ -197,11 +201,88 @@ mod tests {
         assert!(!format!("{:?}{:?}", hashed(77), Subjects::Hashed([77; 32])).contains("77"));
     }
 
-    /// Whoever stored counters under these names finds them again.
+    fn text(name: Vec<u8>) -> String {
+        String::from_utf8(name).unwrap()
+    }
+
+    fn by_tenant() -> Colocate {
+        Arc::new(|key| key.split(|byte| *byte == b'/').next().unwrap_or(key))
+    }
+
+    /// A counter or a mark under another name is a counter or a mark forgotten: after an upgrade, every
+    /// client would have its limit once more, and every reservation would be lost.
     #[test]
-    fn names_stay_as_they_are() {
-        let name = hashed(1).counter(b"user:42", &policy("10/s"));
-        assert_eq!(String::from_utf8(name).unwrap(), "tollbar1{pWq6hwv5XIsIi9}bdUeR6");
+    fn names_of_counters_stay_as_they_are() {
+        let warm_up = WarmUp { start: 10, over: Duration::from_mins(1), steps: 3 };
+        let table = [
+            (policy("10/s"), "bdUeR6"),
+            (policy("10/s").named("api"), "zOaVEP"),
+            (policy("10/min"), "-sUWA0"),
+            (Policy::leaky_bucket("10/s").unwrap(), "cYUpwW"),
+            (Policy::leaky_queue("10/s", 5).unwrap(), "HVPlBH"),
+            (Policy::fixed_window("10/s").unwrap(), "SSw5j5"),
+            (Policy::fixed_window("10/s").and_then(Policy::staggered).unwrap(), "2Luxiz"),
+            (Policy::calendar_window(10, Period::Day).unwrap(), "lz6xh4"),
+            (Policy::calendar_window(10, Period::Week).unwrap(), "KiK6eJ"),
+            (Policy::calendar_window(10, Period::Month).unwrap(), "At2D36"),
+            (
+                Policy::calendar_window(10, Period::Month)
+                    .and_then(|it| it.with_utc_offset(60))
+                    .unwrap(),
+                "GBGq90",
+            ),
+            (Policy::sliding_window("10/s").unwrap(), "r8RhXp"),
+            (Policy::sliding_window_strict("10/s", 10).unwrap(), "3f1Zrg"),
+            (Policy::sliding_window_strict("10/s", 20).unwrap(), "SXbdfz"),
+            (Policy::sliding_window_log("10/s").unwrap(), "7qLXkS"),
+            (Policy::concurrency(10).unwrap(), "WvYcJD"),
+            (
+                Policy::concurrency(10).and_then(|it| it.leased(Duration::from_secs(30))).unwrap(),
+                "7mhqUD",
+            ),
+            (policy("100/s").with_warm_up(warm_up).unwrap(), "cE7tQm"),
+        ];
+        for (policy, name) in table {
+            let found = text(hashed(1).counter(b"user:42", &policy));
+            assert_eq!(found, format!("tollbar1{{pWq6hwv5XIsIi9}}{name}"), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_marks_and_namespaces_stay_as_they_are() {
+        let plain = hashed(1);
+        let shop = plain.with_namespace("shop");
+        let colocated = Names::new(None, Subjects::Hashed([1; 32]), Some(by_tenant()));
+        let raw = Names::new(None, Subjects::Raw, None);
+        let raw_colocated = Names::new(None, Subjects::Raw, Some(by_tenant()));
+        let (key, id) = (&b"acme/42"[..], ReservationId(7));
+        let bucket = policy("10/s");
+        let table = [
+            (plain.request(None, b"id"), "tollbar1{IPG2r9yzkdXlAM}once:_HzdJinbulYGR5"),
+            (plain.request(Some(key), b"id"), "tollbar1{EIEnNZIChjzaY8}once:_HzdJinbulYGR5"),
+            (plain.reservation(None, id), "tollbar1{IPG2r9yzkdXlAM}hold:inhy94H5CHuvj9"),
+            (plain.reservation(Some(key), id), "tollbar1{EIEnNZIChjzaY8}hold:inhy94H5CHuvj9"),
+            (
+                plain.reservation(None, ReservationId(7 << 64)),
+                "tollbar1{IPG2r9yzkdXlAM}hold:9BDyIqLtvLIXbu",
+            ),
+            (plain.fingerprint(b"question").to_vec(), "gvBALy2a"),
+            (shop.counter(key, &bucket), "tollbar1:shop:{EIEnNZIChjzaY8}bdUeR6"),
+            (shop.request(None, b"id"), "tollbar1:shop:{IPG2r9yzkdXlAM}once:_HzdJinbulYGR5"),
+            (shop.reservation(None, id), "tollbar1:shop:{IPG2r9yzkdXlAM}hold:inhy94H5CHuvj9"),
+            (colocated.counter(key, &bucket), "tollbar1{YidmflKjJDxwA-}REzdkmQvxO3wiYbdUeR6"),
+            (colocated.counter(b"acme", &bucket), "tollbar1{YidmflKjJDxwA-}bdUeR6"),
+            (colocated.request(Some(key), b"id"), "tollbar1{YidmflKjJDxwA-}once:_HzdJinbulYGR5"),
+            (colocated.reservation(Some(key), id), "tollbar1{YidmflKjJDxwA-}hold:inhy94H5CHuvj9"),
+            (raw.counter(key, &bucket), "tollbar1{acme/42}Wc_9AI"),
+            (raw.request(None, b"id"), "tollbar1{}once:id"),
+            (raw.request(Some(key), b"id"), "tollbar1{acme/42}once:id"),
+            (raw.reservation(None, id), "tollbar1{}hold:5LQex1cSlFIW81"),
+            (raw_colocated.counter(key, &bucket), "tollbar1{acme}acme/42Wc_9AI"),
+        ];
+        for (name, expected) in table {
+            assert_eq!(text(name), expected);
+        }
     }
 
     #[test]
@@ -221,9 +302,7 @@ mod tests {
 
     #[test]
     fn keys_may_share_a_slot_by_a_part_of_theirs() {
-        let tenant: Colocate =
-            Arc::new(|key| key.split(|byte| *byte == b'/').next().unwrap_or(key));
-        let names = Names::new(None, Subjects::Hashed([1; 32]), Some(tenant));
+        let names = Names::new(None, Subjects::Hashed([1; 32]), Some(by_tenant()));
         let [one, two, other] =
             [&b"acme/1"[..], b"acme/2", b"else/1"].map(|key| names.counter(key, &policy("10/s")));
         assert_eq!(slot_part(&one), slot_part(&two));
