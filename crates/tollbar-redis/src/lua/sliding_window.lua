@@ -42,28 +42,6 @@ local function slide(ends_at, previous, current, length)
   return (math.floor(now / length) + 1) * length, 0, 0
 end
 
--- ceil(a x b / c). The product passes 2^53 only where the limit was lowered under a full counter; then
--- it is divided three bits at a time: b and c are below 2^49, so 15 x b is below 2^53.
-local function mul_div_ceil(a, b, c)
-  local product = a * b
-  if product <= NUMBER_MAX then
-    return math.ceil(product / c)
-  end
-  local quotient, rest = 0, 0
-  for digit = 17, 0, -1 do
-    local unit = 8 ^ digit
-    local bits = math.floor(a / unit)
-    a = a - bits * unit
-    rest = rest * 8 + bits * b
-    local whole = math.floor(rest / c)
-    quotient, rest = quotient * 8 + whole, rest - whole * c
-  end
-  if rest > 0 then
-    quotient = quotient + 1
-  end
-  return quotient
-end
-
 -- When a window that began at `start` and counted `count` weighs no more than `room`.
 local function weighs_at(start, count, room, ticks, tick)
   local ticks_left = math.min(math.floor(room * ticks / count), ticks)
@@ -80,7 +58,9 @@ steps[4] = function(state, cost, at)
     if elapsed < 0 then
       elapsed = 0
     end
-    weight = mul_div_ceil(previous, ticks - math.floor(elapsed / tick), ticks)
+    -- limit x ticks is below 2^53. So a product that is not, after the limit was lowered under a full
+    -- counter or after an overdraft, weighs more than the limit, whatever its last digits are.
+    weight = math.ceil(previous * (ticks - math.floor(elapsed / tick)) / ticks)
   end
   local remaining = limit - current - weight
   if remaining < 0 then

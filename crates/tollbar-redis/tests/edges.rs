@@ -1,0 +1,118 @@
+//! Refunds, reservations and request ids at the instants at which they stop to count, judged by the oracle.
+
+mod support;
+
+use std::time::Duration;
+
+use support::RedisSubject;
+use tollbar::store::{Hold, Once, ReservationId};
+use tollbar::{Policy, Rate, Role, Timestamp, WarmUp};
+use tollbar_testkit::duel::Duel;
+use tollbar_testkit::oracle::Question;
+use tollbar_testkit::spec::{Kind, PolicySpec};
+
+/// 7 s past a full minute.
+const START: Timestamp = Timestamp::from_micros(1_699_999_987_000_000);
+
+const ID: ReservationId = ReservationId(1);
+
+/// Longer than the window of any policy here.
+const MONTHS: Duration = Duration::from_hours(100 * 24);
+
+fn asked(policy: &Policy, cost: u64) -> Question<'_> {
+    Question { key: b"key", policy, cost, role: Role::Enforce }
+}
+
+/// Four a minute of every algorithm, with and without a warm-up and an overdraft.
+fn policies() -> Vec<Policy> {
+    let mut policies = Vec::new();
+    for kind in Kind::ALL {
+        let policy = PolicySpec::new(kind, 4, 60_000_000).build().expect("it is a policy");
+        let warm_up = WarmUp { start: 3, over: Duration::from_secs(90), steps: 2 };
+        policies.extend(policy.clone().with_overdraft(3));
+        policies.extend(policy.clone().with_warm_up(warm_up));
+        policies.push(policy);
+    }
+    policies
+}
+
+/// One microsecond before `instant`, at it and after it.
+fn around(instant: Timestamp) -> [Timestamp; 3] {
+    let at_us = instant.as_micros();
+    [at_us - 1, at_us, at_us + 1].map(Timestamp::from_micros)
+}
+
+#[test]
+fn what_is_given_back_or_charged_after_the_fact_stops_to_count_when_the_oracle_says() {
+    for policy in policies() {
+        let mut first = Duel::new(RedisSubject::boxed(START));
+        let reset_at = first.check(START, b"key", &policy, 3).unwrap().reset_at;
+        let ends = [reset_at, START.after(policy.window())]
+            .into_iter()
+            .flat_map(|end| [end, end.after(policy.window())])
+            .chain(policy.warm_up().map(|it| START.after(it.over)))
+            .chain(policy.lease_ttl().map(|ttl| START.after(ttl)));
+        for now in ends.flat_map(around).filter(|now| *now >= START) {
+            for spent in [0, 1, 4, 9] {
+                let mut duel = Duel::new(RedisSubject::boxed(START));
+                let hold = Hold { id: ID, ttl: MONTHS };
+                let reserved = duel.check_marked(START, &[asked(&policy, 3)], None, Some(hold));
+                let reserved = reserved.unwrap().expect("three of four are allowed");
+                assert!(duel.settle(now, ID, &reserved, |_, _| spent).unwrap());
+                for cost in [0, 1] {
+                    duel.check(now, b"key", &policy, cost).unwrap();
+                }
+                duel.check(now.after(policy.window()), b"key", &policy, 0).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reservation_can_be_settled_until_its_time_is_up() {
+    let policy = Policy::fixed_window("10/day").unwrap();
+    let hold = Hold { id: ID, ttl: Duration::from_secs(20) };
+    for (now, is_open) in around(START.after(hold.ttl)).into_iter().zip([true, false, false]) {
+        let mut duel = Duel::new(RedisSubject::boxed(START));
+        let reserved = duel.check_marked(START, &[asked(&policy, 3)], None, Some(hold));
+        let reserved = reserved.unwrap().expect("three of ten are allowed");
+        assert_eq!(duel.settle(now, ID, &reserved, |_, _| 0), Ok(is_open));
+        // Whether or not, it cannot be settled again.
+        assert_eq!(duel.settle(now, ID, &reserved, |_, _| 0), Ok(false));
+        let remaining = duel.check(now, b"key", &policy, 0).unwrap().remaining;
+        assert_eq!(remaining, if is_open { 10 } else { 7 });
+    }
+}
+
+#[test]
+fn a_request_id_is_remembered_until_its_time_is_up() {
+    let policy = Policy::fixed_window("10/day").unwrap();
+    let once = Some(Once { request_id: b"id", ttl: Duration::from_secs(20) });
+    let ends = START.after(Duration::from_secs(20));
+    for (now, remaining) in around(ends).into_iter().zip([7, 4, 4]) {
+        let mut duel = Duel::new(RedisSubject::boxed(START));
+        for now in [START, now] {
+            duel.check_marked(now, &[asked(&policy, 3)], once, None).unwrap();
+        }
+        assert_eq!(duel.check(now, b"key", &policy, 0).unwrap().remaining, remaining);
+        // Another question with this id is refused by both while it is remembered.
+        duel.check_marked(now, &[asked(&policy, 2)], once, None).unwrap();
+    }
+}
+
+/// A place has a name only if its part of a microsecond fits 10 bits, so 1,024 parts are the most.
+#[test]
+fn the_last_places_of_a_queue_come_back_where_a_microsecond_has_1024_parts() {
+    let rate = Rate::new(1_024, Duration::from_micros(1_000_001));
+    let policy = Policy::leaky_queue(rate, 9).unwrap();
+    assert_eq!(policy.interval().unwrap().denominator, 1_024);
+    let mut duel = Duel::new(RedisSubject::boxed(START));
+    for number in 1..=9 {
+        let hold = Hold { id: ReservationId(number), ttl: MONTHS };
+        let reserved = duel.check_marked(START, &[asked(&policy, 2)], None, Some(hold));
+        let reserved = reserved.unwrap().expect("there is a place, because one came back");
+        assert!(duel.settle(START, hold.id, &reserved, |_, cost| cost - 1).unwrap());
+        let remaining = duel.check(START, b"key", &policy, 0).unwrap().remaining;
+        assert_eq!(u128::from(remaining), 10 - number);
+    }
+}
