@@ -182,7 +182,7 @@ const REQUEST: &str = "}once:";
 const RESERVATION: &str = "}hold:";
 
 const ONCE_TTL: Duration = Duration::from_secs(77);
-const HOLD_TTL: Duration = Duration::from_secs(88);
+const HOLD_TTL: Duration = Duration::from_secs(888);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -428,6 +428,29 @@ fn a_bucket_remembers_refunds_until_the_last_reservation_could_be_settled() {
         world.charge(way, &policy, 1);
         world.assert_lives_until(COUNTER, asked_until, when);
     }
+}
+
+/// The sum of what was given back ran ahead of the clock, the key expired, and the next sum began at the
+/// clock. So a reservation of before, which time had paid, was given back once more.
+#[test]
+fn a_reservation_that_time_has_paid_is_not_given_back_after_the_bucket_was_forgotten() {
+    let policy = Policy::token_bucket("10/100s").unwrap();
+    let mut world = World::new();
+    let reserve = |world: &mut World| {
+        let (_, decision, held) = world.charge(Way::Held, &policy, 5);
+        assert!(decision.is_allowed());
+        held.expect("it was held")
+    };
+    for _ in 0..4 {
+        let held = reserve(&mut world);
+        world.settle(&policy, held, 0);
+    }
+    let old = reserve(&mut world);
+    world.advance(60);
+    reserve(&mut world);
+    world.settle(&policy, old, 0);
+    let (_, decision, _) = world.charge(Way::One, &policy, 0);
+    assert_eq!(decision.remaining(), 5);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 --
 -- The state is 'b', when the debt is paid (7 bytes) and a part of a microsecond more (4). Where there
 -- are reservations it is 'B', and then also the sum of all the time that was ever given back and the
--- last instant at which somebody could ask for some (7 each): see memory/settling.rs.
+-- last instant at which somebody could ask for some (7 each): see memory/settling.rs. It is kept until the
+-- clock has passed the sum as well, because the next sum begins at the clock: less than this one, it
+-- would make charges that are paid look as if they were not.
 
 local function load_bucket(state)
   if not state then
@@ -33,9 +35,7 @@ local function pack_bucket(paid_at, remainder, sum, asked_until)
   if not sum then
     return struct.pack('>BI7I4', 98, paid_at, remainder), fresh_at, paid_at, remainder
   end
-  if asked_until > fresh_at then
-    fresh_at = asked_until
-  end
+  fresh_at = math.max(fresh_at, asked_until, sum)
   return struct.pack('>BI7I4I7I7', 66, paid_at, remainder, sum, asked_until), fresh_at, paid_at
 end
 
@@ -97,7 +97,7 @@ if holds then
     local paid_at, remainder, sum, asked_until = load_bucket(state)
     sum, asked_until = sum or now, math.max(asked_until or 0, stamp)
     local next = struct.pack('>BI7I4I7I7', 66, paid_at, remainder, sum, asked_until)
-    return next, math.max(paid_at + 1, asked_until), sum
+    return next, math.max(paid_at + 1, asked_until, sum), sum
   end
 end
 
