@@ -45,25 +45,26 @@ fn around(instant: Timestamp) -> [Timestamp; 3] {
 #[test]
 fn what_is_given_back_or_charged_after_the_fact_stops_to_count_when_the_oracle_says() {
     for policy in policies() {
-        let mut first = Duel::new(RedisSubject::boxed(START));
-        let reset_at = first.check(START, b"key", &policy, 3).unwrap().reset_at;
+        let mut duel = Duel::new(RedisSubject::boxed(START));
+        let reset_at = duel.check(START, b"first", &policy, 3).unwrap().reset_at;
         let ends = [reset_at, START.after(policy.window())]
             .into_iter()
             .flat_map(|end| [end, end.after(policy.window())])
             .chain(policy.warm_up().map(|it| START.after(it.over)))
             .chain(policy.lease_ttl().map(|ttl| START.after(ttl)));
-        for now in ends.flat_map(around).filter(|now| *now >= START) {
-            for spent in [0, 1, 4, 9] {
-                let mut duel = Duel::new(RedisSubject::boxed(START));
-                let hold = Hold { id: ID, ttl: MONTHS };
-                let reserved = duel.check_marked(START, &[asked(&policy, 3)], None, Some(hold));
-                let reserved = reserved.unwrap().expect("three of four are allowed");
-                assert!(duel.settle(now, ID, &reserved, |_, _| spent).unwrap());
-                for cost in [0, 1] {
-                    duel.check(now, b"key", &policy, cost).unwrap();
-                }
-                duel.check(now.after(policy.window()), b"key", &policy, 0).unwrap();
+        let instants = ends.flat_map(around).filter(|now| *now >= START);
+        let cases = instants.flat_map(|now| [0, 1, 4, 9].map(|spent| (now, spent)));
+        for (number, (now, spent)) in cases.enumerate() {
+            let key = number.to_le_bytes();
+            let hold = Hold { id: ReservationId(number as u128), ttl: MONTHS };
+            let question = Question { key: &key, ..asked(&policy, 3) };
+            let reserved = duel.check_marked(START, &[question], None, Some(hold));
+            let reserved = reserved.unwrap().expect("three of four are allowed");
+            assert!(duel.settle(now, hold.id, &reserved, |_, _| spent).unwrap());
+            for cost in [0, 1] {
+                duel.check(now, &key, &policy, cost).unwrap();
             }
+            duel.check(now.after(policy.window()), &key, &policy, 0).unwrap();
         }
     }
 }
@@ -114,5 +115,28 @@ fn the_last_places_of_a_queue_come_back_where_a_microsecond_has_1024_parts() {
         assert!(duel.settle(START, hold.id, &reserved, |_, cost| cost - 1).unwrap());
         let remaining = duel.check(START, b"key", &policy, 0).unwrap().remaining;
         assert_eq!(u128::from(remaining), 10 - number);
+    }
+}
+
+/// The count of a window times its length passes 2^53 after a large overdraft. It weighs more than the limit
+/// until so little of it is left that the product fits.
+#[test]
+fn a_window_that_was_overdrawn_a_thousandfold_weighs_what_the_oracle_says() {
+    let policy = Policy::sliding_window("1000000000/h").unwrap();
+    let hour_us = 3_600_000_000;
+    let ends_us = START.as_micros() / hour_us * hour_us + hour_us;
+    let mut duel = Duel::new(RedisSubject::boxed(START));
+    let hold = Hold { id: ID, ttl: MONTHS };
+    let reserved = duel.check_marked(START, &[asked(&policy, 1)], None, Some(hold));
+    let reserved = reserved.unwrap().expect("the first is allowed");
+    assert!(duel.settle(START, ID, &reserved, |_, _| 1_000_000_000_000).unwrap());
+    // A thousandth of the next hour is 3.6 s: then what is left of the count is the limit.
+    let free_us = ends_us + hour_us - 3_600_000;
+    let ticks_us = [-2_000, -1_000, 0, 1_000, 2_000, 1_000_000, 3_599_000];
+    let instants = ticks_us.map(|after_us| free_us.saturating_add_signed(after_us));
+    for now_us in [START.as_micros(), ends_us, ends_us + 1].into_iter().chain(instants) {
+        for cost in [0, 1, 1_000, 1_000_000_000] {
+            duel.check(Timestamp::from_micros(now_us), b"key", &policy, cost).unwrap();
+        }
     }
 }

@@ -434,23 +434,34 @@ fn a_bucket_remembers_refunds_until_the_last_reservation_could_be_settled() {
 /// clock. So a reservation of before, which time had paid, was given back once more.
 #[test]
 fn a_reservation_that_time_has_paid_is_not_given_back_after_the_bucket_was_forgotten() {
-    let policy = Policy::token_bucket("10/100s").unwrap();
-    let mut world = World::new();
-    let reserve = |world: &mut World| {
-        let (_, decision, held) = world.charge(Way::Held, &policy, 5);
+    let policy = Policy::token_bucket("10/100s").and_then(|it| it.with_overdraft(5)).unwrap();
+    let reserve = |world: &mut World, cost: u64| {
+        let (_, decision, held) = world.charge(Way::Held, &policy, cost);
         assert!(decision.is_allowed());
         held.expect("it was held")
     };
-    for _ in 0..4 {
-        let held = reserve(&mut world);
-        world.settle(&policy, held, 0);
+    // Whatever is done to the bucket last, it has to be remembered for as long.
+    for last in ["reservation", "charge", "refund", "overdraft"] {
+        let mut world = World::new();
+        for _ in 0..4 {
+            let held = reserve(&mut world, 5);
+            world.settle(&policy, held, 0);
+        }
+        let old = reserve(&mut world, 3);
+        match last {
+            "charge" => drop(world.charge(Way::One, &policy, 1)),
+            "refund" | "overdraft" => {
+                let held = reserve(&mut world, 1);
+                world.settle(&policy, held, if last == "refund" { 0 } else { 2 });
+            }
+            _ => {}
+        }
+        world.advance(60);
+        reserve(&mut world, 5);
+        world.settle(&policy, old, 0);
+        let (_, decision, _) = world.charge(Way::One, &policy, 0);
+        assert_eq!(decision.remaining(), 5, "{last}");
     }
-    let old = reserve(&mut world);
-    world.advance(60);
-    reserve(&mut world);
-    world.settle(&policy, old, 0);
-    let (_, decision, _) = world.charge(Way::One, &policy, 0);
-    assert_eq!(decision.remaining(), 5);
 }
 
 #[test]
@@ -512,5 +523,23 @@ fn permits_that_all_came_back_leave_no_key() {
         } else {
             world.assert_is_gone("none is out");
         }
+    }
+}
+
+/// The key of a counter from which all permits came back expires a moment later. One that is taken in that
+/// moment must not go with it.
+#[test]
+fn a_permit_that_is_taken_just_after_all_came_back_does_not_expire() {
+    let policy = Policy::concurrency(10).unwrap();
+    let mut world = World::new();
+    world.charge(Way::One, &policy, 1);
+    // As if all had come back, with time enough for the next charge to find the key.
+    let pattern = format!("{}*", world.prefix);
+    let key: Vec<String> =
+        redis::cmd("KEYS").arg(pattern).query(&mut world.client).expect("the server answers");
+    redis::cmd("PEXPIRE").arg(&key[0]).arg(60_000).exec(&mut world.client).expect("it expires");
+    for way in [Way::One, Way::Few] {
+        world.charge(way, &policy, 1);
+        world.assert_lives_until(COUNTER, Expiry::Never, &format!("{way:?}"));
     }
 }
