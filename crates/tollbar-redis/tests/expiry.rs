@@ -156,8 +156,8 @@ impl World {
                 Way::One | Way::Few => Batch::all_or_none(&mut entries),
             };
             store.check_all(batch).wait().expect("it answers");
-            let held = Held { id: hold.id, stamp: entries[0].stamp(), reserved: cost };
-            (entries[0].decision().expect("it is decided"), Some(held))
+            let decision = entries[0].decision().expect("it is decided");
+            (decision, Some(Held { id: hold.id, stamp: entries[0].stamp(), reserved: cost }))
         });
         (now_us, decision, held)
     }
