@@ -101,6 +101,33 @@ fn a_request_id_is_remembered_until_its_time_is_up() {
     }
 }
 
+/// A token of 7/3 us is given back: those behind it are paid 3 us sooner, not 2, because a client must not be
+/// given what time has paid.
+#[test]
+fn parts_of_a_microsecond_that_were_given_back_count_against_later_refunds() {
+    let policy = Policy::token_bucket("3/7us").and_then(|it| it.with_burst(1_000)).unwrap();
+    let mut duel = Duel::new(RedisSubject::boxed(START));
+    let mut ids = (0..).map(ReservationId);
+    for (cancelled, wait_us) in [(0, 0), (1, 0), (3, 0), (3, 500), (3, 1_150), (3, 1_166)] {
+        let key = [cancelled, (wait_us % 251) as u8];
+        let mut reserve = |duel: &mut Duel, cost: u64| {
+            let hold = Hold { id: ids.next().expect("there are many"), ttl: MONTHS };
+            let question = Question { key: &key, ..asked(&policy, cost) };
+            let reserved = duel.check_marked(START, &[question], None, Some(hold)).unwrap();
+            (hold.id, reserved.expect("there is room"))
+        };
+        // Paid 1,166 2/3 us later, if nothing is given back.
+        let (first_id, first) = reserve(&mut duel, 500);
+        for _ in 0..cancelled {
+            let (id, reserved) = reserve(&mut duel, 1);
+            assert!(duel.settle(START, id, &reserved, |_, _| 0).unwrap());
+        }
+        let now = START.after(Duration::from_micros(wait_us));
+        assert!(duel.settle(now, first_id, &first, |_, _| 0).unwrap());
+        duel.check(now, &key, &policy, 0).unwrap();
+    }
+}
+
 /// A place has a name only if its part of a microsecond fits 10 bits, so 1,024 parts are the most.
 #[test]
 fn the_last_places_of_a_queue_come_back_where_a_microsecond_has_1024_parts() {

@@ -94,8 +94,7 @@ impl World {
         (now_us, answer)
     }
 
-    /// When the key expires that has `part` in its name: `None` where there is no such key, and no instant
-    /// where it does not expire.
+    /// When the key expires that has `part` in its name; `None` where there is no such key.
     fn expiry(&mut self, part: &str) -> Option<Expiry> {
         let pattern = format!("{}*{part}*", self.prefix);
         let keys: Vec<String> =
@@ -104,8 +103,12 @@ impl World {
         let key = keys.first()?;
         let expires_ms: i64 =
             redis::cmd("PEXPIRETIME").arg(key).query(&mut self.client).expect("the server answers");
-        let at_us = u64::try_from(expires_ms).ok().map(|ms| ms * 1_000 - self.behind_us);
-        Some(at_us.map_or(Expiry::Never, Expiry::AtUs))
+        match expires_ms {
+            // It has expired since it was found.
+            -2 => None,
+            -1 => Some(Expiry::Never),
+            _ => Some(Expiry::AtUs(expires_ms.unsigned_abs() * 1_000 - self.behind_us)),
+        }
     }
 
     /// The key with `part` in its name must expire at `fresh_at_us`, or up to 2 ms later: times to live are
