@@ -53,7 +53,7 @@ fn what_is_given_back_or_charged_after_the_fact_stops_to_count_when_the_oracle_s
             .chain(policy.warm_up().map(|it| START.after(it.over)))
             .chain(policy.lease_ttl().map(|ttl| START.after(ttl)));
         let instants = ends.flat_map(around).filter(|now| *now >= START);
-        let cases = instants.flat_map(|now| [0, 1, 4, 9].map(|spent| (now, spent)));
+        let cases = instants.flat_map(|now| [0, 1, 4, 9, 30_000].map(|spent| (now, spent)));
         for (number, (now, spent)) in cases.enumerate() {
             let key = number.to_le_bytes();
             let hold = Hold { id: ReservationId(number as u128), ttl: MONTHS };

@@ -251,22 +251,24 @@ struct Row {
     later: Fresh,
     /// After the 5 at 35 s, of which 3 were given back at 45 s.
     refunded: Fresh,
+    /// After the 5 at 35 s, 1 more at 45 s, and 3 of the 5 given back then.
+    refunded_behind: Fresh,
     /// After the 5 at 35 s, which turned out to be 7 at 45 s.
     overdrawn: Fresh,
 }
 
 fn rows() -> Vec<Row> {
-    let row = |name, policy: Result<Policy, _>, fresh: [Fresh; 5]| {
-        let [five, six, later, refunded, overdrawn] = fresh;
+    let row = |name, policy: Result<Policy, _>, fresh: [Fresh; 6]| {
+        let [five, six, later, refunded, refunded_behind, overdrawn] = fresh;
         let policy = policy.unwrap_or_else(|error| panic!("{name}: {error}"));
-        Row { name, policy, five, six, later, refunded, overdrawn }
+        Row { name, policy, five, six, later, refunded, refunded_behind, overdrawn }
     };
     let warm = |policy: Policy, over_s: u64| {
         policy.with_warm_up(WarmUp { start: 6, over: Duration::from_secs(over_s), steps: 2 })
     };
     let calendar = |period| Policy::calendar_window(10, period);
     // A token takes 10 s. A bucket remembers what was given back for as long as somebody may ask for it.
-    let bucket = [First(50), First(60), Last(10), First(50), First(70)];
+    let bucket = [First(50), First(60), Last(10), First(50), First(50), First(70)];
     vec![
         row(
             "token bucket",
@@ -282,39 +284,39 @@ fn rows() -> Vec<Row> {
         row(
             "leaky queue",
             Policy::leaky_queue("10/100s", 9),
-            [First(50), First(60), Last(10), First(20), First(50)],
+            [First(50), First(60), Last(10), First(20), First(60), First(50)],
         ),
         row(
             "fixed window",
             Policy::fixed_window("10/100s"),
-            [Past(100), Past(100), Past(200), Past(100), Past(100)],
+            [Past(100), Past(100), Past(200), Past(100), Past(100), Past(100)],
         ),
-        row("calendar day", calendar(Period::Day), [Past(DAY_S); 5]),
+        row("calendar day", calendar(Period::Day), [Past(DAY_S); 6]),
         // From Tuesday to Monday, and to the first of December.
-        row("calendar week", calendar(Period::Week), [Past(6 * DAY_S); 5]),
-        row("calendar month", calendar(Period::Month), [Past(17 * DAY_S); 5]),
+        row("calendar week", calendar(Period::Week), [Past(6 * DAY_S); 6]),
+        row("calendar month", calendar(Period::Month), [Past(17 * DAY_S); 6]),
         // It weighs for one window after its own.
         row(
             "sliding window counter",
             Policy::sliding_window("10/100s"),
-            [Past(200), Past(200), Past(300), Past(200), Past(200)],
+            [Past(200), Past(200), Past(300), Past(200), Past(200), Past(200)],
         ),
         // Sub-windows of 10 s, each of which counts for ten more.
         row(
             "sliding window strict",
             Policy::sliding_window_strict("10/100s", 10),
-            [Past(140), Past(150), Past(210), Past(140), Past(150)],
+            [Past(140), Past(150), Past(210), Past(140), Past(150), Past(150)],
         ),
         row(
             "sliding window log",
             Policy::sliding_window_log("10/100s"),
-            [First(100), Last(100), Last(100), First(100), Last(100)],
+            [First(100), Last(100), Last(100), First(100), Last(100), Last(100)],
         ),
-        row("concurrency", Policy::concurrency(10), [Never; 5]),
+        row("concurrency", Policy::concurrency(10), [Never; 6]),
         row(
             "leased concurrency",
             Policy::concurrency(10).and_then(|it| it.leased(Duration::from_secs(30))),
-            [First(30), Last(30), Last(30), First(30), First(30)],
+            [First(30), Last(30), Last(30), First(30), Last(30), First(30)],
         ),
         // A key is new again after as long as its climb takes, counted from its last charge.
         row(
@@ -322,17 +324,17 @@ fn rows() -> Vec<Row> {
             Policy::token_bucket("10/100s")
                 .and_then(|it| it.with_overdraft(5))
                 .and_then(|it| warm(it, 300)),
-            [First(300), Last(300), Last(300), First(300), Last(300)],
+            [First(300), Last(300), Last(300), First(300), Last(300), Last(300)],
         ),
         row(
             "long warm-up of a fixed window",
             Policy::fixed_window("10/100s").and_then(|it| warm(it, 300)),
-            [First(300), Last(300), Last(300), First(300), Last(300)],
+            [First(300), Last(300), Last(300), First(300), Last(300), Last(300)],
         ),
         row(
             "short warm-up of a fixed window",
             Policy::fixed_window("10/100s").and_then(|it| warm(it, 20)),
-            [Past(100), Past(100), Past(200), Past(100), Past(100)],
+            [Past(100), Past(100), Past(200), Past(100), Past(100), Past(100)],
         ),
         staggered(),
     ]
@@ -351,6 +353,7 @@ fn staggered() -> Row {
         six: this,
         later: next,
         refunded: this,
+        refunded_behind: this,
         overdrawn: this,
     }
 }
@@ -398,6 +401,20 @@ fn a_settled_counter_lives_until_it_is_fresh_and_its_reservation_is_gone() {
     }
 }
 
+/// What is given back is not the newest charge: the newest is what the key lives for.
+#[test]
+fn a_refund_of_an_older_charge_leaves_the_life_of_the_newest() {
+    for Row { name, policy, refunded_behind, .. } in rows() {
+        let mut world = World::new();
+        let (first_us, _, held) = world.charge(Way::Held, &policy, 5);
+        world.advance(10);
+        let (last_us, decision, _) = world.charge(Way::One, &policy, 1);
+        assert!(decision.is_allowed(), "{name}: {decision:?}");
+        world.settle(&policy, held.expect("it was held"), 2);
+        world.assert_lives_until(COUNTER, refunded_behind.expiry(first_us, last_us), name);
+    }
+}
+
 #[test]
 fn request_ids_and_reservations_live_as_long_as_was_asked_for() {
     let policy = Policy::fixed_window("10/100s").unwrap();
@@ -421,6 +438,12 @@ fn request_ids_and_reservations_live_as_long_as_was_asked_for() {
 #[test]
 fn a_bucket_remembers_refunds_until_the_last_reservation_could_be_settled() {
     let policy = Policy::token_bucket("10/100s").unwrap();
+    let mut world = World::new();
+    let (first_us, ..) = world.charge(Way::Held, &policy, 1);
+    let (_, _, held) = world.charge(Way::Held, &policy, 5);
+    world.settle(&policy, held.expect("it was held"), 0);
+    world.assert_lives_until(COUNTER, First(60).expiry(first_us, 0), "the second was the longer");
+
     let mut world = World::new();
     let (first_us, _, held) = world.charge(Way::Held, &policy, 5);
     let asked_until = First(50).expiry(first_us, first_us);
