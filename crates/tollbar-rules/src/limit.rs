@@ -427,9 +427,8 @@ impl LimitError {
             Self::Policy(
                 PolicyError::UtcOffset { .. } | PolicyError::OffsetWithoutCalendar { .. },
             ) => "utc_offset",
-            Self::Policy(PolicyError::Subwindows { .. }) | Self::SubwindowsWithoutStrict => {
-                "subwindows"
-            }
+            Self::Policy(PolicyError::Subwindows { .. } | PolicyError::UnevenSubwindows { .. })
+            | Self::SubwindowsWithoutStrict => "subwindows",
             Self::Policy(
                 PolicyError::WarmUpWithoutLimit { .. }
                 | PolicyError::WarmUpStart { .. }

@@ -257,8 +257,18 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
         Kind::CalendarWindow => unreachable!("a calendar window has no rate"),
         Kind::Concurrency | Kind::LeasedConcurrency => unreachable!("permits have no rate"),
         Kind::SlidingWindow => Policy::sliding_window(rate),
-        Kind::SlidingWindowStrict => Policy::sliding_window_strict(rate, parts),
+        Kind::SlidingWindowStrict => strict(rate, parts),
         Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
+    }
+}
+
+/// In `parts`, or in as many as the crate suggests where the window cannot be cut so.
+fn strict(rate: Rate, parts: u32) -> Result<Policy, PolicyError> {
+    match Policy::sliding_window_strict(rate, parts) {
+        Err(PolicyError::UnevenSubwindows { fewer, .. }) => {
+            Policy::sliding_window_strict(rate, fewer)
+        }
+        policy => policy,
     }
 }
 
@@ -304,6 +314,11 @@ pub fn versions() -> impl Strategy<Value = Vec<Policy>> {
         let climb = prop_oneof![2 => Just(None), 1 => climb().prop_map(Some)];
         let version = (1..=limit_max, burst(), climb);
         (vec(version, 2..5), 1_u32..13).prop_map(move |(numbers, parts)| {
+            // A strict window is cut into parts of whole microseconds.
+            let window_us = match kind {
+                Kind::SlidingWindowStrict => window_us.next_multiple_of(parts.into()),
+                _ => window_us,
+            };
             let version = |(limit, burst, climb): (u64, Option<u64>, Option<Climb>)| {
                 let burst = burst.filter(|_| kind.is_bucket());
                 let spec = PolicySpec { burst, ..PolicySpec::new(kind, limit, window_us) };

@@ -33,7 +33,8 @@
 //!
 //! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until
 //! the next, so where the time per token is not whole, "rate x T - 1" needs a burst of more than a
-//! microsecond's worth.
+//! microsecond's worth. The n parts of a strict window are whole microseconds too: where they exceed
+//! the window, which they may by a thousandth of it, "n / (n + 1)" is less by as much.
 //!
 //! Permits in flight come back when whoever holds them is done, so for them no retry-after is told.
 //! Every other retry-after is exact: alone, the same request is denied one microsecond before it and

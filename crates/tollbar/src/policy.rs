@@ -158,8 +158,22 @@ impl Policy {
 
     /// Never more than the limit in any window, counted in `subwindows` parts (1 to 62).
     ///
-    /// A client that always asks gets `subwindows / (subwindows + 1)` of the limit; a counter costs
-    /// `subwindows + 2` words.
+    /// A client that always asks gets `subwindows / (subwindows + 1)` of the limit, less a thousandth
+    /// where the window is not a multiple of the parts; a counter costs `subwindows + 2` words.
+    ///
+    /// A part is a whole number of microseconds. A window that is shorter than 61 ms and cannot be
+    /// cut so, to a thousandth, is refused with the nearest numbers that can:
+    ///
+    /// ```
+    /// use tollbar::Policy;
+    /// assert!(Policy::sliding_window_strict("100/20us", 10).is_ok());
+    /// let refused = Policy::sliding_window_strict("100/15us", 10).unwrap_err();
+    /// assert_eq!(
+    ///     refused.to_string(),
+    ///     "a window of 15 us cannot be cut into 10 sub-windows of whole microseconds: write 5 of \
+    ///      them, or a window of 20 us"
+    /// );
+    /// ```
     pub fn sliding_window_strict<R>(rate: R, subwindows: u32) -> Result<Self, PolicyError>
     where
         R: TryInto<Rate>,

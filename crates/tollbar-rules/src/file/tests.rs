@@ -283,6 +283,18 @@ const WRONG_RULES: &[(&str, &str)] = &[
         "3:10: rules[0].limit: a sliding window log keeps every instant, so a limit of 20000 is too large for it: write at most 10000, or use `sliding_window_strict` or `sliding_window`",
     ),
     (
+        "limit: 20/15us\n  algorithm: sliding_window_strict",
+        "3:10: rules[0].limit: a window of 15 us cannot be cut into 10 sub-windows of whole microseconds: write 5 of them, or a window of 20 us",
+    ),
+    (
+        "limit: 20/s\n  algorithm: sliding_window_strict\n  subwindows: 63",
+        "5:15: rules[0].subwindows: a strict window cannot have 63 sub-windows: write 1 to 62",
+    ),
+    (
+        "limit: 20/ms\n  algorithm: sliding_window_strict\n  subwindows: 62",
+        "5:15: rules[0].subwindows: a window of 1000 us cannot be cut into 62 sub-windows of whole microseconds: write 50 of them, or a window of 1054 us",
+    ),
+    (
         "limit: 20/s\n  algorithm: concurrency",
         "3:10: rules[0].limit: permits have no window: write the number that may be in flight, such as `20`",
     ),

@@ -5,6 +5,12 @@
 //! costs is that a request counts for up to one sub-window too long, and a client that always asks
 //! gets n / (n + 1) of the limit. The retry-after is exact: a sub-window's boundary.
 //!
+//! A sub-window is a whole number of microseconds, rounded up, so n of them may be longer than the
+//! window, and the client gets less by as much. 15 us in 10 parts are parts of 2 us: the limit in
+//! every 22 us is 15/22 of it in a window, and not the 10/11 that were promised. So a window that n
+//! parts exceed by more than a thousandth is refused. One of 61 ms or more never is, because n parts
+//! exceed a window by less than n us.
+//!
 //! The state is the newest sub-window's number plus one (so that zero is fresh) and a ring of
 //! n + 1 counts.
 
@@ -18,6 +24,9 @@ pub const NAME: &str = "sliding_window_strict";
 
 /// The most sub-windows a window may be cut into.
 pub const SUBWINDOWS_MAX: u32 = STATE_WORDS_MAX as u32 - 2;
+
+/// The part of a window by which its sub-windows together may exceed it: one thousandth.
+const EXCESS_DIVISOR: u64 = 1_000;
 
 /// The numbers of one strict policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,13 +44,19 @@ impl SlidingStrict {
         if !(1..=SUBWINDOWS_MAX).contains(&subwindows) {
             return Err(PolicyError::Subwindows { subwindows });
         }
+        let (limit, window_us) = (rate.whole_limit()?, rate.window_us);
+        if !is_divisible(window_us, subwindows) {
+            return Err(PolicyError::UnevenSubwindows {
+                window_us,
+                subwindows,
+                // One part always is the window itself.
+                fewer: (1..subwindows).rev().find(|n| is_divisible(window_us, *n)).unwrap_or(1),
+                longer_us: window_us.next_multiple_of(u64::from(subwindows)),
+            });
+        }
         let subwindows = u64::from(subwindows);
-        Ok(Self {
-            limit: rate.whole_limit()?,
-            window_us: rate.window_us,
-            subwindow_us: rate.window_us.div_ceil(subwindows),
-            subwindows,
-        })
+        let subwindow_us = window_us.div_ceil(subwindows);
+        Ok(Self { limit, window_us, subwindow_us, subwindows })
     }
 
     /// The same windows with another limit.
@@ -116,6 +131,13 @@ impl SlidingStrict {
         }
         number * self.subwindow_us
     }
+}
+
+/// True where `subwindows` parts of whole microseconds exceed the window by a thousandth of it at
+/// most: 7 parts of 143 us exceed 1,000 us by 1 us.
+fn is_divisible(window_us: u64, subwindows: u32) -> bool {
+    let excess_us = window_us.next_multiple_of(u64::from(subwindows)) - window_us;
+    excess_us * EXCESS_DIVISOR <= window_us
 }
 
 impl Algorithm for SlidingStrict {

@@ -152,6 +152,21 @@ pub enum PolicyError {
         /// The number asked for.
         subwindows: u32,
     },
+    /// A strict window that its sub-windows exceed by more than a thousandth.
+    #[error(
+        "a window of {window_us} us cannot be cut into {subwindows} sub-windows of whole \
+         microseconds: write {fewer} of them, or a window of {longer_us} us"
+    )]
+    UnevenSubwindows {
+        /// The window asked for.
+        window_us: u64,
+        /// The number asked for.
+        subwindows: u32,
+        /// The largest number below it that is possible with this window.
+        fewer: u32,
+        /// The next longer window that is a multiple of this number.
+        longer_us: u64,
+    },
     /// More than a sliding window log keeps.
     #[error(
         "a sliding window log keeps every instant, so a limit of {limit} is too large for it: write \

@@ -123,6 +123,8 @@ const READER_ONLY: &[&str] = &[
     "limit: 9/s\n  warm_up: { start: 9, over: 1h }",
     "limit: [9/s, 9/h]\n  warm_up: { start: 1, over: 1h }",
     "limit: 20000/s\n  algorithm: sliding_window_log",
+    "limit: 20/15us\n  algorithm: sliding_window_strict",
+    "limit: 20/ms\n  algorithm: sliding_window_strict\n  subwindows: 62",
     "limit: 20/s\n  algorithm: concurrency",
     "limit: 20/s\n  lease: 30s",
     "limit: { limit: 20/s, lease: 30s }",
