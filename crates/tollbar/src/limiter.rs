@@ -130,6 +130,10 @@ impl Limiter {
     }
 
     /// Makes the counter of `key` fresh. Does nothing while the store cannot be reached.
+    ///
+    /// What was reserved before is gone with it: buckets, queues, logs and leases give none of it
+    /// back later. A window only counts, so a reservation of the same window that is settled after
+    /// the reset is taken from what was counted since; so is a permit without a lease.
     pub fn reset(&self, key: impl AsRef<[u8]>) {
         let key = key.as_ref();
         self.policies.with(key, |policy| {

@@ -127,8 +127,8 @@ impl Policy {
         let tag = read_number(bytes)?;
         let [tokens, tokens_divisor, window_us] =
             [read_number(bytes)?, read_number(bytes)?, read_number(bytes)?];
-        let rate =
-            Rate { tokens, tokens_divisor: Some(tokens_divisor).filter(|d| *d > 0)?, window_us };
+        // The constructors below refuse a rate that cannot be, such as one whose divisor is 0.
+        let rate = Rate { tokens, tokens_divisor, window_us };
         let mut options = Options::new();
         for _ in 0..read_number(bytes)? {
             options.try_push((read_number(bytes)?, read_number(bytes)?)).ok()?;

@@ -1,5 +1,6 @@
 //! What rounding keeps, and what is refused.
 
+mod code;
 mod warm_up;
 
 use proptest::prelude::*;
