@@ -1,0 +1,124 @@
+//! Stores that are too small: whatever is forgotten early is counted, and a store has the room that
+//! it was made with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollbar::{
+    Limiter, ManualClock, MemoryStats, MemoryStore, MemoryStoreBuilder, Policy, RequestError,
+    SettleError, Timestamp,
+};
+
+const TTL: Duration = Duration::from_mins(10);
+
+fn builder() -> MemoryStoreBuilder {
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    MemoryStore::builder().clock(clock)
+}
+
+/// Room for a few thousand states of more than one word, which is the least there can be.
+fn smallest_store() -> Arc<MemoryStore> {
+    Arc::new(builder().max_keys(1).max_wide_keys(1).build())
+}
+
+fn limiter(store: &Arc<MemoryStore>, policy: Policy) -> Limiter {
+    Limiter::builder(policy).store(Arc::<MemoryStore>::clone(store)).build()
+}
+
+/// What the store says it has forgotten early.
+fn forgotten(stats: MemoryStats) -> u64 {
+    stats.forced_evictions
+}
+
+#[test]
+fn every_counter_that_is_forgotten_early_is_counted() {
+    const KEYS: u64 = 6_000;
+    let policies = [
+        Policy::token_bucket("9/h"),
+        Policy::token_bucket("999999999/s").and_then(|it| it.with_burst(1_000_000_000)),
+        Policy::fixed_window("9/h"),
+        Policy::fixed_window("1000000000/h"),
+        Policy::sliding_window("9/h"),
+        Policy::sliding_window_strict("9/h", 2),
+        Policy::sliding_window_strict("9/h", 62),
+        Policy::sliding_window_log("9/h"),
+        Policy::concurrency(9).and_then(|it| it.leased(Duration::from_hours(1))),
+    ];
+    for policy in policies {
+        let policy = policy.unwrap();
+        let store = smallest_store();
+        for key in 0..KEYS {
+            assert!(store.check_now(&key.to_le_bytes(), &policy, 1).is_allowed());
+        }
+        let is_fresh = |key: &u64| {
+            let left = store.check_now(&key.to_le_bytes(), &policy, 0).remaining();
+            left == policy.capacity()
+        };
+        let fresh = (0..KEYS).filter(is_fresh).count() as u64;
+        assert_eq!(fresh, forgotten(store.stats()), "{policy:?}");
+        assert!(fresh > 0, "{policy:?}");
+    }
+}
+
+#[test]
+fn every_reservation_that_is_forgotten_early_is_counted() {
+    let store = smallest_store();
+    let limiter = limiter(&store, Policy::fixed_window("1000000/day").unwrap());
+    let receipts: Vec<_> = (0..6_000)
+        .map(|_| limiter.reserve("key", 1, TTL).unwrap().into_receipt().expect("it is allowed"))
+        .collect();
+    let counted = forgotten(store.stats());
+    let is_lost = |receipt| matches!(limiter.cancel(receipt), Err(SettleError::NotOpen));
+    let lost = receipts.iter().filter(|receipt| is_lost(receipt)).count() as u64;
+    assert_eq!(lost, counted);
+    assert!(lost > 0);
+    // What could not be settled stays charged.
+    assert_eq!(limiter.peek("key").remaining(), 1_000_000 - lost);
+}
+
+#[test]
+fn every_request_id_that_is_forgotten_early_is_counted() {
+    let store = smallest_store();
+    let limiter = limiter(&store, Policy::fixed_window("1000000/day").unwrap());
+    let ids: Vec<String> = (0..6_000).map(|id| id.to_string()).collect();
+    for id in &ids {
+        assert!(limiter.check_once(id, "key", 1).unwrap().is_allowed());
+    }
+    let counted = forgotten(store.stats());
+    // Another question under an id that is remembered is refused. Under one that is not it is
+    // denied here, which is not remembered.
+    let is_lost = |id: &&String| match limiter.check_once(id, "key", 1_000_000) {
+        Err(RequestError::RequestIdReused) => false,
+        Ok(decision) => !decision.is_allowed(),
+        Err(error) => panic!("{error}"),
+    };
+    let lost = ids.iter().filter(is_lost).count() as u64;
+    assert_eq!(lost, counted);
+    assert!(lost > 0);
+}
+
+#[test]
+fn nearly_all_of_the_wide_keys_that_a_store_is_made_for_fit_it() {
+    const KEYS: usize = 40_000;
+    for parts in [2, 6, 14, 30, 62] {
+        let store = builder().max_keys(1).max_wide_keys(KEYS).build();
+        let policy = Policy::sliding_window_strict("9/h", parts).unwrap();
+        for key in 0..KEYS {
+            store.check_now(&key.to_le_bytes(), &policy, 1);
+        }
+        let lost = forgotten(store.stats()) as f64 / KEYS as f64;
+        assert!(lost < 0.02, "{lost} with {parts} parts");
+    }
+}
+
+#[test]
+fn memory_for_wide_keys_grows_with_their_number_and_is_told() {
+    const KEYS: usize = 40_000;
+    let bytes = |keys: usize| builder().max_keys(1).max_wide_keys(keys).build().stats().wide_bytes;
+    // The largest state has 64 words, and a name and a time beside them. There are states of five
+    // sizes, and room for twice the keys.
+    let least = KEYS * (64 + 2) * 8;
+    assert!((least..6 * least).contains(&bytes(KEYS)), "{}", bytes(KEYS));
+    let ratio = bytes(4 * KEYS) as f64 / bytes(KEYS) as f64;
+    assert!((3.8..4.2).contains(&ratio), "{ratio}");
+}
