@@ -1,5 +1,7 @@
 //! Who makes room for whom in a slab that is too small, and that no block is ever lost.
 
+mod restored;
+
 use std::time::Duration;
 
 use proptest::collection::vec;

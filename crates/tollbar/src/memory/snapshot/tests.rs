@@ -1,5 +1,6 @@
 //! What makes room, what moves while a snapshot is taken, and what is in the file.
 
+mod crafted;
 mod refused;
 
 use std::fs;
