@@ -2,6 +2,7 @@
 
 mod changing;
 mod choosing;
+mod edges;
 mod failing;
 mod leases;
 mod limits;
