@@ -8,20 +8,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::shell::{Steps, cargo};
+use crate::shell::Steps;
+use crate::tools;
 
 const SECONDS_PER_TARGET: u32 = 60;
 
-/// Where tools are installed that cargo can build; kept over runs.
-const TOOLS: &str = "target/tools";
-
 pub(crate) fn run(root: &Path, steps: &mut Steps) -> Result<()> {
-    let tools = root.join(TOOLS);
-    let cargo_fuzz = tools.join("bin/cargo-fuzz");
-    if !cargo_fuzz.exists() {
-        let mut install = cargo(&["install", "--locked", "--root"]);
-        steps.run("install cargo-fuzz", install.arg(&tools).arg("cargo-fuzz"))?;
-    }
+    let cargo_fuzz = tools::ensure(root, steps, "cargo-fuzz")?;
     for target in targets(root)? {
         let seconds = format!("-max_total_time={SECONDS_PER_TARGET}");
         let mut fuzz = Command::new(&cargo_fuzz);

@@ -5,11 +5,13 @@
 mod bench;
 mod debian;
 mod fuzz;
+mod mutants;
 mod openapi;
 mod python;
 mod shell;
 mod test;
 mod tidy;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -18,9 +18,14 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 
 /// Runs `command` with its output going straight to the terminal.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
+    run_accepting(command, &[0])
+}
+
+/// Runs `command`, for which each of `codes` is a success.
+fn run_accepting(command: &mut Command, codes: &[i32]) -> Result<()> {
     let shown = describe(command);
     let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
-    if !status.success() {
+    if !status.code().is_some_and(|code| codes.contains(&code)) {
         bail!("`{shown}` failed ({status})");
     }
     Ok(())
@@ -80,9 +85,20 @@ impl Steps {
 
     /// Runs `command` as the next step. The first that fails ends the verb.
     pub(crate) fn run(&mut self, title: &str, command: &mut Command) -> Result<()> {
+        self.run_accepting(title, command, &[0])
+    }
+
+    /// Runs `command` as the next step, which passes with any of these exit codes.
+    pub(crate) fn run_accepting(
+        &mut self,
+        title: &str,
+        command: &mut Command,
+        codes: &[i32],
+    ) -> Result<()> {
         let step = Stopwatch::start();
         println!("\n==> {title}\n    {}", describe(command));
-        run(command).with_context(|| format!("step `{title}` failed after {step}"))?;
+        run_accepting(command, codes)
+            .with_context(|| format!("step `{title}` failed after {step}"))?;
         println!("<== {title}: passed in {step}");
         self.passed += 1;
         Ok(())
@@ -132,6 +148,18 @@ mod tests {
     fn a_failing_program_is_named_with_its_status() {
         let error = run(&mut Command::new("false")).expect_err("false fails");
         assert_eq!(error.to_string(), "`false` failed (exit status: 1)");
+    }
+
+    #[test]
+    fn a_step_passes_with_the_exit_codes_that_it_accepts() {
+        let exit_3 = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "exit 3"]);
+            command
+        };
+        assert!(run_accepting(&mut exit_3(), &[0, 3]).is_ok());
+        assert!(run_accepting(&mut exit_3(), &[0, 2]).is_err());
+        assert!(run(&mut exit_3()).is_err());
     }
 
     #[test]

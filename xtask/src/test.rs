@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::debian::{self, Package};
 use crate::fuzz;
+use crate::mutants;
 use crate::python;
 use crate::shell::{self, Steps, cargo};
 
@@ -128,10 +129,11 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     }
     steps.run("unsafe code under valgrind", &mut memcheck(root, "tollbar", "pages")?)?;
     if long {
-        steps.run("long tests", long_tests(root).envs(servers))?;
+        steps.run("long tests", long_tests(root).envs(servers.clone()))?;
         fuzz::run(root, &mut steps)?;
         let flood = ["run", "--release", "--package", "tollbar-bench", "--", "core", "--flood"];
         steps.run("flood of 50 million keys", cargo(&flood).current_dir(root))?;
+        mutants::run(root, &servers, &mut steps)?;
     }
     steps.finish();
     Ok(())
