@@ -3,12 +3,12 @@
 //! Strict windows of a few microseconds once gave less: 15 us in 10 parts were 10 parts of 2 us, so
 //! a client got 69 tokens where 91 were promised.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use tollbar::algorithm::sliding_strict::SUBWINDOWS_MAX;
 use tollbar::{Outcome, Policy, PolicyError, Rate, Timestamp};
 use tollbar_testkit::strategy::cases;
-
-use std::time::Duration;
 
 const LIMIT: u64 = 3;
 
@@ -38,7 +38,8 @@ fn assert_greedy_client_gets_its_share(policy: &Policy, start_us: u64) {
     }
 }
 
-/// How the window of a refused policy is to be changed, or its parts.
+/// Of a refused policy, how many parts it could have, and which longer window. `None` where it is
+/// accepted.
 fn suggested(window_us: u64, subwindows: u32) -> Option<(u32, u64)> {
     match strict(window_us, subwindows) {
         Ok(_) => None,
@@ -54,7 +55,7 @@ fn every_short_window_gives_a_greedy_client_its_share_or_is_refused() {
         for window_us in 1..=1_500 {
             match strict(window_us, subwindows) {
                 Ok(policy) => {
-                    assert_greedy_client_gets_its_share(&policy, start_us + window_us / 3)
+                    assert_greedy_client_gets_its_share(&policy, start_us + window_us / 3);
                 }
                 Err(_) => assert!(!window_us.is_multiple_of(u64::from(subwindows))),
             }
