@@ -20,12 +20,14 @@ use anyhow::{Context, Result, bail};
 use crate::shell::{self, Steps};
 use crate::tools;
 
-/// The packages that are mutated, each for as long.
+/// The packages that are mutated.
 const PACKAGES: [&str; 4] = ["tollbar", "tollbar-rules", "tollbar-redis", "tollbar-http"];
-const SECONDS_PER_PACKAGE: u32 = 300;
 
-/// About as many are drawn: more than can be tried in the time.
-const SAMPLE_PER_PACKAGE: usize = 60;
+/// For how long, with the build and the tests of the unchanged code.
+const SECONDS: u32 = 20 * 60;
+
+/// About as many mutants are drawn: more than can be tried in the time.
+const SAMPLE: usize = 150;
 
 /// How many of the mutants that were tried the tests have to catch.
 const CAUGHT_PERCENT_MIN: usize = 96;
@@ -39,8 +41,7 @@ const SEED_VARIABLE: &str = "TOLLBAR_MUTANTS_SEED";
 /// And that of `timeout` when the time is over.
 const EXIT_CODES: [i32; 4] = [0, 2, 3, 124];
 
-/// Tries a sample of the mutants of every package. `servers` are the variables by which tests find
-/// their servers.
+/// Tries a sample of the mutants. `servers` are the variables by which tests find their servers.
 pub(crate) fn run(
     root: &Path,
     servers: &[(&'static str, OsString)],
@@ -49,67 +50,49 @@ pub(crate) fn run(
     let program = tools::ensure(root, steps, "cargo-mutants")?;
     let seed = seed(std::env::var(SEED_VARIABLE).ok().as_deref())?;
     println!("\nmutants are drawn with {SEED_VARIABLE}={seed}");
-    let mut tried = Tried::default();
-    for package in PACKAGES {
-        let run = Run { package, program: &program, directory: root.join("target/mutants") };
-        fs::create_dir_all(run.scratch())
-            .with_context(|| format!("cannot make {}", run.scratch().display()))?;
-        let count = shell::read(run.list().current_dir(root))?.lines().count();
-        let mut command = run.command(&shard(count, seed));
-        command.current_dir(root).envs(servers.iter().cloned());
-        steps.run_accepting(&format!("mutants of {package}"), &mut command, &EXIT_CODES)?;
-        tried.add(&run.output().join("mutants.out"))?;
-    }
-    tried.judge()
+    let directory = root.join("target/mutants");
+    let scratch = scratch(&directory);
+    fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
+    let count = shell::read(list(&program).current_dir(root))?.lines().count();
+    let mut command = try_shard(&program, &directory, &shard(count, seed));
+    command.current_dir(root).envs(servers.iter().cloned());
+    steps.run_accepting("mutants", &mut command, &EXIT_CODES)?;
+    Tried::read(&directory.join("mutants.out"))?.judge()
 }
 
-/// One run of cargo-mutants.
-struct Run<'a> {
-    package: &'a str,
-    program: &'a Path,
-    /// For whatever it writes.
-    directory: PathBuf,
+/// Prints every mutant, one on a line.
+fn list(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["mutants", "--list"]).args(PACKAGES.map(|name| format!("--package={name}")));
+    command
 }
 
-impl Run<'_> {
-    /// Prints every mutant of the package, one on a line.
-    fn list(&self) -> Command {
-        let mut command = Command::new(self.program);
-        command.args(["mutants", "--list", "--package", self.package]);
-        command
-    }
+/// Tries the mutants of one shard, in any order. Whatever is written goes to `directory`.
+fn try_shard(program: &Path, directory: &Path, shard: &str) -> Command {
+    let mut command = Command::new("timeout");
+    // Interrupted, cargo-mutants puts away what it has made.
+    command.args(["--signal=INT", "--kill-after=60", &SECONDS.to_string()]);
+    command.arg(program).arg("mutants").args(PACKAGES.map(|name| format!("--package={name}")));
+    command.args(["--sharding=round-robin", "--shard", shard, "--shuffle"]);
+    command.arg("--output").arg(directory);
+    command.args(["--jobs=1", "--all-features", "--cargo-arg=--locked"]);
+    // No examples and no documentation: they take longer to link than the tests to run.
+    command.args(["--cargo-test-arg=--lib", "--cargo-test-arg=--tests"]);
+    // A mutant has the time in which all packages are tested unchanged, and is tested in its own.
+    command.args(["--timeout-multiplier=1", "--minimum-test-timeout=60"]);
+    command
+        .env("CARGO_TARGET_DIR", directory.join("build"))
+        // The tests are several times faster so, for little more time in the compiler.
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_DEV_DEBUG", "none")
+        .env("PROPTEST_CASES", PROPTEST_CASES)
+        // Where the sources are copied to.
+        .env("TMPDIR", scratch(directory));
+    command
+}
 
-    /// Tries the mutants of one shard, in any order.
-    fn command(&self, shard: &str) -> Command {
-        let mut command = Command::new("timeout");
-        // It puts everything away when it is interrupted.
-        command.args(["--signal=INT", "--kill-after=60", &SECONDS_PER_PACKAGE.to_string()]);
-        command.arg(self.program).args(["mutants", "--package", self.package]);
-        command.args(["--sharding=round-robin", "--shard", shard, "--shuffle"]);
-        command.arg("--output").arg(self.output());
-        command.args(["--jobs=1", "--all-features", "--cargo-arg=--locked"]);
-        // The time of a test run is known from the unchanged code, which comes first.
-        command.args(["--timeout-multiplier=3", "--minimum-test-timeout=30"]);
-        // No examples and no documentation: they take longer to link than the tests to run.
-        command.args(["--cargo-test-arg=--lib", "--cargo-test-arg=--tests"]);
-        command
-            .env("CARGO_TARGET_DIR", self.directory.join("build"))
-            // The tests are several times faster so, for little more time in the compiler.
-            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
-            .env("CARGO_PROFILE_DEV_DEBUG", "none")
-            .env("PROPTEST_CASES", PROPTEST_CASES)
-            // Where the sources are copied to.
-            .env("TMPDIR", self.scratch());
-        command
-    }
-
-    fn output(&self) -> PathBuf {
-        self.directory.join(self.package)
-    }
-
-    fn scratch(&self) -> PathBuf {
-        self.directory.join("tmp")
-    }
+fn scratch(directory: &Path) -> PathBuf {
+    directory.join("tmp")
 }
 
 /// The number that decides which mutants are drawn: the one that is asked for, or any.
@@ -121,9 +104,9 @@ fn seed(asked_for: Option<&str>) -> Result<u64> {
     }
 }
 
-/// The shard of `count` mutants that `seed` draws: `3/60` is every 60th from the fourth on.
+/// The shard of `count` mutants that `seed` draws: `3/40` is every 40th from the fourth on.
 fn shard(count: usize, seed: u64) -> String {
-    let shards = (count / SAMPLE_PER_PACKAGE).max(1) as u64;
+    let shards = (count / SAMPLE).max(1) as u64;
     format!("{}/{shards}", seed % shards)
 }
 
@@ -135,16 +118,17 @@ struct Tried {
 }
 
 impl Tried {
-    /// Adds what cargo-mutants has written to its output directory.
-    fn add(&mut self, output: &Path) -> Result<()> {
-        let read = |name: &str| {
+    /// What cargo-mutants has written to its output directory.
+    fn read(output: &Path) -> Result<Self> {
+        let lines = |name: &str| -> Result<Vec<String>> {
             let path = output.join(name);
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+            let text = fs::read_to_string(&path);
+            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+            Ok(text.lines().map(str::to_owned).collect())
         };
         // A test that never ends is noticed as well.
-        self.caught += read("caught.txt")?.lines().count() + read("timeout.txt")?.lines().count();
-        self.missed.extend(read("missed.txt")?.lines().map(str::to_owned));
-        Ok(())
+        let caught = lines("caught.txt")?.len() + lines("timeout.txt")?.len();
+        Ok(Self { caught, missed: lines("missed.txt")? })
     }
 
     /// Tells how many were caught and which were missed. An error where those are too many.
@@ -173,33 +157,35 @@ impl Tried {
 mod tests {
     use super::*;
 
-    fn arguments(command: &Command) -> Vec<String> {
-        command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect()
+    fn arguments(command: &Command) -> String {
+        let arguments = command.get_args().map(|argument| argument.to_string_lossy());
+        arguments.collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn a_run_is_bounded_in_time_and_has_directories_of_its_own() {
         let program = Path::new("/tools/cargo-mutants");
-        let run = Run { package: "tollbar", program, directory: "/target/mutants".into() };
-        assert_eq!(arguments(&run.list()), ["mutants", "--list", "--package", "tollbar"]);
-        let command = run.command("3/60");
+        let packages = "--package=tollbar --package=tollbar-rules --package=tollbar-redis \
+                        --package=tollbar-http";
+        assert_eq!(arguments(&list(program)), format!("mutants --list {packages}"));
+        let command = try_shard(program, Path::new("/target/mutants"), "3/40");
         assert_eq!(command.get_program(), "timeout");
-        assert_eq!(
-            arguments(&command).join(" "),
-            "--signal=INT --kill-after=60 300 /tools/cargo-mutants mutants --package tollbar \
-             --sharding=round-robin --shard 3/60 --shuffle --output /target/mutants/tollbar \
-             --jobs=1 --all-features --cargo-arg=--locked --timeout-multiplier=3 \
-             --minimum-test-timeout=30 --cargo-test-arg=--lib --cargo-test-arg=--tests"
+        let expected = format!(
+            "--signal=INT --kill-after=60 1200 /tools/cargo-mutants mutants {packages} \
+             --sharding=round-robin --shard 3/40 --shuffle --output /target/mutants --jobs=1 \
+             --all-features --cargo-arg=--locked --cargo-test-arg=--lib --cargo-test-arg=--tests \
+             --timeout-multiplier=1 --minimum-test-timeout=60"
         );
+        assert_eq!(arguments(&command), expected);
         let build = command.get_envs().find(|(name, _)| *name == "CARGO_TARGET_DIR").unwrap();
         assert_eq!(build.1.unwrap(), "/target/mutants/build");
     }
 
     #[test]
     fn a_shard_has_about_as_many_mutants_as_are_wanted() {
-        assert_eq!(shard(3_692, 0), "0/61");
-        assert_eq!(shard(3_692, 62), "1/61");
-        assert_eq!(shard(119, 7), "0/1");
+        assert_eq!(shard(6_886, 0), "0/45");
+        assert_eq!(shard(6_886, 46), "1/45");
+        assert_eq!(shard(299, 7), "0/1");
         assert_eq!(shard(5, 7), "0/1", "fewer than are wanted");
     }
 
@@ -207,6 +193,21 @@ mod tests {
     fn a_seed_is_the_one_that_is_asked_for() {
         assert_eq!(seed(Some("42")).unwrap(), 42);
         assert!(seed(Some("forty")).is_err() && seed(None).is_ok());
+    }
+
+    #[test]
+    fn outcomes_are_read_from_the_files_of_cargo_mutants() {
+        let output = std::env::temp_dir().join(format!("xtask-mutants-{}", std::process::id()));
+        fs::create_dir_all(&output).unwrap();
+        assert!(Tried::read(&output).is_err(), "there are no files yet");
+        for (name, text) in
+            [("caught.txt", "a\nb\n"), ("timeout.txt", "c\n"), ("missed.txt", "d\n")]
+        {
+            fs::write(output.join(name), text).unwrap();
+        }
+        let tried = Tried::read(&output).unwrap();
+        assert_eq!((tried.caught, tried.missed), (3, vec!["d".to_owned()]));
+        fs::remove_dir_all(&output).unwrap();
     }
 
     #[test]
