@@ -73,7 +73,7 @@ fn wide_entries() -> [[u64; 6]; 2] {
         let mut state = entry.state();
         std::array::from_fn(|at| match at {
             0 => entry.id,
-            1 => entry.fresh_at_us,
+            1 => entry.rank().to_word(),
             _ => state.next().unwrap(),
         })
     };
@@ -87,7 +87,7 @@ fn wide_entries() -> [[u64; 6]; 2] {
 #[test]
 fn of_a_wide_counter_that_is_twice_in_a_snapshot_the_later_state_is_restored() {
     let [before, after] = wide_entries();
-    assert!(before[1] < after[1], "it is fresh later");
+    assert!(before[1] < after[1], "it ranks higher later");
     for wide in [vec![before, after], vec![after, before]] {
         let bytes = Crafted { wide, ..Crafted::default() }.bytes(2);
         let new = restore(4, &bytes).unwrap();
