@@ -39,13 +39,17 @@ impl SystemClock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
     pub fn new() -> Self {
+        // The first counter of a process is calibrated here, for up to 200 ms. Both clocks are read after
+        // that: the time between their readings is by how much windows would begin late.
+        let counter = quanta::Clock::new();
+        let us_per_tick = us_per_tick(&counter);
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let counter = quanta::Clock::new();
+        let started = Instant::now();
         let clock = Self {
-            us_per_tick: us_per_tick(&counter),
+            us_per_tick,
             counter,
-            started: Instant::now(),
+            started,
             started_us: u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX),
             offset_us: AtomicU64::new(0),
             trusted_until_us: AtomicU64::new(0),
