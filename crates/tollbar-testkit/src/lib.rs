@@ -9,6 +9,7 @@
 //!   [`admitted`] sums up what passed.
 //! * [`bounds`]: the most and the least that may be admitted, checked on logs of real admissions over
 //!   every interval, without a clock in common with what is judged.
+//! * [`client_log`]: such a log as clients of a server or of several processes write it.
 //! * [`almanac`]: a calendar written out day by day.
 //! * [`duel`]: a store and the oracle, asked the same.
 //! * [`redis_process`] and [`redis_cluster`]: a Redis server of the test's own, and a cluster;
@@ -24,6 +25,7 @@ pub mod almanac;
 pub mod answer;
 pub mod bounds;
 pub mod by_hand;
+pub mod client_log;
 pub mod duel;
 pub mod generator;
 pub mod later_store;
