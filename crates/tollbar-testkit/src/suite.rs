@@ -9,6 +9,8 @@
 
 mod behaviour;
 mod misfortune;
+mod stepping_clock;
+mod toggled_rules;
 
 use tollbar::{Charge, Outcome, Policy, Timestamp};
 
@@ -43,7 +45,7 @@ pub const VECTOR_FILES: [&str; 14] = [
 /// The behaviours, by name.
 #[must_use]
 pub fn behaviours() -> Vec<Case> {
-    [behaviour::CASES, misfortune::CASES].concat()
+    [behaviour::CASES, misfortune::CASES, stepping_clock::CASES, toggled_rules::CASES].concat()
 }
 
 /// Everything.
