@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use self::tenancy::Tenancy;
 use super::MemoryStore;
 use super::counter_id::CounterId;
+use super::rank::{EntryRank, UsedShare};
 use super::shards::ShardGuard;
 use crate::algorithm::Algorithm;
 use crate::algorithm::leased::{Leased, Tenure, Tenures};
@@ -62,7 +63,7 @@ impl MemoryStore {
         let guard = self.shards.lock(id);
         let mut held = self.tenancy(&guard, id, now_us);
         let ends_at_us = leased.renew(&mut held, now_us, stamp);
-        held.save(Some(leased.limit()));
+        held.save(leased.limit());
         ends_at_us.map(Timestamp::from_micros)
     }
 
@@ -98,7 +99,7 @@ impl MemoryStore {
         let mut held = self.tenancy(guard, id, now_us);
         held.enter(id);
         leased.charge(&mut held, now_us, grant.id, grant.cost);
-        held.save(Some(leased.limit()));
+        held.save(leased.limit());
         self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
     }
 
@@ -124,7 +125,7 @@ impl MemoryStore {
         let guard = self.shards.lock(id);
         let mut held = self.tenancy(&guard, id, now_us);
         let returned = Leased::give_back(&mut held, now_us, stamp, amount);
-        held.save(Some(leased.limit()));
+        held.save(leased.limit());
         returned
     }
 
@@ -136,24 +137,24 @@ impl MemoryStore {
     }
 
     /// Puts in a lease of a snapshot.
-    pub(super) fn restore_lease(&self, id: CounterId, now_us: u64, lease: Tenure) {
+    pub(super) fn restore_lease(&self, id: CounterId, used: UsedShare, now_us: u64, lease: Tenure) {
         let guard = self.shards.lock(id);
         let mut held = self.tenancy(&guard, id, now_us);
         held.enter(id);
         held.push(lease);
-        held.save(None);
+        held.save_with_share(used);
         self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
     }
 
-    /// Hands out every counter of the guarded shard that has leases: its name, and they.
+    /// Hands out every counter of the guarded shard that has leases: its name, its rank, and they.
     pub(super) fn for_each_leases(
         &self,
         guard: &ShardGuard<'_>,
         now_us: u64,
-        mut visit: impl FnMut(u64, &Tenancy<'_>),
+        mut visit: impl FnMut(u64, EntryRank, &Tenancy<'_>),
     ) {
-        self.leases.for_each_live(guard, now_us, |id, _, state| {
-            visit(id, &Tenancy::of_state(&self.leases, guard, state, now_us));
+        self.leases.for_each_live(guard, now_us, |id, rank, state| {
+            visit(id, rank, &Tenancy::of_state(&self.leases, guard, state, now_us));
         });
     }
 

@@ -59,6 +59,11 @@ impl EntryRank {
         Self { used: UsedShare((word >> TIME_BITS) as u8), fresh_at_us }
     }
 
+    /// True for words that [`to_word`](Self::to_word) makes.
+    pub(super) fn is_word(word: u64) -> bool {
+        Self::of_word(word).to_word() == word
+    }
+
     /// The rank at `now_us`: whatever is fresh by then ranks lowest.
     pub(super) fn at(self, now_us: u64) -> Self {
         if self.fresh_at_us > now_us { self } else { Self::until(0) }

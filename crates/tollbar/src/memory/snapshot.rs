@@ -184,12 +184,12 @@ impl MemoryStore {
         now_us: u64,
     ) {
         let guard = self.shards.lock_shard(shard);
-        self.for_each_leases(&guard, now_us, |counter, leases| {
+        self.for_each_leases(&guard, now_us, |counter, rank, leases| {
             counts.leased += 1;
             for lease in leases.leases().filter(|lease| lease.ends_at_us() > now_us) {
                 counts.leases += 1;
                 let [id, extent] = lease.to_words();
-                sink.buffer(&[counter, id, extent]);
+                sink.buffer(&[counter, rank.to_word(), id, extent]);
             }
         });
     }

@@ -64,12 +64,14 @@ impl<'a> Tenancy<'a> {
         self.entry.is_none()
     }
 
-    /// Writes the state back. One that has no lease left is all zero, and fresh. Where the limit is
-    /// not known, the counter ranks as one whose permits are all out.
-    pub(super) fn save(&self, limit: Option<u64>) {
+    /// Writes the state back. One that has no lease left is all zero, and fresh.
+    pub(super) fn save(&self, limit: u64) {
         let permits = self.state.own[PERMITS];
-        let used = limit
-            .map_or(UsedShare::ALL, |limit| UsedShare::of(limit, limit.saturating_sub(permits)));
+        self.save_with_share(UsedShare::of(limit, limit.saturating_sub(permits)));
+    }
+
+    /// Writes the state back, of a counter that ranks by a share that is known already.
+    pub(super) fn save_with_share(&self, used: UsedShare) {
         if let Some(entry) = self.entry {
             self.lists.save(self.guard, entry, &self.state, EntryRank { used, ..self.rank });
         }

@@ -5,7 +5,7 @@
 //! for each counter of the table:       line u64 | tag u64 | state u64
 //! for each wide state, small first:    name u64 | rank u64 | 4, 8, 16, 32 or 64 words of u64
 //! for each log:                        name u64 | rank u64 | how many stamps u64 | stamps of u64
-//! for each lease:                      name of its counter u64 | its own u64 | end and permits u64
+//! for each lease:                      name and rank of its counter 2 x u64 | its own name u64 | end and permits u64
 //! how many of the table u64 | of each size of wide 5 x u64 | logs u64 | stamps of them all u64
 //! | leases u64 | has outgrown u64 | CRC-32 of all before u32
 //! ```
@@ -16,7 +16,8 @@
 //!
 //! A rank is when the counter is fresh (the low 53 bits), the share of its capacity in use (8 bits),
 //! and for wide states, in the highest two bits, what it is: see [`WideShare`]. Version 3 had the
-//! time alone, and is still read: there, a wide state may be of any share.
+//! time alone, and none for leases. It is still read: there, a wide state may be of any share, and
+//! leases rank as if all permits of their counter were out.
 //!
 //! Whoever changes what a tag or a state means, the hash or the salt of a policy, raises
 //! [`VERSION`]; the snapshot kept in `tests.rs` fails until then.
@@ -29,7 +30,7 @@ use crate::Timestamp;
 use crate::algorithm::leased::Tenure;
 use crate::algorithm::word::LOCK_BIT;
 use crate::memory::counter_id::is_valid_tag;
-use crate::memory::rank::EntryRank;
+use crate::memory::rank::{EntryRank, UsedShare};
 use crate::memory::wide::{CLASS_COUNT, CLASS_WORDS};
 
 /// The last one is what ends a text file on systems that print it by mistake.
@@ -42,7 +43,6 @@ const HEADER_BYTES: usize = 8 + 4 + 4 * 8;
 const TRAILER_BYTES: usize = (1 + CLASS_COUNT + 3 + 1) * 8 + CHECKSUM_BYTES;
 const CHECKSUM_BYTES: usize = 4;
 const WORD_ENTRY_BYTES: usize = 3 * 8;
-const LEASE_BYTES: usize = (1 + Tenure::WORDS) * 8;
 
 /// 180 million counters. A restore has them in memory beside the store.
 pub(super) const BYTES_MAX: u64 = 4 << 30;
@@ -95,13 +95,13 @@ impl Counts {
         self.words + self.wide.iter().sum::<u64>() + self.logs + self.leased
     }
 
-    /// What all entries take, where that is a number.
-    fn bytes(&self) -> Option<u64> {
+    /// What all entries take in a file of this version, where that is a number.
+    fn bytes(&self, version: u32) -> Option<u64> {
         let wide = self.wide.iter().zip(CLASS_WORDS);
         wide.map(|(count, words)| (*count, wide_entry_bytes(words)))
             .chain([(self.words, WORD_ENTRY_BYTES)])
             .chain([(self.logs, LOG_HEAD_WORDS * 8), (self.stamps, 8)])
-            .chain([(self.leases, LEASE_BYTES)])
+            .chain([(self.leases, lease_words(version) * 8)])
             .try_fold(0_u64, |sum, (count, bytes)| {
                 sum.checked_add(count.checked_mul(bytes as u64)?)
             })
@@ -110,6 +110,11 @@ impl Counts {
 
 fn wide_entry_bytes(words: usize) -> usize {
     (2 + words) * 8
+}
+
+fn lease_words(version: u32) -> usize {
+    let head_words = if version == VERSION_MIN { 1 } else { 2 };
+    head_words + Tenure::WORDS
 }
 
 /// Where a snapshot is written to, in pieces and with the checksum growing.
@@ -203,6 +208,22 @@ pub(super) struct WideEntry<'a> {
     state: &'a [[u8; 8]],
 }
 
+/// A lease.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeaseEntry {
+    /// Of its counter.
+    pub(super) name: u64,
+    rank_word: u64,
+    pub(super) lease: Tenure,
+}
+
+impl LeaseEntry {
+    /// The share of its counter's permits that were out.
+    pub(super) fn used(&self) -> UsedShare {
+        EntryRank::of_word(self.rank_word).used
+    }
+}
+
 impl Snapshot {
     /// Reads to the end of `from`, at most `bytes_max`.
     pub(super) fn read(
@@ -250,7 +271,7 @@ impl Snapshot {
             1 => true,
             _ => return Err(corrupt("it has a flag that is neither yes nor no")),
         };
-        if counts.bytes() != Some((bytes.len() - HEADER_BYTES - TRAILER_BYTES) as u64) {
+        if counts.bytes(version) != Some((bytes.len() - HEADER_BYTES - TRAILER_BYTES) as u64) {
             return Err(corrupt("it has another length than its counters"));
         }
         let is_possible = header.taken_at_us <= Timestamp::MAX.as_micros()
@@ -279,8 +300,9 @@ impl Snapshot {
             log.is_possible() && self.can_be_rank(log.rank_word)
         });
         let are_logs = are_logs && counts == (self.counts.logs, self.counts.stamps);
-        let is_lease =
-            |(name, lease): (u64, Tenure)| name != 0 && lease.id() != 0 && lease.permits() > 0;
+        let is_lease = |LeaseEntry { name, rank_word, lease }: LeaseEntry| {
+            name != 0 && EntryRank::is_word(rank_word) && lease.id() != 0 && lease.permits() > 0
+        };
         let are_leases = self.leases().all(is_lease);
         if self.words().all(is_word) && self.wide().all(is_wide) && are_logs && are_leases {
             Ok(())
@@ -332,7 +354,7 @@ impl Snapshot {
     fn can_be_rank(&self, word: u64) -> bool {
         let rank = EntryRank::of_word(word);
         let is_time = rank == EntryRank::until(rank.fresh_at_us);
-        rank.to_word() == word && (is_time || self.version > VERSION_MIN)
+        EntryRank::is_word(word) && (is_time || self.version > VERSION_MIN)
     }
 
     /// The sliding window logs.
@@ -342,17 +364,25 @@ impl Snapshot {
         logs(self.bytes[end - words * 8..end].as_chunks().0)
     }
 
-    /// The leases, with the names of their counters.
-    pub(super) fn leases(&self) -> impl Iterator<Item = (u64, Tenure)> {
-        let words = self.bytes[self.leases_start()..].as_chunks().0.as_chunks().0;
-        words.iter().take(self.counts.leases as usize).map(|words: &[[u8; 8]; 3]| {
-            let [name, id, extent] = words.map(u64::from_le_bytes);
-            (name, Tenure::of_words([id, extent]))
+    /// The leases, with the names and ranks of their counters.
+    pub(super) fn leases(&self) -> impl Iterator<Item = LeaseEntry> {
+        let (words, _) = self.bytes[self.leases_start()..].as_chunks();
+        let leases = words.chunks_exact(lease_words(self.version));
+        leases.take(self.counts.leases as usize).map(|words| {
+            let number = |at: usize| u64::from_le_bytes(words[at]);
+            let lease = Tenure::of_words([number(words.len() - 2), number(words.len() - 1)]);
+            let rank_word = if self.version == VERSION_MIN {
+                EntryRank { used: UsedShare::ALL, fresh_at_us: lease.ends_at_us() }.to_word()
+            } else {
+                number(1)
+            };
+            LeaseEntry { name: number(0), rank_word, lease }
         })
     }
 
     fn leases_start(&self) -> usize {
-        self.bytes.len() - TRAILER_BYTES - self.counts.leases as usize * LEASE_BYTES
+        let words = self.counts.leases as usize * lease_words(self.version);
+        self.bytes.len() - TRAILER_BYTES - words * 8
     }
 }
 

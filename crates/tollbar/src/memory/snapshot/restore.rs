@@ -61,8 +61,8 @@ impl MemoryStoreBuilder {
             let id = CounterId::new(log.id);
             store.restore_log(id, log.rank(), now_us, log.stamps());
         }
-        for (name, lease) in snapshot.leases().filter(|(_, lease)| lease.ends_at_us() > now_us) {
-            store.restore_lease(CounterId::new(name), now_us, lease);
+        for entry in snapshot.leases().filter(|entry| entry.lease.ends_at_us() > now_us) {
+            store.restore_lease(CounterId::new(entry.name), entry.used(), now_us, entry.lease);
         }
         Ok(store)
     }

@@ -64,22 +64,25 @@ fn golden_charges() -> [(Policy, u64); 7] {
     ]
 }
 
-/// The snapshot kept below was written when this format was new. If it can no longer be read, what
-/// a name, a tag or a state means has changed: raise `VERSION`, and keep a new one.
+/// Each snapshot kept below was written when its format was new. If one can no longer be read, what a
+/// name, a tag or a state means has changed: raise `VERSION`, and keep a new one.
 #[test]
-fn a_snapshot_of_this_version_can_be_read_forever() {
-    let (pairs, _) = GOLDEN.as_chunks::<2>();
-    let digit = |it: u8| char::from(it).to_digit(16).unwrap() as u8;
-    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| digit(*high) << 4 | digit(*low)).collect();
-    let store = restore(4, &bytes).unwrap();
-    for (policy, cost) in golden_charges() {
-        let left = check(&store, "user:42", &policy, 0).remaining();
-        assert_eq!(left, policy.capacity() - cost, "{policy:?}");
+fn a_snapshot_of_each_version_can_be_read_forever() {
+    for golden in [GOLDEN_3, GOLDEN_4] {
+        let (pairs, _) = golden.as_chunks::<2>();
+        let digit = |it: u8| char::from(it).to_digit(16).unwrap() as u8;
+        let bytes: Vec<u8> =
+            pairs.iter().map(|[high, low]| digit(*high) << 4 | digit(*low)).collect();
+        let store = restore(4, &bytes).unwrap();
+        for (policy, cost) in golden_charges() {
+            let left = check(&store, "user:42", &policy, 0).remaining();
+            assert_eq!(left, policy.capacity() - cost, "{policy:?}");
+        }
+        assert_eq!(store.stats().live_keys, 7);
     }
-    assert_eq!(store.stats().live_keys, 7);
 }
 
-const GOLDEN: &[u8] = b"\
+const GOLDEN_3: &[u8] = b"\
     746f6c6c6261721a030000000100000000000000020000000000000000401e18240a060002000000000000000000\
     00000000000080ae01afaa993d4c0000f8f6619128180000000000000000808d8e6d424759850000d83166902818\
     00000000000000009cb0242d111d7607000030008096281801000000000000009ca3dd41bf3267a0050000000093\
@@ -88,6 +91,16 @@ const GOLDEN: &[u8] = b"\
     19928bcd36d40900208f752751300400000000000000010000000000000000000000000000000000000000000000\
     00000000000000000000000000000000010000000000000001000000000000000100000000000000000000000000\
     0000d54b23a5";
+
+const GOLDEN_4: &[u8] = b"\
+    746f6c6c6261721a040000000100000000000000020000000000000000401e18240a060002000000000000000000\
+    00000000000080ae01afaa993d4c0000f8f6619128180000000000000000808d8e6d424759850000d83166902818\
+    00000000000000009cb0242d111d7607000030008096285801000000000000009ca3dd41bf3267a0050000000093\
+    28184c969b1e256b00cd00ae4c2a250a46163d690e00000000000000000000000000000000000000000007000000\
+    000000005fcea06774f782bf00e4b1ee240a06000100000000000000080000e48141a2602962f62a0dfcd6cc00e4\
+    b1ee240aa61cd5e96874440dffdc0900208f75275130040000000000000001000000000000000000000000000000\
+    00000000000000000000000000000000000000000000000001000000000000000100000000000000010000000000\
+    0000000000000000000093d9b2a6";
 
 #[test]
 fn of_more_counters_than_there_is_room_for_those_nearest_to_fresh_are_forgotten() {
