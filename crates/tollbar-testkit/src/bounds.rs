@@ -11,6 +11,7 @@
 //!
 //! "Every interval" is meant literally: all starts and all ends, by a sweep instead of by samples.
 
+mod denials;
 mod spans;
 
 use tollbar::algorithm::staggered_window::stagger_us;
@@ -56,7 +57,9 @@ impl AdmissionLog {
             "staggered_window" => {
                 spans.at_most_in_aligned(window_us, stagger_us(key, window_us), limit)
             }
-            "calendar_window" => spans.at_most_in_any(window_us, limit),
+            "calendar_window" => {
+                spans.at_most_in_aligned(window_us, denials::calendar_offset_us(policy), limit)
+            }
             "sliding_window_counter" => {
                 spans.at_most_in_aligned(window_us, 0, limit)?;
                 spans.at_most_in_any(window_us, 2 * limit - 1)
