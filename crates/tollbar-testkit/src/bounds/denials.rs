@@ -28,6 +28,9 @@ impl AdmissionLog {
     ///
     /// # Errors
     /// If one was not: which one, and what had been admitted.
+    ///
+    /// # Panics
+    /// If the policy is a calendar month: those have no one length.
     pub fn justifies(
         &self,
         policy: &Policy,

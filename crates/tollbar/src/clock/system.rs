@@ -32,6 +32,13 @@ pub struct SystemClock {
 /// For how long the counter may interpolate. At twice the 0.1% below, still about a microsecond.
 const TRUSTED_US: u64 = 1_000;
 
+/// How far apart the two readings of a correction may be.
+const PAUSE_US_MAX: u64 = 1;
+
+/// So often they are taken again. Where the system's clock takes longer to read than that, the
+/// correction is as good as it can be.
+const READ_TRIES_MAX: u32 = 8;
+
 impl SystemClock {
     /// A clock anchored to the wall clock now.
     ///
@@ -70,11 +77,27 @@ impl SystemClock {
         ((u128::from(self.counter.raw()) * u128::from(self.us_per_tick)) >> 64) as u64
     }
 
+    /// What the operating system's clock and the counter show at one instant.
+    ///
+    /// A pause of this thread between the two would make the clock seem to be ahead, and leave it
+    /// uncorrected for another millisecond: on a busy machine, several times in a row.
+    fn read_both(&self) -> (u64, u64) {
+        let mut tries = 0;
+        loop {
+            let before_us = self.counter_us();
+            let elapsed_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let counter_us = self.counter_us();
+            tries += 1;
+            if counter_us.wrapping_sub(before_us) <= PAUSE_US_MAX || tries == READ_TRIES_MAX {
+                return (elapsed_us, counter_us);
+            }
+        }
+    }
+
     /// Reads the operating system's clock and corrects the offset.
     #[cold]
     fn anchor(&self) -> u64 {
-        let elapsed_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let counter_us = self.counter_us();
+        let (elapsed_us, counter_us) = self.read_both();
         let now_us = self.started_us.saturating_add(elapsed_us);
         let offset_us = now_us.wrapping_sub(counter_us);
         // Two threads may anchor at once; the larger offset wins, so nobody sees time go back.
