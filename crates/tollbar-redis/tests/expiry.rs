@@ -147,7 +147,7 @@ impl World {
                 return (decision, None);
             }
             let mut entries =
-                [Entry::new(KEY, policy).with_cost(cost), Entry::new(BESIDE, &beside)];
+                [Entry::new(BESIDE, &beside), Entry::new(KEY, policy).with_cost(cost)];
             let id = number.to_le_bytes();
             let hold = Hold { id: ReservationId(number), ttl: HOLD_TTL };
             let batch = match way {
@@ -159,8 +159,8 @@ impl World {
                 Way::One | Way::Few => Batch::all_or_none(&mut entries),
             };
             store.check_all(batch).wait().expect("it answers");
-            let decision = entries[0].decision().expect("it is decided");
-            (decision, Some(Held { id: hold.id, stamp: entries[0].stamp(), reserved: cost }))
+            let decision = entries[1].decision().expect("it is decided");
+            (decision, Some(Held { id: hold.id, stamp: entries[1].stamp(), reserved: cost }))
         });
         (now_us, decision, held)
     }

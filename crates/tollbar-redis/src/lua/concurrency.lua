@@ -18,8 +18,6 @@ local function take_permits(limit, count, cost)
     return NEVER, remaining
   elseif cost <= remaining then
     return ALLOW, remaining - cost
-  elseif cost == 0 then
-    return ALLOW, remaining
   end
   return BUSY, remaining
 end
