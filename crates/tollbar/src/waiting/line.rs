@@ -356,4 +356,22 @@ mod tests {
         assert_eq!(line.waiter_count(), 1);
         assert!(line.waiters.len() <= 2 + GAP_COUNT_MAX, "{}", line.waiters.len());
     }
+
+    #[test]
+    fn gaps_are_closed_once_they_are_too_many_and_more_than_those_who_stay() {
+        for stay_count in [2, 50] {
+            let gap_count_max = GAP_COUNT_MAX.max(stay_count);
+            let leave_count = gap_count_max as u64 + 1;
+            let turns_us: Vec<u64> =
+                (1..=leave_count + stay_count as u64).map(|it| 10 * it).collect();
+            let mut line = line(&turns_us);
+            // The first one stays, and all behind those who leave.
+            for ticket in 2..=leave_count {
+                assert!(line.leave(ticket, &mut Vec::new()));
+            }
+            assert_eq!(line.waiters.len(), turns_us.len(), "not yet");
+            assert!(line.leave(leave_count + 1, &mut Vec::new()));
+            assert_eq!((line.waiters.len(), line.waiter_count()), (stay_count, stay_count));
+        }
+    }
 }
