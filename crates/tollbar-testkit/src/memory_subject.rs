@@ -1,6 +1,6 @@
 //! The in-memory store with a clock by hand.
 
-use tollbar::{ManualClock, MemoryStats, MemoryStore, Store, Timestamp};
+use tollbar::{Decision, ManualClock, MemoryStats, MemoryStore, Policy, Store, Timestamp};
 
 use crate::subject::Subject;
 
@@ -53,5 +53,11 @@ impl Subject for MemorySubject {
 
     fn set_now(&self, now: Timestamp) {
         self.clock.set(now);
+    }
+
+    fn decide_many(&self, keys: &[&[u8]], policy: &Policy) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        self.store.check_many_now(keys, policy, &mut decisions);
+        decisions
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use tollbar::store::{Adjustment, Hold, Once, ReservationId};
-use tollbar::{Batch, Charge, Entry, Policy, Store, StoreError, Timestamp};
+use tollbar::{Batch, Charge, Decision, Entry, Policy, Store, StoreError, Timestamp};
 
 use crate::answer::Answer;
 use crate::oracle::{Charged, Question, Reused};
@@ -18,6 +18,18 @@ pub trait Subject {
 
     /// Puts the store's clock to `now`, forward or back.
     fn set_now(&self, now: Timestamp);
+
+    /// Asks for one token of each key, in the way that is meant for many.
+    ///
+    /// # Panics
+    /// If the store fails, or leaves a key without an answer.
+    fn decide_many(&self, keys: &[&[u8]], policy: &Policy) -> Vec<Decision> {
+        let mut entries: Vec<Entry<'_>> = keys.iter().map(|key| Entry::new(*key, policy)).collect();
+        let reply = self.store().check_all(Batch::independent(&mut entries)).wait();
+        reply.unwrap_or_else(|error| panic!("store `{}` failed: {error}", self.name()));
+        let decision = |entry: &Entry<'_>| entry.decision().expect("a store answers every entry");
+        entries.iter().map(decision).collect()
+    }
 }
 
 impl<S: Subject + ?Sized> Subject for Rc<S> {
@@ -31,6 +43,10 @@ impl<S: Subject + ?Sized> Subject for Rc<S> {
 
     fn set_now(&self, now: Timestamp) {
         (**self).set_now(now);
+    }
+
+    fn decide_many(&self, keys: &[&[u8]], policy: &Policy) -> Vec<Decision> {
+        (**self).decide_many(keys, policy)
     }
 }
 
@@ -68,6 +84,12 @@ impl dyn Subject + '_ {
             .iter()
             .map(|entry| entry.decision().expect("a store answers every entry").into())
             .collect()
+    }
+
+    /// Asks for one token of each key at `now`, each charged by itself.
+    pub fn check_many(&self, now: Timestamp, keys: &[&[u8]], policy: &Policy) -> Vec<Answer> {
+        self.set_now(now);
+        self.decide_many(keys, policy).into_iter().map(Answer::from).collect()
     }
 
     /// Gives `count` permits back at `now`; how many were out.

@@ -9,6 +9,7 @@
 
 mod behaviour;
 mod misfortune;
+mod stale_time;
 mod stepping_clock;
 mod toggled_rules;
 
@@ -45,7 +46,14 @@ pub const VECTOR_FILES: [&str; 14] = [
 /// The behaviours, by name.
 #[must_use]
 pub fn behaviours() -> Vec<Case> {
-    [behaviour::CASES, misfortune::CASES, stepping_clock::CASES, toggled_rules::CASES].concat()
+    [
+        behaviour::CASES,
+        misfortune::CASES,
+        stale_time::CASES,
+        stepping_clock::CASES,
+        toggled_rules::CASES,
+    ]
+    .concat()
 }
 
 /// Everything.

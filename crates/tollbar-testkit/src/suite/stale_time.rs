@@ -1,0 +1,265 @@
+//! What every store admits when its clock readings are old: no more than its limits, and no less.
+//!
+//! Callers read the clock, are interrupted, and charge later; servers are asked by machines whose
+//! clocks differ. Here true time moves on by itself, and every request has a reading of its own, up to
+//! 50 ms behind. An admission is then a span, from its reading to the true time at which it was
+//! applied, and [`bounds`](crate::bounds) judges the log of each counter over every interval.
+//!
+//! | file | requests |
+//! |---|---|
+//! | this one | alone and in batches |
+//! | `in_flight` | permits and leases |
+//! | `settling` | reservations that are settled at less than they reserved |
+//! | `changing` | rules that change, and boosts |
+//! | `stepping` | a clock that is set back and runs on from there |
+//!
+//! Traces are random and shrink when one fails. All traces of a case share a store, each with keys of
+//! its own, because making a store across a network takes longer than a trace.
+
+mod changing;
+mod in_flight;
+mod ledger;
+mod settling;
+mod stepping;
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use tollbar::{Charge, Outcome, Policy, Role, Timestamp, WarmUp};
+
+use self::ledger::{Ledger, Moment};
+use super::Case;
+use crate::adversary::Standing;
+use crate::answer::Answer;
+use crate::oracle::Question;
+use crate::spec::{Kind, PolicySpec};
+use crate::strategy::{self, Move, cases};
+use crate::subject::{Factory, Subject};
+
+pub(super) const CASES: &[Case] = &[
+    ("stale_readings_admit_neither_more_nor_less", stale_readings_admit_neither_more_nor_less),
+    ("stale_readings_in_batches_admit_neither_more_nor_less", stale_batches),
+    ("stale_readings_never_have_more_in_flight_than_the_limit", in_flight::case),
+    ("stale_reservations_spend_no_more_than_the_limit", settling::stale_reservations),
+    ("stale_settlements_give_back_no_more_than_their_staleness", settling::stale_settlements),
+    ("changed_bursts_and_rates_forgive_no_more_than_documented", changing::changed_rules),
+    ("boosts_that_come_and_go_mint_nothing", changing::boosts),
+    ("a_clock_that_is_set_back_and_runs_on_mints_nothing", stepping::case),
+];
+
+/// How old a reading can be.
+const STALENESS_US_MAX: u64 = 50_000;
+
+/// Traces for each algorithm. Few, because stores across a network play them too; `PROPTEST_CASES`
+/// says otherwise.
+const TRACES: u32 = 16;
+
+/// Then another store is made. A small one would forget counters that are not fresh.
+const TRACES_PER_STORE: u64 = 50;
+
+const START_US: u64 = 1_700_000_000_000_000;
+
+/// So many keys, and each request is for one of them.
+const KEYS: usize = 2;
+
+/// Algorithms with a bound over intervals.
+const KINDS: [Kind; 9] = [
+    Kind::TokenBucket,
+    Kind::LeakyBucket,
+    Kind::LeakyQueue,
+    Kind::FixedWindow,
+    Kind::StaggeredWindow,
+    Kind::CalendarWindow,
+    Kind::SlidingWindow,
+    Kind::SlidingWindowStrict,
+    Kind::SlidingWindowLog,
+];
+
+/// How a request is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Alone,
+    AllOrNone,
+    Independent,
+    Many,
+}
+
+/// A request, or several in a batch.
+#[derive(Debug, Clone)]
+struct Act {
+    /// The first one moves true time.
+    moves: Vec<Move>,
+    staleness_us: u64,
+    way: Way,
+}
+
+/// A store with keys of its own for one trace, and true time.
+struct World<'s> {
+    subject: &'s dyn Subject,
+    trace: u64,
+    keys: [Vec<u8>; KEYS],
+    standing: Standing,
+}
+
+impl<'s> World<'s> {
+    fn new(subject: &'s dyn Subject, trace: u64, start: Timestamp) -> Self {
+        let keys = std::array::from_fn(|key| format!("{trace}:{key}").into_bytes());
+        Self { subject, trace, keys, standing: Standing::at(start) }
+    }
+
+    /// The present, with a reading of the clock that old.
+    fn moment(&self, staleness_us: u64) -> Moment {
+        let applied_us = self.standing.now.as_micros();
+        Moment { read_us: applied_us - staleness_us, applied_us }
+    }
+}
+
+/// Plays random traces, each of which begins at its own time and with keys of its own, until one fails.
+fn run<T: Debug>(
+    factory: &Factory<'_>,
+    name: &str,
+    traces: impl Strategy<Value = T>,
+    play: impl Fn(World<'_>, T) -> Result<(), String>,
+) {
+    let subject = RefCell::new(factory(Timestamp::from_micros(START_US)));
+    let trace = Cell::new(0);
+    let mut runner = TestRunner::new(cases(TRACES));
+    let played = runner.run(&(start(), traces), |(start, drawn)| {
+        trace.set(trace.get() + 1);
+        if trace.get() % TRACES_PER_STORE == 0 {
+            subject.replace(factory(Timestamp::from_micros(START_US)));
+        }
+        let subject = subject.borrow();
+        play(World::new(&**subject, trace.get(), start), drawn).map_err(TestCaseError::fail)
+    });
+    played.unwrap_or_else(|error| panic!("{name}: {error}"));
+}
+
+fn start() -> impl Strategy<Value = Timestamp> {
+    (START_US..START_US + 100_000_000).prop_map(Timestamp::from_micros)
+}
+
+fn staleness_us() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        2 => Just(0),
+        1 => 1_u64..4,
+        3 => 0..=STALENESS_US_MAX,
+        1 => Just(STALENESS_US_MAX),
+    ]
+}
+
+/// Small numbers, in windows to which 50 ms matter.
+fn policy_of(kind: Kind) -> impl Strategy<Value = Policy> {
+    let window_us = prop_oneof![20_000_u64..300_000, 500_000_u64..3_000_000];
+    (1_u64..8, window_us, 1_u64..8, 1_u32..7, climb()).prop_map(
+        move |(limit, window_us, burst, parts, climb)| {
+            let burst = kind.is_bucket().then_some(burst);
+            let spec = PolicySpec { burst, ..PolicySpec::new(kind, limit, window_us) };
+            let policy = spec.with_parts(parts).build().expect("small numbers are a policy");
+            // Not every policy can climb.
+            climb.and_then(|climb| policy.clone().with_warm_up(climb).ok()).unwrap_or(policy)
+        },
+    )
+}
+
+fn climb() -> impl Strategy<Value = Option<WarmUp>> {
+    let climb = (1_u64..4, 10_000_u64..2_000_000, 1_u32..4).prop_map(|(start, over_us, steps)| {
+        WarmUp { start, over: Duration::from_micros(over_us), steps }
+    });
+    prop_oneof![3 => Just(None), 1 => climb.prop_map(Some)]
+}
+
+fn acts(way: impl Strategy<Value = Way>) -> impl Strategy<Value = Vec<Act>> {
+    let act = (strategy::trace(1..4), staleness_us(), way)
+        .prop_map(|(moves, staleness_us, way)| Act { moves, staleness_us, way });
+    vec(act, 1..60)
+}
+
+fn stale_readings_admit_neither_more_nor_less(factory: &Factory<'_>) {
+    for kind in KINDS {
+        let traces = (policy_of(kind), acts(Just(Way::Alone)));
+        run(factory, kind.name(), traces, |world, (policy, acts)| play(world, &[policy], &acts));
+    }
+}
+
+fn stale_batches(factory: &Factory<'_>) {
+    let way = prop::sample::select(vec![Way::Alone, Way::AllOrNone, Way::Independent, Way::Many]);
+    for (at, kind) in KINDS.into_iter().enumerate() {
+        // Each algorithm beside two others. No two policies here share a counter.
+        let beside = [1, 4].map(|step| policy_of(KINDS[(at + step) % KINDS.len()]));
+        let traces = (policy_of(kind), beside, acts(way.clone()));
+        run(factory, kind.name(), traces, |world, (policy, [second, third], acts)| {
+            play(world, &[policy, second, third], &acts)
+        });
+    }
+}
+
+fn play(mut world: World<'_>, policies: &[Policy], acts: &[Act]) -> Result<(), String> {
+    let keys = world.keys.clone();
+    let mut ledger = Ledger::default();
+    for act in acts {
+        let first = policy_of_move(&act.moves[0], policies);
+        world.standing.now = world.standing.advanced(act.moves[0].advance, first);
+        let moment = world.moment(act.staleness_us);
+        let asked = questions(act, &world.standing, &keys, policies);
+        let answers = world.send(act.way, moment.reading(), &asked);
+        let is_charged =
+            act.way != Way::AllOrNone || answers.iter().all(|it| it.outcome == Outcome::Allow);
+        for (asked, answer) in asked.iter().zip(&answers) {
+            ledger.record(asked, moment, answer, is_charged);
+        }
+        world.standing.last = answers.first().copied();
+    }
+    ledger.judge()
+}
+
+fn policy_of_move<'p>(each: &Move, policies: &'p [Policy]) -> &'p Policy {
+    &policies[each.policy % policies.len()]
+}
+
+/// What an act asks for. Many keys at once are asked for under the first policy, at cost 1.
+fn questions<'a>(
+    act: &Act,
+    standing: &Standing,
+    keys: &'a [Vec<u8>; KEYS],
+    policies: &'a [Policy],
+) -> Vec<Question<'a>> {
+    let mut asked: Vec<Question<'a>> = Vec::new();
+    for each in &act.moves {
+        let key = &keys[each.key % KEYS];
+        let (policy, cost) = if act.way == Way::Many {
+            (policy_of_move(&act.moves[0], policies), 1)
+        } else {
+            let policy = policy_of_move(each, policies);
+            (policy, standing.cost(each.price, policy))
+        };
+        let is_same = |other: &Question<'_>| other.key == key && std::ptr::eq(other.policy, policy);
+        match act.way {
+            Way::Alone if !asked.is_empty() => break,
+            // What a second entry on one counter is denied for may be the first, which is not
+            // charged either.
+            Way::AllOrNone if asked.iter().any(is_same) => {}
+            _ => asked.push(Question { key, policy, cost, role: Role::Enforce }),
+        }
+    }
+    asked
+}
+
+impl World<'_> {
+    fn send(&self, way: Way, now: Timestamp, asked: &[Question<'_>]) -> Vec<Answer> {
+        let Question { key, policy, cost, .. } = asked[0];
+        match way {
+            Way::Alone => vec![self.subject.check(now, key, policy, cost)],
+            Way::AllOrNone => self.subject.check_all(now, Charge::AllOrNone, asked),
+            Way::Independent => self.subject.check_all(now, Charge::Independent, asked),
+            Way::Many => {
+                let keys: Vec<&[u8]> = asked.iter().map(|asked| asked.key).collect();
+                self.subject.check_many(now, &keys, policy)
+            }
+        }
+    }
+}

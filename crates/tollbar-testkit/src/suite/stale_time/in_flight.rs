@@ -1,0 +1,105 @@
+//! Permits and leases: never more are out than the limit, whatever the clocks say.
+//!
+//! Readings are old here, and the clock is set back now and then. A permit is out until it is
+//! returned. A lease lasts for its time from the reading by which it was granted: a clock that is set
+//! back makes it last longer, and no reading makes it end sooner.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollbar::{Outcome, Policy, Role, Timestamp};
+
+use super::{World, run, staleness_us, stepping};
+use crate::bounds::in_flight_at_most;
+use crate::oracle::Question;
+use crate::strategy::{self, Move};
+use crate::subject::Factory;
+
+/// One step of a trace.
+#[derive(Debug, Clone)]
+struct Act {
+    moved: Move,
+    staleness_us: u64,
+    step_back_us: u64,
+    /// Gives back what was taken so many acts ago, instead of taking something.
+    release: Option<usize>,
+}
+
+/// What was taken and has not come back.
+struct Held {
+    stamp: u64,
+    count: u64,
+    from_us: u64,
+    until_us: u64,
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let ttl_us = prop_oneof![Just(None), (1_000_u64..200_000).prop_map(Some)];
+    (1_u64..6, ttl_us).prop_map(|(limit, ttl_us)| {
+        let permits = Policy::concurrency(limit).expect("a small limit is a policy");
+        match ttl_us {
+            Some(ttl_us) => {
+                permits.leased(Duration::from_micros(ttl_us)).expect("a lease of that time is one")
+            }
+            None => permits,
+        }
+    })
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let moved = strategy::trace(1..2).prop_map(|moves| moves[0]);
+    let release = prop_oneof![2 => Just(None), 1 => (0_usize..8).prop_map(Some)];
+    let act = (moved, staleness_us(), stepping::step_back_us(), release).prop_map(
+        |(moved, staleness_us, step_back_us, release)| Act {
+            moved,
+            staleness_us,
+            step_back_us,
+            release,
+        },
+    );
+    vec(act, 1..60)
+}
+
+pub(super) fn case(factory: &Factory<'_>) {
+    run(factory, "in flight", (policies(), acts()), |world, (policy, acts)| {
+        play(world, &policy, &acts)
+    });
+}
+
+fn play(mut world: World<'_>, policy: &Policy, acts: &[Act]) -> Result<(), String> {
+    let mut behind_us = 0;
+    let mut held: Vec<Held> = Vec::new();
+    let mut returned: Vec<(u64, u64)> = Vec::new();
+    let each_permit = |it: &Held| {
+        std::iter::repeat_n((it.from_us, it.until_us), it.count as usize).collect::<Vec<_>>()
+    };
+    let key = world.keys[0].clone();
+    for act in acts {
+        world.standing.now = world.standing.advanced(act.moved.advance, policy);
+        behind_us += act.step_back_us;
+        let moment = world.moment(act.staleness_us);
+        let reading = Timestamp::from_micros(moment.read_us - behind_us);
+        if let Some(ago) = act.release.filter(|_| !held.is_empty()) {
+            let mut it = held.remove(held.len().saturating_sub(1 + ago));
+            let count = it.count;
+            world.subject.release_lease(reading, &key, policy, it.stamp, count);
+            it.until_us = it.until_us.min(moment.applied_us);
+            returned.extend(each_permit(&it));
+            continue;
+        }
+        let cost = world.standing.cost(act.moved.price, policy);
+        let asked = Question { key: &key, policy, cost, role: Role::Enforce };
+        let charged = world.subject.check_marked(reading, &[asked], None, None);
+        let charged = charged.map_err(|_| "a request without an id was sent twice")?[0];
+        if charged.answer.outcome == Outcome::Allow && cost > 0 {
+            let ttl_us = policy.lease_ttl().map(|ttl| ttl.as_micros() as u64);
+            let until_us = ttl_us.map_or(u64::MAX, |ttl_us| moment.read_us + ttl_us);
+            let from_us = moment.applied_us;
+            held.push(Held { stamp: charged.stamp, count: cost, from_us, until_us });
+        }
+        world.standing.last = Some(charged.answer);
+    }
+    returned.extend(held.iter().flat_map(each_permit));
+    in_flight_at_most(policy.limit(), &returned).map_err(|story| format!("{policy:?}: {story}"))
+}
