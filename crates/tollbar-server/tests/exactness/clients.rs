@@ -27,15 +27,12 @@ impl Resp {
 
 impl Client for Resp {
     fn ask(&mut self, limit: &Limit, count: usize) -> usize {
-        let (command, allowed, denied) = match limit.throttle {
-            Some((burst, rate)) => {
-                let command = format!("CL.THROTTLE {} {burst} {rate} 1\r\n", limit.name);
-                (command, "5\r\n:0\r\n", "5\r\n:1\r\n")
-            }
-            None => {
-                let command = format!("TB.CHECK GET /{} WITH user 7\r\n", limit.name);
-                (command, "26\r\n$7\r\nallowed\r\n:1\r\n", "26\r\n$7\r\nallowed\r\n:0\r\n")
-            }
+        let (command, allowed, denied) = if let Some((burst, rate)) = limit.throttle {
+            let command = format!("CL.THROTTLE {} {burst} {rate} 1\r\n", limit.name);
+            (command, "5\r\n:0\r\n", "5\r\n:1\r\n")
+        } else {
+            let command = format!("TB.CHECK GET /{} WITH user 7\r\n", limit.name);
+            (command, "26\r\n$7\r\nallowed\r\n:1\r\n", "26\r\n$7\r\nallowed\r\n:0\r\n")
         };
         // Each reply is an array and has one star, its first byte. Clients must cost less than the daemon, so
         // they only look for stars; the last one is that of the echo.

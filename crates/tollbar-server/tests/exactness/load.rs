@@ -54,7 +54,9 @@ pub(crate) fn judge<C: Client>(
                 let start = || scope.spawn(|| client_log(connect(&daemon), clock, limit, load));
                 let clients: Vec<_> = (0..load.connections).map(|_| start()).collect();
                 let mut all = ClientLog::default();
-                clients.into_iter().for_each(|client| all.merge(client.join().unwrap()));
+                for client in clients {
+                    all.merge(client.join().unwrap());
+                }
                 all
             });
             verdict(limit, &log)
