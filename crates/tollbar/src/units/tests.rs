@@ -24,6 +24,27 @@ fn every_form_of_a_rate_is_read() {
     check("1/250ms", 1, 1, 250_000);
 }
 
+#[test]
+fn every_unit_has_its_length_under_each_of_its_names() {
+    let units: [(&[&str], u64); 9] = [
+        (&["us", "microsecond", "microseconds"], 1),
+        (&["ms", "millisecond", "milliseconds"], 1_000),
+        (&["s", "sec", "second", "seconds"], 1_000_000),
+        (&["min", "minute", "minutes"], 60_000_000),
+        (&["h", "hour", "hours"], 3_600_000_000),
+        (&["d", "day", "days"], 86_400_000_000),
+        (&["w", "week", "weeks"], 604_800_000_000),
+        (&["month", "months"], 2_592_000_000_000),
+        (&["year", "years"], 31_536_000_000_000),
+    ];
+    for (names, unit_us) in units {
+        for name in names {
+            check(&format!("1/{name}"), 1, 1, unit_us);
+            check(&format!("1/3{name}"), 1, 1, 3 * unit_us);
+        }
+    }
+}
+
 #[track_caller]
 fn refuse(text: &str, expected: &str) {
     let message = text.parse::<Rate>().expect_err(text).to_string();
