@@ -3,6 +3,8 @@
 //! Here are the bytes: one buffer in, one buffer out, both bounded. What has arrived is answered as a
 //! whole and written at once; while a client does not take its answers, nothing more is read from it.
 //! What is said is the [`Session`]'s business.
+//!
+//! When the daemon stops, a connection reads no more, answers what it has read, and closes.
 
 mod check;
 mod command;
@@ -20,7 +22,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tollbar::Store;
 
 use super::{Connection, Protocol, Stopped};
@@ -36,7 +38,11 @@ const REPLIES_BYTES_MAX: usize = 64 * 1024;
 /// For the token to be shown, where one is asked for.
 const ADMISSION_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long nothing has to come after a stop for the connection to be ended.
+/// How long a client may go on sending after the last reply, when the daemon stops. What it sends is
+/// discarded.
+const LINGER_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// A client that has sent nothing for this long after the last reply is not waited for.
 const QUIET_TIME: Duration = Duration::from_millis(20);
 
 /// The Redis protocol over the daemon's engine and its store.
@@ -69,14 +75,14 @@ impl Protocol for Resp {
 }
 
 /// Answers until either end has enough. A connection on which nothing moves is the stream's business.
-async fn converse<S>(mut stream: S, mut session: Session, mut stopped: Stopped) -> io::Result<()>
+async fn converse<S>(mut stream: S, mut session: Session, stopped: Stopped) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut input = Input::default();
     let mut replies = Replies::default();
-    let mut is_stopping = false;
-    let mut stop = pin!(stopped.wait());
+    let mut stop = stopped.clone();
+    let mut stop = pin!(stop.wait());
     let mut admission = pin!(sleep(ADMISSION_TIME_MAX));
     loop {
         input.make_room();
@@ -84,11 +90,8 @@ where
             biased;
             read = stream.read_buf(&mut input.bytes) => read?,
             () = &mut admission, if !session.is_admitted() => return Ok(()),
-            () = &mut stop, if !is_stopping => {
-                is_stopping = true;
-                continue;
-            }
-            () = quiet(), if is_stopping => return stream.shutdown().await,
+            // Nothing that has arrived is unread: reading comes first.
+            () = &mut stop => return end(stream).await,
         };
         if bytes_read == 0 {
             return Ok(());
@@ -97,7 +100,9 @@ where
         loop {
             let progress = session.answer(input.unread(), &mut replies).await;
             input.take(progress.bytes);
-            if progress.then == Then::Read && input.read_on(&mut stream).await? {
+            // A client that never pauses must not keep a daemon from stopping.
+            let is_over = stopped.is_over();
+            if progress.then == Then::Read && !is_over && input.read_on(&mut stream).await? {
                 continue;
             }
             if !replies.bytes().is_empty() {
@@ -106,6 +111,7 @@ where
                 replies.clear(BUFFER_BYTES);
             }
             match progress.then {
+                Then::Read if is_over => return end(stream).await,
                 Then::Read => break,
                 Then::Write => {}
                 Then::End => return stream.shutdown().await,
@@ -117,10 +123,16 @@ where
     }
 }
 
-/// Nothing has come for a moment. A task that has done much is made to wait although there is more to be
-/// read, so that to wait once does not mean that all was read.
-async fn quiet() {
-    sleep(QUIET_TIME).await;
+/// Ends a connection whose client may go on sending. A socket that is closed over unread bytes is reset,
+/// and replies that are still on their way are lost. So the client is told that no more replies come, and
+/// what it sends is discarded until it closes or pauses, or its time is up.
+async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut discarded = vec![0; BUFFER_BYTES];
+    let discard =
+        async { while let Ok(Ok(1..)) = timeout(QUIET_TIME, stream.read(&mut discarded)).await {} };
+    let _ = timeout(LINGER_TIME_MAX, discard).await;
+    Ok(())
 }
 
 /// What was read and is not answered yet.

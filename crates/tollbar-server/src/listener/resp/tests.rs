@@ -1,7 +1,8 @@
 //! Conversations, by a clock that is moved.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
@@ -430,6 +431,77 @@ async fn when_the_daemon_stops_what_was_asked_is_answered() {
     line.client.read_to_string(&mut told).await.unwrap();
     assert_eq!(told, "+PONG\r\n");
     line.served.await.unwrap().unwrap();
+}
+
+/// What has passed over a connection, in bytes.
+#[derive(Debug, Default)]
+struct Passed {
+    read: AtomicU64,
+    written: AtomicU64,
+    /// Read after the last reply.
+    discarded: AtomicU64,
+    is_shut: AtomicBool,
+}
+
+/// A client that never pauses: there is always another `PING` to be read.
+struct Endless(Arc<Passed>);
+
+impl AsyncRead for Endless {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // As a socket does, so that other tasks have their turn.
+        ready!(pin!(tokio::task::coop::consume_budget()).poll(cx));
+        let is_shut = self.0.is_shut.load(Ordering::Relaxed);
+        let counter = if is_shut { &self.0.discarded } else { &self.0.read };
+        let length = buf.remaining() as u64;
+        let start = counter.fetch_add(length, Ordering::Relaxed);
+        for at in start..start + length {
+            buf.put_slice(&[b"PING\r\n"[(at % 6) as usize]]);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Endless {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.written.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.is_shut.store(true, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A client that never paused was served until the drain time was over, and its last commands were lost.
+#[tokio::test]
+async fn when_the_daemon_stops_a_client_that_never_pauses_is_answered_and_ended() {
+    let passed = Arc::new(Passed::default());
+    let (stop, stopped) = Stopped::new();
+    let session = Session::new(shared(&clock(), None), 1);
+    let served = tokio::spawn(converse(Endless(Arc::clone(&passed)), session, stopped));
+    while passed.written.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(stop);
+    let ended = timeout(Duration::from_secs(10), served).await.expect("it ends by itself");
+    ended.unwrap().unwrap();
+    let [read, written] = [&passed.read, &passed.written].map(|it| it.load(Ordering::Relaxed));
+    assert_eq!(written, read / 6 * 7, "every whole command that was read is answered");
+    // A socket that is closed over unread bytes is reset, and replies on their way are lost.
+    assert!(passed.discarded.load(Ordering::Relaxed) > 0);
 }
 
 #[tokio::test(start_paused = true)]
