@@ -389,6 +389,15 @@ impl Repository {
         }
     }
 
+    /// An error where the database does not answer in 1.5 s. A file of SQLite answers one question
+    /// after the other, in this process, and is not asked.
+    pub(crate) async fn pulse(&self) -> Result<()> {
+        match &self.database {
+            Database::Sqlite(_) => Ok(()),
+            Database::Postgres(it) => it.pulse().await,
+        }
+    }
+
     /// How often anything has changed.
     pub async fn revisions(&self) -> Result<Revisions> {
         transact!(self, Purpose::Read, |sql| nodes::revisions(sql))

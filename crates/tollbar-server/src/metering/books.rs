@@ -80,15 +80,23 @@ impl<B: Books> Bookkeeper<B> {
         turns.tick().await;
         let mut is_failing = false;
         loop {
-            tokio::select! {
+            let flushed = async {
+                turns.tick().await;
+                self.flush().await
+            };
+            // A flush that waits for a silent database is given up: its batch is sent again by the last one.
+            let flushed = tokio::select! {
                 () = ended.wait() => return self.finish().await,
-                _ = turns.tick() => match self.flush().await {
-                    Ok(()) if std::mem::take(&mut is_failing) => info!("usage is written again"),
-                    Ok(()) => {}
-                    Err(error) => if !std::mem::replace(&mut is_failing, true) {
+                flushed = flushed => flushed,
+            };
+            match flushed {
+                Ok(()) if std::mem::take(&mut is_failing) => info!("usage is written again"),
+                Ok(()) => {}
+                Err(error) => {
+                    if !std::mem::replace(&mut is_failing, true) {
                         warn!(%error, "cannot write usage: it is kept in memory");
-                    },
-                },
+                    }
+                }
             }
         }
     }

@@ -1,8 +1,9 @@
 //! From the database to what is enforced: looks for changes, loads them, and puts them in force.
 //!
 //! Changes are heard of the moment they are made, and looked for every second all the same. While the
-//! database is away the last rules stay in force.
+//! database is away the last rules stay in force. One that accepts questions and answers none is away, too.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ use crate::listener::Stopped;
 
 /// How often it is looked, heard or not.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A look that takes longer than this may have much to read, or wait for a database that is silent.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// How often a node says what it enforces where nothing changes.
 const REPORT_EVERY_US: u64 = 10_000_000;
@@ -135,9 +139,10 @@ impl Follow {
     }
 
     async fn look(&mut self) {
-        match self.looked().await {
-            Ok(()) => self.live.found_well(),
-            Err(error) => self.live.found_away(&error),
+        let (live, repository) = (Arc::clone(&self.live), self.repository.clone());
+        match watched(self.looked(), &live, &repository).await {
+            Ok(()) => live.found_well(),
+            Err(error) => live.found_away(&error),
         }
         self.save_in_time().await;
     }
@@ -243,6 +248,27 @@ impl Follow {
         let silent = Timestamp::from_micros(now.as_micros().saturating_sub(SILENCE_MAX_US));
         self.repository.forget_nodes(silent).await?;
         Ok(())
+    }
+}
+
+/// Waits for `look`. While that takes long, the database is asked whether it is there: one that is silent is
+/// found away 2.5 s after a look began, however long a look may take.
+async fn watched(
+    look: impl Future<Output = Result<()>>,
+    live: &Live,
+    repository: &Repository,
+) -> Result<()> {
+    let mut look = pin!(look);
+    loop {
+        if let Ok(looked) = timeout(LOOK_MAX, &mut look).await {
+            return looked;
+        }
+        tokio::select! {
+            looked = &mut look => return looked,
+            pulse = repository.pulse() => if let Err(silent) = pulse {
+                live.found_away(&silent);
+            },
+        }
     }
 }
 

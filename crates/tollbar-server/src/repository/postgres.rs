@@ -36,6 +36,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// server: see [`address`].
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a question that costs nothing may take: a server that takes longer is not there.
+const PULSE_MAX: Duration = Duration::from_millis(1_500);
+
 /// Longer statements are those of many rows, of which no two are the same: they are not kept prepared.
 const KEPT_BYTES_MAX: usize = 2_048;
 
@@ -78,6 +81,16 @@ impl Postgres {
         let mut client = self.pool.get().await.map_err(not_connected)?;
         self.is_migrated.get_or_try_init(|| migrate(&mut client, clock.now())).await?;
         Ok(client)
+    }
+
+    /// Asks for nothing. An error where the server does not answer even that in time.
+    pub(crate) async fn pulse(&self) -> Result<()> {
+        let asked = async {
+            let client = self.pool.get().await.map_err(not_connected)?;
+            client.batch_execute("").await.map_err(told)
+        };
+        let silent = |_| RepositoryError::unavailable("it is silent");
+        timeout(PULSE_MAX, asked).await.map_err(silent)?
     }
 
     /// Hears of changes, by a connection of its own.

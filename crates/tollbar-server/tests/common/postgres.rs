@@ -73,6 +73,31 @@ impl Postgres {
         self.child.wait().unwrap();
     }
 
+    /// Freezes all its processes: connections are accepted, and nothing is answered.
+    pub(crate) fn freeze(&self) {
+        // Its children last: until it is frozen itself it may start others.
+        signal("STOP", self.child.id());
+        for id in self.children() {
+            signal("STOP", id);
+        }
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        for id in self.children().into_iter().chain([self.child.id()]) {
+            signal("CONT", id);
+        }
+    }
+
+    fn children(&self) -> Vec<u32> {
+        let parent = format!("PPid:\t{}\n", self.child.id());
+        let is_child = |id: &u32| {
+            fs::read_to_string(format!("/proc/{id}/status")).is_ok_and(|it| it.contains(&parent))
+        };
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        processes.filter_map(|it| it.file_name().to_str()?.parse().ok()).filter(is_child).collect()
+    }
+
     /// Starts it again, with what it had.
     pub(crate) fn restart(&mut self) {
         let started = (0..STARTS_MAX).find_map(|_| spawn(server(&self.directory)));
@@ -84,6 +109,7 @@ impl Drop for Postgres {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             signal("QUIT", self.child.id());
+            self.thaw();
         }
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.directory);

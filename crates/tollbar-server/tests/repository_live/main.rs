@@ -75,9 +75,18 @@ fn passed(daemon: &Daemon, user: &str, of: usize) -> usize {
     (0..of).filter(|_| daemon.check(user) == 200).count()
 }
 
-/// What it says of its health.
+/// What it says of its health to those who would send it requests.
 fn readiness(daemon: &Daemon) -> Value {
-    let response = daemon.get_with("/readyz", "");
+    read(daemon, "/readyz")
+}
+
+/// What it says of its health.
+fn health(daemon: &Daemon) -> Value {
+    read(daemon, "/healthz")
+}
+
+fn read(daemon: &Daemon, path: &str) -> Value {
+    let response = daemon.get_with(path, "");
     serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 

@@ -1,12 +1,14 @@
 //! PostgreSQL goes and comes back; a daemon starts without it.
 
 use std::fs;
+use std::time::Duration;
 
 use serde_json::json;
+use tollbar::{Clock, SystemClock};
 
 use crate::common::postgres::Postgres;
 use crate::common::{Scratch, serve as command};
-use crate::{daily, limit, open, passed, readiness, run, serve, until};
+use crate::{daily, health, limit, open, passed, readiness, run, serve, until};
 
 #[test]
 fn checks_go_on_without_the_database_and_changes_come_when_it_is_back() {
@@ -30,6 +32,35 @@ fn checks_go_on_without_the_database_and_changes_come_when_it_is_back() {
     run(async { open(&database).await.update_rule(id, 1, &daily("a", 6), "ada").await.unwrap() });
     until("the change", || limit(&daemon, "7") == Some(6));
     assert_eq!(passed(&daemon, "7", 9), 1);
+}
+
+/// A PostgreSQL that was frozen accepted questions and answered none, and for half a minute `/healthz` said that all
+/// was well.
+#[test]
+fn a_frozen_database_is_found_away_within_five_seconds_and_well_when_it_goes_on() {
+    let scratch = Scratch::new("live-frozen");
+    let postgres = Postgres::start();
+    let database = postgres.database();
+    run(async { open(&database).await.insert_rule(&daily("a", 5), "ada").await.unwrap() });
+    let daemon = serve(&scratch, "n", &database, &["--usage-flush", "1s"]);
+    assert_eq!(health(&daemon), json!({ "status": "ok", "database": "ok" }));
+    for _ in 0..2 {
+        postgres.freeze();
+        let took = until("found away", || health(&daemon)["database"] == "degraded");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert_eq!(limit(&daemon, "7"), Some(5), "checks go on");
+        postgres.thaw();
+        until("found well", || health(&daemon)["database"] == "ok");
+    }
+    // Nor does it hold up a stop, although usage is being written.
+    postgres.freeze();
+    assert_eq!(passed(&daemon, "7", 1), 1);
+    until("found away", || health(&daemon)["database"] == "degraded");
+    let clock = SystemClock::new();
+    let start = clock.now();
+    assert_eq!(daemon.stop(), 0);
+    let took = clock.now().since(start);
+    assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
 #[test]
