@@ -1,5 +1,7 @@
 //! Which store the daemon counts in: what is written behind `--store`, and the flags that go with it.
 
+mod memory;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -8,13 +10,14 @@ use std::sync::Arc;
 
 use clap::Args;
 use thiserror::Error;
-use tollbar::{MemoryStore, SnapshotError};
+use tollbar::SnapshotError;
 use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects, Tls};
 
 use crate::counters::Counters;
 use crate::secret::{self, SecretError};
 use crate::snapshot::{SnapshotFlags, told};
 use crate::span::Span;
+use memory::MemoryFlags;
 
 /// Where counters are, and how they are reached.
 #[derive(Debug, Clone, Args)]
@@ -62,10 +65,8 @@ pub(crate) struct StoreFlags {
     #[arg(long, env = "TOLLBAR_STORE_DEADLINE", value_name = "TIME", default_value = "25ms")]
     store_deadline: Span,
 
-    /// How many keys the memory store has room for, at 32 bytes each
-    #[arg(long, env = "TOLLBAR_MAX_KEYS", value_name = "COUNT", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    max_keys: u64,
+    #[command(flatten)]
+    memory: MemoryFlags,
 
     #[command(flatten)]
     pub(crate) snapshot: SnapshotFlags,
@@ -174,8 +175,7 @@ impl StoreFlags {
         if let Some(redis) = self.redis()? {
             return Ok(Counters::Redis(Arc::new(redis.connect_in_background()?)));
         }
-        let keys_max = usize::try_from(self.max_keys).unwrap_or(usize::MAX);
-        let restored = self.snapshot.restore(|| MemoryStore::builder().max_keys(keys_max));
+        let restored = self.snapshot.restore(|| self.memory.builder());
         let store = restored.map_err(|source| {
             let path = self.snapshot.snapshot.clone().unwrap_or_default();
             StoreFlagsError::Snapshot { path, source }

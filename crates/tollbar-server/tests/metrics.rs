@@ -271,6 +271,28 @@ fn a_lost_store_shows_in_errors_the_breaker_and_false_rejections() {
     assert_eq!(daemon.stop(), 0);
 }
 
+/// At the default there was room for 104 request ids a second, and nobody could give them more or see that they were
+/// forgotten.
+#[test]
+fn request_ids_that_are_forgotten_early_are_counted_and_can_be_given_room() {
+    for (max_request_ids, is_enough) in [("1", false), ("20000", true)] {
+        let daemon = Daemon::start(&["--max-request-ids", max_request_ids]);
+        for batch in 0..6 {
+            let request = |at| {
+                format!(
+                    r#"{{"requestId":"id-{batch}-{at}","attributes":{{"user":"{batch}-{at}"}}}}"#
+                )
+            };
+            let requests: Vec<String> = (0..1_000).map(request).collect();
+            let body = format!(r#"{{"requests":[{}]}}"#, requests.join(","));
+            assert_eq!(status(&daemon.post("/v1/check/batch", &body)), 200);
+        }
+        let forgotten = Scrape::of(&daemon, "").get("tollbar_request_ids_forgotten_total");
+        assert_eq!(forgotten == 0, is_enough, "{forgotten} of 6,000 were forgotten");
+        assert_eq!(daemon.stop(), 0);
+    }
+}
+
 /// As many series as 1,000 rules, or tiers, have: 6 outcomes, near the limit, tokens, rate and burst;
 /// the others together, without rate and burst; and what there is of everything once.
 const SERIES_MAX: usize = 1_000 * 10 + 8 + 150;

@@ -213,6 +213,12 @@ fn store(text: &mut Text, store: &StoreState) {
         "Counters in memory that were forgotten before they were fresh, for want of room.",
     );
     text.counter(&[], memory.forced_evictions);
+    text.family(
+        "tollbar_request_ids_forgotten",
+        Kind::Counter,
+        "Request ids in memory that were forgotten before their time, for want of room.",
+    );
+    text.counter(&[], memory.request_ids_forgotten);
 }
 
 fn connections(text: &mut Text, metrics: &Metrics) {

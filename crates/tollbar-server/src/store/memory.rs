@@ -1,0 +1,100 @@
+//! The flags that say how large the store in memory is.
+
+use clap::Args;
+use tollbar::{MemoryStore, MemoryStoreBuilder};
+
+/// How much there is room for. What is not said is the library's to choose.
+#[derive(Debug, Clone, Args)]
+pub(super) struct MemoryFlags {
+    /// How many keys the memory store has room for, at 32 bytes each
+    #[arg(long, env = "TOLLBAR_MAX_KEYS", value_name = "COUNT", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    max_keys: u64,
+
+    /// How many keys with a longer state the memory store has room for: those of strict windows (290 bytes
+    /// each), logs and leases (150 bytes and what their stamps or leases take), and warm-ups. As many open
+    /// reservations fit as well. A quarter of --max-keys by default
+    #[arg(long, env = "TOLLBAR_MAX_WIDE_KEYS", value_name = "COUNT",
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    max_wide_keys: Option<u64>,
+
+    /// How many stamps all sliding window logs together have room for in memory, at 8.5 bytes each. 16 for
+    /// each wide key by default, and at least 2,560,000
+    #[arg(long, env = "TOLLBAR_MAX_LOG_STAMPS", value_name = "COUNT",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    max_log_stamps: Option<u64>,
+
+    /// How many leases all keys together have room for in memory, at 17 bytes each. 16 for each wide key by
+    /// default, and at least 2,560,000
+    #[arg(long, env = "TOLLBAR_MAX_LEASES", value_name = "COUNT",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    max_leases: Option<u64>,
+
+    /// How many request ids are remembered in memory, at 100 bytes each, and up to 650 where a request has
+    /// several limits. Each lasts for ten minutes: 600,000 by default, for 1,000 ids a second
+    #[arg(long, env = "TOLLBAR_MAX_REQUEST_IDS", value_name = "COUNT",
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    max_request_ids: Option<u64>,
+}
+
+impl MemoryFlags {
+    pub(super) fn builder(&self) -> MemoryStoreBuilder {
+        let mut builder = MemoryStore::builder().max_keys(size(self.max_keys));
+        if let Some(count) = self.max_wide_keys {
+            builder = builder.max_wide_keys(size(count));
+        }
+        if let Some(count) = self.max_log_stamps {
+            builder = builder.max_log_stamps(size(count));
+        }
+        if let Some(count) = self.max_leases {
+            builder = builder.max_leases(size(count));
+        }
+        if let Some(count) = self.max_request_ids {
+            builder = builder.max_request_ids(size(count));
+        }
+        builder
+    }
+}
+
+fn size(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        memory: MemoryFlags,
+    }
+
+    fn builder(args: &[&str]) -> String {
+        let line = Line::parse_from([&["tollbar"], args].concat());
+        format!("{:?}", line.memory.builder())
+    }
+
+    #[test]
+    fn each_flag_sizes_its_own_part_of_the_store() {
+        let flags = [
+            ("--max-keys", "keys_max: 7,"),
+            ("--max-wide-keys", "wide_keys_max: Some(7),"),
+            ("--max-log-stamps", "log_stamps_max: Some(7),"),
+            ("--max-leases", "leases_max: Some(7),"),
+            ("--max-request-ids", "request_ids_max: 7,"),
+        ];
+        for (flag, expected) in flags {
+            let told = builder(&[flag, "7"]);
+            assert!(told.contains(expected), "{flag}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_librarys_default() {
+        let sizes = |it: &str| it.split(" clock:").next().unwrap_or_default().to_owned();
+        assert_eq!(sizes(&builder(&[])), sizes(&format!("{:?}", MemoryStore::builder())));
+    }
+}
