@@ -53,6 +53,14 @@ impl Period {
         }
     }
 
+    /// The greatest length there is.
+    pub(crate) fn longest_us(self) -> u64 {
+        match self {
+            Self::Day | Self::Week => self.nominal_us(),
+            Self::Month => 31 * DAY_US.cast_unsigned(),
+        }
+    }
+
     /// The first day of the period that `day` is in; both since 1970.
     #[inline]
     fn first_day(self, day: i64) -> i64 {

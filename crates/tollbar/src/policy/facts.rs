@@ -7,6 +7,7 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::calendar_window::Period;
 use crate::algorithm::debt::Interval;
 use crate::algorithm::staggered_window::stagger_us;
+use crate::algorithm::warm_up::Rungs;
 
 impl Policy {
     /// The name, where it has one.
@@ -58,6 +59,55 @@ impl Policy {
             Kind::LeakyQueue(queue) => Some(queue.interval()),
             _ => None,
         }
+    }
+
+    /// The longest time for which a charge can still count under this policy's own numbers, rounded up:
+    /// a bucket's whole debt, a queue's places, one window, two of a sliding window counter. A warm-up adds
+    /// the time of its climb, at the rate of its first step. `None` for permits, which count until they are
+    /// given back, and for algorithms of one's own.
+    ///
+    /// No denial asks to wait for longer, but for one by a counter that was written under other numbers or
+    /// by a clock that was ahead of today's.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollbar::Policy;
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let policy = Policy::token_bucket("10/s")?.with_burst(50)?;
+    /// assert_eq!(policy.memory(), Some(Duration::from_secs(5)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn memory(&self) -> Option<Duration> {
+        let (slowest, climb_us) = match &self.kind {
+            Kind::WarmUp(climb) => match climb.rungs() {
+                Rungs::Bucket(ladder) => (ladder.intervals().next(), climb.warm_up().over_us()),
+                _ => (None, climb.warm_up().over_us()),
+            },
+            _ => (self.interval(), 0),
+        };
+        let window_us = self.algorithm().window_us();
+        let memory_us = match &*self.kind.plain() {
+            Kind::Bucket(_) | Kind::LeakyQueue(_) => {
+                let Interval { numerator_us, denominator } = slowest?;
+                let tokens = u128::from(self.capacity()) + u128::from(self.overdraft());
+                let debt_us = (tokens * u128::from(numerator_us)).div_ceil(denominator.into());
+                u64::try_from(debt_us).unwrap_or(u64::MAX)
+            }
+            Kind::CalendarWindow(window) => window.period().longest_us(),
+            Kind::FixedWindow(_) | Kind::StaggeredWindow(_) | Kind::SlidingLog(_) => window_us,
+            Kind::SlidingWindow(_) => window_us.saturating_mul(2),
+            Kind::SlidingStrict(window) => {
+                let parts = u64::from(window.subwindows());
+                // As long as the store's sub-windows, which are rounded up.
+                window_us.div_ceil(parts).saturating_mul(parts + 1)
+            }
+            Kind::Concurrency(_) | Kind::Leased(_) | Kind::Custom(_) | Kind::WarmUp(_) => {
+                return None;
+            }
+        };
+        Some(Duration::from_micros(memory_us.saturating_add(climb_us)))
     }
 
     /// For queues, how many may wait.

@@ -1,6 +1,7 @@
 //! What rounding keeps, and what is refused.
 
 mod code;
+mod memory;
 mod warm_up;
 
 use proptest::prelude::*;

@@ -21,7 +21,7 @@ fn plain_policies() -> [Policy; 7] {
 const WARM_UP: WarmUp = WarmUp { start: 2, over: Duration::from_mins(1), steps: 4 };
 
 #[derive(Debug)]
-struct OpenDoor;
+pub(super) struct OpenDoor;
 
 impl Algorithm for OpenDoor {
     fn name(&self) -> &'static str {
