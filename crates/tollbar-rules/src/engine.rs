@@ -1,5 +1,6 @@
 //! The engine: a request in, a verdict out, over any store.
 
+pub(crate) mod ahead;
 mod alone;
 mod failing;
 pub(crate) mod holding;
@@ -23,6 +24,7 @@ use tollbar::{
     SystemClock,
 };
 
+use ahead::Ahead;
 use once::REQUEST_ID_TTL_DEFAULT;
 use selection::{Ask, Nobody, Observer, Selecting, Selection};
 use texts::Texts;
@@ -74,6 +76,8 @@ pub struct Engine {
     texts: Texts,
     /// For how long a request id is remembered.
     request_id_ttl: Duration,
+    /// Counters that owe more than their policy can.
+    ahead: Ahead,
 }
 
 /// An [`Engine`] in the making.
@@ -99,6 +103,8 @@ struct Asked<'a> {
 struct Concluded {
     permits: Option<Arc<Permits>>,
     failure: Option<StoreError>,
+    /// True where a counter is to be made fresh because it is ahead of the clock.
+    clears: bool,
 }
 
 /// The questions of one check.
@@ -232,16 +238,22 @@ impl Engine {
         if let Err(failure) = answer {
             let held = failing::decide(snapshot, request, selection, &*self.local, made);
             tally::count(snapshot, made);
-            return Concluded { permits: Permits::of(held), failure: Some(failure) };
+            let permits = Permits::of(held);
+            return Concluded { permits, failure: Some(failure), clears: false };
         }
-        let mut is_denied = false;
+        let (mut is_denied, mut clears) = (false, false);
         for (ask, entry) in selection.asks.iter().zip(entries) {
             let Some(decision) = entry.decision() else {
                 continue;
             };
             if ask.capacity == Capacity::Live && !decision.is_allowed() {
-                snapshot.plan(ask.rule).top.record(entry.key());
+                let top = &snapshot.plan(ask.rule).top;
+                top.record(entry.key());
                 is_denied = true;
+                if let Some(by) = ahead::beyond(entry.policy(), &decision) {
+                    let rule = &snapshot.rule(ask.rule).name;
+                    clears |= self.found_ahead(rule, &top.ahead_of_clock, by);
+                }
             }
             made.push(ask.made(decision));
         }
@@ -251,7 +263,7 @@ impl Engine {
         } else {
             Permits::of(entries.iter().filter_map(|entry| Held::of(entry, false)).collect())
         };
-        Concluded { permits, failure: None }
+        Concluded { permits, failure: None, clears }
     }
 }
 
@@ -289,7 +301,7 @@ impl Verdict {
     /// Says which decision binds, now that all are made. They are in the order of the rules, so of
     /// equals the first binds.
     #[inline]
-    fn finish(&mut self, Concluded { permits, failure }: Concluded) {
+    fn finish(&mut self, Concluded { permits, failure, .. }: Concluded) {
         (self.permits, self.failure) = (permits, failure);
         let mut binding: Option<(usize, &Made)> = None;
         for (at, it) in self.made.iter().enumerate() {
@@ -411,6 +423,7 @@ impl EngineBuilder {
             reservations: ReservationIds::new(),
             texts: Texts::new(self.receipt_key.unwrap_or_else(ReceiptKey::random)),
             request_id_ttl: self.request_id_ttl,
+            ahead: Ahead::default(),
         }
     }
 }

@@ -76,6 +76,7 @@ pub use cidr::{Cidr, CidrError};
 pub use condition::{Condition, Conditions, Test};
 pub use cost::Costs;
 pub use diff::{Changed, Diff};
+pub use engine::ahead::{AheadDenial, AheadNews, AheadOfClock};
 pub use engine::holding::{Admission, Holding, Leases};
 pub use engine::leasing::Leased;
 pub use engine::reserving::{Reservation, Settled, SettledLimit};

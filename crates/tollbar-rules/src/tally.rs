@@ -59,6 +59,9 @@ pub struct Counts {
     pub near_limit: u64,
     /// What was charged for requests that passed. What a reservation gives back is not taken off.
     pub admitted_tokens: u64,
+    /// How many of the denied ones were by counters that owe more than their policy can: see
+    /// [`AheadOfClock`](crate::AheadOfClock). Of all tiers together, with the rule's own.
+    pub ahead_of_clock: u64,
 }
 
 /// The counts of all rules at one moment.
@@ -153,7 +156,11 @@ impl Tallies {
         let tiers = tiers.map(|(tier, (name, _))| (Tier::At(tier), Some(&**name)));
         [(Tier::Rule, None)].into_iter().chain(tiers).filter_map(move |(tier, name)| {
             let limits = rule.limits_of(tier);
-            let counts = snapshot.tally(at as ItemId, tier).counts();
+            let mut counts = snapshot.tally(at as ItemId, tier).counts();
+            if tier == Tier::Rule {
+                let top = &snapshot.plan(at as ItemId).top;
+                counts.ahead_of_clock = top.ahead_of_clock.load(Ordering::Relaxed);
+            }
             let is_silent = limits.is_empty() && counts == Counts::default();
             (!is_silent).then_some(RuleTally { id, rule, tier: name, limits, counts })
         })
@@ -234,6 +241,7 @@ impl Tally {
             degraded_denied: sum(|it| &it.degraded_denied),
             near_limit: sum(|it| &it.near_limit),
             admitted_tokens: allowed.wrapping_add(sum(|it| &it.extra_tokens)),
+            ahead_of_clock: 0,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! sixty-fourth denial of its shard is in the list. Sharded by key, so that denials of different
 //! clients seldom wait for each other and no key is in two shards.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::hash::mix;
@@ -21,6 +22,8 @@ const KEY_BYTES_MAX: usize = 256;
 /// rule that denies, nothing for one that does not.
 #[derive(Debug, Default)]
 pub(crate) struct Top {
+    /// How many denials were by counters that are ahead of the clock.
+    pub(crate) ahead_of_clock: AtomicU64,
     shards: OnceLock<Box<[Mutex<Sketch>; SHARDS]>>,
 }
 

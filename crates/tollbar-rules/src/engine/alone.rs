@@ -2,9 +2,10 @@
 //!
 //! Decides what the general way would decide and leaves to it whatever it is not sure of.
 
-use tollbar::{Decision, Outcome, Timestamp};
+use tollbar::{Decision, Outcome, Store, Timestamp};
 
 use super::Engine;
+use super::ahead::beyond;
 use crate::Request;
 use crate::matcher::ItemId;
 use crate::snapshot::Snapshot;
@@ -47,7 +48,13 @@ impl Engine {
         memory.check_now_into(&key, policy, cost, decision);
         let is_allowed = decision.is_allowed();
         if !is_allowed {
-            snapshot.plan(rule).top.record(&key);
+            let top = &snapshot.plan(rule).top;
+            top.record(&key);
+            if let Some(by) = beyond(policy, decision)
+                && self.found_ahead(&snapshot.rule(rule).name, &top.ahead_of_clock, by)
+            {
+                self.ahead.clear(memory.reset(&key, policy).wait());
+            }
         }
         let is_near = || is_near(decision.remaining(), policy.capacity());
         sketch.tally.decided(is_allowed, cost, is_near);

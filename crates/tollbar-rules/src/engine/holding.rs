@@ -196,6 +196,9 @@ impl Engine {
         }
         let asked = Asked { snapshot, request, selection: &selection, entries: &entries };
         let concluded = self.conclude(&asked, answer, made);
+        if concluded.clears {
+            self.clear_ahead_now(&asked);
+        }
         let reserved = marks.hold.map(|hold| asked.reserved(hold));
         drop(entries);
         verdict.finish(concluded);
@@ -241,6 +244,9 @@ impl Engine {
         }
         let asked = Asked { snapshot, request, selection, entries: &entries };
         let concluded = self.conclude(&asked, answer, made);
+        if concluded.clears {
+            self.clear_ahead(&asked).await;
+        }
         let reserved = marks.hold.map(|hold| asked.reserved(hold));
         drop(entries);
         verdict.finish(concluded);

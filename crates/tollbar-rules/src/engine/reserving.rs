@@ -113,6 +113,9 @@ impl Engine {
         let (selection, snapshot) = (&selection, &*snapshot);
         let asked = Asked { snapshot, request, selection, entries: &entries };
         let concluded = self.conclude(&asked, answer, &mut verdict.made);
+        if concluded.clears {
+            self.clear_ahead(&asked).await;
+        }
         verdict.settle(selection);
         verdict.finish(concluded);
         if !verdict.is_allowed() || verdict.degraded().is_some() {

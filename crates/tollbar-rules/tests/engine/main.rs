@@ -1,5 +1,6 @@
 //! Requests against rules: what applies, what it costs, what is answered when things go wrong.
 
+mod ahead;
 mod changing;
 mod choosing;
 mod edges;
