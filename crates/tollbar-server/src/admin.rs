@@ -8,6 +8,7 @@
 pub(crate) mod access;
 pub(crate) mod audit;
 mod body;
+pub(crate) mod counters;
 pub(crate) mod credential;
 pub(crate) mod exemptions;
 pub(crate) mod export;

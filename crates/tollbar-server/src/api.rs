@@ -21,6 +21,7 @@ use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use tollbar_http::Format;
 
+use crate::ahead::AheadOfClock;
 use crate::daemon::{Answered, Daemon, Shown};
 use crate::forward_auth;
 use crate::metrics::TextFormat;
@@ -133,7 +134,8 @@ impl Api {
             What::Health => {
                 let status = self.daemon.health().word();
                 let database = self.daemon.live.health().map(|it| it.word());
-                Ok(json(StatusCode::OK, JSON, &Health { status, database }))
+                let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
+                Ok(json(StatusCode::OK, JSON, &Health { status, database, ahead_of_clock }))
             }
         }
     }

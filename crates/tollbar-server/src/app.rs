@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::admin::credential::Credential;
 use crate::admin::{self, Admin};
+use crate::ahead;
 use crate::background;
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Health};
@@ -176,6 +177,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
             _ = looks.tick() => {
                 reload.look();
                 tell_health(&counters, &mut health);
+                ahead::log_news(&engine);
                 chores.go_on();
             }
             () = next(&mut signs_of_life) => systemd::alive(),

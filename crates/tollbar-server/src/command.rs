@@ -2,6 +2,7 @@
 
 mod client;
 mod completions;
+mod counters;
 mod exempt;
 mod explain;
 mod key;
@@ -45,6 +46,9 @@ enum Verb {
     /// Shows, resets, boosts and bans what a rule counts
     #[command(subcommand, after_help = EXIT_CODES)]
     Key(key::Key),
+    /// Clears counters that owe more than their policy can
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Counters(counters::Counters),
     /// Shows who has used how much
     Usage(usage::Usage),
     /// Says what the rules of a daemon make of a request, by its counters of this moment
@@ -124,6 +128,7 @@ impl Command {
             Verb::Rules(rules) => rules.run(),
             Verb::Exempt(exempt) => exempt.run(),
             Verb::Key(key) => key.run(),
+            Verb::Counters(counters) => counters.run(),
             Verb::Usage(usage) => usage.run(),
             Verb::Explain(explain) => explain.run(),
             Verb::Nodes(nodes) => nodes.run(),

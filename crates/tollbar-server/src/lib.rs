@@ -2,6 +2,7 @@
 //! parsers. It promises nothing to anybody else: the binary is the interface.
 
 mod admin;
+mod ahead;
 mod api;
 mod app;
 mod background;

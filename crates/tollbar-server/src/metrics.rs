@@ -131,7 +131,8 @@ impl Metrics {
         };
         let collected = self.series().collect(&engine.tallies());
         let store = StoreState::of(counters, &self.memory, now);
-        families::write(self, &Scrape { collected, store, denials }, format)
+        let ahead_without_rule = engine.ahead_of_clock().denials_without_rule;
+        families::write(self, &Scrape { collected, store, denials, ahead_without_rule }, format)
     }
 
     fn series(&self) -> MutexGuard<'_, Series> {

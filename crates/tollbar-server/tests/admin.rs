@@ -5,6 +5,8 @@ mod common;
 
 #[path = "admin/access.rs"]
 mod access;
+#[path = "admin/counters.rs"]
+mod counters;
 #[path = "admin/document.rs"]
 mod document;
 #[path = "admin/keys.rs"]

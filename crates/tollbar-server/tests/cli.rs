@@ -104,6 +104,25 @@ fn exemptions_bans_and_boosts_come_and_go() {
 }
 
 #[test]
+fn counters_ahead_of_the_clock_are_cleared() {
+    let scratch = Scratch::new("cli-counters");
+    scratch.file("rules.yaml", "rules: [{ name: hourly, limit: 24/day, burst: 600 }]");
+    scratch.file("lowered.yaml", "rules: [{ name: hourly, limit: 24/day, burst: 6 }]");
+    let empty = scratch.file("daemon.yaml", "rules: []");
+    let mut it = Transcript::start(&scratch, &["--rules", &empty]);
+    it.run("rules apply rules.yaml");
+    it.daemon.post("/v1/check", r#"{"attributes":{"user":"7"},"cost":600}"#);
+    it.run("counters clear-ahead");
+    it.run("rules apply lowered.yaml");
+    it.say("Whoever has spent the old burst is denied once more, and then begins anew.");
+    assert_eq!([(); 3].map(|()| it.daemon.check("7")), [429, 200, 200]);
+    it.run("counters clear-ahead --for 1h");
+    it.run("counters clear-ahead --for 10m");
+    it.run("counters clear-ahead --for 25h");
+    it.compare("counters");
+}
+
+#[test]
 fn tokens_are_made_used_and_revoked() {
     let scratch = Scratch::new("cli-tokens");
     let mut it = Transcript::start(&scratch, &[]);

@@ -5,6 +5,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::access::Need;
 use super::audit::{Change, Nodes};
+use super::counters::{ClearAheadForm, ClearingAhead};
 use super::exemptions::{self, Exemption};
 use super::keys::{self, BanForm, BoostForm, Key, ResetKey};
 use super::paging::Paged;
@@ -80,6 +81,8 @@ pub(crate) enum What {
     BanKey,
     BoostKey,
     LiftKey,
+    ClearingAhead,
+    ClearAhead,
     Nodes,
     ListTokens,
     CreateToken,
@@ -91,6 +94,7 @@ pub(crate) enum What {
     Page,
 }
 
+const CLEAR_AHEAD: &str = "/v1/rate-limit/counters/clear-ahead";
 const PAGED: &[Parameter] = &[Parameter::Limit, Parameter::Cursor];
 const RULE_EXAMPLE: &str =
     r#"{"name":"search","pathPattern":"/v1/search/**","maxRequests":100,"windowSeconds":60}"#;
@@ -103,7 +107,7 @@ const BOOST_EXAMPLE: &str =
     r#"{"subject":"user:42","factorPercent":150,"expiresAt":"2027-01-01T00:00:00Z"}"#;
 const TOKEN_EXAMPLE: &str = r#"{"name":"ci","scopes":["read"]}"#;
 
-pub(crate) static ROUTES: [Route; 32] = [
+pub(crate) static ROUTES: [Route; 34] = [
     Route {
         query: &[
             Parameter::Tenant,
@@ -339,6 +343,22 @@ pub(crate) static ROUTES: [Route; 32] = [
     Route {
         errors: &[404],
         ..delete("/v1/rate-limit/keys/{keyId}", What::LiftKey, "Ends a ban or a boost")
+    },
+    get::<ClearingAhead>(
+        CLEAR_AHEAD,
+        What::ClearingAhead,
+        "Whether counters that are ahead of the clock are cleared, and how many were",
+        Need::SeeAll,
+    ),
+    Route {
+        answer: Answered::Ok(schema_of::<ClearingAhead>),
+        ..post::<ClearingAhead>(
+            CLEAR_AHEAD,
+            What::ClearAhead,
+            "Clears this node's counters that are ahead of the clock, each when its client is denied",
+            Need::ChangeAll,
+            (schema_of::<ClearAheadForm>, r#"{"forSeconds":600}"#),
+        )
     },
     get::<Nodes>(
         "/v1/rate-limit/nodes",

@@ -27,7 +27,8 @@ use super::query::{Parameter, Query};
 use super::route::{Route, What};
 use super::rule_json::RuleJson;
 use super::rules::{Found, Outcome, Wanted};
-use super::{Admin, audit, exemptions, export, keys, rules, tokens, usage};
+use super::{Admin, audit, counters, exemptions, export, keys, rules, tokens, usage};
+use crate::ahead::AheadOfClock;
 use crate::listener::Peer;
 use crate::repository::{KeyFilter, UsageFilter};
 
@@ -37,12 +38,16 @@ pub(crate) type Answer = Response<Payload>;
 
 /// How the daemon and its database are doing.
 #[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 #[schemars(rename = "AdminHealth")]
 pub(crate) struct Health {
     /// `ok`, or `degraded` while the store of counters does not answer.
     status: &'static str,
     /// `ok`, or `unavailable`: requests are checked all the same.
     database: &'static str,
+    /// Denials by counters that owe more than their policy can, where there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ahead_of_clock: Option<AheadOfClock>,
 }
 
 /// A request that may be answered, but for its body.
@@ -188,6 +193,8 @@ impl Admin {
                 ok(&audit::list(self, actor, query.text(Parameter::RuleId), &paging).await?)
             }
             What::Nodes => ok(&audit::nodes(self, actor).await?),
+            What::ClearAhead => ok(&counters::clear_ahead(self, actor, &parse(body, example)?)?),
+            What::ClearingAhead => ok(&counters::clearing_ahead(self, actor)?),
             What::PeekKey => ok(&keys::peek(self, actor, &parse(body, example)?).await?),
             What::ResetKey => ok(&keys::reset(self, actor, &parse(body, example)?).await?),
             What::BanKey => created(&keys::ban(self, actor, &parse(body, example)?).await?),
@@ -262,7 +269,8 @@ impl Admin {
 
     fn health(&self) -> Health {
         let database = if self.is_database_well() { "ok" } else { "unavailable" };
-        Health { status: self.daemon.health().word(), database }
+        let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
+        Health { status: self.daemon.health().word(), database, ahead_of_clock }
     }
 }
 

@@ -15,11 +15,13 @@ use super::refusal::Refusal;
 use super::route::{CHECK, EXPLAIN, RESET};
 use super::told::{Told, Why, remaining};
 use super::{Api, told};
+use crate::ahead::AheadOfClock;
 use crate::daemon::{DecisionId, Shown};
 use crate::rfc3339::Instant;
 
 /// The daemon is there.
 #[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Health {
     /// `ok`, or `degraded` while the store does not answer and rules' failure policies do.
     pub(super) status: &'static str,
@@ -27,6 +29,10 @@ pub(crate) struct Health {
     /// force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) database: Option<&'static str>,
+    /// Denials by counters that owe more than their policy can, where there were any: the daemon is well,
+    /// and their clients wait for the clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ahead_of_clock: Option<AheadOfClock>,
 }
 
 /// Counters that were made fresh.

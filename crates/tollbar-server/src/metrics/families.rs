@@ -26,12 +26,15 @@ pub(super) struct Scrape {
     pub(super) collected: Collected,
     pub(super) store: StoreState,
     pub(super) denials: Denials,
+    /// Denials without a rule, by counters that are ahead of the clock.
+    pub(super) ahead_without_rule: u64,
 }
 
 pub(super) fn write(metrics: &Metrics, scrape: &Scrape, format: TextFormat) -> String {
     let mut text = Text::new(format);
     build(&mut text);
     rules(&mut text, &scrape.collected, &scrape.denials);
+    ahead_of_clock(&mut text, &scrape.collected, scrape.ahead_without_rule);
     limits(&mut text, &scrape.collected);
     checks(&mut text, metrics, &scrape.collected.total);
     reloads(&mut text, metrics, &scrape.collected);
@@ -85,6 +88,19 @@ fn rules(text: &mut Text, collected: &Collected, denials: &Denials) {
     for (rule, tier, counts) in each(collected) {
         with_labels(rule, tier, &[], |labels| text.counter(labels, counts.admitted_tokens));
     }
+}
+
+/// Denials by counters that are ahead of the clock, by rule: tiers are counted with their rule.
+fn ahead_of_clock(text: &mut Text, collected: &Collected, without_rule: u64) {
+    text.family(
+        "tollbar_ahead_of_clock_denials",
+        Kind::Counter,
+        "Denials by counters that owe more than their policy can.",
+    );
+    for (rule, _, counts) in each(collected).filter(|(_, tier, _)| tier.is_none()) {
+        text.counter(&[("rule", rule)], counts.ahead_of_clock);
+    }
+    text.counter(&[("rule", "(none)")], without_rule);
 }
 
 /// What rules are to admit, to be compared with what they have.

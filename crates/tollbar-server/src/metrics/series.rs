@@ -184,6 +184,7 @@ fn add(sum: &mut Counts, counts: &Counts) {
     sum.degraded_denied += counts.degraded_denied;
     sum.near_limit += counts.near_limit;
     sum.admitted_tokens = sum.admitted_tokens.wrapping_add(counts.admitted_tokens);
+    sum.ahead_of_clock += counts.ahead_of_clock;
 }
 
 #[cfg(test)]

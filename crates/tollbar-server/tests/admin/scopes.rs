@@ -34,6 +34,8 @@ const TABLE: &[(&str, &str, [bool; 4])] = &[
     ("POST", "/v1/rate-limit/keys/ban", [true, false, true, false]),
     ("POST", "/v1/rate-limit/keys/boost", [true, false, false, false]),
     ("DELETE", "/v1/rate-limit/keys/{keyId}", [true, false, true, false]),
+    ("GET", "/v1/rate-limit/counters/clear-ahead", [true, true, false, false]),
+    ("POST", "/v1/rate-limit/counters/clear-ahead", [true, false, false, false]),
     ("GET", "/v1/rate-limit/nodes", [true, true, false, false]),
     ("GET", "/v1/rate-limit/tokens", [true, false, false, false]),
     ("POST", "/v1/rate-limit/tokens", [true, false, false, false]),

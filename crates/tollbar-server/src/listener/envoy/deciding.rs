@@ -8,9 +8,10 @@ use tollbar_rules::{Reservation, Verdict};
 use tonic::Status;
 
 use super::answer::{self, Answered};
-use super::charge::{self, Hits};
+use super::charge::{self, Counted, Hits, Question};
 use super::facts::Facts;
 use super::plan::{Plan, Step, bad_descriptor};
+use super::tree::Mode;
 use super::{ChargeBy, Envoy};
 
 /// How long what rules have charged for one descriptor can be given back because another is denied.
@@ -73,6 +74,7 @@ impl Envoy {
                 return Err(Status::unavailable(error.to_string()));
             }
         };
+        self.look_ahead(questions, &counted, now).await;
         let answer = |ruled: &mut dyn Iterator<Item = Answered>, step: &Step<'_>| match step {
             Step::Unlimited => Answered::unlimited(),
             Step::Counted { at, name } => {
@@ -111,6 +113,20 @@ impl Envoy {
             }
         }
         Ok(answers)
+    }
+
+    /// Has the engine look for counters that are ahead of the clock. Only in memory: there the end of a
+    /// window and `now` are by the same clock.
+    async fn look_ahead(&self, questions: &[Question<'_>], counted: &[Counted], now: Timestamp) {
+        if self.daemon.counters.memory().is_none() {
+            return;
+        }
+        for (Question { key, limit, mode, .. }, it) in questions.iter().zip(counted) {
+            if it.is_over && *mode != Mode::Shadow {
+                let (engine, wait) = (&self.daemon.engine, it.reset_at.since(now));
+                engine.denied_elsewhere("Envoy", key, &limit.counter, wait).await;
+            }
+        }
     }
 
     /// By our own rules; to be given back, perhaps.

@@ -16,7 +16,8 @@ use super::frame::Arguments;
 use super::reply::{Repeated, Replies};
 
 /// The name of the command.
-pub(super) const NAME: &[u8] = b"CL.THROTTLE";
+const COMMAND: &str = "CL.THROTTLE";
+pub(super) const NAME: &[u8] = COMMAND.as_bytes();
 
 /// How many commands are decided together at most.
 const TOGETHER_MAX: usize = 32;
@@ -188,6 +189,10 @@ impl<'b> Throttles<'b> {
                 (Ok(()), Some(decision)) => {
                     if throttle.quantity > 0 {
                         shared.daemon.count(decision.is_allowed());
+                    }
+                    if let Some(wait) = decision.retry_after() {
+                        let (engine, policy) = (&shared.daemon.engine, entry.policy());
+                        engine.denied_elsewhere(COMMAND, entry.key(), policy, wait).await;
                     }
                     write(throttle.numbers.limit(), &decision, now, replies);
                 }

@@ -30,6 +30,24 @@ fn so_many_pass_and_no_more_until_the_window_ends() {
 }
 
 #[test]
+fn a_counter_ahead_of_the_clock_is_found_and_cleared() {
+    for service in [Service::of(TEN_A_MINUTE), Service::of(TEN_A_MINUTE).all_or_none()] {
+        let engine = &service.envoy.daemon.engine;
+        service.clock.advance(Duration::from_hours(24));
+        assert_eq!(service.says(&hitting(user(), 10)), "OK: OK 0/10");
+        assert_eq!(service.says(&user()), "OVER: OVER 0/10");
+        assert_eq!(engine.ahead_of_clock().denials, 0, "a usual denial");
+        service.clock.set(NOW);
+        assert_eq!(service.says(&user()), "OVER: OVER 0/10");
+        engine.clear_ahead_for(Duration::from_mins(10));
+        assert_eq!(service.says(&user()), "OVER: OVER 0/10");
+        assert_eq!(service.says(&user()), "OK: OK 9/10");
+        let found = engine.ahead_of_clock();
+        assert_eq!((found.denials_without_rule, found.cleared), (2, 1));
+    }
+}
+
+#[test]
 fn denied_hits_count() {
     // Eight of ten; four more are too many, and then nothing passes: the reference has counted twelve.
     let service = Service::of(TEN_A_MINUTE);

@@ -1,0 +1,68 @@
+//! `tollbar counters`: what is done to counters of one daemon, whosever they are.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::client::{Call, ServerFlags};
+use super::table::cell;
+use super::{EXIT_CODES, Ending};
+use crate::ahead::rough;
+use crate::span::Span;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Counters {
+    /// Clears counters that owe more than their policy can, each when its client is denied: after the clock
+    /// ran ahead, a snapshot was restored or a limit was lowered
+    ClearAhead(ClearAhead),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct ClearAhead {
+    /// For how long
+    #[arg(long = "for", value_name = "TIME", default_value = "10min")]
+    time: Span,
+
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+impl Counters {
+    pub(crate) fn run(self) -> Ending {
+        match self {
+            Self::ClearAhead(clear) => clear.run(),
+        }
+    }
+}
+
+impl ClearAhead {
+    fn run(self) -> Ending {
+        self.server.run(async |client| {
+            // Up: what is asked for in milliseconds takes a second.
+            let seconds = self.time.0.as_millis().div_ceil(1_000) as u64;
+            let path = "/v1/rate-limit/counters/clear-ahead".to_owned();
+            let answer = client.send(Call::post(path, json!({ "forSeconds": seconds }))).await?;
+            Ok(client.show(&answer, || text(&answer)))
+        })
+    }
+}
+
+fn text(answer: &Value) -> String {
+    let [until, cleared, failed] =
+        ["clearingUntil", "cleared", "failed"].map(|name| cell(&answer[name]));
+    let ahead = &answer["aheadOfClock"];
+    let denied = match ahead["denials"].as_u64() {
+        None => "0 denied".to_owned(),
+        Some(denials) => {
+            let by = Duration::from_secs(ahead["aheadSeconds"].as_u64().unwrap_or_default());
+            let (rule, by) = (cell(&ahead["rule"]), rough(by));
+            format!("{denials} denied (the last by rule `{rule}`, {by} ahead)")
+        }
+    };
+    format!(
+        "Until {until}, a counter that is ahead of the clock is cleared when its client is denied.\n\
+         Since the daemon started: {denied}, {cleared} cleared, {failed} could not be cleared.\n"
+    )
+}
