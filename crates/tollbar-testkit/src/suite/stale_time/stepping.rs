@@ -1,18 +1,26 @@
-//! A clock that is set back and runs on from there, as a server's may be.
+//! A clock that is set back, as a server's may be, and perhaps corrected later.
 //!
-//! Judged in true time. While the clock is not touched it runs with true time, and setting it back
-//! makes whatever is owed or counted last longer. So no interval of true time has more than the limit
-//! in it: a bucket admits at most burst + rate x T.
+//! As long as it is not corrected it runs with true time, and setting it back makes whatever is owed
+//! or counted last longer. So no interval of true time has more than the limit in it: a bucket admits
+//! at most burst + rate x T. Whether or not it is corrected, each reading is merely old, and the
+//! bounds hold as they do for readings that are.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollbar::{Policy, Role, Timestamp};
+use tollbar::{Policy, Role};
 
 use super::ledger::{Ledger, Moment};
 use super::{KINDS, World, policy_of, run};
 use crate::oracle::Question;
 use crate::strategy::{self, Move};
 use crate::subject::Factory;
+
+/// What happens to the clock before a request.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Back(u64),
+    Corrected,
+}
 
 /// How far the clock is set back before a request: mostly not at all.
 pub(super) fn step_back_us() -> impl Strategy<Value = u64> {
@@ -22,27 +30,38 @@ pub(super) fn step_back_us() -> impl Strategy<Value = u64> {
 pub(super) fn case(factory: &Factory<'_>) {
     for kind in KINDS {
         let moved = strategy::trace(1..2).prop_map(|moves| moves[0]);
-        let acts = vec((moved, step_back_us()), 1..60);
+        let step =
+            prop_oneof![6 => step_back_us().prop_map(Step::Back), 1 => Just(Step::Corrected)];
+        let acts = vec((moved, step), 1..60);
         run(factory, kind.name(), (policy_of(kind), acts), |world, (policy, acts)| {
             play(world, &policy, &acts)
         });
     }
 }
 
-fn play(mut world: World<'_>, policy: &Policy, acts: &[(Move, u64)]) -> Result<(), String> {
-    let mut ledger = Ledger::default();
+fn play(mut world: World<'_>, policy: &Policy, acts: &[(Move, Step)]) -> Result<(), String> {
+    let (mut by_reading, mut in_true_time) = (Ledger::default(), Ledger::default());
     let mut behind_us = 0;
+    let mut is_corrected = false;
     let key = world.keys[0].clone();
-    for (moved, step_back_us) in acts {
+    for (moved, step) in acts {
         world.standing.now = world.standing.advanced(moved.advance, policy);
-        behind_us += step_back_us;
-        let applied_us = world.standing.now.as_micros();
+        match step {
+            Step::Back(step_us) => behind_us += step_us,
+            Step::Corrected => {
+                is_corrected |= behind_us > 0;
+                behind_us = 0;
+            }
+        }
+        let moment = world.moment(behind_us);
         let cost = world.standing.cost(moved.price, policy);
-        let reading = Timestamp::from_micros(applied_us - behind_us);
-        let answer = world.subject.check(reading, &key, policy, cost);
+        let answer = world.subject.check(moment.reading(), &key, policy, cost);
         let asked = Question { key: &key, policy, cost, role: Role::Enforce };
-        ledger.record(&asked, Moment { read_us: applied_us, applied_us }, &answer, true);
+        by_reading.record(&asked, moment, &answer, true);
+        let now = Moment { read_us: moment.applied_us, ..moment };
+        in_true_time.record(&asked, now, &answer, true);
         world.standing.last = Some(answer);
     }
-    ledger.judge_prolonged()
+    by_reading.judge()?;
+    if is_corrected { Ok(()) } else { in_true_time.judge_prolonged() }
 }
