@@ -39,7 +39,7 @@ const NEXT_LOG: &str = "the log of the next limit:";
 fn limits() -> Vec<(&'static str, Policy)> {
     let bucket = |rate: &str, burst| Policy::token_bucket(rate)?.with_burst(burst);
     let limits: [(_, Result<Policy, PolicyError>); 7] = [
-        ("slow bucket", bucket("100/s", 10)),
+        ("slow bucket", bucket("20/s", 10)),
         ("fast bucket", bucket("1000/s", 50)),
         ("leaky bucket", Policy::leaky_bucket("1000/s").and_then(|it| it.with_burst(50))),
         ("fixed window", Policy::fixed_window("50/100ms")),
@@ -77,14 +77,19 @@ fn member_of_four() {
     let clock = ClientClock::start();
     let end_us = clock.now_us() + duration_ms * 1_000;
     let logs: Vec<_> = limits().iter().map(|_| Rc::new(RefCell::default())).collect();
-    let tasks = LocalSet::new();
+    let local = LocalSet::new();
+    let mut tasks = Vec::new();
     for ((key, policy), log) in limits().into_iter().zip(&logs) {
         for _ in 0..TASKS {
             let (store, policy, log) = (store.clone(), policy.clone(), log.clone());
-            tasks.spawn_local(async move { ask(&store, key, &policy, clock, end_us, &log).await });
+            let task = async move { ask(&store, key, &policy, clock, end_us, &log).await };
+            tasks.push(local.spawn_local(task));
         }
     }
-    runtime.block_on(tasks);
+    runtime.block_on(local);
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
     for log in logs {
         println!("{NEXT_LOG}\n{}", log.borrow());
     }

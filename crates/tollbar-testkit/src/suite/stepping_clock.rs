@@ -17,7 +17,9 @@ use crate::xorshift::Xorshift;
 
 pub(super) const CASES: &[Case] = &[
     ("a_spent_bucket_stays_spent_over_a_step_back", a_spent_bucket_stays_spent),
+    ("a_bucket_of_three_a_microsecond_owes_over_a_step_back", a_bucket_of_three_a_microsecond),
     ("a_clock_that_falls_behind_mints_nothing", a_clock_that_falls_behind_mints_nothing),
+    ("a_charge_after_a_step_back_frees_no_other", a_charge_after_a_step_back_frees_no_other),
     ("a_refund_while_the_clock_is_behind_mints_nothing", a_refund_while_behind_mints_nothing),
 ];
 
@@ -114,8 +116,22 @@ fn a_spent_bucket_stays_spent(factory: &Factory<'_>) {
     }
 }
 
+/// At three tokens a microsecond a full debt of four is no whole number of microseconds, and what is owed beyond the
+/// whole ones must count even where the rest leaves room for a token.
+fn a_bucket_of_three_a_microsecond(factory: &Factory<'_>) {
+    for kind in [Kind::TokenBucket, Kind::LeakyBucket, Kind::LeakyQueue] {
+        let spec = PolicySpec { burst: Some(4), ..PolicySpec::new(kind, 3, 1) };
+        let policy = spec.build().expect("three a microsecond is a policy");
+        let subject = factory(minute_start());
+        let mut behind = Behind::new(&*subject, &policy);
+        assert!(behind.ask(Way::Alone, 3));
+        behind.lag_us = 5;
+        assert!(!behind.ask(Way::Alone, 1), "store `{}`, {policy:?} minted", subject.name());
+    }
+}
+
 /// The clock falls behind by up to 8 s now and then, and is right again at other times. Some clients take all they
-/// get. Others ask for one token at a time, so that the clock also steps back while there is room.
+/// get. Others ask for one token every 450 ms, so that the clock also steps back while there is room.
 fn a_clock_that_falls_behind_mints_nothing(factory: &Factory<'_>) {
     let has_bound = |kind: &Kind| {
         !matches!(kind, Kind::Concurrency | Kind::LeasedConcurrency | Kind::CalendarWindow)
@@ -132,21 +148,43 @@ fn a_clock_that_falls_behind_mints_nothing(factory: &Factory<'_>) {
                 if tick > 0 && random.below(8) == 0 {
                     behind.lag_us = random.below(2) * random.below(8 * SECOND_US);
                 }
-                while behind.ask(way, 1) {
+                let most = most_since_the_beginning(kind, behind.true_us);
+                while (is_greedy || tick % 3 == 0) && behind.ask(way, 1) {
                     admitted += 1;
+                    assert!(
+                        admitted <= most,
+                        "store `{}`, {policy:?} {way:?}: {admitted} were admitted by {} us and {most} \
+                         at most may be; the clock is {} us behind",
+                        subject.name(),
+                        behind.true_us,
+                        behind.lag_us,
+                    );
                     if !is_greedy {
                         break;
                     }
                 }
-                let most = most_since_the_beginning(kind, behind.true_us);
-                assert!(
-                    admitted <= most,
-                    "store `{}`, {policy:?} {way:?}: {admitted} were admitted by {} us and {most} \
-                     at most may be; the clock is {} us behind",
-                    subject.name(),
-                    behind.true_us,
-                    behind.lag_us,
-                );
+            }
+        }
+    }
+}
+
+/// Nine tokens were charged at 5 s, and the tenth when the clock had stepped back to 0. All ten are in the window
+/// until 15 s of true time: the oldest stamp must not be the last one of a list.
+fn a_charge_after_a_step_back_frees_no_other(factory: &Factory<'_>) {
+    for kind in [Kind::SlidingWindowLog, Kind::SlidingWindowStrict] {
+        let policy = ten_in_ten_seconds(kind);
+        for way in WAYS {
+            let subject = factory(minute_start());
+            let mut behind = Behind::new(&*subject, &policy);
+            behind.true_us = 5 * SECOND_US;
+            assert!(behind.ask(way, 9));
+            behind.lag_us = 5 * SECOND_US;
+            assert!(behind.ask(way, 1));
+            behind.lag_us = 0;
+            for true_us in [5 * SECOND_US, 10 * SECOND_US, 10_500_000, 15 * SECOND_US - 1] {
+                behind.true_us = true_us;
+                let is_allowed = behind.ask(way, 1);
+                assert!(!is_allowed, "store `{}`, {policy:?} {way:?}: {true_us}", subject.name());
             }
         }
     }
@@ -169,7 +207,7 @@ fn a_refund_while_behind_mints_nothing(factory: &Factory<'_>) {
             let mut admitted = 0;
             for lag_us in [lag_us, lag_us / 2, 0] {
                 behind.lag_us = lag_us;
-                while behind.ask(Way::Alone, 1) {
+                while admitted <= LIMIT && behind.ask(Way::Alone, 1) {
                     admitted += 1;
                 }
             }

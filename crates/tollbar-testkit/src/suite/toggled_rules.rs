@@ -25,6 +25,7 @@ fn admitted(factory: &Factory<'_>, policies: &[Policy; 2]) -> u64 {
         let now = Timestamp::from_micros(minute_start().as_micros() + after_us);
         while subject.check(now, b"user:42", policy, 1).outcome == Outcome::Allow {
             admitted += 1;
+            assert!(admitted <= 1_000, "store `{}` denies nothing", subject.name());
         }
     }
     admitted
