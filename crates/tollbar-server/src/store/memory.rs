@@ -5,6 +5,7 @@ use tollbar::{MemoryStore, MemoryStoreBuilder};
 
 /// How much there is room for. What is not said is the library's to choose.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_field_names, reason = "fields have the names of their flags")]
 pub(super) struct MemoryFlags {
     /// How many keys the memory store has room for, at 32 bytes each
     #[arg(long, env = "TOLLBAR_MAX_KEYS", value_name = "COUNT", default_value_t = 1_000_000,
@@ -30,8 +31,8 @@ pub(super) struct MemoryFlags {
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     max_leases: Option<u64>,
 
-    /// How many request ids are remembered in memory, at 100 bytes each, and up to 650 where a request has
-    /// several limits. Each lasts for ten minutes: 600,000 by default, for 1,000 ids a second
+    /// How many request ids are remembered in memory, at 100 bytes each, or 260 where a request has two or
+    /// three limits. Each lasts for ten minutes: 600,000 by default, for 1,000 ids a second
     #[arg(long, env = "TOLLBAR_MAX_REQUEST_IDS", value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     max_request_ids: Option<u64>,

@@ -126,11 +126,11 @@ fn run<T: Debug>(
     play: impl Fn(World<'_>, T) -> Result<(), String>,
 ) {
     let subject = RefCell::new(factory(Timestamp::from_micros(START_US)));
-    let trace = Cell::new(0);
+    let trace = Cell::new(0_u64);
     let mut runner = TestRunner::new(cases(TRACES));
     let played = runner.run(&(start(), traces), |(start, drawn)| {
         trace.set(trace.get() + 1);
-        if trace.get() % TRACES_PER_STORE == 0 {
+        if trace.get().is_multiple_of(TRACES_PER_STORE) {
             subject.replace(factory(Timestamp::from_micros(START_US)));
         }
         let subject = subject.borrow();

@@ -130,14 +130,14 @@ fn play(mut world: World<'_>, versions: &[Policy], acts: &[Act]) -> Played {
 
 /// Checks buckets and queues by the price of each token, and windows by the largest limit.
 fn judge(versions: &[Policy], key: &[u8], played: &Played) -> Result<(), String> {
-    let judged = match versions.iter().map(Policy::interval).collect::<Option<Vec<_>>>() {
-        Some(intervals) => judge_prices(versions, &intervals, played),
-        None => {
-            let largest = versions.iter().max_by_key(|policy| policy.limit());
-            let largest = largest.expect("a rule has at least one version");
-            let admitted = played.admitted.iter().map(|it| it.span).collect();
-            AdmissionLog { admitted, ..AdmissionLog::default() }.at_most(largest, key)
-        }
+    let intervals = versions.iter().map(Policy::interval).collect::<Option<Vec<_>>>();
+    let judged = if let Some(intervals) = intervals {
+        judge_prices(versions, &intervals, played)
+    } else {
+        let largest = versions.iter().max_by_key(|policy| policy.limit());
+        let largest = largest.expect("a rule has at least one version");
+        let admitted = played.admitted.iter().map(|it| it.span).collect();
+        AdmissionLog { admitted, ..AdmissionLog::default() }.at_most(largest, key)
     };
     judged.map_err(|story| format!("{versions:?}: {story}"))
 }

@@ -4,15 +4,16 @@
 
 use super::super::format::{Counts, Header, Sink, WordEntry};
 use super::*;
+use crate::memory::rank::EntryRank;
 use crate::memory::wide::CLASS_WORDS;
 
 /// A snapshot of a store whose hash is that of [`store`], with these counters.
 #[derive(Default)]
 struct Crafted {
     words: Vec<[u64; 3]>,
-    /// Of four words: the name, from when on it is fresh, and the state.
+    /// Of four words: the name, the rank, and the state.
     wide: Vec<[u64; 6]>,
-    leases: Vec<[u64; 3]>,
+    leases: Vec<[u64; 4]>,
 }
 
 impl Crafted {
@@ -101,14 +102,20 @@ fn a_lease_without_a_counter_a_name_or_permits_is_refused() {
     let store = store(4);
     check(&store, "a", &leased(), 4);
     let snapshot = snapshot_of(&store);
-    let (name, lease) = snapshot.leases().next().unwrap();
-    let [id, extent] = lease.to_words();
-    let restored = |lease: [u64; 3]| {
+    let entry = snapshot.leases().next().unwrap();
+    let (name, [id, extent]) = (entry.name, entry.lease.to_words());
+    let rank = EntryRank { used: entry.used(), fresh_at_us: entry.lease.ends_at_us() }.to_word();
+    let restored = |lease: [u64; 4]| {
         restore(4, &Crafted { leases: vec![lease], ..Crafted::default() }.bytes(2))
     };
-    let whole = restored([name, id, extent]).unwrap();
+    let whole = restored([name, rank, id, extent]).unwrap();
     assert_eq!(check(&whole, "a", &leased(), 0).remaining(), 6);
-    for cannot_be in [[0, id, extent], [name, 0, extent], [name, id, extent - 4]] {
+    for cannot_be in [
+        [0, rank, id, extent],
+        [name, rank | 1 << 61, id, extent],
+        [name, rank, 0, extent],
+        [name, rank, id, extent - 4],
+    ] {
         let refused = restored(cannot_be);
         assert!(matches!(refused, Err(SnapshotError::Corrupt { .. })), "{cannot_be:?}");
     }
