@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use support::RedisSubject;
 use tollbar::store::{Hold, Once, ReservationId};
-use tollbar::{Policy, Rate, Role, Timestamp, WarmUp};
+use tollbar::{Period, Policy, Rate, Role, Timestamp, WarmUp};
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::oracle::Question;
 use tollbar_testkit::spec::{Kind, PolicySpec};
@@ -142,6 +142,31 @@ fn the_last_places_of_a_queue_come_back_where_a_microsecond_has_1024_parts() {
         assert!(duel.settle(START, hold.id, &reserved, |_, cost| cost - 1).unwrap());
         let remaining = duel.check(START, b"key", &policy, 0).unwrap().remaining;
         assert_eq!(u128::from(remaining), 10 - number);
+    }
+}
+
+/// A state has more bytes where a count needs them. One that did not fit would begin at zero again.
+#[test]
+fn counts_are_kept_whole_at_every_width_of_a_state() {
+    let policies = [
+        Policy::fixed_window("2000000000000/h"),
+        Policy::calendar_window(2_000_000_000_000, Period::Day),
+        Policy::sliding_window("2000000000000/h"),
+        Policy::sliding_window_strict("2000000000000/h", 3),
+        Policy::concurrency(1 << 32),
+    ];
+    for policy in policies.map(Result::unwrap) {
+        let mut duel = Duel::new(RedisSubject::boxed(START));
+        let widths = [8, 16, 24, 32, 40].map(|bits| 1_u64 << bits);
+        for cost in widths.into_iter().flat_map(|width| [width - 1, width, width + 1]) {
+            let key = cost.to_le_bytes();
+            // In the next window a sliding one counts it as the previous.
+            for now in [START, START.after(policy.window())] {
+                for cost in [cost, 1, 0] {
+                    duel.check(now, &key, &policy, cost).unwrap();
+                }
+            }
+        }
     }
 }
 

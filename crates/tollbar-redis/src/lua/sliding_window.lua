@@ -42,9 +42,9 @@ local function slide(ends_at, previous, current, length)
   return (math.floor(now / length) + 1) * length, 0, 0
 end
 
--- When a window that began at `start` and counted `count` weighs no more than `room`.
+-- When a window that began at `start` and counted `count` weighs no more than `room`, which is less.
 local function weighs_at(start, count, room, ticks, tick)
-  local ticks_left = math.min(math.floor(room * ticks / count), ticks)
+  local ticks_left = math.floor(room * ticks / count)
   return start + (ticks - ticks_left) * tick
 end
 
