@@ -145,6 +145,37 @@ fn the_last_places_of_a_queue_come_back_where_a_microsecond_has_1024_parts() {
     }
 }
 
+/// A waiter that leaves a queue gives its place back by the stamp of a plain check.
+#[test]
+fn a_place_that_was_not_reserved_comes_back_by_its_stamp() {
+    let rate = Rate::new(1_024, Duration::from_micros(1_000_001));
+    let policy = Policy::leaky_queue(rate, 9).unwrap();
+    let subject = RedisSubject::boxed(START);
+    for _ in 0..5 {
+        let charged = subject.check_marked(START, &[asked(&policy, 1)], None, None);
+        charged.expect("it has no id");
+    }
+    let charged = subject.check_marked(START, &[asked(&policy, 1)], None, None);
+    let stamp = charged.expect("it has no id")[0].stamp;
+    assert_eq!(subject.release_lease(START, b"key", &policy, stamp, 1), 1);
+    assert_eq!(subject.peek(START, b"key", &policy).remaining, 5);
+}
+
+/// From 1970 to 2112, with 29 days in February 2000 and 28 in 2100.
+#[test]
+fn every_month_and_week_ends_when_the_oracle_says() {
+    let mut duel = Duel::new(RedisSubject::boxed(Timestamp::ZERO));
+    for (period, step_days) in [(Period::Month, 20), (Period::Week, 100), (Period::Day, 500)] {
+        let policy = Policy::calendar_window(10, period).unwrap();
+        let step = Duration::from_hours(24 * step_days);
+        let mut now = Timestamp::ZERO;
+        while now < Timestamp::MAX {
+            duel.check(now, b"key", &policy, 1).unwrap();
+            now = now.after(step);
+        }
+    }
+}
+
 /// A state has more bytes where a count needs them. One that did not fit would begin at zero again.
 #[test]
 fn counts_are_kept_whole_at_every_width_of_a_state() {
