@@ -76,6 +76,14 @@ pub fn run_all(factory: &Factory<'_>) {
     }
 }
 
+/// Old clock readings alone, with `trace_count` random traces for each algorithm and way to ask.
+///
+/// # Panics
+/// If the store is wrong, with the shortest trace that shows it.
+pub fn run_stale_time(factory: &Factory<'_>, trace_count: u32) {
+    stale_time::run_all(factory, trace_count);
+}
+
 /// One vector, from an empty store.
 ///
 /// # Panics

@@ -81,26 +81,26 @@ fn policy(kind: Kind, limit: u64, burst: u64, window_us: u64, parts: u32) -> Pol
     spec.build().expect("small numbers are a policy")
 }
 
-pub(super) fn changed_rules(factory: &Factory<'_>) {
+pub(super) fn changed_rules(factory: &Factory<'_>, trace_count: u32) {
     for kind in KINDS {
         let traces = (versions(kind), acts(staleness_us()));
-        run(factory, kind.name(), traces, |world, (versions, acts)| {
+        run(factory, trace_count, kind.name(), traces, |world, (versions, acts)| {
             let key = world.keys[0].clone();
             judge(&versions, &key, &play(world, &versions, &acts))
         });
     }
     for kind in [Kind::TokenBucket, Kind::LeakyBucket] {
         let traces = (versions(kind), acts(Just(0)));
-        run(factory, kind.name(), traces, |world, (versions, acts)| {
+        run(factory, trace_count, kind.name(), traces, |world, (versions, acts)| {
             forgives_as_documented(&versions, &play(world, &versions, &acts))
         });
     }
 }
 
-pub(super) fn boosts(factory: &Factory<'_>) {
+pub(super) fn boosts(factory: &Factory<'_>, trace_count: u32) {
     for kind in KINDS {
         let traces = (boost(kind), acts(staleness_us()));
-        run(factory, kind.name(), traces, |world, (versions, acts)| {
+        run(factory, trace_count, kind.name(), traces, |world, (versions, acts)| {
             let key = world.keys[0].clone();
             judge(&versions, &key, &play(world, &versions, &acts))
         });
@@ -130,14 +130,14 @@ fn play(mut world: World<'_>, versions: &[Policy], acts: &[Act]) -> Played {
 
 /// Checks buckets and queues by the price of each token, and windows by the largest limit.
 fn judge(versions: &[Policy], key: &[u8], played: &Played) -> Result<(), String> {
-    let intervals = versions.iter().map(Policy::interval).collect::<Option<Vec<_>>>();
-    let judged = if let Some(intervals) = intervals {
-        judge_prices(versions, &intervals, played)
-    } else {
+    let intervals: Vec<Interval> = versions.iter().filter_map(Policy::interval).collect();
+    let judged = if intervals.is_empty() {
         let largest = versions.iter().max_by_key(|policy| policy.limit());
         let largest = largest.expect("a rule has at least one version");
         let admitted = played.admitted.iter().map(|it| it.span).collect();
         AdmissionLog { admitted, ..AdmissionLog::default() }.at_most(largest, key)
+    } else {
+        judge_prices(versions, &intervals, played)
     };
     judged.map_err(|story| format!("{versions:?}: {story}"))
 }

@@ -61,8 +61,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     vec(act, 1..60)
 }
 
-pub(super) fn case(factory: &Factory<'_>) {
-    run(factory, "in flight", (policies(), acts()), |world, (policy, acts)| {
+pub(super) fn permits_and_leases(factory: &Factory<'_>, trace_count: u32) {
+    run(factory, trace_count, "in flight", (policies(), acts()), |world, (policy, acts)| {
         play(world, &policy, &acts)
     });
 }

@@ -44,21 +44,21 @@ fn acts(settlement_staleness_us: BoxedStrategy<u64>) -> impl Strategy<Value = Ve
 }
 
 /// Requests have old readings here, settlements have not: nothing is forgiven.
-pub(super) fn stale_reservations(factory: &Factory<'_>) {
-    judge(factory, &Just(0).boxed());
+pub(super) fn stale_reservations(factory: &Factory<'_>, trace_count: u32) {
+    judge(factory, trace_count, &Just(0).boxed());
 }
 
 /// A settlement whose reading is old by d may give back to a bucket what time has paid in those d: so
 /// an interval has at most rate x d more in it. No charge can then be counted from more than d before
 /// its own reading, however many settlements there are. Windows and queues have no such allowance.
-pub(super) fn stale_settlements(factory: &Factory<'_>) {
-    judge(factory, &staleness_us().boxed());
+pub(super) fn stale_settlements(factory: &Factory<'_>, trace_count: u32) {
+    judge(factory, trace_count, &staleness_us().boxed());
 }
 
-fn judge(factory: &Factory<'_>, settlement_staleness_us: &BoxedStrategy<u64>) {
+fn judge(factory: &Factory<'_>, trace_count: u32, settlement_staleness_us: &BoxedStrategy<u64>) {
     for kind in KINDS {
         let traces = (policy_of(kind), acts(settlement_staleness_us.clone()));
-        run(factory, kind.name(), traces, |world, (policy, acts)| {
+        run(factory, trace_count, kind.name(), traces, |world, (policy, acts)| {
             play(world, &policy, &acts).map_err(|story| format!("{policy:?}: {story}"))
         });
     }

@@ -27,13 +27,13 @@ pub(super) fn step_back_us() -> impl Strategy<Value = u64> {
     prop_oneof![8 => Just(0), 1 => 1_u64..100_000, 1 => 100_000_u64..5_000_000]
 }
 
-pub(super) fn case(factory: &Factory<'_>) {
+pub(super) fn set_back(factory: &Factory<'_>, trace_count: u32) {
     for kind in KINDS {
         let moved = strategy::trace(1..2).prop_map(|moves| moves[0]);
         let step =
             prop_oneof![6 => step_back_us().prop_map(Step::Back), 1 => Just(Step::Corrected)];
         let acts = vec((moved, step), 1..60);
-        run(factory, kind.name(), (policy_of(kind), acts), |world, (policy, acts)| {
+        run(factory, trace_count, kind.name(), (policy_of(kind), acts), |world, (policy, acts)| {
             play(world, &policy, &acts)
         });
     }
