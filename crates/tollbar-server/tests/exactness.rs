@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use clients::{Grpc, Http, Resp, upstream};
 use common::{Daemon, Scratch};
-use limits::{Limit, buckets, others, throttled_buckets};
-use load::{Load, judge};
+use limits::{Limit, buckets, large_and_small_burst, others, throttled_buckets};
+use load::{Load, judge, judge_reloads};
 use tollbar_testkit::client_log::ClientClock;
 
 /// For each limit: long enough for hundreds of refills.
@@ -77,6 +77,13 @@ fn checks_over_grpc_stay_within_every_bound() {
 #[test]
 fn requests_through_the_gateway_stay_within_every_bound() {
     over_the_gateway(SHORT);
+}
+
+/// A change to a smaller burst once forgave what was owed beyond it, each time.
+#[test]
+fn reloads_that_change_the_burst_forgive_nothing() {
+    let [large, small] = large_and_small_burst();
+    judge_reloads(&large, &small, Resp::connect);
 }
 
 #[test]

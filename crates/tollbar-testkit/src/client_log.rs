@@ -92,20 +92,31 @@ impl ClientLog {
         self.admitted.iter().map(|span| span.tokens).sum()
     }
 
+    /// Checks that no more was admitted than `policy` promises for `key`, over every interval.
+    ///
+    /// # Errors
+    /// If more was: where, and how much.
+    pub fn at_most(&self, policy: &Policy, key: &[u8]) -> Result<(), String> {
+        self.admissions().at_most(policy, key)
+    }
+
     /// Checks both bounds that `policy` promises for `key`, over every interval.
     ///
     /// # Errors
     /// If one of them does not hold: where, and by how much.
     pub fn judge(&self, policy: &Policy, key: &[u8]) -> Result<Summary, String> {
-        let log = AdmissionLog { admitted: self.admitted.clone(), questions_us: Vec::new() };
-        log.at_most(policy, key)?;
+        self.at_most(policy, key)?;
         let mut saturated_us = 0;
         for stretch in self.saturated(policy) {
-            let log = AdmissionLog { questions_us: stretch.denials_us, ..log.clone() };
+            let log = AdmissionLog { questions_us: stretch.denials_us, ..self.admissions() };
             log.at_least(policy, key, stretch.pause_us_max)?;
             saturated_us += stretch.length_us;
         }
         Ok(Summary { admitted: self.admitted(), saturated_us })
+    }
+
+    fn admissions(&self) -> AdmissionLog {
+        AdmissionLog { admitted: self.admitted.clone(), questions_us: Vec::new() }
     }
 
     /// The stretches of time in which the clients certainly wanted more than they got.

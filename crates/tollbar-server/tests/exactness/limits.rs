@@ -68,6 +68,14 @@ pub(crate) fn others() -> Vec<Limit> {
     ]
 }
 
+/// A burst that a reload makes smaller, and the smaller one. Both are the same rule, so they count together.
+pub(crate) fn large_and_small_burst() -> [Limit; 2] {
+    [
+        limit("toggled", "limit: 20/s, burst: 100", bucket("20/s", 100)),
+        limit("toggled", "limit: 20/s, burst: 10", bucket("20/s", 10)),
+    ]
+}
+
 /// The file of rules for these limits.
 pub(crate) fn rules(limits: &[Limit]) -> String {
     let rule = |it: &Limit| {

@@ -1,6 +1,9 @@
 //! Clients that ask as fast as they can, each in a thread of its own, and the judgement over what they got.
 
 use std::fs;
+use std::process::{Command, Stdio};
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -27,6 +30,9 @@ pub(crate) struct Load {
     pub(crate) pipeline: usize,
 }
 
+/// How often the rules change in a test of that.
+const RELOADS: usize = 12;
+
 /// One after the other: each wants the machine for itself.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -43,9 +49,7 @@ pub(crate) fn judge<C: Client>(
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let scratch = Scratch::new(&format!("exactness-{name}"));
     let file = scratch.file("rules.yaml", &rules(limits));
-    let mut command = serve(&[&["--rules", &file, "--log-denials", "0"], flags].concat());
-    command.env("TOKIO_WORKER_THREADS", "2");
-    let daemon = Daemon::spawn(command);
+    let daemon = Daemon::spawn(command(&file, flags));
     let clock = ClientClock::start();
     let judged: Vec<_> = limits
         .iter()
@@ -69,19 +73,76 @@ pub(crate) fn judge<C: Client>(
     judged.into_iter().flatten().collect()
 }
 
+/// A daemon with two worker threads and the rules of `file`.
+fn command(file: &str, flags: &[&str]) -> Command {
+    let mut command = serve(&[&["--rules", file, "--log-denials", "0"], flags].concat());
+    command.env("TOKIO_WORKER_THREADS", "2");
+    command
+}
+
+/// Four connections ask for `limit` under load while the rules change to and fro between those of `limit` and
+/// those of `other`. Panics if they get more than `limit` allows.
+pub(crate) fn judge_reloads<C: Client + Send>(
+    limit: &Limit,
+    other: &Limit,
+    connect: impl Fn(&Daemon) -> C,
+) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let scratch = Scratch::new("exactness-reloads");
+    let texts = [other, limit].map(|it| rules(slice::from_ref(it)));
+    let file = scratch.file("rules.yaml", &texts[1]);
+    let mut command = command(&file, &["--no-watch"]);
+    command.stderr(Stdio::piped());
+    let mut daemon = Daemon::spawn(command);
+    let clients: Vec<C> = (0..4).map(|_| connect(&daemon)).collect();
+    let (clock, is_over) = (ClientClock::start(), AtomicBool::new(false));
+    let log = thread::scope(|scope| {
+        let is_over = &is_over;
+        let ask = |mut client: C| {
+            scope.spawn(move || {
+                let mut log = ClientLog::default();
+                while !is_over.load(Ordering::Relaxed) {
+                    ask_once(&mut client, clock, limit, 32, &mut log);
+                }
+                log
+            })
+        };
+        let clients: Vec<_> = clients.into_iter().map(ask).collect();
+        for text in texts.iter().cycle().take(RELOADS) {
+            scratch.file("rules.yaml", text);
+            daemon.signal("HUP");
+            daemon.logged("rules reloaded");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let mut all = ClientLog::default();
+        clients.into_iter().for_each(|client| all.merge(client.join().unwrap()));
+        all
+    });
+    drop(daemon);
+    println!("{} admitted over {RELOADS} reloads", log.admitted());
+    log.at_most(&limit.policy, b"").unwrap();
+}
+
 /// What one client got.
 fn client_log(mut client: impl Client, clock: ClientClock, limit: &Limit, load: Load) -> ClientLog {
     let end_us = clock.now_us() + load.duration.as_micros() as u64;
     let mut log = ClientLog::default();
-    loop {
-        let sent_us = clock.now_us();
-        let allowed = client.ask(limit, load.pipeline);
-        let received_us = clock.now_us();
-        log.record(sent_us, received_us, allowed as u64, (load.pipeline - allowed) as u64);
-        if received_us > end_us {
-            return log;
-        }
+    while clock.now_us() < end_us {
+        ask_once(&mut client, clock, limit, load.pipeline, &mut log);
     }
+    log
+}
+
+fn ask_once(
+    client: &mut impl Client,
+    clock: ClientClock,
+    limit: &Limit,
+    count: usize,
+    log: &mut ClientLog,
+) {
+    let sent_us = clock.now_us();
+    let allowed = client.ask(limit, count);
+    log.record(sent_us, clock.now_us(), allowed as u64, (count - allowed) as u64);
 }
 
 /// For how long the lower bound could be checked; or what is wrong.
