@@ -118,3 +118,16 @@ fn memory_for_wide_keys_grows_with_their_number_and_is_told() {
     let ratio = bytes(4 * KEYS) as f64 / bytes(KEYS) as f64;
     assert!((3.8..4.2).contains(&ratio), "{ratio}");
 }
+
+/// They are divided over 256 parts of the store, and a key is in one of them.
+#[test]
+fn a_store_has_room_for_as_many_leases_as_it_is_made_for() {
+    const LEASES: u64 = 150;
+    let store = builder().max_keys(1).max_leases(256 * LEASES as usize).build();
+    let policy = Policy::concurrency(LEASES).unwrap().leased(TTL).unwrap();
+    for _ in 0..LEASES {
+        assert!(store.check_now(b"key", &policy, 1).is_allowed());
+    }
+    assert_eq!(forgotten(store.stats()), 0);
+    assert!(!store.check_now(b"key", &policy, 1).is_allowed());
+}

@@ -11,6 +11,26 @@ use tollbar_testkit::strategy::cases;
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 #[test]
+fn every_unit_of_time_is_as_long_as_it_says() {
+    let day = Duration::from_hours(24);
+    for (units, window) in [
+        (["us", "microsecond", "microseconds"], Duration::from_micros(1)),
+        (["ms", "millisecond", "milliseconds"], Duration::from_millis(1)),
+        (["s", "sec", "second"], Duration::from_secs(1)),
+        (["min", "minute", "minutes"], Duration::from_mins(1)),
+        (["h", "hour", "hours"], Duration::from_hours(1)),
+        (["d", "day", "days"], day),
+        (["w", "week", "weeks"], 7 * day),
+        (["month", "months", "1month"], 30 * day),
+        (["year", "years", "1 year"], 365 * day),
+    ] {
+        for unit in units {
+            assert_eq!(Policy::fixed_window(&*format!("9/{unit}")).unwrap().window(), window);
+        }
+    }
+}
+
+#[test]
 fn a_queue_tells_how_many_may_wait_in_it() {
     for length in [0, 1, 7, 1_000] {
         let queue = Policy::leaky_queue("2/s", length).unwrap();
