@@ -101,6 +101,27 @@ fn a_request_id_is_remembered_until_its_time_is_up() {
     }
 }
 
+/// A reservation that is sent again gets the same answer and the same stamps, so that it can be settled by
+/// either, and once.
+#[test]
+fn a_reservation_with_an_id_can_be_sent_again_and_settled_once() {
+    for policy in policies() {
+        let mut duel = Duel::new(RedisSubject::boxed(START));
+        let once = Some(Once { request_id: b"id", ttl: MONTHS });
+        let hold = Some(Hold { id: ID, ttl: MONTHS });
+        duel.check_marked(START, &[asked(&policy, 2)], once, hold).unwrap();
+        let now = START.after(Duration::from_millis(1));
+        let again = duel.check_marked(now, &[asked(&policy, 2)], once, hold);
+        let again = again.unwrap().expect("it was allowed the first time");
+        assert_eq!(duel.settle(now, ID, &again, |_, _| 1), Ok(true));
+        assert_eq!(duel.settle(now, ID, &again, |_, _| 1), Ok(false));
+        duel.check(now, b"key", &policy, 0).unwrap();
+        // The id is remembered beyond that.
+        duel.check_marked(now, &[asked(&policy, 2)], once, None).unwrap();
+        duel.check(now, b"key", &policy, 0).unwrap();
+    }
+}
+
 /// A token of 7/3 us is given back: those behind it are paid 3 us sooner, not 2, because a client must not be
 /// given what time has paid.
 #[test]

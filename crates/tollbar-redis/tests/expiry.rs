@@ -76,9 +76,9 @@ impl World {
         seconds * 1_000_000 + micros
     }
 
-    /// Lets `seconds` pass, for the store and for the server.
-    fn advance(&mut self, seconds: u64) {
-        self.behind_us -= seconds * 1_000_000;
+    /// Lets `seconds` pass, for the store and for the server; negative ones put both clocks back.
+    fn advance(&mut self, seconds: i64) {
+        self.behind_us = self.behind_us.checked_add_signed(-seconds * 1_000_000).expect("it fits");
         let mut command = redis::cmd("EVAL");
         command.arg(AGE).arg(0).arg(&self.prefix).arg(seconds * 1_000);
         command.exec(&mut self.client).expect("the server ages its keys");
@@ -404,15 +404,56 @@ fn a_settled_counter_lives_until_it_is_fresh_and_its_reservation_is_gone() {
 /// What is given back is not the newest charge: the newest is what the key lives for.
 #[test]
 fn a_refund_of_an_older_charge_leaves_the_life_of_the_newest() {
-    for Row { name, policy, refunded_behind, .. } in rows() {
-        let mut world = World::new();
-        let (first_us, _, held) = world.charge(Way::Held, &policy, 5);
-        world.advance(10);
-        let (last_us, decision, _) = world.charge(Way::One, &policy, 1);
-        assert!(decision.is_allowed(), "{name}: {decision:?}");
-        world.settle(&policy, held.expect("it was held"), 2);
-        world.assert_lives_until(COUNTER, refunded_behind.expiry(first_us, last_us), name);
+    for Row { name, policy, refunded_behind, later, .. } in rows() {
+        for (wait_s, fresh) in [(10, refunded_behind), (70, later)] {
+            let mut world = World::new();
+            let (first_us, _, held) = world.charge(Way::Held, &policy, 5);
+            world.advance(wait_s);
+            let (last_us, decision, _) = world.charge(Way::One, &policy, 1);
+            assert!(decision.is_allowed(), "{name}: {decision:?}");
+            world.settle(&policy, held.expect("it was held"), 2);
+            let when = format!("{name}, {wait_s} s later");
+            world.assert_lives_until(COUNTER, fresh.expiry(first_us, last_us), &when);
+        }
     }
+}
+
+/// A state that was written at a later time stays in force, and so does its life.
+#[test]
+fn a_charge_lives_until_it_is_fresh_where_the_clock_has_gone_back() {
+    let leased = Policy::concurrency(10).and_then(|it| it.leased(Duration::from_secs(30)));
+    let table = [
+        (Policy::token_bucket("10/100s"), First(20)),
+        (Policy::leaky_queue("10/100s", 9), First(20)),
+        (Policy::fixed_window("10/100s"), Past(100)),
+        (Policy::calendar_window(10, Period::Day), Past(DAY_S)),
+        (Policy::sliding_window("10/100s"), Past(200)),
+        (Policy::sliding_window_strict("10/100s", 10), Past(140)),
+        (Policy::sliding_window_log("10/100s"), First(100)),
+        (leased, First(30)),
+    ];
+    for (policy, fresh) in table.map(|(policy, fresh)| (policy.unwrap(), fresh)) {
+        for way in WAYS {
+            let mut world = World::new();
+            let (first_us, ..) = world.charge(way, &policy, 1);
+            world.advance(-10);
+            let (last_us, decision, _) = world.charge(way, &policy, 1);
+            assert!(decision.is_allowed());
+            let name = format!("{}, {way:?}", policy.algorithm().name());
+            world.assert_lives_until(COUNTER, fresh.expiry(first_us, last_us), &name);
+        }
+    }
+}
+
+/// A lease keeps the end it was granted, whatever the rule says later.
+#[test]
+fn leases_live_to_their_ends_after_the_time_of_leases_was_cut() {
+    let leased = |seconds| Policy::concurrency(10)?.leased(Duration::from_secs(seconds));
+    let mut world = World::new();
+    let (first_us, ..) = world.charge(Way::One, &leased(30).unwrap(), 1);
+    let (_, decision, _) = world.charge(Way::One, &leased(10).unwrap(), 1);
+    assert_eq!(decision.remaining(), 8);
+    world.assert_lives_until(COUNTER, First(30).expiry(first_us, 0), "the first is still held");
 }
 
 #[test]
