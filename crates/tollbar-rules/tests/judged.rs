@@ -17,7 +17,7 @@ use tollbar_testkit::oracle::{Oracle, Question};
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 /// So much time passes between two decisions: windows end and buckets fill while rules change.
-const STEP: Duration = Duration::from_millis(7);
+const STEP: Duration = Duration::from_millis(17);
 
 /// Tokens of whole microseconds. Between others, a change of the rate rounds what is owed by less than
 /// a microsecond, because a counter does not say in what parts of one it was written.
