@@ -87,11 +87,21 @@ fn reloads_that_change_the_burst_forgive_nothing() {
 }
 
 #[test]
-#[ignore = "long: six seconds for each limit over each protocol"]
-fn every_protocol_stays_within_every_bound_for_longer() {
+#[ignore = "long: six seconds for each of a dozen limits"]
+fn longer_pipelines_stay_within_every_bound() {
     over_resp(&throttled_buckets(), LONG);
     over_resp(&all_limits(), LONG);
+}
+
+#[test]
+#[ignore = "long: six seconds for each of eight limits"]
+fn longer_checks_over_http_stay_within_every_bound() {
     over_http(LONG);
+}
+
+#[test]
+#[ignore = "long: six seconds for each of six limits"]
+fn longer_checks_over_grpc_and_the_gateway_stay_within_every_bound() {
     over_grpc(LONG);
     over_the_gateway(LONG);
 }
