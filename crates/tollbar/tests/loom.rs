@@ -10,6 +10,8 @@
 mod permits;
 #[path = "loom/snapshot.rs"]
 mod snapshot;
+#[path = "loom/stale.rs"]
+mod stale;
 #[cfg(feature = "until-ready")]
 #[path = "loom/waiting.rs"]
 mod waiting;
