@@ -115,7 +115,9 @@ pub(crate) fn judge_reloads<C: Client + Send>(
         }
         is_over.store(true, Ordering::Relaxed);
         let mut all = ClientLog::default();
-        clients.into_iter().for_each(|client| all.merge(client.join().unwrap()));
+        for client in clients {
+            all.merge(client.join().unwrap());
+        }
         all
     });
     drop(daemon);
