@@ -5,6 +5,7 @@ use tollbar::{Decision, Entry, Outcome, Policy, StoreError, Timestamp};
 
 use crate::blob::Reader;
 use crate::error::RedisStoreError;
+use crate::terms::Kind;
 
 /// What the script says where a request id came back with another question.
 const REUSED: &[u8] = b"reused";
@@ -13,6 +14,9 @@ const ABSENT: &[u8] = b"absent";
 
 /// Where a stamp has the step of its charge, as in memory; below it are a time and a sum of times.
 const STAMP_STEP_SHIFT: u32 = 56;
+
+/// Set in the stamp of a window that was reserved, as in memory: prelude.lua takes it off again.
+const RESERVED_BIT: u64 = 1 << 55;
 
 /// Where the stamp of a queue has its time, as in memory; below it is a part of a microsecond.
 const QUEUE_STAMP_SHIFT: u32 = 10;
@@ -40,11 +44,12 @@ pub(crate) fn decided(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), Red
         let (decision, step) = decision(&mut reader, entry.policy())?;
         let [stamp, low] = [reader.number()?, reader.number()?];
         entry.decide(decision);
-        entry.set_stamp(if entry.policy().queue_length().is_some() {
-            stamp << QUEUE_STAMP_SHIFT | low
-        } else {
+        let step = u64::from(step) << STAMP_STEP_SHIFT;
+        entry.set_stamp(match Kind::plain_of(entry.policy())? {
+            Kind::LeakyQueue => stamp << QUEUE_STAMP_SHIFT | low,
+            kind if kind.is_counted_window() && low > 0 => step | RESERVED_BIT | (stamp + low),
             // A sum of times, for buckets that are reserved.
-            u64::from(step) << STAMP_STEP_SHIFT | (stamp + low)
+            _ => step | (stamp + low),
         });
     }
     reader.finish()

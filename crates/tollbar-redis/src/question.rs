@@ -179,6 +179,18 @@ impl Question {
         Some(Self { task: Task::Renew, kinds, keys, blob: blob.into_bytes() })
     }
 
+    /// Make this counter fresh. `None` where to delete it is enough: a bucket and leases have to know
+    /// what was granted before.
+    pub(crate) fn reset(names: &Names, key: &[u8], policy: &Policy) -> Option<Self> {
+        let remembers = |kind: &Kind| matches!(kind, Kind::Bucket | Kind::Leased);
+        Kind::plain_of(policy).ok().filter(remembers)?;
+        let mut blob = Blob::default();
+        blob.byte(Kind::of(policy).ok()? as u8);
+        let kinds = KindSet::of(policy).ok()?;
+        let keys = vec![names.counter(key, policy)];
+        Some(Self { task: Task::Reset, kinds, keys, blob: blob.into_bytes() })
+    }
+
     /// What a reservation came to; without an id, refunds that stand alone, and in a part of a cluster
     /// those of a request that did not pass after all.
     pub(crate) fn settle(
@@ -224,7 +236,7 @@ impl Question {
         let numbers = match self.task {
             // Without the kind, which follows from the name, and the cost.
             Task::One => &self.blob[ONE_NUMBERS_AT..],
-            Task::Few | Task::Many | Task::Settle | Task::Renew => &self.blob[..],
+            Task::Few | Task::Many | Task::Settle | Task::Renew | Task::Reset => &self.blob[..],
         };
         let len = 1 + self.keys.iter().map(Vec::len).sum::<usize>() + numbers.len();
         let mut identity = Vec::with_capacity(len);

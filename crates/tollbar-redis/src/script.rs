@@ -25,6 +25,8 @@ pub(crate) enum Task {
     Settle,
     /// One lease.
     Renew,
+    /// One counter that has to know what was granted before.
+    Reset,
 }
 
 /// A set of algorithms.
@@ -42,7 +44,7 @@ pub(crate) struct Script {
 #[derive(Debug)]
 pub(crate) struct Scripts(Box<[OnceLock<Script>]>);
 
-const TASKS: usize = 5;
+const TASKS: usize = 6;
 const SETS: usize = 1 << Kind::ALL.len();
 
 impl KindSet {
@@ -111,6 +113,7 @@ fn text(task: Task, kinds: KindSet) -> String {
         Task::Few => ("", include_str!("lua/few.lua")),
         Task::Many => ("holds = {}\n", include_str!("lua/many.lua")),
         Task::Renew => ("", include_str!("lua/renew.lua")),
+        Task::Reset => ("resets = {}\n", include_str!("lua/reset.lua")),
         Task::Settle => ("refunds, overdraws = {}, {}\n", include_str!("lua/settle.lua")),
     };
     let mut text = format!("{}\n{tables}", include_str!("lua/prelude.lua"));

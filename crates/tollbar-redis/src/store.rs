@@ -353,10 +353,14 @@ impl Store for RedisStore {
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
         Reply::Pending(Box::pin(async move {
-            let name = self.names.counter(key, policy);
-            let mut command = redis::cmd("DEL");
-            command.arg(&name);
-            self.route.ask(&self.route.begin()?, &name, &command).await?;
+            if let Some(question) = Question::reset(&self.names, key, policy) {
+                self.ask(&question).await?;
+            } else {
+                let name = self.names.counter(key, policy);
+                let mut command = redis::cmd("DEL");
+                command.arg(&name);
+                self.route.ask(&self.route.begin()?, &name, &command).await?;
+            }
             if let Some(denials) = &self.denials {
                 denials.forget_all();
             }

@@ -48,6 +48,14 @@ impl Kind {
         Ok(if policy.warm_up().is_some() { Self::WarmUp } else { plain })
     }
 
+    /// True for windows that count: their state does not tell a charge from one before a reset.
+    pub(crate) fn is_counted_window(self) -> bool {
+        matches!(
+            self,
+            Self::FixedWindow | Self::CalendarWindow | Self::SlidingWindow | Self::SlidingStrict
+        )
+    }
+
     /// The same without its warm-up.
     pub(crate) fn plain_of(policy: &Policy) -> Result<Self, RedisStoreError> {
         let name = policy.algorithm().name();

@@ -139,6 +139,7 @@ enum Way {
     Independent,
     Once { request_id: u8, ttl_s: u64 },
     Held { ttl_s: u64 },
+    Reset,
 }
 
 #[derive(Debug, Clone)]
@@ -157,6 +158,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => Just(Way::Independent),
         2 => (0_u8..3, ttl_s()).prop_map(|(request_id, ttl_s)| Way::Once { request_id, ttl_s }),
         4 => ttl_s().prop_map(|ttl_s| Way::Held { ttl_s }),
+        1 => Just(Way::Reset),
     ];
     let settled = prop::option::of((0_usize..20, 0_u64..8));
     let act = (way, strategy::trace(1..4), settled);
@@ -194,7 +196,7 @@ fn play(
             role: each.role,
         };
         let asked: Vec<Question<'_>> = moves.iter().map(question).collect();
-        let now = standing.now;
+        let mut now = standing.now;
         match *way {
             Way::One => {
                 duel.check(now, asked[0].key, asked[0].policy, asked[0].cost)?;
@@ -208,6 +210,12 @@ fn play(
             Way::Once { request_id, ttl_s } => {
                 let once = Once { request_id: &[request_id], ttl: Duration::from_secs(ttl_s) };
                 duel.check_marked(now, &asked, Some(once), None)?;
+            }
+            Way::Reset => {
+                duel.reset(now, asked[0].key, asked[0].policy);
+                // A charge from before a reset is told by the microsecond.
+                now = now.after(Duration::from_micros(1));
+                standing.now = now;
             }
             Way::Held { ttl_s } => {
                 let id = ReservationId(number as u128);

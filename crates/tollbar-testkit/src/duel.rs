@@ -156,8 +156,7 @@ impl Duel {
         self.release(now, key, policy, each.release)
     }
 
-    /// One request under several policies, perhaps charged once, perhaps to be settled. What was
-    /// charged can be settled later, as long as nothing is reset.
+    /// One request under several policies, perhaps charged once, perhaps to be settled.
     ///
     /// # Errors
     /// If the answers differ: both, and what was asked before.

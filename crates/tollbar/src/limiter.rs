@@ -131,9 +131,9 @@ impl Limiter {
 
     /// Makes the counter of `key` fresh. Does nothing while the store cannot be reached.
     ///
-    /// What was reserved before is gone with it: buckets, queues, logs and leases give none of it
-    /// back later. A window only counts, so a reservation of the same window that is settled after
-    /// the reset is taken from what was counted since; so is a permit without a lease.
+    /// What was reserved before is gone with it: a reservation that is settled after the reset gives
+    /// nothing back, and neither does a lease. A permit without a lease is like any other: one that
+    /// was taken before the reset and comes back after it makes room for one more.
     pub fn reset(&self, key: impl AsRef<[u8]>) {
         let key = key.as_ref();
         self.policies.with(key, |policy| {

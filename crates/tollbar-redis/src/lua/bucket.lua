@@ -101,6 +101,19 @@ if holds then
   end
 end
 
+-- A fresh state. Its sum has grown by as much time as it takes until nothing charged so far could be
+-- given back, and by a day, in case the clock goes back.
+if resets then
+  resets[1] = function(state)
+    local _, _, sum, asked_until = load_bucket(state)
+    if not sum then
+      return nil
+    end
+    sum = math.min(sum + math.max(asked_until - now, 0) + 86400000000, NUMBER_MAX)
+    return pack_bucket(0, 0, sum, asked_until)
+  end
+end
+
 if refunds then
   refunds[1] = function(state, stamp_high, stamp_low, amount, at)
     local num, den = struct.unpack('>dd', blob, at)

@@ -42,10 +42,12 @@ steps[3] = function(state, cost, at)
   return count_in_window(state, limit, calendar_end(period, offset), cost)
 end
 
+if holds then
+  holds[3] = hold_window
+end
+
 if refunds then
-  refunds[3] = function(state, stamp_high, stamp_low, amount)
-    return refund_in_window(state, stamp_high + stamp_low, amount)
-  end
+  refunds[3] = refund_in_window
 
   overdraws[3] = function(state, amount, at)
     local _, period, offset = struct.unpack('>ddd', blob, at)

@@ -13,10 +13,12 @@ steps[2] = function(state, cost, at)
   return count_in_window(state, limit, fixed_end(length, stagger), cost)
 end
 
+if holds then
+  holds[2] = hold_window
+end
+
 if refunds then
-  refunds[2] = function(state, stamp_high, stamp_low, amount)
-    return refund_in_window(state, stamp_high + stamp_low, amount)
-  end
+  refunds[2] = refund_in_window
 
   overdraws[2] = function(state, amount, at)
     local _, length, stagger = struct.unpack('>ddd', blob, at)

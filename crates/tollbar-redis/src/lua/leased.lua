@@ -56,6 +56,14 @@ steps[10] = function(state, cost, at)
   return outcome, remaining, now, 0, next, last_end, newest
 end
 
+-- No leases. The newest name is kept until the clock has passed it, so that it does not come back.
+if resets then
+  resets[10] = function(state)
+    local newest = load_leases(state)
+    return pack_leases(newest, {}), newest + 1
+  end
+end
+
 if refunds then
   refunds[10] = function(state, stamp_high, stamp_low, amount)
     local asked = stamp_high + stamp_low

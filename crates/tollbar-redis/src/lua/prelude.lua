@@ -39,7 +39,7 @@ local steps = {}
 
 -- The same for charges that may be given back, and for giving back. Only the scripts that need them
 -- make tables of them: what is not needed is not even defined.
-local holds, refunds, overdraws
+local holds, refunds, overdraws, resets
 
 -- Until it is as good as absent, and a millisecond more: Redis may have read its clock before us.
 -- Numbers this large are whole, and Redis prints them with 17 digits, so none becomes 1e+15.
@@ -56,6 +56,26 @@ local function save(key, state, fresh_at)
     ttl_ms = 0
   end
   redis.call('SET', key, state, 'PX', ttl_ms + 1 + grace_ms)
+end
+
+-- A window whose charges may be given back has the instant of its first reservation at the end of its
+-- state (7 bytes), and the stamps of reservations have it added, and this. A reset deletes both, so a
+-- charge from before it is not taken from what was charged since: memory/settling.rs has the reason.
+local RESERVED = 36028797018963968
+
+local function pack_first(first)
+  return first and struct.pack('>I7', first) or ''
+end
+
+-- The window or sub-window that `stamp_high + stamp_low` names, which may be none. Without RESERVED it
+-- is named as it is.
+local function window_named(first, stamp_high, stamp_low)
+  if stamp_high < RESERVED then
+    return stamp_high + stamp_low
+  elseif not first then
+    return -1
+  end
+  return (stamp_high - RESERVED - first) + stamp_low
 end
 
 local function corrupt(kind)

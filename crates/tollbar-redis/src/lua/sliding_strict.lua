@@ -1,14 +1,19 @@
 -- Strict sliding window: the twin of algorithm/sliding_strict.rs.
 --
 -- The state is 'n', how many bytes a count takes, the number of the newest sub-window plus one (7
--- bytes), and the counts, the newest first, up to the oldest that is not zero.
+-- bytes), and the counts, the newest first, up to the oldest that is not zero. Where there are
+-- reservations it is 'N', and ends with the instant of the first one: see prelude.lua.
 
 local function load_strict(state, parts)
   if not state then
     return nil, {}
   end
   local tag, width = string.byte(state, 1, 2)
-  local size = #state - 9
+  local size, first = #state - 9
+  if tag == 78 and size >= 7 then
+    size, first = size - 7, struct.unpack('>I7', state, #state - 6)
+    tag = 110
+  end
   if tag ~= 110 or size < 0 or width < 1 or width > 7 or size % width ~= 0
     or size / width > parts + 1 then
     corrupt('strict window')
@@ -25,10 +30,10 @@ local function load_strict(state, parts)
   if newest < 0 or newest > NUMBER_MAX then
     corrupt('strict window')
   end
-  return newest, counts
+  return newest, counts, first
 end
 
-local function pack_strict(newest, counts)
+local function pack_strict(newest, counts, first)
   local last, most = 0, 0
   for index, count in ipairs(counts) do
     if count > 0 then
@@ -43,11 +48,11 @@ local function pack_strict(newest, counts)
     width = width + 1
   end
   local format = '>I' .. width
-  local pieces = { struct.pack('>BBI7', 110, width, newest + 1) }
+  local pieces = { struct.pack('>BBI7', first and 78 or 110, width, newest + 1) }
   for index = 1, last do
     pieces[index + 1] = struct.pack(format, counts[index])
   end
-  return table.concat(pieces)
+  return table.concat(pieces) .. pack_first(first)
 end
 
 -- The sub-window in force. The newest stays so where the clock has gone back before it.
@@ -72,7 +77,7 @@ end
 
 steps[5] = function(state, cost, at)
   local limit, length, parts = struct.unpack('>ddd', blob, at)
-  local newest, counts = load_strict(state, parts)
+  local newest, counts, first = load_strict(state, parts)
   local current = current_part(newest, length)
   local shift = newest and current - newest or 0
   -- At `current`, the count `index` is of the sub-window that is index - 1 + shift old.
@@ -86,7 +91,7 @@ steps[5] = function(state, cost, at)
     outcome = NEVER
   elseif cost > 0 and cost <= remaining then
     remaining = remaining - cost
-    next = pack_strict(current, charge_strict(newest, counts, current, cost, parts))
+    next = pack_strict(current, charge_strict(newest, counts, current, cost, parts), first)
     newest = current
   elseif cost > 0 then
     local number = current
@@ -97,15 +102,27 @@ steps[5] = function(state, cost, at)
     outcome, retry_after = DENY, number * length - now
   end
   local fresh_at = newest and (newest + 1 + parts) * length or 0
-  return outcome, remaining, math.max(fresh_at, now), retry_after, next, fresh_at, (newest or -1) + 1
+  return outcome, remaining, math.max(fresh_at, now), retry_after, next, fresh_at, ((newest or -1) + 1) * length
+end
+
+if holds then
+  holds[5] = function(state, _, at)
+    local _, length, parts = struct.unpack('>ddd', blob, at)
+    local newest, counts, first = load_strict(state, parts)
+    if not newest then
+      return nil
+    end
+    first = first or now
+    return pack_strict(newest, counts, first), (newest + 1 + parts) * length, first
+  end
 end
 
 if refunds then
   refunds[5] = function(state, stamp_high, stamp_low, amount, at, did_not_pass)
     local _, length, parts = struct.unpack('>ddd', blob, at)
-    local newest, counts = load_strict(state, parts)
-    local number = stamp_high + stamp_low - 1
-    if not newest or number < 0 or number > newest then
+    local newest, counts, first = load_strict(state, parts)
+    local number = window_named(first, stamp_high, stamp_low) / length - 1
+    if not newest or number < 0 or number > newest or number % 1 ~= 0 then
       return 0
     end
     local index = newest - number + 1
@@ -122,12 +139,12 @@ if refunds then
     if not counts[1] then
       return refunded, '', now
     end
-    return refunded, pack_strict(newest, counts), (newest + 1 + parts) * length
+    return refunded, pack_strict(newest, counts, first), (newest + 1 + parts) * length
   end
 
   overdraws[5] = function(state, amount, at)
     local _, length, parts = struct.unpack('>ddd', blob, at)
-    local newest, counts = load_strict(state, parts)
+    local newest, counts, first = load_strict(state, parts)
     local current = current_part(newest, length)
     local count = 0
     if newest == current then
@@ -135,6 +152,6 @@ if refunds then
     end
     local charged = math.min(amount, NUMBER_MAX - count)
     local moved = charge_strict(newest, counts, current, charged, parts)
-    return charged, pack_strict(current, moved), (current + 1 + parts) * length
+    return charged, pack_strict(current, moved, first), (current + 1 + parts) * length
   end
 end

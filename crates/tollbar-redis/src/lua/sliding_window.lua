@@ -1,18 +1,23 @@
 -- Sliding window counter: the twin of algorithm/sliding_window.rs.
 --
 -- The state is 's', the number of the window by its end (5 bytes), the count of the one before it and
--- its own (3 each); 'S' where one of them needs 7 bytes.
+-- its own (3 each); 'S' where one of them needs 7 bytes. Then, where there are reservations, the instant
+-- of the first one: see prelude.lua.
 
 local function load_sliding(state, length)
   if not state then
     return 0, 0, 0
   end
   local tag, size = string.byte(state), #state
-  local number, previous, current
+  local number, previous, current, first
   if tag == 115 and size == 12 then
     number, previous, current = struct.unpack('>I5I3I3', state, 2)
   elseif tag == 83 and size == 22 then
     number, previous, current = struct.unpack('>I7I7I7', state, 2)
+  elseif tag == 115 and size == 19 then
+    number, previous, current, first = struct.unpack('>I5I3I3I7', state, 2)
+  elseif tag == 83 and size == 29 then
+    number, previous, current, first = struct.unpack('>I7I7I7I7', state, 2)
   else
     corrupt('sliding window')
   end
@@ -20,15 +25,15 @@ local function load_sliding(state, length)
   if ends_at > NUMBER_MAX or previous > NUMBER_MAX or current > NUMBER_MAX then
     corrupt('sliding window')
   end
-  return ends_at, previous, current
+  return ends_at, previous, current, first
 end
 
-local function pack_sliding(ends_at, previous, current, length)
+local function pack_sliding(ends_at, previous, current, length, first)
   local number = ends_at / length
   if number < 1099511627776 and previous < 16777216 and current < 16777216 then
-    return struct.pack('>BI5I3I3', 115, number, previous, current)
+    return struct.pack('>BI5I3I3', 115, number, previous, current) .. pack_first(first)
   end
-  return struct.pack('>BI7I7I7', 83, number, previous, current)
+  return struct.pack('>BI7I7I7', 83, number, previous, current) .. pack_first(first)
 end
 
 -- The counts as of `now`: moved on by as many windows as have ended since.
@@ -50,7 +55,7 @@ end
 
 steps[4] = function(state, cost, at)
   local limit, length, tick, ticks = struct.unpack('>dddd', blob, at)
-  local ends_at, previous, current = load_sliding(state, length)
+  local ends_at, previous, current, first = load_sliding(state, length)
   ends_at, previous, current = slide(ends_at, previous, current, length)
   local weight = 0
   if previous > 0 then
@@ -71,7 +76,7 @@ steps[4] = function(state, cost, at)
   elseif cost == 0 then
     return ALLOW, remaining, ends_at, 0, nil, nil, ends_at
   elseif cost <= remaining then
-    local next = pack_sliding(ends_at, previous, current + cost, length)
+    local next = pack_sliding(ends_at, previous, current + cost, length, first)
     return ALLOW, remaining - cost, ends_at, 0, next, ends_at + length, ends_at
   end
   local room, allowed_at = limit - current - cost
@@ -84,12 +89,24 @@ steps[4] = function(state, cost, at)
   return DENY, remaining, ends_at, math.max(allowed_at - now, 0), nil, nil, ends_at
 end
 
+if holds then
+  holds[4] = function(state, _, at)
+    local _, length = struct.unpack('>dd', blob, at)
+    local ends_at, previous, current, first = load_sliding(state, length)
+    if ends_at + length <= now then
+      return nil
+    end
+    first = first or now
+    return pack_sliding(ends_at, previous, current, length, first), ends_at + length, first
+  end
+end
+
 if refunds then
   refunds[4] = function(state, stamp_high, stamp_low, amount, at)
     local _, length = struct.unpack('>dd', blob, at)
-    local ends_at, previous, current = load_sliding(state, length)
-    local stamp = stamp_high + stamp_low
-    if stamp + length <= now then
+    local ends_at, previous, current, first = load_sliding(state, length)
+    local stamp = window_named(first, stamp_high, stamp_low)
+    if stamp < 0 or stamp + length <= now then
       return 0
     end
     local refunded = 0
@@ -103,15 +120,15 @@ if refunds then
     if refunded == 0 then
       return 0
     end
-    return refunded, pack_sliding(ends_at, previous, current, length), ends_at + length
+    return refunded, pack_sliding(ends_at, previous, current, length, first), ends_at + length
   end
 
   overdraws[4] = function(state, amount, at)
     local _, length = struct.unpack('>dd', blob, at)
-    local ends_at, previous, current = load_sliding(state, length)
+    local ends_at, previous, current, first = load_sliding(state, length)
     ends_at, previous, current = slide(ends_at, previous, current, length)
     local charged = math.min(amount, NUMBER_MAX - current)
-    local next = pack_sliding(ends_at, previous, current + charged, length)
+    local next = pack_sliding(ends_at, previous, current + charged, length, first)
     return charged, next, ends_at + length
   end
 end

@@ -86,13 +86,28 @@ end
 
 if holds then
   holds[7] = function(state, stamp, at)
-    local kind = struct.unpack('>B', blob, at + 24)
+    local kind, _, rungs = struct.unpack('>BB', blob, at + 24)
     if not holds[kind] then
       return nil
     end
     local born, new_at, inner = load_life(state)
-    local next, fresh_at, sum = holds[kind](inner, stamp)
+    local next, fresh_at, sum = holds[kind](inner, stamp, rungs)
+    if not next then
+      return nil
+    end
     return pack_life(born, new_at, next), math.max(fresh_at, new_at), sum
+  end
+end
+
+-- The key is new, and so is its counter.
+if resets then
+  resets[7] = function(state)
+    local _, _, inner = load_life(state)
+    local next, fresh_at = resets[1](inner)
+    if not next then
+      return nil
+    end
+    return pack_life(0, 0, next), fresh_at
   end
 end
 

@@ -40,6 +40,10 @@ impl Law for Concurrency {
     }
 
     /// What is out counts, whoever has it.
+    fn numbers_charges(&self) -> bool {
+        false
+    }
+
     fn counts(&self, log: &Log, _now_us: u128, _stamp: u64) -> bool {
         !log.events.is_empty()
     }

@@ -44,6 +44,11 @@ pub trait Law: Debug {
         None
     }
 
+    /// Whether it matters which charge is given back.
+    fn numbers_charges(&self) -> bool {
+        true
+    }
+
     /// Whether the charge that is event number `stamp` still counts at `now_us`.
     fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool;
 

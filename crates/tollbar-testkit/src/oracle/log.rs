@@ -35,6 +35,8 @@ pub enum Event {
 pub struct Log {
     /// Oldest first.
     pub events: Vec<Event>,
+    /// How often the counter was reset.
+    pub resets: u64,
     /// Of keys that warm up, each charge once more: when it was, and when the key would have been
     /// new again by the rule of that time.
     pub visits: Vec<Visit>,
@@ -49,7 +51,20 @@ pub struct Visit {
     pub new_at_us: u128,
 }
 
+/// Where a stamp has the number of resets before its charge. The number of its event is below.
+const RESETS_SHIFT: u32 = 32;
+
 impl Log {
+    /// What the event `number` is called outside.
+    pub(super) fn stamp_of(&self, number: u64) -> u64 {
+        self.resets << RESETS_SHIFT | number
+    }
+
+    /// The event that `stamp` names; none where the counter was reset since.
+    pub(super) fn number_of(&self, stamp: u64) -> Option<u64> {
+        (stamp >> RESETS_SHIFT == self.resets).then_some(stamp & ((1 << RESETS_SHIFT) - 1))
+    }
+
     /// The newest window of `window_us` that was charged.
     pub(super) fn newest_window(&self, window_us: u128) -> Option<u128> {
         self.by_window(|at_us| at_us / window_us).last().map(|(window, _)| window)

@@ -94,8 +94,8 @@ impl Oracle {
                 && answers[*other].outcome == Outcome::Allow
         });
         let later = later.count();
-        let events = self.logs.get(&counter(asked)).map_or(0, |log| log.events.len());
-        (events.saturating_sub(1 + later)) as u64
+        let log = self.logs.get(&counter(asked));
+        log.map_or(0, |log| log.stamp_of(log.events.len().saturating_sub(1 + later) as u64))
     }
 
     /// Settles a reservation; false where there is none.

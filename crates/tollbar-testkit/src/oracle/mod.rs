@@ -142,7 +142,9 @@ impl Oracle {
     ) -> u64 {
         let terms = Terms::for_key(policy, key);
         let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
-        terms.law.refund(log, now.as_micros().into(), stamp, amount)
+        // A permit is like any other, whenever it was taken.
+        let number = if terms.law.numbers_charges() { log.number_of(stamp) } else { Some(0) };
+        number.map_or(0, |number| terms.law.refund(log, now.as_micros().into(), number, amount))
     }
 
     /// Charges what was spent already, as far as a debt may go.
@@ -162,12 +164,15 @@ impl Oracle {
     ) -> Option<Timestamp> {
         let terms = Terms::for_key(policy, key);
         let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
-        let ends_at_us = terms.law.renew(log, now.as_micros().into(), stamp)?;
+        let number = log.number_of(stamp)?;
+        let ends_at_us = terms.law.renew(log, now.as_micros().into(), number)?;
         Some(Timestamp::from_micros(u64::try_from(ends_at_us).unwrap_or(u64::MAX)))
     }
 
-    /// Forgets one counter.
+    /// Forgets one counter; but not that it did, so that no stamp from before names a charge since.
     pub fn reset(&mut self, key: &[u8], policy: &Policy) {
-        self.logs.remove(&(key.to_vec(), Terms::of(policy).identity));
+        if let Some(log) = self.logs.get_mut(&(key.to_vec(), Terms::of(policy).identity)) {
+            *log = Log { resets: log.resets + 1, ..Log::default() };
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
 use tollbar::{Charge, Outcome, Period, Policy, Role, Timestamp};
 
 use super::{Case, four_a_minute, is_denial, minute_start};
@@ -14,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     ("denied_request_charges_nothing", denied_request_charges_nothing),
     ("retry_after_is_honest", retry_after_is_honest),
     ("reset_makes_one_counter_fresh", reset_makes_one_counter_fresh),
+    ("a_reset_ends_what_was_reserved_before_it", a_reset_ends_what_was_reserved_before_it),
     ("cost_above_capacity_is_never", cost_above_capacity_is_never),
     ("denied_batch_charges_nothing", denied_batch_charges_nothing),
     ("allowed_batch_charges_every_entry", allowed_batch_charges_every_entry),
@@ -124,6 +126,40 @@ fn reset_makes_one_counter_fresh(factory: &Factory<'_>) {
         assert_eq!(subject.peek(now, KEY, policy), fresh, "{}", subject.name());
         assert_eq!(subject.peek(now, b"other", policy), other, "{}", subject.name());
         assert_allowed(subject, now, policy, 4);
+    });
+}
+
+fn a_reset_ends_what_was_reserved_before_it(factory: &Factory<'_>) {
+    each(factory, |subject, now, policy| {
+        // A permit is like any other, whenever it was taken.
+        if policy.algorithm().name() == "concurrency" {
+            return;
+        }
+        let name = subject.name();
+        let reserve = |now: Timestamp, number: u128| {
+            let hold = Hold { id: ReservationId(number), ttl: Duration::from_mins(1) };
+            let charged = subject.check_marked(now, &[enforce(KEY, policy, 2)], None, Some(hold));
+            charged.expect("it has no request id")[0].stamp
+        };
+        let cancel = |now: Timestamp, number: u128, stamp: u64| {
+            let spending = Spending { reserved: 2, spent: 0 };
+            let mut adjustments = [Adjustment::new(KEY, policy, stamp, spending)];
+            subject.settle(now, ReservationId(number), &mut adjustments);
+            adjustments[0].adjusted()
+        };
+        let [before, other_before] = [reserve(now, 1), reserve(now, 2)];
+        subject.reset(now, KEY, policy);
+        let later = Timestamp::from_micros(now.as_micros() + 1);
+        assert_allowed(subject, later, policy, 1);
+        let returned = cancel(later, 1, before);
+        assert_eq!(returned, 0, "store `{name}`, {policy:?}: it was charged before the reset");
+        let since = reserve(later, 3);
+        let returned = cancel(later, 2, other_before);
+        assert_eq!(returned, 0, "store `{name}`, {policy:?}: it was charged before the reset");
+        assert_eq!(subject.peek(later, KEY, policy).remaining, 1, "{name}, {policy:?}");
+        // Places in a queue are given back from the end alone, and this one is at the end.
+        assert_eq!(cancel(later, 3, since), 2, "store `{name}`, {policy:?}: charged since");
+        assert_eq!(subject.peek(later, KEY, policy).remaining, 3, "{name}, {policy:?}");
     });
 }
 

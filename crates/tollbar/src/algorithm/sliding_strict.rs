@@ -68,6 +68,11 @@ impl SlidingStrict {
         self.subwindows as u32
     }
 
+    /// The length of the n sub-windows before the current one, which count with it.
+    pub(crate) fn subwindows_us(&self) -> u64 {
+        self.subwindows * self.subwindow_us
+    }
+
     fn ring_len(&self) -> u64 {
         self.subwindows + 1
     }
@@ -181,17 +186,19 @@ impl Algorithm for SlidingStrict {
         Decision::new(outcome, self.limit, remaining, reset_at)
     }
 
-    /// The sub-window it is counted in, as the state numbers it.
+    /// The end of the sub-window it is counted in.
     fn stamp(&self, state: &[u64]) -> u64 {
-        state[0]
+        self.newest(state).map_or(0, |newest| (newest + 1) * self.subwindow_us)
     }
 
     fn refund(&self, state: &mut [u64], now: Timestamp, stamp: u64, amount: u64) -> Refund {
-        let Some(number) = stamp.checked_sub(1) else {
+        let Some(number) = (stamp / self.subwindow_us).checked_sub(1) else {
             return Refund::default();
         };
         let refunded = amount.min(self.count(state, number));
-        if refunded == 0 || !self.in_force(self.current(state, now)).contains(&number) {
+        let is_an_end = stamp.is_multiple_of(self.subwindow_us);
+        if refunded == 0 || !is_an_end || !self.in_force(self.current(state, now)).contains(&number)
+        {
             return Refund::default();
         }
         let count = &mut state[self.slot(number)];

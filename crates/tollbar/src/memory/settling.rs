@@ -17,6 +17,17 @@
 //!
 //! Two tokens of 2 s each, X paid at 2 s and Y at 4 s. X is given back: Y is paid at 2 s, and so says
 //! 4 + 0 - 2. Without the sum, Y could be given back at 3 s once more, though time has given it back.
+//!
+//! # Resets
+//!
+//! A reset makes a counter fresh, so nothing charged before it may be given back: that would be taken
+//! from what was charged since. A window only counts, and cannot tell. So a window with reservations
+//! has a sum as well, which no refund adds to. A reset adds to the sum as much time as it takes until
+//! nothing charged so far could be given back, and a day in case the clock goes back; from then on the
+//! stamps of those charges, less the sum, name instants that are over.
+//!
+//! Whoever takes tokens back from a window without having reserved them names the window alone. The
+//! stamp of a reservation has [`RESERVED_BIT`] set, so that the two are told apart.
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
@@ -34,8 +45,16 @@ use crate::{Policy, Timestamp};
 /// lock. Names of reservations are shorter, so that the two are never taken for each other.
 const SUM_WORDS: usize = 8;
 
-/// What of a bucket's stamp is an instant, or an instant and a sum: a warm-up has its step above it.
-const TIME_MASK: u64 = (1 << 56) - 1;
+/// What of a stamp is an instant, or an instant and a sum. Above it are [`RESERVED_BIT`] and the step
+/// of a warm-up.
+const TIME_MASK: u64 = (1 << 55) - 1;
+
+/// How far the clock may go back after a reset before a charge from before it looks as if it could be
+/// given back.
+const CLOCK_STEP_MAX_US: u64 = 24 * 3_600_000_000;
+
+/// Set in the stamp of a charge to a window that can be given back because it was reserved.
+const RESERVED_BIT: u64 = 1 << 55;
 
 /// A stamp whose time is changed, and nothing else of it: a time that does not fit is cut to the
 /// largest, which gives back less.
@@ -65,14 +84,15 @@ impl MemoryStore {
                 algorithm.refund(state, now, stamp, amount)
             })
         };
-        if !kind.pays_in_order() {
+        let names_the_window_alone = kind.is_counted_window() && stamp & RESERVED_BIT == 0;
+        if !kind.needs_refund_record() || names_the_window_alone {
             return refund(None, stamp).tokens;
         }
         let guard = self.shards.lock(id);
         let Some(given_back) = self.given_back(&guard, id) else {
             return 0;
         };
-        let stamp = with_time(stamp, |time| time.saturating_sub(given_back.sum_us));
+        let stamp = with_time(stamp & !RESERVED_BIT, |time| time.saturating_sub(given_back.sum_us));
         let refunded = refund(Some(&guard), stamp);
         let sum_us = given_back.sum_us.saturating_add(refunded.sooner_us);
         self.give_back(&guard, id, &GivenBack { sum_us, ..given_back }, self.now_us());
@@ -103,17 +123,18 @@ impl MemoryStore {
         stamp: u64,
         now_us: u64,
     ) -> u64 {
-        if !kind.pays_in_order() {
+        if !kind.needs_refund_record() {
             return stamp;
         }
         let before = self.given_back(guard, id);
         // Sums begin where the clock is, so that a stamp from a sum that was forgotten before its
         // time tells little when it is read by another.
         let sum_us = before.as_ref().map_or(now_us, |before| before.sum_us);
-        let paid_at_us = stamp & TIME_MASK;
-        let asked_until_us = before.map_or(0, |before| before.asked_until_us).max(paid_at_us);
+        let until_us = kind.refundable_until_us(stamp & TIME_MASK);
+        let asked_until_us = before.map_or(0, |before| before.asked_until_us).max(until_us);
         self.give_back(guard, id, &GivenBack { sum_us, asked_until_us }, now_us);
-        with_time(stamp, |time| time.saturating_add(sum_us))
+        let reserved = if kind.is_counted_window() { RESERVED_BIT } else { 0 };
+        with_time(stamp, |time| time.saturating_add(sum_us)) | reserved
     }
 
     fn given_back(&self, guard: &ShardGuard<'_>, id: CounterId) -> Option<GivenBack> {
@@ -135,10 +156,15 @@ impl MemoryStore {
         self.count_eviction(saved.evicted_live);
     }
 
-    /// For a counter that is made fresh: nothing charged before can be given back.
-    pub(super) fn forget_given_back(&self, guard: &ShardGuard<'_>, id: CounterId) {
-        if let Some(place) = self.reservations.find(guard, id, SUM_WORDS) {
-            self.reservations.forget(guard, place);
+    /// For a counter that is made fresh: nothing charged before can be given back. The sum is not
+    /// forgotten, because the next one would begin at the clock, and within the same microsecond that
+    /// may be where this one began.
+    pub(super) fn close_refunds(&self, guard: &ShardGuard<'_>, id: CounterId) {
+        if let Some(before) = self.given_back(guard, id) {
+            let now_us = self.now_us();
+            let open_us = before.asked_until_us.saturating_sub(now_us);
+            let sum_us = before.sum_us.saturating_add(open_us + CLOCK_STEP_MAX_US);
+            self.give_back(guard, id, &GivenBack { sum_us, ..before }, now_us);
         }
     }
 

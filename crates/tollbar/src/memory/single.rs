@@ -375,9 +375,7 @@ impl MemoryStore {
         if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {
             self.wide.forget(&guard, place);
         }
-        if policy.kind.pays_in_order() {
-            self.forget_given_back(&guard, id);
-        }
+        self.close_refunds(&guard, id);
         let Some(packed) = policy.kind.as_packed() else {
             return;
         };

@@ -139,7 +139,11 @@ impl Wide {
         let place = found.unwrap_or_else(|| {
             let class = class_of(state.len());
             let entries = self.classes[class].bucket(guard, id);
-            let rank_of = |entry: &usize| self.classes[class].rank(*entry).at(now_us);
+            // An empty entry before a fresh one, which is live again if the clock goes back.
+            let rank_of = |entry: &usize| {
+                let class = &self.classes[class];
+                (class.rank(*entry).at(now_us), class.id(*entry) != 0)
+            };
             let lowest = entries.clone().min_by_key(rank_of);
             let entry = lowest.unwrap_or(entries.start);
             evicted_live = self.classes[class].rank(entry).fresh_at_us > now_us;

@@ -124,14 +124,43 @@ impl Kind {
         matches!(self, Self::Concurrency(_) | Self::Leased(_))
     }
 
+    /// True for windows that count: their state does not tell a charge from one that was made before
+    /// a reset.
+    pub(crate) fn is_counted_window(&self) -> bool {
+        match self {
+            Self::FixedWindow(_)
+            | Self::StaggeredWindow(_)
+            | Self::CalendarWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingStrict(_) => true,
+            Self::WarmUp(climb) => !matches!(climb.rungs(), Rungs::Bucket(_)),
+            _ => false,
+        }
+    }
+
     /// True where time pays charges in their order, so that giving one back has those behind it
     /// paid sooner.
-    pub(crate) fn pays_in_order(&self) -> bool {
+    fn pays_in_order(&self) -> bool {
         match self {
             Self::Bucket(_) => true,
             Self::WarmUp(climb) => matches!(climb.rungs(), Rungs::Bucket(_)),
             _ => false,
         }
+    }
+
+    /// True where a charge can only be given back by what a store keeps beside the counter.
+    pub(crate) fn needs_refund_record(&self) -> bool {
+        self.pays_in_order() || self.is_counted_window()
+    }
+
+    /// The last instant at which anything can be given back of the charge whose stamp has `time_us`.
+    pub(crate) fn refundable_until_us(&self, time_us: u64) -> u64 {
+        let longer_us = match &*self.plain() {
+            Self::SlidingWindow(window) => window.window_us(),
+            Self::SlidingStrict(window) => window.subwindows_us(),
+            _ => 0,
+        };
+        time_us.saturating_add(longer_us)
     }
 
     /// True where the state of this very policy fits one word.

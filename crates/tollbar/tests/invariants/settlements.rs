@@ -27,6 +27,8 @@ enum Act {
     Settle(usize, Move, u64),
     /// Sends a request by one of a few ids.
     Once(u8, Vec<Move>),
+    /// Resets the counter of a key under a policy.
+    Reset(Move),
 }
 
 const TTL: Duration = Duration::from_secs(20);
@@ -39,11 +41,14 @@ fn acts(jumps_back: bool) -> impl Strategy<Value = Vec<Act>> {
             strategy::trace(len).boxed()
         }
     };
+    // A clock that goes back further than the store allows for after a reset is another matter.
+    let reset_weight = u32::from(!jumps_back);
     let act = prop_oneof![
         3 => moves(1..4).prop_map(Act::Reserve),
         3 => (0_usize..40, moves(1..2), 0_u64..8)
             .prop_map(|(number, moves, fourths)| Act::Settle(number, moves[0], fourths)),
         1 => (0_u8..3, moves(1..3)).prop_map(|(id, moves)| Act::Once(id, moves)),
+        reset_weight => moves(1..2).prop_map(|moves| Act::Reset(moves[0])),
     ];
     vec(act, 1..40)
 }
@@ -88,6 +93,12 @@ fn play(start: Timestamp, policies: &[Policy], acts: &[Act]) -> Result<(), Strin
                 let asked = questions(&standing, moves);
                 let once = Once { request_id: &[*id], ttl: TTL };
                 duel.check_marked(standing.now, &asked, Some(once), None)?;
+            }
+            Act::Reset(each) => {
+                standing.now = standing.advanced(each.advance, policy_of(each));
+                duel.reset(standing.now, &names[each.key % names.len()], policy_of(each));
+                // Logs and queues tell a charge by its microsecond.
+                standing.now = standing.now.after(Duration::from_micros(1)).min(Timestamp::MAX);
             }
         }
         // What the settlement has left behind shows in what remains.
