@@ -33,8 +33,8 @@ fn main() -> Result<(), tollbar::PolicyError> {
     let api = Limiter::new(rate.clone());
     let entries = || [Entry::new("ann", &rate), Entry::new("ann", &in_flight)];
     let permit = api.acquire_all(&mut entries());
-    if let Err(verdict) = api.acquire_all(&mut entries()) {
-        println!("ann: {:?}, and the rate has not paid for it", verdict.outcome());
+    if let Err(error) = api.acquire_all(&mut entries()) {
+        println!("ann: {error}, and the rate has not paid for it");
     }
     drop(permit);
     println!("ann: in again: {}", api.acquire_all(&mut entries()).is_ok());

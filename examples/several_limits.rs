@@ -2,7 +2,7 @@
 
 use tollbar::{Entry, Limiter, Policy};
 
-fn main() -> Result<(), tollbar::PolicyError> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let per_user = Policy::token_bucket("2/s")?.named("per_user");
     let per_user_daily = Policy::fixed_window("100/day")?;
     let for_all = Policy::sliding_window("3/s")?;
@@ -15,7 +15,7 @@ fn main() -> Result<(), tollbar::PolicyError> {
             Entry::new(user, &per_user_daily),
             Entry::new("everyone", &for_all),
         ];
-        let verdict = limiter.check_all(&mut entries);
+        let verdict = limiter.check_all(&mut entries)?;
         let binding = verdict.binding().map_or("nothing", |entry| names[entry]);
         match verdict.decision().and_then(|decision| decision.retry_after()) {
             None => println!("{user} passes; what binds next is the limit {binding}"),

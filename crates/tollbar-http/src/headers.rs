@@ -124,7 +124,7 @@ impl HeaderStyle {
             };
             prepared.numbers =
                 [decision.limit(), decision.remaining(), reset_us.div_ceil(US_PER_S)];
-            prepared.numbers_told = if is_blind(&binding) { 1 } else { 3 };
+            prepared.numbers_told = if binding.is_counted() { 3 } else { 1 };
         }
         if self.has_ietf {
             prepared.write_lists(verdict, &binding, now());
@@ -173,11 +173,6 @@ fn listed<'v>(
         .filter(move |it| it.capacity() == Capacity::Live && !is_binding(it))
         .take(LISTED_MAX - 1);
     std::iter::once(binding).chain(others)
-}
-
-/// True where a decision has seen no counter, and so cannot tell what remains.
-fn is_blind(decision: &RuleDecision<'_>) -> bool {
-    matches!(decision.degraded(), Some(Degraded::Allowed | Degraded::Denied))
 }
 
 /// A list, its items apart by commas.
@@ -307,7 +302,7 @@ impl Prepared {
         let mut text = Text::new();
         write_list(listed(verdict, binding), write_policy, &mut text);
         self.policy = text.take();
-        let seen = listed(verdict, binding).filter(|it| !is_blind(it));
+        let seen = listed(verdict, binding).filter(RuleDecision::is_counted);
         write_list(seen, |it, text| write_state(it, now, text), &mut text);
         self.state = text.take();
     }

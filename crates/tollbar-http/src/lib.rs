@@ -49,6 +49,6 @@ pub use identity::{ApiKeys, Attributes, Identity, IdentityError, Peer};
 #[cfg(feature = "jwt")]
 pub use identity::{Jwt, JwtAlgorithm, JwtKey};
 pub use layer::{OnDenial, TollbarLayer, TollbarLayerBuilder};
-pub use response::{Denial, Format};
+pub use response::{Denial, Format, status_of};
 pub use service::Tollbar;
 pub use settle::{Ending, Settle};

@@ -11,8 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::json;
-use tollbar::Outcome;
-use tollbar_rules::{Capacity, Reason, RequestError, Verdict};
+use tollbar_rules::{Capacity, DenialCode, RequestError, Verdict};
 
 use crate::grpc::{self, Code};
 use crate::headers::{name_of, write_retry_after};
@@ -73,8 +72,7 @@ impl<'a> Denial<'a> {
         self.retry_after
     }
 
-    /// 429 where another time may do; 422 where the cost is above what the limit can ever hold; 400
-    /// where the request lacks an attribute; 500 where the rules ask for more limits than fit.
+    /// The status of the response: see [`status_of`].
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.told().status
@@ -100,47 +98,52 @@ impl<'a> Denial<'a> {
 
     fn told(&self) -> Told {
         let rule = self.verdict.rule().map(|rule| rule.name.to_string());
-        let told = Told {
-            status: StatusCode::TOO_MANY_REQUESTS,
-            code: Code::ResourceExhausted,
-            error: "rate_limit_exceeded",
-            message: "Too many requests".to_owned(),
+        let code = self.verdict.denial_code().unwrap_or(DenialCode::RateLimitExceeded);
+        let problem = match code {
+            code if code.is_mistake() => None,
+            DenialCode::RateLimitExceeded if self.verdict.degraded().is_some() => {
+                Some(REDUCED_CAPACITY)
+            }
+            _ => Some(QUOTA_EXCEEDED),
+        };
+        Told {
+            status: status_of(code),
+            code: grpc_code_of(code),
+            error: code.as_str(),
+            message: self.verdict.denial_message().unwrap_or_default().into_owned(),
             rule,
-            problem: Some(QUOTA_EXCEEDED),
+            problem,
             violated: violated(self.verdict),
             retry_after: self.retry_after,
-        };
-        match (self.verdict.reason(), self.verdict.outcome()) {
-            (Reason::MissingAttribute { attribute, .. }, _) => Told {
-                status: StatusCode::BAD_REQUEST,
-                code: Code::InvalidArgument,
-                error: "missing_attribute",
-                message: format!("This request lacks `{attribute}`, which its rule counts by"),
-                problem: None,
-                ..told
-            },
-            (Reason::Banned { .. }, _) => {
-                Told { error: "banned", message: "This client is banned".to_owned(), ..told }
-            }
-            (Reason::TooManyLimits { count }, _) => Told {
-                status: StatusCode::INTERNAL_SERVER_ERROR,
-                code: Code::Internal,
-                error: "too_many_limits",
-                message: format!("{count} limits apply to this request, more than can be checked"),
-                problem: None,
-                ..told
-            },
-            (_, Outcome::Never) => Told {
-                status: StatusCode::UNPROCESSABLE_ENTITY,
-                code: Code::InvalidArgument,
-                error: "cost_exceeds_limit",
-                message: "This request costs more than its limit can ever hold".to_owned(),
-                ..told
-            },
-            _ if self.verdict.degraded().is_some() => {
-                Told { problem: Some(REDUCED_CAPACITY), ..told }
-            }
-            _ => told,
+        }
+    }
+}
+
+/// The status of a response to a request that was denied for this reason: 429 where another time may do,
+/// 422 where the cost is above what the limit can ever hold, another 4xx where the request is to be sent
+/// otherwise, 500 where the rules or the store do not fit it.
+#[must_use]
+pub fn status_of(code: DenialCode) -> StatusCode {
+    match code {
+        DenialCode::RateLimitExceeded | DenialCode::Banned => StatusCode::TOO_MANY_REQUESTS,
+        DenialCode::CostExceedsLimit => StatusCode::UNPROCESSABLE_ENTITY,
+        DenialCode::MissingAttribute | DenialCode::ReceiptTooLong => StatusCode::BAD_REQUEST,
+        DenialCode::RequestIdReused => StatusCode::CONFLICT,
+        DenialCode::TooManyLimits | DenialCode::CrossSlot | DenialCode::Unsupported => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+fn grpc_code_of(code: DenialCode) -> Code {
+    match code {
+        DenialCode::RateLimitExceeded | DenialCode::Banned => Code::ResourceExhausted,
+        DenialCode::CostExceedsLimit
+        | DenialCode::MissingAttribute
+        | DenialCode::ReceiptTooLong
+        | DenialCode::RequestIdReused => Code::InvalidArgument,
+        DenialCode::TooManyLimits | DenialCode::CrossSlot | DenialCode::Unsupported => {
+            Code::Internal
         }
     }
 }

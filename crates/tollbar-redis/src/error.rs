@@ -1,5 +1,5 @@
-//! Why this store could not answer. Limiters see it as the source of
-//! [`StoreError::Unavailable`].
+//! Why this store did not decide. Limiters see an outage as the source of the [`StoreError`] that it
+//! becomes, and a mistake as the error itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,8 +165,48 @@ impl From<RedisError> for RedisStoreError {
     }
 }
 
+/// True where the server has understood the command, and refuses it: it is out of memory, the user
+/// lacks a permission, a script fails. To ask again, or somebody else, does not help.
+fn is_refusal(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Extension => true,
+        ErrorKind::Server(kind) => !matches!(
+            kind,
+            // These pass by themselves.
+            ServerErrorKind::BusyLoading
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::Moved
+                | ServerErrorKind::Ask
+        ),
+        _ => false,
+    }
+}
+
 impl From<RedisStoreError> for StoreError {
     fn from(error: RedisStoreError) -> Self {
-        Self::Unavailable { source: Arc::new(error) }
+        match error {
+            RedisStoreError::Unsupported { .. } => Self::unsupported(error.to_string()),
+            RedisStoreError::CrossSlot => Self::CrossSlot { detail: error.to_string().into() },
+            RedisStoreError::DeadlineMissed { .. } => Self::Timeout { source: Arc::new(error) },
+            RedisStoreError::Overloaded { .. } => Self::Overloaded { source: Arc::new(error) },
+            RedisStoreError::WrongType { .. } | RedisStoreError::CorruptState { .. } => {
+                Self::Refused { source: Arc::new(error) }
+            }
+            RedisStoreError::Server { ref source } if is_refusal(source) => {
+                Self::Refused { source: Arc::new(error) }
+            }
+            RedisStoreError::Disconnected { .. }
+            | RedisStoreError::Server { .. }
+            | RedisStoreError::Insecure { .. }
+            | RedisStoreError::NoHandshake { .. }
+            | RedisStoreError::Certificate { .. }
+            | RedisStoreError::NoAddress
+            | RedisStoreError::UnknownMaster { .. }
+            | RedisStoreError::NoMaster { .. }
+            | RedisStoreError::TooOld { .. }
+            | RedisStoreError::Garbled => Self::Unavailable { source: Arc::new(error) },
+        }
     }
 }

@@ -199,7 +199,11 @@ fn a_key_is_not_readable_in_the_server() {
 }
 
 fn cause(error: &StoreError) -> &RedisStoreError {
-    let StoreError::Unavailable { source } = error else {
+    let (StoreError::Unavailable { source }
+    | StoreError::Timeout { source }
+    | StoreError::Overloaded { source }
+    | StoreError::Refused { source }) = error
+    else {
         panic!("not the server's fault: {error:?}");
     };
     source.downcast_ref().expect("it is an error of this store")
@@ -280,7 +284,7 @@ fn a_custom_algorithm_is_refused_with_advice() {
     let world = World::new();
     let policy = Policy::custom(std::sync::Arc::new(Mine)).unwrap();
     let error = world.store.check(b"key", &policy, 1).wait().unwrap_err();
-    assert!(matches!(cause(&error), RedisStoreError::Unsupported { .. }), "{error:?}");
+    assert!(matches!(error, StoreError::Unsupported { .. }) && !error.is_outage(), "{error:?}");
 }
 
 #[test]
@@ -315,4 +319,33 @@ fn stores_of_two_namespaces_or_two_secrets_share_nothing() {
         let store = RUNTIME.block_on(builder.patient().connect()).unwrap();
         assert!(store.check(b"key", &policy, 1).wait().unwrap().is_allowed());
     }
+}
+
+/// What a server refuses it goes on refusing until somebody acts, so it is told apart from a server that
+/// is gone.
+#[test]
+fn a_server_that_refuses_is_told_apart_from_one_that_is_gone() {
+    let policy = Policy::token_bucket("10/h").unwrap();
+    let refused = |world: &World, what: &str| {
+        let error = world.store.check(b"key", &policy, 1).wait().unwrap_err();
+        assert!(matches!(error, StoreError::Refused { .. }), "{what}: {error:?}");
+        assert!(error.is_outage(), "{what}");
+        let mut entries = [Entry::new("a", &policy), Entry::new("b", &policy)];
+        let error = world.store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap_err();
+        assert!(matches!(error, StoreError::Refused { .. }), "{what}: {error:?}");
+    };
+
+    let mut world = World::new();
+    assert!(world.store.check(b"key", &policy, 1).wait().is_ok());
+    let _: () = world.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    refused(&world, "it is out of memory");
+    let _: () = world.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(world.store.check(b"key", &policy, 1).wait().is_ok(), "somebody has acted");
+    let _: () = world.ask(&["ACL", "SETUSER", "default", "-set"]);
+    refused(&world, "it does not grant the permission to write");
+    let _: () = world.ask(&["ACL", "SETUSER", "default", "+set"]);
+
+    let mut world = World::new();
+    let _: () = world.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    refused(&world, "it has too few replicas to write");
 }

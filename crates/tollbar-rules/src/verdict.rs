@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollbar::{Decision, Degraded, Outcome, StoreError};
+use tollbar::{Decision, Degraded, Outcome, StoreError, Timestamp};
 
 use crate::matcher::ItemId;
 use crate::permits::Permits;
@@ -28,7 +28,6 @@ pub struct Verdict {
 
 /// Why a verdict is what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Reason<'v> {
     /// Limits were checked: the binding decision says it.
     Limits,
@@ -63,6 +62,11 @@ pub enum Reason<'v> {
     /// What the rules count by is longer than a receipt or the text of a lease can be. Nothing was
     /// charged.
     ReceiptTooLong,
+    /// The request has an id or is a reservation, and its counters lie in several slots of a
+    /// cluster. Nothing was charged.
+    CrossSlot,
+    /// The store cannot do what the request asks of it. Nothing was charged.
+    Unsupported,
 }
 
 /// The reason, by place.
@@ -77,6 +81,8 @@ pub(crate) enum Why {
     TooMany { count: usize },
     RequestIdReused,
     ReceiptTooLong,
+    CrossSlot,
+    Unsupported,
 }
 
 impl Why {
@@ -193,6 +199,8 @@ impl Verdict {
             Why::TooMany { count } => Reason::TooManyLimits { count },
             Why::RequestIdReused => Reason::RequestIdReused,
             Why::ReceiptTooLong => Reason::ReceiptTooLong,
+            Why::CrossSlot => Reason::CrossSlot,
+            Why::Unsupported => Reason::Unsupported,
         }
     }
 
@@ -303,6 +311,27 @@ impl<'v> RuleDecision<'v> {
     #[must_use]
     pub fn decision(&self) -> Decision {
         self.made.decision
+    }
+
+    /// What is left of the limit; `None` where no counter was read.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.is_counted().then(|| self.made.decision.remaining())
+    }
+
+    /// The window's end, or when a bucket is full again; `None` where no counter was read.
+    #[must_use]
+    pub fn reset_at(&self) -> Option<Timestamp> {
+        self.is_counted().then(|| self.made.decision.reset_at())
+    }
+
+    /// True where a counter was read: the store's, or the share of this process.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        match self.made.degraded {
+            Some(Degraded::Allowed | Degraded::Denied) => false,
+            Some(Degraded::Fallback) | None => true,
+        }
     }
 
     /// Set where the store could not answer and the rule's failure policy did.

@@ -39,7 +39,7 @@ fn a_flag_goes_before_a_variable_that_before_the_file_and_that_before_the_defaul
 #[test]
 fn a_file_of_settings_is_checked_with_its_lines() {
     let scratch = Scratch::new("settings");
-    let bad = scratch.file("config.yaml", "max_keys: 10\nlisten: everywhere\n");
+    let bad = scratch.file("config.yaml", "max_keys: 1000\nlisten: everywhere\n");
     let output = serve(&["--check-config", "--config", &bad]).output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -27,6 +27,7 @@ pub mod bounds;
 pub mod by_hand;
 pub mod client_log;
 pub mod duel;
+pub mod failing_store;
 pub mod generator;
 pub mod later_store;
 pub mod memory_subject;

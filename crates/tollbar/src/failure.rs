@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{Decision, Degraded, Limiter, Outcome, Policy, Timestamp};
+use crate::{Decision, Degraded, Limiter, Outcome, Policy, StoreError, Timestamp};
 
-/// What happens to requests while the store cannot answer. The answer is marked
-/// [`degraded`](Decision::degraded) either way.
+/// What happens to requests during an [outage](crate::StoreError::is_outage) of the store. The answer
+/// is marked [`degraded`](Decision::degraded) either way. A cost above the policy's
+/// [capacity](Policy::capacity) never passes, whatever this says.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub enum FailurePolicy {
@@ -22,9 +23,22 @@ pub enum FailurePolicy {
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl FailurePolicy {
-    /// The answer to one request that the store did not answer.
-    pub(crate) fn decide(&self, key: &[u8], policy: &Policy, cost: u64) -> Decision {
+    /// The answer to one request that the store did not answer because of `error`.
+    pub(crate) fn decide(
+        &self,
+        error: &StoreError,
+        key: &[u8],
+        policy: &Policy,
+        cost: u64,
+    ) -> Decision {
+        if !error.is_outage() {
+            // However often it is asked, the store cannot answer it.
+            return blind(Outcome::Never, policy);
+        }
         match self {
+            _ if cost > policy.capacity() => {
+                blind(Outcome::Never, policy).into_degraded(Degraded::Denied)
+            }
             Self::Allow => blind(Outcome::Allow, policy).into_degraded(Degraded::Allowed),
             Self::Deny => {
                 let retry_after_us = RETRY_AFTER.as_micros() as u64;

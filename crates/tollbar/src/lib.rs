@@ -78,7 +78,8 @@ pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
 pub use lease::Lease;
 pub use limiter::{
-    Limiter, LimiterBuilder, RequestError, Reservation, SettleError, SettledCharge, Settlement,
+    AcquireError, Limiter, LimiterBuilder, RequestError, Reservation, SettleError, SettledCharge,
+    Settlement,
 };
 pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
 pub use permit::{OwnedPermit, Permit};

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::receipt::ReceiptKey;
-use crate::store::{Batch, Entry, ReservationIds, Store};
-use crate::{Decision, FailurePolicy, MemoryStore, Policy, PolicyResolver, Verdict};
+use crate::store::{Batch, Entry, ReservationIds, Store, StoreError};
+use crate::{Decision, Degraded, FailurePolicy, MemoryStore, Policy, PolicyResolver, Verdict};
 
+pub use acquiring::AcquireError;
 pub use reserve::{RequestError, Reservation, SettleError, SettledCharge, Settlement};
 
 /// Limits keys. Share one by reference or in an `Arc`; it has no state outside its store.
@@ -29,8 +30,10 @@ pub use reserve::{RequestError, Reservation, SettleError, SettledCharge, Settlem
 /// ```
 ///
 /// The methods without `_async` answer at once over the memory store, and block the thread over a
-/// store across a network; from async code use those with it. Neither returns an error: when the
-/// store cannot answer, the [`FailurePolicy`] does, and the decision says so.
+/// store across a network; from async code use those with it. During an outage of the store the
+/// [`FailurePolicy`] answers, and the decision says so. A call that is wrong, such as one with more
+/// entries than a batch may have, is an error and charges nothing; a policy that the store cannot
+/// count is denied for good ([`Outcome::Never`](crate::Outcome::Never)).
 pub struct Limiter {
     pub(crate) policies: Policies,
     pub(crate) store: Arc<dyn Store>,
@@ -112,7 +115,7 @@ impl Limiter {
     #[cold]
     fn check_elsewhere(&self, key: &[u8], policy: &Policy, cost: u64) -> Decision {
         let answer = self.store.check(key, policy, cost).wait();
-        answer.unwrap_or_else(|_| self.on_failure.decide(key, policy, cost))
+        answer.unwrap_or_else(|error| self.on_failure.decide(&error, key, policy, cost))
     }
 
     /// The same, without blocking the thread while a store across a network answers.
@@ -120,7 +123,7 @@ impl Limiter {
         let key = key.as_ref();
         let policy = self.policies.with(key, Policy::clone);
         let answer = self.store.check(key, &policy, cost).await;
-        answer.unwrap_or_else(|_| self.on_failure.decide(key, &policy, cost))
+        answer.unwrap_or_else(|error| self.on_failure.decide(&error, key, &policy, cost))
     }
 
     /// What remains of `key`, without charging it.
@@ -177,8 +180,11 @@ impl Limiter {
     ) {
         let mut entries: arrayvec::ArrayVec<Entry<'e>, CHECK_MANY_CHUNK> = entries.collect();
         let answer = self.store.check_all(Batch::independent(&mut entries)).wait();
-        if answer.is_err() {
-            self.decide_without_store(&mut entries);
+        if let Err(error) = answer {
+            for entry in &mut entries {
+                let (key, policy, cost) = (entry.key, entry.policy, entry.cost);
+                entry.decision = Some(self.on_failure.decide(&error, key, policy, cost));
+            }
         }
         decisions.extend(entries.iter().filter_map(Entry::decision));
     }
@@ -190,26 +196,59 @@ impl Limiter {
     ///
     /// Beware of [concurrency](Policy::concurrency) among the entries: its permits stay taken until
     /// [`Store::refund`] gives them back. [`acquire_all`](Self::acquire_all) does so by itself.
-    pub fn check_all(&self, entries: &mut [Entry<'_>]) -> Verdict {
-        if self.store.check_all(Batch::all_or_none(entries)).wait().is_err() {
-            self.decide_without_store(entries);
-        }
-        Verdict::of(entries)
+    ///
+    /// # Errors
+    /// If there are more entries than a batch may have, or something else that the store cannot do
+    /// is asked of it. Nothing is charged then.
+    pub fn check_all(&self, entries: &mut [Entry<'_>]) -> Result<Verdict, RequestError> {
+        let answer = self.store.check_all(Batch::all_or_none(entries)).wait();
+        self.verdict(answer, entries)
     }
 
     /// The same, without blocking the thread while a store across a network answers.
-    pub async fn check_all_async(&self, entries: &mut [Entry<'_>]) -> Verdict {
-        if self.store.check_all(Batch::all_or_none(entries)).await.is_err() {
-            self.decide_without_store(entries);
-        }
-        Verdict::of(entries)
+    pub async fn check_all_async(
+        &self,
+        entries: &mut [Entry<'_>],
+    ) -> Result<Verdict, RequestError> {
+        let answer = self.store.check_all(Batch::all_or_none(entries)).await;
+        self.verdict(answer, entries)
     }
 
-    #[cold]
-    fn decide_without_store(&self, entries: &mut [Entry<'_>]) {
-        for entry in entries {
-            entry.decision = Some(self.on_failure.decide(entry.key, entry.policy, entry.cost));
+    /// What a store's answer to a batch comes to; the failure policy's during an outage.
+    fn verdict(
+        &self,
+        answer: Result<(), StoreError>,
+        entries: &mut [Entry<'_>],
+    ) -> Result<Verdict, RequestError> {
+        if let Err(error) = answer {
+            self.decide_without_store(error, entries)?;
         }
+        Ok(Verdict::of(entries))
+    }
+
+    /// The decisions of the failure policy, for one request under several policies.
+    #[cold]
+    fn decide_without_store(
+        &self,
+        error: StoreError,
+        entries: &mut [Entry<'_>],
+    ) -> Result<(), RequestError> {
+        if !error.is_outage() {
+            return Err(error.into());
+        }
+        if let FailurePolicy::Fallback(limiter) = &self.on_failure {
+            // By the entries' own policies, all or none, in the store of the other limiter.
+            limiter.check_all(entries)?;
+            for entry in entries {
+                entry.decision = entry.decision.map(|it| it.into_degraded(Degraded::Fallback));
+            }
+            return Ok(());
+        }
+        for entry in entries {
+            let (key, policy, cost) = (entry.key, entry.policy, entry.cost);
+            entry.decision = Some(self.on_failure.decide(&error, key, policy, cost));
+        }
+        Ok(())
     }
 
     /// The store.

@@ -184,7 +184,9 @@ impl Default for MemoryStore {
 
 impl MemoryStoreBuilder {
     /// How many keys can be counted at the same time without one being forgotten early, as a
-    /// rule. Each costs 32 bytes. At least 1; a million by default.
+    /// rule. Each costs 32 bytes. At least 1; a million by default. The keys of one batch need room
+    /// at the same time: in a store for fewer than 64 keys, a batch of 32 may be refused as
+    /// [overloaded](crate::StoreError::Overloaded).
     #[must_use]
     pub fn max_keys(self, keys_max: usize) -> Self {
         Self { keys_max: keys_max.max(1), ..self }

@@ -9,6 +9,7 @@ mod reply;
 mod settlement;
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,9 +22,18 @@ pub use reply::{Reply, block_on};
 pub use settlement::{Adjustment, Due, Hold, Once, ReservationId, ReservationIds, Spending};
 
 /// A place where counters live.
+///
+/// Only [`check_all`](Self::check_all) is required. What else a store does not implement it does not
+/// support: it answers [`StoreError::Unsupported`], and whoever asked for it gets that as an error.
 pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// Decides one request under one policy, and charges it if it is allowed. Cost 0 peeks.
-    fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision>;
+    fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
+        Reply::Pending(Box::pin(async move {
+            let mut entries = [Entry::new(key, policy).with_cost(cost)];
+            self.check_all(Batch::all_or_none(&mut entries)).await?;
+            Ok(entries[0].decision().unwrap_or(Decision::UNDECIDED))
+        }))
+    }
 
     /// Decides every entry of `batch` at one instant and leaves each decision in its entry.
     ///
@@ -39,11 +49,13 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// and answers how many. `stamp` is what [`Entry::stamp`] called the charge.
     fn refund<'a>(
         &'a self,
-        key: &'a [u8],
-        policy: &'a Policy,
-        stamp: u64,
-        amount: u64,
-    ) -> Reply<'a, u64>;
+        _key: &'a [u8],
+        _policy: &'a Policy,
+        _stamp: u64,
+        _amount: u64,
+    ) -> Reply<'a, u64> {
+        unsupported("give tokens or permits back")
+    }
 
     /// Renews the lease that `stamp` names, of `key` under a [leased](Policy::leased) `policy`: from
     /// now on it lasts as long as if it had just been granted. Answers until when; `None`, having
@@ -52,10 +64,12 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// A lease is released by [`refund`](Self::refund), which answers 0 where it is gone.
     fn renew<'a>(
         &'a self,
-        key: &'a [u8],
-        policy: &'a Policy,
-        stamp: u64,
-    ) -> Reply<'a, Option<Timestamp>>;
+        _key: &'a [u8],
+        _policy: &'a Policy,
+        _stamp: u64,
+    ) -> Reply<'a, Option<Timestamp>> {
+        unsupported("renew leases")
+    }
 
     /// Settles a reservation: gives back what it did not need, and charges what it needed more.
     ///
@@ -63,12 +77,16 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// before, its time is up, or the store has forgotten it.
     fn settle<'a, 'e: 'a>(
         &'a self,
-        id: ReservationId,
-        adjustments: &'a mut [Adjustment<'e>],
-    ) -> Reply<'a, bool>;
+        _id: ReservationId,
+        _adjustments: &'a mut [Adjustment<'e>],
+    ) -> Reply<'a, bool> {
+        unsupported("settle reservations")
+    }
 
     /// Makes the counter of `key` under `policy` fresh.
-    fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()>;
+    fn reset<'a>(&'a self, _key: &'a [u8], _policy: &'a Policy) -> Reply<'a, ()> {
+        unsupported("reset counters")
+    }
 
     /// The clock it goes by, where that can be read from here. One that is across a network has
     /// none to offer; whoever waits for a turn then goes by a clock of this process, counted from
@@ -78,12 +96,48 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Why a store could not answer. Nothing was decided and, as far as the store knows, nothing
-/// charged.
+fn unsupported<'a, T>(what: &str) -> Reply<'a, T> {
+    Reply::Ready(Err(StoreError::unsupported(format!("this store cannot {what}"))))
+}
+
+/// Why a store did not decide. Nothing was decided and, as far as the store knows, nothing charged.
+///
+/// An [outage](Self::is_outage) is a fault of the store, or of the way to it: the failure policy
+/// answers in the store's place. Everything else is a mistake in what was asked. No failure policy
+/// answers those, because a question that is wrong would be let through for as long as it is asked.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// More entries than one batch may have.
+    /// Outage: the store cannot be reached.
+    #[error("the store cannot be reached")]
+    Unavailable {
+        /// What the store's client reported.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// Outage: the store did not answer in time. It may have charged the request all the same.
+    #[error("the store did not answer in time")]
+    Timeout {
+        /// What the store's client reported.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// Outage: the store has more to do than it can.
+    #[error("the store is overloaded")]
+    Overloaded {
+        /// What the store or its client reported.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// Outage: the store answers, and refuses: it is out of memory, read-only, does not grant the
+    /// permission, or holds something that is no counter. It goes on refusing until somebody acts.
+    #[error("the store refuses to count")]
+    Refused {
+        /// What the store said.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// Mistake: more entries than one batch may have.
     #[error("a batch of {entries} entries is too large: send at most {entries_max}")]
     BatchTooLarge {
         /// How many there were.
@@ -91,19 +145,43 @@ pub enum StoreError {
         /// How many there may be.
         entries_max: usize,
     },
-    /// A request id that came back with another question.
+    /// Mistake: a request id that came back with another question.
     #[error(
         "this request id was used for other keys or another cost: send a new id with a new request"
     )]
     RequestIdReused,
-    /// Every place a key could take is held by other checks at this moment.
-    #[error("every slot for this key is in use by other checks: make the store larger")]
-    Crowded,
-    /// The store cannot be reached, or has refused.
-    #[error("the store cannot answer")]
-    Unavailable {
-        /// What the store's client reported.
-        #[source]
-        source: Arc<dyn std::error::Error + Send + Sync>,
+    /// Mistake: a request that a store across several servers would have to remember on all of them.
+    #[error("{detail}")]
+    CrossSlot {
+        /// What lies apart, and how to bring it together.
+        detail: Cow<'static, str>,
     },
+    /// Mistake: something that this store cannot do.
+    #[error("{detail}")]
+    Unsupported {
+        /// What it cannot do, and what to use instead.
+        detail: Cow<'static, str>,
+    },
+}
+
+impl StoreError {
+    /// True where the store, or the way to it, is at fault: the failure policy answers then.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Unavailable { .. }
+            | Self::Timeout { .. }
+            | Self::Overloaded { .. }
+            | Self::Refused { .. } => true,
+            Self::BatchTooLarge { .. }
+            | Self::RequestIdReused
+            | Self::CrossSlot { .. }
+            | Self::Unsupported { .. } => false,
+        }
+    }
+
+    /// For a store that cannot do something: `detail` says what, and what to use instead.
+    pub fn unsupported(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::Unsupported { detail: detail.into() }
+    }
 }

@@ -146,9 +146,9 @@ impl Limiter {
         let mut entries = [Entry::new(key, policy).with_cost(cost)];
         let answer = self.store.check_all(Batch::all_or_none(&mut entries)).await;
         let [entry] = entries;
-        match answer.ok().and(entry.decision()) {
-            Some(decision) => (decision, entry.stamp()),
-            None => (self.on_failure.decide(key, policy, cost), 0),
+        match answer {
+            Ok(()) => (entry.decision().unwrap_or(Decision::UNDECIDED), entry.stamp()),
+            Err(error) => (self.on_failure.decide(&error, key, policy, cost), 0),
         }
     }
 }

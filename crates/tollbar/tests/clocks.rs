@@ -66,7 +66,7 @@ fn ask(policy: &Policy, threads: usize, duration: Duration) -> [Recorder; 2] {
                 1 => limiter.check_many(&["hot", "warm"], &mut decisions),
                 _ => {
                     let mut entries = [Entry::new("hot", policy), Entry::new("all", &generous)];
-                    limiter.check_all(&mut entries);
+                    limiter.check_all(&mut entries).unwrap();
                     decisions.clear();
                     decisions.extend(entries[0].decision());
                 }

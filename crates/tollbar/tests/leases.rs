@@ -111,7 +111,7 @@ fn the_leases_of_a_batch_have_names_of_their_own_and_a_denied_one_has_none() {
             Entry::new("key", &rate),
             Entry::new("key", &policy).with_cost(costs[1]),
         ];
-        let verdict = limiter.check_all(&mut entries);
+        let verdict = limiter.check_all(&mut entries).unwrap();
         (verdict, entries[0].stamp(), entries[2].stamp())
     };
     let (verdict, first, second) = batch([1, 3]);

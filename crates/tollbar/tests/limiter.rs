@@ -128,7 +128,8 @@ fn batches_and_many_checks_without_a_store_are_marked_degraded_too() {
     assert_eq!(decisions.len(), 2);
 
     let policy = bucket("5/s");
-    let verdict = limiter.check_all(&mut [Entry::new("a", &policy), Entry::new("b", &policy)]);
+    let mut entries = [Entry::new("a", &policy), Entry::new("b", &policy)];
+    let verdict = limiter.check_all(&mut entries).unwrap();
     assert!(!verdict.is_allowed() && verdict.is_degraded());
 }
 
@@ -174,7 +175,7 @@ fn the_binding_decision_is_the_longest_retry_or_the_least_left() {
             Entry::new("a", &minute),
             Entry::new("a", &ten).with_cost(cost),
         ];
-        limiter.check_all(&mut entries)
+        limiter.check_all(&mut entries).unwrap()
     };
     // Allowed: both buckets of one are empty now; the first of the two binds.
     let verdict = ask(1);
@@ -196,7 +197,7 @@ fn a_request_under_nothing_enforced_passes_and_names_nothing() {
     let limiter = Limiter::new(policy.clone());
     let ask = || {
         let mut entries = [Entry::new("a", &policy).with_role(Role::Shadow)];
-        let verdict = limiter.check_all(&mut entries);
+        let verdict = limiter.check_all(&mut entries).unwrap();
         assert!(verdict.is_allowed() && verdict.binding().is_none());
         entries[0].decision().unwrap().is_allowed()
     };

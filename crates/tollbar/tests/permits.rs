@@ -122,14 +122,14 @@ fn a_rate_is_paid_and_only_the_permits_come_back() {
     let second = acquire().unwrap();
     assert_eq!((first.count(), left(&rate), left(&in_flight)), (2, 4, 0));
     // Refused by the permits, and the rate has not paid.
-    let verdict = acquire().unwrap_err();
+    let verdict = acquire().unwrap_err().verdict().unwrap();
     assert_eq!((verdict.outcome(), verdict.binding()), (Outcome::Busy, Some(0)));
     assert_eq!((left(&rate), left(&in_flight)), (4, 0));
     drop(first);
     assert_eq!((left(&rate), left(&in_flight)), (4, 2));
     drop(acquire().unwrap());
     // Refused by the rate: nothing is in flight for it, and nothing of the others comes back.
-    assert!(matches!(acquire().unwrap_err().outcome(), Outcome::Deny { .. }));
+    assert!(matches!(acquire().unwrap_err().verdict().unwrap().outcome(), Outcome::Deny { .. }));
     assert_eq!((left(&rate), left(&in_flight)), (1, 2));
     drop(second);
     assert_eq!((left(&rate), left(&in_flight)), (1, 4));

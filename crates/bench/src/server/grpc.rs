@@ -37,7 +37,7 @@ impl Limiter for Empty {
             allowed: true,
             cost: 1,
             limit: 1_000_000,
-            remaining: 999_999,
+            remaining: Some(999_999),
             reset_at,
             ..Decision::default()
         };

@@ -53,6 +53,8 @@ pub(super) fn decide(
         if !made.iter().any(is_denial) {
             held.extend(entries.iter().filter_map(|entry| Held::of(entry, true)));
         }
+    } else {
+        places.iter().for_each(|at| made[*at].degraded = Some(Degraded::Denied));
     }
     held
 }
@@ -60,14 +62,16 @@ pub(super) fn decide(
 /// What a rule says that sees no counter. For `local` it is a denial, until its share is asked.
 fn blind(snapshot: &Snapshot, request: &Request<'_>, ask: &Ask) -> Made {
     let deny = Outcome::Deny { retry_after_us: RETRY_AFTER_US };
+    let policy = ask.policy(snapshot);
     let (outcome, degraded) = match snapshot.rule(ask.rule).on_store_failure {
+        // It would not pass if the store answered.
+        _ if ask.cost > policy.capacity() => (Outcome::Never, Degraded::Denied),
         OnStoreFailure::Local => (deny, Degraded::Fallback),
         OnStoreFailure::Deny => (deny, Degraded::Denied),
         OnStoreFailure::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
         OnStoreFailure::Allow | OnStoreFailure::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
     };
-    let limit = ask.policy(snapshot).limit();
-    let decision = Decision::new(outcome, limit, 0, Timestamp::ZERO);
+    let decision = Decision::new(outcome, policy.limit(), 0, Timestamp::ZERO);
     Made { degraded: Some(degraded), ..ask.made(decision) }
 }
 

@@ -66,13 +66,14 @@ pub(super) struct Marks {
     pub(super) hold: Option<Hold>,
 }
 
-/// Why a request is denied whose question the store does not take. Any other error is one of the
-/// store's, for which the rules' failure policies answer.
+/// Why a request is denied that asks of the store what it cannot do. An outage is none of these: the
+/// rules' failure policies answer for it.
 pub(super) fn refusal(error: &StoreError) -> Option<Why> {
     match error {
         StoreError::RequestIdReused => Some(Why::RequestIdReused),
         StoreError::BatchTooLarge { entries, .. } => Some(Why::TooMany { count: *entries }),
-        _ => None,
+        StoreError::CrossSlot { .. } => Some(Why::CrossSlot),
+        error => (!error.is_outage()).then_some(Why::Unsupported),
     }
 }
 

@@ -286,7 +286,7 @@ fn a_counter_that_cannot_be_made_fresh_is_counted_and_told() {
     for way in ["alone", "later"] {
         assert!(!passes(&engine, way));
         let failure = engine.take_ahead_news().failure.unwrap();
-        assert_eq!(failure.to_string(), "the store cannot answer");
+        assert_eq!(failure.to_string(), "the store cannot be reached");
     }
     assert!(engine.take_ahead_news().failure.is_none());
     let found = engine.ahead_of_clock();

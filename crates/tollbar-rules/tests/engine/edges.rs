@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tollbar_rules::{Effect, Engine, Limit, LimitError, LimitOptions, Override, Reason};
 
-use crate::support::{Down, answer, check, clock, engine, expect, rules};
+use crate::support::{answer, check, clock, engine, expect, rules};
+use tollbar_testkit::failing_store::FailingStore;
 
 /// While the store is down, permits are counted in this process. Were a request that another limit
 /// denied to give back a permit that it never took, one more than the limit would be in flight.
@@ -13,7 +14,10 @@ fn a_request_that_is_denied_while_the_store_is_down_gives_no_permit_back() {
     let text = "rules:
       - { name: busy, per: [], algorithm: concurrency, limit: 2, on_store_failure: local }
       - { name: rate, per: user, limit: 1/h, on_store_failure: local }";
-    let engine = Engine::builder(rules(text)).clock(clock()).store(Arc::new(Down)).build();
+    let engine = Engine::builder(rules(text))
+        .clock(clock())
+        .store(Arc::new(FailingStore::unavailable()))
+        .build();
     let first = check(&engine, "GET / user=1");
     assert!(first.is_allowed() && first.holds_permits());
     let denied = check(&engine, "GET / user=1");
@@ -30,7 +34,10 @@ fn a_request_that_only_a_shadow_denies_while_the_store_is_down_holds_its_permit(
     let text = "rules:
       - { name: busy, per: [], algorithm: concurrency, limit: 1, on_store_failure: local }
       - { name: rate, per: [], limit: 1/h, mode: shadow, on_store_failure: local }";
-    let engine = Engine::builder(rules(text)).clock(clock()).store(Arc::new(Down)).build();
+    let engine = Engine::builder(rules(text))
+        .clock(clock())
+        .store(Arc::new(FailingStore::unavailable()))
+        .build();
     for denied_by_shadow in [0, 1, 1] {
         let verdict = check(&engine, "GET /");
         assert!(verdict.is_allowed() && verdict.holds_permits());

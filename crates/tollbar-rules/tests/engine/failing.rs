@@ -3,14 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Down, check, clock, expect, rules};
-use tollbar::Degraded;
-use tollbar_rules::Engine;
+use crate::support::{ask, check, clock, expect, rules};
+use tollbar::{Degraded, Outcome};
+use tollbar_rules::{DenialCode, Engine};
+use tollbar_testkit::failing_store::FailingStore;
 
 #[test]
 fn each_rule_says_what_happens_while_the_store_cannot_answer() {
-    let engine =
-        |text: &str| Engine::builder(rules(text)).clock(clock()).store(Arc::new(Down)).build();
+    let engine = |text: &str| {
+        Engine::builder(rules(text))
+            .clock(clock())
+            .store(Arc::new(FailingStore::unavailable()))
+            .build()
+    };
     let of = |failure: &str| {
         engine(&format!(
             "nodes: 4\nrules: [{{ name: a, limit: 10/h, on_store_failure: {failure} }}]"
@@ -25,7 +30,7 @@ fn each_rule_says_what_happens_while_the_store_cannot_answer() {
     let verdict = check(&of("deny"), "GET /");
     assert_eq!(verdict.retry_after(), Some(Duration::from_secs(1)));
     assert_eq!(verdict.binding().unwrap().degraded(), Some(Degraded::Denied));
-    assert_eq!(verdict.degraded().unwrap().to_string(), "the store cannot answer");
+    assert_eq!(verdict.degraded().unwrap().to_string(), "the store cannot be reached");
     // A fourth of ten, rounded down.
     let local = of("local");
     expect(
@@ -69,4 +74,48 @@ fn each_rule_says_what_happens_while_the_store_cannot_answer() {
             ("GET /", "deny counted"),
         ],
     );
+}
+
+/// However lenient the rule is: a request that the store cannot take would pass for as long as it is sent.
+#[test]
+fn a_mistake_is_denied_whatever_the_rule_says_about_outages() {
+    let codes = [DenialCode::CrossSlot, DenialCode::Unsupported, DenialCode::TooManyLimits];
+    for failure in ["allow", "deny", "local", "shed"] {
+        for (store, code) in FailingStore::mistakes().into_iter().zip(codes) {
+            let text = format!("rules: [{{ name: a, limit: 10/h, on_store_failure: {failure} }}]");
+            let engine = Engine::builder(rules(&text)).store(Arc::new(store)).build();
+            for line in ["GET /", "GET / id=7", "GET / criticality=critical"] {
+                let verdict = check(&engine, line);
+                assert_eq!(verdict.denial_code(), Some(code), "{failure}, {line}");
+                assert!(verdict.degraded().is_none() && verdict.retry_after().is_none());
+                assert!(verdict.denial_message().is_some());
+            }
+            let reserved = ask("GET /", |request| engine.reserve(request, Duration::from_secs(9)));
+            assert_eq!(reserved.verdict.denial_code(), Some(code), "{failure}");
+            assert!(reserved.receipt.is_none());
+        }
+    }
+}
+
+#[test]
+fn every_outage_is_answered_as_the_rule_says() {
+    for store in FailingStore::outages() {
+        let text = "rules: [{ name: a, limit: 10/h, on_store_failure: allow }]";
+        let engine = Engine::builder(rules(text)).store(Arc::new(store)).build();
+        let verdict = check(&engine, "GET /");
+        assert!(verdict.is_allowed() && verdict.degraded().is_some());
+    }
+}
+
+#[test]
+fn what_costs_more_than_its_limit_never_passes_during_an_outage() {
+    for failure in ["allow", "deny", "local", "shed"] {
+        let text = format!("rules: [{{ name: a, limit: 10/h, on_store_failure: {failure} }}]");
+        let store = Arc::new(FailingStore::unavailable());
+        let engine = Engine::builder(rules(&text)).store(store).build();
+        let verdict = check(&engine, "GET / cost=11 criticality=critical");
+        assert_eq!(verdict.outcome(), Outcome::Never, "{failure}");
+        assert_eq!(verdict.denial_code(), Some(DenialCode::CostExceedsLimit));
+        assert!(check(&engine, "GET / cost=10").outcome() != Outcome::Never, "{failure}");
+    }
 }

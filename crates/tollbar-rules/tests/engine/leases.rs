@@ -6,7 +6,8 @@ use std::time::Duration;
 use tollbar::MemoryStore;
 use tollbar_rules::{Engine, Leased, ReceiptError, Request};
 
-use crate::support::{Down, answer, ask, clock, engine, engine_at, expect, rules};
+use crate::support::{answer, ask, clock, engine, engine_at, expect, rules};
+use tollbar_testkit::failing_store::FailingStore;
 
 const JOBS: &str = "rules:
   - { name: jobs, algorithm: concurrency, limit: 2, lease: 30s }
@@ -94,7 +95,7 @@ fn leases_of_a_store_that_is_down_are_released_where_they_were_granted() {
 rules: [{ name: jobs, algorithm: concurrency, limit: 3, lease: 30s, on_store_failure: local }]";
     let engine = || {
         let builder = Engine::builder(rules(text)).clock(clock());
-        builder.store(Arc::new(Down)).receipt_secret([1; 32]).build()
+        builder.store(Arc::new(FailingStore::unavailable())).receipt_secret([1; 32]).build()
     };
     let (one, other) = (engine(), engine());
     let text = lease(&one, "GET /").lease.unwrap();

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tollbar_rules::{Engine, Request};
 
-use crate::support::{Down, answer, ask, check, clock, engine, engine_at, expect, rules};
+use crate::support::{answer, ask, check, clock, engine, engine_at, expect, rules};
+use tollbar_testkit::failing_store::FailingStore;
 
 const TWO_RULES: &str = "rules:
   - { name: everybody, per: [], limit: 100/h }
@@ -202,7 +203,8 @@ fn leases_are_the_same_ones_again() {
 #[test]
 fn a_store_that_cannot_answer_remembers_nothing() {
     let text = rules("rules: [{ name: a, limit: 2/h, on_store_failure: local }]");
-    let engine = Engine::builder(text).clock(clock()).store(Arc::new(Down)).build();
+    let engine =
+        Engine::builder(text).clock(clock()).store(Arc::new(FailingStore::unavailable())).build();
     expect(
         &engine,
         &[("GET / id=x", "allow a 1"), ("GET / id=x", "allow a 0"), ("GET / id=x", "deny a")],

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Down, check, clock, engine, engine_at, expect, rules};
+use crate::support::{check, clock, engine, engine_at, expect, rules};
 use tollbar_rules::Engine;
+use tollbar_testkit::failing_store::FailingStore;
 
 #[test]
 fn permits_are_held_until_they_are_released_or_their_lease_ends() {
@@ -52,7 +53,10 @@ fn permits_in_the_shadow_come_back_too() {
 #[test]
 fn permits_of_a_store_that_is_down_are_held_in_this_process() {
     let text = "nodes: 2\nrules: [{ name: busy, algorithm: concurrency, limit: 3, on_store_failure: local }]";
-    let engine = Engine::builder(rules(text)).clock(clock()).store(Arc::new(Down)).build();
+    let engine = Engine::builder(rules(text))
+        .clock(clock())
+        .store(Arc::new(FailingStore::unavailable()))
+        .build();
     let first = check(&engine, "GET /");
     expect(&engine, &[("GET /", "busy busy")]);
     assert!(engine.release(&first));

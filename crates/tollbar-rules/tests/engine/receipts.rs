@@ -7,7 +7,8 @@ use tollbar::{ManualClock, MemoryStore, RECEIPT_BYTES_MAX};
 use tollbar_rules::ReceiptError::NotAccepted;
 use tollbar_rules::{Engine, ReceiptError, Request, Reservation, RuleSet};
 
-use crate::support::{Down, answer, ask, check, clock, engine, engine_at, expect, rules};
+use crate::support::{answer, ask, check, clock, engine, engine_at, expect, rules};
+use tollbar_testkit::failing_store::FailingStore;
 
 const SECRET: [u8; 32] = [7; 32];
 
@@ -97,13 +98,16 @@ fn nothing_is_given_out_where_nothing_was_charged() {
     assert_eq!(of("GET /a"), ("deny a".to_owned(), false));
     assert_eq!(of("GET /b"), ("allow b (unlimited)".to_owned(), false));
     assert_eq!(of("GET /c"), ("allow (no rule)".to_owned(), false));
-    let down = Engine::builder(rules(TOKENS)).clock(clock()).store(Arc::new(Down)).build();
+    let down = Engine::builder(rules(TOKENS))
+        .clock(clock())
+        .store(Arc::new(FailingStore::unavailable()))
+        .build();
     let reservation = reserve(&down, "GET / user=1");
     assert!(reservation.verdict.is_allowed() && reservation.verdict.degraded().is_some());
     assert!(reservation.receipt.is_none());
     let open = receipt(&engine, "GET /a user=2");
     let same_secret = Engine::builder(rules(TOKENS)).receipt_secret(SECRET);
-    let down = same_secret.clock(clock()).store(Arc::new(Down)).build();
+    let down = same_secret.clock(clock()).store(Arc::new(FailingStore::unavailable())).build();
     assert!(matches!(down.commit(&open, None), Err(ReceiptError::NotAccepted(_))));
     let ours = receipt(&over(&store(&clock()), rules(TOKENS), SECRET), "GET / user=1");
     assert!(matches!(down.commit(&ours, None), Err(ReceiptError::Store(_))));

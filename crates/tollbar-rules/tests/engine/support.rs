@@ -1,9 +1,6 @@
 //! An engine, a line that is a request, and its verdict in a word or two.
 
-use std::sync::Arc;
-
-use tollbar::store::{Adjustment, ReservationId};
-use tollbar::{Batch, Decision, ManualClock, Outcome, Policy, Reply, Store, StoreError, Timestamp};
+use tollbar::{ManualClock, Outcome, Timestamp};
 use tollbar_rules::{Criticality, Engine, Reason, Request, RuleFile, RuleSet, Verdict};
 
 pub(crate) fn rules(text: &str) -> RuleSet {
@@ -70,7 +67,9 @@ pub(crate) fn answer(verdict: &Verdict) -> String {
             };
             format!("{}{remaining}", binding.rule().name)
         }
-        reason => panic!("{reason:?}"),
+        Reason::CrossSlot => "(several slots)".to_owned(),
+        Reason::Unsupported => "(unsupported)".to_owned(),
+        reason @ Reason::Banned { .. } => panic!("{reason:?}"),
     };
     format!("{outcome} {reason}")
 }
@@ -79,43 +78,5 @@ pub(crate) fn answer(verdict: &Verdict) -> String {
 pub(crate) fn expect(engine: &Engine, steps: &[(&str, &str)]) {
     for (step, (request, expected)) in steps.iter().enumerate() {
         assert_eq!(answer(&check(engine, request)), *expected, "step {step}: {request}");
-    }
-}
-
-/// A store that cannot answer.
-#[derive(Debug)]
-pub(crate) struct Down;
-
-fn down<'a, T>() -> Reply<'a, T> {
-    Reply::Ready(Err(StoreError::Unavailable { source: Arc::new(std::fmt::Error) }))
-}
-
-impl Store for Down {
-    fn check<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64) -> Reply<'a, Decision> {
-        down()
-    }
-
-    fn check_all<'a, 'e: 'a>(&'a self, _: Batch<'a, 'e>) -> Reply<'a, ()> {
-        down()
-    }
-
-    fn refund<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64, _: u64) -> Reply<'a, u64> {
-        down()
-    }
-
-    fn renew<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64) -> Reply<'a, Option<Timestamp>> {
-        down()
-    }
-
-    fn settle<'a, 'e: 'a>(
-        &'a self,
-        _: ReservationId,
-        _: &'a mut [Adjustment<'e>],
-    ) -> Reply<'a, bool> {
-        down()
-    }
-
-    fn reset<'a>(&'a self, _: &'a [u8], _: &'a Policy) -> Reply<'a, ()> {
-        down()
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::support::{Down, check, clock, engine, rules};
+use crate::support::{check, clock, engine, rules};
 use tollbar_rules::{Counts, Engine, Tallies};
+use tollbar_testkit::failing_store::FailingStore;
 
 /// The counts of a rule, or of a tier of it, by the words `rule` or `rule tier`.
 fn counts(engine: &Engine, of: &str) -> Counts {
@@ -129,7 +130,10 @@ fn what_the_failure_policy_said_is_told_apart() {
          - { name: open, match: { path: /open }, limit: 9/h }
          - { name: shut, match: { path: /shut }, limit: 9/h, on_store_failure: deny }
          - { name: share, match: { path: /share }, limit: 2/h, on_store_failure: local }";
-    let engine = Engine::builder(rules(text)).clock(clock()).store(Arc::new(Down)).build();
+    let engine = Engine::builder(rules(text))
+        .clock(clock())
+        .store(Arc::new(FailingStore::unavailable()))
+        .build();
     for path in ["/open", "/shut", "/share"] {
         ask(&engine, 5, &format!("GET {path} user=1"));
     }

@@ -194,6 +194,7 @@ fn described(status: u16) -> &'static str {
         422 => "Never: it costs more than a limit can hold; nothing was charged",
         429 => "Not now; nothing was charged",
         431 => "Path, query and headers are more than 16 KiB",
+        500 => "The rules have to be changed; nothing was charged",
         _ => "The store cannot answer; trying again is safe",
     }
 }

@@ -13,7 +13,7 @@ use super::explained::Explained;
 use super::question::{About, Pairs, Question, parse};
 use super::refusal::Refusal;
 use super::route::{CHECK, EXPLAIN, RESET};
-use super::told::{Told, Why, remaining};
+use super::told::{Told, Why};
 use super::{Api, told};
 use crate::ahead::AheadOfClock;
 use crate::daemon::{DecisionId, Shown};
@@ -146,12 +146,12 @@ impl Api {
             rule: &it.rule().name,
             limit_text: it.limit().text(),
             limit: it.decision().limit(),
-            remaining: remaining(&it),
+            remaining: it.remaining(),
             reset_at: Instant(it.decision().reset_at()),
             window_seconds: it.limit().policy().window().as_millis().div_ceil(1_000) as u64,
         });
         let usages = Usages {
-            reason: Why::of(&verdict),
+            reason: verdict.reason().into(),
             degraded: verdict.degraded().is_some(),
             usage: usage.collect(),
         };
@@ -212,6 +212,11 @@ pub(crate) fn why(verdict: &Verdict) -> String {
         (Reason::ReceiptTooLong, _) => {
             "what the rules count by was too long for a receipt".to_owned()
         }
+        (Reason::CrossSlot, _) => {
+            "its counters lay in several slots of the cluster, and it was to be remembered"
+                .to_owned()
+        }
+        (Reason::Unsupported, _) => "the store could not do what it asked".to_owned(),
         (_, Some(it)) => {
             let (limit, cost) = (it.limit().text(), it.cost());
             let left = it.decision().remaining();

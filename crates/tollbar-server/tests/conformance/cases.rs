@@ -1,6 +1,6 @@
 //! What is asked, and what must be answered: the same over every wire.
 
-use super::step::{Case, NOBODY, case, get, send};
+use super::step::{Case, Expect, NOBODY, case, get, send};
 
 pub(crate) const CASES: &[Case] = &[
     case(
@@ -357,5 +357,44 @@ pub(crate) const CASES: &[Case] = &[
             get("/plain/ü").with(&[("user", "Zoë \u{1f980}")]).passes("plain", (2, 3)),
             get("/plain/%C3%BC").with(&[("user", "Zoë \u{1f980}")]).passes("plain", (1, 3)),
         ],
+    ),
+    case(
+        "what is in flight keeps others out until it is over",
+        &[get("/jobs").passes("jobs", (0, 1)), get("/jobs").busy("jobs", (0, 1))],
+    ),
+    case("more limits than can be checked at once", &[get("/many").too_many()]),
+];
+
+/// The same while the store is out of reach.
+pub(crate) const CASES_WITHOUT_STORE: &[Case] = &[
+    case(
+        "a rule that lets requests pass",
+        &[
+            get("/open").unseen(Expect::Allow, "open", 3),
+            get("/open").costing(3).unseen(Expect::Allow, "open", 3),
+        ],
+    ),
+    case(
+        "a cost above the limit never passes",
+        &[
+            get("/open").costing(4).unseen(Expect::Never, "open", 3),
+            get("/shut").costing(4).unseen(Expect::Never, "shut", 3),
+            get("/share").costing(6).unseen(Expect::Never, "share", 5),
+        ],
+    ),
+    case("a rule that turns requests away", &[get("/shut").unseen(Expect::Deny, "shut", 3)]),
+    case("a rule that sheds what is not critical", &[get("/shed").unseen(Expect::Deny, "shed", 3)]),
+    case(
+        "a share of the limit, counted here",
+        &[
+            get("/share").passes("share", (1, 2)).degraded(),
+            get("/share").passes("share", (0, 2)).degraded(),
+            get("/share").denied("share", (0, 2)).degraded(),
+        ],
+    ),
+    case("an attribute that is missing", &[get("/lacking").lacks("lacking")]),
+    case(
+        "what no limit meets is not degraded",
+        &[get("/free").free_by("free"), get("/nowhere").free()],
     ),
 ];

@@ -3,14 +3,13 @@
 use tollbar_proto::client::Client;
 use tollbar_proto::v1::{CheckRequest, CheckResponse, Outcome, Reason};
 
-use crate::common::{Daemon, Scratch};
-use crate::rules::RULES;
+use crate::common::Scratch;
 use crate::step::{Expect, Step};
-use crate::{Said, Told, go_through};
+use crate::{COUNTED, Said, Table, Told, WITHOUT_STORE, go_through};
 
-fn with_daemon(name: &str, go: impl FnOnce(&tokio::runtime::Runtime, &Client)) {
+fn with_daemon(name: &str, table: &Table, go: impl FnOnce(&tokio::runtime::Runtime, &Client)) {
     let scratch = Scratch::new(name);
-    let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", RULES)]);
+    let daemon = table.serve(&scratch, &[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(async {
         let uri = format!("http://{}", daemon.address("grpc"));
@@ -23,19 +22,23 @@ fn with_daemon(name: &str, go: impl FnOnce(&tokio::runtime::Runtime, &Client)) {
 }
 
 #[test]
-fn grpc_answers_as_the_table_says() {
-    with_daemon("conformance-grpc", |runtime, client| {
-        go_through(|step| {
-            let answer = runtime.block_on(client.calls().check(request(step)));
-            told(step, &answer.unwrap().into_inner())
+fn grpc_answers_as_the_tables_say() {
+    for table in [&COUNTED, &WITHOUT_STORE] {
+        with_daemon("conformance-grpc", table, |runtime, client| {
+            go_through(table, |step| {
+                let answer = runtime.block_on(client.calls().check(request(step)));
+                told(step, &answer.unwrap().into_inner())
+            });
         });
-    });
+    }
 }
 
 #[test]
 fn a_stream_answers_as_the_table_says() {
-    with_daemon("conformance-grpc-stream", |runtime, client| {
-        go_through(|step| told(step, &runtime.block_on(client.check(request(step))).unwrap()));
+    with_daemon("conformance-grpc-stream", &COUNTED, |runtime, client| {
+        go_through(&COUNTED, |step| {
+            told(step, &runtime.block_on(client.check(request(step))).unwrap())
+        });
     });
 }
 
@@ -53,7 +56,9 @@ fn request(step: &Step) -> CheckRequest {
 
 fn told(step: &Step, answer: &CheckResponse) -> Told {
     let outcome = match (answer.outcome(), answer.reason()) {
-        (Outcome::Busy | Outcome::Deny, Reason::MissingAttribute) => Expect::Lacks,
+        (Outcome::Busy, Reason::MissingAttribute) => Expect::Lacks,
+        (Outcome::Busy, Reason::TooManyLimits) => Expect::TooMany,
+        (Outcome::Busy, Reason::Limits) => Expect::Busy,
         (Outcome::Allow, _) => Expect::Allow,
         (Outcome::Deny, _) => Expect::Deny,
         (Outcome::Never, _) => Expect::Never,
@@ -66,5 +71,7 @@ fn told(step: &Step, answer: &CheckResponse) -> Told {
         rule: Said::This(Some(answer.rule.clone()).filter(|it| !it.is_empty())),
         limit: Said::This(answer.limit),
         remaining: Said::This(answer.remaining),
+        has_reset: Said::This(Some(answer.reset_at.is_some())),
+        is_degraded: Said::This(Some(answer.degraded)),
     }
 }

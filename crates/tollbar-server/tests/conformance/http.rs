@@ -3,16 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::common::{Daemon, Scratch, status};
-use crate::rules::RULES;
 use crate::step::{Expect, Step};
-use crate::{Said, Told, go_through};
+use crate::{COUNTED, Said, Told, WITHOUT_STORE, go_through};
 
 #[test]
-fn http_answers_as_the_table_says() {
-    let scratch = Scratch::new("conformance-http");
-    let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", RULES)]);
-    go_through(|step| ask(&daemon, step));
-    assert_eq!(daemon.stop(), 0);
+fn http_answers_as_the_tables_say() {
+    for table in [&COUNTED, &WITHOUT_STORE] {
+        let scratch = Scratch::new("conformance-http");
+        let daemon = table.serve(&scratch, &[]);
+        go_through(table, |step| ask(&daemon, step));
+        assert_eq!(daemon.stop(), 0);
+    }
 }
 
 fn ask(daemon: &Daemon, step: &Step) -> Told {
@@ -25,8 +26,10 @@ fn ask(daemon: &Daemon, step: &Step) -> Told {
     let (_, answer) = response.split_once("\r\n\r\n").unwrap();
     let answer: Value = serde_json::from_str(answer).unwrap();
     let outcome = match (status(&response), answer["reason"].as_str()) {
-        (429, Some("missing_attribute")) => Expect::Lacks,
+        (400, Some("missing_attribute")) => Expect::Lacks,
+        (500, Some("too_many_limits")) => Expect::TooMany,
         (200, _) => Expect::Allow,
+        (429, _) if answer["retryAfterMs"].is_null() => Expect::Busy,
         (429, _) => Expect::Deny,
         (422, _) => Expect::Never,
         _ => panic!("{step:?} gave {response}"),
@@ -39,5 +42,7 @@ fn ask(daemon: &Daemon, step: &Step) -> Told {
         rule: Said::This(answer["rule"].as_str().map(str::to_owned)),
         limit: Said::This(answer["limit"].as_u64()),
         remaining: Said::This(answer["remaining"].as_u64()),
+        has_reset: Said::This(Some(answer["resetAt"].is_string())),
+        is_degraded: Said::This(answer["degraded"].as_bool()),
     }
 }

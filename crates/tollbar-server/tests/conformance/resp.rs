@@ -4,19 +4,20 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use crate::common::{Daemon, Scratch};
-use crate::rules::RULES;
+use crate::common::Scratch;
 use crate::step::{Expect, Step};
-use crate::{Said, Told, go_through};
+use crate::{COUNTED, Said, Told, WITHOUT_STORE, go_through};
 
 #[test]
-fn resp_answers_as_the_table_says() {
-    let scratch = Scratch::new("conformance-resp");
-    let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", RULES)]);
-    let mut stream = BufReader::new(TcpStream::connect(daemon.address("resp")).unwrap());
-    go_through(|step| ask(&mut stream, step));
-    drop(stream);
-    assert_eq!(daemon.stop(), 0);
+fn resp_answers_as_the_tables_say() {
+    for table in [&COUNTED, &WITHOUT_STORE] {
+        let scratch = Scratch::new("conformance-resp");
+        let daemon = table.serve(&scratch, &[]);
+        let mut stream = BufReader::new(TcpStream::connect(daemon.address("resp")).unwrap());
+        go_through(table, |step| ask(&mut stream, step));
+        drop(stream);
+        assert_eq!(daemon.stop(), 0);
+    }
 }
 
 fn ask(stream: &mut BufReader<TcpStream>, step: &Step) -> Told {
@@ -28,13 +29,23 @@ fn ask(stream: &mut BufReader<TcpStream>, step: &Step) -> Told {
         frame.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
     }
     stream.get_mut().write_all(&frame).unwrap();
-    let answer = read_map(stream);
+    let answer = match read_map(stream) {
+        Ok(answer) => answer,
+        // What the request has to be changed for is an error, in one word and a sentence.
+        Err(error) => {
+            return Told::only(match error.split(' ').next() {
+                Some("MISSING_ATTRIBUTE") => Expect::Lacks,
+                Some("TOO_MANY_LIMITS") => Expect::TooMany,
+                _ => panic!("{step:?} gave {error}"),
+            });
+        }
+    };
     let said = |name: &str| answer[name].clone();
-    let outcome = match (said("reason").as_deref(), said("outcome").as_deref()) {
-        (Some("missing_attribute"), _) => Expect::Lacks,
-        (_, Some("allow")) => Expect::Allow,
-        (_, Some("deny")) => Expect::Deny,
-        (_, Some("never")) => Expect::Never,
+    let outcome = match said("outcome").as_deref() {
+        Some("allow") => Expect::Allow,
+        Some("deny") => Expect::Deny,
+        Some("never") => Expect::Never,
+        Some("busy") => Expect::Busy,
         _ => panic!("{step:?} gave {answer:?}"),
     };
     let is_allowed = said("allowed").as_deref() == Some("1");
@@ -47,12 +58,17 @@ fn ask(stream: &mut BufReader<TcpStream>, step: &Step) -> Told {
         rule: Said::This(said("rule")),
         limit: Said::This(number("limit")),
         remaining: Said::This(number("remaining")),
+        has_reset: Said::This(Some(number("reset_at_ms").is_some())),
+        is_degraded: Said::This(Some(number("degraded") == Some(1))),
     }
 }
 
-/// Names and values: an array of bulk strings, numbers and nulls.
-fn read_map(stream: &mut BufReader<TcpStream>) -> HashMap<String, Option<String>> {
+/// Names and values: an array of bulk strings, numbers and nulls. Or an error.
+fn read_map(stream: &mut BufReader<TcpStream>) -> Result<HashMap<String, Option<String>>, String> {
     let head = read_line(stream);
+    if let Some(error) = head.strip_prefix('-') {
+        return Err(error.to_owned());
+    }
     let count: usize = head.strip_prefix('*').unwrap_or_else(|| panic!("{head}")).parse().unwrap();
     let mut value = || {
         let line = read_line(stream);
@@ -68,7 +84,7 @@ fn read_map(stream: &mut BufReader<TcpStream>) -> HashMap<String, Option<String>
             _ => panic!("{line}"),
         }
     };
-    (0..count / 2).map(|_| (value().unwrap(), value())).collect()
+    Ok((0..count / 2).map(|_| (value().unwrap(), value())).collect())
 }
 
 fn read_line(stream: &mut BufReader<TcpStream>) -> String {

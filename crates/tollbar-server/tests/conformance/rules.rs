@@ -3,8 +3,35 @@
 //! Limits are per day, so that nothing comes back while the table is gone through, and every case has
 //! rules, and so counters, of its own: a driver asks one daemon all of it in order.
 
+/// More than a request may meet.
+const MANY: usize = 33;
+
 /// The rules of all cases.
-pub(crate) const RULES: &str = r#"
+pub(crate) fn counted() -> String {
+    let many = |at: usize| {
+        format!("  - {{ name: many_{at}, match: {{ path: /many }}, limit: 9/day, burst: 9 }}\n")
+    };
+    RULES.to_owned() + &(0..MANY).map(many).collect::<String>()
+}
+
+/// The rules of all cases in which the store is out of reach.
+pub(crate) fn without_store() -> String {
+    RULES_WITHOUT_STORE.to_owned()
+}
+
+const RULES_WITHOUT_STORE: &str = r#"
+nodes: 2
+rules:
+  - { name: open, match: { path: /open }, limit: 3/day, on_store_failure: allow }
+  - { name: shut, match: { path: /shut }, limit: 3/day, on_store_failure: deny }
+  - { name: share, match: { path: /share }, limit: 5/day, on_store_failure: local }
+  - { name: shed, match: { path: /shed }, limit: 3/day, on_store_failure: shed }
+  - { name: lacking, match: { path: /lacking }, per: [tenant], missing: deny, limit: 3/day }
+  - { name: free, match: { path: /free }, unlimited: true }
+  - { name: tried, match: { path: /tried }, limit: 3/day, mode: shadow, on_store_failure: deny }
+"#;
+
+const RULES: &str = r#"
 rules:
   - { name: plain, match: { path: /plain/** }, limit: 3/day, burst: 3 }
   - { name: gets, match: { method: GET, path: /methods/** }, limit: 2/day, burst: 2 }
@@ -61,4 +88,5 @@ rules:
   - { name: strict, match: { path: /algorithms/strict }, algorithm: sliding_window_strict, limit: 1/day }
   - { name: logged, match: { path: /algorithms/log }, algorithm: sliding_window_log, limit: 1/day }
   - { name: leaky, match: { path: /algorithms/leaky }, algorithm: leaky_bucket, limit: 1/day, burst: 1 }
+  - { name: jobs, match: { path: /jobs }, algorithm: concurrency, limit: 1, lease: 1h }
 "#;

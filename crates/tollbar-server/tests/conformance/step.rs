@@ -26,6 +26,8 @@ pub(crate) struct Expected {
     /// Of the limit that binds; `None` where no limit was enforced.
     pub(crate) limit: Option<u64>,
     pub(crate) remaining: Option<u64>,
+    /// Whether a failure policy has answered in the store's place.
+    pub(crate) is_degraded: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +39,10 @@ pub(crate) enum Expect {
     Never,
     /// It lacks an attribute that a rule cannot do without.
     Lacks,
+    /// As many are in flight as may be, and nobody knows until when.
+    Busy,
+    /// More limits apply than can be checked at once.
+    TooMany,
 }
 
 pub(crate) const fn get(path: &'static str) -> Step {
@@ -44,7 +50,13 @@ pub(crate) const fn get(path: &'static str) -> Step {
 }
 
 pub(crate) const fn send(method: &'static str, path: &'static str) -> Step {
-    let expected = Expected { outcome: Expect::Allow, rule: None, limit: None, remaining: None };
+    let expected = Expected {
+        outcome: Expect::Allow,
+        rule: None,
+        limit: None,
+        remaining: None,
+        is_degraded: false,
+    };
     Step { method, path, attributes: &[("user", "7")], cost: 1, expected }
 }
 
@@ -64,7 +76,28 @@ impl Step {
         left: (u64, u64),
     ) -> Self {
         let (limit, remaining) = (Some(left.1), Some(left.0));
-        Self { expected: Expected { outcome, rule: Some(rule), limit, remaining }, ..self }
+        let expected = Expected { outcome, rule: Some(rule), limit, remaining, ..self.expected };
+        Self { expected, ..self }
+    }
+
+    /// No counter is read: the limit is known, and nothing else.
+    pub(crate) const fn unseen(self, outcome: Expect, rule: &'static str, limit: u64) -> Self {
+        let (rule, limit) = (Some(rule), Some(limit));
+        let expected = Expected { outcome, rule, limit, remaining: None, is_degraded: true };
+        Self { expected, ..self }
+    }
+
+    /// By a failure policy that counts.
+    pub(crate) const fn degraded(self) -> Self {
+        Self { expected: Expected { is_degraded: true, ..self.expected }, ..self }
+    }
+
+    pub(crate) const fn busy(self, rule: &'static str, left: (u64, u64)) -> Self {
+        self.expect(Expect::Busy, rule, left)
+    }
+
+    pub(crate) const fn too_many(self) -> Self {
+        self.unlimited(Expect::TooMany, None)
     }
 
     /// `left` is (remaining, limit).
@@ -95,7 +128,8 @@ impl Step {
     }
 
     pub(crate) const fn unlimited(self, outcome: Expect, rule: Option<&'static str>) -> Self {
-        Self { expected: Expected { outcome, rule, limit: None, remaining: None }, ..self }
+        let expected = Expected { outcome, rule, limit: None, remaining: None, ..self.expected };
+        Self { expected, ..self }
     }
 }
 

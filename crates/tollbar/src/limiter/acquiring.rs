@@ -1,10 +1,35 @@
 //! Permits in flight: asked for, and lent until they are dropped.
 
-use super::Limiter;
+use thiserror::Error;
+
+use super::{Limiter, RequestError};
 use crate::permit::Loan;
 use crate::policy::Kind;
-use crate::store::{Batch, Entry};
+use crate::store::{Batch, Entry, StoreError};
 use crate::{Decision, FailurePolicy, Permit, Policy, Verdict};
+
+/// Why several permits were not lent. Nothing was charged.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// A limit denies: the entries hold their decisions.
+    #[error("denied: {:?}", .0.outcome())]
+    Denied(Verdict),
+    /// Something is asked that the store cannot do.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+impl AcquireError {
+    /// What the decisions came to, where a limit denies.
+    #[must_use]
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Self::Denied(verdict) => Some(*verdict),
+            Self::Request(_) => None,
+        }
+    }
+}
 
 impl Limiter {
     /// May one more of `key` be in flight? It is until the permit is dropped.
@@ -70,9 +95,9 @@ impl Limiter {
         let policy = self.policies.with(key, Policy::clone);
         let mut entries = [Entry::new(key, &policy).with_cost(cost)];
         let answer = self.store.check_all(Batch::all_or_none(&mut entries)).await;
-        permitted(match (answer, entries[0].decision) {
-            (Ok(()), Some(decision)) => (decision, self.lend(&entries[0], false)),
-            _ => self.on_failure.decide_and_lend(key, &policy, cost),
+        permitted(match answer {
+            Ok(()) => self.lent(&entries[0], false),
+            Err(error) => self.on_failure.decide_and_lend(&error, key, &policy, cost),
         })
     }
 
@@ -91,61 +116,67 @@ impl Limiter {
     /// let mut entries = [Entry::new("user:42", &rate), Entry::new("user:42", &in_flight)];
     /// match limiter.acquire_all(&mut entries) {
     ///     Ok(permit) => assert_eq!(permit.count(), 1),
-    ///     Err(verdict) => panic!("{:?}", verdict.outcome()),
+    ///     Err(error) => panic!("{error}"),
     /// }
     /// assert_eq!(limiter.peek("user:42").remaining(), 99);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn acquire_all(&self, entries: &mut [Entry<'_>]) -> Result<Permit<'_>, Verdict> {
+    ///
+    /// # Errors
+    /// If a limit denies; or, as for [`check_all`](Self::check_all), if the store cannot do what is
+    /// asked.
+    pub fn acquire_all(&self, entries: &mut [Entry<'_>]) -> Result<Permit<'_>, AcquireError> {
         let answer = self.store.check_all(Batch::all_or_none(entries)).wait();
-        self.lend_all(entries, answer.is_ok(), true)
+        self.lend_all(entries, answer, true)
     }
 
     /// The same, without blocking the thread while a store across a network answers.
     pub async fn acquire_all_async(
         &self,
         entries: &mut [Entry<'_>],
-    ) -> Result<Permit<'_>, Verdict> {
+    ) -> Result<Permit<'_>, AcquireError> {
         let answer = self.store.check_all(Batch::all_or_none(entries)).await;
-        self.lend_all(entries, answer.is_ok(), false)
+        self.lend_all(entries, answer, false)
     }
 
     fn lend_all(
         &self,
         entries: &mut [Entry<'_>],
-        is_answered: bool,
+        answer: Result<(), StoreError>,
         may_block: bool,
-    ) -> Result<Permit<'_>, Verdict> {
-        let mut permit = Permit::NOTHING;
-        if !is_answered {
-            for entry in &mut *entries {
-                let (key, policy) = (entry.key, entry.policy);
-                let (decision, lent) = self.on_failure.decide_and_lend(key, policy, entry.cost);
-                entry.decision = Some(decision);
-                permit = permit.and(lent);
-            }
-        }
-        let verdict = Verdict::of(entries);
+    ) -> Result<Permit<'_>, AcquireError> {
+        let is_answered = answer.is_ok();
+        let verdict = self.verdict(answer, entries)?;
         if !verdict.is_allowed() {
-            return Err(verdict);
+            return Err(AcquireError::Denied(verdict));
         }
-        if is_answered {
-            for entry in entries {
-                permit = permit.and(self.lend(entry, may_block));
-            }
+        // What was let through without a store holds nothing; what a fallback has counted, it holds.
+        let lender = match &self.on_failure {
+            _ if is_answered => Some(self),
+            FailurePolicy::Fallback(limiter) => Some(&**limiter),
+            FailurePolicy::Allow | FailurePolicy::Deny => None,
+        };
+        let mut permit = Permit::NOTHING;
+        for entry in entries {
+            permit = permit.and(lender.map_or(Permit::NOTHING, |it| it.lend(entry, may_block)));
         }
-        Ok(permit)
+        Ok(if is_answered { permit } else { permit.into_degraded() })
     }
 
     /// Decides one request, wherever the store is, and lends what it has taken.
     fn decide_and_lend(&self, key: &[u8], policy: &Policy, cost: u64) -> (Decision, Permit<'_>) {
         let mut entries = [Entry::new(key, policy).with_cost(cost)];
         let answer = self.store.check_all(Batch::all_or_none(&mut entries)).wait();
-        match (answer, entries[0].decision) {
-            (Ok(()), Some(decision)) => (decision, self.lend(&entries[0], true)),
-            _ => self.on_failure.decide_and_lend(key, policy, cost),
+        match answer {
+            Ok(()) => self.lent(&entries[0], true),
+            Err(error) => self.on_failure.decide_and_lend(&error, key, policy, cost),
         }
+    }
+
+    /// The decision about one request, and what it has taken that must come back.
+    fn lent(&self, entry: &Entry<'_>, may_block: bool) -> (Decision, Permit<'_>) {
+        (entry.decision.unwrap_or(Decision::UNDECIDED), self.lend(entry, may_block))
     }
 
     /// What an entry of an allowed request has taken that must come back.
@@ -171,10 +202,21 @@ impl Limiter {
 }
 
 impl FailurePolicy {
-    /// The answer to one request that the store did not answer, and what a fallback has lent.
-    fn decide_and_lend(&self, key: &[u8], policy: &Policy, cost: u64) -> (Decision, Permit<'_>) {
-        let Self::Fallback(limiter) = self else {
-            return (self.decide(key, policy, cost), Permit::NOTHING.into_degraded());
+    /// The answer to one request that the store did not answer because of `error`, and what a
+    /// fallback has lent.
+    fn decide_and_lend(
+        &self,
+        error: &StoreError,
+        key: &[u8],
+        policy: &Policy,
+        cost: u64,
+    ) -> (Decision, Permit<'_>) {
+        let limiter = match self {
+            Self::Fallback(limiter) if error.is_outage() && cost <= policy.capacity() => limiter,
+            _ => {
+                let decision = self.decide(error, key, policy, cost);
+                return (decision, Permit::NOTHING.into_degraded());
+            }
         };
         let (decision, permit) =
             limiter.policies.with(key, |policy| limiter.decide_and_lend(key, policy, cost));

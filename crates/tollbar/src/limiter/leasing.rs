@@ -1,7 +1,7 @@
 //! Leases: granted, renewed and released.
 
 use super::Limiter;
-use crate::store::{Batch, Entry};
+use crate::store::{Batch, Entry, StoreError};
 use crate::{Decision, Lease, Policy, Timestamp};
 
 impl Limiter {
@@ -35,7 +35,7 @@ impl Limiter {
         self.policies.with(key, |policy| {
             let mut entries = [Entry::new(key, policy).with_cost(cost)];
             let answer = self.store.check_all(Batch::all_or_none(&mut entries)).wait();
-            self.granted(&entries[0], answer.is_ok())
+            self.granted(&entries[0], answer)
         })
     }
 
@@ -45,13 +45,17 @@ impl Limiter {
         let policy = self.policies.with(key, Policy::clone);
         let mut entries = [Entry::new(key, &policy).with_cost(cost)];
         let answer = self.store.check_all(Batch::all_or_none(&mut entries)).await;
-        self.granted(&entries[0], answer.is_ok())
+        self.granted(&entries[0], answer)
     }
 
-    fn granted(&self, entry: &Entry<'_>, is_answered: bool) -> Result<Lease, Decision> {
-        let decision = match entry.decision {
-            Some(decision) if is_answered => decision,
-            _ => self.on_failure.decide(entry.key, entry.policy, entry.cost),
+    fn granted(
+        &self,
+        entry: &Entry<'_>,
+        answer: Result<(), StoreError>,
+    ) -> Result<Lease, Decision> {
+        let decision = match answer {
+            Ok(()) => entry.decision.unwrap_or(Decision::UNDECIDED),
+            Err(error) => self.on_failure.decide(&error, entry.key, entry.policy, entry.cost),
         };
         if !decision.is_allowed() {
             return Err(decision);

@@ -51,6 +51,18 @@ pub enum RequestError {
         "this request id was used for other keys or another cost: send a new id with a new request"
     )]
     RequestIdReused,
+    /// Something that the store cannot do: a batch that is too large, or keys that lie apart.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for RequestError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::RequestIdReused => Self::RequestIdReused,
+            error => Self::Store(error),
+        }
+    }
 }
 
 /// Why a reservation was not settled. Its charges stand as they are.
@@ -183,7 +195,7 @@ impl Limiter {
         let draft = draft(hold, entries)?;
         let marks = Marks { once, hold: Some(hold) };
         let answer = self.ask(entries, marks).wait();
-        let verdict = self.verdict(&answer, entries)?;
+        let verdict = self.verdict(answer, entries)?;
         Ok(self.reservation(draft, verdict, entries))
     }
 
@@ -197,7 +209,7 @@ impl Limiter {
         let hold = Hold { id: self.next_reservation(), ttl };
         let draft = draft(hold, entries)?;
         let answer = self.ask(entries, Marks { once: None, hold: Some(hold) }).await;
-        let verdict = self.verdict(&answer, entries)?;
+        let verdict = self.verdict(answer, entries)?;
         Ok(self.reservation(draft, verdict, entries))
     }
 
@@ -244,7 +256,7 @@ impl Limiter {
     ) -> Result<Verdict, RequestError> {
         let marks = Marks { once: Some(self.once(request_id.as_ref())), hold: None };
         let answer = self.ask(entries, marks).wait();
-        self.verdict(&answer, entries)
+        self.verdict(answer, entries)
     }
 
     /// The same, without blocking the thread while a store across a network answers.
@@ -255,7 +267,7 @@ impl Limiter {
     ) -> Result<Verdict, RequestError> {
         let marks = Marks { once: Some(self.once(request_id.as_ref())), hold: None };
         let answer = self.ask(entries, marks).await;
-        self.verdict(&answer, entries)
+        self.verdict(answer, entries)
     }
 
     fn once<'a>(&self, request_id: &'a [u8]) -> Once<'a> {
@@ -267,20 +279,6 @@ impl Limiter {
         batch.once = marks.once;
         batch.hold = marks.hold;
         self.store.check_all(batch)
-    }
-
-    /// What a store's answer to a batch comes to; the failure policy's, where it had none.
-    fn verdict(
-        &self,
-        answer: &Result<(), StoreError>,
-        entries: &mut [Entry<'_>],
-    ) -> Result<Verdict, RequestError> {
-        match answer {
-            Ok(()) => {}
-            Err(StoreError::RequestIdReused) => return Err(RequestError::RequestIdReused),
-            Err(_) => self.decide_without_store(entries),
-        }
-        Ok(Verdict::of(entries))
     }
 
     /// Settles a reservation of one charge that has spent `spent` tokens: what it did not need is

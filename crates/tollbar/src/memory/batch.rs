@@ -5,7 +5,10 @@
 //! locked, in the order of their names so that two batches never wait for each other in a circle,
 //! read and decided again, and charged.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
+use thiserror::Error;
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
@@ -41,6 +44,11 @@ impl Held<'_> {
         self.shards.clear();
     }
 }
+
+/// Every place a key could take is held by other checks at this moment.
+#[derive(Debug, Error)]
+#[error("every slot for this key is in use by other checks: make the store larger")]
+struct Crowded;
 
 enum LockError {
     /// A counter is wide or not in the table: locks of shards are needed.
@@ -235,7 +243,7 @@ impl MemoryStore {
                 Err(LockError::NeedsShards) => with_shards = true,
                 // The batch itself may hold them all: then trying again will not help.
                 Err(LockError::Crowded) if backoff.rounds() >= CROWDED_ROUNDS_MAX => {
-                    return Err(StoreError::Crowded);
+                    return Err(StoreError::Overloaded { source: Arc::new(Crowded) });
                 }
                 Err(LockError::Crowded) => backoff.wait(),
             }

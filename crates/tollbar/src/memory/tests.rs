@@ -124,7 +124,7 @@ fn a_batch_that_needs_more_slots_than_there_are_says_so_and_charges_nothing() {
     let keys: Vec<String> = (0..5).map(|key| key.to_string()).collect();
     let mut entries: Vec<_> = keys.iter().map(|key| Entry::new(key, &policy)).collect();
     let answer = store.check_all(Batch::all_or_none(&mut entries)).wait();
-    assert!(matches!(answer, Err(StoreError::Crowded)));
+    assert!(matches!(answer, Err(StoreError::Overloaded { .. })));
     assert!(keys.iter().all(|key| check(&store, key, &policy, 0).remaining() == 5));
     // Nothing stays locked behind it.
     assert!(keys.iter().all(|key| check(&store, key, &policy, 1).is_allowed()));

@@ -76,7 +76,8 @@ fn batches_of_a_store_that_answers_later_come_back() {
     assert_eq!((remote.left(&policy), remote.left(&other)), (2, 5));
 
     let permit = block_on(limiter.acquire_all_async(&mut entries())).unwrap();
-    assert_eq!(block_on(limiter.acquire_all_async(&mut entries())).unwrap_err().binding(), Some(1));
+    let denied = block_on(limiter.acquire_all_async(&mut entries())).unwrap_err();
+    assert_eq!(denied.verdict().unwrap().binding(), Some(1));
     block_on(permit.release_async());
     assert_eq!((remote.left(&policy), remote.left(&other)), (2, 5));
 }
@@ -118,7 +119,7 @@ fn without_an_answer_the_failure_policy_decides_and_the_permit_holds_nothing() {
     remote.0.set_down(true);
     let denying = limiter(&remote, &policy, FailurePolicy::Deny);
     assert_eq!(denying.acquire("key").unwrap_err().degraded(), Some(Degraded::Denied));
-    assert!(denying.acquire_all(&mut entries).unwrap_err().is_degraded());
+    assert!(denying.acquire_all(&mut entries).unwrap_err().verdict().unwrap().is_degraded());
 }
 
 #[test]

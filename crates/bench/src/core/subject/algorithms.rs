@@ -82,7 +82,7 @@ fn all_or_none(workload: &'static str, expects: Expects, window: Rate) -> Trial 
     Trial::under(SUBJECT, workload, expects, move |keys| {
         count(keys, |key| {
             let mut entries = [Entry::new(key, &bucket), Entry::new(key, &window)];
-            limiter.check_all(&mut entries).is_allowed()
+            limiter.check_all(&mut entries).is_ok_and(|it| it.is_allowed())
         })
     })
 }

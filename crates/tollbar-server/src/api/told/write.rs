@@ -139,7 +139,7 @@ fn decision(it: &Decision<'_>, out: &mut Out<'_>) {
     out.put(",\"retryAfterMs\":");
     out.number_or_null(it.retry_after_ms);
     out.put(",\"resetAt\":");
-    out.instant(it.reset_at);
+    out.instant_or_null(it.reset_at);
     out.put("}");
 }
 
@@ -155,7 +155,8 @@ impl Why {
             Self::TooManyLimits => "too_many_limits",
             Self::RequestIdReused => "request_id_reused",
             Self::ReceiptTooLong => "receipt_too_long",
-            Self::Other => "other",
+            Self::CrossSlot => "cross_slot",
+            Self::Unsupported => "unsupported",
         }
     }
 }
@@ -232,7 +233,8 @@ rules:
             Why::TooManyLimits,
             Why::RequestIdReused,
             Why::ReceiptTooLong,
-            Why::Other,
+            Why::CrossSlot,
+            Why::Unsupported,
         ] {
             assert_eq!(serde_json::to_value(why).unwrap(), why.name());
         }

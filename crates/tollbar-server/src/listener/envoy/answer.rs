@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 use tollbar::Timestamp;
-use tollbar_rules::{Reason, Verdict};
+use tollbar_rules::{Reason, Summary, Verdict};
 
 use super::charge::Counted;
 use super::limit::Limit;
@@ -60,28 +60,42 @@ impl Answered {
 
     /// By our own rules: the decision that binds is the limit.
     pub(super) fn ruled(verdict: &Verdict, now: Timestamp) -> Self {
-        let is_denied = !verdict.is_allowed();
-        let Some(binding) = verdict.binding() else {
-            let mut answered = match verdict.reason() {
+        let Summary {
+            is_allowed,
+            // The protocol has one word for all denials, and none for a wait or a degraded answer.
+            outcome: _,
+            reason,
+            denial: _,
+            is_degraded: _,
+            rule,
+            limit,
+            remaining,
+            reset_at,
+            retry_after: _,
+            delay: _,
+        } = verdict.summary();
+        let rule = rule.filter(|_| !is_allowed).map(|rule| rule.name.to_string());
+        // Where no counter was read there is no limit to tell: Envoy would write headers from zeros.
+        let (Some(binding), Some(limit), Some(remaining), Some(reset_at)) =
+            (verdict.binding(), limit, remaining, reset_at)
+        else {
+            let mut answered = match reason {
                 Reason::Unlimited(_) => Self::unlimited(),
                 _ => Self::free(),
             };
-            if is_denied {
+            if !is_allowed {
                 answered.status.code = Code::OverLimit as i32;
-                answered.rule = verdict.rule().map(|rule| rule.name.to_string());
             }
-            return answered;
+            return Self { rule, ..answered };
         };
-        let (decision, window) = (binding.decision(), binding.limit().policy().window());
         let current = RateLimit {
             name: binding.rule().name.to_string(),
-            requests_per_unit: narrow(decision.limit()),
+            requests_per_unit: narrow(limit),
             // 10 s is none of the units; the limit is told all the same.
-            unit: Unit::of_window(window).map_or(0, |unit| unit.wire() as i32),
+            unit: Unit::of_window(binding.limit().policy().window())
+                .map_or(0, |unit| unit.wire() as i32),
         };
-        let reset = until(decision.reset_at(), now);
-        let status = status(is_denied, current, decision.remaining(), reset);
-        let rule = is_denied.then(|| binding.rule().name.to_string());
+        let status = status(!is_allowed, current, remaining, until(reset_at, now));
         Self { status, mode: Mode::Enforce, rule }
     }
 

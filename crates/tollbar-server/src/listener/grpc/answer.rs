@@ -6,25 +6,38 @@ use tollbar::{Outcome, Timestamp};
 use tollbar_proto::v1;
 use tollbar_rules::{
     Capacity, ExplainedLimit, ExplainedRule, Explanation, Reason, RuleDecision, RuleFate, Settled,
-    Verdict,
+    Summary,
 };
 
 use crate::daemon::Shown;
 
 pub(super) fn of_verdict(shown: Shown<'_>) -> v1::CheckResponse {
     let Shown { verdict, decision_id, lease, .. } = shown;
-    let decision = verdict.binding().map(|it| it.decision());
+    let Summary {
+        is_allowed,
+        outcome,
+        reason,
+        // The reason says it.
+        denial: _,
+        is_degraded,
+        rule,
+        limit,
+        remaining,
+        reset_at,
+        retry_after,
+        delay,
+    } = verdict.summary();
     v1::CheckResponse {
-        allowed: verdict.is_allowed(),
-        degraded: verdict.degraded().is_some(),
-        outcome: outcome(verdict.outcome()).into(),
-        reason: reason(verdict).into(),
-        rule: verdict.rule().map(|rule| rule.name.to_string()).unwrap_or_default(),
-        limit: decision.map(|it| it.limit()),
-        remaining: decision.map(|it| it.remaining()),
-        retry_after: verdict.retry_after().map(duration),
-        delay: Some(verdict.delay()).filter(|it| !it.is_zero()).map(duration),
-        reset_at: decision.map(|it| timestamp(it.reset_at())),
+        allowed: is_allowed,
+        degraded: is_degraded,
+        outcome: outcome_of(outcome).into(),
+        reason: reason_of(reason).into(),
+        rule: rule.map(|rule| rule.name.to_string()).unwrap_or_default(),
+        limit,
+        remaining,
+        retry_after: retry_after.map(duration),
+        delay: Some(delay).filter(|it| !it.is_zero()).map(duration),
+        reset_at: reset_at.map(timestamp),
         decision_id: decision_id.to_string(),
         lease: lease.map(|it| it.text.clone()).unwrap_or_default(),
         lease_ends_at: lease.and_then(|it| it.ends_at).map(timestamp),
@@ -43,9 +56,9 @@ fn of_decision(it: &RuleDecision<'_>) -> v1::Decision {
         degraded: it.degraded().is_some(),
         cost: it.cost(),
         limit: decision.limit(),
-        remaining: decision.remaining(),
+        remaining: it.remaining(),
         retry_after: decision.retry_after().map(duration),
-        reset_at: Some(timestamp(decision.reset_at())),
+        reset_at: it.reset_at().map(timestamp),
     }
 }
 
@@ -96,7 +109,7 @@ pub(super) fn of_settled(settled: Settled) -> v1::SettleResponse {
     v1::SettleResponse { charges: charges.collect(), permits_returned: settled.permits_returned }
 }
 
-fn outcome(outcome: Outcome) -> v1::Outcome {
+fn outcome_of(outcome: Outcome) -> v1::Outcome {
     match outcome {
         Outcome::Allow => v1::Outcome::Allow,
         Outcome::Deny { .. } => v1::Outcome::Deny,
@@ -105,8 +118,8 @@ fn outcome(outcome: Outcome) -> v1::Outcome {
     }
 }
 
-fn reason(verdict: &Verdict) -> v1::Reason {
-    match verdict.reason() {
+fn reason_of(reason: Reason<'_>) -> v1::Reason {
+    match reason {
         Reason::Limits => v1::Reason::Limits,
         Reason::NoRule => v1::Reason::NoRule,
         Reason::Unlimited(_) => v1::Reason::Unlimited,
@@ -114,7 +127,10 @@ fn reason(verdict: &Verdict) -> v1::Reason {
         Reason::MissingAttribute { .. } => v1::Reason::MissingAttribute,
         Reason::TooManyLimits { .. } => v1::Reason::TooManyLimits,
         Reason::Banned { .. } => v1::Reason::Banned,
-        _ => v1::Reason::Unspecified,
+        Reason::CrossSlot => v1::Reason::CrossSlot,
+        Reason::Unsupported => v1::Reason::Unsupported,
+        // These are answered with a status instead: see refusal.rs.
+        Reason::RequestIdReused | Reason::ReceiptTooLong => v1::Reason::Unspecified,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why there is no answer, as statuses of gRPC. A denial is an answer, and not here.
 
-use tollbar_rules::{Reason, ReceiptError, RequestError, UsageError, Verdict};
+use tollbar_rules::{DenialCode, ReceiptError, RequestError, UsageError, Verdict};
 use tonic::Status;
 
 pub(super) fn request(error: &RequestError) -> Status {
@@ -25,16 +25,12 @@ pub(super) fn receipt(error: &ReceiptError) -> Status {
     }
 }
 
-/// A verdict that says nothing about limits, but that the request was a mistake.
+/// A verdict that says nothing about limits, but that the caller has to send another request.
 pub(super) fn verdict(verdict: &Verdict) -> Result<(), Status> {
-    match verdict.reason() {
-        Reason::RequestIdReused => Err(Status::already_exists(
-            "`request_id` came with another request before: send each request under an id of its own",
-        )),
-        Reason::ReceiptTooLong => Err(Status::invalid_argument(
-            "what the rules count by is too long to be written down in a lease or a receipt: send \
-             shorter attributes",
-        )),
+    let message = || verdict.denial_message().unwrap_or_default();
+    match verdict.denial_code() {
+        Some(DenialCode::RequestIdReused) => Err(Status::already_exists(message())),
+        Some(DenialCode::ReceiptTooLong) => Err(Status::invalid_argument(message())),
         _ => Ok(()),
     }
 }

@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use thiserror::Error;
 use tollbar::{Outcome, Timestamp};
-use tollbar_rules::{Criticality, ReceiptError, Request, RequestError, UsageError};
+use tollbar_rules::{Criticality, ReceiptError, Request, RequestError, Summary, UsageError};
 
 use super::frame::{ARGUMENTS_MAX, Arguments};
 use super::reply::{Repeated, Replies};
@@ -194,29 +194,45 @@ fn repeated(text: &str) -> String {
 /// Names and values, the same as over HTTP.
 fn write(shown: Shown<'_>, replies: &mut Replies) {
     let Shown { verdict, decision_id, lease, .. } = shown;
-    let decision = verdict.binding().map(|it| it.decision());
+    let Summary {
+        is_allowed,
+        outcome,
+        reason,
+        denial,
+        is_degraded,
+        rule,
+        limit,
+        remaining,
+        reset_at,
+        retry_after,
+        delay,
+    } = verdict.summary();
+    if let Some(code) = denial.filter(|code| code.is_mistake()) {
+        let message = verdict.denial_message().unwrap_or_default();
+        return replies.error(format_args!("{} {message}", code.as_str().to_uppercase()));
+    }
     let name = |replies: &mut Replies, name: &str| replies.bulk(name.as_bytes());
     replies.map(13);
     name(replies, "allowed");
-    replies.boolean(verdict.is_allowed());
+    replies.boolean(is_allowed);
     name(replies, "outcome");
-    name(replies, outcome(verdict.outcome()));
+    name(replies, outcome_name(outcome));
     name(replies, "reason");
-    name(replies, Why::of(verdict).name());
+    name(replies, Why::from(reason).name());
     name(replies, "rule");
-    replies.bulk_or_null(verdict.rule().map(|rule| rule.name.as_bytes()));
+    replies.bulk_or_null(rule.map(|rule| rule.name.as_bytes()));
     name(replies, "limit");
-    replies.integer_or_null(decision.map(|it| it.limit()));
+    replies.integer_or_null(limit);
     name(replies, "remaining");
-    replies.integer_or_null(decision.map(|it| it.remaining()));
+    replies.integer_or_null(remaining);
     name(replies, "retry_after_ms");
-    replies.integer_or_null(verdict.retry_after().map(millis));
+    replies.integer_or_null(retry_after.map(millis));
     name(replies, "delay_ms");
-    replies.integer(millis(verdict.delay()));
+    replies.integer(millis(delay));
     name(replies, "reset_at_ms");
-    replies.integer_or_null(decision.map(|it| instant_ms(it.reset_at())));
+    replies.integer_or_null(reset_at.map(instant_ms));
     name(replies, "degraded");
-    replies.boolean(verdict.degraded().is_some());
+    replies.boolean(is_degraded);
     name(replies, "decision_id");
     replies.bulk(&decision_id.digits());
     name(replies, "lease");
@@ -225,7 +241,7 @@ fn write(shown: Shown<'_>, replies: &mut Replies) {
     replies.integer_or_null(lease.and_then(|lease| lease.ends_at).map(instant_ms));
 }
 
-fn outcome(outcome: Outcome) -> &'static str {
+fn outcome_name(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Allow => "allow",
         Outcome::Deny { .. } => "deny",
