@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use support::{Patient, RUNTIME};
+use support::{Patient, RUNTIME, cause};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollbar::{Batch, Entry, ManualClock, Policy, Store, StoreError, Timestamp};
+use tollbar::{Batch, Entry, ManualClock, Policy, Store, Timestamp};
 use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
 use tollbar_testkit::redis_process::RedisProcess;
 use tollbar_testkit::subject::Subject;
@@ -127,17 +127,6 @@ fn a_guarded_store_passes_the_whole_suite() {
         let store = RUNTIME.block_on(builder.connect()).unwrap();
         Box::new(Guarded { store, clock, _server: server })
     });
-}
-
-fn cause(error: &StoreError) -> &RedisStoreError {
-    let (StoreError::Unavailable { source }
-    | StoreError::Timeout { source }
-    | StoreError::Overloaded { source }
-    | StoreError::Refused { source }) = error
-    else {
-        panic!("not the server's fault: {error:?}");
-    };
-    source.downcast_ref().expect("it is an error of this store")
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod support;
 
 use redis::Value;
-use support::{Patient, RUNTIME, builder, server};
+use support::{Patient, RUNTIME, builder, cause, server};
 use tollbar::store::{Hold, ReservationId};
 use tollbar::{Batch, Entry, Period, Policy, Store, StoreError, WarmUp};
 use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
@@ -196,17 +196,6 @@ fn a_key_is_not_readable_in_the_server() {
     let keys = world.keys();
     assert_eq!(keys.len(), 2, "{keys:?}");
     assert!(keys.iter().all(|key| !key.contains("ann")), "{keys:?}");
-}
-
-fn cause(error: &StoreError) -> &RedisStoreError {
-    let (StoreError::Unavailable { source }
-    | StoreError::Timeout { source }
-    | StoreError::Overloaded { source }
-    | StoreError::Refused { source }) = error
-    else {
-        panic!("not the server's fault: {error:?}");
-    };
-    source.downcast_ref().expect("it is an error of this store")
 }
 
 #[test]

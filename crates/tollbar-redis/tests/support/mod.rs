@@ -10,8 +10,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tollbar::{ManualClock, Store, Timestamp};
-use tollbar_redis::{RedisStore, RedisStoreBuilder, Subjects};
+use tollbar::{ManualClock, Store, StoreError, Timestamp};
+use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
 use tollbar_testkit::redis_launch::{Launch, Program};
 use tollbar_testkit::redis_process::RedisProcess;
 use tollbar_testkit::subject::Subject;
@@ -100,4 +100,16 @@ impl Subject for RedisSubject {
     fn set_now(&self, now: Timestamp) {
         self.clock.set(now);
     }
+}
+
+/// What the store has said about an outage.
+pub(crate) fn cause(error: &StoreError) -> &RedisStoreError {
+    let (StoreError::Unavailable { source }
+    | StoreError::Timeout { source }
+    | StoreError::Overloaded { source }
+    | StoreError::Refused { source }) = error
+    else {
+        panic!("not the server's fault: {error:?}");
+    };
+    source.downcast_ref().expect("it is an error of this store")
 }

@@ -19,7 +19,7 @@ pub(crate) fn without_store() -> String {
     RULES_WITHOUT_STORE.to_owned()
 }
 
-const RULES_WITHOUT_STORE: &str = r#"
+const RULES_WITHOUT_STORE: &str = "
 nodes: 2
 rules:
   - { name: open, match: { path: /open }, limit: 3/day, on_store_failure: allow }
@@ -29,7 +29,7 @@ rules:
   - { name: lacking, match: { path: /lacking }, per: [tenant], missing: deny, limit: 3/day }
   - { name: free, match: { path: /free }, unlimited: true }
   - { name: tried, match: { path: /tried }, limit: 3/day, mode: shadow, on_store_failure: deny }
-"#;
+";
 
 const RULES: &str = r#"
 rules:
