@@ -135,8 +135,10 @@ fn a_fallback_lends_its_own_permits_and_gets_them_back() {
     assert_eq!((denied.outcome(), denied.degraded()), (Outcome::Busy, Some(Degraded::Fallback)));
     drop(permit);
     assert_eq!(local.stats().live_keys, 0);
-    // The second entry finds the fallback's only permit taken: the first is given back.
-    let mut entries = [Entry::new("key", &policy), Entry::new("key", &policy)];
+    // A batch is decided by the policies of its entries. The second finds the only permit taken, so
+    // the first takes none.
+    let one = permits(1);
+    let mut entries = [Entry::new("key", &one), Entry::new("key", &one)];
     assert!(limiter.acquire_all(&mut entries).is_err());
     assert_eq!(local.stats().live_keys, 0);
     assert_eq!(limiter.acquire_all(&mut entries[..1]).unwrap().count(), 1);
