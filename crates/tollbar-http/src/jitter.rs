@@ -54,6 +54,14 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_those_of_split_mix_64() {
+        let jitter = Jitter { max: Duration::ZERO, state: AtomicU64::new(1_234_567) };
+        // From the reference implementation, seeded with the same number.
+        let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973];
+        assert_eq!([jitter.next(), jitter.next()], expected);
+    }
+
+    #[test]
     fn edges_do_no_harm() {
         assert_eq!(Jitter::up_to(Duration::ZERO).lengthen(Duration::MAX), Duration::MAX);
         let _ = Jitter::up_to(Duration::MAX).lengthen(Duration::MAX);

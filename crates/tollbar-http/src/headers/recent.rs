@@ -33,3 +33,18 @@ pub(super) fn fresh(value: u64) -> HeaderValue {
     HeaderValue::from_bytes(itoa::Buffer::new().format(value).as_bytes())
         .unwrap_or_else(|_| HeaderValue::from(value))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_before_is_not_written_anew() {
+        let first = number(1_000);
+        let same = number(1_000);
+        assert_eq!((&first, first.as_bytes().as_ptr()), (&same, same.as_bytes().as_ptr()));
+        // It has the same place, and takes it.
+        assert_eq!(number(1_000 + KEPT as u64), "1064");
+        assert_eq!(number(1_000), "1000");
+    }
+}

@@ -100,6 +100,13 @@ async fn who_is_denied_does_not_reach_the_service() {
     }
 }
 
+/// What is in it, such as a request with its secrets, is not printed.
+#[tokio::test]
+async fn a_response_to_come_prints_its_name_only() {
+    let mut service = layer("rules: [{ name: a, limit: 1/h }]").layer(Answers);
+    assert_eq!(format!("{:?}", service.call(request("/"))), "ResponseFuture(..)");
+}
+
 /// With functions that look at requests and without, which are two ways to the same answer.
 #[tokio::test]
 async fn a_service_of_a_connection_knows_who_asks() {
