@@ -111,6 +111,11 @@ fn other_forms_are_read() {
     let warm_up = warm.limits[0].policy().warm_up().unwrap();
     assert_eq!((warm_up.start, warm_up.over.as_secs(), warm_up.steps), (10, 60, 4));
     assert_eq!(warm.limits[0].share(4).warm_up().map(|it| it.start), Some(2));
+    let tiers = "tiers: { gold: 5/s, platinum: { limit: 9/s, warm_up: { start: 3, over: 1h } } }";
+    let tiered = rule(&format!("limit: 100/s, warm_up: {{ start: 10, over: 1min }}, {tiers}"));
+    let starts = tiered.tiers.limits.iter().map(|(_, tier)| tier.limits()[0].policy().warm_up());
+    let starts: Vec<Option<u64>> = starts.map(|it| it.map(|it| it.start)).collect();
+    assert_eq!(starts, [None, Some(3)], "the rule's warm-up is not that of its tiers");
     let queue = rule("limit: 20/s, queue: 5, max_wait: 100ms");
     let policy = queue.limits[0].policy();
     assert_eq!((policy.algorithm().name(), policy.capacity()), ("leaky_queue", 6));
@@ -421,6 +426,18 @@ fn probable_mistakes_are_warned_of() {
         unleased,
         "3:10: rules[0].limit: a holder that vanishes keeps its permit of `5` for ever: write `lease: 30s`, or as long as a request may take"
     );
+}
+
+#[test]
+fn a_file_of_as_many_values_as_are_allowed_is_read() {
+    // The list itself, 1,999 lists of 1,000 values each, and 999 more.
+    let thousand = vec!["x"; 999].join(", ");
+    let lists = vec!["*a"; 1_998].join(", ");
+    let most = format!("&a [{thousand}], {lists}, {thousand}");
+    let error = |text: &str| RuleFile::parse("r", text).unwrap_err().to_string();
+    let allowed = error(&format!("[{most}]"));
+    assert!(!allowed.contains("more than"), "it is a list and no rules, only: {allowed}");
+    assert!(error(&format!("[{most}, x]")).contains("more than 2000000 values"));
 }
 
 #[test]

@@ -262,4 +262,14 @@ mod tests {
             assert!(!shape.agrees(&facts(other), &row), "{other}");
         }
     }
+
+    /// Blocks are looked up by their hash: were it that of one half, a long list would be compared.
+    #[test]
+    fn blocks_that_differ_in_either_half_have_different_hashes() {
+        let blocks = ["2001:db8:1::/128", "2001:db8:2::/128", "2001:db8:1::1/128"];
+        let test = Test::Within(blocks.map(|text| text.parse().unwrap()).into());
+        let keys = keys(&test).unwrap();
+        let hashes: std::collections::BTreeSet<u64> = keys.iter().map(|key| key.hash).collect();
+        assert_eq!(hashes.len(), blocks.len());
+    }
 }

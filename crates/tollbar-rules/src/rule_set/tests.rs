@@ -23,6 +23,14 @@ fn rules_are_looked_at_by_priority_and_then_by_name() {
 }
 
 #[test]
+fn an_error_says_how_many_rules_are_wrong_and_what_is_wrong_with_the_first() {
+    let error = RuleSet::new(vec![rule("a", &[]), rule("b", &[])]).unwrap_err();
+    let [first, _] = &*error.errors else { panic!("{error:?}") };
+    assert!(first.to_string().contains("of rule `a`"), "{first}");
+    assert_eq!(error.to_string(), format!("2 of the rules cannot be used: {first}"));
+}
+
+#[test]
 fn names_are_identities() {
     refused(
         vec![rule("a", &["1/s"]), rule("a", &["2/s"])],

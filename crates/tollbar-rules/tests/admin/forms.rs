@@ -38,6 +38,21 @@ fn named_fields_are_columns_and_the_rest_is_spec() {
     assert_eq!(RuleForm::of(&rule), Some(form));
 }
 
+/// `absent` is `not` of `present` within, and comes back as it is written in files.
+#[test]
+fn a_test_comes_back_in_its_shortest_form() {
+    let matching = json!({
+        "plan": { "absent": true },
+        "region": { "not": "eu" },
+        "tier": { "present": true },
+    });
+    let json = json!({
+        "name": "a", "maxRequests": 10, "windowSeconds": 1, "match": matching.clone(),
+    });
+    let rule = form(&json).unwrap().rule().unwrap();
+    assert_eq!(RuleForm::of(&rule).unwrap().spec["match"], matching);
+}
+
 #[test]
 fn what_is_left_out_has_its_default() {
     let json = json!({ "name": "a", "maxRequests": 10, "windowSeconds": 1, "tenantId": null });

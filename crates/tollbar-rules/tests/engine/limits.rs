@@ -13,8 +13,21 @@ fn several_limits_of_one_rule_hold_together() {
     clock.advance(Duration::from_secs(1));
     expect(&engine, &[("GET /", "allow a 0"), ("GET /", "deny a")]);
     let verdict = check(&engine, "GET /");
-    assert_eq!(verdict.binding().unwrap().limit().text(), "3/h");
+    let binding = verdict.binding().unwrap();
+    assert_eq!((binding.limit().text(), binding.place()), ("3/h", 1));
     assert_eq!(verdict.decisions().count(), 2);
+}
+
+#[test]
+fn a_request_waits_for_the_longest_of_its_queues() {
+    let engine = engine(
+        "rules:
+         - { name: a, limit: 10/s, queue: 5 }
+         - { name: b, limit: 4/s, queue: 5 }
+         - { name: c, limit: 1/s, queue: 5, mode: shadow }",
+    );
+    let delay = || check(&engine, "GET /").delay();
+    assert_eq!([delay(), delay(), delay()], [0, 250, 500].map(Duration::from_millis));
 }
 
 #[test]

@@ -113,6 +113,25 @@ fn nothing_is_given_out_where_nothing_was_charged() {
     assert!(matches!(down.commit(&ours, None), Err(ReceiptError::Store(_))));
 }
 
+/// Settling what was never charged would give tokens away.
+#[test]
+fn a_request_that_was_not_charged_holds_no_reservation() {
+    let engine = engine(
+        "rules:
+         - { name: everybody, per: [], limit: 100/h }
+         - { name: per_user, per: user, limit: 1/h, algorithm: fixed_window }",
+    );
+    let admit = || ask("GET / user=1", |request| engine.admit(request, Some(TTL)));
+    assert!(admit().holding.is_some_and(|holding| holding.is_reserved()));
+    let denied = admit();
+    assert_eq!(answer(&denied.verdict), "deny per_user");
+    assert!(denied.holding.is_none());
+    let down = Engine::builder(rules(TOKENS)).clock(clock()).store(Arc::new(Down)).build();
+    let allowed = ask("GET / user=1", |request| down.admit(request, Some(TTL)));
+    assert!(allowed.verdict.is_allowed() && allowed.verdict.degraded().is_some());
+    assert!(allowed.holding.is_none());
+}
+
 /// Somebody else's process, other rules, and the same store: everything is on the receipt.
 #[test]
 fn a_receipt_is_redeemed_whatever_has_become_of_the_rules() {
