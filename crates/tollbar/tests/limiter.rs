@@ -151,6 +151,16 @@ fn overrides_change_at_run_time_and_keep_what_was_counted() {
     assert_eq!(decisions.iter().map(Decision::limit).collect::<Vec<_>>(), [20, 1]);
 }
 
+/// It printed every counter that its store has room for, which took seconds.
+#[test]
+fn a_limiter_prints_its_policy_and_not_what_is_in_its_store() {
+    let one = format!("{:?}", Limiter::new(bucket("10/month")));
+    assert!(one.starts_with("Limiter { policies: One(Policy {"), "{one}");
+    assert!(one.contains("store: MemoryStore { slots: ") && one.len() < 1_000, "{one}");
+    let resolved = format!("{:?}", Limiter::resolved_by(Overrides::new(bucket("10/month"))));
+    assert!(resolved.starts_with("Limiter { policies: Resolved(..), "), "{resolved}");
+}
+
 #[test]
 fn a_closure_resolves_policies() {
     let (free, paid) = (bucket("1/s"), bucket("100/s"));
