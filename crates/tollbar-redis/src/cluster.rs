@@ -367,3 +367,21 @@ impl fmt::Debug for Cluster {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::RedisError;
+
+    use super::*;
+
+    /// Then it is learned anew who serves what.
+    #[test]
+    fn a_node_says_that_its_cluster_is_down() {
+        let is_down = |kind: ServerErrorKind| {
+            let error = RedisError::from((ErrorKind::Server(kind), "said by the server"));
+            is_of_cluster(&error.into())
+        };
+        assert!(is_down(ServerErrorKind::ClusterDown));
+        assert!(!is_down(ServerErrorKind::MasterDown) && !is_down(ServerErrorKind::NoScript));
+    }
+}
