@@ -221,4 +221,14 @@ mod tests {
         let longest = Decision::UNDECIDED.with_delay_us(u64::MAX).delay();
         assert_eq!(longest, Duration::from_micros(u64::MAX >> 2));
     }
+
+    /// So that of several that bind alike the first is told.
+    #[test]
+    fn no_decision_binds_before_one_like_itself() {
+        let deny = Outcome::Deny { retry_after_us: 9 };
+        for outcome in [Outcome::Allow, Outcome::Busy, deny, Outcome::Never] {
+            let decision = Decision::new(outcome, 4, 2, Timestamp::ZERO);
+            assert!(!decision.binds_before(&decision), "{outcome:?}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tollbar::algorithm::leased::LEASE_LIMIT_MAX;
 use tollbar::{
     Clock, Entry, Lease, Limiter, ManualClock, MemoryStore, Outcome, Policy, PolicyError, Role,
     Store, Timestamp,
@@ -45,6 +46,20 @@ fn a_lease_ends_at_its_very_instant_and_not_before() {
     assert_eq!(store.stats().live_keys, 0);
     assert_eq!(limiter.peek("key").remaining(), 1);
     assert!(limiter.lease("key").is_ok());
+}
+
+/// However few keys a store is made for, the longest list of leases has room in any shard.
+#[test]
+fn a_store_for_one_key_keeps_as_many_leases_as_a_policy_may_lend() {
+    let clock = ManualClock::at(START);
+    let store = Arc::new(MemoryStore::builder().max_keys(1).clock(clock.clone()).build());
+    let policy = leased(LEASE_LIMIT_MAX, TTL);
+    let limiter = Limiter::builder(policy).store(Arc::clone(&store) as Arc<dyn Store>).build();
+    for _ in 0..LEASE_LIMIT_MAX {
+        assert!(limiter.lease("key").is_ok());
+    }
+    assert_eq!(limiter.lease("key").unwrap_err().outcome(), Outcome::Busy);
+    assert_eq!(store.stats().forced_evictions, 0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tollbar::store::Store;
 use tollbar::{
     Algorithm, Decision, Entry, FailurePolicy, Limiter, ManualClock, MemoryStore, Outcome, Policy,
-    Receipt, ReceiptError, ReceiptKey, RequestError, Role, SettleError, Timestamp,
+    Receipt, ReceiptError, ReceiptKey, RequestError, Role, SettleError, Timestamp, WarmUp,
 };
 use tollbar_testkit::strategy;
 
@@ -272,8 +272,32 @@ fn what_cannot_be_on_a_receipt_is_refused_before_it_is_charged() {
     let refused = limiter.reserve(&long, 1, TTL).unwrap_err();
     assert!(matches!(refused, RequestError::Receipt(ReceiptError::TooLong)));
     assert_eq!(limiter.peek(&long).remaining(), 100);
+    let shorter = vec![b'k'; 48_000];
+    let receipt = limiter.reserve(&shorter, 1, TTL).unwrap().into_receipt().unwrap();
+    assert_eq!(receipt.to_string().parse(), Ok(receipt));
     assert_eq!("%".parse::<Receipt>(), Err(ReceiptError::Malformed));
     assert_eq!("A".repeat(100_000).parse::<Receipt>(), Err(ReceiptError::Malformed));
+}
+
+/// What has been charged since would be given back instead.
+#[test]
+fn a_warming_window_gives_nothing_back_that_was_charged_before_a_reset() {
+    let warm_up = WarmUp { start: 50, over: Duration::from_mins(1), steps: 2 };
+    for plain in [
+        Policy::fixed_window("100/h"),
+        Policy::fixed_window("100/h").and_then(Policy::staggered),
+        Policy::sliding_window("100/h"),
+        Policy::sliding_window_strict("100/h", 4),
+    ] {
+        let limiter = World::new().limiter(plain.unwrap().with_warm_up(warm_up).unwrap());
+        let receipt = reserve(&limiter, 30);
+        limiter.reset("key");
+        assert!(limiter.check_cost("key", 40).is_allowed());
+        assert_eq!(limiter.cancel(&receipt).unwrap().charges()[0].refunded, 0);
+        assert_eq!(limiter.peek("key").remaining(), 10, "{limiter:?}");
+        let receipt = reserve(&limiter, 10);
+        assert_eq!(limiter.cancel(&receipt).unwrap().charges()[0].refunded, 10);
+    }
 }
 
 #[test]

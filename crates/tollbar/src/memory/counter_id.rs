@@ -218,6 +218,13 @@ mod tests {
     }
 
     #[test]
+    fn in_a_single_line_a_tag_may_be_that_of_any_high_bits() {
+        let names: Vec<_> = names_of_tag(CounterId(0x2a).tag(7), 0, 1).collect();
+        let expected: Vec<_> = (0..256).map(|high| CounterId(high << 56 | 0x2a)).collect();
+        assert_eq!(names, expected);
+    }
+
+    #[test]
     fn the_hash_of_a_key_depends_on_the_store_and_the_policy() {
         let policy = |rate: &str| Policy::token_bucket(rate).unwrap();
         let hash = CounterHash::random();

@@ -189,3 +189,13 @@ fn name_words(id: ReservationId) -> [u64; 2] {
 fn micros(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX).min(NUMBER_MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_reservation_is_kept_in_full() {
+        assert_eq!(name_words(ReservationId(0x7 << 64 | 0x9)), [0x7, 0x9]);
+    }
+}

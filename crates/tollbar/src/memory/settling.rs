@@ -269,4 +269,18 @@ mod tests {
         let too_late = with_time(stamp, |time| time.saturating_add(u64::MAX));
         assert_eq!((too_late >> 56, too_late & TIME_MASK), (3, TIME_MASK));
     }
+
+    /// Among the wide ones there is room for few.
+    #[test]
+    fn a_counter_of_one_word_is_still_one_after_a_settlement() {
+        let clock = crate::ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+        let store = MemoryStore::builder().max_keys(10).clock(clock).build();
+        let policy = Policy::fixed_window("10/h").unwrap();
+        assert!(store.check_now(b"key", &policy, 2).is_allowed());
+        assert_eq!(store.overdraw_now(b"key", &policy, 3), 3);
+        assert_eq!(store.overdraw_now(b"another", &policy, 1), 1);
+        assert_eq!(store.wide.live_count(store.now_us()), 0);
+        assert_eq!(store.stats().live_keys, 2);
+        assert_eq!(store.check_now(b"key", &policy, 0).remaining(), 5);
+    }
 }

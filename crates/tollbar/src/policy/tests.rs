@@ -100,6 +100,43 @@ proptest! {
     }
 }
 
+#[test]
+fn a_window_is_that_of_the_rate_whatever_counts() {
+    let rate = "9/7min";
+    for policy in [
+        Policy::token_bucket(rate),
+        Policy::leaky_bucket(rate),
+        Policy::leaky_queue(rate, 2),
+        Policy::fixed_window(rate),
+        Policy::fixed_window(rate).and_then(Policy::staggered),
+        Policy::sliding_window(rate),
+        Policy::sliding_window_strict(rate, 4),
+        Policy::sliding_window_log(rate),
+        warming(Policy::sliding_window(rate), 2),
+    ] {
+        let policy = policy.unwrap();
+        assert_eq!(policy.window(), Duration::from_mins(7), "{}", policy.algorithm().name());
+    }
+}
+
+#[test]
+fn a_charge_can_be_given_back_for_as_long_as_it_counts() {
+    const HOUR_US: u64 = 3_600_000_000;
+    for (policy, longer_us) in [
+        // A charge is named by the end of what it counts in.
+        (Policy::token_bucket("9/h"), 0),
+        (Policy::fixed_window("9/h"), 0),
+        // These slide on from there for as long again.
+        (Policy::sliding_window("9/h"), HOUR_US),
+        (Policy::sliding_window_strict("9/h", 4), HOUR_US),
+        (warming(Policy::sliding_window("9/h"), 2), HOUR_US),
+    ] {
+        let kind = policy.unwrap().kind;
+        assert_eq!(kind.refundable_until_us(1_000), 1_000 + longer_us, "{kind:?}");
+        assert_eq!(kind.refundable_until_us(u64::MAX), u64::MAX);
+    }
+}
+
 fn warming(policy: Result<Policy, PolicyError>, start: u64) -> Result<Policy, PolicyError> {
     policy?.with_warm_up(WarmUp { start, over: Duration::from_secs(9), steps: 3 })
 }
@@ -132,6 +169,9 @@ fn what_cannot_be_counted_is_refused_with_its_reason() {
     // 35 years and eight months.
     refused(bucket(435), &PolicyError::BurstTooLarge { burst: 435 });
     assert!(bucket(434).is_ok());
+    // An interval of 1000000/1009 us would make this a debt of 10^16 parts of a microsecond. There
+    // are coarser ones that are as good.
+    assert!(Policy::token_bucket("1009/s").unwrap().with_burst(10_000_000_000).is_ok());
     // Found by the fuzzer: a fraction of nine digits times a large burst is more than 128 bits.
     refused(
         Policy::token_bucket("6.666626666/70d").unwrap().with_burst(3_401_966_373_333_918_969),

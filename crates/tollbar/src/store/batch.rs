@@ -187,3 +187,23 @@ impl<'a, 'e> Batch<'a, 'e> {
         self.charge
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Outcome, Timestamp};
+
+    #[test]
+    fn a_store_leaves_its_answers_in_the_entries() {
+        let policy = Policy::token_bucket("5/s").unwrap();
+        let mut entries = [Entry::new("a", &policy), Entry::new("b", &policy)];
+        let decision = Decision::new(Outcome::Allow, 5, 3, Timestamp::ZERO);
+        let mut batch = Batch::all_or_none(&mut entries);
+        let [_, second] = batch.entries_mut() else { panic!("there are two") };
+        second.decide(decision);
+        second.set_stamp(7);
+        assert_eq!(batch.entries().len(), 2);
+        assert_eq!((entries[0].decision(), entries[0].stamp()), (None, 0));
+        assert_eq!((entries[1].decision(), entries[1].stamp()), (Some(decision), 7));
+    }
+}

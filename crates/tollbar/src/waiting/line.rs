@@ -344,6 +344,17 @@ mod tests {
     }
 
     #[test]
+    fn who_needs_a_wide_turn_does_not_move_up_to_a_narrow_one_and_those_before_keep_theirs() {
+        let mut line = line(&[10, 20]);
+        let wide = Turn { places: 2, width_ns: 20_000, ..turn(30) };
+        line.join(3, wide, INTERVAL, true, &mut Vec::new());
+        assert!(line.leave(2, &mut Vec::new()));
+        assert_eq!(line.progress(1), Progress::First { until_us: 10 });
+        line.let_go(10, &mut Vec::new());
+        assert_eq!(line.progress(3), Progress::First { until_us: 30 });
+    }
+
+    #[test]
     fn those_who_left_from_the_middle_take_up_no_more_room_than_those_who_stay() {
         let mut line = line(&[10]);
         for ticket in 2..10_000 {
