@@ -267,6 +267,9 @@ fn what_cannot_be_on_a_receipt_is_refused_before_it_is_charged() {
         refused,
         RequestError::Receipt(ReceiptError::CustomAlgorithm { algorithm: "open" })
     ));
+    // An algorithm names no charge, and gives none back, unless it says so itself.
+    let refund = Open.refund(&mut [9], Timestamp::ZERO, 0, 1);
+    assert_eq!((Open.stamp(&[9]), refund.tokens), (0, 0));
     let limiter = world.limiter(bucket("100/min"));
     let long = vec![b'k'; tollbar::RECEIPT_BYTES_MAX];
     let refused = limiter.reserve(&long, 1, TTL).unwrap_err();
