@@ -81,3 +81,20 @@ impl Exchange<'_> {
         .await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pause_is_waited_for_until_the_deadline() {
+        let paused = async |deadline: Duration, pause: Duration| {
+            let timer = Timer::new(Handle::current(), deadline, 1);
+            timer.begin().unwrap().pause(pause).await
+        };
+        let (moment, minute) = (Duration::from_millis(1), Duration::from_mins(1));
+        assert!(paused(minute, moment).await.is_ok());
+        let missed = paused(moment, minute).await;
+        assert!(matches!(missed, Err(RedisStoreError::DeadlineMissed { .. })), "{missed:?}");
+    }
+}

@@ -143,6 +143,20 @@ fn a_request_across_slots_that_is_denied_leaves_nothing_charged() {
     }
 }
 
+/// A question that is sent to another is redirected, and costs a second journey.
+#[test]
+fn every_slot_is_asked_of_the_master_that_serves_it() {
+    let subject = ClusterSubject::new(|key| key);
+    let policy = Policy::token_bucket("10/min").unwrap();
+    for number in 0..100 {
+        subject.store.check(format!("user:{number}").as_bytes(), &policy, 1).wait().unwrap();
+    }
+    for master in subject.cluster.masters() {
+        let errors = subject.cluster.ask(master.port, &["INFO", "errorstats"]);
+        assert!(!errors.contains("errorstat_MOVED"), "{errors}");
+    }
+}
+
 /// Whatever the order in which parts are charged and given back, no key gets more than its limit.
 #[test]
 fn requests_across_slots_never_pass_more_than_may() {
