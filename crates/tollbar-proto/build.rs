@@ -4,11 +4,40 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use prost::Message;
+use prost_types::FileDescriptorSet;
 
 const PROTO: &str = "proto/tollbar/v1/tollbar.proto";
 
+/// The encoded `FileDescriptorSet` of Envoy's rate limit service and of all that it imports, 25 files, as
+/// Envoy's `data-plane-api` has them.
+const ENVOY: &str = "proto/envoy/ratelimit.binpb";
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={PROTO}");
+    println!("cargo::rerun-if-changed={ENVOY}");
+    if std::env::var_os("CARGO_FEATURE_ENVOY").is_some() {
+        generate_envoy()?;
+    }
+    generate_tollbar()
+}
+
+/// Envoy's messages, and both sides of its service: the daemon answers, tests and benchmarks ask.
+fn generate_envoy() -> Result<(), Box<dyn Error>> {
+    let mut files = FileDescriptorSet::decode(&*std::fs::read(ENVOY)?)?;
+    // Annotations are for those who check messages by them. Google's messages are those of prost-types.
+    let packages = ["envoy.", "google.protobuf", "xds.core."];
+    files.file.retain(|file| packages.iter().any(|it| file.package().starts_with(it)));
+    let out = PathBuf::from(std::env::var("OUT_DIR")?).join("envoy");
+    std::fs::create_dir_all(&out)?;
+    tonic_prost_build::configure()
+        .out_dir(out)
+        .include_file("mod.rs")
+        .build_transport(false)
+        .compile_fds(files)?;
+    Ok(())
+}
+
+fn generate_tollbar() -> Result<(), Box<dyn Error>> {
     let files = protox::compile([PROTO], ["proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     // For reflection.

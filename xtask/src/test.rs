@@ -112,23 +112,20 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let servers = python::ensure(root, PYTHON_PACKAGES)?;
 
     let mut steps = Steps::begin();
-    steps.run(
-        "unit, integration and doc tests",
-        cargo(&["test", "--workspace", "--exclude", "tollbar-bench", "--features", FEATURES])
-            .envs(servers.clone())
-            .current_dir(root),
-    )?;
-    steps.run(
-        "tests of the benchmarks",
-        cargo(&["test", "--package", "tollbar-bench"]).current_dir(root),
-    )?;
-    steps.run("loom models", &mut loom(root))?;
+    let mut tests = tests();
+    steps.run("unit, integration and doc tests", tests.envs(servers.clone()).current_dir(root))?;
+    // The tests have built them.
     for name in EXAMPLES {
-        let args = ["run", "--quiet", "--package", "tollbar-examples", "--example", name];
-        steps.run(&format!("example {name}"), cargo(&args).current_dir(root))?;
+        let program = target_directory(root).join("debug/examples").join(name);
+        steps.run(&format!("example {name}"), Command::new(program).current_dir(root))?;
     }
     steps.run("unsafe code under valgrind", &mut memcheck(root, "tollbar", "pages")?)?;
+    steps.run("loom models", &mut loom(root))?;
     if long {
+        steps.run(
+            "tests of the benchmarks",
+            cargo(&["test", "--package", "tollbar-bench"]).current_dir(root),
+        )?;
         steps.run("long tests", long_tests(root).envs(servers.clone()))?;
         fuzz::run(root, &mut steps)?;
         let flood = ["run", "--release", "--package", "tollbar-bench", "--", "core", "--flood"];
@@ -137,6 +134,17 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     }
     steps.finish();
     Ok(())
+}
+
+/// All tests but those of the benchmarks. Whatever else is built has the same features, so that nothing is
+/// built twice.
+fn tests() -> Command {
+    cargo(&["test", "--workspace", "--exclude", "tollbar-bench", "--features", FEATURES])
+}
+
+/// Where cargo leaves what it builds.
+fn target_directory(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |it| root.join(it))
 }
 
 fn parse(args: &[String]) -> Result<bool> {
@@ -186,7 +194,8 @@ fn long_tests(root: &Path) -> Command {
 
 /// The integration test `test` of `package` under valgrind's memory checker. Builds it first.
 fn memcheck(root: &Path, package: &str, test: &str) -> Result<Command> {
-    let mut build = cargo(&["test", "--package", package, "--test", test, "--no-run"]);
+    let mut build = tests();
+    build.args(["--test", test, "--no-run"]);
     build.arg("--message-format=json-render-diagnostics").current_dir(root);
     let messages = shell::read(&mut build)?;
     let binary = test_binary(&messages, test)

@@ -4,7 +4,8 @@
 //! written there; who answers them is the daemon's business.
 //!
 //! Feature `client`: [`client::Client`], which many tasks may ask at once. Feature `server`: the trait
-//! that a server implements.
+//! that a server implements. Feature `envoy`: the messages of Envoy's rate limit service, and both sides of
+//! it.
 
 #[cfg(feature = "client")]
 pub mod client;
@@ -23,4 +24,26 @@ pub mod v1 {
 
     /// What the messages look like, for reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("tollbar.v1");
+}
+
+#[cfg(feature = "envoy")]
+#[allow(
+    clippy::all,
+    clippy::pedantic,
+    missing_docs,
+    rustdoc::all,
+    unreachable_pub,
+    reason = "made of Envoy's descriptors, whose comments are not among them"
+)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/envoy/mod.rs"));
+}
+
+/// Envoy's rate limit service: `service::ratelimit::v3` and what it is made of.
+#[cfg(feature = "envoy")]
+pub mod envoy {
+    pub use crate::generated::envoy::*;
+
+    /// What the messages look like, for reflection: all of Envoy's files, with their annotations.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/envoy/ratelimit.binpb");
 }

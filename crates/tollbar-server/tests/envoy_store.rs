@@ -4,11 +4,11 @@
 mod common;
 
 use common::{Daemon, Scratch};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as Overall;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::Code as Overall;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tollbar_testkit::redis_process::RedisProcess;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};

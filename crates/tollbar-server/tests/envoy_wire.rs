@@ -4,10 +4,10 @@ mod common;
 
 use bytes::{Buf, BufMut, Bytes};
 use common::{Daemon, Scratch};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use prost::Message;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollbar::store::Store;
 use tollbar::{
-    Algorithm, Decision, Entry, FailurePolicy, Limiter, ManualClock, MemoryStore, Outcome, Policy,
-    Receipt, ReceiptError, ReceiptKey, RequestError, Role, SettleError, Timestamp, WarmUp,
+    Algorithm, Decision, Entry, Limiter, ManualClock, MemoryStore, Outcome, Policy, Receipt,
+    ReceiptError, ReceiptKey, RequestError, Role, SettleError, StoreError, Timestamp, WarmUp,
 };
 use tollbar_testkit::strategy;
 
@@ -350,16 +350,13 @@ fn a_reservation_by_id_gets_the_same_receipt_and_pays_once() {
 #[test]
 fn more_answers_than_can_be_remembered_are_refused_before_they_are_charged() {
     let world = World::new();
-    let limiter = Limiter::builder(bucket("60/min"))
-        .store(world.store.clone())
-        .on_failure(FailurePolicy::Deny)
-        .build();
+    let limiter = Limiter::builder(bucket("60/min")).store(world.store.clone()).build();
     let policies: Vec<Policy> =
         (0..32).map(|number| bucket("60/min").named(&number.to_string())).collect();
     let mut entries: Vec<Entry<'_>> = policies.iter().map(|each| Entry::new("key", each)).collect();
     assert!(limiter.check_all_once("id", &mut entries[..21]).unwrap().is_allowed());
-    let verdict = limiter.check_all_once("another", &mut entries).unwrap();
-    assert!(verdict.is_degraded() && !verdict.is_allowed());
+    let error = limiter.check_all_once("another", &mut entries).unwrap_err();
+    assert!(matches!(error, RequestError::Store(StoreError::BatchTooLarge { .. })), "{error:?}");
     assert_eq!(world.store.check(b"key", &policies[0], 0).wait().unwrap().remaining(), 59);
 }
 

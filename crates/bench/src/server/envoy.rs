@@ -6,16 +6,16 @@ use std::io;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+use prost::Message;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use prost::Message;
+use tollbar_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tollbar_proto::v1::limiter_server::LimiterServer;
 use tonic::{Request, Response, Status};
 
@@ -132,10 +132,7 @@ impl RateLimitService for Empty {
                 unit: 3,
             }),
             limit_remaining: 9_999_999,
-            duration_until_reset: Some(envoy_types::pb::google::protobuf::Duration {
-                seconds: 1_800,
-                nanos: 0,
-            }),
+            duration_until_reset: Some(prost_types::Duration { seconds: 1_800, nanos: 0 }),
             quota: None,
         };
         Ok(Response::new(RateLimitResponse {

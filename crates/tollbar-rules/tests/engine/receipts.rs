@@ -126,7 +126,10 @@ fn a_request_that_was_not_charged_holds_no_reservation() {
     let denied = admit();
     assert_eq!(answer(&denied.verdict), "deny per_user");
     assert!(denied.holding.is_none());
-    let down = Engine::builder(rules(TOKENS)).clock(clock()).store(Arc::new(Down)).build();
+    let down = Engine::builder(rules(TOKENS))
+        .clock(clock())
+        .store(Arc::new(FailingStore::unavailable()))
+        .build();
     let allowed = ask("GET / user=1", |request| down.admit(request, Some(TTL)));
     assert!(allowed.verdict.is_allowed() && allowed.verdict.degraded().is_some());
     assert!(allowed.holding.is_none());

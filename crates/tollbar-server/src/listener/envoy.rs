@@ -25,11 +25,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
+use tollbar::Store;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tollbar::Store;
+use tollbar_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tollbar_rules::RuleSet;
 use tonic::{Request, Response, Status};
 use tracing::warn;
@@ -43,10 +43,6 @@ use crate::endpoint::Endpoint;
 
 pub(crate) use limits::EnvoyLimits;
 pub(crate) use options::{ChargeBy, EnvoyOptions};
-
-/// The encoded `FileDescriptorSet` of the service's `.proto` and all that it imports, for reflection: those
-/// files of the `types.bin` in the source of `envoy-types`, which that crate does not export.
-pub(crate) const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("envoy/service.binpb");
 
 /// The service. A clone of it is the same one.
 #[derive(Debug, Clone)]

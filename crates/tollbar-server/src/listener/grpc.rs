@@ -18,7 +18,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::timeout;
 
-use super::envoy::{self, Envoy};
+use super::envoy::Envoy;
 use super::{Connection, Protocol, Stopped};
 use crate::daemon::Daemon;
 use door::Door;
@@ -57,7 +57,7 @@ impl Grpc {
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
         let mut services = Services::default();
         services.add(limiter, v1::FILE_DESCRIPTOR_SET);
-        services.add(envoy.into_service(), envoy::FILE_DESCRIPTOR_SET);
+        services.add(envoy.into_service(), tollbar_proto::envoy::FILE_DESCRIPTOR_SET);
         Self { door: Door::new(daemon, services.into_routes(stopped)) }
     }
 }

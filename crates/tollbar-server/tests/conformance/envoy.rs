@@ -1,12 +1,11 @@
 //! The table, asked of the real daemon by Envoy's protocol: a request is a descriptor, its attributes are
 //! entries. It has one word for all denials.
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use envoy_types::pb::google::protobuf::UInt64Value;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
 use crate::common::Scratch;
 use crate::step::{Expect, Step};
@@ -24,7 +23,8 @@ fn answers_as(table: &Table) {
     let daemon = table.serve(&scratch, &["--envoy-charge", "all-or-none"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let uri = format!("http://{}", daemon.address("grpc"));
-    let mut client = runtime.block_on(RateLimitServiceClient::connect(uri)).unwrap();
+    let endpoint = tonic::transport::Endpoint::from_shared(uri).unwrap();
+    let mut client = RateLimitServiceClient::new(runtime.block_on(endpoint.connect()).unwrap());
     go_through(table, |step| {
         if step.path == "/jobs" {
             // Envoy never says when a request is over, so what is in flight is no business of its.
@@ -72,7 +72,7 @@ fn request(step: &Step) -> RateLimitRequest {
     let entries = own.into_iter().chain(step.attributes.iter().map(named)).map(entry);
     let descriptor = RateLimitDescriptor {
         entries: entries.collect(),
-        hits_addend: Some(UInt64Value { value: step.cost }),
+        hits_addend: Some(step.cost),
         ..RateLimitDescriptor::default()
     };
     RateLimitRequest {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+use tollbar::Timestamp;
+use tollbar_proto::envoy::config::core::v3::HeaderValue;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
-use tollbar::Timestamp;
 use tollbar_rules::{Reason, Summary, Verdict};
 
 use super::charge::Counted;
@@ -115,7 +115,7 @@ fn status(
         code: code as i32,
         current_limit: Some(current),
         limit_remaining: narrow(remaining),
-        duration_until_reset: Some(envoy_types::pb::google::protobuf::Duration {
+        duration_until_reset: Some(prost_types::Duration {
             seconds: i64::try_from(until_reset.as_secs()).unwrap_or(i64::MAX),
             nanos: 0,
         }),

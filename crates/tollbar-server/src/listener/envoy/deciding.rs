@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollbar::Timestamp;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollbar_rules::{Reservation, Verdict};
 use tonic::Status;
 

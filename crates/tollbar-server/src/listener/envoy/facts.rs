@@ -1,6 +1,6 @@
 //! A descriptor as a request to our own rules: its entries are attributes.
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollbar_rules::{Request, RequestError};
 
 /// What Envoy's actions call something that rules know by another name.

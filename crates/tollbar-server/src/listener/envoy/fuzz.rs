@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use prost::Message;
 use tollbar::MemoryStore;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollbar_rules::{Engine, RuleSet};
 
 use super::options::{ChargeBy, Headers};

@@ -1,17 +1,17 @@
 //! A call sent back as dynamic metadata, in the fields that the reference service gives it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::google::protobuf::value::Kind;
-use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use super::unit::Unit;
 
 pub(super) fn of(request: &RateLimitRequest) -> Struct {
     let descriptors = request.descriptors.iter().map(|it| structure(descriptor(it))).collect();
-    let mut fields = HashMap::from([
+    let mut fields = BTreeMap::from([
         ("domain".to_owned(), text(request.domain.clone())),
         ("descriptors".to_owned(), list(descriptors)),
     ]);
@@ -21,10 +21,10 @@ pub(super) fn of(request: &RateLimitRequest) -> Struct {
     Struct { fields }
 }
 
-fn descriptor(descriptor: &RateLimitDescriptor) -> HashMap<String, Value> {
+fn descriptor(descriptor: &RateLimitDescriptor) -> BTreeMap<String, Value> {
     let entries = &descriptor.entries;
     let entries = entries.iter().map(|it| text(format!("{}={}", it.key, it.value))).collect();
-    let mut fields = HashMap::from([("entries".to_owned(), list(entries))]);
+    let mut fields = BTreeMap::from([("entries".to_owned(), list(entries))]);
     if let Some(limit) = &descriptor.limit {
         let unit = Unit::of_wire(limit.unit).map_or("UNKNOWN", |it| it.wire().as_str_name());
         let limit = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
@@ -32,7 +32,7 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> HashMap<String, Value> {
     }
     if let Some(hits) = &descriptor.hits_addend {
         // JSON's numbers: those beyond 2^53 are near what was sent.
-        fields.insert("hitsAddend".to_owned(), number(hits.value as f64));
+        fields.insert("hitsAddend".to_owned(), number(*hits as f64));
     }
     fields
 }
@@ -49,6 +49,6 @@ fn list(values: Vec<Value>) -> Value {
     Value { kind: Some(Kind::ListValue(ListValue { values })) }
 }
 
-fn structure(fields: HashMap<String, Value>) -> Value {
+fn structure(fields: BTreeMap<String, Value>) -> Value {
     Value { kind: Some(Kind::StructValue(Struct { fields })) }
 }

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tonic::Status;
 
 use super::charge::{Hits, Question};
@@ -175,10 +175,8 @@ pub(super) fn bad_descriptor(at: usize, message: &str) -> Status {
 
 /// A descriptor's own number counts, also if it is zero; that of the call is at least one.
 fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
-    let hits = match &descriptor.hits_addend {
-        Some(own) => own.value,
-        None => u64::from(request.hits_addend.max(1)),
-    };
+    let of_call = || u64::from(request.hits_addend.max(1));
+    let hits = descriptor.hits_addend.unwrap_or_else(of_call);
     if descriptor.is_negative_hits { Hits::Refund(hits) } else { Hits::Add(hits) }
 }
 

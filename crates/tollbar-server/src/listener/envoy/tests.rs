@@ -9,14 +9,13 @@ mod ruled;
 use std::sync::Arc;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+use tollbar::{ManualClock, MemoryStore, Timestamp};
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
 };
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::google::protobuf::UInt64Value;
-use tollbar::{ManualClock, MemoryStore, Timestamp};
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use tollbar_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tollbar_rules::{Engine, RuleFile};
 use tonic::Status;
 
@@ -112,7 +111,7 @@ fn call(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
 
 /// The same with so many hits in its first descriptor.
 fn hitting(mut request: RateLimitRequest, hits: u64) -> RateLimitRequest {
-    request.descriptors[0].hits_addend = Some(UInt64Value { value: hits });
+    request.descriptors[0].hits_addend = Some(hits);
     request
 }
 

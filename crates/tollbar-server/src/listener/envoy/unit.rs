@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as WireUnit;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as WireUnit;
 
 /// How long the window of a limit is. They all begin at the epoch: a month is 30 days, a year 365.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
