@@ -110,7 +110,7 @@ if resets then
       return nil
     end
     sum = math.min(sum + math.max(asked_until - now, 0) + 86400000000, NUMBER_MAX)
-    return pack_bucket(0, 0, sum, asked_until)
+    return pack_bucket(0, 0, sum, 0)
   end
 end
 

@@ -164,7 +164,7 @@ impl MemoryStore {
             let now_us = self.now_us();
             let open_us = before.asked_until_us.saturating_sub(now_us);
             let sum_us = before.sum_us.saturating_add(open_us + CLOCK_STEP_MAX_US);
-            self.give_back(guard, id, &GivenBack { sum_us, ..before }, now_us);
+            self.give_back(guard, id, &GivenBack { sum_us, asked_until_us: 0 }, now_us);
         }
     }
 

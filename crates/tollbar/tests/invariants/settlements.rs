@@ -96,9 +96,12 @@ fn play(start: Timestamp, policies: &[Policy], acts: &[Act]) -> Result<(), Strin
             }
             Act::Reset(each) => {
                 standing.now = standing.advanced(each.advance, policy_of(each));
-                duel.reset(standing.now, &names[each.key % names.len()], policy_of(each));
-                // Logs and queues tell a charge by its microsecond.
-                standing.now = standing.now.after(Duration::from_micros(1)).min(Timestamp::MAX);
+                // Logs and queues tell a charge by its microsecond, and a clock at its end has no next.
+                let next = standing.now.after(Duration::from_micros(1));
+                if next <= Timestamp::MAX {
+                    duel.reset(standing.now, &names[each.key % names.len()], policy_of(each));
+                    standing.now = next;
+                }
             }
         }
         // What the settlement has left behind shows in what remains.
