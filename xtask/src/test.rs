@@ -137,9 +137,10 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
 }
 
 /// All tests but those of the benchmarks. Whatever else is built has the same features, so that nothing is
-/// built twice.
+/// built twice. One run names everything that fails.
 fn tests() -> Command {
-    cargo(&["test", "--workspace", "--exclude", "tollbar-bench", "--features", FEATURES])
+    let exclude = "--exclude=tollbar-bench";
+    cargo(&["test", "--workspace", exclude, "--no-fail-fast", "--features", FEATURES])
 }
 
 /// Where cargo leaves what it builds.
