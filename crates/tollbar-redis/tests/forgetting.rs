@@ -212,10 +212,13 @@ fn play(
                 duel.check_marked(now, &asked, Some(once), None)?;
             }
             Way::Reset => {
-                duel.reset(now, asked[0].key, asked[0].policy);
-                // A charge from before a reset is told by the microsecond.
-                now = now.after(Duration::from_micros(1));
-                standing.now = now;
+                // A charge from before a reset is told by its microsecond, and a clock at its end has no
+                // next one.
+                let next = now.after(Duration::from_micros(1));
+                if next <= Timestamp::MAX {
+                    duel.reset(now, asked[0].key, asked[0].policy);
+                    (now, standing.now) = (next, next);
+                }
             }
             Way::Held { ttl_s } => {
                 let id = ReservationId(number as u128);

@@ -49,7 +49,7 @@ fn decisions_are_counted_by_rule_tier_and_outcome() {
         check(&daemon, "/both", user);
         check(&daemon, "/shadow", user);
     }
-    assert_eq!(check(&daemon, "/lacking", user), 429);
+    assert_eq!(check(&daemon, "/lacking", user), 400);
     assert_eq!(check(&daemon, "/tiers", user), 200);
     assert_eq!(check(&daemon, "/tiers", user), 429);
     assert_eq!(check(&daemon, "/tiers", r#""user":"8","tier":"pre\u202Emium""#), 200);
@@ -275,7 +275,8 @@ fn a_lost_store_shows_in_errors_the_breaker_and_false_rejections() {
 /// forgotten.
 #[test]
 fn request_ids_that_are_forgotten_early_are_counted_and_can_be_given_room() {
-    for (max_request_ids, is_enough) in [("1", false), ("20000", true)] {
+    // With room for 20,000, one in fifty runs had more than 8 of the 6,000 ids for the same 8 places.
+    for (max_request_ids, is_enough) in [("1", false), ("200000", true)] {
         let daemon = Daemon::start(&["--max-request-ids", max_request_ids]);
         for batch in 0..6 {
             let request = |at| {

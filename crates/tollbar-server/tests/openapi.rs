@@ -111,7 +111,7 @@ fn what_is_taken_and_answered_is_what_the_document_says() {
     held.ask("/v1/check", "/v1/check", Some(&small), 200);
     held.ask("/v1/check", "/v1/check", Some(&user("/limited")), 200);
     let denied = held.ask("/v1/check", "/v1/check", Some(&user("/limited")), 429);
-    held.ask("/v1/check", "/v1/check", Some(&json!({ "path": "/t" })), 429);
+    held.ask("/v1/check", "/v1/check", Some(&json!({ "path": "/t" })), 400);
     let never = json!({ "path": "/limited", "cost": u64::MAX });
     held.ask("/v1/check", "/v1/check", Some(&never), 422);
     let reused =
@@ -120,7 +120,7 @@ fn what_is_taken_and_answered_is_what_the_document_says() {
     held.ask("/v1/check", "/v1/check", Some(&json!({ "rule": "nosuch" })), 404);
     held.ask("/v1/check", "/v1/check", Some(&json!({ "paht": "/" })), 400);
     held.ask("/v1/peek", "/v1/peek", Some(&user("/limited")), 200);
-    held.ask("/v1/peek", "/v1/peek", Some(&json!({ "path": "/t" })), 429);
+    held.ask("/v1/peek", "/v1/peek", Some(&json!({ "path": "/t" })), 400);
     let batch = json!({ "requests": [user("/limited"), user("/tokens"), { "rule": "nosuch" }] });
     held.ask("/v1/check/batch", "/v1/check/batch", Some(&batch), 200);
     held.ask("/v1/explain", "/v1/explain", Some(&user("/limited")), 200);
