@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Envoy's messages, and both sides of its service: the daemon answers, tests and benchmarks ask.
 fn generate_envoy() -> Result<(), Box<dyn Error>> {
     let mut files = FileDescriptorSet::decode(&*std::fs::read(ENVOY)?)?;
-    // Annotations are for those who check messages by them. Google's messages are those of prost-types.
+    // Validation annotations are not needed, and prost-types already has Google's messages.
     let packages = ["envoy.", "google.protobuf", "xds.core."];
     files.file.retain(|file| packages.iter().any(|it| file.package().starts_with(it)));
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("envoy");

@@ -374,7 +374,7 @@ mod tests {
 
     use super::*;
 
-    /// Then it is learned anew who serves what.
+    /// After such an error the slot map is read again.
     #[test]
     fn a_node_says_that_its_cluster_is_down() {
         let is_down = |kind: ServerErrorKind| {

@@ -212,8 +212,8 @@ fn play(
                 duel.check_marked(now, &asked, Some(once), None)?;
             }
             Way::Reset => {
-                // A charge from before a reset is told by its microsecond, and a clock at its end has no
-                // next one.
+                // The store tells charges before a reset from those after it by the microsecond, so the
+                // clock has to move on. At its last instant it cannot.
                 let next = now.after(Duration::from_micros(1));
                 if next <= Timestamp::MAX {
                     duel.reset(now, asked[0].key, asked[0].policy);

@@ -310,8 +310,7 @@ fn stores_of_two_namespaces_or_two_secrets_share_nothing() {
     }
 }
 
-/// What a server refuses it goes on refusing until somebody acts, so it is told apart from a server that
-/// is gone.
+/// A server that refuses keeps refusing until an operator acts; one that is gone may come back by itself.
 #[test]
 fn a_server_that_refuses_is_told_apart_from_one_that_is_gone() {
     let policy = Policy::token_bucket("10/h").unwrap();

@@ -97,8 +97,8 @@ impl Verdict {
         })
     }
 
-    /// The same in a sentence, for whoever has sent the request; `None` where it may pass. Why a client
-    /// is banned is for those who banned it, and not said here.
+    /// Why the request may not pass, in a sentence for its client; `None` where it may. It does not say
+    /// why a client is banned: only operators see that.
     #[must_use]
     pub fn denial_message(&self) -> Option<Cow<'static, str>> {
         Some(match self.denial_code()? {

@@ -17,7 +17,7 @@ pub struct Summary<'v> {
     pub outcome: Outcome,
     /// Why.
     pub reason: Reason<'v>,
-    /// Where it may not pass: why, in one word.
+    /// Why the request may not pass, in one word; `None` where it may.
     pub denial: Option<DenialCode>,
     /// Whether the store could not answer, and the rules' failure policies did in its place.
     pub is_degraded: bool,

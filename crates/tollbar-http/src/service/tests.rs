@@ -100,7 +100,7 @@ async fn who_is_denied_does_not_reach_the_service() {
     }
 }
 
-/// What is in it, such as a request with its secrets, is not printed.
+/// The future holds a request, whose headers may be secret, so `{:?}` prints only its name.
 #[tokio::test]
 async fn a_response_to_come_prints_its_name_only() {
     let mut service = layer("rules: [{ name: a, limit: 1/h }]").layer(Answers);

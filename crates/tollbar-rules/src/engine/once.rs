@@ -66,8 +66,8 @@ pub(super) struct Marks {
     pub(super) hold: Option<Hold>,
 }
 
-/// Why a request is denied that asks of the store what it cannot do. An outage is none of these: the
-/// rules' failure policies answer for it.
+/// The reason to deny a request that the store cannot handle. `None` for an outage, which the rules'
+/// failure policies answer.
 pub(super) fn refusal(error: &StoreError) -> Option<Why> {
     match error {
         StoreError::RequestIdReused => Some(Why::RequestIdReused),

@@ -96,7 +96,8 @@ fn play(start: Timestamp, policies: &[Policy], acts: &[Act]) -> Result<(), Strin
             }
             Act::Reset(each) => {
                 standing.now = standing.advanced(each.advance, policy_of(each));
-                // Logs and queues tell a charge by its microsecond, and a clock at its end has no next.
+                // Logs and queues tell charges apart by the microsecond, so the clock has to move on after
+                // a reset. At its last instant it cannot.
                 let next = standing.now.after(Duration::from_micros(1));
                 if next <= Timestamp::MAX {
                     duel.reset(standing.now, &names[each.key % names.len()], policy_of(each));

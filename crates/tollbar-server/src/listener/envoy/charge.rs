@@ -150,7 +150,7 @@ pub(super) async fn count_all_or_none(
 
 impl Question<'_> {
     /// The answer where nothing passes: no counter is needed for it.
-    fn never(&self, now: Timestamp) -> Counted {
+    pub(super) fn never(&self, now: Timestamp) -> Counted {
         let window_us = self.limit.unit.window().as_micros() as u64;
         let end_us = (now.as_micros() / window_us + 1) * window_us;
         Counted { is_over: self.adds(), remaining: 0, reset_at: Timestamp::from_micros(end_us) }

@@ -1,11 +1,13 @@
 //! A plan carried out: counted in the store, asked of the rules, all or none of it where that is wanted.
 
+use std::sync::Once;
 use std::time::Duration;
 
 use tollbar::Timestamp;
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollbar_rules::{Reservation, Verdict};
 use tonic::Status;
+use tracing::warn;
 
 use super::answer::{self, Answered};
 use super::charge::{self, Counted, Hits, Question};
@@ -68,6 +70,14 @@ impl Envoy {
         };
         let counted = match counted {
             Ok(counted) => counted,
+            // Envoy lets calls pass that are not answered, and this one never would be.
+            Err(error) if !error.is_outage() => {
+                static WARNED: Once = Once::new();
+                WARNED.call_once(
+                    || warn!(%error, "a call of Envoy's is denied: it cannot be counted"),
+                );
+                questions.iter().map(|question| question.never(now)).collect()
+            }
             Err(error) => {
                 self.give_back(&rulings).await;
                 // UNAVAILABLE, so that Envoy's own `failure_mode_deny` says what follows.

@@ -351,3 +351,19 @@ fn the_call_comes_back_as_metadata_where_that_is_wanted() {
         assert!(said.contains(part), "{part} in {said}");
     }
 }
+
+/// Envoy lets a call pass that is not answered, so one that no store can count is denied.
+#[test]
+fn a_call_with_more_limits_than_a_store_takes_at_once_is_denied() {
+    let service = Service::of(TEN_A_MINUTE).all_or_none();
+    let users: Vec<String> = (0..33).map(|number| number.to_string()).collect();
+    let pairs: Vec<[(&str, &str); 1]> =
+        users.iter().map(|user| [("user", user.as_str())]).collect();
+    let descriptors: Vec<&[(&str, &str)]> = pairs.iter().map(|it| &it[..]).collect();
+    let response = service.ask(&call("api", &descriptors)).unwrap();
+    assert_eq!(name(response.overall_code), "OVER");
+    assert!(response.statuses.iter().all(|status| name(status.code) == "OVER"));
+    // Nothing was charged: one fewer fits, and has all ten but one left.
+    let response = service.ask(&call("api", &descriptors[..32])).unwrap();
+    assert!(response.statuses.iter().all(|status| status.limit_remaining == 9));
+}
