@@ -253,7 +253,7 @@ impl Store for RedisStore {
         }))
     }
 
-    fn check_all<'a, 'e: 'a>(&'a self, mut batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+    fn decide<'a, 'e: 'a>(&'a self, mut batch: Batch<'a, 'e>) -> Reply<'a, ()> {
         if batch.entries().is_empty() {
             return Reply::Ready(Ok(()));
         }

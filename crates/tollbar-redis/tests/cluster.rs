@@ -130,7 +130,7 @@ fn a_request_across_slots_that_is_denied_leaves_nothing_charged() {
         let mut entries: Vec<Entry<'_>> =
             keys.iter().map(|key| Entry::new(key, policy).with_cost(3)).collect();
         entries[0] = entries[0].clone().with_role(Role::Shadow);
-        subject.store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+        subject.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
         for entry in &entries[..9] {
             let decision = entry.decision().unwrap();
             assert_eq!((decision.outcome(), decision.remaining()), (Outcome::Allow, 10));
@@ -176,7 +176,7 @@ fn requests_across_slots_never_pass_more_than_may() {
                     let (one, two) = (task % 4, (task + 1 + round % 3) % 4);
                     let mut entries =
                         [Entry::new(keys[one], &policy), Entry::new(keys[two], &policy)];
-                    store.check_all(Batch::all_or_none(&mut entries)).await.unwrap();
+                    store.decide(Batch::all_or_none(&mut entries)).await.unwrap();
                     if entries.iter().all(|entry| entry.decision().unwrap().is_allowed()) {
                         admitted[one] += 1;
                         admitted[two] += 1;
@@ -209,7 +209,7 @@ fn requests_with_a_name_must_be_in_one_slot() {
         Batch::all_or_none(&mut apart.clone()).held(hold),
         Batch::all_or_none(&mut apart).once(once),
     ] {
-        let error = subject.store.check_all(batch).wait().unwrap_err();
+        let error = subject.store.decide(batch).wait().unwrap_err();
         assert!(matches!(error, StoreError::CrossSlot { .. }), "{error:?}");
         assert!(error.to_string().contains("`colocate_by`"), "{error}");
     }
@@ -217,7 +217,7 @@ fn requests_with_a_name_must_be_in_one_slot() {
     let mut together = [Entry::new("a", &policy), Entry::new("a", &other)];
     let batch = Batch::all_or_none(&mut together).held(hold).once(once);
     assert_eq!(batch.charge(), Charge::AllOrNone);
-    subject.store.check_all(batch).wait().unwrap();
+    subject.store.decide(batch).wait().unwrap();
     assert_eq!(together[0].decision().unwrap().remaining(), 9);
 }
 

@@ -158,7 +158,7 @@ impl World {
                 Way::Held => Batch::all_or_none(&mut entries).held(hold),
                 Way::One | Way::Few => Batch::all_or_none(&mut entries),
             };
-            store.check_all(batch).wait().expect("it answers");
+            store.decide(batch).wait().expect("it answers");
             let decision = entries[1].decision().expect("it is decided");
             (decision, Some(Held { id: hold.id, stamp: entries[1].stamp(), reserved: cost }))
         });

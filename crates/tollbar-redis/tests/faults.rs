@@ -204,7 +204,7 @@ async fn a_server_without_memory_refuses_all_of_a_batch_and_stays_connected() {
     let error = store.check(b"key", &policy, 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
     let mut entries = [Entry::new("key", &policy), Entry::new("other", &policy)];
-    store.check_all(Batch::all_or_none(&mut entries)).await.unwrap_err();
+    store.decide(Batch::all_or_none(&mut entries)).await.unwrap_err();
     // The server is there: others need not stop asking.
     assert_eq!(store.health().breaker, BreakerState::Closed);
     ask(&server, &["CONFIG", "SET", "maxmemory", "0"]);

@@ -105,7 +105,7 @@ fn a_client_that_asks_in_vain_reaches_the_server_once_a_second() {
     let before = evalsha_calls(&server);
     for _ in 0..100 {
         let mut entries = [Entry::new("key", &policy), Entry::new("key", &other)];
-        store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+        store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
         let [denied, allowed] = entries.map(|entry| entry.decision().unwrap());
         assert!(!denied.is_allowed() && allowed.is_allowed());
         assert_eq!(allowed.remaining(), 5);

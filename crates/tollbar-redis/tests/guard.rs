@@ -50,7 +50,7 @@ fn stampede(store: RedisStore, server: &RedisProcess, policies: &'static [Policy
                 }
                 let mut entries: Vec<Entry<'_>> =
                     policies.iter().map(|policy| Entry::new("key", policy)).collect();
-                store.check_all(Batch::all_or_none(&mut entries)).await.unwrap();
+                store.decide(Batch::all_or_none(&mut entries)).await.unwrap();
                 entries.iter().all(|entry| entry.decision().unwrap().is_allowed())
             });
         }

@@ -127,7 +127,7 @@ fn a_request_waits_while_its_counters_are_on_their_way() {
         let (store, policies) = (store.clone(), policies.clone());
         move || {
             let mut entries = policies.each_ref().map(|policy| Entry::new("foo", policy));
-            store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+            store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
             entries.map(|entry| entry.decision().unwrap().remaining())
         }
     };

@@ -107,7 +107,7 @@ fn a_bucket_with_reservations_takes_little_more() {
     let policy = Policy::token_bucket("10/h").unwrap();
     let mut entries = [Entry::new("user:42", &policy)];
     let hold = Hold { id: ReservationId(1), ttl: std::time::Duration::from_mins(1) };
-    world.store.check_all(Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
+    world.store.decide(Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
     let keys = world.keys();
     let counter = keys.iter().find(|key| !key.contains("hold:")).expect("the counter is there");
     let bytes: u64 = world.ask(&["MEMORY", "USAGE", counter]);
@@ -162,7 +162,7 @@ fn a_check_is_one_call_whatever_the_number_of_policies_and_reads_the_clock_once(
     let check_all = |store: &RedisStore| {
         let mut entries: Vec<Entry<'_>> =
             policies.iter().map(|policy| Entry::new("user:42", policy)).collect();
-        store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+        store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
     };
     check_all(&world.store);
     let before = ["evalsha", "eval", "time"].map(|name| world.calls_of(name));
@@ -192,7 +192,7 @@ fn a_key_is_not_readable_in_the_server() {
     let policy = Policy::token_bucket("10/h").unwrap();
     let mut entries = [Entry::new("ann@example.com", &policy)];
     let hold = Hold { id: ReservationId(1), ttl: std::time::Duration::from_mins(1) };
-    world.store.check_all(Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
+    world.store.decide(Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
     let keys = world.keys();
     assert_eq!(keys.len(), 2, "{keys:?}");
     assert!(keys.iter().all(|key| !key.contains("ann")), "{keys:?}");
@@ -209,7 +209,7 @@ fn a_key_of_another_type_is_an_error_that_says_so_and_stays_as_it_was() {
     let error = world.store.check(b"key", &policy, 1).wait().unwrap_err();
     assert!(matches!(cause(&error), RedisStoreError::WrongType { .. }), "{error:?}");
     let mut entries = [Entry::new("other", &policy), Entry::new("key", &policy)];
-    let error = world.store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap_err();
+    let error = world.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap_err();
     assert!(matches!(cause(&error), RedisStoreError::WrongType { .. }), "{error:?}");
     // Nothing of the batch was charged either.
     assert_eq!(world.only_key(), key);
@@ -319,7 +319,7 @@ fn a_server_that_refuses_is_told_apart_from_one_that_is_gone() {
         assert!(matches!(error, StoreError::Refused { .. }), "{what}: {error:?}");
         assert!(error.is_outage(), "{what}");
         let mut entries = [Entry::new("a", &policy), Entry::new("b", &policy)];
-        let error = world.store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap_err();
+        let error = world.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap_err();
         assert!(matches!(error, StoreError::Refused { .. }), "{what}: {error:?}");
     };
 

@@ -167,7 +167,7 @@ fn a_cluster_is_reached_by_tls_at_all_its_nodes() {
     let policy = Policy::fixed_window("10/day").unwrap();
     let keys: Vec<String> = (0..30).map(|number| number.to_string()).collect();
     let mut entries: Vec<Entry<'_>> = keys.iter().map(|key| Entry::new(key, &policy)).collect();
-    store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+    store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
     assert!(entries.iter().all(|entry| entry.decision().unwrap().remaining() == 9));
 }
 

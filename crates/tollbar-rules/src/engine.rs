@@ -222,7 +222,7 @@ impl Engine {
             entry.decide(decision);
             return None;
         }
-        Some(self.store.check_all(Batch::all_or_none(entries)))
+        Some(self.store.decide(Batch::all_or_none(entries)))
     }
 
     /// Writes the decisions of a check, or, where the store could not answer, those of the failure

@@ -129,7 +129,7 @@ impl Engine {
         };
         let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> =
             asks.iter().map(|ask| ask.entry(&snapshot, &selection).with_cost(0)).collect();
-        let answer = self.store().check_all(Batch::all_or_none(&mut entries)).await;
+        let answer = self.store().decide(Batch::all_or_none(&mut entries)).await;
         let decisions: Vec<Option<Decision>> = match &answer {
             Ok(()) => entries.iter().map(Entry::decision).collect(),
             Err(_) => vec![None; asks.len()],

@@ -110,7 +110,7 @@ impl Engine {
         let ask = |policy| Entry::new(&*place.key, policy).with_cost(0);
         let mut entries: ArrayVec<Entry<'_>, LIMITS_PER_RULE_MAX> =
             place.policies.iter().map(ask).collect();
-        self.store().check_all(Batch::all_or_none(&mut entries)).await?;
+        self.store().decide(Batch::all_or_none(&mut entries)).await?;
         let usage = |(entry, limit): (&Entry<'_>, &Limit)| {
             let decision = entry.decision()?;
             Some(Usage {

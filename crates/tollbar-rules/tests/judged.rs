@@ -47,12 +47,12 @@ impl Store for Ordered {
         self.store.check(key, policy, cost)
     }
 
-    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+    fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
         let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
         self.clock.advance(STEP);
         *decided += 1;
         LAST.set(*decided);
-        Reply::Ready(self.store.check_all(batch).wait())
+        Reply::Ready(self.store.decide(batch).wait())
     }
 
     fn refund<'a>(

@@ -47,7 +47,7 @@ impl FailingStore {
 }
 
 impl Store for FailingStore {
-    fn check_all<'a, 'e: 'a>(&'a self, _: Batch<'a, 'e>) -> Reply<'a, ()> {
+    fn decide<'a, 'e: 'a>(&'a self, _: Batch<'a, 'e>) -> Reply<'a, ()> {
         self.fail()
     }
 

@@ -86,8 +86,8 @@ impl Store for LaterStore {
         self.reply(move |store| store.check(key, policy, cost))
     }
 
-    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
-        self.reply(move |store| store.check_all(batch))
+    fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        self.reply(move |store| store.decide(batch))
     }
 
     fn refund<'a>(

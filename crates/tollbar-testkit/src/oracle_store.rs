@@ -34,7 +34,7 @@ impl Store for OracleStore {
         Reply::Ready(Ok(self.oracle().check(self.clock.now(), key, policy, cost).into()))
     }
 
-    fn check_all<'a, 'e: 'a>(&'a self, mut batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+    fn decide<'a, 'e: 'a>(&'a self, mut batch: Batch<'a, 'e>) -> Reply<'a, ()> {
         let questions: Vec<Question<'_>> = batch
             .entries()
             .iter()

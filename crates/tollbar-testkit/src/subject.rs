@@ -25,7 +25,7 @@ pub trait Subject {
     /// If the store fails, or leaves a key without an answer.
     fn decide_many(&self, keys: &[&[u8]], policy: &Policy) -> Vec<Decision> {
         let mut entries: Vec<Entry<'_>> = keys.iter().map(|key| Entry::new(*key, policy)).collect();
-        let reply = self.store().check_all(Batch::independent(&mut entries)).wait();
+        let reply = self.store().decide(Batch::independent(&mut entries)).wait();
         reply.unwrap_or_else(|error| panic!("store `{}` failed: {error}", self.name()));
         let decision = |entry: &Entry<'_>| entry.decision().expect("a store answers every entry");
         entries.iter().map(decision).collect()
@@ -79,7 +79,7 @@ impl dyn Subject + '_ {
             Charge::AllOrNone => Batch::all_or_none(&mut entries),
             Charge::Independent => Batch::independent(&mut entries),
         };
-        self.answered(self.store().check_all(batch).wait());
+        self.answered(self.store().decide(batch).wait());
         entries
             .iter()
             .map(|entry| entry.decision().expect("a store answers every entry").into())
@@ -155,7 +155,7 @@ impl dyn Subject + '_ {
         if let Some(hold) = hold {
             batch = batch.held(hold);
         }
-        match self.store().check_all(batch).wait() {
+        match self.store().decide(batch).wait() {
             Err(StoreError::RequestIdReused) => return Err(Reused),
             other => self.answered(other),
         }

@@ -179,7 +179,7 @@ impl Limiter {
         decisions: &mut Vec<Decision>,
     ) {
         let mut entries: arrayvec::ArrayVec<Entry<'e>, CHECK_MANY_CHUNK> = entries.collect();
-        let answer = self.store.check_all(Batch::independent(&mut entries)).wait();
+        let answer = self.store.decide(Batch::independent(&mut entries)).wait();
         if let Err(error) = answer {
             for entry in &mut entries {
                 let (key, policy, cost) = (entry.key, entry.policy, entry.cost);
@@ -201,7 +201,7 @@ impl Limiter {
     /// If there are more entries than a batch may have, or something else that the store cannot do
     /// is asked of it. Nothing is charged then.
     pub fn check_all(&self, entries: &mut [Entry<'_>]) -> Result<Verdict, RequestError> {
-        let answer = self.store.check_all(Batch::all_or_none(entries)).wait();
+        let answer = self.store.decide(Batch::all_or_none(entries)).wait();
         self.verdict(answer, entries)
     }
 
@@ -210,7 +210,7 @@ impl Limiter {
         &self,
         entries: &mut [Entry<'_>],
     ) -> Result<Verdict, RequestError> {
-        let answer = self.store.check_all(Batch::all_or_none(entries)).await;
+        let answer = self.store.decide(Batch::all_or_none(entries)).await;
         self.verdict(answer, entries)
     }
 

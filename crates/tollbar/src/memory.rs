@@ -299,7 +299,7 @@ impl Store for MemoryStore {
         Reply::Ready(Ok(self.check_now(key, policy, cost)))
     }
 
-    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+    fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
         Reply::Ready(match batch.charge {
             Charge::AllOrNone => self.check_all_or_none(batch),
             Charge::Independent => {

@@ -23,14 +23,14 @@ pub use settlement::{Adjustment, Due, Hold, Once, ReservationId, ReservationIds,
 
 /// A place where counters live.
 ///
-/// Only [`check_all`](Self::check_all) is required. What else a store does not implement it does not
+/// Only [`decide`](Self::decide) is required. What else a store does not implement it does not
 /// support: it answers [`StoreError::Unsupported`], and whoever asked for it gets that as an error.
 pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// Decides one request under one policy, and charges it if it is allowed. Cost 0 peeks.
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
         Reply::Pending(Box::pin(async move {
             let mut entries = [Entry::new(key, policy).with_cost(cost)];
-            self.check_all(Batch::all_or_none(&mut entries)).await?;
+            self.decide(Batch::all_or_none(&mut entries)).await?;
             Ok(entries[0].decision().unwrap_or(Decision::UNDECIDED))
         }))
     }
@@ -43,7 +43,7 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// A batch of all or none may be charged [once](Batch::once): sent again, it gets the answer it
     /// got when it was allowed, and pays nothing. It may be [held](Batch::held): then, if it is
     /// allowed, it can be settled.
-    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()>;
+    fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()>;
 
     /// Gives back `amount` tokens of a charge to `key` under `policy`, as far as it still counts,
     /// and answers how many. `stamp` is what [`Entry::stamp`] called the charge.

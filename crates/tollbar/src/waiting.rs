@@ -144,7 +144,7 @@ impl Limiter {
     /// policy's answer and 0.
     async fn queue_up_elsewhere(&self, policy: &Policy, key: &[u8], cost: u64) -> (Decision, u64) {
         let mut entries = [Entry::new(key, policy).with_cost(cost)];
-        let answer = self.store.check_all(Batch::all_or_none(&mut entries)).await;
+        let answer = self.store.decide(Batch::all_or_none(&mut entries)).await;
         let [entry] = entries;
         match answer {
             Ok(()) => (entry.decision().unwrap_or(Decision::UNDECIDED), entry.stamp()),

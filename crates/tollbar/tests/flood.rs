@@ -202,7 +202,7 @@ const REQUEST_IDS: u32 = 2 * REQUEST_IDS_MAX as u32;
 fn send(store: &MemoryStore, id: u32, policy: &Policy) -> bool {
     let mut entries = [Entry::new("key", policy)];
     let once = Once { request_id: &id.to_le_bytes(), ttl: Duration::from_mins(10) };
-    store.check_all(Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
+    store.decide(Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
     Verdict::of(&entries).is_allowed()
 }
 

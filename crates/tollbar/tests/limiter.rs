@@ -52,8 +52,8 @@ impl Store for Remote {
         self.reply(self.inner.check(key, policy, cost).wait())
     }
 
-    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
-        self.reply(self.inner.check_all(batch).wait())
+    fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        self.reply(self.inner.decide(batch).wait())
     }
 
     fn refund<'a>(&'a self, _: &'a [u8], _: &'a Policy, _: u64, _: u64) -> Reply<'a, u64> {
@@ -221,10 +221,10 @@ fn a_batch_that_is_too_large_is_refused_and_the_failure_policy_answers() {
     let keys: Vec<String> = (0..33).map(|key| key.to_string()).collect();
     let mut entries: Vec<Entry<'_>> = keys.iter().map(|key| Entry::new(key, &policy)).collect();
     let store = MemoryStore::builder().max_keys(100).build();
-    let refused = store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap_err();
+    let refused = store.decide(Batch::all_or_none(&mut entries)).wait().unwrap_err();
     assert_eq!(refused.to_string(), "a batch of 33 entries is too large: send at most 32");
     assert!(entries.iter().all(|entry| entry.decision().is_none()));
     // Independent entries have no such limit.
-    store.check_all(Batch::independent(&mut entries)).wait().unwrap();
+    store.decide(Batch::independent(&mut entries)).wait().unwrap();
     assert!(entries.iter().all(|entry| entry.decision().unwrap().is_allowed()));
 }

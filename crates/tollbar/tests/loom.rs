@@ -40,7 +40,7 @@ fn remaining(store: &MemoryStore, key: &str, policy: &Policy) -> u64 {
 
 fn all_or_none(store: &MemoryStore, keys: [(&str, &Policy); 2]) -> bool {
     let mut entries = keys.map(|(key, policy)| Entry::new(key, policy));
-    store.check_all(tollbar::Batch::all_or_none(&mut entries)).wait().unwrap();
+    store.decide(tollbar::Batch::all_or_none(&mut entries)).wait().unwrap();
     Verdict::of(&entries).is_allowed()
 }
 
@@ -247,7 +247,7 @@ fn a_counter_that_outgrows_its_word_is_moved_once() {
 fn reserve(store: &MemoryStore, policy: &Policy, id: u128, cost: u64) -> u64 {
     let mut entries = [Entry::new("key", policy).with_cost(cost)];
     let hold = Hold { id: ReservationId(id), ttl: Duration::from_secs(60) };
-    store.check_all(tollbar::Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
+    store.decide(tollbar::Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
     assert!(Verdict::of(&entries).is_allowed());
     entries[0].stamp()
 }
@@ -262,7 +262,7 @@ fn cancel(store: &MemoryStore, policy: &Policy, id: u128, stamp: u64, reserved: 
 fn once(store: &MemoryStore, policy: &Policy) -> u64 {
     let mut entries = [Entry::new("key", policy)];
     let once = Once { request_id: b"id", ttl: Duration::from_secs(60) };
-    store.check_all(tollbar::Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
+    store.decide(tollbar::Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
     entries[0].decision().unwrap().remaining()
 }
 

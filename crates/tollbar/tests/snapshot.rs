@@ -214,7 +214,7 @@ fn while_checks_go_on_no_counter_is_torn() {
                         let entries =
                             policies.iter().map(|policy| Entry::new(&key, policy).with_cost(3));
                         let mut entries: Vec<_> = entries.collect();
-                        store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+                        store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
                     }
                 }
                 done.store(true, Ordering::Release);

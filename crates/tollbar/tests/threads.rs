@@ -93,7 +93,7 @@ fn threads_with_batches_admit_exactly_the_lesser_limit_and_charge_both_alike() {
         let keys: Vec<String> = (0..5).map(|key| format!("client:{key}")).collect();
         let pass = |store: &MemoryStore, key: &str| {
             let mut entries = [Entry::new("everyone", all), Entry::new(key, &client)];
-            store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+            store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
             Verdict::of(&entries).is_allowed()
         };
         let counts = admitted(&store, threads, &keys, 40, pass);

@@ -40,7 +40,7 @@ pub(super) async fn check(store: &RedisStore, policies: &[Policy], key: &str) ->
     }
     let mut entries: Vec<Entry<'_>> =
         policies.iter().map(|policy| Entry::new(key, policy)).collect();
-    let answer = store.check_all(Batch::all_or_none(&mut entries)).await;
+    let answer = store.decide(Batch::all_or_none(&mut entries)).await;
     answer.is_ok() && entries.iter().all(|entry| entry.decision().is_some_and(|it| it.is_allowed()))
 }
 

@@ -42,7 +42,7 @@ pub(super) fn decide(
         }
     }
     // Should this store fail too, nothing is left to count with, and the blind denial stands.
-    if local.check_all(Batch::all_or_none(&mut entries)).wait().is_ok() {
+    if local.decide(Batch::all_or_none(&mut entries)).wait().is_ok() {
         for (at, entry) in places.iter().zip(&entries) {
             if let Some(decision) = entry.decision() {
                 made[*at].decision = decision;

@@ -112,7 +112,7 @@ impl Engine {
         if let Some(hold) = marks.hold {
             batch = batch.held(hold);
         }
-        Some(self.store.check_all(batch))
+        Some(self.store.decide(batch))
     }
 
     /// The verdict on what was selected, charged once where the request has an id.

@@ -243,8 +243,8 @@ impl Store for Stubborn {
         self.0.check(key, policy, cost)
     }
 
-    fn check_all<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
-        self.0.check_all(batch)
+    fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        self.0.decide(batch)
     }
 
     fn refund<'a>(&'a self, key: &'a [u8], policy: &'a Policy, s: u64, n: u64) -> Reply<'a, u64> {

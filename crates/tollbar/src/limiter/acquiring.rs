@@ -94,7 +94,7 @@ impl Limiter {
         let key = key.as_ref();
         let policy = self.policies.with(key, Policy::clone);
         let mut entries = [Entry::new(key, &policy).with_cost(cost)];
-        let answer = self.store.check_all(Batch::all_or_none(&mut entries)).await;
+        let answer = self.store.decide(Batch::all_or_none(&mut entries)).await;
         permitted(match answer {
             Ok(()) => self.lent(&entries[0], false),
             Err(error) => self.on_failure.decide_and_lend(&error, key, &policy, cost),
@@ -127,7 +127,7 @@ impl Limiter {
     /// If a limit denies; or, as for [`check_all`](Self::check_all), if the store cannot do what is
     /// asked.
     pub fn acquire_all(&self, entries: &mut [Entry<'_>]) -> Result<Permit<'_>, AcquireError> {
-        let answer = self.store.check_all(Batch::all_or_none(entries)).wait();
+        let answer = self.store.decide(Batch::all_or_none(entries)).wait();
         self.lend_all(entries, answer, true)
     }
 
@@ -136,7 +136,7 @@ impl Limiter {
         &self,
         entries: &mut [Entry<'_>],
     ) -> Result<Permit<'_>, AcquireError> {
-        let answer = self.store.check_all(Batch::all_or_none(entries)).await;
+        let answer = self.store.decide(Batch::all_or_none(entries)).await;
         self.lend_all(entries, answer, false)
     }
 
@@ -167,7 +167,7 @@ impl Limiter {
     /// Decides one request, wherever the store is, and lends what it has taken.
     fn decide_and_lend(&self, key: &[u8], policy: &Policy, cost: u64) -> (Decision, Permit<'_>) {
         let mut entries = [Entry::new(key, policy).with_cost(cost)];
-        let answer = self.store.check_all(Batch::all_or_none(&mut entries)).wait();
+        let answer = self.store.decide(Batch::all_or_none(&mut entries)).wait();
         match answer {
             Ok(()) => self.lent(&entries[0], true),
             Err(error) => self.on_failure.decide_and_lend(&error, key, policy, cost),

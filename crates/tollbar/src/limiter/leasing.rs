@@ -34,7 +34,7 @@ impl Limiter {
         let key = key.as_ref();
         self.policies.with(key, |policy| {
             let mut entries = [Entry::new(key, policy).with_cost(cost)];
-            let answer = self.store.check_all(Batch::all_or_none(&mut entries)).wait();
+            let answer = self.store.decide(Batch::all_or_none(&mut entries)).wait();
             self.granted(&entries[0], answer)
         })
     }
@@ -44,7 +44,7 @@ impl Limiter {
         let key = key.as_ref();
         let policy = self.policies.with(key, Policy::clone);
         let mut entries = [Entry::new(key, &policy).with_cost(cost)];
-        let answer = self.store.check_all(Batch::all_or_none(&mut entries)).await;
+        let answer = self.store.decide(Batch::all_or_none(&mut entries)).await;
         self.granted(&entries[0], answer)
     }
 

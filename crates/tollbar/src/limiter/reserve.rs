@@ -278,7 +278,7 @@ impl Limiter {
         let mut batch = Batch::all_or_none(entries);
         batch.once = marks.once;
         batch.hold = marks.hold;
-        self.store.check_all(batch)
+        self.store.decide(batch)
     }
 
     /// Settles a reservation of one charge that has spent `spent` tokens: what it did not need is

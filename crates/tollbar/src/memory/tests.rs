@@ -111,7 +111,7 @@ fn a_denied_batch_of_cold_keys_takes_no_slot() {
     }
     let words = words_of(&store);
     let mut entries = [Entry::new("cold", &policy), Entry::new("spent", &policy)];
-    store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+    store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
     assert!(!Verdict::of(&entries).is_allowed());
     assert_eq!(words_of(&store), words);
     assert_eq!(store.stats().forced_evictions, 0);
@@ -123,7 +123,7 @@ fn a_batch_that_needs_more_slots_than_there_are_says_so_and_charges_nothing() {
     let policy = Policy::token_bucket("5/min").unwrap();
     let keys: Vec<String> = (0..5).map(|key| key.to_string()).collect();
     let mut entries: Vec<_> = keys.iter().map(|key| Entry::new(key, &policy)).collect();
-    let answer = store.check_all(Batch::all_or_none(&mut entries)).wait();
+    let answer = store.decide(Batch::all_or_none(&mut entries)).wait();
     assert!(matches!(answer, Err(StoreError::Overloaded { .. })));
     assert!(keys.iter().all(|key| check(&store, key, &policy, 0).remaining() == 5));
     // Nothing stays locked behind it.
@@ -152,7 +152,7 @@ fn a_limit_that_outgrows_one_word_and_back_keeps_the_count() {
         assert_eq!(check(&store, "key", &small, 5).remaining(), 60);
         // And within batches, where one entry asks each way.
         let mut entries = [Entry::new("key", &small), Entry::new("key", &large)];
-        store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+        store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
         assert_eq!(entries[1].decision().unwrap().remaining(), large.limit() - 42);
         assert_eq!(check(&store, "key", &small, 0).remaining(), 58);
         store.reset(b"key", &large).wait().unwrap();

@@ -28,7 +28,7 @@ struct Charged {
 fn ask(subject: &MemorySubject, now: Timestamp, policy: &Policy, cost: u64) -> (Answer, u64) {
     subject.set_now(now);
     let mut entries = [Entry::new("key", policy).with_cost(cost)];
-    subject.store().check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+    subject.store().decide(Batch::all_or_none(&mut entries)).wait().unwrap();
     (entries[0].decision().unwrap().into(), entries[0].stamp())
 }
 

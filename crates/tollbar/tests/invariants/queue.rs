@@ -131,7 +131,7 @@ proptest! {
             let cost = standing.cost(moves[0].price, &policy);
             let expected = oracle.check(standing.now, b"key", &policy, cost);
             let mut entries = [Entry::new(b"key", &policy).with_cost(cost)];
-            subject.store().check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+            subject.store().decide(Batch::all_or_none(&mut entries)).wait().unwrap();
             prop_assert_eq!(expected, entries[0].decision().unwrap().into());
             standing.last = Some(expected);
             if expected.outcome == Outcome::Allow && cost > 0 {

@@ -203,7 +203,7 @@ fn a_key_that_is_forgotten_as_fresh_is_put_back_by_a_later_reading() {
 fn a_key_that_is_forgotten_as_fresh_is_put_back_by_a_batch_with_a_later_reading() {
     forgotten_and_put_back(|store, policy| {
         let mut entries = [Entry::new("key", policy)];
-        store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+        store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
         Verdict::of(&entries).is_allowed()
     });
 }

@@ -56,7 +56,7 @@ pub(super) async fn count_each(
         let entry = Entry::new(&question.key, &question.limit.counter);
         entries.push(entry.with_cost(cost(question)));
     }
-    store.check_all(Batch::independent(&mut entries)).await?;
+    store.decide(Batch::independent(&mut entries)).await?;
     let mut all = Vec::with_capacity(questions.len());
     for (question, entry) in questions.iter().zip(&entries) {
         let decision = entry.decision().ok_or_else(undecided)?;
@@ -121,7 +121,7 @@ pub(super) async fn count_all_or_none(
         entries.push(Entry::new(&question.key, bound).with_cost(cost).with_role(role));
     }
     if !entries.is_empty() {
-        store.check_all(Batch::all_or_none(&mut entries)).await?;
+        store.decide(Batch::all_or_none(&mut entries)).await?;
     }
 
     let mut all = Vec::with_capacity(questions.len());

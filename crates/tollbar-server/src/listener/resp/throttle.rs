@@ -181,7 +181,7 @@ impl<'b> Throttles<'b> {
         };
         let mut entries: ArrayVec<Entry<'_>, TOGETHER_MAX> =
             self.waiting.iter().map(entry).collect();
-        let answer = shared.store.check_all(Batch::independent(&mut entries)).await;
+        let answer = shared.store.decide(Batch::independent(&mut entries)).await;
         // Read afterwards: a reset that lies a second ahead of the decision must not become two.
         let now = shared.daemon.now();
         for ((throttle, _), entry) in self.waiting.iter().zip(&entries) {

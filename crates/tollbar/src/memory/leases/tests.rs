@@ -40,7 +40,7 @@ proptest! {
                 0 | 1 => {
                     let mut entries = [crate::Entry::new(&key, &policy).with_cost(cost * 100)];
                     let batch = crate::Batch::all_or_none(&mut entries);
-                    store.check_all(batch).wait().unwrap();
+                    store.decide(batch).wait().unwrap();
                     stamps.push((key, entries[0].stamp()));
                 }
                 2 if !stamps.is_empty() => {
@@ -74,7 +74,7 @@ fn leases_for_which_there_is_no_room_forgive_the_oldest_whole_and_are_counted() 
         let mut stamps = Vec::new();
         for cost in 1..=60 {
             let mut entries = [crate::Entry::new("key", &policy).with_cost(cost)];
-            store.check_all(crate::Batch::all_or_none(&mut entries)).wait().unwrap();
+            store.decide(crate::Batch::all_or_none(&mut entries)).wait().unwrap();
             stamps.push(entries[0].stamp());
             assert_eq!(blocks(&store).max(1), blocks(&store).clamp(1, block_count));
         }

@@ -259,7 +259,7 @@ proptest! {
                     let [(a, p), (b, q)] = keys.map(counter);
                     let entry = |key, policy, cost| Entry::new(key, policy).with_cost(cost);
                     let mut entries = [entry(a, p, costs[0]), entry(b, q, costs[1])];
-                    store.check_all(Batch::all_or_none(&mut entries)).wait().unwrap();
+                    store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
                     charged = (keys[0], entries[0].stamp());
                 }
                 Op::Refund { amount } => {
