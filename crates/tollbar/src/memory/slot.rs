@@ -12,7 +12,7 @@
 //! 4. Readers load state, then tag, then state again (by the compare-and-swap, or by
 //!    [`Slot::is_unchanged`]). By rule 2 the tag cannot have changed in between if the state has not.
 //!
-//! The models in `tests/loom.rs` run these under every interleaving.
+//! The models in `tests/loom` run these under every interleaving.
 
 use super::counter_id::tag_shift;
 use super::sync::{AtomicU64, Ordering};

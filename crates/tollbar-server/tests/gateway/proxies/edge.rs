@@ -1,0 +1,207 @@
+//! A proxy on a free port, between clients of several addresses and a real upstream, and the daemon
+//! that it asks.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tokio::net::TcpSocket;
+
+use crate::common::{Daemon, Scratch};
+use crate::envoy::proxy::{Answer, Upstream, envoy, send};
+
+const RULES: &str = "
+rules:
+  - { name: per_client, match: { path: /api/** }, algorithm: sliding_window_log, limit: 3/day }
+  - { name: posts, match: { path: /post, method: POST }, algorithm: sliding_window_log, limit: 1/day }
+";
+
+const KEYS: &str = "partner 0123456789abcdef\n";
+
+/// How often a proxy is started until somebody else's connection has not taken its port.
+const ATTEMPTS: u32 = 3;
+
+/// Which proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Nginx,
+    Caddy,
+    Envoy,
+    Haproxy,
+}
+
+/// All of it.
+pub(crate) struct Edge {
+    pub(crate) upstream: Upstream,
+    daemon: Option<Daemon>,
+    process: Child,
+    address: SocketAddr,
+    _scratch: Scratch,
+}
+
+impl Edge {
+    /// With the configuration that is shipped, in which texts are replaced by others.
+    pub(crate) fn start(name: &str, kind: Kind, replaced: &[(&str, &str)]) -> Self {
+        let scratch = Scratch::new(&format!("proxies-{name}-{kind:?}"));
+        let (rules, keys) = (scratch.file("rules.yaml", RULES), scratch.file("keys", KEYS));
+        let daemon = Daemon::start(&["--rules", &rules, "--api-keys", &keys]);
+        let upstream = Upstream::start();
+        for _ in 0..ATTEMPTS {
+            // A port that was free a moment ago: most proxies do not say which they have taken.
+            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let address = free.local_addr().unwrap();
+            for file in kind.files() {
+                let text = kind.shipped(file, replaced, address);
+                let text = text.replace("{daemon port}", port(daemon.address("http")));
+                let text = text.replace("{upstream port}", port(&upstream.address));
+                scratch.file(file, &text.replace("{daemon}", daemon.address("http")));
+            }
+            drop(free);
+            if let Some(process) = kind.run(&scratch, address) {
+                let daemon = Some(daemon);
+                return Self { upstream, daemon, process, address, _scratch: scratch };
+            }
+        }
+        panic!("{kind:?} has ended: {}", std::fs::read_to_string(scratch.path("log")).unwrap());
+    }
+
+    pub(crate) fn stop_daemon(&mut self) {
+        assert_eq!(self.daemon.take().map(Daemon::stop), Some(0));
+    }
+
+    /// Asks as the client at 127.0.0.`own`.
+    pub(crate) fn get(&self, own: u8, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.send(own, "GET", path, headers)
+    }
+
+    pub(crate) fn send(
+        &self,
+        own: u8,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Answer {
+        send(connect(Ipv4Addr::new(127, 0, 0, own), self.address), method, path, headers)
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Kind {
+    /// The files that are shipped, the first of which is read by the proxy.
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::Nginx => &["nginx.conf", "tollbar.conf"],
+            Self::Caddy => &["Caddyfile"],
+            Self::Envoy => &["envoy.yaml"],
+            Self::Haproxy => &["haproxy.cfg", "tollbar.lua"],
+        }
+    }
+
+    /// A file that is shipped, with other addresses, and what a proxy needs that is not installed.
+    fn shipped(self, file: &str, replaced: &[(&str, &str)], address: SocketAddr) -> String {
+        let directory = format!("{self:?}").to_lowercase();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/proxies");
+        let text = std::fs::read_to_string(path.join(directory).join(file)).unwrap();
+        let mut text = text
+            .replace("http://127.0.0.1:8080", "http://{daemon}")
+            .replace("127.0.0.1:8080", "{daemon}")
+            .replace("127.0.0.1:3000", "127.0.0.1:{upstream port}")
+            .replace("port_value: 8080", "port_value: {daemon port}")
+            .replace("port_value: 3000", "port_value: {upstream port}")
+            .replace("port_value: 8000", &format!("port_value: {}", address.port()))
+            // A machine under load must not look like a lost daemon.
+            .replace("timeout 1s", "timeout 30s")
+            .replace("timeout: 1s", "timeout: 30s")
+            .replace("TIMEOUT_MS = 1000", "TIMEOUT_MS = 30000");
+        text = match self {
+            Self::Nginx => text.replace("listen 8000", &format!("listen {address}")).replace(
+                "http {",
+                "http { access_log off; client_body_temp_path b; proxy_temp_path p; \
+                 fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;",
+            ),
+            Self::Caddy => format!(
+                "{{\n admin off\n persist_config off\n auto_https off\n}}\n{}",
+                text.replace(":8000 {", &format!("http://:{} {{", address.port()))
+            ),
+            Self::Haproxy => text.replace("bind :8000", &format!("bind {address}")),
+            Self::Envoy => text,
+        };
+        for (from, to) in replaced {
+            text = text.replace(from, to);
+        }
+        text
+    }
+
+    /// Starts the proxy, and returns when it listens; `None` where it has ended.
+    fn run(self, scratch: &Scratch, address: SocketAddr) -> Option<Child> {
+        let config = scratch.path(self.files()[0]);
+        let mut command = match self {
+            Self::Nginx => {
+                let mut command = Command::new("nginx");
+                let globals = "daemon off; master_process off; pid nginx.pid; \
+                               error_log stderr notice;";
+                command.args(["-e", "stderr", "-c", &config, "-g", globals, "-p"]).arg(&scratch.0);
+                command
+            }
+            Self::Caddy => {
+                let Some(path) = std::env::var_os("TOLLBAR_CADDY") else {
+                    panic!(
+                        "no Caddy: run `cargo xtask test`, which sets TOLLBAR_CADDY to its binary"
+                    );
+                };
+                let mut command = Command::new(path);
+                command.args(["run", "--adapter", "caddyfile", "--config", &config]);
+                command.env("XDG_DATA_HOME", &scratch.0).env("XDG_CONFIG_HOME", &scratch.0);
+                command
+            }
+            Self::Envoy => {
+                let mut command = envoy();
+                command.args(["--concurrency", "2", "--log-level", "info"]);
+                command.args(["--use-dynamic-base-id", "--config-path", &config]);
+                command
+            }
+            Self::Haproxy => {
+                let mut command = Command::new("haproxy");
+                command.args(["-V", "-db", "-f", &config]);
+                command
+            }
+        };
+        let log = || File::options().append(true).create(true).open(scratch.path("log")).unwrap();
+        command.current_dir(&scratch.0).stdin(Stdio::null()).stdout(log()).stderr(log());
+        let mut process = command.spawn().unwrap_or_else(|error| {
+            panic!("cannot start {self:?} ({error}): `cargo xtask test` installs it")
+        });
+        // What they say of themselves they say too early.
+        while TcpStream::connect(address).is_err() {
+            if process.try_wait().unwrap().is_some() {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        Some(process)
+    }
+}
+
+/// A connection from an address of one's own: all of 127.0.0.0/8 is this machine.
+fn connect(own: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let stream = runtime.block_on(async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((own, 0).into()).unwrap();
+        socket.connect(to).await.unwrap()
+    });
+    let stream = stream.into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream
+}
+
+fn port(address: &str) -> &str {
+    address.rsplit(':').next().unwrap()
+}

@@ -1,0 +1,83 @@
+//! The table, asked of the real daemon by Envoy's protocol: a request is a descriptor, its attributes are
+//! entries. It has one word for all denials.
+
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+
+use super::step::{Expect, Step};
+use super::{COUNTED, Said, Table, Told, WITHOUT_STORE, go_through};
+use crate::common::Scratch;
+
+#[test]
+fn envoy_s_protocol_answers_as_the_tables_say() {
+    for table in [&COUNTED, &WITHOUT_STORE] {
+        answers_as(table);
+    }
+}
+
+fn answers_as(table: &Table) {
+    let scratch = Scratch::new("conformance-envoy");
+    let daemon = table.serve(&scratch, &["--envoy-charge", "all-or-none"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let uri = format!("http://{}", daemon.address("grpc"));
+    let endpoint = tonic::transport::Endpoint::from_shared(uri).unwrap();
+    let mut client = RateLimitServiceClient::new(runtime.block_on(endpoint.connect()).unwrap());
+    go_through(table, |step| {
+        if step.path == "/jobs" {
+            // Envoy never says when a request is over, so what is in flight is no business of its.
+            let status = runtime.block_on(client.should_rate_limit(request(step))).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+            return Told::only(step.expected.outcome);
+        }
+        let response = runtime.block_on(client.should_rate_limit(request(step))).unwrap();
+        let response = response.into_inner();
+        let status = &response.statuses[0];
+        assert_eq!(response.overall_code, status.code);
+        let outcome = match (status.code == Code::Ok as i32, step.expected.outcome) {
+            (true, _) => Expect::Allow,
+            (false, Expect::Allow) => Expect::Deny,
+            (false, denial) => denial,
+        };
+        let limit = status.current_limit.as_ref();
+        Told {
+            outcome,
+            // It is told with its limit, and otherwise not.
+            rule: limit.map_or(Said::Nothing, |it| Said::This(Some(it.name.clone()))),
+            // A limit whose counter was not read is not told: Envoy would write headers from it.
+            limit: match (limit, step.expected.remaining) {
+                (None, None) => Said::Nothing,
+                _ => Said::This(limit.map(|it| it.requests_per_unit.into())),
+            },
+            remaining: Said::This(limit.map(|_| status.limit_remaining.into())),
+            has_reset: Said::This(Some(status.duration_until_reset.is_some())),
+            is_degraded: Said::Nothing,
+        }
+    });
+    drop(client);
+    drop(runtime);
+    assert_eq!(daemon.stop(), 0);
+}
+
+fn request(step: &Step) -> RateLimitRequest {
+    let entry = |(key, value): (&str, &str)| Entry { key: key.to_owned(), value: value.to_owned() };
+    // As Envoy's own actions name them.
+    let named = |(name, value): &(&'static str, &'static str)| match *name {
+        "ip" => ("remote_address", *value),
+        name => (name, *value),
+    };
+    let own = [(":method", step.method), (":path", step.path)];
+    let entries = own.into_iter().chain(step.attributes.iter().map(named)).map(entry);
+    let descriptor = RateLimitDescriptor {
+        entries: entries.collect(),
+        hits_addend: Some(step.cost),
+        ..RateLimitDescriptor::default()
+    };
+    RateLimitRequest {
+        domain: "conformance".to_owned(),
+        descriptors: vec![descriptor],
+        hits_addend: 0,
+    }
+}

@@ -1,0 +1,48 @@
+//! The table, asked of the library.
+
+use std::sync::Arc;
+
+use tollbar::Outcome;
+use tollbar_rules::{DenialCode, Engine, Request, RuleFile};
+use tollbar_testkit::failing_store::FailingStore;
+
+use super::step::{Expect, Step};
+use super::{COUNTED, Said, Told, WITHOUT_STORE, go_through};
+
+#[test]
+fn the_library_answers_as_the_table_says() {
+    let rules = RuleFile::parse("conformance.yaml", &(COUNTED.rules)()).unwrap().rules;
+    let engine = Engine::new(rules);
+    go_through(&COUNTED, |step| ask(&engine, step));
+}
+
+#[test]
+fn the_library_answers_as_the_table_says_without_its_store() {
+    let rules = RuleFile::parse("conformance.yaml", &(WITHOUT_STORE.rules)()).unwrap().rules;
+    let store = Arc::new(FailingStore::unavailable());
+    let engine = Engine::builder(rules).store(store).build();
+    go_through(&WITHOUT_STORE, |step| ask(&engine, step));
+}
+
+fn ask(engine: &Engine, step: &Step) -> Told {
+    let request = Request::new(step.method, step.path).unwrap();
+    let request = request.with_attributes(step.attributes).unwrap().with_cost(step.cost);
+    let verdict = engine.check(&request);
+    let summary = verdict.summary();
+    let outcome = match (summary.denial, summary.outcome) {
+        (Some(DenialCode::MissingAttribute), _) => Expect::Lacks,
+        (Some(DenialCode::TooManyLimits), _) => Expect::TooMany,
+        (_, Outcome::Allow) => Expect::Allow,
+        (_, Outcome::Deny { .. }) => Expect::Deny,
+        (_, Outcome::Never) => Expect::Never,
+        (_, Outcome::Busy) => Expect::Busy,
+    };
+    Told {
+        outcome,
+        rule: Said::This(summary.rule.map(|it| it.name.to_string())),
+        limit: Said::This(summary.limit),
+        remaining: Said::This(summary.remaining),
+        has_reset: Said::This(Some(summary.reset_at.is_some())),
+        is_degraded: Said::This(Some(summary.is_degraded)),
+    }
+}

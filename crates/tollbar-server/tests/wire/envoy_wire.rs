@@ -1,0 +1,212 @@
+//! What is no call of Envoy's protocol, and the status each gets: from the real daemon, over the wire.
+
+use crate::common::{Daemon, Scratch};
+use bytes::{Buf, BufMut, Bytes};
+use prost::Message;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use tonic::{Code, Request, Status};
+
+/// Messages as they are on the wire.
+#[derive(Clone, Copy)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        let length = from.remaining();
+        Ok(Some(from.copy_to_bytes(length)))
+    }
+}
+
+/// A connection to a daemon.
+struct Caller {
+    runtime: tokio::runtime::Runtime,
+    client: tonic::client::Grpc<tonic::transport::Channel>,
+}
+
+impl Caller {
+    fn of(daemon: &Daemon) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let uri = format!("http://{}", daemon.address("grpc"));
+        let endpoint = Endpoint::from_shared(uri).unwrap();
+        let channel = runtime.block_on(endpoint.connect()).unwrap();
+        Self { runtime, client: tonic::client::Grpc::new(channel) }
+    }
+
+    /// The status of a message, and what comes with it.
+    fn call(&mut self, message: Vec<u8>, token: Option<&str>) -> (Code, String) {
+        let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        let mut request = Request::new(Bytes::from(message));
+        if let Some(token) = token {
+            request.metadata_mut().insert("authorization", token.parse().unwrap());
+        }
+        let answer = self.runtime.block_on(async {
+            self.client.ready().await.unwrap();
+            self.client.unary(request, PathAndQuery::from_static(path), Raw).await
+        });
+        match answer {
+            Ok(_) => (Code::Ok, String::new()),
+            Err(status) => (status.code(), status.message().to_owned()),
+        }
+    }
+}
+
+fn request(value: &str) -> RateLimitRequest {
+    let entry = Entry { key: "user".to_owned(), value: value.to_owned() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    RateLimitRequest { domain: "d".to_owned(), descriptors: vec![descriptor], hits_addend: 1 }
+}
+
+#[test]
+fn every_message_that_is_no_call_gets_its_status() {
+    let daemon = Daemon::start(&[]);
+    let mut caller = Caller::of(&daemon);
+    let no_domain = RateLimitRequest { domain: String::new(), ..request("1") };
+    let mut no_key = request("1");
+    no_key.descriptors[0].entries[0].key.clear();
+    for (name, message, code, told) in [
+        ("a call", request("1").encode_to_vec(), Code::Ok, ""),
+        ("nothing", vec![], Code::InvalidArgument, "the domain is empty"),
+        ("no domain", no_domain.encode_to_vec(), Code::InvalidArgument, "the domain is empty"),
+        ("no descriptor", b"\x0a\x01d".to_vec(), Code::InvalidArgument, "there is no descriptor"),
+        (
+            "no entries",
+            b"\x0a\x01d\x12\x00".to_vec(),
+            Code::InvalidArgument,
+            "descriptors[0]: it has",
+        ),
+        (
+            "no key",
+            no_key.encode_to_vec(),
+            Code::InvalidArgument,
+            "descriptors[0]: it has an entry",
+        ),
+        ("cut short", b"\x0a\x09d".to_vec(), Code::Internal, "failed to decode"),
+        ("no protobuf", b"\xff\xff\xff\xff".to_vec(), Code::Internal, "failed to decode"),
+        ("no UTF-8", b"\x0a\x01\xff".to_vec(), Code::Internal, "failed to decode"),
+        ("a wrong type", b"\x08\x01".to_vec(), Code::Internal, "failed to decode"),
+        (
+            "a long value",
+            request(&"v".repeat(100_000)).encode_to_vec(),
+            Code::InvalidArgument,
+            "desc",
+        ),
+        (
+            "a huge message",
+            request(&"v".repeat(300_000)).encode_to_vec(),
+            Code::OutOfRange,
+            "decoded",
+        ),
+    ] {
+        let (answered, message) = caller.call(message, None);
+        assert_eq!(answered, code, "{name}: {message}");
+        assert!(message.to_lowercase().contains(told), "{name}: {message}");
+    }
+    // Whatever came, the connection goes on.
+    assert_eq!(caller.call(request("1").encode_to_vec(), None).0, Code::Ok);
+    drop(caller);
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn who_has_no_token_is_not_answered() {
+    let scratch = Scratch::new("envoy-token");
+    let token = scratch.file("token", "0123456789abcdef");
+    let daemon = Daemon::start(&["--token-file", &token]);
+    let mut caller = Caller::of(&daemon);
+    for (token, code) in [
+        (None, Code::Unauthenticated),
+        (Some("Bearer 0123456789abcdeX"), Code::Unauthenticated),
+        (Some("Bearer 0123456789abcdef"), Code::Ok),
+    ] {
+        assert_eq!(caller.call(request("1").encode_to_vec(), token).0, code, "{token:?}");
+    }
+    drop(caller);
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn limits_that_cannot_be_read_are_told_before_anything_is_served() {
+    let scratch = Scratch::new("envoy-config");
+    let good = scratch.file("good.yaml", "domain: a\ndescriptors: [{ key: k }]");
+    let bad = scratch.file("bad.yaml", "domain: a\ndescriptors: [{ keys: k }]");
+    let run = |path: &str| {
+        let output =
+            crate::common::serve(&["--envoy-config", path, "--check-config"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(run(&good), (Some(0), String::new()));
+    let (code, told) = run(&bad);
+    assert_eq!(code, Some(2));
+    assert!(told.starts_with(&format!("--envoy-config: {bad}:2:15: ")), "{told}");
+    assert!(told.contains("did you mean `key`?"), "{told}");
+    let (code, told) = run(&scratch.path("absent.yaml"));
+    assert_eq!(code, Some(2));
+    assert!(told.starts_with("--envoy-config: cannot read "), "{told}");
+}
+
+/// They are answered over other wires, so they are no mistake; but who has Envoy should know.
+#[test]
+fn rules_about_what_is_in_flight_are_named_in_a_warning() {
+    let scratch = Scratch::new("envoy-permits");
+    let rules = scratch.file(
+        "rules.yaml",
+        "rules:
+           - { name: jobs, per: [], algorithm: concurrency, limit: 1, lease: 30s }
+           - { name: tried, limit: 9/h, candidate: { algorithm: concurrency, limit: 1, lease: 9s } }
+           - { name: off, enabled: false, per: [], algorithm: concurrency, limit: 1, lease: 30s }
+           - { name: rate, limit: 9/h }",
+    );
+    let file = scratch.file("limits.yaml", "domain: a\ndescriptors: [{ key: k }]");
+    let told = |args: &[&str]| {
+        let output = crate::common::serve(args).arg("--check-config").output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for args in [&["--rules", &rules][..], &["--rules", &rules, "--envoy-config", &file]] {
+        let told = told(args);
+        assert!(told.contains(" WARN ") && told.contains("FAILED_PRECONDITION"), "{told}");
+        assert!(told.contains(r#"rules="jobs tried""#), "{told}");
+    }
+    assert_eq!(told(&["--rules", &rules, "--grpc", "off"]), "");
+    let mut daemon = Daemon::start_logged(&["--rules", &rules]);
+    let mut caller = Caller::of(&daemon);
+    let (code, message) = caller.call(request("1").encode_to_vec(), None);
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(message.starts_with("rule `jobs` limits what is in flight, and Envoy "), "{message}");
+    daemon.logged("serving");
+    daemon.signal("HUP");
+    assert!(daemon.logged("FAILED_PRECONDITION").contains("jobs"), "also when they are read again");
+}

@@ -1,0 +1,130 @@
+//! The Redis protocol of the real daemon, spoken by redis-cli, by redis-py and by hand.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
+
+use crate::common::{Daemon, Scratch};
+
+const RULES: &str = "rules: [{ name: per_client, limit: 10/day, burst: 10 }]";
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+fn port(daemon: &Daemon) -> &str {
+    daemon.address("resp").rsplit_once(':').unwrap().1
+}
+
+/// What redis-cli prints; from Debian's `redis-tools`.
+fn redis_cli(daemon: &Daemon, words: &[&str]) -> String {
+    let output = Command::new("redis-cli").args(["-p", port(daemon)]).args(words).output();
+    let output = output.expect("redis-cli is needed: install redis-tools");
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+/// All that is answered to `input`, up to the end of the connection.
+fn exchange(daemon: &Daemon, input: &[u8]) -> String {
+    let mut stream = TcpStream::connect(daemon.address("resp")).unwrap();
+    stream.write_all(input).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn redis_cli_is_answered() {
+    let scratch = Scratch::new("resp-cli");
+    let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", RULES)]);
+    assert_eq!(redis_cli(&daemon, &["PING"]), "PONG");
+    let throttle = ["CL.THROTTLE", "user:42", "1", "1", "3600"];
+    assert_eq!(redis_cli(&daemon, &throttle), "0\n2\n1\n-1\n3600");
+    assert_eq!(redis_cli(&daemon, &throttle), "0\n2\n0\n-1\n7200");
+    let denied = redis_cli(&daemon, &throttle);
+    assert!(denied.starts_with("1\n2\n0\n3"), "{denied}");
+    assert_eq!(redis_cli(&daemon, &["-3", "TB.PEEK", "GET", "/"]).lines().count(), 13);
+    let told = redis_cli(&daemon, &["-3", "TB.CHECK", "GET", "/", "WITH", "user", "42"]);
+    assert!(told.contains("true") && told.contains("remaining 9"), "{told}");
+    let told = redis_cli(&daemon, &["COMMAND", "DOCS", "CL.THROTTLE"]);
+    assert!(told.starts_with("cl.throttle\nsummary\n"), "{told}");
+    assert!(redis_cli(&daemon, &["GET", "a"]).starts_with("ERR unknown command 'GET'"));
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn redis_cli_shows_the_token() {
+    let scratch = Scratch::new("resp-token");
+    let daemon = Daemon::start(&["--token-file", &scratch.file("token", TOKEN)]);
+    assert_eq!(redis_cli(&daemon, &["PING"]), "NOAUTH Authentication required.");
+    assert!(redis_cli(&daemon, &["-a", TOKEN, "PING"]).ends_with("PONG"));
+    assert!(redis_cli(&daemon, &["-a", TOKEN, "-3", "PING"]).ends_with("PONG"));
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn redis_py_is_answered() {
+    let Ok(python) = std::env::var("TOLLBAR_PYTHON") else {
+        panic!("run cargo xtask test, which sets TOLLBAR_PYTHON: a Python with the package redis");
+    };
+    let scratch = Scratch::new("resp-py");
+    let rules = scratch.file("rules.yaml", RULES);
+    let token = scratch.file("token", TOKEN);
+    for (flags, shown) in [(&[][..], &[][..]), (&["--token-file", &token], &[TOKEN])] {
+        let daemon = Daemon::start(&[&["--rules", &rules], flags].concat());
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resp.py");
+        let run = Command::new(&python).args([script, port(&daemon)]).args(shown).output().unwrap();
+        let told = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{told}");
+        assert_eq!(daemon.stop(), 0);
+    }
+}
+
+#[test]
+fn what_is_no_frame_is_told_and_ends_the_connection_and_no_other() {
+    let daemon = Daemon::start(&[]);
+    let mut witness = TcpStream::connect(daemon.address("resp")).unwrap();
+    for (input, expected) in [
+        (&b"*1\r\n$4294967295\r\n"[..], "invalid bulk length: send at most 65536 bytes a command"),
+        (b"*1000000\r\n", "invalid multibulk length: send at most 128 arguments"),
+        (b"*1\r\n:1\r\n", "expected '$', got ':'"),
+        (b"\"\r\n", "unbalanced quotes in request"),
+        (&[b'x'; 5_000], "too big inline request: send at most 4096 bytes a line"),
+    ] {
+        let told = exchange(&daemon, input);
+        assert_eq!(told, format!("-ERR Protocol error: {expected}\r\n"));
+    }
+    // A frame that ends with its connection is nobody's.
+    assert_eq!(exchange(&daemon, b"PING\r\n*1\r\n$4\r\nPI"), "+PONG\r\n");
+    witness.write_all(b"PING\r\n").unwrap();
+    let mut told = [0; 7];
+    witness.read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"+PONG\r\n");
+    drop(witness);
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn counters_of_commands_last_over_a_restart() {
+    let scratch = Scratch::new("resp-snapshot");
+    let snapshot = scratch.file("counters", "");
+    std::fs::remove_file(&snapshot).unwrap();
+    let throttle = b"CL.THROTTLE k 0 1 86400\r\n";
+    for expected in ["*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n", "*5\r\n:1\r\n:1\r\n:0\r\n:"] {
+        let daemon = Daemon::start(&["--snapshot", &snapshot]);
+        let told = exchange(&daemon, throttle);
+        assert!(told.starts_with(expected), "{told}");
+        assert_eq!(daemon.stop(), 0);
+    }
+}
+
+#[test]
+fn it_can_be_switched_off_or_listen_on_a_path() {
+    let daemon = Daemon::start(&["--resp", "off"]);
+    assert!(!daemon.addresses().contains_key("resp"));
+    assert_eq!(daemon.stop(), 0);
+    let scratch = Scratch::new("resp-path");
+    let path = scratch.file("socket", "");
+    std::fs::remove_file(&path).unwrap();
+    let daemon = Daemon::start(&["--resp", &format!("unix:{path}")]);
+    let output = Command::new("redis-cli").args(["-s", &path, "PING"]).output().unwrap();
+    assert_eq!(output.stdout, b"PONG\n");
+    assert_eq!(daemon.stop(), 0);
+}

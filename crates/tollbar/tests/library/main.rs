@@ -1,0 +1,25 @@
+//! The library as its users have it, and its store judged by the testkit.
+
+mod by_hand;
+mod clocks;
+mod crowded;
+mod enumerate;
+mod flood;
+mod invariants;
+mod leases;
+mod limiter;
+mod mistakes;
+mod permits;
+mod plain_words;
+mod receipts;
+mod reserve;
+mod rule_numbers;
+mod settled_late;
+mod snapshot;
+mod soak;
+mod strict;
+mod suite;
+mod threads;
+#[cfg(feature = "until-ready")]
+mod until_ready;
+mod vectors;

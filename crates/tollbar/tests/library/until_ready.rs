@@ -1,0 +1,265 @@
+//! Waiting for one's turn: in order, once per turn, and without a trace left behind.
+
+mod properties;
+mod soak;
+mod stores;
+mod world;
+
+use std::time::Duration;
+
+use tollbar::{Outcome, Policy, WaitError};
+use world::World;
+
+/// One every 10 us; four wait.
+fn policy() -> Policy {
+    Policy::leaky_queue("1/10us", 4).unwrap()
+}
+
+fn long() -> Policy {
+    Policy::leaky_queue("1/10us", 100_000).unwrap()
+}
+
+#[test]
+fn who_comes_first_goes_first_an_interval_apart() {
+    let mut world = World::new(policy());
+    world.come_times("key", 5);
+    assert_eq!(world.went(), [(0, 0)]);
+    assert_eq!(world.timer.sleepers(), 1, "only the first sleeps");
+    assert_eq!((world.limiter.waiting().waiters, world.limiter.waiting().keys), (4, 1));
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 10), (2, 20), (3, 30), (4, 40)]);
+    world.assert_empty();
+}
+
+#[test]
+fn keys_do_not_wait_for_each_other() {
+    let mut world = World::new(policy());
+    world.come_times("a", 3);
+    world.come_times("b", 3);
+    assert_eq!((world.timer.sleepers(), world.limiter.waiting().keys), (2, 2));
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (3, 0), (1, 10), (4, 10), (2, 20), (5, 20)]);
+    world.assert_empty();
+}
+
+#[test]
+fn whoever_finds_the_queue_full_is_told_at_once() {
+    let mut world = World::new(policy());
+    world.come_times("key", 6);
+    let [(5, WaitError::Denied(decision))] = world.refused[..] else {
+        panic!("{:?}", world.refused);
+    };
+    assert_eq!(decision.outcome(), Outcome::Deny { retry_after_us: 10 });
+    let never = world.come("key", 6);
+    let (refused, WaitError::Denied(decision)) = world.refused[1] else { panic!("it was denied") };
+    assert_eq!((refused, decision.outcome()), (never, Outcome::Never));
+    assert_eq!(world.limiter.waiting().waiters, 4);
+}
+
+#[test]
+fn nobody_waits_for_longer_than_the_policy_allows() {
+    let policy = policy().with_max_wait(Duration::from_micros(20)).unwrap();
+    let mut world = World::new(policy);
+    world.come_times("key", 5);
+    assert_eq!(world.refused.iter().map(|(task, _)| *task).collect::<Vec<_>>(), [3, 4]);
+    let (_, error) = world.refused[0];
+    assert_eq!(error.decision().unwrap().retry_after(), Some(Duration::from_micros(10)));
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 10), (2, 20)]);
+}
+
+#[test]
+fn no_more_wait_than_the_limiter_has_room_for_and_who_is_too_many_takes_no_place() {
+    let mut world = World::with(policy(), |builder| builder.max_waiters(3));
+    world.come_times("a", 3);
+    world.come_times("b", 3);
+    let error = WaitError::TooManyWaiters { waiters_max: 3 };
+    assert_eq!(world.refused, [(5, error)]);
+    assert_eq!(world.limiter.peek("b").remaining(), 3, "its place was given back");
+    // Who does not have to wait needs no room.
+    assert_eq!(world.come("c", 1), 6);
+    assert_eq!(world.went().last(), Some(&(6, 0)));
+    world.finish();
+    assert_eq!(world.departures.len(), 6);
+    world.come_times("a", 3);
+    assert_eq!(world.refused.len(), 1, "there is room again");
+}
+
+#[test]
+fn only_a_queue_has_turns() {
+    let mut world = World::new(Policy::token_bucket("1/s").unwrap());
+    world.come("key", 1);
+    let (_, error) = world.refused[0];
+    assert_eq!(error, WaitError::NotAQueue { algorithm: "token_bucket" });
+    assert_eq!(error.to_string(), "nobody waits in `token_bucket`: use a leaky queue, or `check`");
+}
+
+#[test]
+fn when_the_first_gives_up_the_others_move_up_and_the_last_place_is_free() {
+    let mut world = World::new(policy());
+    world.come_times("key", 5);
+    assert_eq!(world.limiter.peek("key").remaining(), 0);
+    world.cancel(1);
+    assert_eq!(world.timer.sleepers(), 1, "the new first sleeps");
+    assert_eq!(world.limiter.peek("key").remaining(), 1);
+    world.come("key", 1);
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (2, 10), (3, 20), (4, 30), (5, 40)]);
+    world.assert_empty();
+}
+
+#[test]
+fn when_one_in_the_middle_gives_up_those_behind_it_move_up() {
+    let mut world = World::new(policy());
+    world.come_times("key", 5);
+    world.cancel(3);
+    assert_eq!(world.limiter.peek("key").remaining(), 1);
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 10), (2, 20), (4, 30)]);
+    world.assert_empty();
+}
+
+#[test]
+fn when_the_last_gives_up_its_place_is_free() {
+    let mut world = World::new(policy());
+    world.come_times("key", 5);
+    world.cancel(4);
+    assert_eq!(world.come("key", 1), 5);
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 10), (2, 20), (3, 30), (5, 40)]);
+    world.assert_empty();
+}
+
+#[test]
+fn when_all_give_up_the_queue_is_as_if_they_had_never_come() {
+    let mut world = World::new(long());
+    world.come_times("key", 1_000);
+    let bytes = world.limiter.waiting().bytes;
+    for task in (1..1_000).map(|task| task * 7 % 1_000) {
+        world.cancel(task);
+    }
+    world.assert_empty();
+    assert!(world.limiter.waiting().bytes < bytes / 10, "{bytes}");
+    assert_eq!(world.limiter.check("key").delay(), Duration::from_micros(10));
+}
+
+#[test]
+fn one_that_was_let_go_and_dropped_unpolled_has_used_its_turn() {
+    let mut world = World::new(policy());
+    world.come_times("key", 3);
+    world.timer.advance(Duration::from_micros(25));
+    // Both are due. Nobody polls the first any more.
+    world.cancel(1);
+    assert_eq!(world.went(), [(0, 0), (2, 25)]);
+    world.assert_empty();
+}
+
+/// A plain check has queued behind the waiters, so that the store can take nothing back: the turn
+/// is for whoever comes next, and nobody goes at the same time as the other.
+#[test]
+fn a_turn_that_cannot_be_given_back_is_kept_for_the_next() {
+    let mut world = World::new(long());
+    world.come_times("key", 3);
+    let elsewhere = world.limiter.check("key");
+    assert_eq!(elsewhere.delay(), Duration::from_micros(30));
+    world.cancel(1);
+    world.come("key", 1);
+    // The place it had asked for is free again: the last one is that of the check.
+    assert_eq!(world.limiter.check("key").delay(), Duration::from_micros(40));
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (2, 10), (3, 20)]);
+    world.assert_empty();
+}
+
+#[test]
+fn a_request_of_several_places_has_the_first_of_them() {
+    let mut world = World::new(long());
+    for cost in [1, 3, 1, 2, 1] {
+        world.come("key", cost);
+    }
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 10), (2, 40), (3, 50), (4, 70)]);
+}
+
+#[test]
+fn who_needs_fewer_places_moves_up_and_who_needs_more_stays() {
+    let mut world = World::new(long());
+    for cost in [1, 3, 1, 2, 1] {
+        world.come("key", cost);
+    }
+    // The one place at 40 fits into the three at 10; the two at 50 do not fit into the one at 40.
+    world.cancel(1);
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (2, 10), (3, 50), (4, 70)]);
+    world.assert_empty();
+}
+
+/// A turn of one place was kept for the next, which needs two: the check elsewhere has the second.
+#[test]
+fn a_turn_that_was_kept_is_not_for_one_that_needs_more() {
+    let mut world = World::new(long());
+    world.come_times("key", 3);
+    assert_eq!(world.limiter.check("key").delay(), Duration::from_micros(30));
+    world.cancel(2);
+    world.come("key", 2);
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 10), (3, 40)]);
+    world.assert_empty();
+}
+
+#[test]
+fn ten_thousand_wait_and_each_goes_in_its_turn() {
+    let mut world = World::new(long());
+    for _ in 0..10_000 {
+        world.come("crowd", 1);
+    }
+    assert_eq!(world.limiter.waiting().waiters, 9_999);
+    assert_eq!(world.timer.sleepers(), 1);
+    for turn in 1..100 {
+        world.advance_us(u64::MAX);
+        assert_eq!(world.went().last(), Some(&(turn, turn as u64 * 10)));
+    }
+    // All that is left at once, if nobody looks for long enough.
+    world.timer.advance(Duration::from_secs(1));
+    world.run();
+    let order: Vec<usize> = world.departures.iter().map(|it| it.task).collect();
+    assert!(order.is_sorted() && order.len() == 10_000);
+    world.assert_empty();
+}
+
+#[test]
+fn jitter_comes_after_the_turn_and_holds_nobody_up() {
+    let mut world = World::with(long(), |builder| builder.jitter(Duration::from_millis(1)));
+    world.come_times("key", 50);
+    // The one that did not wait has no jitter.
+    assert_eq!(world.went(), [(0, 0)]);
+    world.finish();
+    let mut late_us: Vec<u64> = Vec::new();
+    for (task, after_us) in world.went() {
+        let turn_us = task as u64 * 10;
+        assert!((turn_us..=turn_us + 1_000).contains(&after_us), "{task} after {after_us} us");
+        late_us.push(after_us - turn_us);
+    }
+    late_us.sort_unstable();
+    late_us.dedup();
+    assert!(late_us.len() > 10, "{late_us:?}");
+    world.assert_empty();
+}
+
+#[test]
+fn nobody_is_woken_for_nothing() {
+    let mut world = World::new(long());
+    world.come_times("key", 100);
+    world.finish();
+    // Once as it becomes the first, and once by the timer.
+    for task in 2..100 {
+        assert!(world.woken(task) <= 2, "{task}: {}", world.woken(task));
+    }
+}
+
+#[test]
+fn a_future_can_be_sent_to_another_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    let world = World::new(policy());
+    is_send(&world.limiter.until_ready("key"));
+}
