@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tollbar::store::{Adjustment, ReservationId, Spending};
 use tollbar::{
-    Batch, Charge, Clock, Decision, Entry, Policy, Reply, Role, Store, StoreError, SystemClock,
-    Timestamp,
+    Batch, Charge, Clock, Decision, Entry, Feature, Policy, Reply, Role, Store, StoreError,
+    SystemClock, Timestamp,
 };
 
 use crate::answer;
@@ -24,6 +24,7 @@ use crate::question::{Place, Question};
 use crate::route::Route;
 use crate::script::{Script, Scripts};
 use crate::stats::RedisStats;
+use crate::terms::Kind;
 
 /// The most entries of one batch, and the most adjustments of one settlement.
 const ENTRIES_MAX: usize = 1_024;
@@ -224,6 +225,22 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
+    /// Everything but custom algorithms, which have no twin in Lua. In a cluster, requests with an id
+    /// and reservations also need their keys in one slot, which shows when they are sent:
+    /// [`StoreError::CrossSlot`].
+    fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
+        match feature {
+            Feature::Policy(policy) => Ok(Kind::of(policy).map(|_| ())?),
+            Feature::SeveralCounters
+            | Feature::RequestIds
+            | Feature::Reservations
+            | Feature::Refunds
+            | Feature::LeaseRenewals
+            | Feature::Resets => Ok(()),
+            newer => Err(newer.unsupported()),
+        }
+    }
+
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
         let question = match Question::one(&self.names, key, policy, cost) {
             Ok(question) => question,

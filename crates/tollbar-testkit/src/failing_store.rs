@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tollbar::store::{Adjustment, ReservationId};
-use tollbar::{Batch, Policy, Reply, Store, StoreError, Timestamp};
+use tollbar::{Batch, Feature, Policy, Reply, Store, StoreError, Timestamp};
 
 /// Decides nothing, and always says why.
 #[derive(Debug, Clone)]
@@ -47,6 +47,11 @@ impl FailingStore {
 }
 
 impl Store for FailingStore {
+    /// Everything, so that limiters and engines are built over it.
+    fn supports(&self, _: Feature<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn decide<'a, 'e: 'a>(&'a self, _: Batch<'a, 'e>) -> Reply<'a, ()> {
         self.fail()
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
 use tollbar::store::{Adjustment, ReservationId};
-use tollbar::{Batch, Decision, MemoryStore, Policy, Reply, Store, StoreError, Timestamp};
+use tollbar::{Batch, Decision, Feature, MemoryStore, Policy, Reply, Store, StoreError, Timestamp};
 
 /// What a question waits for on its way.
 type Way = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
@@ -82,6 +82,10 @@ impl LaterStore {
 }
 
 impl Store for LaterStore {
+    fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
+        self.inner.supports(feature)
+    }
+
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
         self.reply(move |store| store.check(key, policy, cost))
     }

@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use tollbar::store::{Adjustment, ReservationId};
 use tollbar::{
-    Batch, Charge, Clock, Decision, ManualClock, Policy, Reply, Store, StoreError, Timestamp,
+    Batch, Charge, Clock, Decision, Feature, ManualClock, Policy, Reply, Store, StoreError,
+    Timestamp,
 };
 
 use crate::oracle::{Oracle, Question};
@@ -30,11 +31,27 @@ impl OracleStore {
 }
 
 impl Store for OracleStore {
+    /// Everything but custom algorithms, of which the oracle has no model.
+    fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
+        match feature {
+            Feature::Policy(policy) if policy.is_custom() => Err(feature.unsupported()),
+            _ => Ok(()),
+        }
+    }
+
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
+        if let Err(error) = self.supports(Feature::Policy(policy)) {
+            return Reply::Ready(Err(error));
+        }
         Reply::Ready(Ok(self.oracle().check(self.clock.now(), key, policy, cost).into()))
     }
 
     fn decide<'a, 'e: 'a>(&'a self, mut batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        for entry in batch.entries() {
+            if let Err(error) = self.supports(Feature::Policy(entry.policy())) {
+                return Reply::Ready(Err(error));
+            }
+        }
         let questions: Vec<Question<'_>> = batch
             .entries()
             .iter()

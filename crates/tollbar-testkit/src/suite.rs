@@ -8,6 +8,7 @@
 //! ```
 
 mod behaviour;
+mod features;
 mod misfortune;
 mod stale_time;
 mod stepping_clock;
@@ -48,6 +49,7 @@ pub const VECTOR_FILES: [&str; 14] = [
 pub fn behaviours() -> Vec<Case> {
     [
         behaviour::CASES,
+        features::CASES,
         misfortune::CASES,
         stale_time::CASES,
         stepping_clock::CASES,

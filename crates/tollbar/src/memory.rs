@@ -63,7 +63,7 @@ use wide::{CLASS_COUNT, Wide};
 
 use crate::algorithm::leased::{LEASE_LIMIT_MAX, Tenure};
 use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
-use crate::store::{Adjustment, Batch, Charge, Reply, ReservationId, Store};
+use crate::store::{Adjustment, Batch, Charge, Feature, Reply, ReservationId, Store, StoreError};
 use crate::{Clock, Decision, Policy, SystemClock, Timestamp};
 
 pub(crate) use permits::Taken;
@@ -294,6 +294,11 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    /// Everything.
+    fn supports(&self, _: Feature<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     #[inline]
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
         Reply::Ready(Ok(self.check_now(key, policy, cost)))

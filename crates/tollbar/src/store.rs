@@ -5,6 +5,7 @@
 //! ([`Reply::Pending`]), and no caller needs a runtime for the first.
 
 mod batch;
+mod feature;
 mod reply;
 mod settlement;
 
@@ -18,14 +19,29 @@ use thiserror::Error;
 use crate::{Clock, Decision, Policy, Timestamp};
 
 pub use batch::{Batch, Charge, Consistency, Entry, Role};
+pub use feature::Feature;
 pub use reply::{Reply, block_on};
 pub use settlement::{Adjustment, Due, Hold, Once, ReservationId, ReservationIds, Spending};
 
 /// A place where counters live.
 ///
-/// Only [`decide`](Self::decide) is required. What else a store does not implement it does not
-/// support: it answers [`StoreError::Unsupported`], and whoever asked for it gets that as an error.
+/// Only [`decide`](Self::decide) is required. Every other method answers
+/// [`StoreError::Unsupported`] until a store implements it, and
+/// [`supports`](Self::supports) declares which ones it does.
 pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
+    /// Returns `Ok` if the store can do `feature`, and otherwise an error that says what to use
+    /// instead. The answer never changes for as long as the store lives.
+    ///
+    /// The default declares what [`decide`](Self::decide) alone can do: policies without permits, and
+    /// several counters in one request. A store that declares less, or more, writes its own.
+    fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
+        match feature {
+            Feature::SeveralCounters => Ok(()),
+            Feature::Policy(policy) if !policy.has_permits() => Ok(()),
+            missing => Err(missing.unsupported()),
+        }
+    }
+
     /// Decides one request under one policy, and charges it if it is allowed. Cost 0 peeks.
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
         Reply::Pending(Box::pin(async move {
@@ -42,7 +58,8 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     ///
     /// A batch of all or none may be charged [once](Batch::once): sent again, it gets the answer it
     /// got when it was allowed, and pays nothing. It may be [held](Batch::held): then, if it is
-    /// allowed, it can be settled.
+    /// allowed, it can be settled. A store without [`Feature::RequestIds`] or
+    /// [`Feature::Reservations`] answers such a batch with [`StoreError::Unsupported`].
     fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()>;
 
     /// Gives back `amount` tokens of a charge to `key` under `policy`, as far as it still counts,
@@ -54,7 +71,7 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
         _stamp: u64,
         _amount: u64,
     ) -> Reply<'a, u64> {
-        unsupported("give tokens or permits back")
+        unsupported(Feature::Refunds)
     }
 
     /// Renews the lease that `stamp` names, of `key` under a [leased](Policy::leased) `policy`: from
@@ -68,7 +85,7 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
         _policy: &'a Policy,
         _stamp: u64,
     ) -> Reply<'a, Option<Timestamp>> {
-        unsupported("renew leases")
+        unsupported(Feature::LeaseRenewals)
     }
 
     /// Settles a reservation: gives back what it did not need, and charges what it needed more.
@@ -80,12 +97,12 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
         _id: ReservationId,
         _adjustments: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
-        unsupported("settle reservations")
+        unsupported(Feature::Reservations)
     }
 
     /// Makes the counter of `key` under `policy` fresh.
     fn reset<'a>(&'a self, _key: &'a [u8], _policy: &'a Policy) -> Reply<'a, ()> {
-        unsupported("reset counters")
+        unsupported(Feature::Resets)
     }
 
     /// The clock it goes by, where that can be read from here. One that is across a network has
@@ -96,8 +113,8 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-fn unsupported<'a, T>(what: &str) -> Reply<'a, T> {
-    Reply::Ready(Err(StoreError::unsupported(format!("this store cannot {what}"))))
+fn unsupported<'a, T>(feature: Feature<'_>) -> Reply<'a, T> {
+    Reply::Ready(Err(feature.unsupported()))
 }
 
 /// Why a store did not decide. Nothing was decided and, as far as the store knows, nothing charged.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tollbar::store::{Adjustment, ReservationId, block_on};
 use tollbar::{
-    Batch, Clock, Decision, ManualClock, MemoryStore, Policy, Reply, Store, StoreError, Timestamp,
+    Batch, Clock, Decision, Feature, ManualClock, MemoryStore, Policy, Reply, Store, StoreError,
+    Timestamp,
 };
 use tollbar_rules::Engine;
 use tollbar_testkit::later_store::LaterStore;
@@ -239,6 +240,10 @@ fn what_was_denied_without_a_rule_is_found_and_made_fresh() {
 struct Stubborn(Arc<MemoryStore>);
 
 impl Store for Stubborn {
+    fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
+        self.0.supports(feature)
+    }
+
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
         self.0.check(key, policy, cost)
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tollbar::store::{Adjustment, ReservationId};
 use tollbar::{
-    Batch, Charge, Decision, ManualClock, MemoryStore, Policy, Reply, Role, Store, Timestamp,
+    Batch, Charge, Decision, Feature, ManualClock, MemoryStore, Policy, Reply, Role, Store,
+    StoreError, Timestamp,
 };
 use tollbar_rules::{Engine, Request, RuleFile, RuleSet};
 use tollbar_testkit::oracle::{Oracle, Question};
@@ -43,6 +44,10 @@ struct Ordered {
 }
 
 impl Store for Ordered {
+    fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
+        self.store.supports(feature)
+    }
+
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
         self.store.check(key, policy, cost)
     }

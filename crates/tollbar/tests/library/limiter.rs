@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tollbar::store::{Adjustment, ReservationId};
 use tollbar::{
-    Batch, Decision, Degraded, Entry, FailurePolicy, Limiter, ManualClock, MemoryStore, Outcome,
-    Overrides, Policy, Reply, Role, Store, StoreError, Timestamp, Verdict,
+    Batch, Decision, Degraded, Entry, FailurePolicy, Feature, Limiter, ManualClock, MemoryStore,
+    Outcome, Overrides, Policy, Reply, Role, Store, StoreError, Timestamp, Verdict,
 };
 
 fn bucket(rate: &str) -> Policy {
@@ -48,6 +48,10 @@ impl Remote {
 }
 
 impl Store for Remote {
+    fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
+        self.inner.supports(feature)
+    }
+
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
         self.reply(self.inner.check(key, policy, cost).wait())
     }
