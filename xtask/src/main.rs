@@ -21,7 +21,8 @@ use anyhow::{Result, bail};
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask VERB
 
-  test [--long]                          run every test; --long adds the slow ones
+  test [--long [STEP]]                   run every test; --long adds the slow ones, or runs one slow step:
+                                         bench-tests, long-tests, fuzz, flood or mutants
   bench NAME [--quick] [--json FILE]     run a benchmark in release mode
   tidy                                   check what STYLE.md says a program can check
   openapi                                write docs/reference/openapi.json from the daemon's types";

@@ -2,6 +2,7 @@
 //!
 //! Steps stop at the first failure. Formatting and lints are not tests: `.ci/run` has them.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -106,34 +107,73 @@ const LIBRARY_FEATURES: &str = "until-ready";
 /// Random cases per property test with `--long`; proptest's own default is 256.
 const PROPTEST_CASES_LONG: u32 = 4_000;
 
+/// The slow steps, by the names under which one of them can be run alone.
+const LONG_STEPS: [&str; 5] = ["bench-tests", "long-tests", "fuzz", "flood", "mutants"];
+
+/// What to run.
+#[derive(Debug, PartialEq, Eq)]
+enum Selection {
+    /// What every change must pass.
+    Usual,
+    /// The usual steps, then every slow one.
+    Long,
+    /// One of [`LONG_STEPS`].
+    Only(&'static str),
+}
+
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
-    let long = parse(args)?;
+    let selection = parse(args)?;
     debian::ensure(PACKAGES)?;
     let servers = python::ensure(root, PYTHON_PACKAGES)?;
 
     let mut steps = Steps::begin();
+    if !matches!(selection, Selection::Only(_)) {
+        usual(root, &servers, &mut steps)?;
+    }
+    for step in LONG_STEPS {
+        if selection == Selection::Long || selection == Selection::Only(step) {
+            slow(step, root, &servers, &mut steps)?;
+        }
+    }
+    steps.finish();
+    Ok(())
+}
+
+fn usual(root: &Path, servers: &[(&'static str, OsString)], steps: &mut Steps) -> Result<()> {
     let mut tests = tests();
-    steps.run("unit, integration and doc tests", tests.envs(servers.clone()).current_dir(root))?;
+    steps.run(
+        "unit, integration and doc tests",
+        tests.envs(servers.iter().cloned()).current_dir(root),
+    )?;
     // The tests have built them.
     for name in EXAMPLES {
         let program = target_directory(root).join("debug/examples").join(name);
         steps.run(&format!("example {name}"), Command::new(program).current_dir(root))?;
     }
     steps.run("unsafe code under valgrind", &mut memcheck(root, "tollbar", "pages")?)?;
-    steps.run("loom models", &mut loom(root))?;
-    if long {
-        steps.run(
-            "tests of the benchmarks",
-            cargo(&["test", "--package", "tollbar-bench"]).current_dir(root),
-        )?;
-        steps.run("long tests", long_tests(root).envs(servers.clone()))?;
-        fuzz::run(root, &mut steps)?;
-        let flood = ["run", "--release", "--package", "tollbar-bench", "--", "core", "--flood"];
-        steps.run("flood of 50 million keys", cargo(&flood).current_dir(root))?;
-        mutants::run(root, &servers, &mut steps)?;
+    steps.run("loom models", &mut loom(root))
+}
+
+fn slow(
+    step: &str,
+    root: &Path,
+    servers: &[(&'static str, OsString)],
+    steps: &mut Steps,
+) -> Result<()> {
+    match step {
+        "bench-tests" => {
+            let args = ["test", "--package", "tollbar-bench"];
+            steps.run("tests of the benchmarks", cargo(&args).current_dir(root))
+        }
+        "long-tests" => steps.run("long tests", long_tests(root).envs(servers.iter().cloned())),
+        "fuzz" => fuzz::run(root, steps),
+        "flood" => {
+            let args = ["run", "--release", "--package", "tollbar-bench", "--", "core", "--flood"];
+            steps.run("flood of 50 million keys", cargo(&args).current_dir(root))
+        }
+        "mutants" => mutants::run(root, servers, steps),
+        other => unreachable!("`{other}` is not in LONG_STEPS"),
     }
-    steps.finish();
-    Ok(())
 }
 
 /// All tests but those of the benchmarks. Whatever else is built has the same features, so that nothing is
@@ -148,11 +188,17 @@ fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |it| root.join(it))
 }
 
-fn parse(args: &[String]) -> Result<bool> {
+fn parse(args: &[String]) -> Result<Selection> {
+    let unknown =
+        || format!("`test` takes nothing, `--long`, or `--long` and a step\n{}", crate::USAGE);
     match args {
-        [] => Ok(false),
-        [flag] if flag == "--long" => Ok(true),
-        _ => bail!("`test` takes `--long` or nothing\n{}", crate::USAGE),
+        [] => Ok(Selection::Usual),
+        [flag] if flag == "--long" => Ok(Selection::Long),
+        [flag, step] if flag == "--long" => {
+            let step = LONG_STEPS.into_iter().find(|it| it == step).with_context(unknown)?;
+            Ok(Selection::Only(step))
+        }
+        _ => bail!(unknown()),
     }
 }
 
@@ -246,10 +292,19 @@ not json
     }
 
     #[test]
-    fn long_is_the_only_flag() {
-        assert!(!parse(&[]).expect("no flag is fine"));
-        assert!(parse(&["--long".to_owned()]).expect("--long is fine"));
-        assert!(parse(&["--quick".to_owned()]).is_err());
-        assert!(parse(&["--long".to_owned(), "--long".to_owned()]).is_err());
+    fn slow_tests_are_asked_for_all_together_or_one_step_at_a_time() {
+        let parse =
+            |args: &[&str]| parse(&args.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(parse(&[]).unwrap(), Selection::Usual);
+        assert_eq!(parse(&["--long"]).unwrap(), Selection::Long);
+        for step in LONG_STEPS {
+            assert_eq!(parse(&["--long", step]).unwrap(), Selection::Only(step));
+            assert!(crate::USAGE.contains(step), "{step}");
+        }
+        for wrong in
+            [&["--quick"][..], &["--long", "--long"], &["mutants"], &["--long", "fuzz", "flood"]]
+        {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
     }
 }
