@@ -51,6 +51,7 @@
 //! still: what was charged stays charged.
 
 pub mod algorithm;
+pub mod charge;
 mod clock;
 mod decision;
 mod failure;
@@ -73,14 +74,12 @@ pub use algorithm::Algorithm;
 pub use algorithm::calendar_window::Period;
 pub use algorithm::debt::Interval;
 pub use algorithm::warm_up::WarmUp;
+pub use charge::{ChargeSettlement, SettleError, Settlement};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
 pub use lease::Lease;
-pub use limiter::{
-    AcquireError, Limiter, LimiterBuilder, RequestError, Reservation, SettleError, SettledCharge,
-    Settlement,
-};
+pub use limiter::{AcquireError, Limiter, LimiterBuilder, RequestError, Reservation};
 pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
 pub use permit::{OwnedPermit, Permit};
 pub use policy::{Policy, PolicyError};

@@ -9,12 +9,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::charge::ChargeIds;
 use crate::receipt::ReceiptKey;
-use crate::store::{Batch, Entry, ReservationIds, Store, StoreError};
+use crate::store::{Batch, Entry, Store, StoreError};
 use crate::{Decision, Degraded, FailurePolicy, MemoryStore, Policy, PolicyResolver, Verdict};
 
 pub use acquiring::AcquireError;
-pub use reserve::{RequestError, Reservation, SettleError, SettledCharge, Settlement};
+pub use reserve::{RequestError, Reservation};
 
 /// Limits keys. Share one by reference or in an `Arc`; it has no state outside its store.
 ///
@@ -41,9 +42,7 @@ pub struct Limiter {
     /// decision need not be taken out of a reply.
     pub(crate) memory: Option<Arc<MemoryStore>>,
     pub(crate) on_failure: FailurePolicy,
-    receipt_key: ReceiptKey,
-    reservations: ReservationIds,
-    request_id_ttl: Duration,
+    charge_ids: ChargeIds,
     #[cfg(feature = "until-ready")]
     pub(crate) waiting: crate::waiting::Waiting,
 }
@@ -64,9 +63,6 @@ pub struct LimiterBuilder {
     #[cfg(feature = "until-ready")]
     pub(crate) waiting: crate::waiting::WaitingBuilder,
 }
-
-/// How long clients may take to ask again.
-const REQUEST_ID_TTL_DEFAULT: Duration = Duration::from_mins(10);
 
 /// How many keys `check_many` asks its store for at once.
 const CHECK_MANY_CHUNK: usize = 16;
@@ -275,7 +271,7 @@ impl LimiterBuilder {
             store: None,
             on_failure: FailurePolicy::default(),
             receipt_key: None,
-            request_id_ttl: REQUEST_ID_TTL_DEFAULT,
+            request_id_ttl: ChargeIds::REQUEST_ID_TTL_DEFAULT,
             #[cfg(feature = "until-ready")]
             waiting: crate::waiting::WaitingBuilder::default(),
         }
@@ -316,9 +312,10 @@ impl LimiterBuilder {
             memory: any.downcast().ok(),
             store,
             on_failure: self.on_failure,
-            receipt_key: self.receipt_key.unwrap_or_else(ReceiptKey::random),
-            reservations: ReservationIds::new(),
-            request_id_ttl: self.request_id_ttl,
+            charge_ids: ChargeIds::new(
+                self.receipt_key.unwrap_or_else(ReceiptKey::random),
+                self.request_id_ttl,
+            ),
             #[cfg(feature = "until-ready")]
             waiting: self.waiting.build(),
         }

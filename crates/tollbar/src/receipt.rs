@@ -177,16 +177,10 @@ impl Draft {
     ) -> Result<Self, ReceiptError> {
         let write = |(entry, factor): (&Entry<'_>, u64)| {
             let mut bytes = Vec::new();
-            write_bytes(&mut bytes, entry.key);
-            if !entry.policy.write_code(&mut bytes) {
-                let algorithm = entry.policy.algorithm().name();
-                return Err(ReceiptError::CustomAlgorithm { algorithm });
-            }
-            write_number(&mut bytes, entry.cost);
-            write_number(&mut bytes, factor);
+            write_charge(&mut bytes, entry.key, entry.policy, entry.cost, factor)?;
             Ok(bytes)
         };
-        let entries = entries.into_iter().map(write).collect::<Result<Vec<_>, _>>()?;
+        let entries = entries.into_iter().map(write).collect::<Result<Vec<_>, ReceiptError>>()?;
         let len: usize = entries.iter().map(|entry| entry.len() + NUMBER_BYTES_MAX).sum();
         if len + ONCE_BYTES_MAX > RECEIPT_BYTES_MAX {
             return Err(ReceiptError::TooLong);
@@ -198,23 +192,47 @@ impl Draft {
     /// denied has paid nothing, and is not on it.
     #[must_use]
     pub fn sign(self, entries: &[Entry<'_>], key: &ReceiptKey) -> Receipt {
-        let paid =
-            |entry: &&Entry<'_>| entry.decision.is_some_and(|decision| decision.is_allowed());
-        let charged = self.entries.iter().zip(entries).filter(|(_, entry)| paid(entry));
-        let mut bytes = vec![VERSION];
-        bytes.extend_from_slice(&self.id.0.to_le_bytes());
-        write_number(&mut bytes, charged.clone().count() as u64);
+        let charged = self.entries.iter().zip(entries).filter(|(_, entry)| entry.is_paid());
+        let mut bytes = write_head(self.id, charged.clone().count());
         for (draft, entry) in charged {
             bytes.extend_from_slice(draft);
             write_number(&mut bytes, entry.stamp);
         }
-        let mac = key.mac(&bytes);
-        bytes.extend_from_slice(&mac);
-        Receipt { bytes: bytes.into() }
+        Receipt::signed(bytes, key)
     }
 }
 
+fn write_head(id: ReservationId, charge_count: usize) -> Vec<u8> {
+    let mut bytes = vec![VERSION];
+    bytes.extend_from_slice(&id.0.to_le_bytes());
+    write_number(&mut bytes, charge_count as u64);
+    bytes
+}
+
+/// Writes everything about a charge but its stamp.
+fn write_charge(
+    bytes: &mut Vec<u8>,
+    key: &[u8],
+    policy: &Policy,
+    cost: u64,
+    factor: u64,
+) -> Result<(), ReceiptError> {
+    write_bytes(bytes, key);
+    if !policy.write_code(bytes) {
+        return Err(ReceiptError::CustomAlgorithm { algorithm: policy.algorithm().name() });
+    }
+    write_number(bytes, cost);
+    write_number(bytes, factor);
+    Ok(())
+}
+
 impl Receipt {
+    fn signed(mut bytes: Vec<u8>, key: &ReceiptKey) -> Self {
+        let mac = key.mac(&bytes);
+        bytes.extend_from_slice(&mac);
+        Self { bytes: bytes.into() }
+    }
+
     /// What it says, if it was given out under `key`.
     pub fn content(&self, key: &ReceiptKey) -> Result<Content, ReceiptError> {
         let body_len = self.bytes.len().checked_sub(MAC_BYTES).ok_or(ReceiptError::Malformed)?;
@@ -227,9 +245,17 @@ impl Receipt {
 }
 
 impl Content {
-    /// How many charges are of tokens, which may be spent in part; permits are not spent.
-    pub(crate) fn paid_count(&self) -> usize {
-        self.charges.iter().filter(|charge| !charge.policy.has_permits()).count()
+    /// Writes it down under `key`.
+    pub fn sign(&self, key: &ReceiptKey) -> Result<Receipt, ReceiptError> {
+        let mut bytes = write_head(self.id, self.charges.len());
+        for Charge { key, policy, reserved, factor, stamp } in &self.charges {
+            write_charge(&mut bytes, key, policy, *reserved, *factor)?;
+            write_number(&mut bytes, *stamp);
+        }
+        if bytes.len() + MAC_BYTES > RECEIPT_BYTES_MAX {
+            return Err(ReceiptError::TooLong);
+        }
+        Ok(Receipt::signed(bytes, key))
     }
 
     fn read(body: &[u8]) -> Option<Self> {

@@ -5,10 +5,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::Limiter;
-use crate::receipt::{Content, Draft};
-use crate::store::{
-    Adjustment, Batch, Due, Entry, Hold, Once, Reply, ReservationId, Spending, StoreError,
-};
+use crate::charge::{Marks, SettleError, Settlement, Spent, settle};
+use crate::receipt::Draft;
+use crate::store::{Entry, Reply, ReservationId, StoreError, block_on};
 use crate::{Decision, Receipt, ReceiptError, Verdict};
 
 /// A request that was charged in advance, or not.
@@ -16,27 +15,6 @@ use crate::{Decision, Receipt, ReceiptError, Verdict};
 pub struct Reservation {
     verdict: Verdict,
     receipt: Option<Receipt>,
-}
-
-/// What settling a reservation came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settlement {
-    charges: Vec<SettledCharge>,
-}
-
-/// What became of one charge of a reservation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SettledCharge {
-    /// Tokens charged at first.
-    pub reserved: u64,
-    /// Tokens it came to.
-    pub spent: u64,
-    /// Tokens given back. Fewer than were left over where time has given back the rest already, or
-    /// their window is gone.
-    pub refunded: u64,
-    /// Tokens charged in addition. Fewer than were missing where the bucket's
-    /// [overdraft](crate::Policy::with_overdraft) is exhausted.
-    pub overdrawn: u64,
 }
 
 /// Why a request was not reserved or not checked. Nothing was charged.
@@ -65,29 +43,6 @@ impl From<StoreError> for RequestError {
     }
 }
 
-/// Why a reservation was not settled. Its charges stand as they are.
-#[derive(Debug, Clone, Error)]
-#[non_exhaustive]
-pub enum SettleError {
-    /// The receipt is not accepted.
-    #[error(transparent)]
-    Receipt(#[from] ReceiptError),
-    /// There is nothing to settle.
-    #[error("this reservation is not open: it was settled before, or its time is up")]
-    NotOpen,
-    /// Not as many amounts as charges.
-    #[error("the receipt has {charges} charges: give {charges} amounts instead of {amounts}")]
-    AmountCount {
-        /// How many charges are on the receipt, permits apart.
-        charges: usize,
-        /// How many amounts there were.
-        amounts: usize,
-    },
-    /// The store cannot be reached. The reservation may or may not be settled: trying again is safe.
-    #[error("the store cannot settle the reservation")]
-    Store(#[from] StoreError),
-}
-
 impl Reservation {
     /// True where the request may pass, and has paid what was reserved.
     #[must_use]
@@ -113,21 +68,6 @@ impl Reservation {
     pub fn into_receipt(self) -> Option<Receipt> {
         self.receipt
     }
-}
-
-impl Settlement {
-    /// Each charge, in the order of the reservation.
-    #[must_use]
-    pub fn charges(&self) -> &[SettledCharge] {
-        &self.charges
-    }
-}
-
-/// Which of the two calls a batch is for.
-#[derive(Clone, Copy)]
-struct Marks<'a> {
-    once: Option<Once<'a>>,
-    hold: Option<Hold>,
 }
 
 impl Limiter {
@@ -171,8 +111,7 @@ impl Limiter {
         entries: &mut [Entry<'_>],
         ttl: Duration,
     ) -> Result<Reservation, RequestError> {
-        let hold = Hold { id: self.next_reservation(), ttl };
-        self.reserve_marked(entries, hold, None)
+        self.reserve_marked(entries, self.charge_ids.marks(None, Some(ttl)))
     }
 
     /// The same, once: sent again with the same id it gets the same receipt, and pays nothing.
@@ -182,18 +121,16 @@ impl Limiter {
         entries: &mut [Entry<'_>],
         ttl: Duration,
     ) -> Result<Reservation, RequestError> {
-        let hold = Hold { id: self.receipt_key.id_of_request(request_id.as_ref()), ttl };
-        self.reserve_marked(entries, hold, Some(self.once(request_id.as_ref())))
+        let marks = self.charge_ids.marks(Some(request_id.as_ref()), Some(ttl));
+        self.reserve_marked(entries, marks)
     }
 
     fn reserve_marked(
         &self,
         entries: &mut [Entry<'_>],
-        hold: Hold,
-        once: Option<Once<'_>>,
+        marks: Marks<'_>,
     ) -> Result<Reservation, RequestError> {
-        let draft = draft(hold, entries)?;
-        let marks = Marks { once, hold: Some(hold) };
+        let draft = draft(marks, entries)?;
         let answer = self.ask(entries, marks).wait();
         let verdict = self.verdict(answer, entries)?;
         Ok(self.reservation(draft, verdict, entries))
@@ -206,16 +143,16 @@ impl Limiter {
         entries: &mut [Entry<'_>],
         ttl: Duration,
     ) -> Result<Reservation, RequestError> {
-        let hold = Hold { id: self.next_reservation(), ttl };
-        let draft = draft(hold, entries)?;
-        let answer = self.ask(entries, Marks { once: None, hold: Some(hold) }).await;
+        let marks = self.charge_ids.marks(None, Some(ttl));
+        let draft = draft(marks, entries)?;
+        let answer = self.ask(entries, marks).await;
         let verdict = self.verdict(answer, entries)?;
         Ok(self.reservation(draft, verdict, entries))
     }
 
     fn reservation(&self, draft: Draft, verdict: Verdict, entries: &[Entry<'_>]) -> Reservation {
         let is_charged = verdict.is_allowed() && !verdict.is_degraded();
-        let receipt = is_charged.then(|| draft.sign(entries, &self.receipt_key));
+        let receipt = is_charged.then(|| draft.sign(entries, self.charge_ids.receipt_key()));
         Reservation { verdict, receipt }
     }
 
@@ -254,7 +191,7 @@ impl Limiter {
         request_id: impl AsRef<[u8]>,
         entries: &mut [Entry<'_>],
     ) -> Result<Verdict, RequestError> {
-        let marks = Marks { once: Some(self.once(request_id.as_ref())), hold: None };
+        let marks = self.charge_ids.marks(Some(request_id.as_ref()), None);
         let answer = self.ask(entries, marks).wait();
         self.verdict(answer, entries)
     }
@@ -265,20 +202,13 @@ impl Limiter {
         request_id: impl AsRef<[u8]>,
         entries: &mut [Entry<'_>],
     ) -> Result<Verdict, RequestError> {
-        let marks = Marks { once: Some(self.once(request_id.as_ref())), hold: None };
+        let marks = self.charge_ids.marks(Some(request_id.as_ref()), None);
         let answer = self.ask(entries, marks).await;
         self.verdict(answer, entries)
     }
 
-    fn once<'a>(&self, request_id: &'a [u8]) -> Once<'a> {
-        Once { request_id, ttl: self.request_id_ttl }
-    }
-
     fn ask<'a, 'e: 'a>(&'a self, entries: &'a mut [Entry<'e>], marks: Marks<'a>) -> Reply<'a, ()> {
-        let mut batch = Batch::all_or_none(entries);
-        batch.once = marks.once;
-        batch.hold = marks.hold;
-        self.store.decide(batch)
+        self.store.decide(marks.batch(entries))
     }
 
     /// Settles a reservation of one charge that has spent `spent` tokens: what it did not need is
@@ -293,10 +223,7 @@ impl Limiter {
     /// The same with an amount for each charge, in the order of the entries. Shadows that denied
     /// were not charged, and have none; nor have permits, which all come back.
     pub fn commit_each(&self, receipt: &Receipt, spent: &[u64]) -> Result<Settlement, SettleError> {
-        let content = receipt.content(&self.receipt_key)?;
-        let mut adjustments = adjustments(&content, spent)?;
-        let settled = self.store.settle(content.id, &mut adjustments).wait()?;
-        settlement(settled, &adjustments)
+        block_on(self.commit_each_async(receipt, spent))
     }
 
     /// The same, without blocking the thread while a store across a network answers.
@@ -305,60 +232,19 @@ impl Limiter {
         receipt: &Receipt,
         spent: &[u64],
     ) -> Result<Settlement, SettleError> {
-        let content = receipt.content(&self.receipt_key)?;
-        let mut adjustments = adjustments(&content, spent)?;
-        let settled = self.store.settle(content.id, &mut adjustments).await?;
-        settlement(settled, &adjustments)
+        let content = receipt.content(self.charge_ids.receipt_key())?;
+        settle(&*self.store, &content, Spent::Each(spent)).await
     }
 
     /// Gives a whole reservation back: the request was never served.
     pub fn cancel(&self, receipt: &Receipt) -> Result<Settlement, SettleError> {
-        let content = receipt.content(&self.receipt_key)?;
-        let mut adjustments = adjustments(&content, &vec![0; content.paid_count()])?;
-        let settled = self.store.settle(content.id, &mut adjustments).wait()?;
-        settlement(settled, &adjustments)
-    }
-
-    fn next_reservation(&self) -> ReservationId {
-        self.reservations.next()
+        let content = receipt.content(self.charge_ids.receipt_key())?;
+        block_on(settle(&*self.store, &content, Spent::Total(0)))
     }
 }
 
 /// Costs are what they are here: nothing multiplies them.
-fn draft(hold: Hold, entries: &[Entry<'_>]) -> Result<Draft, ReceiptError> {
-    Draft::new(hold.id, entries.iter().map(|entry| (entry, 1)))
-}
-
-fn adjustments<'c>(
-    content: &'c Content,
-    spent: &[u64],
-) -> Result<Vec<Adjustment<'c>>, SettleError> {
-    let charges = content.paid_count();
-    if spent.len() != charges {
-        return Err(SettleError::AmountCount { charges, amounts: spent.len() });
-    }
-    let mut spent = spent.iter().copied();
-    let mut adjustments = Vec::with_capacity(content.charges.len());
-    for charge in &content.charges {
-        // Whoever settles has done with its permits, however many tokens it has spent.
-        let spent = if charge.policy.has_permits() { 0 } else { spent.next().unwrap_or(0) };
-        let spending = Spending { reserved: charge.reserved, spent };
-        adjustments.push(Adjustment::new(&charge.key, &charge.policy, charge.stamp, spending));
-    }
-    Ok(adjustments)
-}
-
-fn settlement(settled: bool, adjustments: &[Adjustment<'_>]) -> Result<Settlement, SettleError> {
-    if !settled {
-        return Err(SettleError::NotOpen);
-    }
-    let charges = adjustments.iter().map(|adjustment| {
-        let (refunded, overdrawn) = match adjustment.due() {
-            Due::Refund(_) => (adjustment.adjusted(), 0),
-            Due::Overdraw(_) => (0, adjustment.adjusted()),
-        };
-        let Adjustment { reserved, spent, .. } = *adjustment;
-        SettledCharge { reserved, spent, refunded, overdrawn }
-    });
-    Ok(Settlement { charges: charges.collect() })
+fn draft(marks: Marks<'_>, entries: &[Entry<'_>]) -> Result<Draft, ReceiptError> {
+    let id = marks.hold.map_or(ReservationId::NONE, |hold| hold.id);
+    Draft::new(id, entries.iter().map(|entry| (entry, 1)))
 }

@@ -115,6 +115,12 @@ impl<'a> Entry<'a> {
         self.decision
     }
 
+    /// True where an allowed batch has charged it: a shadow that denies is not charged.
+    #[must_use]
+    pub fn is_paid(&self) -> bool {
+        self.decision.is_some_and(|decision| decision.is_allowed())
+    }
+
     /// What the store calls the charge, for [`Store::refund`](crate::Store::refund). It means
     /// something only where the entry was charged: in an allowed batch of all or none.
     #[must_use]

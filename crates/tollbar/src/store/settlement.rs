@@ -10,6 +10,11 @@ use crate::Policy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReservationId(pub u128);
 
+impl ReservationId {
+    /// The name on a text that only lists leases, which the store knows one by one.
+    pub const NONE: Self = Self(0);
+}
+
 /// That a batch is a reservation: where it is allowed, the store keeps its name for `ttl`, and
 /// [`Store::settle`](crate::Store::settle) takes it away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

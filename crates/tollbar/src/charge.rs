@@ -1,0 +1,23 @@
+//! Charges that outlive the call: requests that pay once, reservations, permits and leases.
+//!
+//! A [`Limiter`](crate::Limiter) uses these pieces, and so can anything else that sends batches to a
+//! [`Store`](crate::Store) itself. Each piece runs before or after the store's answer, so the same
+//! code serves callers that wait for a reply and callers that do not:
+//!
+//! | step | piece |
+//! |---|---|
+//! | name the request and the reservation | [`ChargeIds::marks`] |
+//! | make the batch | [`Marks::batch`] |
+//! | check that there can be a receipt | [`Draft::new`](crate::receipt::Draft::new) |
+//! | write down what was paid | [`Draft::sign`](crate::receipt::Draft::sign), [`Content::of_paid`](crate::receipt::Content::of_paid) |
+//! | write down what is held | [`HeldPermits::of`], [`Content::of_leases`](crate::receipt::Content::of_leases) |
+//! | settle it | [`settle`], or [`Content::adjustments`](crate::receipt::Content::adjustments) and [`Settlement::of`] |
+//! | return it, prolong it | [`HeldPermits::release`], [`release_all`], [`HeldPermits::renew`], [`renew_all`] |
+
+mod held;
+mod marks;
+mod settling;
+
+pub use held::{HeldPermits, release_all, renew_all};
+pub use marks::{ChargeIds, Marks};
+pub use settling::{ChargeSettlement, SettleError, Settlement, Spent, settle};
