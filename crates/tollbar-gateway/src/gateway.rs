@@ -20,7 +20,7 @@ use rustls::RootCertStore;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tollbar_http::{ClientIp, Identity, Tollbar, TollbarBody, TollbarLayer, TollbarLayerBuilder};
-use tollbar_rules::Engine;
+use tollbar_rules::AsyncEngine;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -282,7 +282,7 @@ impl GatewayBuilder {
     }
 
     /// The gateway, which limits by what `engine` says.
-    pub fn build(self, engine: impl Into<Arc<Engine>>) -> Result<Gateway, GatewayError> {
+    pub fn build(self, engine: impl Into<Arc<AsyncEngine>>) -> Result<Gateway, GatewayError> {
         let Self { url, options, client_ip, bounds, head_time_max, .. } = self;
         let host = url.host_header().ok_or_else(|| GatewayError::Host { url: url.clone() })?;
         let connector = Connector::new(url.clone(), options.protocol, self.authorities)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use tollbar_rules::{Criticality, Engine, Verdict};
+use tollbar_rules::{AsyncEngine, Criticality, Verdict};
 use tower_layer::Layer;
 
 use crate::jitter::Jitter;
@@ -62,7 +62,7 @@ type Respond = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 
 /// What all services share.
 pub(crate) struct Shared {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Arc<AsyncEngine>,
     pub(crate) identity: Identity,
     pub(crate) style: HeaderStyle,
     pub(crate) jitter: Jitter,
@@ -80,13 +80,13 @@ impl TollbarLayer {
     /// Clients by their address, or by what layers in front know; all headers; JSON for those who
     /// are turned away.
     #[must_use]
-    pub fn new(engine: impl Into<Arc<Engine>>) -> Self {
+    pub fn new(engine: impl Into<Arc<AsyncEngine>>) -> Self {
         Self::builder(engine).build()
     }
 
     /// With other options.
     #[must_use]
-    pub fn builder(engine: impl Into<Arc<Engine>>) -> TollbarLayerBuilder {
+    pub fn builder(engine: impl Into<Arc<AsyncEngine>>) -> TollbarLayerBuilder {
         TollbarLayerBuilder {
             shared: Shared {
                 engine: engine.into(),
@@ -105,9 +105,9 @@ impl TollbarLayer {
         }
     }
 
-    /// The engine, whose rules can be [replaced](Engine::replace) at any time.
+    /// The engine, whose rules can be [replaced](AsyncEngine::replace) at any time.
     #[must_use]
-    pub fn engine(&self) -> &Arc<Engine> {
+    pub fn engine(&self) -> &Arc<AsyncEngine> {
         &self.shared.engine
     }
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version};
 use http_body::Body;
-use tollbar_rules::{Admission, Holding, RequestError, Verdict};
+use tollbar_rules::{Admission, Hold, RequestError, Verdict};
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
@@ -112,13 +112,13 @@ where
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let (mut step, mut ticket) = (None, Ticket::default());
         // Taken apart only for those who look at its parts: it is some hundred bytes to be moved.
-        if self.shared.engine.answers_at_once() && !self.shared.looks_at_parts() {
+        if !self.shared.looks_at_parts() {
             match self.shared.ask(&Head::of_request(&request, self.peer), &mut ticket) {
-                Step::Pass(Duration::ZERO) => {
+                Some(Step::Pass(Duration::ZERO)) => {
                     return ResponseFuture::passing(self.inner.call(request), ticket);
                 }
-                Step::Answer(response) => return ResponseFuture::answered(response),
-                later => step = Some(later),
+                Some(Step::Answer(response)) => return ResponseFuture::answered(response),
+                later => step = later,
             }
         }
         let (mut parts, body) = request.into_parts();
@@ -129,14 +129,14 @@ where
             let future = self.inner.call(Request::from_parts(parts, body));
             return ResponseFuture::passing(future, ticket);
         }
-        if self.shared.engine.answers_at_once() && step.is_none() {
+        if step.is_none() {
             match self.shared.ask(&Head::of_parts(&parts), &mut ticket) {
-                Step::Pass(Duration::ZERO) => {
+                Some(Step::Pass(Duration::ZERO)) => {
                     let future = self.inner.call(Request::from_parts(parts, body));
                     return ResponseFuture::passing(future, ticket);
                 }
-                Step::Answer(response) => return ResponseFuture::answered(response),
-                later => step = Some(later),
+                Some(Step::Answer(response)) => return ResponseFuture::answered(response),
+                later => step = later,
             }
         }
         // The service that is ready is the one that is called; the clone takes its place.
@@ -214,21 +214,25 @@ impl Shared {
         self.skip.is_some() || self.cost.is_some() || self.criticality.is_some()
     }
 
-    /// Asks a store that answers at once.
-    fn ask(self: &Arc<Self>, head: &Head<'_>, ticket: &mut Ticket) -> Step {
+    /// Asks a store that answers at once; `None` if it does not.
+    fn ask(self: &Arc<Self>, head: &Head<'_>, ticket: &mut Ticket) -> Option<Step> {
+        if !self.engine.answers_at_once() {
+            return None;
+        }
         let made =
             self.identity.make(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
         self.identity.pairs(head.extensions, head.headers, &made, &mut pairs);
         let mut request = match head.request() {
             Ok(request) => request,
-            Err(error) => return refuse(&error, head),
+            Err(error) => return Some(refuse(&error, head)),
         };
         if let Err(error) = self.describe(&mut request, head, &pairs) {
-            return refuse(&error, head);
+            return Some(refuse(&error, head));
         }
-        self.engine.admit_then(&request, self.reserve_for(), |verdict, holding| {
-            let step = self.conclude(verdict, holding, head, self.patience(), ticket);
+        self.engine.try_admit_then(&request, self.reserve_for(), |verdict, hold| {
+            let reserved = hold.map(|hold| (hold, request.cost()));
+            let step = self.conclude(verdict, reserved, head, self.patience(), ticket);
             self.tell(&request, verdict, step)
         })
     }
@@ -252,10 +256,10 @@ impl Shared {
         if let Err(error) = self.describe(&mut request, head, &pairs) {
             return refuse(&error, head);
         }
-        let mut admission = self.engine.admit_async(&request, self.reserve_for()).await;
-        let Admission { verdict, holding } = &mut admission;
-        let step = self.conclude(verdict, holding.take(), head, patience, ticket);
-        self.tell(&request, verdict, step)
+        let Admission { verdict, hold } = self.engine.admit(&request, self.reserve_for()).await;
+        let reserved = hold.map(|hold| (hold, request.cost()));
+        let step = self.conclude(&verdict, reserved, head, patience, ticket);
+        self.tell(&request, &verdict, step)
     }
 
     /// Asks until the request passes or its patience ends. `step` is what it was told already.
@@ -326,19 +330,20 @@ impl Shared {
         }
     }
 
-    /// What is to be done, by what the engine says.
+    /// What is to be done, by what the engine says. `reserved` is what the request holds, and its cost.
     #[inline]
     fn conclude(
         self: &Arc<Self>,
         verdict: &Verdict,
-        holding: Option<Holding>,
+        reserved: Option<(Hold, u64)>,
         head: &Head<'_>,
         patience: Duration,
         ticket: &mut Ticket,
     ) -> Step {
         if verdict.is_allowed() {
             self.style.prepare(verdict, || self.engine.now(), &mut ticket.headers);
-            ticket.held = holding.map(|it| Box::new(Held::new(Arc::clone(self), it)));
+            ticket.held =
+                reserved.map(|(hold, cost)| Box::new(Held::new(Arc::clone(self), hold, cost)));
             return Step::Pass(verdict.delay());
         }
         match verdict.retry_after() {

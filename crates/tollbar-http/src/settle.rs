@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use http::{HeaderName, Response, StatusCode};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tollbar_rules::{Holding, Leases};
+use tollbar_rules::Hold;
 
 use crate::layer::Shared;
 
@@ -131,27 +133,24 @@ impl Ending {
     }
 }
 
-/// What a request holds. Settled when this is dropped: when the response's body has ended, or
-/// whenever nobody is interested any more.
+/// What a request holds. It ends when this is dropped: when the response's body has ended, or when the
+/// request is given up.
 pub(crate) struct Held {
     shared: Arc<Shared>,
-    holding: Option<Holding>,
+    hold: Arc<Hold>,
     ending: Ending,
     /// Renews leases while the request lasts.
     renewing: Option<AbortHandle>,
 }
 
 impl Held {
-    pub(crate) fn new(shared: Arc<Shared>, holding: Holding) -> Self {
-        let ending = Ending {
-            reserved: holding.cost(),
-            status: None,
-            told_cost: None,
-            body_bytes: 0,
-            is_complete: false,
-        };
-        let renewing = holding.leases().and_then(|leases| renewing(&shared, leases));
-        Self { shared, holding: Some(holding), ending, renewing }
+    /// Of a request whose cost was `reserved`.
+    pub(crate) fn new(shared: Arc<Shared>, hold: Hold, reserved: u64) -> Self {
+        let ending =
+            Ending { reserved, status: None, told_cost: None, body_bytes: 0, is_complete: false };
+        let hold = Arc::new(hold);
+        let renewing = hold.lease_ttl().and_then(|ttl| renew_every(ttl / 3, &shared, &hold));
+        Self { shared, hold, ending, renewing }
     }
 
     /// There is a response.
@@ -184,13 +183,13 @@ impl Held {
 
 /// Renews leases, each time when a third of their time is over: should one attempt fail, there is
 /// another. Ends when the request does.
-fn renewing(shared: &Arc<Shared>, leases: Leases) -> Option<AbortHandle> {
+fn renew_every(period: Duration, shared: &Arc<Shared>, hold: &Arc<Hold>) -> Option<AbortHandle> {
     let runtime = Handle::try_current().ok()?;
-    let engine = Arc::clone(&shared.engine);
+    let (engine, hold) = (Arc::clone(&shared.engine), Arc::clone(hold));
     let task = runtime.spawn(async move {
         loop {
-            tokio::time::sleep(leases.ttl() / 3).await;
-            engine.renew_leases(&leases).await;
+            tokio::time::sleep(period).await;
+            let _ = engine.renew(&hold).await;
         }
     });
     Some(task.abort_handle())
@@ -201,20 +200,22 @@ impl Drop for Held {
         if let Some(renewing) = self.renewing.take() {
             renewing.abort();
         }
-        let Some(holding) = self.holding.take() else {
-            return;
-        };
         let spent = self.spent();
-        let engine = &self.shared.engine;
-        // Where the store cannot be reached, what was reserved stays charged, and leases end by
+        let (engine, hold) = (Arc::clone(&self.shared.engine), Arc::clone(&self.hold));
+        let answers_at_once = engine.answers_at_once();
+        // If the store cannot be reached, what was reserved stays charged, and leases end by
         // themselves: the safe side.
-        if engine.answers_at_once() {
-            let _ = engine.settle(holding, spent);
+        let end = async move {
+            if hold.is_reservation() {
+                let _ = engine.settle(&hold, Some(spent)).await;
+            } else {
+                let _ = engine.release(&hold).await;
+            }
+        };
+        if answers_at_once {
+            let _ = pin!(end).poll(&mut Context::from_waker(Waker::noop()));
         } else if let Ok(runtime) = Handle::try_current() {
-            let engine = Arc::clone(engine);
-            runtime.spawn(async move {
-                let _ = engine.settle_async(holding, spent).await;
-            });
+            runtime.spawn(end);
         }
     }
 }

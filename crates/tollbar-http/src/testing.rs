@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollbar::store::block_on;
 use tollbar::{Clock, ManualClock, MemoryStore, Timestamp};
-use tollbar_rules::{Engine, Request, RuleFile, RuleSet, Verdict};
+use tollbar_rules::{AsyncEngine, Engine, Request, RuleFile, RuleSet, Verdict};
 use tollbar_testkit::later_store::LaterStore;
 
 /// A Sunday in 2023; 1,700,000,000 is divisible by 100 s, so windows of 100 s begin at it.
@@ -21,17 +22,17 @@ pub(crate) fn engine(yaml: &str) -> (Engine, ManualClock) {
     (Engine::builder(rules(yaml)).store(Arc::new(store)).clock(clock.clone()).build(), clock)
 }
 
-pub(crate) fn check(engine: &Engine, cost: u64) -> Verdict {
+pub(crate) fn check(engine: &AsyncEngine, cost: u64) -> Verdict {
     let attributes = [("ip", "203.0.113.7")];
     let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
-    engine.check(&request.with_cost(cost))
+    block_on(engine.check(&request.with_cost(cost)))
 }
 
 /// An engine whose store cannot answer.
-pub(crate) fn engine_without_store(yaml: &str) -> Engine {
+pub(crate) fn engine_without_store(yaml: &str) -> AsyncEngine {
     let store = LaterStore::new(Arc::new(MemoryStore::builder().max_keys(1).build()));
     store.set_down(true);
-    Engine::builder(rules(yaml)).store(Arc::new(store)).clock(ManualClock::at(START)).build()
+    AsyncEngine::builder(rules(yaml), Arc::new(store)).clock(ManualClock::at(START)).build()
 }
 
 /// A clock that goes with tokio's, which tests pause.

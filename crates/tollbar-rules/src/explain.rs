@@ -3,7 +3,6 @@
 mod text;
 
 use arrayvec::ArrayVec;
-use tollbar::store::block_on;
 use tollbar::{Batch, Decision, Entry, StoreError, Timestamp};
 
 use crate::engine::selection::{Ask, Fate, Observer, Selection};
@@ -12,7 +11,7 @@ use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
 use crate::subject::readable;
 use crate::verdict::{Capacity, Why};
-use crate::{Effect, Engine, Request, Rule};
+use crate::{AsyncEngine, Effect, Request, Rule};
 
 /// What every rule says to a request, and why. Prints as a text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,15 +108,9 @@ impl Observer for Fates {
     }
 }
 
-impl Engine {
+impl AsyncEngine {
     /// Why the request would be limited now, or not. Charges nothing.
-    #[must_use]
-    pub fn explain(&self, request: &Request<'_>) -> Explanation {
-        block_on(self.explain_async(request))
-    }
-
-    /// The same, without blocking the thread while a store across a network answers.
-    pub async fn explain_async(&self, request: &Request<'_>) -> Explanation {
+    pub async fn explain(&self, request: &Request<'_>) -> Explanation {
         let snapshot = self.snapshot();
         let mut fates = Fates(vec![None; snapshot.rules.len()]);
         let mut selection = Selection::default();

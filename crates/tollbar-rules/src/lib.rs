@@ -24,9 +24,10 @@
 //! A [`Request`] is checked and normalised once. An [`Engine`] finds the [rules](Rule) that match, by
 //! index, and asks its store for all their limits at one instant: a request pays all or none. The
 //! [`Verdict`] says which rule binds and why, and what shadows and candidates would have said.
-//! [`Engine::replace`] and [`RuleWatch`] change the rules while checks go on; counters are kept by the
+//! [`AsyncEngine`] is the same over any store, such as Redis.
+//! [`Engine::replace`](AsyncEngine::replace) and [`RuleWatch`] change the rules while checks go on; counters are kept by the
 //! rules' names. [`Engine::explain`] says what every rule makes of a request, [`Engine::usage`] what is
-//! left, [`Engine::top_limited`] who is limited most.
+//! left, [`Engine::top_limited`](AsyncEngine::top_limited) who is limited most.
 //!
 //! The format of the file is in `docs/reference/rules.md`. Listeners, headers and where attributes come
 //! from are other crates' business.
@@ -58,7 +59,6 @@ mod metered;
 mod overrides;
 mod path;
 mod pattern;
-mod permits;
 mod request;
 mod rule;
 mod rule_set;
@@ -80,11 +80,9 @@ pub use cost::Costs;
 pub use denial::DenialCode;
 pub use diff::{Changed, Diff};
 pub use engine::ahead::{AheadDenial, AheadNews, AheadOfClock};
-pub use engine::holding::{Admission, Holding, Leases};
-pub use engine::leasing::Leased;
-pub use engine::reserving::{Reservation, Settled, SettledLimit};
-pub use engine::texts::ReceiptError;
-pub use engine::{Engine, EngineBuilder};
+pub use engine::hold::{Hold, LimitSettlement, RuleSettlement, TokenError};
+pub use engine::in_process::Engine;
+pub use engine::{Admission, AsyncEngine, EngineBuilder};
 pub use explain::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
 pub use file::{FileError, Finding, Position, RuleFile};
 pub use limit::{Counting, Limit, LimitError, LimitOptions};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tollbar::Timestamp;
 
-use crate::permits::is_unleased;
+use crate::engine::hold::is_unleased;
 use crate::snapshot::Tier;
 use crate::{Conditions, Costs, Criticality, Limit, Missing, Per, Request};
 

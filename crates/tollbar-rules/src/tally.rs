@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 use crate::matcher::ItemId;
 use crate::snapshot::{Snapshot, Tier};
 use crate::verdict::{Capacity, Made};
-use crate::{Engine, Limit, Rule};
+use crate::{AsyncEngine, Limit, Rule};
 
 /// More threads than this share lines.
 const LINES_MAX: usize = 16;
@@ -88,7 +88,7 @@ pub struct RuleTally<'t> {
     pub counts: Counts,
 }
 
-impl Engine {
+impl AsyncEngine {
     /// What the rules have decided so far.
     ///
     /// ```

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use thiserror::Error;
-use tollbar::store::block_on;
 use tollbar::{Batch, Entry, Policy, StoreError, Timestamp};
 
 use crate::rule_set::LIMITS_PER_RULE_MAX;
@@ -12,7 +11,7 @@ use crate::snapshot::Snapshot;
 use crate::subject::{Found, KeyBuffer, readable, write_key};
 use crate::suggest::nearest;
 use crate::top::Limited;
-use crate::{Engine, Limit, Request, RequestError};
+use crate::{AsyncEngine, Limit, Request, RequestError};
 
 /// What is left of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,19 +83,10 @@ struct Place<'s> {
     key: KeyBuffer,
 }
 
-impl Engine {
+impl AsyncEngine {
     /// What the request's subject has left of the limits of `rule`, whether or not the rule applies
     /// to the request. Charges nothing. An unlimited tier has no limits.
-    pub fn usage(&self, rule: &str, request: &Request<'_>) -> Result<Vec<Usage>, UsageError> {
-        block_on(self.usage_async(rule, request))
-    }
-
-    /// The same, without blocking the thread while a store across a network answers.
-    pub async fn usage_async(
-        &self,
-        rule: &str,
-        request: &Request<'_>,
-    ) -> Result<Vec<Usage>, UsageError> {
+    pub async fn usage(&self, rule: &str, request: &Request<'_>) -> Result<Vec<Usage>, UsageError> {
         self.usage_of(&self.snapshot(), rule, request).await
     }
 
@@ -126,12 +116,7 @@ impl Engine {
     }
 
     /// Makes the counters of the request's subject under `rule` fresh.
-    pub fn reset(&self, rule: &str, request: &Request<'_>) -> Result<(), UsageError> {
-        block_on(self.reset_async(rule, request))
-    }
-
-    /// The same, without blocking the thread while a store across a network answers.
-    pub async fn reset_async(&self, rule: &str, request: &Request<'_>) -> Result<(), UsageError> {
+    pub async fn reset(&self, rule: &str, request: &Request<'_>) -> Result<(), UsageError> {
         self.reset_of(&self.snapshot(), rule, request).await
     }
 

@@ -1,13 +1,11 @@
 //! A request's answer: whether it may pass, which rule says so, and what the others said.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollbar::{Decision, Degraded, Outcome, StoreError, Timestamp};
 
 use crate::matcher::ItemId;
-use crate::permits::Permits;
 use crate::snapshot::{Pinned, Snapshot, Tier};
 use crate::{Exemption, Limit, Override, Rule};
 
@@ -23,7 +21,6 @@ pub struct Verdict {
     pub(crate) binding: Option<usize>,
     pub(crate) made: Decisions,
     pub(crate) failure: Option<StoreError>,
-    pub(crate) permits: Option<Arc<Permits>>,
 }
 
 /// Why a verdict is what it is.
@@ -158,7 +155,6 @@ impl Verdict {
             binding: None,
             made: SmallVec::new(),
             failure: None,
-            permits: None,
         }
     }
 

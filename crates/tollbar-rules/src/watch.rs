@@ -11,18 +11,17 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::file::read_bounded;
-use crate::{Diff, Engine, FileError, Finding, RuleFile};
+use crate::{AsyncEngine, Diff, FileError, Finding, RuleFile};
 
 /// Looks at a file of rules and puts them in force when it has changed.
 ///
 /// ```no_run
-/// use std::sync::Arc;
 /// use std::time::Duration;
 /// use tollbar_rules::{Engine, RuleFile, RuleWatch};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let path = std::path::Path::new("rules.yaml");
-/// let engine = Arc::new(Engine::new(RuleFile::read(path)?.rules));
+/// let engine = Engine::new(RuleFile::read(path)?.rules);
 /// let watching = RuleWatch::new(path).spawn(&engine, Duration::from_secs(1), |news| match news {
 ///     Ok(reloaded) => println!("{}", reloaded.diff),
 ///     Err(error) => eprintln!("the rules stay as they were: {error}"),
@@ -65,7 +64,7 @@ impl RuleWatch {
 
     /// Looks once. `None` where the file is as it was when it was last looked at. A file that
     /// cannot be used leaves the rules as they are, and is told of once.
-    pub fn look(&mut self, engine: &Engine) -> Option<Result<Reloaded, FileError>> {
+    pub fn look(&mut self, engine: &AsyncEngine) -> Option<Result<Reloaded, FileError>> {
         let read = self.read_changed()?;
         Some(
             read.map(|RuleFile { rules, warnings }| Reloaded {
@@ -98,15 +97,15 @@ impl RuleWatch {
         Some(RuleFile::parse_bytes(&file, &bytes))
     }
 
-    /// Looks every so often, in a thread of its own, and tells `report` what it finds: at once
-    /// what is there now, then every change.
+    /// Looks every so often, in a thread of its own, and calls `report` with what it finds: at once
+    /// what is there now, then every change. Holds no engine alive.
     pub fn spawn(
         mut self,
-        engine: &Arc<Engine>,
+        engine: impl Into<Arc<AsyncEngine>>,
         every: Duration,
         mut report: impl FnMut(Result<Reloaded, FileError>) + Send + 'static,
     ) -> std::io::Result<Watching> {
-        let engine: Weak<Engine> = Arc::downgrade(engine);
+        let engine: Weak<AsyncEngine> = Arc::downgrade(&engine.into());
         let (stop, stopped) = mpsc::channel();
         let look = move || {
             while let Some(engine) = engine.upgrade() {

@@ -1,6 +1,10 @@
 //! A check of usual size allocates nothing, building the request included.
 
-use tollbar_rules::{Engine, Request, RuleFile};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tollbar_rules::{AsyncEngine, Engine, Request, RuleFile};
 use tollbar_testkit::allocations::{Counting, allocates_nothing};
 
 #[global_allocator]
@@ -36,5 +40,15 @@ rules:
             let request = Request::new("GET", "/v1").unwrap();
             assert!(engine.check(&request.with_attributes(&attributes).unwrap()).is_allowed());
         }
+    });
+    let shared: Arc<AsyncEngine> = engine.clone().into();
+    allocates_nothing("a check by the engine for any store", || {
+        let request = Request::new("GET", "/v2").unwrap();
+        let future = shared.check(&request);
+        let Poll::Ready(verdict) = pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+        else {
+            panic!("it waits for a memory store");
+        };
+        assert!(verdict.is_allowed());
     });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollbar_rules::{AheadDenial, AheadNews, Engine};
+use tollbar_rules::{AheadDenial, AheadNews, AsyncEngine};
 use tracing::warn;
 
 use crate::rfc3339::Instant;
@@ -28,7 +28,7 @@ pub(crate) struct AheadOfClock {
 
 impl AheadOfClock {
     /// `None` where there was none.
-    pub(crate) fn of(engine: &Engine) -> Option<Self> {
+    pub(crate) fn of(engine: &AsyncEngine) -> Option<Self> {
         let found = engine.ahead_of_clock();
         let AheadDenial { rule, by, at, .. } = found.newest?;
         let (rule, denied_at) = (rule.to_string(), Instant(at));
@@ -37,7 +37,7 @@ impl AheadOfClock {
 }
 
 /// Logs what has been found since the last time: each rule once.
-pub(crate) fn log_news(engine: &Engine) {
+pub(crate) fn log_news(engine: &AsyncEngine) {
     let AheadNews { first, failure, .. } = engine.take_ahead_news();
     for AheadDenial { rule, by, .. } in first {
         let by = rough(by);

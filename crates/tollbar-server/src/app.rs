@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tollbar::SnapshotError;
-use tollbar_rules::{Engine, RuleSet};
+use tollbar_rules::{AsyncEngine, RuleSet};
 use tracing::{info, warn};
 
 use crate::admin::credential::Credential;
@@ -104,7 +104,7 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let Prepared { config, rules, receipt_secret, tokens, tls, envoy, trust, proxy } = prepared;
     let config = Arc::new(config);
     let counters = config.store.open()?;
-    let engine = Engine::builder(rules).store(counters.store());
+    let engine = AsyncEngine::builder(rules, counters.store());
     let engine = Arc::new(match receipt_secret {
         Some(secret) => engine.receipt_secret(secret).build(),
         None => engine.build(),

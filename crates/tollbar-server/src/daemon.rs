@@ -7,7 +7,9 @@ use hyper::header::{HeaderName, HeaderValue};
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
-use tollbar_rules::{Engine, Request, Reservation, UsageError, Verdict};
+use tollbar_rules::{
+    Admission, AsyncEngine, Hold, Request, RuleSettlement, TokenError, UsageError, Verdict,
+};
 
 use crate::counters::{Counters, Health};
 use crate::decisions::{Asked, Decisions};
@@ -20,7 +22,7 @@ use crate::token::Tokens;
 /// Shared by every listener.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Arc<AsyncEngine>,
     /// Where its rules come from.
     pub(crate) live: Arc<Live>,
     pub(crate) counters: Counters,
@@ -53,7 +55,15 @@ pub(crate) struct Answered {
     pub(crate) receipt: Option<String>,
 }
 
-/// The same, to be looked at. A verdict is most of a kilobyte: whoever only tells of it need not have it.
+/// A decision, and what the request holds, which the caller has to end.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) verdict: Verdict,
+    pub(crate) decision_id: DecisionId,
+    pub(crate) hold: Option<Hold>,
+}
+
+/// A borrowed answer. A verdict is most of a kilobyte, so renderers borrow it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown<'a> {
     pub(crate) verdict: &'a Verdict,
@@ -84,7 +94,7 @@ pub(crate) struct DecisionId(pub(crate) u128);
 
 impl Daemon {
     pub(crate) fn new(
-        engine: Arc<Engine>,
+        engine: Arc<AsyncEngine>,
         counters: Counters,
         tokens: Option<Arc<Tokens>>,
     ) -> Self {
@@ -143,23 +153,31 @@ impl Daemon {
         self.counters.health()
     }
 
-    /// Decides and charges a request that came over any wire.
+    /// Decides and charges a request that came over any wire. What it holds is given out as text.
     pub(crate) async fn check(&self, request: &Request<'_>) -> Answered {
-        let check = self.begin(request.cost());
-        let verdict = if self.engine.answers_at_once() {
-            self.engine.check(request)
-        } else {
-            // In a box, so that whoever waits for this does not carry kilobytes of places for
-            // limits around.
-            Box::pin(self.engine.check_async(request)).await
-        };
-        self.meter(&verdict, request);
-        let lease = self.conclude(&verdict, &check, || Asked::request(request));
-        Answered { verdict, decision_id: check.id, lease, receipt: None }
+        self.answer(self.admit(request, None).await)
     }
 
-    /// The same for who only tells of it, without moving it about. `None`, and nothing is done, where the
-    /// store is across a network.
+    /// Decides and charges a request, to be settled within `reserve_for`. What it holds stays with the
+    /// caller.
+    pub(crate) async fn admit(
+        &self,
+        request: &Request<'_>,
+        reserve_for: Option<Duration>,
+    ) -> Admitted {
+        let check = self.begin(request.cost());
+        let admission = match self.engine.try_admit(request, reserve_for) {
+            Some(admission) => admission,
+            // In a box, so that whoever waits for this does not carry kilobytes of places for
+            // limits around.
+            None => Box::pin(self.engine.admit(request, reserve_for)).await,
+        };
+        self.meter(&admission.verdict, request);
+        self.admitted(admission, &check, || Asked::request(request))
+    }
+
+    /// Decides and charges a request and lends the answer to `tell`, without moving it about. `None`, and
+    /// nothing is done, if the store is across a network.
     pub(crate) fn check_at_once<T>(
         &self,
         request: &Request<'_>,
@@ -169,29 +187,29 @@ impl Daemon {
             return None;
         }
         let check = self.begin(request.cost());
-        // What it holds is in the verdict as well.
-        Some(self.engine.admit_then(request, None, |verdict, _holding| {
+        self.engine.try_admit_then(request, None, |verdict, hold| {
             self.meter(verdict, request);
-            let lease = self.conclude(verdict, &check, || Asked::request(request));
-            let lease = lease.as_ref();
-            tell(Shown { verdict, decision_id: check.id, lease, receipt: None })
-        }))
+            self.conclude(verdict, &check, || Asked::request(request));
+            let (lease, receipt) = self.give_out(hold);
+            let (lease, receipt) = (lease.as_ref(), receipt.as_deref());
+            tell(Shown { verdict, decision_id: check.id, lease, receipt })
+        })
     }
 
-    /// The same under one rule, whatever it matches.
+    /// Decides and charges a request under one rule, whatever that matches.
     pub(crate) async fn check_rule(
         &self,
         rule: &str,
         request: &Request<'_>,
     ) -> Result<Answered, UsageError> {
         let check = self.begin(request.cost());
-        let verdict = Box::pin(self.engine.check_rule_async(rule, request)).await?;
-        self.meter(&verdict, request);
-        let lease = self.conclude(&verdict, &check, || Asked::request(request).under(rule));
-        Ok(Answered { verdict, decision_id: check.id, lease, receipt: None })
+        let admission = Box::pin(self.engine.admit_rule(rule, request)).await?;
+        self.meter(&admission.verdict, request);
+        let asked = || Asked::request(request).under(rule);
+        Ok(self.answer(self.admitted(admission, &check, asked)))
     }
 
-    /// The same for one value that a rule counts by, in place of a request.
+    /// Decides and charges one value that a rule counts by, in place of a request.
     pub(crate) async fn check_subject(
         &self,
         rule: &str,
@@ -200,24 +218,68 @@ impl Daemon {
         request_id: Option<&str>,
     ) -> Result<Answered, UsageError> {
         let check = self.begin(cost);
-        let verdict = self.engine.check_subject_async(rule, subject, cost, request_id);
-        let verdict = Box::pin(verdict).await?;
+        let admission = self.engine.admit_subject(rule, subject, cost, request_id);
+        let admission = Box::pin(admission).await?;
         if let Some(tally) = &self.tally {
             let at = self.now();
-            verdict.meter_subject(subject, cost, |it| tally.count(at, &it));
+            admission.verdict.meter_subject(subject, cost, |it| tally.count(at, &it));
         }
-        let lease = self.conclude(&verdict, &check, || Asked::subject(rule, subject, cost));
-        Ok(Answered { verdict, decision_id: check.id, lease, receipt: None })
+        let asked = || Asked::subject(rule, subject, cost);
+        Ok(self.answer(self.admitted(admission, &check, asked)))
     }
 
-    /// Charges a request in advance, to be settled within `ttl`.
+    /// Charges a request in advance, to be settled within `ttl` by its receipt.
     pub(crate) async fn reserve(&self, request: &Request<'_>, ttl: Duration) -> Answered {
-        let check = self.begin(request.cost());
-        let Reservation { verdict, receipt } =
-            Box::pin(self.engine.reserve_async(request, ttl)).await;
-        self.meter(&verdict, request);
-        let lease = self.conclude(&verdict, &check, || Asked::request(request));
-        Answered { verdict, decision_id: check.id, lease, receipt }
+        self.answer(self.admit(request, Some(ttl)).await)
+    }
+
+    /// Settles a reservation that came to `spent`; `None` is as much as was reserved, 0 cancels it.
+    pub(crate) async fn settle(
+        &self,
+        receipt: &str,
+        spent: Option<u64>,
+    ) -> Result<RuleSettlement, TokenError> {
+        self.engine.settle(&self.engine.resume(receipt)?, spent).await
+    }
+
+    /// Gives the permits of a lease back. Returns false if it had ended before.
+    pub(crate) async fn release(&self, lease: &str) -> Result<bool, TokenError> {
+        self.engine.release(&self.engine.resume(lease)?).await
+    }
+
+    /// Begins leases anew, those of a receipt as well. Returns until when the first lasts now; `None` if
+    /// one has ended.
+    pub(crate) async fn renew(&self, token: &str) -> Result<Option<Timestamp>, TokenError> {
+        self.engine.renew(&self.engine.resume(token)?).await
+    }
+
+    fn admitted<'a>(
+        &self,
+        admission: Admission,
+        check: &Check,
+        asked: impl FnOnce() -> Asked<'a>,
+    ) -> Admitted {
+        let Admission { verdict, hold } = admission;
+        self.conclude(&verdict, check, asked);
+        Admitted { verdict, decision_id: check.id, hold }
+    }
+
+    fn answer(&self, admitted: Admitted) -> Answered {
+        let Admitted { verdict, decision_id, hold } = admitted;
+        let (lease, receipt) = self.give_out(hold);
+        Answered { verdict, decision_id, lease, receipt }
+    }
+
+    /// The text of what a request holds: a lease, or the receipt of a reservation.
+    fn give_out(&self, hold: Option<Hold>) -> (Option<Lease>, Option<String>) {
+        let Some(hold) = hold else {
+            return (None, None);
+        };
+        let (is_reservation, ends_at) = (hold.is_reservation(), hold.lease_ends_at());
+        match self.engine.token(hold) {
+            text if is_reservation => (None, text),
+            text => (text.map(|text| Lease { text, ends_at }), None),
+        }
     }
 
     /// True where usage is counted.
@@ -243,14 +305,8 @@ impl Daemon {
         Check { id, cost, began: Metrics::begin(id, is_timed), traced }
     }
 
-    /// Counts a verdict, and keeps it if it denies, so that it can be asked about. What it holds has a
-    /// text from here on.
-    fn conclude<'a>(
-        &self,
-        verdict: &Verdict,
-        check: &Check,
-        asked: impl FnOnce() -> Asked<'a>,
-    ) -> Option<Lease> {
+    /// Counts a verdict, and keeps it if it denies, so that it can be asked about.
+    fn conclude<'a>(&self, verdict: &Verdict, check: &Check, asked: impl FnOnce() -> Asked<'a>) {
         let &Check { id, cost, began, ref traced } = check;
         if cost > 0 {
             let took = began.map(|it| it.elapsed());
@@ -266,8 +322,6 @@ impl Daemon {
             self.decisions.record(id, now, &asked(), verdict);
             self.denial_log.tell(id, self.wire, verdict, now);
         }
-        let (text, ends_at) = self.engine.lease_of(verdict)?;
-        Some(Lease { text, ends_at: Some(ends_at) })
     }
 
     /// Counts what was decided elsewhere.

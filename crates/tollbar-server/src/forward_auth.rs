@@ -31,7 +31,7 @@ use tollbar_http::{Denial, Format, HeaderStyle};
 use tollbar_rules::{Request, Verdict};
 
 use crate::api::{Answer, Refusal};
-use crate::daemon::{Answered, Daemon};
+use crate::daemon::{Admitted, Daemon, DecisionId};
 use crate::listener::Peer;
 pub(crate) use options::{ApiKeysError, ProxyFlags, Trust};
 use profile::{Original, Profile};
@@ -72,20 +72,22 @@ impl ForwardAuth {
         let pairs: Vec<_> =
             trust.names().filter_map(|name| Some((name, attributes.get(name)?))).collect();
         let request = Request::new(&method, &target).and_then(|it| it.with_attributes(&pairs));
-        let answered = match request {
-            Ok(request) => self.daemon.check(&request).await,
+        let Admitted { verdict, decision_id, hold } = match request {
+            Ok(request) => self.daemon.admit(&request, None).await,
             Err(error) => return Refusal::from(error).answer(format_of(&head.headers)),
         };
-        let verdict = &answered.verdict;
-        if let Some(refusal) = refuse_permits(verdict) {
-            self.daemon.engine.release_async(verdict).await;
+        if let Some(refusal) = refuse_permits(&verdict) {
+            if let Some(hold) = hold {
+                // A store that cannot be reached gives them back when their leases end.
+                let _ = self.daemon.engine.release(&hold).await;
+            }
             return refusal.answer(format_of(&head.headers));
         }
         let delay = verdict.delay();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        self.tell(profile, &answered, &head.headers)
+        self.tell(profile, &verdict, decision_id, &head.headers)
     }
 
     /// What is asked, if whoever asks is to be believed.
@@ -109,8 +111,13 @@ impl ForwardAuth {
         Ok(Asked { profile, method: method.to_owned(), target: target.to_owned(), client })
     }
 
-    fn tell(&self, profile: &Profile, answered: &Answered, asked: &HeaderMap) -> Answer {
-        let Answered { verdict, decision_id, .. } = answered;
+    fn tell(
+        &self,
+        profile: &Profile,
+        verdict: &Verdict,
+        decision_id: DecisionId,
+        asked: &HeaderMap,
+    ) -> Answer {
         let mut answer = if verdict.is_allowed() {
             Answer::new(Bytes::new())
         } else {

@@ -23,7 +23,7 @@ rules:
 #[derive(Debug)]
 pub struct Http {
     api: Api,
-    engine: Arc<Engine>,
+    engine: Engine,
 }
 
 impl Http {
@@ -40,8 +40,7 @@ impl Http {
         let file =
             RuleFile::parse("fuzzing.yaml", RULES).expect("the rules are part of the program");
         let engine = Engine::builder(file.rules).store(store.clone()).clock(clock).build();
-        let engine = Arc::new(engine);
-        let daemon = Daemon::new(Arc::clone(&engine), Counters::Memory(store), None);
+        let daemon = Daemon::new((&engine).into(), Counters::Memory(store), None);
         Self { api: Api::new(Arc::new(daemon)), engine }
     }
 

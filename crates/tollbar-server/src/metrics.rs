@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tollbar::Timestamp;
-use tollbar_rules::{Engine, Verdict};
+use tollbar_rules::{AsyncEngine, Verdict};
 
 use crate::counters::Counters;
 use crate::daemon::DecisionId;
@@ -104,7 +104,7 @@ impl Metrics {
     }
 
     /// Once a second.
-    pub(crate) fn tick(&self, engine: &Engine, now: Timestamp) {
+    pub(crate) fn tick(&self, engine: &AsyncEngine, now: Timestamp) {
         let tallies = engine.tallies();
         self.history().tick(now, self.wires.total(), &tallies);
         // So that what rules have counted is known when they go.
@@ -119,7 +119,7 @@ impl Metrics {
     /// Everything, as text.
     pub(crate) fn write(
         &self,
-        engine: &Engine,
+        engine: &AsyncEngine,
         counters: &Counters,
         decisions: &Decisions,
         now: Timestamp,

@@ -30,8 +30,8 @@ pub(crate) fn body(text: impl Into<Bytes>) -> AnyBody {
     Full::new(text.into()).map_err(|never| match never {}).boxed()
 }
 
-pub(crate) fn engine(rules: &str) -> Arc<Engine> {
-    Arc::new(Engine::new(RuleFile::parse("rules.yaml", rules).unwrap().rules))
+pub(crate) fn engine(rules: &str) -> Engine {
+    Engine::new(RuleFile::parse("rules.yaml", rules).unwrap().rules)
 }
 
 /// Rules that let everything pass.

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::future::{Ready, ready};
 
 use http_body_util::{BodyExt as _, Full};
-use tollbar_rules::Engine;
+use tollbar_rules::{AsyncEngine, Engine};
 use tower::{Layer as _, ServiceExt as _};
 
 use super::*;

@@ -7,7 +7,6 @@ mod nginx;
 mod redis;
 mod server;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -84,9 +83,8 @@ fn endless(layer: TollbarLayer) -> Router {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_of_clients_that_disconnect_mid_body_come_back() {
     let (engine, _) = engine("rules: [{ name: a, limit: 50, algorithm: concurrency }]");
-    let engine = Arc::new(engine);
     let (watch, mut ends) = watch();
-    let address = serve(endless(TollbarLayer::new(Arc::clone(&engine))).layer(watch)).await;
+    let address = serve(endless(TollbarLayer::new(&engine)).layer(watch)).await;
     for _ in 0..3 {
         let mut connections = Vec::new();
         for _ in 0..50 {
@@ -107,14 +105,13 @@ async fn permits_of_clients_that_disconnect_mid_body_come_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reservations_of_clients_that_disconnect_are_settled() {
     let (engine, _) = engine("rules: [{ name: a, limit: 1000000/100s, algorithm: fixed_window }]");
-    let engine = Arc::new(engine);
     let settle = Settle::by(|ending| match ending.status() {
         // It was cut off while it was sent.
         Some(_) if ending.body_bytes() > 0 && !ending.is_complete() => 100,
         Some(_) => 7,
         None => 1,
     });
-    let layer = TollbarLayer::builder(Arc::clone(&engine)).cost(|_| 1_000).settle(settle).build();
+    let layer = TollbarLayer::builder(&engine).cost(|_| 1_000).settle(settle).build();
     let (came, mut comes) = tokio::sync::mpsc::unbounded_channel();
     let never = async move || {
         came.send(()).expect("the test listens");
@@ -155,8 +152,7 @@ async fn reservations_of_clients_that_disconnect_are_settled() {
 async fn a_slow_reader_holds_its_permit_until_it_has_read_all() {
     const BYTES: usize = 32 << 20;
     let (engine, _) = engine("rules: [{ name: a, limit: 3, algorithm: concurrency }]");
-    let engine = Arc::new(engine);
-    let layer = TollbarLayer::new(Arc::clone(&engine));
+    let layer = TollbarLayer::new(&engine);
     let large = async || {
         let piece = axum::body::Bytes::from(vec![b'x'; 64 << 10]);
         axum::body::Body::new(server::Pieces::of(piece, BYTES))
@@ -183,8 +179,7 @@ async fn a_slow_reader_holds_its_permit_until_it_has_read_all() {
 #[tokio::test]
 async fn a_slow_writer_pays_when_it_has_asked() {
     let (engine, _) = engine("rules: [{ name: a, limit: 5/100s, algorithm: fixed_window }]");
-    let engine = Arc::new(engine);
-    let address = serve(hello(TollbarLayer::new(Arc::clone(&engine)))).await;
+    let address = serve(hello(TollbarLayer::new(&engine))).await;
     let mut connection = Connection::open(address).await;
     let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     for byte in request {
@@ -199,8 +194,7 @@ async fn a_slow_writer_pays_when_it_has_asked() {
 #[tokio::test]
 async fn rubbish_is_answered_with_4xx_or_counted_by_the_peer() {
     let (engine, _) = engine("rules: [{ name: a, limit: 1000/100s, algorithm: fixed_window }]");
-    let engine = Arc::new(engine);
-    let address = serve(hello(TollbarLayer::new(Arc::clone(&engine)))).await;
+    let address = serve(hello(TollbarLayer::new(&engine))).await;
     let bomb = format!("x-forwarded-for: {}\r\n", "1.2.3.4,".repeat(1_000)).repeat(50);
     let many = "x-forwarded-for: 10.0.0.9\r\n".repeat(95);
     let requests: [(&[u8], &[u16]); 6] = [
@@ -231,10 +225,9 @@ async fn rubbish_is_answered_with_4xx_or_counted_by_the_peer() {
 #[tokio::test]
 async fn rubbish_from_a_trusted_proxy_buys_no_limit_of_its_own() {
     let (engine, _) = engine("rules: [{ name: a, limit: 6/100s, algorithm: fixed_window }]");
-    let engine = Arc::new(engine);
     let client_ip = ClientIp::behind_proxies(["127.0.0.0/8".parse().unwrap()]);
     let identity = Identity::new().client_ip(client_ip);
-    let layer = TollbarLayer::builder(Arc::clone(&engine)).identity(identity).build();
+    let layer = TollbarLayer::builder(&engine).identity(identity).build();
     let address = serve(hello(layer)).await;
     let many = "x-forwarded-for: 203.0.113\r\n".repeat(95);
     let long = format!("x-forwarded-for: {}\r\n", "9".repeat(4_096));

@@ -9,7 +9,7 @@ use axum::routing::get;
 use tokio::task::JoinSet;
 use tollbar_http::TollbarLayer;
 use tollbar_redis::{RedisStore, Subjects};
-use tollbar_rules::{Engine, RuleFile};
+use tollbar_rules::{AsyncEngine, RuleFile};
 use tollbar_testkit::redis_process::RedisProcess;
 
 use crate::client::{Connection, Response};
@@ -23,7 +23,7 @@ async fn instance(redis: &RedisProcess, yaml: &str, deadline: Duration) -> Socke
     let store = RedisStore::builder(&redis.url(), Subjects::Hashed([7; 32])).deadline(deadline);
     let store = store.connect().await.expect("the server is there");
     let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|it| panic!("{it}")).rules;
-    let engine = Engine::builder(rules).store(Arc::new(store)).build();
+    let engine = AsyncEngine::new(rules, Arc::new(store));
     let hello = || get(async || "hello");
     let app = Router::new()
         .route("/", hello())

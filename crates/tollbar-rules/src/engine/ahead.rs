@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tollbar::{Decision, Outcome, Policy, Reply, StoreError, Timestamp};
 
-use super::{Asked, Engine};
+use super::AsyncEngine;
+use super::deciding::Asked;
 use crate::verdict::Capacity;
 
 /// A wait that is longer by less than this is that of a clock reading that was a little old.
@@ -26,7 +27,7 @@ const NEWS_MAX: usize = 64;
 pub struct AheadOfClock {
     /// How many there were.
     pub denials: u64,
-    /// How many of them no rule has made: see [`Engine::denied_elsewhere`].
+    /// How many of them no rule has made: see [`AsyncEngine::denied_elsewhere`].
     pub denials_without_rule: u64,
     /// The newest.
     pub newest: Option<AheadDenial>,
@@ -91,7 +92,7 @@ fn beyond_us(policy: &Policy, wait_us: u64) -> Option<Duration> {
     (by > Duration::from_micros(SLACK_US)).then_some(by)
 }
 
-impl Engine {
+impl AsyncEngine {
     /// What is known of counters that owe more than their policy can.
     #[must_use]
     pub fn ahead_of_clock(&self) -> AheadOfClock {

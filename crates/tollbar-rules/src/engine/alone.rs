@@ -4,7 +4,7 @@
 
 use tollbar::{Decision, Outcome, Store, Timestamp};
 
-use super::Engine;
+use super::AsyncEngine;
 use super::ahead::beyond;
 use crate::Request;
 use crate::matcher::ItemId;
@@ -16,7 +16,7 @@ use crate::verdict::{Capacity, Decisions, Made};
 /// What stands in a decision's place until it is made.
 const UNDECIDED: Decision = Decision::new(Outcome::Never, 0, 0, Timestamp::ZERO);
 
-impl Engine {
+impl AsyncEngine {
     /// Makes the only decision where one plain rule matches and memory answers; false, with nothing
     /// done, where that is not so.
     #[inline]

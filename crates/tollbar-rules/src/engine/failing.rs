@@ -3,8 +3,8 @@
 use arrayvec::ArrayVec;
 use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store, Timestamp};
 
+use super::hold::Hold;
 use super::selection::{Ask, Selection};
-use crate::permits::Held;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
 use crate::verdict::{Capacity, Decisions, Made};
@@ -13,7 +13,8 @@ use crate::{OnStoreFailure, Request};
 /// How long a client that was turned away unseen is told to wait.
 const RETRY_AFTER_US: u64 = 1_000_000;
 
-/// Writes the decisions in the store's place, and says what is held. A share is charged only if no other rule denies.
+/// Writes the decisions in the store's place, and returns the permits that are held. A share is charged only if no
+/// other rule denies.
 #[cold]
 pub(super) fn decide(
     snapshot: &Snapshot,
@@ -21,8 +22,7 @@ pub(super) fn decide(
     selection: &Selection,
     local: &dyn Store,
     made: &mut Decisions,
-) -> Vec<Held> {
-    let mut held = Vec::new();
+) -> Option<Hold> {
     made.extend(selection.asks.iter().map(|ask| blind(snapshot, request, ask)));
     let denies = |it: &Made| {
         let is_live = it.capacity == Capacity::Live && it.degraded != Some(Degraded::Fallback);
@@ -51,12 +51,12 @@ pub(super) fn decide(
         // All or none: a denied batch has charged nothing.
         let is_denial = |it: &Made| it.capacity == Capacity::Live && !it.decision.is_allowed();
         if !made.iter().any(is_denial) {
-            held.extend(entries.iter().filter_map(|entry| Held::of(entry, true)));
+            return Hold::of_permits(&entries, true);
         }
     } else {
         places.iter().for_each(|at| made[*at].degraded = Some(Degraded::Denied));
     }
-    held
+    None
 }
 
 /// What a rule says that sees no counter. For `local` it is a denial, until its share is asked.

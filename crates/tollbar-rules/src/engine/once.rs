@@ -4,19 +4,18 @@
 //! the keys that are counted: nobody meets, or can guess, what somebody else has called a request.
 //! While the store cannot answer nothing is remembered, and each attempt is decided by itself.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tollbar::store::{Hold, Once};
-use tollbar::{Batch, Reply, StoreError};
+use tollbar::StoreError;
+use tollbar::store::Hold as Reservation;
 
+use super::AsyncEngine;
+use super::hold::is_unleased;
 use super::selection::{Ask, Selection};
-use super::{Engine, Entries};
-use crate::permits::is_unleased;
 use crate::snapshot::Snapshot;
 use crate::subject::{KeyBuffer, write_key};
 use crate::verdict::Why;
-use crate::{Missing, Per, Request, Verdict};
+use crate::{Missing, Per, Request};
 
 /// For how long an allowed request is remembered, unless the builder says otherwise.
 pub(super) const REQUEST_ID_TTL_DEFAULT: Duration = Duration::from_mins(10);
@@ -63,7 +62,7 @@ impl Name {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Marks {
     pub(super) name: Option<Name>,
-    pub(super) hold: Option<Hold>,
+    pub(super) reservation: Option<Reservation>,
 }
 
 /// The reason to deny a request that the store cannot handle. `None` for an outage, which the rules'
@@ -77,8 +76,8 @@ pub(super) fn refusal(error: &StoreError) -> Option<Why> {
     }
 }
 
-impl Engine {
-    /// The names of a request that is charged once, that can be settled for a while, or both.
+impl AsyncEngine {
+    /// Names a request that is charged once, that can be settled for a while, or both.
     pub(super) fn marks(
         &self,
         request: &Request<'_>,
@@ -89,42 +88,9 @@ impl Engine {
         let name = Name::of(request, snapshot, selection);
         let id = || match &name {
             // The same reservation again where the request is the same.
-            Some(name) => self.texts.reservations.id_of_request(name.as_bytes()),
+            Some(name) => self.token_keys.reservations.id_of_request(name.as_bytes()),
             None => self.reservations.next(),
         };
-        Marks { name, hold: reserve_for.map(|ttl| Hold { id: id(), ttl }) }
-    }
-
-    /// Asks the store under the names that the question has; `None` where it has answered already.
-    pub(super) fn ask_marked<'a, 'e: 'a>(
-        &'a self,
-        entries: &'a mut Entries<'e>,
-        has_permits: bool,
-        marks: &'a Marks,
-    ) -> Option<Reply<'a, ()>> {
-        if marks.name.is_none() && marks.hold.is_none() {
-            return self.ask(entries, has_permits);
-        }
-        let mut batch = Batch::all_or_none(entries);
-        if let Some(name) = &marks.name {
-            batch = batch.once(Once { request_id: name.as_bytes(), ttl: self.request_id_ttl });
-        }
-        if let Some(hold) = marks.hold {
-            batch = batch.held(hold);
-        }
-        Some(self.store.decide(batch))
-    }
-
-    /// The verdict on what was selected, charged once where the request has an id.
-    pub(super) async fn verdict_on(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        selection: &mut Selection,
-        request: &Request<'_>,
-    ) -> Verdict {
-        let mut verdict = Verdict::unmade(Arc::clone(snapshot));
-        // What it holds is in the verdict as well.
-        let _holding = self.decide_selected(request, None, selection, &mut verdict).await;
-        verdict
+        Marks { name, reservation: reserve_for.map(|ttl| Reservation { id: id(), ttl }) }
     }
 }

@@ -9,7 +9,6 @@ use tollbar::Policy;
 use super::recipe::Recipe;
 use super::{LISTED_MAX, Snapshot, Tier};
 use crate::matcher::{ItemId, Matcher};
-use crate::permits::is_held;
 use crate::tally::Tally;
 use crate::top::Top;
 use crate::{Conditions, Limit, Mode, Rule, TierLimits};
@@ -158,7 +157,7 @@ impl Flags {
             has_tiers: !rule.tiers.limits.is_empty(),
             has_costs: !rule.costs.by_condition.is_empty() || rule.costs.attribute.is_some(),
             has_candidate: !rule.candidate.is_empty(),
-            has_permits: rule.all_limits().any(|limit| is_held(limit.policy())),
+            has_permits: rule.all_limits().any(|limit| limit.policy().has_permits()),
             is_plain: false,
         };
         // A fallback that is the only one to match applies as any other rule does.

@@ -8,10 +8,10 @@ use tollbar::{
     Batch, Clock, Decision, Feature, ManualClock, MemoryStore, Policy, Reply, Store, StoreError,
     Timestamp,
 };
-use tollbar_rules::Engine;
+use tollbar_rules::{AsyncEngine, Engine};
 use tollbar_testkit::later_store::LaterStore;
 
-use crate::support::{answer, ask, check, clock, engine_at, rules};
+use crate::support::{answer, check, clock, engine_at, reserve, rules};
 
 const DAY: Duration = Duration::from_hours(24);
 const TEN_MINUTES: Duration = Duration::from_mins(10);
@@ -41,27 +41,23 @@ fn memory(clock: &ManualClock) -> Arc<MemoryStore> {
     Arc::new(MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build())
 }
 
-fn engine_over(rule: &str, way: &str, clock: &ManualClock) -> Engine {
+fn engine_over(rule: &str, way: &str, clock: &ManualClock) -> AsyncEngine {
     let more = if way == "together" { ", { name: other, limit: 999/min }" } else { "" };
     let text = format!("rules: [{{ name: a, {rule} }}{more}]");
     let store: Arc<dyn Store> = match way {
         "later" => Arc::new(LaterStore::new(memory(clock))),
         _ => memory(clock),
     };
-    Engine::builder(rules(&text)).clock(clock.clone()).store(store).build()
+    AsyncEngine::builder(rules(&text), store).clock(clock.clone()).build()
 }
 
-/// Whether a request passes, decided in the way that the engine is for.
-fn passes(engine: &Engine, way: &str) -> bool {
-    ask("GET / user=7", |request| match way {
-        "later" => block_on(engine.check_async(request)).is_allowed(),
-        _ => engine.check(request).is_allowed(),
-    })
+fn passes(engine: &AsyncEngine) -> bool {
+    check(engine, "GET / user=7").is_allowed()
 }
 
 /// How many requests pass until one is denied.
-fn exhaust(engine: &Engine, way: &str) -> usize {
-    (0..100).take_while(|_| passes(engine, way)).count()
+fn exhaust(engine: &AsyncEngine) -> usize {
+    (0..100).take_while(|_| passes(engine)).count()
 }
 
 /// A clock that had run a day ahead left clients denied for a day, and nothing said why.
@@ -72,12 +68,12 @@ fn a_counter_ahead_of_the_clock_is_found_and_made_fresh_when_that_is_asked_for()
             let clock = clock();
             let engine = engine_over(rule, way, &clock);
             clock.advance(DAY);
-            let fresh = exhaust(&engine, way);
+            let fresh = exhaust(&engine);
             assert!(fresh >= 4, "{rule} {way}");
             assert_eq!(engine.ahead_of_clock().denials, 0, "{rule} {way}: a usual denial");
 
             step_back(&clock, DAY);
-            assert!(!passes(&engine, way) && !passes(&engine, way), "{rule} {way}");
+            assert!(!passes(&engine) && !passes(&engine), "{rule} {way}");
             let found = engine.ahead_of_clock();
             assert_eq!((found.denials, found.cleared), (2, 0), "{rule} {way}");
             let newest = found.newest.unwrap();
@@ -86,8 +82,8 @@ fn a_counter_ahead_of_the_clock_is_found_and_made_fresh_when_that_is_asked_for()
             assert!((22.9..24.1).contains(&hours), "{rule} {way}: {hours} h");
 
             engine.clear_ahead_for(TEN_MINUTES);
-            assert!(!passes(&engine, way), "{rule} {way}: the denial stands");
-            assert_eq!(exhaust(&engine, way), fresh, "{rule} {way}: the counter is fresh");
+            assert!(!passes(&engine), "{rule} {way}: the denial stands");
+            assert_eq!(exhaust(&engine), fresh, "{rule} {way}: the counter is fresh");
             let found = engine.ahead_of_clock();
             assert_eq!((found.denials, found.cleared, found.clear_failures), (3, 1, 0));
             assert_eq!(found.clearing_until, Some(clock.now().after(TEN_MINUTES)));
@@ -100,11 +96,11 @@ fn after_its_time_is_up_nothing_is_made_fresh() {
     let clock = clock();
     let engine = engine_at("rules: [{ name: a, limit: 5/min }]", &clock);
     clock.advance(DAY);
-    exhaust(&engine, "alone");
+    exhaust(&engine);
     step_back(&clock, DAY);
     engine.clear_ahead_for(TEN_MINUTES);
     clock.advance(TEN_MINUTES);
-    assert!(!passes(&engine, "alone") && !passes(&engine, "alone"));
+    assert!(!passes(&engine) && !passes(&engine));
     let found = engine.ahead_of_clock();
     assert_eq!((found.denials, found.cleared, found.clearing_until), (2, 0, None));
 }
@@ -117,9 +113,9 @@ fn a_second_is_forgiven_and_a_microsecond_more_is_not() {
         let engine = engine_at("rules: [{ name: a, limit: 1/s, burst: 1 }]", &clock);
         let ahead = Duration::from_micros(ahead_us);
         clock.advance(ahead);
-        assert!(passes(&engine, "alone"));
+        assert!(passes(&engine));
         step_back(&clock, ahead);
-        assert!(!passes(&engine, "alone"));
+        assert!(!passes(&engine));
         assert_eq!(engine.ahead_of_clock().denials, denials, "{ahead_us} us");
     }
 }
@@ -131,7 +127,7 @@ fn a_lowered_burst_leaves_counters_that_owe_more_than_they_can() {
     let engine = engine_at(&text(600), &clock);
     assert!(check(&engine, "GET / user=7 cost=600").is_allowed());
     engine.replace(rules(&text(6)));
-    assert!(!passes(&engine, "alone"));
+    assert!(!passes(&engine));
     // 600 s are owed, all but five of them have to be paid, and six can be owed.
     let newest = engine.ahead_of_clock().newest.unwrap();
     assert_eq!(newest.by, Duration::from_secs(595 - 6));
@@ -203,8 +199,7 @@ fn only_the_counters_that_deny_are_made_fresh() {
 fn a_reservation_that_is_denied_clears_as_well() {
     let clock = clock();
     let engine = engine_at("rules: [{ name: a, limit: 1/min }]", &clock);
-    let reserves =
-        || ask("GET / user=7", |request| engine.reserve(request, TEN_MINUTES).verdict.is_allowed());
+    let reserves = || reserve(&engine, "GET / user=7", TEN_MINUTES).verdict.is_allowed();
     clock.advance(DAY);
     assert!(reserves());
     step_back(&clock, DAY);
@@ -283,13 +278,13 @@ fn a_counter_that_cannot_be_made_fresh_is_counted_and_told() {
     let clock = clock();
     let rules = rules("rules: [{ name: a, limit: 1/min }]");
     let store = Arc::new(Stubborn(memory(&clock)));
-    let engine = Engine::builder(rules).clock(clock.clone()).store(store).build();
+    let engine = AsyncEngine::builder(rules, store).clock(clock.clone()).build();
     clock.advance(DAY);
-    assert!(passes(&engine, "later"));
+    assert!(passes(&engine));
     step_back(&clock, DAY);
     engine.clear_ahead_for(TEN_MINUTES);
-    for way in ["alone", "later"] {
-        assert!(!passes(&engine, way));
+    for _ in 0..2 {
+        assert!(!passes(&engine));
         let failure = engine.take_ahead_news().failure.unwrap();
         assert_eq!(failure.to_string(), "the store cannot be reached");
     }

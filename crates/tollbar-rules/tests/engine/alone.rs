@@ -5,8 +5,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollbar::{ManualClock, MemoryStore, Store, Timestamp};
-use tollbar_rules::{Engine, Request, RuleFile, Verdict};
+use tollbar::store::block_on;
+use tollbar::{ManualClock, MemoryStore, Timestamp};
+use tollbar_rules::{AsyncEngine, Engine, Request, RuleFile, Verdict};
 use tollbar_testkit::later_store::LaterStore;
 
 /// Rules of all kinds, of which a path chooses one, two or none.
@@ -66,15 +67,14 @@ fn told(verdict: &Verdict) -> String {
         })
         .collect();
     let binding = verdict.binding().map(|it| it.rule().name.clone());
-    let permits = verdict.holds_permits();
-    format!("{:?} {:?} {binding:?} {permits} {decisions:?}", verdict.outcome(), verdict.reason())
+    format!("{:?} {:?} {binding:?} {decisions:?}", verdict.outcome(), verdict.reason())
 }
 
 /// One engine over memory, and one over a store that is not known to be.
 struct Both {
     clock: ManualClock,
     short: Engine,
-    long: Engine,
+    long: AsyncEngine,
 }
 
 impl Both {
@@ -82,12 +82,11 @@ impl Both {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
         let memory =
             || Arc::new(MemoryStore::builder().max_keys(10_000).clock(clock.clone()).build());
-        let engine = |store: Arc<dyn Store>| {
-            let file = RuleFile::parse("rules.yaml", RULES);
-            let rules = file.unwrap_or_else(|error| panic!("{error}")).rules;
-            Engine::builder(rules).store(store).clock(clock.clone()).build()
-        };
-        let (short, long) = (engine(memory()), engine(Arc::new(LaterStore::new(memory()))));
+        let file = RuleFile::parse("rules.yaml", RULES);
+        let rules = file.unwrap_or_else(|error| panic!("{error}")).rules;
+        let short = Engine::builder(rules.clone()).store(memory()).clock(clock.clone()).build();
+        let later = Arc::new(LaterStore::new(memory()));
+        let long = AsyncEngine::builder(rules, later).clock(clock.clone()).build();
         Self { clock, short, long }
     }
 }
@@ -102,7 +101,7 @@ proptest! {
             (prop::sample::select(&PATHS), 0..3_u64, 0..4_u32, 0..3_u32, 0..20_u64), 1..60),
     ) {
         let Both { clock, short, long } = &*BOTH;
-        let mut verdicts = Vec::new();
+        let mut holds = Vec::new();
         for (path, cost, user, tier, seconds) in asked {
             clock.advance(Duration::from_secs(seconds / 4));
             let (user, tier) = (user.to_string(), ["", "a", "b"][tier as usize]);
@@ -110,14 +109,17 @@ proptest! {
             let attributes = [("user", user), ("tier", tier), ("ip", "10.0.0.1"), ("length", "2")];
             let request = Request::new("GET", path).unwrap().with_attributes(&attributes).unwrap();
             let request = request.with_cost(cost);
-            let (by_short, by_long) = (short.check(&request), long.check(&request));
-            prop_assert_eq!(told(&by_short), told(&by_long));
-            verdicts.push((by_short, by_long));
+            let by_short = short.admit(&request, None);
+            let by_long = block_on(long.admit(&request, None));
+            prop_assert_eq!(told(&by_short.verdict), told(&by_long.verdict));
+            prop_assert_eq!(by_short.hold.is_some(), by_long.hold.is_some());
+            holds.extend(by_short.hold.zip(by_long.hold));
         }
-        let top = |engine: &Engine| format!("{:?}", engine.top_limited("plain", 9));
+        let top = |engine: &AsyncEngine| format!("{:?}", engine.top_limited("plain", 9));
         prop_assert_eq!(top(short), top(long));
-        for (by_short, by_long) in verdicts {
-            prop_assert_eq!(short.release(&by_short), long.release(&by_long));
+        for (by_short, by_long) in holds {
+            prop_assert!(short.release(&by_short).unwrap());
+            prop_assert!(block_on(long.release(&by_long)).unwrap());
         }
         clock.advance(Duration::from_hours(1));
     }

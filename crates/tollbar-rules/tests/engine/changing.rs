@@ -3,18 +3,18 @@
 use crate::support::{answer, check, clock, engine, expect, rules};
 use std::sync::Arc;
 use tollbar::MemoryStore;
-use tollbar_rules::{Engine, Request};
+use tollbar_rules::{AsyncEngine, Engine, Request};
 
 #[test]
-fn an_answer_that_takes_a_while_is_awaited() {
+fn an_async_engine_over_memory_answers_without_suspending() {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    let engine = engine("rules: [{ name: a, limit: 1/h }]");
+    let engine: Arc<AsyncEngine> = engine("rules: [{ name: a, limit: 1/h }]").into();
     let request = Request::new("GET", "/").unwrap();
     let mut context = Context::from_waker(Waker::noop());
     for expected in ["allow a 0", "deny a"] {
-        let Poll::Ready(verdict) = pin!(engine.check_async(&request)).poll(&mut context) else {
+        let Poll::Ready(verdict) = pin!(engine.check(&request)).poll(&mut context) else {
             panic!("the memory store answers at once");
         };
         assert_eq!(answer(&verdict), expected);

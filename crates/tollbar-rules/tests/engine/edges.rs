@@ -1,11 +1,9 @@
 //! Two features of rules at once, and numbers at their bounds.
 
-use std::sync::Arc;
-
+use tollbar::store::block_on;
 use tollbar_rules::{Effect, Engine, Limit, LimitError, LimitOptions, Override, Reason};
 
-use crate::support::{answer, check, clock, engine, expect, rules};
-use tollbar_testkit::failing_store::FailingStore;
+use crate::support::{admit, answer, check, clock, engine, engine_without_store, expect, rules};
 
 /// While the store is down, permits are counted in this process. Were a request that another limit
 /// denied to give back a permit that it never took, one more than the limit would be in flight.
@@ -14,17 +12,13 @@ fn a_request_that_is_denied_while_the_store_is_down_gives_no_permit_back() {
     let text = "rules:
       - { name: busy, per: [], algorithm: concurrency, limit: 2, on_store_failure: local }
       - { name: rate, per: user, limit: 1/h, on_store_failure: local }";
-    let engine = Engine::builder(rules(text))
-        .clock(clock())
-        .store(Arc::new(FailingStore::unavailable()))
-        .build();
-    let first = check(&engine, "GET / user=1");
-    assert!(first.is_allowed() && first.holds_permits());
-    let denied = check(&engine, "GET / user=1");
-    assert_eq!(answer(&denied), "deny rate");
-    assert!(!denied.holds_permits() && !engine.release(&denied));
+    let engine = engine_without_store(text);
+    let first = admit(&engine, "GET / user=1").hold.unwrap();
+    let denied = admit(&engine, "GET / user=1");
+    assert_eq!(answer(&denied.verdict), "deny rate");
+    assert!(denied.hold.is_none());
     expect(&engine, &[("GET / user=2", "allow busy 0"), ("GET / user=3", "busy busy")]);
-    assert!(engine.release(&first));
+    assert!(block_on(engine.release(&first)).unwrap());
     expect(&engine, &[("GET / user=4", "allow busy 0"), ("GET / user=5", "busy busy")]);
 }
 
@@ -34,16 +28,12 @@ fn a_request_that_only_a_shadow_denies_while_the_store_is_down_holds_its_permit(
     let text = "rules:
       - { name: busy, per: [], algorithm: concurrency, limit: 1, on_store_failure: local }
       - { name: rate, per: [], limit: 1/h, mode: shadow, on_store_failure: local }";
-    let engine = Engine::builder(rules(text))
-        .clock(clock())
-        .store(Arc::new(FailingStore::unavailable()))
-        .build();
+    let engine = engine_without_store(text);
     for denied_by_shadow in [0, 1, 1] {
-        let verdict = check(&engine, "GET /");
-        assert!(verdict.is_allowed() && verdict.holds_permits());
-        assert_eq!(verdict.would_deny().count(), denied_by_shadow);
+        let admission = admit(&engine, "GET /");
+        assert_eq!(admission.verdict.would_deny().count(), denied_by_shadow);
         expect(&engine, &[("GET /", "busy busy")]);
-        assert!(engine.release(&verdict));
+        assert!(block_on(engine.release(&admission.hold.unwrap())).unwrap());
     }
 }
 

@@ -1,23 +1,16 @@
 //! What rules say while the store cannot answer.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{ask, check, clock, expect, rules};
+use crate::support::{check, engine_over, engine_without_store, expect, reserve};
 use tollbar::{Degraded, Outcome};
-use tollbar_rules::{DenialCode, Engine};
+use tollbar_rules::DenialCode;
 use tollbar_testkit::failing_store::FailingStore;
 
 #[test]
 fn each_rule_says_what_happens_while_the_store_cannot_answer() {
-    let engine = |text: &str| {
-        Engine::builder(rules(text))
-            .clock(clock())
-            .store(Arc::new(FailingStore::unavailable()))
-            .build()
-    };
     let of = |failure: &str| {
-        engine(&format!(
+        engine_without_store(&format!(
             "nodes: 4\nrules: [{{ name: a, limit: 10/h, on_store_failure: {failure} }}]"
         ))
     };
@@ -60,7 +53,7 @@ fn each_rule_says_what_happens_while_the_store_cannot_answer() {
     expect(&of("{ shed: low }"), &[("GET / criticality=low", "allow a 0")]);
 
     // A rule that denies keeps the share of another from being charged.
-    let both = engine(
+    let both = engine_without_store(
         "rules:
          - { name: counted, per: [], limit: 1/h, on_store_failure: local }
          - { name: denied, match: { path: /x }, limit: 9/h, on_store_failure: deny }",
@@ -83,16 +76,16 @@ fn a_mistake_is_denied_whatever_the_rule_says_about_outages() {
     for failure in ["allow", "deny", "local", "shed"] {
         for (store, code) in FailingStore::mistakes().into_iter().zip(codes) {
             let text = format!("rules: [{{ name: a, limit: 10/h, on_store_failure: {failure} }}]");
-            let engine = Engine::builder(rules(&text)).store(Arc::new(store)).build();
+            let engine = engine_over(store, &text);
             for line in ["GET /", "GET / id=7", "GET / criticality=critical"] {
                 let verdict = check(&engine, line);
                 assert_eq!(verdict.denial_code(), Some(code), "{failure}, {line}");
                 assert!(verdict.degraded().is_none() && verdict.retry_after().is_none());
                 assert!(verdict.denial_message().is_some());
             }
-            let reserved = ask("GET /", |request| engine.reserve(request, Duration::from_secs(9)));
+            let reserved = reserve(&engine, "GET /", Duration::from_secs(9));
             assert_eq!(reserved.verdict.denial_code(), Some(code), "{failure}");
-            assert!(reserved.receipt.is_none());
+            assert!(reserved.hold.is_none());
         }
     }
 }
@@ -101,7 +94,7 @@ fn a_mistake_is_denied_whatever_the_rule_says_about_outages() {
 fn every_outage_is_answered_as_the_rule_says() {
     for store in FailingStore::outages() {
         let text = "rules: [{ name: a, limit: 10/h, on_store_failure: allow }]";
-        let engine = Engine::builder(rules(text)).store(Arc::new(store)).build();
+        let engine = engine_over(store, text);
         let verdict = check(&engine, "GET /");
         assert!(verdict.is_allowed() && verdict.degraded().is_some());
     }
@@ -111,8 +104,7 @@ fn every_outage_is_answered_as_the_rule_says() {
 fn what_costs_more_than_its_limit_never_passes_during_an_outage() {
     for failure in ["allow", "deny", "local", "shed"] {
         let text = format!("rules: [{{ name: a, limit: 10/h, on_store_failure: {failure} }}]");
-        let store = Arc::new(FailingStore::unavailable());
-        let engine = Engine::builder(rules(&text)).store(store).build();
+        let engine = engine_without_store(&text);
         let verdict = check(&engine, "GET / cost=11 criticality=critical");
         assert_eq!(verdict.outcome(), Outcome::Never, "{failure}");
         assert_eq!(verdict.denial_code(), Some(DenialCode::CostExceedsLimit));

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, ReservationId};
+use tollbar::store::{Adjustment, ReservationId, block_on};
 use tollbar::{
     Batch, Charge, Decision, Feature, ManualClock, MemoryStore, Policy, Reply, Role, Store,
     StoreError, Timestamp,
 };
-use tollbar_rules::{Engine, Request, RuleFile, RuleSet};
+use tollbar_rules::{AsyncEngine, Request, RuleFile, RuleSet};
 use tollbar_testkit::oracle::{Oracle, Question};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -159,7 +159,7 @@ struct Told {
 }
 
 /// The first thread changes the rules as well, so that however few cores there are, they change.
-fn ask(engine: &Engine, thread: usize) -> Vec<Told> {
+fn ask(engine: &AsyncEngine, thread: usize) -> Vec<Told> {
     let mut told = Vec::new();
     // The first version that an engine has is 1.
     let mut version = 1;
@@ -172,7 +172,7 @@ fn ask(engine: &Engine, thread: usize) -> Vec<Told> {
         let name = user.to_string();
         let attributes = [("user", name.as_str())];
         let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
-        let verdict = engine.check(&request.with_cost(cost));
+        let verdict = block_on(engine.check(&request.with_cost(cost)));
         let decisions =
             verdict.decisions().map(|it| (it.rule().name.to_string(), it.decision())).collect();
         told.push(Told { at: LAST.get(), version: verdict.rules_version(), user, cost, decisions });
@@ -223,7 +223,7 @@ fn every_answer_under_changing_rules_is_the_judges() {
     let clock = ManualClock::at(START);
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
     let store = Arc::new(Ordered { store, clock: clock.clone(), decided: Mutex::new(0) });
-    let engine = Engine::builder(Version::rules(1)).store(store).clock(clock).build();
+    let engine = AsyncEngine::builder(Version::rules(1), store).clock(clock).build();
     let mut told: Vec<Told> = thread::scope(|scope| {
         let engine = &engine;
         let workers: Vec<_> =

@@ -3,42 +3,53 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollbar::MemoryStore;
-use tollbar_rules::{Engine, Leased, ReceiptError, Request};
+use tollbar::store::block_on;
+use tollbar::{MemoryStore, Timestamp};
+use tollbar_rules::{AsyncEngine, Engine, Request, TokenError};
 
-use crate::support::{answer, ask, clock, engine, engine_at, expect, rules};
-use tollbar_testkit::failing_store::FailingStore;
+use crate::support::{
+    admit, answer, clock, engine, engine_at, engine_without_store, expect, rules,
+};
 
 const JOBS: &str = "rules:
   - { name: jobs, algorithm: concurrency, limit: 2, lease: 30s }
   - { name: short, per: [], algorithm: concurrency, limit: 9, lease: 10s }
   - { name: rate, limit: 9/h }";
 
-fn lease(engine: &Engine, line: &str) -> Leased {
-    ask(line, |request| engine.lease(request))
+fn lease(engine: &AsyncEngine, line: &str) -> String {
+    engine.token(admit(engine, line).hold.unwrap()).unwrap()
+}
+
+fn release(engine: &AsyncEngine, text: &str) -> Result<bool, TokenError> {
+    block_on(engine.release(&engine.resume(text)?))
+}
+
+fn renew(engine: &AsyncEngine, text: &str) -> Result<Option<Timestamp>, TokenError> {
+    block_on(engine.renew(&engine.resume(text)?))
 }
 
 #[test]
 fn a_lease_is_held_until_it_is_released_or_ends() {
     let clock = clock();
     let engine = engine_at(JOBS, &clock);
-    let first = lease(&engine, "GET /");
-    assert_eq!(first.ends_at, Some(engine.now().after(Duration::from_secs(10))));
-    let second = lease(&engine, "GET /").lease.unwrap();
-    let denied = lease(&engine, "GET /");
-    assert_eq!((answer(&denied.verdict).as_str(), denied.lease), ("busy jobs", None));
-    let first = first.lease.unwrap();
-    assert!(engine.release_text(&first).unwrap());
-    assert!(!engine.release_text(&first).unwrap(), "once");
-    assert_eq!(engine.renew_text(&first).unwrap(), None);
+    let first = admit(&engine, "GET /").hold.unwrap();
+    assert_eq!(first.lease_ends_at(), Some(engine.now().after(Duration::from_secs(10))));
+    let first = engine.token(first).unwrap();
+    let second = lease(&engine, "GET /");
+    let denied = admit(&engine, "GET /");
+    assert_eq!(answer(&denied.verdict), "busy jobs");
+    assert!(denied.hold.is_none());
+    assert!(release(&engine, &first).unwrap());
+    assert!(!release(&engine, &first).unwrap(), "once");
+    assert_eq!(renew(&engine, &first).unwrap(), None);
     expect(&engine, &[("GET / cost=0", "allow jobs 1")]);
     clock.advance(Duration::from_secs(9));
-    let until = engine.renew_text(&second).unwrap();
+    let until = renew(&engine, &second).unwrap();
     assert_eq!(until, Some(engine.now().after(Duration::from_secs(10))), "the shortest");
     clock.advance(Duration::from_secs(10));
-    assert_eq!(engine.renew_text(&second).unwrap(), None, "one of them has ended");
+    assert_eq!(renew(&engine, &second).unwrap(), None, "one of them has ended");
     expect(&engine, &[("GET / cost=0", "allow jobs 1")]);
-    assert!(engine.release_text(&second).unwrap(), "the other is given back");
+    assert!(release(&engine, &second).unwrap(), "the other is given back");
     // All permits are back, so that the rate has least left.
     expect(&engine, &[("GET / cost=0", "allow rate 7")]);
 }
@@ -51,13 +62,13 @@ fn a_lease_is_known_wherever_the_store_and_the_secret_are() {
         Engine::builder(rules(text)).store(store.clone()).receipt_secret(secret).build()
     };
     let (one, other) = (of(JOBS, [1; 32]), of("rules: []", [1; 32]));
-    let text = lease(&one, "GET /").lease.unwrap();
+    let text = lease(&one, "GET /");
     let stranger = of(JOBS, [2; 32]);
-    assert!(matches!(stranger.release_text(&text), Err(ReceiptError::NotAccepted(_))));
+    assert!(matches!(release(&stranger, &text), Err(TokenError::NotAccepted(_))));
     one.replace(rules("rules: []"));
-    assert!(one.renew_text(&text).unwrap().is_some());
-    assert!(other.release_text(&text).unwrap());
-    assert!(!one.release_text(&text).unwrap());
+    assert!(renew(&one, &text).unwrap().is_some());
+    assert!(release(&other, &text).unwrap());
+    assert!(!release(&one, &text).unwrap());
 }
 
 #[test]
@@ -68,23 +79,21 @@ fn there_is_no_text_where_no_lease_is_held() {
          - { name: rate, match: { path: /rate }, limit: 9/h }",
     );
     for line in ["GET /rate", "GET /other", "GET /rate cost=0", "GET /plain cost=0"] {
-        let leased = lease(&engine, line);
-        assert!(leased.verdict.is_allowed(), "{line}");
-        assert_eq!((leased.lease, leased.ends_at), (None, None), "{line}");
+        let admission = admit(&engine, line);
+        assert!(admission.verdict.is_allowed() && admission.hold.is_none(), "{line}");
     }
-    // Not in the text, but not lost.
-    let plain = lease(&engine, "GET /plain");
-    assert!(plain.lease.is_none() && plain.verdict.holds_permits());
-    assert!(engine.release(&plain.verdict));
+    // Nobody could tell who returns it twice.
+    let plain = admit(&engine, "GET /plain").hold.unwrap();
+    assert_eq!((plain.lease_ends_at(), engine.token(plain)), (None, None));
 }
 
 #[test]
 fn a_lease_is_no_receipt() {
     let engine = engine(JOBS);
-    let text = lease(&engine, "GET /").lease.unwrap();
-    for settled in [engine.commit(&text, None), engine.commit(&text, Some(0)), engine.cancel(&text)]
+    let hold = engine.resume(&lease(&engine, "GET /")).unwrap();
+    for settled in [engine.settle(&hold, None), engine.settle(&hold, Some(0)), engine.cancel(&hold)]
     {
-        assert!(matches!(settled, Err(ReceiptError::IsLease)));
+        assert!(matches!(settled, Err(TokenError::IsLease)));
     }
     expect(&engine, &[("GET / cost=0", "allow jobs 1")]);
 }
@@ -93,16 +102,12 @@ fn a_lease_is_no_receipt() {
 fn leases_of_a_store_that_is_down_are_released_where_they_were_granted() {
     let text = "nodes: 2
 rules: [{ name: jobs, algorithm: concurrency, limit: 3, lease: 30s, on_store_failure: local }]";
-    let engine = || {
-        let builder = Engine::builder(rules(text)).clock(clock());
-        builder.store(Arc::new(FailingStore::unavailable())).receipt_secret([1; 32]).build()
-    };
-    let (one, other) = (engine(), engine());
-    let text = lease(&one, "GET /").lease.unwrap();
+    let (one, other) = (engine_without_store(text), engine_without_store(text));
+    let text = lease(&one, "GET /");
     expect(&one, &[("GET /", "busy jobs")]);
-    assert!(matches!(other.release_text(&text), Err(ReceiptError::NotAccepted(_))));
-    assert!(one.renew_text(&text).unwrap().is_some());
-    assert!(one.release_text(&text).unwrap());
+    assert!(matches!(release(&other, &text), Err(TokenError::NotAccepted(_))));
+    assert!(renew(&one, &text).unwrap().is_some());
+    assert!(release(&one, &text).unwrap());
     expect(&one, &[("GET /", "allow jobs 0")]);
 }
 
@@ -117,7 +122,7 @@ fn keys_that_do_not_fit_a_lease_are_denied_before_anything_is_held() {
     let user = "u".repeat(8_000);
     let attributes = [("user", &*user)];
     let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
-    assert_eq!(answer(&engine.lease(&request).verdict), "busy (too long)");
+    assert_eq!(answer(&engine.check(&request)), "busy (too long)");
     assert_eq!(answer(&engine.check(&request.with_cost(0))), "allow r0 1");
 }
 
@@ -143,12 +148,14 @@ fn the_futures_can_be_sent_to_another_thread() {
         it
     }
     let engine = engine(JOBS);
+    let hold = admit(&engine, "GET /").hold.unwrap();
+    let engine: Arc<AsyncEngine> = engine.into();
     let request = Request::new("GET", "/").unwrap();
-    drop(sent(engine.check_async(&request)));
-    drop(sent(engine.check_rule_async("jobs", &request)));
-    drop(sent(engine.check_subject_async("jobs", "1", 1, None)));
-    drop(sent(engine.reserve_async(&request, Duration::ZERO)));
-    drop(sent(engine.commit_async("", None)));
-    drop(sent(engine.lease_async(&request)));
-    drop(sent(engine.renew_text_async("")));
+    drop(sent(engine.check(&request)));
+    drop(sent(engine.admit(&request, Some(Duration::ZERO))));
+    drop(sent(engine.admit_rule("jobs", &request)));
+    drop(sent(engine.admit_subject("jobs", "1", 1, None)));
+    drop(sent(engine.settle(&hold, None)));
+    drop(sent(engine.renew(&hold)));
+    drop(sent(engine.release(&hold)));
 }

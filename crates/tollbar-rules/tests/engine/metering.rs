@@ -110,7 +110,7 @@ fn a_subject_counts_as_the_request_it_stands_for() {
         ("t", "acme", 1, "acme acme +1"),
         ("off", "user:7", 1, ""),
     ] {
-        let verdict = engine.check_subject(rule, subject, cost, None).unwrap();
+        let verdict = engine.admit_subject(rule, subject, cost, None).unwrap().verdict;
         let mut told = String::new();
         verdict.meter_subject(subject, cost, |it| {
             let sign = if it.is_admitted { '+' } else { '-' };

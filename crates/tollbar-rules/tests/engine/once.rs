@@ -1,12 +1,13 @@
 //! Requests with an id are charged once.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tollbar_rules::{Engine, Request};
 
-use crate::support::{answer, ask, check, clock, engine, engine_at, expect, rules};
-use tollbar_testkit::failing_store::FailingStore;
+use crate::support::{
+    admit, answer, ask, check, clock, engine, engine_at, engine_without_store, expect, reserve,
+    rules,
+};
 
 const TWO_RULES: &str = "rules:
   - { name: everybody, per: [], limit: 100/h }
@@ -35,24 +36,23 @@ fn every_way_of_asking_knows_the_id() {
     let line = "GET / user=1 cost=3 id=a";
     let left = || answer(&check(&engine, "GET / user=1 cost=0"));
     assert_eq!(answer(&check(&engine, line)), "allow per_user 7");
-    let checked = ask(line, |request| tollbar::store::block_on(engine.check_async(request)));
+    let checked = ask(line, |request| engine.check(request));
     let admitted = ask(line, |request| engine.admit(request, None));
-    let waited = ask(line, |request| tollbar::store::block_on(engine.admit_async(request, None)));
-    let leased = ask(line, |request| engine.lease(request));
-    for verdict in [&checked, &admitted.verdict, &waited.verdict, &leased.verdict] {
+    let awaited = admit(&engine, line);
+    for verdict in [&checked, &admitted.verdict, &awaited.verdict] {
         assert_eq!(answer(verdict), "allow per_user 7");
     }
     assert_eq!(left(), "allow per_user 7");
     let minute = Duration::from_mins(1);
     for _ in 0..2 {
-        let admission = ask("GET / user=1 cost=2 id=b", |it| engine.admit(it, Some(minute)));
+        let admission = reserve(&engine, "GET / user=1 cost=2 id=b", minute);
         assert_eq!(answer(&admission.verdict), "allow per_user 5");
     }
-    // Two holdings of one reservation: it is settled once.
-    let admit = || ask("GET / user=1 cost=2 id=b", |it| engine.admit(it, Some(minute)));
-    let (one, other) = (admit().holding.unwrap(), admit().holding.unwrap());
-    assert!(engine.settle(one, 1).unwrap());
-    assert!(!engine.settle(other, 0).unwrap());
+    // Two holds of one reservation: it is settled once.
+    let hold = || reserve(&engine, "GET / user=1 cost=2 id=b", minute).hold.unwrap();
+    let (one, other) = (hold(), hold());
+    assert!(engine.settle(&one, Some(1)).is_ok());
+    assert!(engine.settle(&other, Some(0)).is_err());
     assert_eq!(left(), "allow per_user 6");
 }
 
@@ -103,10 +103,9 @@ fn another_question_under_the_same_id_is_denied_and_not_charged() {
     assert!(verdict.degraded().is_none() && verdict.binding().is_none());
     assert!(verdict.rule().is_none() && verdict.retry_after().is_none());
     let minute = Duration::from_mins(1);
-    let reserved = ask("GET /b id=x", |request| engine.reserve(request, minute));
-    assert_eq!((answer(&reserved.verdict).as_str(), reserved.receipt), ("busy (id reused)", None));
-    let admission = ask("GET /b id=x", |request| engine.admit(request, Some(minute)));
-    assert!(!admission.verdict.is_allowed() && admission.holding.is_none());
+    let reserved = reserve(&engine, "GET /b id=x", minute);
+    assert_eq!(answer(&reserved.verdict), "busy (id reused)");
+    assert!(reserved.hold.is_none());
 }
 
 /// Otherwise one client could find out another's ids, have its requests denied, or pass for free.
@@ -178,10 +177,10 @@ fn limits_whose_answers_are_long_deny_where_they_are_too_many() {
 #[test]
 fn permits_without_a_lease_are_held_by_each_attempt() {
     let engine = engine("rules: [{ name: busy, algorithm: concurrency, limit: 2 }]");
-    let first = check(&engine, "GET / id=x");
-    let again = check(&engine, "GET / id=x");
+    let first = admit(&engine, "GET / id=x").hold.unwrap();
+    let again = admit(&engine, "GET / id=x").hold.unwrap();
     expect(&engine, &[("GET / id=x", "busy busy")]);
-    assert!(engine.release(&first) && engine.release(&again));
+    assert!(engine.release(&first).unwrap() && engine.release(&again).unwrap());
     // Two have come back, and not more.
     expect(
         &engine,
@@ -192,19 +191,18 @@ fn permits_without_a_lease_are_held_by_each_attempt() {
 #[test]
 fn leases_are_the_same_ones_again() {
     let engine = engine("rules: [{ name: busy, algorithm: concurrency, limit: 2, lease: 30s }]");
-    let lease = || ask("GET / id=x", |request| engine.lease(request)).lease.unwrap();
+    let lease = || engine.token(admit(&engine, "GET / id=x").hold.unwrap()).unwrap();
     let (first, again) = (lease(), lease());
     assert_eq!(first, again);
     expect(&engine, &[("GET / cost=0", "allow busy 1")]);
-    assert!(engine.release_text(&first).unwrap() && !engine.release_text(&again).unwrap());
+    let release = |text: &str| engine.release(&engine.resume(text).unwrap()).unwrap();
+    assert!(release(&first) && !release(&again));
     expect(&engine, &[("GET / cost=0", "allow busy 2")]);
 }
 
 #[test]
 fn a_store_that_cannot_answer_remembers_nothing() {
-    let text = rules("rules: [{ name: a, limit: 2/h, on_store_failure: local }]");
-    let engine =
-        Engine::builder(text).clock(clock()).store(Arc::new(FailingStore::unavailable())).build();
+    let engine = engine_without_store("rules: [{ name: a, limit: 2/h, on_store_failure: local }]");
     expect(
         &engine,
         &[("GET / id=x", "allow a 1"), ("GET / id=x", "allow a 0"), ("GET / id=x", "deny a")],

@@ -18,7 +18,7 @@ fn one_rule_alone_decides_whatever_it_matches() {
          - { name: lax, per: tenant, missing: skip, limit: 1/h }",
     );
     let under = |rule: &str, line: &str| {
-        answer(&ask(line, |request| engine.check_rule(rule, request)).unwrap())
+        answer(&ask(line, |request| engine.admit_rule(rule, request)).unwrap().verdict)
     };
     for left in ["4", "3", "2", "1", "0"] {
         assert_eq!(under("writes", "GET / user=1"), format!("allow writes {left}"));
@@ -36,7 +36,7 @@ fn one_rule_alone_decides_whatever_it_matches() {
     assert_eq!(under("lax", "GET /"), "allow (no rule)");
     assert_eq!(under("tight", "GET /"), "allow tight 0");
     assert_eq!(under("tight", "GET / cost=2"), "never tight");
-    let error = ask("GET /", |request| engine.check_rule("write", request)).unwrap_err();
+    let error = ask("GET /", |request| engine.admit_rule("write", request)).unwrap_err();
     assert_eq!(error.to_string(), "there is no rule `write`: did you mean `writes`?");
     assert!(matches!(error, UsageError::UnknownRule { .. }));
 }
@@ -67,9 +67,13 @@ fn a_subject_is_the_value_that_the_rule_counts_by() {
     for (rule, subject, line) in table {
         let remaining =
             |verdict: &tollbar_rules::Verdict| verdict.binding().unwrap().decision().remaining();
-        let under = |cost| engine.check_subject(rule, subject, cost, None).unwrap();
+        let under = |cost| engine.admit_subject(rule, subject, cost, None).unwrap().verdict;
         assert_eq!(remaining(&under(2)), 7, "{rule} {subject}");
-        assert_eq!(remaining(&ask(line, |it| engine.check_rule(rule, it)).unwrap()), 6, "{line}");
+        assert_eq!(
+            remaining(&ask(line, |it| engine.admit_rule(rule, it)).unwrap().verdict),
+            6,
+            "{line}"
+        );
         assert_eq!(remaining(&under(0)), 6, "{rule} {subject}");
         let usage = engine.usage_subject(rule, subject).unwrap();
         assert_eq!((usage[0].limit, usage[0].remaining), (9, 6));
@@ -82,7 +86,7 @@ fn a_subject_is_the_value_that_the_rule_counts_by() {
 fn any_other_client_is_counted_as_it_stands() {
     let engine = engine("rules: [{ name: a, limit: 9/h }]");
     let left = |subject| {
-        let verdict = engine.check_subject("a", subject, 1, None).unwrap();
+        let verdict = engine.admit_subject("a", subject, 1, None).unwrap().verdict;
         verdict.binding().unwrap().decision().remaining()
     };
     assert_eq!((left("42"), left("42"), left("43"), left("User:42")), (8, 7, 8, 8));
@@ -112,7 +116,8 @@ fn exemptions_tiers_costs_and_ids_are_as_usual() {
            exempt: [{ user: root }, { user: guest, until: 2023-11-15 }]",
         &clock,
     );
-    let under = |subject, cost, id| answer(&engine.check_subject("a", subject, cost, id).unwrap());
+    let under =
+        |subject, cost, id| answer(&engine.admit_subject("a", subject, cost, id).unwrap().verdict);
     assert_eq!(under("1", 1, Some("x")), "allow a 4");
     assert_eq!(under("1", 1, Some("x")), "allow a 4");
     assert_eq!(under("1", 2, Some("x")), "busy (id reused)");
@@ -157,7 +162,7 @@ fn what_is_no_subject_is_refused_with_what_to_send() {
         ("path", &long, "a path of 9000 bytes is too long: send at most 8192"),
     ];
     for (rule, subject, message) in table {
-        let error = engine.check_subject(rule, subject, 1, None).unwrap_err();
+        let error = engine.admit_subject(rule, subject, 1, None).unwrap_err();
         assert_eq!(error.to_string(), message);
         assert_eq!(engine.usage_subject(rule, subject).unwrap_err().to_string(), message);
         assert_eq!(engine.reset_subject(rule, subject).unwrap_err().to_string(), message);

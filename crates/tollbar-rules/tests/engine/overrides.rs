@@ -87,12 +87,12 @@ fn a_ban_denies_whatever_the_rules_say() {
         let verdict = world.ask(attributes);
         assert!(is_banned(&verdict) && verdict.outcome() == Outcome::Busy, "{attributes:?}");
         assert!(verdict.rule().is_none() && verdict.binding().is_none());
-        assert!(is_banned(&world.engine.check_rule("a", &request(attributes)).unwrap()));
+        assert!(is_banned(&world.engine.admit_rule("a", &request(attributes)).unwrap().verdict));
     }
     for attributes in [&[("user", "k")][..], &[("api_key", "7")], &[("ip", "2001:db9::1")], &[]] {
         assert!(world.ask(attributes).is_allowed(), "{attributes:?}");
     }
-    assert!(is_banned(&world.engine.check_subject("a", "user:7", 1, None).unwrap()));
+    assert!(is_banned(&world.engine.admit_subject("a", "user:7", 1, None).unwrap().verdict));
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! What is in flight comes back.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{check, clock, engine, engine_at, expect, rules};
-use tollbar_rules::Engine;
-use tollbar_testkit::failing_store::FailingStore;
+use tollbar::store::block_on;
+
+use crate::support::{admit, check, clock, engine, engine_at, engine_without_store, expect};
 
 #[test]
 fn permits_are_held_until_they_are_released_or_their_lease_ends() {
@@ -16,22 +15,22 @@ fn permits_are_held_until_they_are_released_or_their_lease_ends() {
          - { name: rate, limit: 9/h }",
         &clock,
     );
-    let first = check(&engine, "GET /");
-    let second = check(&engine, "GET /");
-    assert!(first.holds_permits() && second.is_allowed());
+    let first = admit(&engine, "GET /").hold.unwrap();
+    let second = admit(&engine, "GET /").hold.unwrap();
+    assert_eq!(first.lease_ttl(), Some(Duration::from_secs(30)));
     expect(&engine, &[("GET /", "busy busy"), ("GET / user=1", "allow busy 1")]);
-    assert!(engine.release(&first));
-    // Once, however often it is said, and by whichever copy.
-    assert!(!engine.release(&first) && !engine.release(&first.clone()) && !first.holds_permits());
+    assert!(engine.release(&first).unwrap());
+    // Once, however often it is said.
+    assert!(!engine.release(&first).unwrap() && engine.renew(&first).unwrap().is_none());
     expect(&engine, &[("GET /", "allow busy 0"), ("GET /", "busy busy")]);
     clock.advance(Duration::from_secs(29));
-    assert!(engine.renew(&second));
+    assert!(engine.renew(&second).unwrap().is_some());
     clock.advance(Duration::from_secs(1));
     // The other's lease has ended, the second's goes on.
     expect(&engine, &[("GET /", "allow busy 0"), ("GET /", "busy busy")]);
-    assert!(engine.release(&second));
+    assert!(engine.release(&second).unwrap());
     // A denied request and a peek hold nothing.
-    assert!(!check(&engine, "GET / cost=0").holds_permits());
+    assert!(admit(&engine, "GET / cost=0").hold.is_none());
 }
 
 #[test]
@@ -41,24 +40,49 @@ fn permits_in_the_shadow_come_back_too() {
          - { name: busy, algorithm: concurrency, mode: shadow, limit: 1 }
          - { name: rate, per: user, limit: 1/h }",
     );
-    let first = check(&engine, "GET / user=1 api_key=k");
-    assert_eq!(first.would_deny().count(), 0);
+    let first = admit(&engine, "GET / user=1 api_key=k");
+    assert_eq!(first.verdict.would_deny().count(), 0);
     // Denied by the rate: the shadow's permit is not taken.
-    assert!(!check(&engine, "GET / user=1 api_key=j").holds_permits());
+    assert!(admit(&engine, "GET / user=1 api_key=j").hold.is_none());
     assert_eq!(check(&engine, "GET / user=2 api_key=k").would_deny().count(), 1);
-    assert!(engine.release(&first));
+    assert!(engine.release(&first.hold.unwrap()).unwrap());
     assert_eq!(check(&engine, "GET / user=3 api_key=k").would_deny().count(), 0);
+}
+
+#[test]
+fn permits_without_a_lease_come_back_once() {
+    let engine = engine("rules: [{ name: busy, algorithm: concurrency, limit: 2 }]");
+    let (first, _second) = (admit(&engine, "GET /").hold.unwrap(), admit(&engine, "GET /"));
+    assert!(engine.release(&first).unwrap() && !engine.release(&first).unwrap());
+    expect(&engine, &[("GET / cost=0", "allow busy 1")]);
+    assert!(first.lease_ttl().is_none() && first.lease_ends_at().is_none());
+}
+
+/// A request that outlives its reservation has still taken a permit, which nobody else gives back.
+#[test]
+fn permits_of_a_reservation_whose_time_is_up_come_back_once() {
+    let clock = clock();
+    let engine = engine_at(
+        "rules:
+         - { name: plain, per: [], algorithm: concurrency, limit: 2 }
+         - { name: rate, per: [], limit: 9/h, algorithm: fixed_window }",
+        &clock,
+    );
+    let reserve = || crate::support::reserve(&engine, "GET /", Duration::from_mins(1));
+    let (hold, _other) = (reserve().hold.unwrap(), reserve().hold.unwrap());
+    clock.advance(Duration::from_mins(1));
+    assert!(engine.settle(&hold, Some(0)).is_err());
+    expect(&engine, &[("GET / cost=0", "allow plain 1")]);
+    assert!(engine.cancel(&hold).is_err());
+    expect(&engine, &[("GET / cost=0", "allow plain 1")]);
 }
 
 #[test]
 fn permits_of_a_store_that_is_down_are_held_in_this_process() {
     let text = "nodes: 2\nrules: [{ name: busy, algorithm: concurrency, limit: 3, on_store_failure: local }]";
-    let engine = Engine::builder(rules(text))
-        .clock(clock())
-        .store(Arc::new(FailingStore::unavailable()))
-        .build();
-    let first = check(&engine, "GET /");
+    let engine = engine_without_store(text);
+    let first = admit(&engine, "GET /").hold.unwrap();
     expect(&engine, &[("GET /", "busy busy")]);
-    assert!(engine.release(&first));
+    assert!(block_on(engine.release(&first)).unwrap());
     expect(&engine, &[("GET /", "allow busy 0")]);
 }

@@ -9,15 +9,15 @@ use std::thread;
 use std::time::Duration;
 
 use tollbar::{Clock, ManualClock, Timestamp};
-use tollbar_rules::{Engine, Request, RuleFile, RuleSet, RuleWatch};
+use tollbar_rules::{AsyncEngine, Engine, Request, RuleFile, RuleSet, RuleWatch};
 
 fn rules(text: &str) -> RuleSet {
     RuleFile::parse("rules.yaml", text).unwrap_or_else(|error| panic!("{error}")).rules
 }
 
-fn engine(rules: RuleSet) -> Arc<Engine> {
+fn engine(rules: RuleSet) -> Engine {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
-    Arc::new(Engine::builder(rules).clock(clock).build())
+    Engine::builder(rules).clock(clock).build()
 }
 
 /// Long enough for any machine; a test that waits this long has failed.
@@ -181,7 +181,7 @@ fn no_check_sees_half_of_two_versions() {
 /// A clock that changes the rules whenever somebody looks at it.
 #[derive(Debug, Default)]
 struct Meddling {
-    engine: OnceLock<Weak<Engine>>,
+    engine: OnceLock<Weak<AsyncEngine>>,
     version: AtomicU64,
 }
 
@@ -208,8 +208,8 @@ impl Clock for Meddling {
 #[test]
 fn a_change_in_the_middle_of_a_check_is_for_the_next_one() {
     let clock = Arc::new(Meddling::default());
-    let engine = Arc::new(Engine::builder(version(999)).clock(Arc::clone(&clock)).build());
-    clock.engine.set(Arc::downgrade(&engine)).unwrap();
+    let engine = Engine::builder(version(999)).clock(Arc::clone(&clock)).build();
+    clock.engine.set(Arc::downgrade(&(&engine).into())).unwrap();
     let attributes = [("user", "former")];
     let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
     for round in 0..9 {
@@ -217,8 +217,8 @@ fn a_change_in_the_middle_of_a_check_is_for_the_next_one() {
         let in_force = engine.rules().get("one").unwrap().limits[0].policy().limit();
         let verdict = match round % 3 {
             0 => engine.check(&request),
-            1 => tollbar::store::block_on(engine.check_async(&request)),
-            _ => engine.reserve(&request, Duration::from_secs(1)).verdict,
+            1 => engine.admit(&request, None).verdict,
+            _ => engine.admit(&request, Some(Duration::from_secs(1))).verdict,
         };
         assert!(clock.version.load(Ordering::SeqCst) > before, "the rules have changed meanwhile");
         let limits =

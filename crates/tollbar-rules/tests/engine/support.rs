@@ -1,7 +1,14 @@
 //! An engine, a line that is a request, and its verdict in a word or two.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollbar::store::block_on;
 use tollbar::{ManualClock, Outcome, Timestamp};
-use tollbar_rules::{Criticality, Engine, Reason, Request, RuleFile, RuleSet, Verdict};
+use tollbar_rules::{
+    Admission, AsyncEngine, Criticality, Engine, Reason, Request, RuleFile, RuleSet, Verdict,
+};
+use tollbar_testkit::failing_store::FailingStore;
 
 pub(crate) fn rules(text: &str) -> RuleSet {
     RuleFile::parse("rules.yaml", text).unwrap_or_else(|error| panic!("{error}")).rules
@@ -17,6 +24,19 @@ pub(crate) fn engine(text: &str) -> Engine {
 
 pub(crate) fn engine_at(text: &str, clock: &ManualClock) -> Engine {
     Engine::builder(rules(text)).clock(clock.clone()).build()
+}
+
+/// An engine whose store cannot be reached.
+pub(crate) fn engine_without_store(text: &str) -> AsyncEngine {
+    engine_over(FailingStore::unavailable(), text)
+}
+
+/// An engine whose store answers every question with one error.
+pub(crate) fn engine_over(store: FailingStore, text: &str) -> AsyncEngine {
+    AsyncEngine::builder(rules(text), Arc::new(store))
+        .clock(clock())
+        .receipt_secret([1; 32])
+        .build()
 }
 
 /// `GET /path name=value ..`
@@ -38,8 +58,16 @@ pub(crate) fn ask<T>(text: &str, then: impl FnOnce(&Request<'_>) -> T) -> T {
     then(&request.with_attributes(&attributes).unwrap())
 }
 
-pub(crate) fn check(engine: &Engine, text: &str) -> Verdict {
-    ask(text, |request| engine.check(request))
+pub(crate) fn check(engine: &AsyncEngine, text: &str) -> Verdict {
+    ask(text, |request| block_on(engine.check(request)))
+}
+
+pub(crate) fn admit(engine: &AsyncEngine, text: &str) -> Admission {
+    ask(text, |request| block_on(engine.admit(request, None)))
+}
+
+pub(crate) fn reserve(engine: &AsyncEngine, text: &str, ttl: Duration) -> Admission {
+    ask(text, |request| block_on(engine.admit(request, Some(ttl))))
 }
 
 /// The verdict in a word or two: `allow per_client 9`, `deny per_client`, `allow (no rule)`.
@@ -75,7 +103,7 @@ pub(crate) fn answer(verdict: &Verdict) -> String {
 }
 
 #[track_caller]
-pub(crate) fn expect(engine: &Engine, steps: &[(&str, &str)]) {
+pub(crate) fn expect(engine: &AsyncEngine, steps: &[(&str, &str)]) {
     for (step, (request, expected)) in steps.iter().enumerate() {
         assert_eq!(answer(&check(engine, request)), *expected, "step {step}: {request}");
     }

@@ -1,13 +1,10 @@
 //! What rules say that they have decided.
 
-use std::sync::Arc;
-
-use crate::support::{check, clock, engine, rules};
-use tollbar_rules::{Counts, Engine, Tallies};
-use tollbar_testkit::failing_store::FailingStore;
+use crate::support::{check, engine, engine_without_store, rules};
+use tollbar_rules::{AsyncEngine, Counts, Tallies};
 
 /// The counts of a rule, or of a tier of it, by the words `rule` or `rule tier`.
-fn counts(engine: &Engine, of: &str) -> Counts {
+fn counts(engine: &AsyncEngine, of: &str) -> Counts {
     let (rule, tier) = of.split_once(' ').map_or((of, None), |(rule, tier)| (rule, Some(tier)));
     let tallies = engine.tallies();
     let mut found = tallies.iter().filter(|it| *it.rule.name == *rule && it.tier == tier);
@@ -15,12 +12,12 @@ fn counts(engine: &Engine, of: &str) -> Counts {
 }
 
 /// Allowed, denied, tokens admitted, and how many were near the limit.
-fn told(engine: &Engine, of: &str) -> [u64; 4] {
+fn told(engine: &AsyncEngine, of: &str) -> [u64; 4] {
     let counts = counts(engine, of);
     [counts.allowed, counts.denied, counts.admitted_tokens, counts.near_limit]
 }
 
-fn ask(engine: &Engine, times: usize, request: &str) {
+fn ask(engine: &AsyncEngine, times: usize, request: &str) {
     for _ in 0..times {
         let _ = check(engine, request);
     }
@@ -130,10 +127,7 @@ fn what_the_failure_policy_said_is_told_apart() {
          - { name: open, match: { path: /open }, limit: 9/h }
          - { name: shut, match: { path: /shut }, limit: 9/h, on_store_failure: deny }
          - { name: share, match: { path: /share }, limit: 2/h, on_store_failure: local }";
-    let engine = Engine::builder(rules(text))
-        .clock(clock())
-        .store(Arc::new(FailingStore::unavailable()))
-        .build();
+    let engine = engine_without_store(text);
     for path in ["/open", "/shut", "/share"] {
         ask(&engine, 5, &format!("GET {path} user=1"));
     }

@@ -113,10 +113,10 @@ pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usag
     let rule = in_force(admin, actor.reach(Need::See)?, &key.rule_id)?;
     let engine = &admin.daemon.engine;
     let usages = match key.whom()? {
-        Whom::Subject(subject) => engine.usage_subject_async(&rule.name, subject).await?,
+        Whom::Subject(subject) => engine.usage_subject(&rule.name, subject).await?,
         Whom::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
-            engine.usage_async(&rule.name, &request).await?
+            engine.usage(&rule.name, &request).await?
         }
     };
     Usages::of(usages.into_iter().map(|it| Left::of(&rule, it)).collect())
@@ -128,10 +128,10 @@ pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<Res
     let rule = in_force(admin, actor.reach(Need::Change)?, &key.rule_id)?;
     let engine = &admin.daemon.engine;
     match key.whom()? {
-        Whom::Subject(subject) => engine.reset_subject_async(&rule.name, subject).await?,
+        Whom::Subject(subject) => engine.reset_subject(&rule.name, subject).await?,
         Whom::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
-            engine.reset_async(&rule.name, &request).await?;
+            engine.reset(&rule.name, &request).await?;
         }
     }
     tracing::info!(actor = actor.audited(), rule = %rule.name, "counters were made fresh");

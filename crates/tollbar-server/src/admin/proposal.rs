@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_rules::admin::RuleForm;
-use tollbar_rules::{Diff, Engine, Rule, RuleSet, Usage};
+use tollbar_rules::{AsyncEngine, Diff, Rule, RuleSet, Usage};
 
 use super::access::Reach;
 use super::problem::Problem;
@@ -174,8 +174,8 @@ impl Proposal {
         for some in subjects.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
             let asked = some.iter().map(|subject| async {
                 let engine = &admin.daemon.engine;
-                let now = engine.usage_subject_async(&old.name, subject).await.ok()?;
-                let then = alone.usage_subject_async(&new.name, subject).await.ok()?;
+                let now = engine.usage_subject(&old.name, subject).await.ok()?;
+                let then = alone.usage_subject(&new.name, subject).await.ok()?;
                 let is_denied = |it: &&Usage| it.remaining == 0;
                 let first = then.into_iter().find(|it| it.remaining == 0);
                 first.filter(|_| !now.iter().any(|it| is_denied(&it))).map(|it| (*subject, it))
@@ -197,12 +197,12 @@ impl Proposal {
 
     /// An engine of this rule alone over the daemon's counters: what is left under one rule does not
     /// depend on others. Boosts count as they do now.
-    fn alone(&self, rule: &Rule, admin: &Admin) -> Option<Engine> {
+    fn alone(&self, rule: &Rule, admin: &Admin) -> Option<AsyncEngine> {
         let mut rule = rule.clone();
         rule.replaces.clear();
         let rules = RuleSet::new(vec![rule]).ok()?;
         let rules = rules.with_overrides(self.before.overrides().to_vec());
-        Some(Engine::builder(rules).store(admin.daemon.counters.store()).build())
+        Some(AsyncEngine::new(rules, admin.daemon.counters.store()))
     }
 }
 

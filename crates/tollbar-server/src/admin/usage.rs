@@ -125,7 +125,7 @@ async fn left(admin: &Admin, reach: Reach<'_>, whose: Whose<'_>) -> Result<Usage
     };
     let mut limits = Vec::new();
     for rule in &rules {
-        let usages = admin.daemon.engine.usage_async(&rule.name, &request).await?;
+        let usages = admin.daemon.engine.usage(&rule.name, &request).await?;
         limits.extend(usages.into_iter().map(|it| Left::of(rule, it)));
     }
     Usages::of(limits).ok_or_else(|| Problem::not_found("limit: no rule counts such a subject"))

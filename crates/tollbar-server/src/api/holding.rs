@@ -6,6 +6,7 @@ use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_http::Format;
+use tollbar_rules::{LimitSettlement, RuleSettlement};
 
 use super::answer::{Answer, JSON, json};
 use super::question::{Cancel, Commit, Holder, Question, parse};
@@ -85,35 +86,36 @@ impl Api {
 
     pub(super) async fn commit(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let Commit { receipt, cost } = parse(body, COMMIT_EXAMPLE)?;
-        Ok(settled(self.daemon.engine.commit_async(&receipt, cost).await?))
+        Ok(settled(self.daemon.settle(&receipt, cost).await?))
     }
 
     pub(super) async fn cancel(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let Cancel { receipt } = parse(body, CANCEL_EXAMPLE)?;
-        Ok(settled(self.daemon.engine.cancel_async(&receipt).await?))
+        Ok(settled(self.daemon.settle(&receipt, Some(0)).await?))
     }
 
     pub(super) async fn release(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let Holder { lease } = parse(body, LEASE_EXAMPLE)?;
-        let released = self.daemon.engine.release_text_async(&lease).await?;
+        let released = self.daemon.release(&lease).await?;
         Ok(json(StatusCode::OK, JSON, &Released { released }))
     }
 
     pub(super) async fn renew(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let Holder { lease } = parse(body, LEASE_EXAMPLE)?;
-        let ends_at = self.daemon.engine.renew_text_async(&lease).await?.map(Instant);
+        let ends_at = self.daemon.renew(&lease).await?.map(Instant);
         Ok(json(StatusCode::OK, JSON, &Renewed { renewed: ends_at.is_some(), ends_at }))
     }
 }
 
-fn settled(settled: tollbar_rules::Settled) -> Answer {
-    let charge = |it: tollbar_rules::SettledLimit| Charge {
+fn settled(settlement: RuleSettlement) -> Answer {
+    let charge = |it: LimitSettlement| Charge {
         rule: it.rule,
         reserved: it.reserved,
         spent: it.spent,
         refunded: it.refunded,
         overdrawn: it.overdrawn,
     };
-    let charges = settled.charges.into_iter().map(charge).collect();
-    json(StatusCode::OK, JSON, &Settled { charges, permits_returned: settled.permits_returned })
+    let RuleSettlement { limits, permits_returned, .. } = settlement;
+    let charges = limits.into_iter().map(charge).collect();
+    json(StatusCode::OK, JSON, &Settled { charges, permits_returned })
 }

@@ -98,7 +98,7 @@ impl Api {
         question.about(&EXPLAIN)?;
         let pairs = question.pairs();
         let request = question.request(&pairs, question.cost_or_one())?;
-        let explanation = self.daemon.engine.explain_async(&request).await;
+        let explanation = self.daemon.engine.explain(&request).await;
         Ok(json(StatusCode::OK, JSON, &Explained::of(&explanation)))
     }
 
@@ -107,12 +107,12 @@ impl Api {
         let engine = &self.daemon.engine;
         let rule = match question.about(&RESET)? {
             About::Subject { rule, subject } => {
-                engine.reset_subject_async(rule, subject).await?;
+                engine.reset_subject(rule, subject).await?;
                 rule
             }
             About::Rule(rule) => {
                 let pairs = question.pairs();
-                engine.reset_async(rule, &question.request(&pairs, 1)?).await?;
+                engine.reset(rule, &question.request(&pairs, 1)?).await?;
                 rule
             }
             About::Request => return Err(Refusal::bad_request("a reset needs `rule`")),
@@ -139,7 +139,7 @@ impl Api {
         }
         let (method, path) = (of("method").unwrap_or("GET"), of("path").unwrap_or("/"));
         let request = Request::new(method, path)?.with_attributes(&pairs)?.with_cost(0);
-        let verdict = self.daemon.engine.check_async(&request).await;
+        let verdict = self.daemon.engine.check(&request).await;
         let live = verdict.decisions().filter(|it| it.capacity() == Capacity::Live);
         let usage = live.map(|it| Usage {
             rule_id: it.rule().identity(),
@@ -187,7 +187,7 @@ impl Api {
         };
         let pairs = question.pairs();
         let request = question.request(&pairs, question.cost_or_one()).ok()?;
-        Some(self.daemon.engine.explain_async(&request).await)
+        Some(self.daemon.engine.explain(&request).await)
     }
 }
 

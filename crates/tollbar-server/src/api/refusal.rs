@@ -8,7 +8,7 @@ use hyper::header::{ALLOW, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_http::Format;
-use tollbar_rules::{ReceiptError, RequestError, UsageError};
+use tollbar_rules::{RequestError, TokenError, UsageError};
 
 use super::answer::{Answer, JSON, PROBLEM, json};
 use crate::listener::Unread;
@@ -155,11 +155,11 @@ impl From<UsageError> for Refusal {
     }
 }
 
-impl From<ReceiptError> for Refusal {
-    fn from(error: ReceiptError) -> Self {
+impl From<TokenError> for Refusal {
+    fn from(error: TokenError) -> Self {
         let (status, word) = match &error {
-            ReceiptError::NotOpen => (StatusCode::CONFLICT, "not_open"),
-            ReceiptError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
+            TokenError::NotOpen => (StatusCode::CONFLICT, "not_open"),
+            TokenError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
             _ => (StatusCode::BAD_REQUEST, "not_accepted"),
         };
         Self::new(status, word, error.to_string())

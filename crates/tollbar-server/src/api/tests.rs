@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper::Request;
 use serde_json::Value;
 use tollbar::{ManualClock, MemoryStore, Timestamp};
-use tollbar_rules::{Engine, RuleFile};
+use tollbar_rules::{AsyncEngine, RuleFile};
 
 use super::*;
 use crate::counters::Counters;
@@ -45,7 +45,7 @@ impl Daemon {
         let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
         let store = Arc::new(store);
         let rules = RuleFile::parse("rules.yaml", rules).unwrap().rules;
-        let engine = Engine::builder(rules).store(store.clone()).clock(clock.clone()).build();
+        let engine = AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build();
         let token = token.map(|it| Arc::new(Tokens::parse(it).unwrap()));
         let daemon = crate::daemon::Daemon::new(Arc::new(engine), Counters::Memory(store), token);
         Self { api: Api::new(Arc::new(daemon)), clock }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::Request;
 use proptest::prelude::*;
 use tollbar::{ManualClock, MemoryStore, Timestamp};
-use tollbar_rules::{Engine, RuleFile};
+use tollbar_rules::{AsyncEngine, RuleFile};
 
 use super::*;
 use crate::counters::Counters;
@@ -84,7 +84,7 @@ impl Proxy {
         let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
         let store = Arc::new(store);
         let rules = RuleFile::parse("rules.yaml", &format!("{RULES}{}", too_many())).unwrap().rules;
-        let engine = Engine::builder(rules).store(store.clone()).clock(clock.clone()).build();
+        let engine = AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build();
         let token = token.map(|it| Arc::new(Tokens::parse(it).unwrap()));
         let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), token);
         let forward_auth = ForwardAuth::new(
@@ -385,7 +385,8 @@ fn what_lacks_something_or_would_hold_a_permit_is_not_let_through() {
     }
     // Nobody was kept out by it.
     let engine = &proxy.forward_auth.daemon.engine;
-    assert!(engine.check(&tollbar_rules::Request::new("GET", "/jobs").unwrap()).is_allowed());
+    let request = tollbar_rules::Request::new("GET", "/jobs").unwrap();
+    assert!(engine.try_admit(&request, None).unwrap().verdict.is_allowed());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use tollbar::Timestamp;
-use tollbar_rules::{Counts, Engine, Mode};
+use tollbar_rules::{AsyncEngine, Counts, Mode};
 
 use super::store::StoreState;
 use super::{Metrics, Outcomes, Reloaded, Wire};
@@ -41,7 +41,7 @@ impl Metrics {
     /// Everything, at this moment. Walks all rules: once a second, not for every request.
     pub(crate) fn snapshot(
         &self,
-        engine: &Engine,
+        engine: &AsyncEngine,
         counters: &Counters,
         now: Timestamp,
     ) -> Snapshot {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
-use tollbar_rules::{Diff, Engine, RuleSet};
+use tollbar_rules::{AsyncEngine, Diff, RuleSet};
 use tracing::{error, info, warn};
 
 use super::compose::{Composed, Known, compose, recompose};
@@ -19,7 +19,7 @@ const TOLD_MAX: usize = 20;
 
 /// The rules in force, and where they came from.
 pub struct Live {
-    engine: Arc<Engine>,
+    engine: Arc<AsyncEngine>,
     parts: Mutex<Parts>,
     status: ArcSwap<LiveStatus>,
     enforced: watch::Sender<Revisions>,
@@ -49,7 +49,7 @@ pub struct LiveStatus {
 impl Live {
     /// The rules of the engine are the file's; there are no others yet.
     #[must_use]
-    pub fn new(engine: Arc<Engine>) -> Self {
+    pub fn new(engine: Arc<AsyncEngine>) -> Self {
         let file = engine.rules();
         let parts = Parts {
             file: Arc::new(file.clone()),

@@ -10,9 +10,9 @@ use crate::{Ending, Settle};
 const HUNDRED: &str = "rules: [{ name: a, limit: 100/100s, algorithm: fixed_window }]";
 const TWO_IN_FLIGHT: &str = "rules: [{ name: a, limit: 2, algorithm: concurrency }]";
 
-fn settling(yaml: &str, settle: Settle) -> (Tollbar<Answers>, Arc<Engine>) {
-    let engine = Arc::new(engine(yaml).0);
-    let layer = TollbarLayer::builder(Arc::clone(&engine)).cost(|_| 10).settle(settle).build();
+fn settling(yaml: &str, settle: Settle) -> (Tollbar<Answers>, Engine) {
+    let engine = engine(yaml).0;
+    let layer = TollbarLayer::builder(&engine).cost(|_| 10).settle(settle).build();
     (layer.layer(Answers), engine)
 }
 
@@ -96,8 +96,8 @@ fn watching(spent: impl Fn(&Ending) -> u64 + Send + Sync + 'static) -> (Settle, 
 #[tokio::test]
 async fn a_client_that_goes_away_before_the_response_is_settled_too() {
     let (settle, seen) = watching(|ending| if ending.status().is_none() { 4 } else { 0 });
-    let engine = Arc::new(engine(HUNDRED).0);
-    let layer = TollbarLayer::builder(Arc::clone(&engine)).cost(|_| 10).settle(settle).build();
+    let engine = engine(HUNDRED).0;
+    let layer = TollbarLayer::builder(&engine).cost(|_| 10).settle(settle).build();
     let (mut service, mut handle) =
         tower_test::mock::spawn_with(|mock: tower_test::mock::Mock<_, Bodied>| layer.layer(mock));
     handle.allow(2);
@@ -201,8 +201,8 @@ fn endings_tell_how_much_was_sent_and_whether_that_was_all() {
 
 #[test]
 fn permits_are_held_until_the_body_ends_or_is_dropped() {
-    let engine = Arc::new(engine(TWO_IN_FLIGHT).0);
-    let layer = TollbarLayer::new(Arc::clone(&engine));
+    let engine = engine(TWO_IN_FLIGHT).0;
+    let layer = TollbarLayer::new(&engine);
     let first = streaming(&layer, &[Ok("abc")]);
     assert_eq!(left(&engine), 1);
     let mut second = streaming(&layer, &[Ok("abc")]);
@@ -225,13 +225,13 @@ fn permits_are_held_until_the_body_ends_or_is_dropped() {
 
 #[test]
 fn permits_come_back_where_the_service_panics() {
-    let engine = Arc::new(engine(TWO_IN_FLIGHT).0);
+    let engine = engine(TWO_IN_FLIGHT).0;
     let inner = tower::service_fn(|_: Request<()>| async {
         std::future::ready(()).await;
         assert!(std::hint::black_box(false), "a bug of the handler's");
         Ok::<_, Infallible>(Bodied::default())
     });
-    let mut service = TollbarLayer::new(Arc::clone(&engine)).layer(inner);
+    let mut service = TollbarLayer::new(&engine).layer(inner);
     for _ in 0..5 {
         let future = std::panic::AssertUnwindSafe(service.call(request("/")));
         let ended = std::panic::catch_unwind(|| futures_now({ future }.0));
@@ -243,7 +243,7 @@ fn permits_come_back_where_the_service_panics() {
 #[tokio::test(start_paused = true)]
 async fn a_store_elsewhere_is_settled_with_in_the_background() {
     let store = Arc::new(later_by(Duration::from_millis(5)));
-    let engine = Engine::builder(rules(HUNDRED)).store(store).build();
+    let engine = AsyncEngine::new(rules(HUNDRED), store);
     let layer = TollbarLayer::builder(engine).cost(|_| 10).settle(Settle::by(|_| 1)).build();
     let service = layer.layer(Answers);
     for expected in ["90", "89", "88"] {
@@ -258,8 +258,8 @@ async fn a_store_elsewhere_is_settled_with_in_the_background() {
 #[tokio::test(start_paused = true)]
 async fn leases_are_renewed_while_a_response_lasts() {
     let yaml = "rules: [{ name: a, limit: 1, algorithm: concurrency, lease: 30s }]";
-    let engine = Arc::new(engine_by_tokio(yaml));
-    let layer = TollbarLayer::new(Arc::clone(&engine));
+    let engine = engine_by_tokio(yaml);
+    let layer = TollbarLayer::new(&engine);
     let body = streaming(&layer, &[Ok("abc")]);
     for _ in 0..10 {
         tokio::time::sleep(Duration::from_secs(29)).await;

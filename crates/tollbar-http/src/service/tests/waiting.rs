@@ -181,8 +181,8 @@ impl Service<Request<()>> for Strict {
     }
 }
 
-fn over_later(yaml: &str, delay: Duration) -> Arc<Engine> {
-    Arc::new(Engine::builder(rules(yaml)).store(Arc::new(later_by(delay))).build())
+fn over_later(yaml: &str, delay: Duration) -> AsyncEngine {
+    AsyncEngine::new(rules(yaml), Arc::new(later_by(delay)))
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,13 +1,13 @@
 //! One rule alone, whatever it matches.
 
 use super::{Fate, Observer, Selecting, Selection};
-use crate::engine::Engine;
+use crate::engine::AsyncEngine;
 use crate::matcher::ItemId;
 use crate::snapshot::Snapshot;
 use crate::verdict::Why;
 use crate::{Request, engine::selection::Nobody};
 
-impl Engine {
+impl AsyncEngine {
     pub(crate) fn select_only(
         &self,
         snapshot: &Snapshot,

@@ -173,7 +173,7 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
-    use tollbar_rules::{Engine, Request, RuleFile};
+    use tollbar_rules::{Admission, Engine, Request, RuleFile};
 
     use super::*;
     use crate::daemon::{Answered, DecisionId, Lease};
@@ -202,9 +202,11 @@ rules:
                     let attributes = [("user", "7"), ("tier", tier)];
                     let request = Request::new("GET", path).unwrap();
                     let request = request.with_attributes(&attributes).unwrap().with_cost(cost);
-                    let verdict = engine.check(&request);
-                    let lease = engine.lease_of(&verdict);
-                    let lease = lease.map(|(text, at)| Lease { text, ends_at: Some(at) });
+                    let Admission { verdict, hold } = engine.admit(&request, None);
+                    let lease = hold.and_then(|hold| {
+                        let ends_at = hold.lease_ends_at();
+                        Some(Lease { text: engine.token(hold)?, ends_at })
+                    });
                     let receipt = (cost == 0).then(|| "a\n\u{1}b".to_owned());
                     let decision_id = DecisionId::random();
                     let answered = Answered { verdict, decision_id, lease, receipt };

@@ -129,7 +129,7 @@ async fn explained(visit: &Visit<'_>, about: &str) -> Result<Explained, Problem>
     let request = Request::new(&described.method, &described.path)?
         .with_attributes(&pairs)?
         .with_cost(described.cost);
-    let explanation = visit.admin.daemon.engine.explain_async(&request).await;
+    let explanation = visit.admin.daemon.engine.explain(&request).await;
     Ok(Explained::of(&explanation))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollbar::Timestamp;
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tollbar_rules::{Reservation, Verdict};
+use tollbar_rules::{Hold, Verdict};
 use tonic::Status;
 use tracing::warn;
 
@@ -19,10 +19,10 @@ use super::{ChargeBy, Envoy};
 /// How long what rules have charged for one descriptor can be given back because another is denied.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 
-/// What rules have said, and what gives back what they have charged for it.
+/// What rules have said, and what they have charged for it.
 struct Ruling {
     answered: Answered,
-    receipt: Option<String>,
+    hold: Option<Hold>,
     /// What is to be counted as usage, once it is known that nothing is given back.
     usage: Option<Usage>,
 }
@@ -95,10 +95,10 @@ impl Envoy {
             Step::Free => Answered::free(),
         };
         let mut answers = Vec::new();
-        let (mut receipts, mut usages) = (Vec::new(), Vec::new());
+        let (mut holds, mut usages) = (Vec::new(), Vec::new());
         for ruling in rulings {
             answers.push(ruling.answered);
-            receipts.extend(ruling.receipt);
+            holds.extend(ruling.hold);
             usages.extend(ruling.usage);
         }
         let mut ruled = answers.into_iter();
@@ -111,7 +111,7 @@ impl Envoy {
         }
         let is_given_back = is_one && answer::is_denied(&answers);
         if is_given_back {
-            self.give_back_all(receipts.iter()).await;
+            self.give_back_all(holds.iter()).await;
         }
         for Usage { at, cost, verdict } in usages {
             let facts = Facts::of(&request.domain, &request.descriptors[at]);
@@ -151,21 +151,16 @@ impl Envoy {
         let bad = |error| bad_descriptor(at, &format!("{error}"));
         let facts = Facts::of(&request.domain, &request.descriptors[at]).map_err(bad)?;
         let asked = facts.request(cost).map_err(bad)?;
-        let Reservation { verdict, receipt } = if is_one_of_many {
-            let reserved = self.daemon.engine.reserve_async(&asked, GIVEN_BACK_WITHIN).await;
-            self.daemon.count_verdict(&reserved.verdict);
-            reserved
+        let (verdict, hold) = if is_one_of_many {
+            let admission = self.daemon.engine.admit(&asked, Some(GIVEN_BACK_WITHIN)).await;
+            self.daemon.count_verdict(&admission.verdict);
+            (admission.verdict, admission.hold)
         } else {
-            Reservation { verdict: self.daemon.check(&asked).await.verdict, receipt: None }
+            let admitted = self.daemon.admit(&asked, None).await;
+            (admitted.verdict, admitted.hold)
         };
         if let Some(rule) = in_flight(&verdict) {
-            // A receipt gives permits back as well.
-            match receipt {
-                Some(receipt) => self.give_back_all([receipt].iter()).await,
-                None => {
-                    self.daemon.engine.release_async(&verdict).await;
-                }
-            }
+            self.give_back_all(hold.iter()).await;
             return Err(Status::failed_precondition(format!(
                 "rule `{rule}` limits what is in flight, and Envoy gives nothing back: add a condition \
                  to the rule that requests of the domain `{}` do not meet",
@@ -176,17 +171,22 @@ impl Envoy {
         // A check by itself has been counted already.
         let is_open = is_one_of_many && self.daemon.is_metered();
         let usage = is_open.then_some(Usage { at, cost, verdict });
-        Ok(Ruling { answered, receipt, usage })
+        Ok(Ruling { answered, hold, usage })
     }
 
     async fn give_back(&self, rulings: &[Ruling]) {
-        self.give_back_all(rulings.iter().filter_map(|it| it.receipt.as_ref())).await;
+        self.give_back_all(rulings.iter().filter_map(|it| it.hold.as_ref())).await;
     }
 
-    /// Where the store cannot do it, what was charged stays charged: never too much passes.
-    async fn give_back_all(&self, receipts: impl Iterator<Item = &String>) {
-        for receipt in receipts {
-            let _ = self.daemon.engine.cancel_async(receipt).await;
+    /// Gives back what was charged. If the store cannot do it, it stays charged: never too much passes.
+    async fn give_back_all(&self, holds: impl Iterator<Item = &Hold>) {
+        let engine = &self.daemon.engine;
+        for hold in holds {
+            if hold.is_reservation() {
+                let _ = engine.cancel(hold).await;
+            } else {
+                let _ = engine.release(hold).await;
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prost::Message;
 use tollbar::MemoryStore;
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tollbar_rules::{Engine, RuleSet};
+use tollbar_rules::{AsyncEngine, RuleSet};
 
 use super::options::{ChargeBy, Headers};
 use super::tree::Domains;
@@ -27,7 +27,7 @@ impl Calls {
     pub fn new(file: &str) -> Option<Self> {
         let domains = Domains::parse("fuzz.yaml", file).ok()?;
         let counters = Counters::Memory(Arc::new(MemoryStore::builder().max_keys(1_000).build()));
-        let engine = Engine::builder(RuleSet::empty()).store(counters.store()).build();
+        let engine = AsyncEngine::new(RuleSet::empty(), counters.store());
         let daemon = Arc::new(Daemon::new(Arc::new(engine), counters, None));
         let limits = Arc::new(EnvoyLimits::default());
         limits.replace(domains);

@@ -16,7 +16,7 @@ use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descript
 };
 use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use tollbar_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tollbar_rules::{Engine, RuleFile};
+use tollbar_rules::{AsyncEngine, RuleFile};
 use tonic::Status;
 
 use super::options::Headers;
@@ -50,7 +50,7 @@ impl Service {
         let store = Arc::new(MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build());
         let counters = Counters::Memory(store);
         let rules = RuleFile::parse("rules.yaml", rules).unwrap().rules;
-        let engine = Engine::builder(rules).store(counters.store()).build();
+        let engine = AsyncEngine::new(rules, counters.store());
         let tally = Arc::new(Tally::new(100));
         let daemon = Daemon::new(Arc::new(engine), counters, None);
         let daemon = Arc::new(daemon.metered(Some(Arc::clone(&tally))));

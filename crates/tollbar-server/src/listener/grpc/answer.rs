@@ -5,8 +5,8 @@ use std::time::Duration;
 use tollbar::{Outcome, Timestamp};
 use tollbar_proto::v1;
 use tollbar_rules::{
-    Capacity, ExplainedLimit, ExplainedRule, Explanation, Reason, RuleDecision, RuleFate, Settled,
-    Summary,
+    Capacity, ExplainedLimit, ExplainedRule, Explanation, Reason, RuleDecision, RuleFate,
+    RuleSettlement, Summary,
 };
 
 use crate::daemon::Shown;
@@ -98,15 +98,16 @@ fn of_limit(limit: ExplainedLimit) -> v1::ExplainedLimit {
     }
 }
 
-pub(super) fn of_settled(settled: Settled) -> v1::SettleResponse {
-    let charges = settled.charges.into_iter().map(|it| v1::SettledLimit {
+pub(super) fn of_settled(settlement: RuleSettlement) -> v1::SettleResponse {
+    let charges = settlement.limits.into_iter().map(|it| v1::SettledLimit {
         rule: it.rule,
         reserved: it.reserved,
         spent: it.spent,
         refunded: it.refunded,
         overdrawn: it.overdrawn,
     });
-    v1::SettleResponse { charges: charges.collect(), permits_returned: settled.permits_returned }
+    let permits_returned = settlement.permits_returned;
+    v1::SettleResponse { charges: charges.collect(), permits_returned }
 }
 
 fn outcome_of(outcome: Outcome) -> v1::Outcome {

@@ -92,7 +92,7 @@ impl v1::limiter_server::Limiter for Limiter {
         let attributes = question::pairs(&asked.attributes);
         let request = question::plain(&asked.method, &asked.path, &attributes)?;
         let request = request.with_cost(asked.cost.unwrap_or(1));
-        let explanation = self.daemon.engine.explain_async(&request).await;
+        let explanation = self.daemon.engine.explain(&request).await;
         Ok(Response::new(answer::of_explanation(explanation)))
     }
 
@@ -116,28 +116,28 @@ impl v1::limiter_server::Limiter for Limiter {
 
     async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::SettleResponse> {
         let v1::CommitRequest { receipt, cost } = request.get_ref();
-        let settled = self.daemon.engine.commit_async(text("receipt", receipt)?, *cost).await;
+        let settled = self.daemon.settle(text("receipt", receipt)?, *cost).await;
         let settled = settled.map_err(|error| refusal::receipt(&error))?;
         Ok(Response::new(answer::of_settled(settled)))
     }
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> Answer<v1::SettleResponse> {
         let receipt = text("receipt", &request.get_ref().receipt)?;
-        let settled = self.daemon.engine.cancel_async(receipt).await;
+        let settled = self.daemon.settle(receipt, Some(0)).await;
         let settled = settled.map_err(|error| refusal::receipt(&error))?;
         Ok(Response::new(answer::of_settled(settled)))
     }
 
     async fn release(&self, request: Request<v1::ReleaseRequest>) -> Answer<v1::ReleaseResponse> {
         let lease = text("lease", &request.get_ref().lease)?;
-        let released = self.daemon.engine.release_text_async(lease).await;
+        let released = self.daemon.release(lease).await;
         let released = released.map_err(|error| refusal::receipt(&error))?;
         Ok(Response::new(v1::ReleaseResponse { released }))
     }
 
     async fn renew(&self, request: Request<v1::RenewRequest>) -> Answer<v1::RenewResponse> {
         let lease = text("lease", &request.get_ref().lease)?;
-        let ends_at = self.daemon.engine.renew_text_async(lease).await;
+        let ends_at = self.daemon.renew(lease).await;
         let ends_at = ends_at.map_err(|error| refusal::receipt(&error))?;
         Ok(Response::new(v1::RenewResponse { ends_at: ends_at.map(answer::timestamp) }))
     }
@@ -152,11 +152,11 @@ impl v1::limiter_server::Limiter for Limiter {
                     "`subject` stands in place of `method`, `path` and `attributes`: send it or them",
                 ));
             }
-            Some(subject) => engine.reset_subject_async(rule, subject).await,
+            Some(subject) => engine.reset_subject(rule, subject).await,
             None => {
                 let attributes = question::pairs(attributes);
                 let request = question::plain(method, path, &attributes)?;
-                engine.reset_async(rule, &request).await
+                engine.reset(rule, &request).await
             }
         };
         reset.map_err(|error| refusal::usage(&error))?;

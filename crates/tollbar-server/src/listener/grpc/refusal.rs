@@ -1,6 +1,6 @@
 //! Why there is no answer, as statuses of gRPC. A denial is an answer, and not here.
 
-use tollbar_rules::{DenialCode, ReceiptError, RequestError, UsageError, Verdict};
+use tollbar_rules::{DenialCode, RequestError, TokenError, UsageError, Verdict};
 use tonic::Status;
 
 pub(super) fn request(error: &RequestError) -> Status {
@@ -16,11 +16,11 @@ pub(super) fn usage(error: &UsageError) -> Status {
     }
 }
 
-pub(super) fn receipt(error: &ReceiptError) -> Status {
+pub(super) fn receipt(error: &TokenError) -> Status {
     let told = error.to_string();
     match error {
-        ReceiptError::NotOpen => Status::failed_precondition(told),
-        ReceiptError::Store(_) => Status::unavailable(told),
+        TokenError::NotOpen => Status::failed_precondition(told),
+        TokenError::Store(_) => Status::unavailable(told),
         _ => Status::invalid_argument(told),
     }
 }

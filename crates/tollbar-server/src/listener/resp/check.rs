@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use thiserror::Error;
 use tollbar::{Outcome, Timestamp};
-use tollbar_rules::{Criticality, ReceiptError, Request, RequestError, Summary, UsageError};
+use tollbar_rules::{Criticality, Request, RequestError, Summary, TokenError, UsageError};
 
 use super::frame::{ARGUMENTS_MAX, Arguments};
 use super::reply::{Repeated, Replies};
@@ -36,7 +36,7 @@ pub(super) enum CheckError {
     #[error(transparent)]
     Subject(#[from] UsageError),
     #[error(transparent)]
-    Lease(#[from] ReceiptError),
+    Lease(#[from] TokenError),
 }
 
 /// What can follow the fixed words of a command.
@@ -90,7 +90,7 @@ pub(super) async fn renew(
     daemon: &Daemon,
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
-    let ends_at = daemon.engine.renew_text_async(text(arguments[1])?).await?;
+    let ends_at = daemon.renew(text(arguments[1])?).await?;
     replies.integer_or_null(ends_at.map(instant_ms));
     Ok(())
 }
@@ -101,7 +101,7 @@ pub(super) async fn release(
     daemon: &Daemon,
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
-    let is_released = daemon.engine.release_text_async(text(arguments[1])?).await?;
+    let is_released = daemon.release(text(arguments[1])?).await?;
     replies.integer(u8::from(is_released));
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use tollbar::ManualClock;
 use tollbar_rules::admin::RuleForm;
-use tollbar_rules::{Engine, RuleSet};
+use tollbar_rules::{AsyncEngine, Engine, RuleSet};
 
 use super::*;
 
@@ -14,7 +14,7 @@ struct World {
     directory: PathBuf,
     clock: ManualClock,
     repository: Repository,
-    engine: Arc<Engine>,
+    engine: Arc<AsyncEngine>,
     live: Arc<Live>,
     follow: Follow,
 }
@@ -29,7 +29,7 @@ impl World {
         let clock = ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000));
         let repository = Repository::open_with(&place, Arc::new(clock.clone())).await.unwrap();
         repository.insert_rule(&rule("a", 1), "ada").await.unwrap();
-        let engine = Arc::new(Engine::new(RuleSet::empty()));
+        let engine = Arc::from(Engine::new(RuleSet::empty()));
         let live = Arc::new(Live::new(Arc::clone(&engine)));
         let follow = Follow::begin(Arc::clone(&live), repository.clone(), None, "n".to_owned());
         let follow = follow.await.unwrap();

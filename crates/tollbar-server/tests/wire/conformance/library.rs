@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tollbar::Outcome;
-use tollbar_rules::{DenialCode, Engine, Request, RuleFile};
+use tollbar::store::block_on;
+use tollbar_rules::{AsyncEngine, DenialCode, Engine, Request, RuleFile};
 use tollbar_testkit::failing_store::FailingStore;
 
 use super::step::{Expect, Step};
@@ -20,14 +21,14 @@ fn the_library_answers_as_the_table_says() {
 fn the_library_answers_as_the_table_says_without_its_store() {
     let rules = RuleFile::parse("conformance.yaml", &(WITHOUT_STORE.rules)()).unwrap().rules;
     let store = Arc::new(FailingStore::unavailable());
-    let engine = Engine::builder(rules).store(store).build();
+    let engine = AsyncEngine::new(rules, store);
     go_through(&WITHOUT_STORE, |step| ask(&engine, step));
 }
 
-fn ask(engine: &Engine, step: &Step) -> Told {
+fn ask(engine: &AsyncEngine, step: &Step) -> Told {
     let request = Request::new(step.method, step.path).unwrap();
     let request = request.with_attributes(step.attributes).unwrap().with_cost(step.cost);
-    let verdict = engine.check(&request);
+    let verdict = block_on(engine.check(&request));
     let summary = verdict.summary();
     let outcome = match (summary.denial, summary.outcome) {
         (Some(DenialCode::MissingAttribute), _) => Expect::Lacks,

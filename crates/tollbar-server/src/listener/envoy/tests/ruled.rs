@@ -110,7 +110,8 @@ fn rules_about_what_is_in_flight_are_refused() {
             let attributes = [("domain", "jobs")];
             let request = tollbar_rules::Request::new("GET", "/").unwrap();
             let request = request.with_attributes(&attributes).unwrap();
-            assert!(service.envoy.daemon.engine.check(&request).is_allowed(), "{rules}");
+            let admission = service.envoy.daemon.engine.try_admit(&request, None).unwrap();
+            assert!(admission.verdict.is_allowed(), "{rules}");
         }
     }
 }

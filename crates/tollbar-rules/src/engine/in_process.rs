@@ -1,0 +1,225 @@
+//! The engine over counters in this process: what it is asked it answers at once.
+
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tollbar::Timestamp;
+
+use super::hold::{Hold, RuleSettlement, TokenError};
+use super::{Admission, AsyncEngine, EngineBuilder};
+use crate::{Explanation, Request, RuleSet, Usage, UsageError, Verdict};
+
+/// Checks requests against rules, over counters in this process. No method blocks. Clones are handles of
+/// one engine.
+///
+/// ```
+/// use tollbar_rules::{Engine, Request, RuleFile};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = RuleFile::parse("rules.yaml", "rules: [{ name: per_client, limit: 2/min }]")?;
+/// let engine = Engine::new(file.rules);
+///
+/// let request = Request::new("GET", "/v1/users")?.with_attributes(&[("ip", "203.0.113.7")])?;
+/// assert!(engine.check(&request).is_allowed() && engine.check(&request).is_allowed());
+/// let verdict = engine.check(&request);
+/// assert!(!verdict.is_allowed() && verdict.retry_after().is_some());
+/// assert_eq!(&*verdict.rule().unwrap().name, "per_client");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// All rules that match apply, and a request pays all of their limits or none.
+///
+/// It dereferences to an [`AsyncEngine`], which has the methods that ask no store, such as
+/// [`replace`](AsyncEngine::replace), [`token`](AsyncEngine::token) and [`tallies`](AsyncEngine::tallies).
+#[derive(Debug, Clone)]
+pub struct Engine {
+    /// Over a memory store.
+    inner: Arc<AsyncEngine>,
+}
+
+/// Returns what a future over a memory store comes to.
+fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => unreachable!("a memory store answers at once"),
+    }
+}
+
+impl Engine {
+    /// Returns an engine with a memory store of its own, for a million keys.
+    #[must_use]
+    pub fn new(rules: RuleSet) -> Self {
+        Self::builder(rules).build()
+    }
+
+    /// Returns a builder, for another clock or a memory store that is shared.
+    #[must_use]
+    pub fn builder(rules: RuleSet) -> EngineBuilder {
+        EngineBuilder::over(rules, None)
+    }
+
+    /// Wraps an engine over a memory store.
+    pub(super) fn over_memory(engine: AsyncEngine) -> Self {
+        debug_assert!(engine.answers_at_once(), "an engine in this process has a memory store");
+        Self { inner: Arc::new(engine) }
+    }
+
+    /// Decides whether the request may pass, and charges it if so. See [`AsyncEngine::check`].
+    #[must_use]
+    pub fn check(&self, request: &Request<'_>) -> Verdict {
+        let mut verdict = Verdict::unmade(self.inner.current.load());
+        // Permits come back when their leases end.
+        let _hold = self.inner.decide_now(request, None, &mut verdict);
+        verdict
+    }
+
+    /// Decides whether the request may pass, charges it if so, and returns what it holds: permits and,
+    /// if it is reserved for a time, its charge, which can be settled within that time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollbar_rules::{Engine, Request, RuleFile};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let file = RuleFile::parse("rules.yaml", "rules: [{ name: tokens, limit: 1000/min }]")?;
+    /// let engine = Engine::new(file.rules);
+    ///
+    /// let request = Request::new("POST", "/v1/chat")?.with_attributes(&[("user", "42")])?;
+    /// let admission = engine.admit(&request.clone().with_cost(300), Some(Duration::from_secs(60)));
+    /// if let Some(hold) = admission.hold {
+    ///     // As text it can be settled elsewhere: `engine.settle(&engine.resume(&text)?, Some(120))`.
+    ///     let settlement = engine.settle(&hold, Some(120))?;
+    ///     assert_eq!(settlement.limits[0].refunded, 180);
+    /// }
+    /// let left = engine.check(&request.with_cost(0)).binding().unwrap().decision().remaining();
+    /// assert_eq!(left, 880);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// What is not settled in time stays charged as it is.
+    pub fn admit(&self, request: &Request<'_>, reserve_for: Option<Duration>) -> Admission {
+        let verdict = Verdict::unmade(self.inner.current.load());
+        let mut admission = Admission { verdict, hold: None };
+        admission.hold = self.inner.decide_now(request, reserve_for, &mut admission.verdict);
+        admission
+    }
+
+    /// Settles a reservation. See [`AsyncEngine::settle`].
+    pub fn settle(&self, hold: &Hold, spent: Option<u64>) -> Result<RuleSettlement, TokenError> {
+        now(self.inner.settle(hold, spent))
+    }
+
+    /// Gives a whole reservation back. See [`AsyncEngine::cancel`].
+    pub fn cancel(&self, hold: &Hold) -> Result<RuleSettlement, TokenError> {
+        now(self.inner.cancel(hold))
+    }
+
+    /// Gives permits back: the request is done. Returns false if they were given back before, or their
+    /// leases had ended.
+    ///
+    /// ```
+    /// use tollbar_rules::{Engine, Request, RuleFile};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = "rules: [{ name: jobs, algorithm: concurrency, limit: 1, lease: 30s }]";
+    /// let engine = Engine::new(RuleFile::parse("rules.yaml", text)?.rules);
+    /// let request = Request::new("POST", "/jobs")?;
+    ///
+    /// if let Some(hold) = engine.admit(&request, None).hold {
+    ///     assert!(!engine.check(&request).is_allowed());
+    ///     assert!(engine.renew(&hold)?.is_some());
+    ///     assert!(engine.release(&hold)?);
+    /// }
+    /// assert!(engine.check(&request).is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn release(&self, hold: &Hold) -> Result<bool, TokenError> {
+        now(self.inner.release(hold))
+    }
+
+    /// Begins the leases of a hold anew: the request goes on. See [`AsyncEngine::renew`].
+    pub fn renew(&self, hold: &Hold) -> Result<Option<Timestamp>, TokenError> {
+        now(self.inner.renew(hold))
+    }
+
+    /// Decides whether the request may pass under `rule`, whatever the rule matches, and charges it if so.
+    /// See [`AsyncEngine::admit_rule`].
+    pub fn admit_rule(&self, rule: &str, request: &Request<'_>) -> Result<Admission, UsageError> {
+        now(self.inner.admit_rule(rule, request))
+    }
+
+    /// Decides whether `subject` may pay `cost` under `rule`, and charges it if so; cost 0 peeks. See
+    /// [`AsyncEngine::admit_subject`].
+    ///
+    /// ```
+    /// use tollbar_rules::{Engine, Request, RuleFile};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rules = "rules: [{ name: per_client, match: { path: /v1/** }, limit: 10/h }]";
+    /// let engine = Engine::new(RuleFile::parse("rules.yaml", rules)?.rules);
+    ///
+    /// let request = Request::new("GET", "/v1/users")?.with_attributes(&[("user", "42")])?;
+    /// assert!(engine.check(&request).is_allowed());
+    /// let admission = engine.admit_subject("per_client", "user:42", 3, Some("request-7f3a"))?;
+    /// assert_eq!(admission.verdict.binding().unwrap().decision().remaining(), 6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn admit_subject(
+        &self,
+        rule: &str,
+        subject: &str,
+        cost: u64,
+        request_id: Option<&str>,
+    ) -> Result<Admission, UsageError> {
+        now(self.inner.admit_subject(rule, subject, cost, request_id))
+    }
+
+    /// What the request's subject has left of the limits of `rule`. See [`AsyncEngine::usage`].
+    pub fn usage(&self, rule: &str, request: &Request<'_>) -> Result<Vec<Usage>, UsageError> {
+        now(self.inner.usage(rule, request))
+    }
+
+    /// What `subject` has left of the limits of `rule`. Charges nothing.
+    pub fn usage_subject(&self, rule: &str, subject: &str) -> Result<Vec<Usage>, UsageError> {
+        now(self.inner.usage_subject(rule, subject))
+    }
+
+    /// Makes the counters of the request's subject under `rule` fresh.
+    pub fn reset(&self, rule: &str, request: &Request<'_>) -> Result<(), UsageError> {
+        now(self.inner.reset(rule, request))
+    }
+
+    /// Makes the counters of `subject` under `rule` fresh.
+    pub fn reset_subject(&self, rule: &str, subject: &str) -> Result<(), UsageError> {
+        now(self.inner.reset_subject(rule, subject))
+    }
+
+    /// Why the request would be limited now, or not. Charges nothing.
+    #[must_use]
+    pub fn explain(&self, request: &Request<'_>) -> Explanation {
+        now(self.inner.explain(request))
+    }
+}
+
+impl Deref for Engine {
+    type Target = AsyncEngine;
+
+    fn deref(&self) -> &AsyncEngine {
+        &self.inner
+    }
+}
+
+impl From<Engine> for Arc<AsyncEngine> {
+    fn from(engine: Engine) -> Self {
+        engine.inner
+    }
+}
+
+impl From<&Engine> for Arc<AsyncEngine> {
+    fn from(engine: &Engine) -> Self {
+        Self::clone(&engine.inner)
+    }
+}
