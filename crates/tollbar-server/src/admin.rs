@@ -2,12 +2,13 @@
 //! what was used.
 //!
 //! Each noun has a file of operations: plain functions of an [`Admin`], an [`Actor`](access::Actor) and what was
-//! sent, which ask first whether that actor may. The JSON of [`wire`] and pages for people call the
+//! sent, which ask first whether that actor may. The JSON of [`route`] and pages for people call the
 //! same ones. What is kept, the repository keeps; what is enforced comes from there.
 
 pub(crate) mod access;
 pub(crate) mod audit;
 mod body;
+mod call;
 pub(crate) mod counters;
 pub(crate) mod credential;
 pub(crate) mod exemptions;
@@ -35,18 +36,26 @@ pub(crate) mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::time::timeout;
 use tollbar::Timestamp;
 use tollbar_rules::RuleSet;
 
+use crate::ahead::AheadOfClock;
 use crate::api::Api;
 use crate::daemon::Daemon;
+use crate::listener::Peer;
 use crate::repository::Repository;
+use access::Actor;
+use problem::Problem;
 
 pub(crate) use body::BODY_BYTES_MAX;
 pub(crate) use flags::AdminFlags;
 pub(crate) use openapi::document;
 pub(crate) use query::Format;
+pub(crate) use route::router;
 
 /// How long somebody who changed something waits for it to be enforced here.
 const ENFORCED_WITHIN: Duration = Duration::from_secs(2);
@@ -59,6 +68,20 @@ pub(crate) struct Admin {
     gate: gate::Gate,
     /// For explanations, which are the same everywhere.
     api: Api,
+}
+
+/// How the daemon and its database are doing.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "AdminHealth")]
+struct Health {
+    /// `ok`, or `degraded` while the store of counters does not answer.
+    status: &'static str,
+    /// `ok`, or `unavailable`: requests are checked all the same.
+    database: &'static str,
+    /// Denials by counters that owe more than their policy can, where there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ahead_of_clock: Option<AheadOfClock>,
 }
 
 impl Admin {
@@ -88,7 +111,24 @@ impl Admin {
         let _ = timeout(ENFORCED_WITHIN, enforced).await;
     }
 
-    fn is_database_well(&self) -> bool {
-        self.daemon.live.status().away.is_none()
+    /// Returns whose token a request bears.
+    pub(crate) async fn who(&self, headers: &HeaderMap, peer: Peer) -> Result<Arc<Actor>, Problem> {
+        let mut sent = headers.get_all(AUTHORIZATION).iter();
+        let (first, second) = (sent.next(), sent.next());
+        // Of two that are sent, which one is meant would be a guess.
+        let token = first.filter(|_| second.is_none()).map(HeaderValue::as_bytes);
+        let token = token.and_then(|it| {
+            let (scheme, token) = it.split_at_checked(7)?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+        });
+        let shown = gate::Shown { token, peer, now: self.now() };
+        self.gate.admit(&self.repository, shown).await
+    }
+
+    fn health(&self) -> Health {
+        let is_database_well = self.daemon.live.status().away.is_none();
+        let database = if is_database_well { "ok" } else { "unavailable" };
+        let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
+        Health { status: self.daemon.health().word(), database, ahead_of_clock }
     }
 }

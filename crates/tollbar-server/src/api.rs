@@ -28,7 +28,7 @@ use crate::metrics::TextFormat;
 pub(crate) use answer::Answer;
 use answer::{JSON, empty, json, text, written};
 pub(crate) use explained::Explained;
-pub(crate) use openapi::{Explaining, Schemas, body as described_body, document};
+pub(crate) use openapi::{Explaining, document};
 pub(crate) use question::Object;
 use question::{About, Batch, Form, Question, parse};
 use reading::Health;

@@ -23,41 +23,28 @@ mod visit;
 
 use std::sync::Arc;
 
-use hyper::StatusCode;
-use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
-use percent_encoding::percent_decode_str;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
 
 use crate::admin::Admin;
 use crate::admin::problem::Problem;
-use crate::admin::wire::{Answer, Head};
-use crate::listener::Stopped;
+use crate::admin::wire::{Answer, with};
+use crate::listener::{Origin, Stopped};
 use answer::{cookie_name, see_other, with_cookie};
 use asset::ASSETS;
-pub(crate) use form::FORM_BYTES_MAX;
-use form::Fields;
+use form::{FORM_BYTES_MAX, Fields};
 use frame::{Can, Frame, Place};
 use live::Live;
 use page::{exemptions, explain, keys, me, overview, rule, rule_edit, rules, tokens, usage};
 use session::{Entered, Id, Sessions};
-use visit::{Came, Visit};
-
-/// What the paths of pages begin with. The others on the listener are the admin API's.
-const PLACES: [&str; 14] = [
-    "",
-    "assets",
-    "exemptions",
-    "explain",
-    "key",
-    "keys",
-    "live",
-    "login",
-    "logout",
-    "me",
-    "rules",
-    "tokens",
-    "usage",
-    "usage.csv",
-];
+use visit::Visit;
 
 /// The pages, and who looks at them.
 #[derive(Debug)]
@@ -69,6 +56,245 @@ pub(crate) struct Dashboard {
     is_secure: bool,
 }
 
+/// What [`enter`] found out about a request: the session that it belongs to, and what was sent.
+#[derive(Debug, Clone)]
+struct Entrance {
+    /// `None` for `/login` only.
+    entered: Option<Entered>,
+    query: Fields,
+    sent: Fields,
+}
+
+/// A request of somebody who is signed in.
+#[derive(Debug)]
+struct Guest {
+    dashboard: Arc<Dashboard>,
+    entered: Entered,
+    query: Fields,
+    sent: Fields,
+    /// The segment of the path that is in braces; empty where there is none.
+    id: String,
+}
+
+/// A handler that shows a page for a [`Visit`], or a page that says what went wrong.
+macro_rules! page {
+    (|$visit:ident $(, $id:ident)?| $page:expr) => {
+        async |guest: Guest| {
+            let Guest { dashboard, entered, query, sent, id: _id } = guest;
+            let Dashboard { admin, sessions, live, .. } = &*dashboard;
+            let frame = Frame::inside(&entered, Place::Elsewhere);
+            let $visit = &Visit { admin, sessions, live, entered, query, sent };
+            $(let $id = _id.as_str();)?
+            $page.await.unwrap_or_else(|problem| answer::problem(frame, &problem))
+        }
+    };
+}
+
+/// Defines the pages: the method and the path of each, and what shows it.
+macro_rules! pages {
+    ($($method:ident $path:literal |$visit:ident $(, $id:ident)?| $page:expr;)+) => {
+        /// The paths of pages.
+        const PATHS: &[&str] = &[$($path),+];
+
+        fn pages() -> Router<Arc<Dashboard>> {
+            Router::new()$(.route($path, $method(page!(|$visit $(, $id)?| $page))))+
+        }
+    };
+}
+
+pages! {
+    get "/" |visit| overview::show(visit);
+    get "/live" |visit| async { overview::watch(visit) };
+    get "/me" |visit| me::show(visit);
+    get "/explain" |visit| explain::show(visit);
+    get "/usage" |visit| usage::show(visit);
+    get "/usage.csv" |visit| usage::csv(visit);
+    get "/tokens" |visit| tokens::list(visit);
+    post "/tokens" |visit| tokens::create(visit);
+    post "/tokens/{id}/revoke" |visit, id| tokens::revoke(visit, id);
+    get "/exemptions" |visit| exemptions::list(visit);
+    post "/exemptions/{id}/delete" |visit, id| exemptions::delete(visit, id);
+    get "/keys" |visit| keys::list(visit);
+    post "/keys/{id}/lift" |visit, id| keys::lift(visit, id);
+    get "/key" |visit| keys::show(visit);
+    post "/key/{what}" |visit, what| keys::act(visit, what);
+    get "/rules" |visit| rules::list(visit);
+    post "/rules" |visit| rule_edit::save(visit, None);
+    get "/rules/new" |visit| async { rule_edit::new(visit) };
+    // Rules may have these two names as well, and are shown under them.
+    get "/rules/review" |visit| rule::show(visit, "review");
+    get "/rules/edit" |visit| rule::show(visit, "edit");
+    post "/rules/review" |visit| rule_edit::review(visit, None);
+    post "/rules/edit" |visit| rule_edit::edit_again(visit, None);
+    get "/rules/{id}" |visit, id| rule::show(visit, id);
+    post "/rules/{id}" |visit, id| rule_edit::save(visit, Some(id));
+    get "/rules/{id}/edit" |visit, id| rule_edit::edit(visit, id);
+    post "/rules/{id}/edit" |visit, id| rule_edit::edit_again(visit, Some(id));
+    post "/rules/{id}/review" |visit, id| rule_edit::review(visit, Some(id));
+    get "/rules/{id}/delete" |visit, id| rule_edit::review_delete(visit, id);
+    post "/rules/{id}/delete" |visit, id| rule_edit::delete(visit, id);
+    get "/rules/{id}/rollback" |visit, id| rule_edit::review_rollback(visit, id);
+    post "/rules/{id}/rollback" |visit, id| rule_edit::roll_back(visit, id);
+    post "/rules/{id}/exemptions" |visit, id| exemptions::create(visit, id);
+}
+
+/// Paths that begin like these are the dashboard's as well.
+const OTHER_PATHS: [&str; 3] = ["/assets", "/login", "/logout"];
+
+/// Returns the router of all pages. Everything passes [`enter`] first.
+pub(crate) fn router(dashboard: Dashboard) -> Router {
+    let dashboard = Arc::new(dashboard);
+    let not_found = page!(|_visit| async { Err(Problem::not_found("page")) });
+    pages()
+        .route("/login", get(log_in).post(sign_in))
+        .route("/logout", post(sign_out))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_found)
+        .layer(from_fn_with_state(Arc::clone(&dashboard), enter))
+        .with_state(dashboard)
+}
+
+/// Lets a request in whose sender is signed in, and whose form was written for that session. Anybody may go
+/// to `/login`, and fetch what pages are made of.
+async fn enter(State(dashboard): State<Arc<Dashboard>>, request: Request, next: Next) -> Answer {
+    if let Some(asset) = ASSETS.find(request.uri().path()) {
+        return answer::asset(asset);
+    }
+    let (mut parts, body) = request.into_parts();
+    let body = match parts.method {
+        Method::POST => Origin::of(&parts.extensions).read(body, FORM_BYTES_MAX).await,
+        _ => Ok(Bytes::new()),
+    };
+    let body = match body {
+        Ok(body) => body,
+        Err(unread) => return Problem::from(unread).into_response(),
+    };
+    let entered = match dashboard.entered(&parts.headers).await {
+        Ok(entered) => entered,
+        Err(problem) => return answer::problem(Frame::outside(), &problem),
+    };
+    let frame = entered.as_ref().map(|it| Frame::inside(it, Place::Elsewhere));
+    match Entrance::of(&parts, entered, &body) {
+        Ok(Some(entrance)) => {
+            parts.extensions.insert(entrance);
+            next.run(Request::from_parts(parts, Body::empty())).await
+        }
+        Ok(None) => {
+            let path = parts.uri.path();
+            let to: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+            let login = format!("/login?to={to}");
+            see_other(if path == "/" { "/login" } else { &login })
+        }
+        Err(problem) => answer::problem(frame.unwrap_or_else(Frame::outside), &problem),
+    }
+}
+
+impl Entrance {
+    /// What is let in, or why not; `None` where somebody has to sign in first.
+    fn of(parts: &Parts, entered: Option<Entered>, body: &[u8]) -> Result<Option<Self>, Problem> {
+        let query = Fields::read(parts.uri.query().unwrap_or_default().as_bytes())?;
+        let is_post = parts.method == Method::POST;
+        let sent = match parts.method {
+            Method::GET | Method::HEAD => Fields::default(),
+            Method::POST if guard::is_ours(&parts.headers) => Fields::read(body)?,
+            Method::POST => {
+                return Err(Problem::forbidden(
+                    "this form was sent by another site: open the page here and send it again",
+                ));
+            }
+            _ => return Err(Problem::wrong_method("GET, HEAD, POST".to_owned())),
+        };
+        if parts.uri.path() != "/login" {
+            match &entered {
+                None if !is_post => return Ok(None),
+                // What was typed into a form is gone, and that is said.
+                None => {
+                    return Err(Problem::unauthorized(
+                        "you are not signed in any more: sign in, and do it again",
+                    ));
+                }
+                Some(entered) if is_post && !entered.has_written(sent.text("csrf")) => {
+                    return Err(Problem::forbidden(
+                        "this form was not written for you: open the page again and send it anew",
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(Some(Self { entered, query, sent }))
+    }
+}
+
+impl FromRequestParts<Arc<Dashboard>> for Guest {
+    type Rejection = Answer;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        dashboard: &Arc<Dashboard>,
+    ) -> Result<Self, Answer> {
+        let entrance = parts.extensions.remove::<Entrance>();
+        let Some(Entrance { entered: Some(entered), query, sent }) = entrance else {
+            return Err(see_other("/login"));
+        };
+        let Ok(path) = RawPathParams::from_request_parts(parts, &()).await else {
+            let frame = Frame::inside(&entered, Place::Elsewhere);
+            return Err(answer::problem(frame, &Problem::not_found("page")));
+        };
+        let id = path.iter().next().map_or_else(String::new, |(_, value)| value.to_owned());
+        Ok(Self { dashboard: Arc::clone(dashboard), entered, query, sent, id })
+    }
+}
+
+/// Shows the form for a token, or the first page to those who are signed in.
+async fn log_in(Extension(entrance): Extension<Entrance>) -> Answer {
+    if let Some(entered) = &entrance.entered {
+        return see_other(Can::of(&entered.actor).home());
+    }
+    let to = entrance.query.place("to").unwrap_or("/").to_owned();
+    answer::page(StatusCode::OK, &page::login::Login { frame: Frame::outside(), to })
+}
+
+/// Lets somebody in who shows a token, as the admin API would. Wrong ones are counted there.
+async fn sign_in(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(origin): Extension<Origin>,
+    Extension(Entrance { sent, .. }): Extension<Entrance>,
+) -> Answer {
+    let Dashboard { admin, sessions, is_secure, .. } = &*dashboard;
+    let to = sent.place("to").unwrap_or("/").to_owned();
+    let shown = HeaderValue::from_str(&format!("Bearer {}", sent.text("token").trim()));
+    let headers = shown.into_iter().map(|it| (AUTHORIZATION, it)).collect::<HeaderMap>();
+    let session = match admin.who(&headers, origin.peer).await {
+        Ok(actor) => {
+            let home = Can::of(&actor).home();
+            sessions.begin(actor, admin.now()).map(|session| (session, home))
+        }
+        Err(problem) if problem.status == StatusCode::UNAUTHORIZED => Err(Problem::unauthorized(
+            "this token is not known, was revoked or has expired: paste another one",
+        )),
+        Err(problem) => Err(problem),
+    };
+    match session {
+        Ok((session, home)) => {
+            let place = if to == "/" { home } else { &to };
+            with_cookie(see_other(place), Some(&session), *is_secure)
+        }
+        Err(problem) => {
+            let frame = Frame::outside().with_trouble(&problem);
+            let page = answer::page(problem.status, &page::login::Login { frame, to });
+            match problem.retry_after_s {
+                Some(seconds) => with(page, RETRY_AFTER, &seconds.to_string()),
+                None => page,
+            }
+        }
+    }
+}
+
+async fn sign_out(Guest { dashboard, entered, .. }: Guest) -> Answer {
+    dashboard.sessions.end(entered.id);
+    with_cookie(see_other("/login"), None, dashboard.is_secure)
+}
+
 impl Dashboard {
     /// Watches until the daemon stops.
     pub(crate) fn start(admin: Arc<Admin>, is_secure: bool, stopped: Stopped) -> Self {
@@ -76,86 +302,11 @@ impl Dashboard {
         Self { admin, sessions: Arc::default(), live, is_secure }
     }
 
-    /// True where a path is one of the dashboard's.
+    /// True where a path begins like one of the dashboard's. The others are the admin API's.
     pub(crate) fn has(path: &str) -> bool {
-        let first = path.strip_prefix('/').map(|it| it.split_once('/').map_or(it, |it| it.0));
-        first.is_some_and(|it| PLACES.contains(&it))
-    }
-
-    /// The answer to a request, whose body is a form.
-    pub(crate) async fn answer(&self, head: Head<'_>, body: &[u8]) -> Answer {
-        if let Some(asset) = ASSETS.find(head.path) {
-            return answer::asset(asset);
-        }
-        let entered = match self.entered(head.headers).await {
-            Ok(entered) => entered,
-            Err(problem) => return answer::problem(Frame::outside(), &problem),
-        };
-        let frame = entered.as_ref().map(|it| Frame::inside(it, Place::Elsewhere));
-        let answered = match Self::read(head, body) {
-            Err(problem) => Err(problem),
-            Ok((query, sent)) => self.enter(head, entered, query, sent).await,
-        };
-        answered.unwrap_or_else(|problem| {
-            answer::problem(frame.unwrap_or_else(Frame::outside), &problem)
-        })
-    }
-
-    /// What was sent, if a page of ours has sent it.
-    fn read(head: Head<'_>, body: &[u8]) -> Result<(Fields, Fields), Problem> {
-        let query = Fields::read(head.query.as_bytes())?;
-        match head.method {
-            "GET" | "HEAD" => Ok((query, Fields::default())),
-            "POST" if guard::is_ours(head.headers) => Ok((query, Fields::read(body)?)),
-            "POST" => Err(Problem::forbidden(
-                "this form was sent by another site: open the page here and send it again",
-            )),
-            _ => Err(Problem::wrong_method("GET, HEAD, POST")),
-        }
-    }
-
-    async fn enter(
-        &self,
-        head: Head<'_>,
-        entered: Option<Entered>,
-        query: Fields,
-        sent: Fields,
-    ) -> Came {
-        let is_post = head.method == "POST";
-        match (head.path, is_post, entered) {
-            ("/login", true, _) => self.sign_in(head, &sent).await,
-            ("/login", false, Some(entered)) => Ok(see_other(Can::of(&entered.actor).home())),
-            ("/login", false, None) => {
-                let to = query.place("to").unwrap_or("/").to_owned();
-                Visit::page(&page::login::Login { frame: Frame::outside(), to })
-            }
-            // What was typed into a form is gone, and that is said.
-            (_, true, None) => Err(Problem::unauthorized(
-                "you are not signed in any more: sign in, and do it again",
-            )),
-            (path, false, None) => {
-                let to: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
-                Ok(see_other(&if path == "/" {
-                    "/login".to_owned()
-                } else {
-                    format!("/login?to={to}")
-                }))
-            }
-            (_, true, Some(entered)) if !entered.has_written(sent.text("csrf")) => {
-                Err(Problem::forbidden(
-                    "this form was not written for you: open the page again and send it anew",
-                ))
-            }
-            ("/logout", true, Some(entered)) => {
-                self.sessions.end(entered.id);
-                Ok(with_cookie(see_other("/login"), None, self.is_secure))
-            }
-            (path, _, Some(entered)) => {
-                let Self { admin, sessions, live, .. } = self;
-                let visit = Visit { admin, sessions, live, entered, query, sent };
-                shown(&visit, path, is_post).await
-            }
-        }
+        let first = path.split('/').nth(1);
+        let mut paths = PATHS.iter().chain(&OTHER_PATHS);
+        first.is_some() && paths.any(|it| it.split('/').nth(1) == first)
     }
 
     /// Who is signed in.
@@ -164,88 +315,6 @@ impl Dashboard {
             return Ok(None);
         };
         self.sessions.enter(&self.admin.repository, Id::of(cookie), self.admin.now()).await
-    }
-
-    /// Lets somebody in who shows a token, as the admin API would. Wrong ones are counted there.
-    async fn sign_in(&self, head: Head<'_>, sent: &Fields) -> Came {
-        let to = sent.place("to").unwrap_or("/").to_owned();
-        let shown = format!("Bearer {}", sent.text("token").trim());
-        let mut headers = HeaderMap::new();
-        if let Ok(value) = HeaderValue::from_str(&shown) {
-            headers.insert(AUTHORIZATION, value);
-        }
-        let actor = match self.admin.who(Head { headers: &headers, ..head }).await {
-            Ok(actor) => actor,
-            Err(problem) => {
-                let problem = match problem.status {
-                    StatusCode::UNAUTHORIZED => Problem::unauthorized(
-                        "this token is not known, was revoked or has expired: paste another one",
-                    ),
-                    _ => problem,
-                };
-                let frame = Frame::outside().with_trouble(&problem);
-                let page = answer::page(problem.status, &page::login::Login { frame, to });
-                return Ok(match problem.retry_after_s {
-                    Some(it) => answer::with(page, hyper::header::RETRY_AFTER, &it.to_string()),
-                    None => page,
-                });
-            }
-        };
-        let can = Can::of(&actor);
-        let place = if to == "/" { can.home().to_owned() } else { to };
-        let session = self.sessions.begin(actor, self.admin.now())?;
-        Ok(with_cookie(see_other(&place), Some(&session), self.is_secure))
-    }
-}
-
-/// The page of a path, or what its form does.
-async fn shown(visit: &Visit<'_>, path: &str, is_post: bool) -> Came {
-    let parts: Option<Vec<String>> = path
-        .split('/')
-        .skip(1)
-        .map(|it| percent_decode_str(it).decode_utf8().ok().map(Into::into))
-        .collect();
-    let parts = parts.ok_or_else(|| Problem::not_found("page"))?;
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    match (is_post, parts.as_slice()) {
-        (false, [""]) => overview::show(visit).await,
-        (false, ["live"]) => overview::watch(visit),
-        (false, ["me"]) => me::show(visit).await,
-        (false, ["explain"]) => explain::show(visit).await,
-        (false, ["usage"]) => usage::show(visit).await,
-        (false, ["usage.csv"]) => usage::csv(visit).await,
-        (false, ["tokens"]) => tokens::list(visit).await,
-        (true, ["tokens"]) => tokens::create(visit).await,
-        (true, ["tokens", id, "revoke"]) => tokens::revoke(visit, id).await,
-        (false, ["exemptions"]) => exemptions::list(visit).await,
-        (true, ["exemptions", id, "delete"]) => exemptions::delete(visit, id).await,
-        (false, ["keys"]) => keys::list(visit).await,
-        (false, ["key"]) => keys::show(visit).await,
-        (true, ["key", what]) => keys::act(visit, what).await,
-        (true, ["keys", id, "lift"]) => keys::lift(visit, id).await,
-        (_, ["rules", rest @ ..]) => of_rules(visit, rest, is_post).await,
-        _ => Err(Problem::not_found("page")),
-    }
-}
-
-async fn of_rules(visit: &Visit<'_>, rest: &[&str], is_post: bool) -> Came {
-    match (is_post, rest) {
-        (false, []) => rules::list(visit).await,
-        (true, []) => rule_edit::save(visit, None).await,
-        (false, ["new"]) => rule_edit::new(visit),
-        (true, ["review"]) => rule_edit::review(visit, None).await,
-        (true, ["edit"]) => rule_edit::edit_again(visit, None).await,
-        (false, [id]) => rule::show(visit, id).await,
-        (true, [id]) => rule_edit::save(visit, Some(id)).await,
-        (false, [id, "edit"]) => rule_edit::edit(visit, id).await,
-        (true, [id, "edit"]) => rule_edit::edit_again(visit, Some(id)).await,
-        (true, [id, "review"]) => rule_edit::review(visit, Some(id)).await,
-        (false, [id, "delete"]) => rule_edit::review_delete(visit, id).await,
-        (true, [id, "delete"]) => rule_edit::delete(visit, id).await,
-        (false, [id, "rollback"]) => rule_edit::review_rollback(visit, id).await,
-        (true, [id, "rollback"]) => rule_edit::roll_back(visit, id).await,
-        (true, [id, "exemptions"]) => exemptions::create(visit, id).await,
-        _ => Err(Problem::not_found("page")),
     }
 }
 

@@ -22,6 +22,7 @@ mod listener;
 mod metering;
 mod metrics;
 mod open_files;
+mod openapi;
 mod reload;
 #[doc(hidden)]
 pub mod repository;

@@ -28,6 +28,7 @@ use tollbar_http::ClientIp;
 use tracing::{debug, info, warn};
 
 use crate::metrics;
+pub(crate) use admin::Origin;
 pub(crate) use bounds::Bounds;
 pub(crate) use group::Listeners;
 pub(crate) use http1::Unread;

@@ -53,6 +53,25 @@ pub(crate) enum Need {
     BeKnown,
 }
 
+/// A [`Need`] as a type, for handlers to name in their arguments.
+pub(crate) trait Needs: Send + 'static {
+    const NEED: Need;
+}
+
+macro_rules! needs {
+    ($($name:ident)*) => {$(
+        #[doc = concat!("[`Need::", stringify!($name), "`].")]
+        #[derive(Debug)]
+        pub(crate) enum $name {}
+
+        impl Needs for $name {
+            const NEED: Need = Need::$name;
+        }
+    )*};
+}
+
+needs! { See SeeAll Change ChangeAll BeSubject BeKnown }
+
 /// The longest name of a tenant.
 const TENANT_BYTES_MAX: usize = 64;
 

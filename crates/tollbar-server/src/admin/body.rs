@@ -22,7 +22,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], example: &str) -> Re
         format!("the body cannot be used: {error}; send JSON such as {example}")
     };
     let read = read.map_err(|error| match error.inner().classify() {
-        Category::Data => Problem::invalid_field(&field(&error), told(error.inner())),
+        Category::Data => Problem::invalid_field(&field_of(&error), told(error.inner())),
         _ => Problem::bad_request(told(error.inner())),
     })?;
     // Nothing may stand behind it.
@@ -30,8 +30,8 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], example: &str) -> Re
     Ok(read.0)
 }
 
-/// Which field it is about: what serde names, or where it stood.
-fn field(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+/// Returns the field that a mistake is about: the one that serde names, or else its place.
+pub(crate) fn field_of<E: fmt::Display>(error: &serde_path_to_error::Error<E>) -> String {
     let text = error.inner().to_string();
     let named = ["unknown field `", "missing field `", "duplicate field `"];
     let named = named.iter().find_map(|it| text.strip_prefix(it)?.split_once('`'));

@@ -4,15 +4,13 @@
 use std::io;
 use std::sync::Arc;
 
+use axum::body::Body;
 use futures_util::stream;
-use http_body_util::{BodyExt, StreamBody};
-use hyper::StatusCode;
-use hyper::body::{Bytes, Frame};
 
 use super::access::Actor;
 use super::problem::Problem;
 use super::query::Format;
-use super::wire::{Answer, streamed};
+use super::wire::{Answer, stream_of};
 use super::{Admin, usage};
 use crate::metering::export::{CSV_HEADER, write_csv, write_json};
 use crate::repository::{Cursor, PAGE_ROWS_MAX, Page, PageOf, UsageFilter, UsageRow};
@@ -44,13 +42,12 @@ pub(crate) async fn stream(
     let mut export = Export { admin, actor, filter, format, text: head.to_owned(), next: None };
     export.write(&page);
     export.next = page.next;
-    let body = StreamBody::new(stream::unfold(Some(export), Export::step)).boxed_unsync();
-    Ok(streamed(StatusCode::OK, kind, body))
+    Ok(stream_of(kind, Body::from_stream(stream::unfold(Some(export), Export::step))))
 }
 
 impl Export {
     /// The next piece; an error cuts the answer off, so that nobody takes a part for all of it.
-    async fn step(export: Option<Self>) -> Option<(io::Result<Frame<Bytes>>, Option<Self>)> {
+    async fn step(export: Option<Self>) -> Option<(io::Result<String>, Option<Self>)> {
         let mut export = export?;
         if export.text.is_empty() {
             let next = export.next.take()?;
@@ -65,7 +62,7 @@ impl Export {
             }
         }
         let text = std::mem::take(&mut export.text);
-        Some((Ok(Frame::data(text.into())), Some(export)))
+        Some((Ok(text), Some(export)))
     }
 
     fn write(&mut self, page: &Page<UsageRow>) {

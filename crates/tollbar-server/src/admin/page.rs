@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use super::route::ROUTES;
+use aide::openapi::Parameter;
+
+use super::openapi::API;
 
 /// The page, as it is served.
 pub(crate) fn html() -> &'static str {
@@ -32,19 +34,23 @@ The whole document is <a href=\"openapi.json\">openapi.json</a>.</p>
 
 fn write() -> String {
     let mut page = HEAD.to_owned();
-    for route in &ROUTES {
-        let scopes = route.need.map_or("open".to_owned(), |need| need.scopes().join(", "));
-        let mut query: Vec<&str> = route.query.iter().map(|it| it.name()).collect();
-        if route.dry_run {
-            query.push("dryRun");
-        }
-        let query =
-            if query.is_empty() { String::new() } else { format!("?{}", query.join("&amp;")) };
+    for (path, method, operation) in API.0.operations() {
+        let scopes = operation.extensions.get("x-tollbar-scopes").and_then(|it| it.as_array());
+        let scopes = scopes.map_or("open".to_owned(), |scopes| {
+            scopes.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(", ")
+        });
+        let query = operation.parameters.iter().filter_map(|it| match it.as_item() {
+            Some(Parameter::Query { parameter_data, .. }) => Some(&*parameter_data.name),
+            _ => None,
+        });
+        let query = query.collect::<Vec<_>>().join("&amp;");
+        let query = if query.is_empty() { query } else { format!("?{query}") };
+        let (method, summary) = (method.to_uppercase(), operation.summary.as_deref());
         // Nothing of it is anybody's input. Writing to a string cannot fail.
         let _ = writeln!(
             page,
-            "<tr><td><code>{}</code></td><td><code>{}{query}</code></td><td>{}</td><td>{scopes}</td></tr>",
-            route.method, route.path, route.summary
+            "<tr><td><code>{method}</code></td><td><code>{path}{query}</code></td><td>{}</td><td>{scopes}</td></tr>",
+            summary.unwrap_or_default()
         );
     }
     page.push_str("</table>\n</html>\n");
@@ -58,7 +64,7 @@ mod tests {
     #[test]
     fn every_path_is_on_the_page_and_nothing_from_elsewhere() {
         let page = html();
-        assert!(ROUTES.iter().all(|it| page.contains(it.path)));
+        assert!(API.0.operations().all(|(path, ..)| page.contains(path)));
         assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("<script"));
     }
 }

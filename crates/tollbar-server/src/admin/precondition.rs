@@ -1,8 +1,16 @@
 //! `ETag` and `If-Match`: which version of a rule a change is meant for.
 
+use aide::OperationInput;
+use aide::generate::GenContext;
+use aide::openapi::Operation;
+use axum::extract::FromRequestParts;
 use hyper::header::{HeaderMap, IF_MATCH};
+use hyper::http::request::Parts;
+use serde_json::json;
 
+use super::openapi::refuse;
 use super::problem::Problem;
+use crate::openapi::add_parameter;
 
 /// What `If-Match` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +45,29 @@ impl IfMatch {
                 "it is version {version} by now: read it again, and send its ETag"
             ))),
         }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Self::read(&parts.headers)
+    }
+}
+
+impl OperationInput for IfMatch {
+    fn operation_input(_: &mut GenContext, operation: &mut Operation) {
+        let parameter = json!({
+            "name": "If-Match",
+            "in": "header",
+            "required": true,
+            "description": "The ETag of the version that is changed, or `*`",
+            "schema": { "type": "string", "pattern": "^(\\*|\"[0-9]{1,19}\")$" },
+            "example": "\"1\"",
+        });
+        add_parameter(operation, parameter);
+        refuse(operation, &[412, 428]);
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Problem {
     /// After how many seconds it is worth trying again, where that is known.
     pub(crate) retry_after_s: Option<u64>,
     /// The methods that the path takes, where the method was wrong.
-    pub(crate) allow: Option<&'static str>,
+    pub(crate) allow: Option<String>,
     /// What is left of the body is not read, so the connection is of no more use.
     pub(crate) ends_connection: bool,
 }
@@ -129,7 +129,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is no such {what}"))
     }
 
-    pub(crate) fn wrong_method(allow: &'static str) -> Self {
+    pub(crate) fn wrong_method(allow: String) -> Self {
         let detail = format!("this path takes another method: send {allow}");
         let problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", detail);
         Self { allow: Some(allow), ..problem }

@@ -1,246 +1,286 @@
-//! What stands behind the `?`: parameters that a path knows, each once.
+//! Parameters in the query: a path takes some of them, each once.
 
 use percent_encoding::percent_decode_str;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use tollbar_rules::admin::Scope;
 
+use super::body::field_of;
 use super::paging::{Asked, LIMIT_DEFAULT, LIMIT_MAX};
 use super::problem::Problem;
-use crate::rfc3339::Date;
+use super::rules::Wanted;
+use super::usage::Whose;
+use crate::repository::{KeyFilter, UsageFilter};
+use crate::rfc3339::{Date, DateError};
 
-/// A parameter that some path takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parameter {
-    Tenant,
-    Scope,
-    Enabled,
-    Name,
-    Limit,
-    Cursor,
-    RuleId,
-    Subject,
-    SubjectType,
-    SubjectId,
-    From,
-    To,
-    Format,
-    DryRun,
+/// Every parameter that some path takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Query {
+    /// Of this tenant
+    #[schemars(length(max = 1_024))]
+    tenant: Option<String>,
+    /// Of this scope
+    #[serde(default)]
+    #[schemars(with = "ScopeName")]
+    scope: Option<ScopeName>,
+    /// That are enabled, or that are not
+    enabled: Option<bool>,
+    /// Of this name
+    #[schemars(length(max = 1_024))]
+    name: Option<String>,
+    /// Of this rule
+    #[schemars(length(max = 1_024))]
+    pub(crate) rule_id: Option<String>,
+    /// Of this subject, such as `user:42`
+    #[schemars(length(max = 1_024))]
+    subject: Option<String>,
+    /// The attribute that names the subject, such as `user` or `api_key`
+    #[schemars(required, length(min = 1, max = 1_024))]
+    subject_type: Option<String>,
+    /// Its value
+    #[schemars(required, length(min = 1, max = 1_024))]
+    subject_id: Option<String>,
+    /// From this day on, in UTC
+    from: Option<Day>,
+    /// Up to this day, which is included
+    to: Option<Day>,
+    /// How many at most
+    #[serde(default)]
+    limit: Limit,
+    /// The `nextCursor` of the page before
+    #[schemars(length(max = 1_024))]
+    cursor: Option<String>,
+    /// CSV, or an object of JSON a line
+    #[serde(default)]
+    pub(crate) format: Format,
+    /// Changes nothing, and tells what would be different
+    #[serde(default)]
+    pub(crate) dry_run: bool,
+}
+
+/// The names of the parameters that a path takes.
+pub(crate) trait Parameters: Send + 'static {
+    const NAMES: &[&str];
+}
+
+macro_rules! parameters {
+    ($($name:ident: $($parameter:literal)*;)*) => {$(
+        #[derive(Debug)]
+        pub(crate) enum $name {}
+
+        impl Parameters for $name {
+            const NAMES: &[&str] = &[$($parameter),*];
+        }
+    )*};
+}
+
+parameters! {
+    NoParameters: ;
+    PageParameters: "limit" "cursor";
+    RuleParameters: "tenant" "scope" "enabled" "name" "limit" "cursor";
+    DryRunParameters: "dryRun";
+    AuditParameters: "ruleId" "limit" "cursor";
+    UsageParameters: "subjectType" "subjectId" "ruleId";
+    DailyParameters: "from" "to" "tenant" "subject" "ruleId" "limit" "cursor";
+    ExportParameters: "format" "from" "to" "tenant";
+    TopParameters: "ruleId" "limit";
+    KeyParameters: "ruleId" "subject" "limit" "cursor";
 }
 
 /// How an export is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline, extend("default" = "csv"))]
 pub(crate) enum Format {
+    #[default]
     Csv,
+    #[serde(rename = "jsonl")]
     JsonLines,
 }
 
-/// Parameters that were sent.
-#[derive(Debug, Default)]
-pub(crate) struct Query {
-    sent: Vec<(Parameter, String)>,
+/// What a rule is about.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum ScopeName {
+    Global,
+    Tenant,
+    Endpoint,
 }
+
+/// How many rows a page has at most.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+#[schemars(
+    inline,
+    extend("type" = "integer", "minimum" = 1, "maximum" = LIMIT_MAX, "default" = LIMIT_DEFAULT)
+)]
+struct Limit(u32);
+
+/// A day, by days since 1970-01-01.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+#[schemars(inline, extend("format" = "date"))]
+struct Day(i32);
 
 /// The longest value.
 const VALUE_BYTES_MAX: usize = 1_024;
 
-impl Parameter {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Tenant => "tenant",
-            Self::Scope => "scope",
-            Self::Enabled => "enabled",
-            Self::Name => "name",
-            Self::Limit => "limit",
-            Self::Cursor => "cursor",
-            Self::RuleId => "ruleId",
-            Self::Subject => "subject",
-            Self::SubjectType => "subjectType",
-            Self::SubjectId => "subjectId",
-            Self::From => "from",
-            Self::To => "to",
-            Self::Format => "format",
-            Self::DryRun => "dryRun",
-        }
-    }
-
-    pub(crate) fn is_required(self) -> bool {
-        matches!(self, Self::SubjectType | Self::SubjectId)
-    }
-
-    /// For the document.
-    pub(crate) fn schema(self) -> Value {
-        match self {
-            Self::Scope => json!({ "type": "string", "enum": ["global", "tenant", "endpoint"] }),
-            Self::Enabled | Self::DryRun => json!({ "type": "boolean" }),
-            Self::Limit => {
-                json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT })
-            }
-            Self::From | Self::To => json!({ "type": "string", "format": "date" }),
-            Self::Format => json!({ "type": "string", "enum": ["csv", "jsonl"], "default": "csv" }),
-            Self::SubjectType | Self::SubjectId => {
-                json!({ "type": "string", "minLength": 1, "maxLength": 1_024 })
-            }
-            _ => json!({ "type": "string", "maxLength": VALUE_BYTES_MAX }),
-        }
-    }
-
-    /// For the document.
-    pub(crate) fn description(self) -> &'static str {
-        match self {
-            Self::Tenant => "Of this tenant",
-            Self::Scope => "Of this scope",
-            Self::Enabled => "That are enabled, or that are not",
-            Self::Name => "Of this name",
-            Self::Limit => "How many at most",
-            Self::Cursor => "The `nextCursor` of the page before",
-            Self::RuleId => "Of this rule",
-            Self::Subject => "Of this subject, such as `user:42`",
-            Self::SubjectType => {
-                "The attribute that names the subject, such as `user` or `api_key`"
-            }
-            Self::SubjectId => "Its value",
-            Self::From => "From this day on, in UTC",
-            Self::To => "Up to this day, which is included",
-            Self::Format => "CSV, or an object of JSON a line",
-            Self::DryRun => "Changes nothing, and tells what would be different",
-        }
-    }
-}
-
 impl Query {
-    /// Reads those of `known` that were sent; anything else is refused.
-    pub(crate) fn read(text: &str, known: &[Parameter]) -> Result<Self, Problem> {
-        let mut query = Self::default();
-        for pair in text.split('&').filter(|it| !it.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (decoded(name)?, decoded(value)?);
-            let Some(parameter) = known.iter().find(|it| it.name() == name) else {
-                let listed = known.iter().map(|it| format!("`{}`", it.name())).collect::<Vec<_>>();
-                let detail = match listed.as_slice() {
+    /// Reads a query that has none but the parameters `P`.
+    pub(crate) fn read<P: Parameters>(query: &str) -> Result<Self, Problem> {
+        // The parser below replaces what is no UTF-8, and would read another text than was sent.
+        if percent_decode_str(query).decode_utf8().is_err() {
+            return Err(Problem::bad_request("the query is no UTF-8: encode it so"));
+        }
+        let pairs = form_urlencoded::parse(query.as_bytes());
+        for (name, value) in pairs {
+            let detail = if !P::NAMES.contains(&&*name) {
+                match P::NAMES {
                     [] => "this path takes no parameters: leave it out".to_owned(),
-                    listed => format!("this path takes {} only", listed.join(", ")),
-                };
-                return Err(Problem::bad_parameter(&short(&name), detail));
+                    names => format!("this path takes `{}` only", names.join("`, `")),
+                }
+            } else if value.len() > VALUE_BYTES_MAX || value.contains('\0') {
+                format!("send at most {VALUE_BYTES_MAX} bytes, none of them 0")
+            } else if pairs.into_iter().filter(|it| it.0 == name).count() > 1 {
+                "send it once".to_owned()
+            } else {
+                continue;
             };
-            if query.text(*parameter).is_some() {
-                return Err(Problem::bad_parameter(parameter.name(), "send it once"));
-            }
-            if value.len() > VALUE_BYTES_MAX || value.contains('\0') {
-                let detail = format!("send at most {VALUE_BYTES_MAX} bytes, none of them 0");
-                return Err(Problem::bad_parameter(parameter.name(), detail));
-            }
-            query.sent.push((*parameter, value));
+            return Err(Problem::bad_parameter(&name.chars().take(64).collect::<String>(), detail));
         }
-        match known.iter().find(|it| it.is_required() && query.text(**it).is_none()) {
-            Some(missing) => {
-                Err(Problem::bad_parameter(missing.name(), "this is missing: send it"))
-            }
-            None => Ok(query),
+        let parsed = serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs));
+        parsed.map_err(|error| Problem::bad_parameter(&field_of(&error), advice(error.inner())))
+    }
+
+    pub(crate) fn page(&self) -> Asked {
+        Asked { limit: self.limit.0, cursor: self.cursor.clone() }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.limit.0 as usize
+    }
+
+    pub(crate) fn wanted(&self) -> Wanted {
+        let scope = self.scope.map(|it| match it {
+            ScopeName::Global => Scope::Global,
+            ScopeName::Tenant => Scope::Tenant,
+            ScopeName::Endpoint => Scope::Endpoint,
+        });
+        let (tenant, name) = (self.tenant.clone(), self.name.clone());
+        Wanted { tenant, scope, enabled: self.enabled, name }
+    }
+
+    pub(crate) fn keys(&self) -> KeyFilter {
+        let (rule, subject) = (self.rule_id.clone(), self.subject.clone());
+        KeyFilter { rule, subject, with_expired: false }
+    }
+
+    pub(crate) fn usage(&self) -> UsageFilter {
+        UsageFilter {
+            first_day: self.from.map(|it| it.0),
+            last_day: self.to.map(|it| it.0),
+            tenant: self.tenant.clone(),
+            subject: self.subject.clone(),
+            rule: self.rule_id.clone(),
         }
     }
 
-    pub(crate) fn text(&self, parameter: Parameter) -> Option<&str> {
-        self.sent.iter().find(|(it, _)| *it == parameter).map(|(_, value)| &**value)
-    }
-
-    pub(crate) fn owned(&self, parameter: Parameter) -> Option<String> {
-        self.text(parameter).map(str::to_owned)
-    }
-
-    pub(crate) fn flag(&self, parameter: Parameter) -> Result<Option<bool>, Problem> {
-        self.one_of(parameter, &[("true", true), ("false", false)])
-    }
-
-    pub(crate) fn scope(&self) -> Result<Option<Scope>, Problem> {
-        let scopes = [Scope::Global, Scope::Tenant, Scope::Endpoint].map(|it| (it.name(), it));
-        self.one_of(Parameter::Scope, &scopes)
-    }
-
-    pub(crate) fn format(&self) -> Result<Format, Problem> {
-        let formats = [("csv", Format::Csv), ("jsonl", Format::JsonLines)];
-        Ok(self.one_of(Parameter::Format, &formats)?.unwrap_or(Format::Csv))
-    }
-
-    pub(crate) fn day(&self, parameter: Parameter) -> Result<Option<i32>, Problem> {
-        let day = self.text(parameter).map(str::parse::<Date>).transpose();
-        let day =
-            day.map_err(|error| Problem::bad_parameter(parameter.name(), error.to_string()))?;
-        Ok(day.map(|it| it.0))
-    }
-
-    pub(crate) fn paging(&self) -> Result<Asked, Problem> {
-        let cursor = self.owned(Parameter::Cursor);
-        let Some(text) = self.text(Parameter::Limit) else {
-            return Ok(Asked { cursor, ..Asked::default() });
-        };
-        let is_digits = !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
-        let limit = text.parse().ok().filter(|it| is_digits && (1..=LIMIT_MAX).contains(it));
-        let refuse = || Problem::bad_parameter("limit", format!("send 1 to {LIMIT_MAX}"));
-        Ok(Asked { limit: limit.ok_or_else(refuse)?, cursor })
-    }
-
-    fn one_of<T: Copy>(
-        &self,
-        parameter: Parameter,
-        words: &[(&str, T)],
-    ) -> Result<Option<T>, Problem> {
-        let Some(text) = self.text(parameter) else {
-            return Ok(None);
-        };
-        let word = words.iter().find(|(word, _)| *word == text);
-        word.map(|(_, it)| Some(*it)).ok_or_else(|| {
-            let listed = words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>();
-            Problem::bad_parameter(parameter.name(), format!("send {}", listed.join(" or ")))
+    /// Whose usage is asked for, which has to be said.
+    pub(crate) fn whose(&self) -> Result<Whose<'_>, Problem> {
+        let missing = |name: &str| Problem::bad_parameter(name, "this is missing: send it");
+        Ok(Whose {
+            subject_type: self.subject_type.as_deref().ok_or_else(|| missing("subjectType"))?,
+            subject_id: self.subject_id.as_deref().ok_or_else(|| missing("subjectId"))?,
+            rule: self.rule_id.as_deref(),
         })
     }
 }
 
-/// A name or a value, as forms write it: `+` is a space.
-fn decoded(text: &str) -> Result<String, Problem> {
-    let spaced = text.replace('+', " ");
-    let decoded = percent_decode_str(&spaced).decode_utf8();
-    decoded.map(Into::into).map_err(|_| Problem::bad_request("the query is no UTF-8: encode it so"))
+/// Says what to send, where an error says what would have been right.
+fn advice(error: &impl ToString) -> String {
+    let error = error.to_string();
+    let right = error.rsplit_once("expected ").or_else(|| error.rsplit_once(" was not "));
+    right.map_or_else(|| error.clone(), |(_, right)| format!("send {right}"))
 }
 
-/// What is quoted back is cut.
-fn short(text: &str) -> String {
-    text.chars().take(64).collect()
+impl Default for Limit {
+    fn default() -> Self {
+        Self(LIMIT_DEFAULT)
+    }
+}
+
+impl TryFrom<String> for Limit {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let is_digits = text.bytes().all(|it| it.is_ascii_digit());
+        let limit = text.parse().ok().filter(|it| is_digits && (1..=LIMIT_MAX).contains(it));
+        limit.map(Self).ok_or_else(|| format!("send 1 to {LIMIT_MAX}"))
+    }
+}
+
+impl TryFrom<String> for Day {
+    type Error = DateError;
+
+    fn try_from(text: String) -> Result<Self, DateError> {
+        text.parse::<Date>().map(|it| Self(it.0))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const KNOWN: &[Parameter] = &[
-        Parameter::Limit,
-        Parameter::Cursor,
-        Parameter::Name,
-        Parameter::Enabled,
-        Parameter::From,
-    ];
+    /// The field and the detail of what is wrong with a query.
+    fn mistake<P: Parameters>(query: &str) -> (String, String) {
+        let problem = Query::read::<P>(query).err().unwrap_or_else(|| panic!("{query} is read"));
+        assert_eq!(problem.status, 400, "{query}");
+        let field = problem.fields.first().map(|it| it.field.clone()).unwrap_or_default();
+        (field, problem.detail.into_owned())
+    }
 
     #[test]
     fn what_a_path_knows_is_read_and_nothing_else_is() {
-        let query =
-            Query::read("name=a%20b+c%2Bd&limit=7&enabled=false&from=2026-11-16", KNOWN).unwrap();
-        assert_eq!(query.text(Parameter::Name), Some("a b c+d"));
-        assert_eq!(query.paging(), Ok(Asked { limit: 7, cursor: None }));
-        assert_eq!(query.flag(Parameter::Enabled), Ok(Some(false)));
-        assert_eq!(query.day(Parameter::From), Ok(Some(20_773)));
+        let query = "name=a%20b+c%2Bd&limit=7&&enabled=false";
+        let query = Query::read::<RuleParameters>(query).unwrap();
+        let wanted = query.wanted();
+        assert_eq!((wanted.name.as_deref(), wanted.enabled), (Some("a b c+d"), Some(false)));
+        assert_eq!(query.page(), Asked { limit: 7, cursor: None });
+        assert_eq!(Query::read::<NoParameters>("").unwrap().page(), Asked::default());
+        let days = Query::read::<DailyParameters>("from=2026-11-16").unwrap().usage();
+        assert_eq!(days.first_day, Some(20_773));
         for wrong in ["nme=a", "name=a&name=b", "name=%ff", "name=%00", "%ff=1", "Name=a"] {
-            assert_eq!(Query::read(wrong, KNOWN).unwrap_err().status, 400, "{wrong}");
+            mistake::<RuleParameters>(wrong);
         }
-        let wrong =
-            ["limit=0", "limit=1001", "limit=+5", "limit=", "limit=1e3", "limit=99999999999"];
-        for wrong in wrong {
-            assert!(Query::read(wrong, KNOWN).unwrap().paging().is_err(), "{wrong}");
+        for wrong in
+            ["limit=0", "limit=1001", "limit=+5", "limit=", "limit=1e3", "limit=9999999999"]
+        {
+            let (_, detail) = mistake::<RuleParameters>(wrong);
+            assert_eq!(detail, "`limit` in the query: send 1 to 1000", "{wrong}");
         }
-        for wrong in ["enabled=1", "enabled=", "enabled=TRUE"] {
-            assert!(
-                Query::read(wrong, KNOWN).unwrap().flag(Parameter::Enabled).is_err(),
-                "{wrong}"
-            );
+    }
+
+    #[test]
+    fn a_mistake_says_which_parameter_it_is_and_what_to_send() {
+        let long = format!("name={}", "x".repeat(1_025));
+        for (query, field, said) in [
+            ("enabled=1", "enabled", "send `true` or `false`"),
+            ("enabled=", "enabled", "send `true` or `false`"),
+            ("scope=all", "scope", "send one of `global`, `tenant`, `endpoint`"),
+            ("limit=1&limit=2", "limit", "send it once"),
+            ("ruleId=1", "ruleId", "`tenant`, `scope`, `enabled`, `name`, `limit`, `cursor` only"),
+            (&long, "name", "send at most 1024 bytes, none of them 0"),
+        ] {
+            let (name, detail) = mistake::<RuleParameters>(query);
+            assert_eq!(name, field, "{query}");
+            assert!(detail.contains(said), "{detail}");
         }
-        assert!(Query::read("", &[Parameter::SubjectId]).is_err(), "it is missing");
+        assert!(mistake::<NoParameters>("x").1.contains("takes no parameters: leave it out"));
+        let (field, detail) = mistake::<DailyParameters>("to=today");
+        assert!(field == "to" && detail.contains("such as 2026-11-16"), "{detail}");
+        let query = Query::read::<UsageParameters>("subjectType=user").unwrap();
+        assert_eq!(query.whose().unwrap_err().fields[0].field, "subjectId");
     }
 }

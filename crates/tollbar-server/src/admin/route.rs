@@ -1,492 +1,195 @@
-//! Every path of the admin API, in one table: it is what requests are sent by, what the document is
-//! written from, and what says which tokens get where.
+//! Every path of the admin API. The router that sends requests to operations is also what the document is
+//! written from: an operation's arguments and answer say whom it lets in, what it reads and what it sends.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use std::future::{Ready, ready};
+use std::sync::Arc;
 
-use super::access::Need;
-use super::audit::{Change, Nodes};
-use super::counters::{ClearAheadForm, ClearingAhead};
-use super::exemptions::{self, Exemption};
-use super::keys::{self, BanForm, BoostForm, Key, ResetKey};
-use super::paging::Paged;
-use super::proposal::DryRun;
-use super::query::Parameter;
-use super::rule_json::{RuleJson, RuleSent};
+use aide::axum::ApiRouter;
+use aide::axum::routing::{
+    delete_with as delete, get_with as get, post_with as post, put_with as put,
+};
+use aide::openapi::OpenApi;
+use aide::transform::TransformOperation;
+use axum::Router;
+
+use super::access::{BeKnown, BeSubject, Change, ChangeAll, See, SeeAll};
+use super::call::{Call, ExplainBody, JsonBody, OpenCall, Sent};
+use super::counters::ClearAheadForm;
+use super::keys::{BanForm, BoostForm, Key};
+use super::precondition::IfMatch;
+use super::problem::Problem;
+use super::query::{
+    AuditParameters, DailyParameters, DryRunParameters, ExportParameters, KeyParameters,
+    PageParameters, RuleParameters, TopParameters, UsageParameters,
+};
+use super::rule_json::RuleSent;
 use super::rules::Rollback;
-use super::tokens::{MadeToken, Token, TokenForm};
-use super::usage::{Daily, Top, Usages};
-use super::wire::Health;
-use crate::api::{Explained, Explaining};
+use super::tokens::TokenForm;
+use super::wire::{
+    ChangedRule, Created, DeletedRule, Document, Done, Explanation, FoundRule, Json, MadeRule,
+    Page, UsageExport,
+};
+use super::{
+    Admin, audit, counters, exemptions, export, keys, openapi, page, rules, tokens, usage,
+};
 
-pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+/// What a request to any other path is told, behind "there is no such".
+const UNKNOWN: &str = "path: `/docs` lists those there are";
 
-/// One method of one path.
-#[derive(Debug)]
-pub(crate) struct Route {
-    pub(crate) method: &'static str,
-    /// With a name in braces for a segment that is anything.
-    pub(crate) path: &'static str,
-    pub(crate) what: What,
-    pub(crate) summary: &'static str,
-    /// What is asked of who asks; nothing where it is open to all.
-    pub(crate) need: Option<Need>,
-    pub(crate) query: &'static [Parameter],
-    /// The body that is sent, and an example.
-    pub(crate) body: Option<(SchemaOf, &'static str)>,
-    pub(crate) answer: Answered,
-    /// Whether `If-Match` is asked for.
-    pub(crate) if_match: bool,
-    /// Whether `?dryRun=true` only tells what would be.
-    pub(crate) dry_run: bool,
-    /// Statuses of its own, besides those that all have.
-    pub(crate) errors: &'static [u16],
+/// Returns the router that answers for an [`Admin`].
+pub(crate) fn router(admin: Arc<Admin>) -> Router {
+    crate::openapi::begin();
+    routes().finish_api(&mut OpenApi::default()).with_state(admin)
 }
 
-/// What a path answers when all goes well.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Answered {
-    /// 200 and JSON.
-    Ok(SchemaOf),
-    /// 201 and JSON.
-    Created(SchemaOf),
-    /// 204.
-    Nothing,
-    /// 200 and a text of one of these types.
-    Text(&'static [&'static str]),
+/// A router of operations: each has a method, a path, a name, a summary, the errors of its own, the arguments
+/// that are read from a request, what is done with them, and how the outcome is answered.
+macro_rules! routes {
+    ($($method:ident $path:literal $name:literal $summary:literal $errors:tt
+       |$($argument:ident: $type:ty),+| $operation:expr => $answer:expr;)+) => {
+        ApiRouter::new()$(.api_route($path, $method(
+            async |$($argument: $type),+| $operation.await.map($answer),
+            |operation| describe(operation, $name, $summary, &$errors),
+        )))+
+    };
 }
 
-/// What is to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    ListRules,
-    CreateRule,
-    GetRule,
-    ReplaceRule,
-    DeleteRule,
-    RuleHistory,
-    RollBackRule,
-    RuleExemptions,
-    CreateExemption,
-    ListExemptions,
-    DeleteExemption,
-    Audit,
-    Usage,
-    UsageOfMe,
-    DailyUsage,
-    ExportUsage,
-    TopKeys,
-    PeekKey,
-    ResetKey,
-    ListKeys,
-    BanKey,
-    BoostKey,
-    LiftKey,
-    ClearingAhead,
-    ClearAhead,
-    Nodes,
-    ListTokens,
-    CreateToken,
-    RevokeToken,
-    OwnToken,
-    Explain,
-    Health,
-    OpenApi,
-    Page,
+fn describe<'o>(
+    operation: TransformOperation<'o>,
+    name: &str,
+    summary: &str,
+    errors: &[u16],
+) -> TransformOperation<'o> {
+    let mut operation = operation.id(name).summary(summary);
+    openapi::refuse(operation.inner_mut(), errors);
+    operation
 }
 
-const CLEAR_AHEAD: &str = "/v1/rate-limit/counters/clear-ahead";
-const PAGED: &[Parameter] = &[Parameter::Limit, Parameter::Cursor];
-const RULE_EXAMPLE: &str =
-    r#"{"name":"search","pathPattern":"/v1/search/**","maxRequests":100,"windowSeconds":60}"#;
-const EXEMPTION_EXAMPLE: &str =
-    r#"{"subjectType":"api_key","subjectValue":"internal","reason":"our own crawler"}"#;
-const KEY_EXAMPLE: &str = r#"{"ruleId":"per_client","subject":"user:42"}"#;
-const BAN_EXAMPLE: &str =
-    r#"{"subject":"ip:203.0.113.7","reason":"abuse","expiresAt":"2027-01-01T00:00:00Z"}"#;
-const BOOST_EXAMPLE: &str =
-    r#"{"subject":"user:42","factorPercent":150,"expiresAt":"2027-01-01T00:00:00Z"}"#;
-const TOKEN_EXAMPLE: &str = r#"{"name":"ci","scopes":["read"]}"#;
-
-pub(crate) static ROUTES: [Route; 34] = [
-    Route {
-        query: &[
-            Parameter::Tenant,
-            Parameter::Scope,
-            Parameter::Enabled,
-            Parameter::Name,
-            Parameter::Limit,
-            Parameter::Cursor,
-        ],
-        ..get::<Paged<RuleJson>>(
-            "/v1/rate-limit/rules",
-            What::ListRules,
-            "All rules, those of the file first",
-            Need::See,
-        )
-    },
-    Route {
-        dry_run: true,
-        errors: &[409],
-        ..post::<RuleJson>(
-            "/v1/rate-limit/rules",
-            What::CreateRule,
-            "Makes a rule",
-            Need::Change,
-            (schema_of::<RuleSent>, RULE_EXAMPLE),
-        )
-    },
-    Route {
-        errors: &[404],
-        ..get::<RuleJson>("/v1/rate-limit/rules/{ruleId}", What::GetRule, "One rule", Need::See)
-    },
-    Route {
-        method: "PUT",
-        answer: Answered::Ok(schema_of::<RuleJson>),
-        if_match: true,
-        dry_run: true,
-        errors: &[404, 409],
-        ..post::<RuleJson>(
-            "/v1/rate-limit/rules/{ruleId}",
-            What::ReplaceRule,
-            "Makes a rule say something else; its counters stay",
-            Need::Change,
-            (schema_of::<RuleSent>, RULE_EXAMPLE),
-        )
-    },
-    Route {
-        if_match: true,
-        dry_run: true,
-        errors: &[404],
-        ..delete(
-            "/v1/rate-limit/rules/{ruleId}",
-            What::DeleteRule,
-            "Deletes a rule; its history stays",
-        )
-    },
-    Route {
-        query: PAGED,
-        errors: &[404],
-        ..get::<Paged<Change>>(
-            "/v1/rate-limit/rules/{ruleId}/history",
-            What::RuleHistory,
-            "Every change of a rule, the newest first",
-            Need::See,
-        )
-    },
-    Route {
-        answer: Answered::Ok(schema_of::<RuleJson>),
-        if_match: true,
-        dry_run: true,
-        errors: &[404, 409],
-        ..post::<RuleJson>(
-            "/v1/rate-limit/rules/{ruleId}/rollback",
-            What::RollBackRule,
-            "Makes a rule say what it said at a version; brings back one that was deleted",
-            Need::Change,
-            (schema_of::<Rollback>, r#"{"version":1}"#),
-        )
-    },
-    Route {
-        query: PAGED,
-        errors: &[404],
-        ..get::<Paged<Exemption>>(
-            "/v1/rate-limit/rules/{ruleId}/exemptions",
-            What::RuleExemptions,
-            "Who is exempt from a rule",
-            Need::See,
-        )
-    },
-    Route {
-        errors: &[404, 409],
-        ..post::<Exemption>(
-            "/v1/rate-limit/rules/{ruleId}/exemptions",
-            What::CreateExemption,
-            "Exempts somebody from a rule",
-            Need::Change,
-            (schema_of::<exemptions::Sent>, EXEMPTION_EXAMPLE),
-        )
-    },
-    Route {
-        query: PAGED,
-        ..get::<Paged<Exemption>>(
-            "/v1/rate-limit/exemptions",
-            What::ListExemptions,
-            "Who is exempt, from any rule",
-            Need::SeeAll,
-        )
-    },
-    Route {
-        errors: &[404],
-        ..delete(
-            "/v1/rate-limit/exemptions/{exemptionId}",
-            What::DeleteExemption,
-            "Ends an exemption",
-        )
-    },
-    Route {
-        query: &[Parameter::RuleId, Parameter::Limit, Parameter::Cursor],
-        errors: &[404],
-        ..get::<Paged<Change>>(
-            "/v1/rate-limit/audit",
-            What::Audit,
-            "Who changed what, the newest first",
-            Need::SeeAll,
-        )
-    },
-    Route {
-        query: &[Parameter::SubjectType, Parameter::SubjectId, Parameter::RuleId],
-        errors: &[404, 422],
-        ..get::<Usages>(
-            "/v1/rate-limit/usage",
-            What::Usage,
-            "What is left to a subject now",
-            Need::See,
-        )
-    },
-    Route {
-        errors: &[404, 422],
-        ..get::<Usages>(
-            "/v1/rate-limit/usage/me",
-            What::UsageOfMe,
-            "What is left to the token's own subject now",
-            Need::BeSubject,
-        )
-    },
-    Route {
-        query: &[
-            Parameter::From,
-            Parameter::To,
-            Parameter::Tenant,
-            Parameter::Subject,
-            Parameter::RuleId,
-            Parameter::Limit,
-            Parameter::Cursor,
-        ],
-        ..get::<Paged<Daily>>(
-            "/v1/rate-limit/usage/daily",
-            What::DailyUsage,
-            "What was used, day by day",
-            Need::See,
-        )
-    },
-    Route {
-        query: &[Parameter::Format, Parameter::From, Parameter::To, Parameter::Tenant],
-        answer: Answered::Text(&["text/csv", "application/jsonl"]),
-        ..get::<Paged<Daily>>(
-            "/v1/rate-limit/usage/export",
-            What::ExportUsage,
-            "All of what was used, as one stream",
-            Need::See,
-        )
-    },
-    Route {
-        query: &[Parameter::RuleId, Parameter::Limit],
-        errors: &[404],
-        ..get::<Top>(
-            "/v1/rate-limit/keys/top",
-            What::TopKeys,
-            "Who was denied most by this node since it started",
-            Need::See,
-        )
-    },
-    Route {
-        answer: Answered::Ok(schema_of::<Usages>),
-        errors: &[404],
-        ..post::<Usages>(
-            "/v1/rate-limit/keys/peek",
-            What::PeekKey,
-            "What is left to a key; charges nothing",
-            Need::See,
-            (schema_of::<Key>, KEY_EXAMPLE),
-        )
-    },
-    Route {
-        answer: Answered::Ok(schema_of::<ResetKey>),
-        errors: &[404],
-        ..post::<ResetKey>(
-            "/v1/rate-limit/keys/reset",
-            What::ResetKey,
-            "Makes the counters of a key fresh",
-            Need::Change,
-            (schema_of::<Key>, KEY_EXAMPLE),
-        )
-    },
-    Route {
-        query: &[Parameter::RuleId, Parameter::Subject, Parameter::Limit, Parameter::Cursor],
-        ..get::<Paged<keys::Told>>(
-            "/v1/rate-limit/keys",
-            What::ListKeys,
-            "Bans and boosts",
-            Need::SeeAll,
-        )
-    },
-    Route {
-        errors: &[404],
-        ..post::<keys::Told>(
-            "/v1/rate-limit/keys/ban",
-            What::BanKey,
-            "Denies somebody, under one rule or all",
-            Need::Change,
-            (schema_of::<BanForm>, BAN_EXAMPLE),
-        )
-    },
-    Route {
-        errors: &[404],
-        ..post::<keys::Told>(
-            "/v1/rate-limit/keys/boost",
-            What::BoostKey,
-            "Multiplies somebody's limits, under one rule or all",
-            Need::ChangeAll,
-            (schema_of::<BoostForm>, BOOST_EXAMPLE),
-        )
-    },
-    Route {
-        errors: &[404],
-        ..delete("/v1/rate-limit/keys/{keyId}", What::LiftKey, "Ends a ban or a boost")
-    },
-    get::<ClearingAhead>(
-        CLEAR_AHEAD,
-        What::ClearingAhead,
-        "Whether counters that are ahead of the clock are cleared, and how many were",
-        Need::SeeAll,
-    ),
-    Route {
-        answer: Answered::Ok(schema_of::<ClearingAhead>),
-        ..post::<ClearingAhead>(
-            CLEAR_AHEAD,
-            What::ClearAhead,
-            "Clears this node's counters that are ahead of the clock, each when its client is denied",
-            Need::ChangeAll,
-            (schema_of::<ClearAheadForm>, r#"{"forSeconds":600}"#),
-        )
-    },
-    get::<Nodes>(
-        "/v1/rate-limit/nodes",
-        What::Nodes,
-        "The nodes, and which revision each enforces",
-        Need::SeeAll,
-    ),
-    Route {
-        query: PAGED,
-        ..get::<Paged<Token>>(
-            "/v1/rate-limit/tokens",
-            What::ListTokens,
-            "All tokens, without what would let somebody use them",
-            Need::ChangeAll,
-        )
-    },
-    post::<MadeToken>(
-        "/v1/rate-limit/tokens",
-        What::CreateToken,
-        "Makes a token, and shows it this once",
-        Need::ChangeAll,
-        (schema_of::<TokenForm>, TOKEN_EXAMPLE),
-    ),
-    Route {
-        need: Some(Need::ChangeAll),
-        errors: &[404],
-        ..delete(
-            "/v1/rate-limit/tokens/{tokenId}",
-            What::RevokeToken,
-            "Revokes a token, on all nodes within a second",
-        )
-    },
-    get::<Token>("/v1/rate-limit/self", What::OwnToken, "The token that is sent", Need::BeKnown),
-    Route {
-        answer: Answered::Ok(schema_of::<Explained<'_>>),
-        ..post::<Explained<'_>>(
-            "/v1/rate-limit/explain",
-            What::Explain,
-            "What every rule makes of a request; charges nothing",
-            Need::SeeAll,
-            (Explaining::schema, Explaining::EXAMPLE),
-        )
-    },
-    Route {
-        need: None,
-        ..get::<Health>("/healthz", What::Health, "200 while the daemon answers", Need::BeKnown)
-    },
-    Route {
-        need: None,
-        ..get::<serde_json::Map<String, serde_json::Value>>(
-            "/openapi.json",
-            What::OpenApi,
-            "This document",
-            Need::BeKnown,
-        )
-    },
-    Route {
-        need: None,
-        answer: Answered::Text(&["text/html"]),
-        ..get::<Health>("/docs", What::Page, "This document for people", Need::BeKnown)
-    },
-];
-
-const fn get<T: JsonSchema>(
-    path: &'static str,
-    what: What,
-    summary: &'static str,
-    need: Need,
-) -> Route {
-    Route {
-        method: "GET",
-        path,
-        what,
-        summary,
-        need: Some(need),
-        query: &[],
-        body: None,
-        answer: Answered::Ok(schema_of::<T>),
-        if_match: false,
-        dry_run: false,
-        errors: &[],
-    }
+/// Returns the router without its [`Admin`], for the document.
+#[rustfmt::skip]
+pub(super) fn routes() -> ApiRouter<Arc<Admin>> {
+    let api = routes! {
+        get "/rules" "ListRules" "All rules, those of the file first" []
+            |call: Call<See, RuleParameters>|
+            rules::list(&call.admin, &call.actor, &call.query.wanted(), &call.query.page()) => Json;
+        post "/rules" "CreateRule" "Makes a rule" [409]
+            |call: Call<Change, DryRunParameters>, sent: JsonBody<RuleSent>|
+            rules::create(&call.admin, &call.actor, &sent.0, call.query.dry_run) => MadeRule;
+        get "/rules/{ruleId}" "GetRule" "One rule" [404]
+            |call: Call<See>| rules::get(&call.admin, &call.actor, &call.id) => FoundRule;
+        put "/rules/{ruleId}" "ReplaceRule" "Makes a rule say something else; its counters stay" [404, 409]
+            |call: Call<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<RuleSent>|
+            rules::replace(&call.admin, &call.actor, &call.id, &version, &sent.0, call.query.dry_run)
+            => ChangedRule;
+        delete "/rules/{ruleId}" "DeleteRule" "Deletes a rule; its history stays" [404]
+            |call: Call<Change, DryRunParameters>, version: IfMatch|
+            rules::delete(&call.admin, &call.actor, &call.id, &version, call.query.dry_run) => DeletedRule;
+        get "/rules/{ruleId}/history" "RuleHistory" "Every change of a rule, the newest first" [404]
+            |call: Call<See, PageParameters>|
+            rules::history(&call.admin, &call.actor, &call.id, &call.query.page()) => Json;
+        post "/rules/{ruleId}/rollback" "RollBackRule"
+            "Makes a rule say what it said at a version; brings back one that was deleted" [404, 409]
+            |call: Call<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<Rollback>|
+            rules::roll_back(&call.admin, &call.actor, &call.id, &version, &sent.0, call.query.dry_run)
+            => ChangedRule;
+        get "/rules/{ruleId}/exemptions" "RuleExemptions" "Who is exempt from a rule" [404]
+            |call: Call<See, PageParameters>|
+            exemptions::of_rule(&call.admin, &call.actor, &call.id, &call.query.page()) => Json;
+        post "/rules/{ruleId}/exemptions" "CreateExemption" "Exempts somebody from a rule" [404, 409]
+            |call: Call<Change>, sent: JsonBody<exemptions::Sent>|
+            exemptions::create(&call.admin, &call.actor, &call.id, &sent.0) => Created;
+        get "/exemptions" "ListExemptions" "Who is exempt, from any rule" []
+            |call: Call<SeeAll, PageParameters>|
+            exemptions::list(&call.admin, &call.actor, &call.query.page()) => Json;
+        delete "/exemptions/{exemptionId}" "DeleteExemption" "Ends an exemption" [404]
+            |call: Call<Change>| exemptions::delete(&call.admin, &call.actor, &call.id) => Done;
+        get "/audit" "Audit" "Who changed what, the newest first" [404]
+            |call: Call<SeeAll, AuditParameters>|
+            audit::list(&call.admin, &call.actor, call.query.rule_id.as_deref(), &call.query.page()) => Json;
+        get "/usage" "Usage" "What is left to a subject now" [404, 422]
+            |call: Call<See, UsageParameters>|
+            async { usage::of_subject(&call.admin, &call.actor, call.query.whose()?).await } => Json;
+        get "/usage/me" "UsageOfMe" "What is left to the token's own subject now" [404, 422]
+            |call: Call<BeSubject>| usage::of_me(&call.admin, &call.actor) => Json;
+        get "/usage/daily" "DailyUsage" "What was used, day by day" []
+            |call: Call<See, DailyParameters>|
+            usage::daily(&call.admin, &call.actor, call.query.usage(), &call.query.page()) => Json;
+        get "/usage/export" "ExportUsage" "All of what was used, as one stream" []
+            |call: Call<See, ExportParameters>|
+            export::stream(call.admin, call.actor, call.query.usage(), call.query.format) => UsageExport;
+        get "/keys/top" "TopKeys" "Who was denied most by this node since it started" [404]
+            |call: Call<See, TopParameters>|
+            ready(usage::top(&call.admin, &call.actor, call.query.rule_id.as_deref(), call.query.count()))
+            => Json;
+        post "/keys/peek" "PeekKey" "What is left to a key; charges nothing" [404]
+            |call: Call<See>, key: JsonBody<Key>| keys::peek(&call.admin, &call.actor, &key.0) => Json;
+        post "/keys/reset" "ResetKey" "Makes the counters of a key fresh" [404]
+            |call: Call<Change>, key: JsonBody<Key>| keys::reset(&call.admin, &call.actor, &key.0) => Json;
+        get "/keys" "ListKeys" "Bans and boosts" []
+            |call: Call<SeeAll, KeyParameters>|
+            keys::list(&call.admin, &call.actor, &call.query.keys(), &call.query.page()) => Json;
+        post "/keys/ban" "BanKey" "Denies somebody, under one rule or all" [404]
+            |call: Call<Change>, form: JsonBody<BanForm>|
+            keys::ban(&call.admin, &call.actor, &form.0) => Created;
+        post "/keys/boost" "BoostKey" "Multiplies somebody's limits, under one rule or all" [404]
+            |call: Call<ChangeAll>, form: JsonBody<BoostForm>|
+            keys::boost(&call.admin, &call.actor, &form.0) => Created;
+        delete "/keys/{keyId}" "LiftKey" "Ends a ban or a boost" [404]
+            |call: Call<Change>| keys::lift(&call.admin, &call.actor, &call.id) => Done;
+        get "/counters/clear-ahead" "ClearingAhead"
+            "Whether counters that are ahead of the clock are cleared, and how many were" []
+            |call: Call<SeeAll>| ready(counters::clearing_ahead(&call.admin, &call.actor)) => Json;
+        post "/counters/clear-ahead" "ClearAhead"
+            "Clears this node's counters that are ahead of the clock, each when its client is denied" []
+            |call: Call<ChangeAll>, form: JsonBody<ClearAheadForm>|
+            ready(counters::clear_ahead(&call.admin, &call.actor, &form.0)) => Json;
+        get "/nodes" "Nodes" "The nodes, and which revision each enforces" []
+            |call: Call<SeeAll>| audit::nodes(&call.admin, &call.actor) => Json;
+        get "/tokens" "ListTokens" "All tokens, without what would let somebody use them" []
+            |call: Call<ChangeAll, PageParameters>|
+            tokens::list(&call.admin, &call.actor, &call.query.page()) => Json;
+        post "/tokens" "CreateToken" "Makes a token, and shows it this once" []
+            |call: Call<ChangeAll>, form: JsonBody<TokenForm>|
+            tokens::create(&call.admin, &call.actor, &form.0) => Created;
+        delete "/tokens/{tokenId}" "RevokeToken" "Revokes a token, on all nodes within a second" [404]
+            |call: Call<ChangeAll>| tokens::revoke(&call.admin, &call.actor, &call.id) => Done;
+        get "/self" "OwnToken" "The token that is sent" []
+            |call: Call<BeKnown>| tokens::own(&call.admin, &call.actor) => Json;
+        post "/explain" "Explain" "What every rule makes of a request; charges nothing" []
+            |call: Call<SeeAll>, body: ExplainBody|
+            async { call.admin.api.explain(&body.0).await.map_err(Problem::from) } => Explanation;
+    };
+    let open = routes! {
+        get "/healthz" "Health" "200 while the daemon answers" []
+            |call: OpenCall| always(call.admin.health()) => Json;
+        get "/openapi.json" "OpenApi" "This document" []
+            |_call: OpenCall| always(openapi::document()) => Document;
+        get "/docs" "Page" "This document for people" []
+            |_call: OpenCall| always(page::html()) => Page;
+    };
+    ApiRouter::new().nest("/v1/rate-limit", api).merge(open).fallback(async || Problem::not_found(UNKNOWN))
 }
 
-const fn post<T: JsonSchema>(
-    path: &'static str,
-    what: What,
-    summary: &'static str,
-    need: Need,
-    body: (SchemaOf, &'static str),
-) -> Route {
-    let answer = Answered::Created(schema_of::<T>);
-    Route { method: "POST", body: Some(body), answer, ..get::<T>(path, what, summary, need) }
+/// Something that is there at once, whoever asks.
+fn always<T>(it: T) -> Ready<Result<T, Problem>> {
+    ready(Ok(it))
 }
 
-const fn delete(path: &'static str, what: What, summary: &'static str) -> Route {
-    let route = get::<Health>(path, what, summary, Need::Change);
-    Route { method: "DELETE", answer: Answered::Nothing, ..route }
+macro_rules! examples {
+    ($($type:ty: $example:literal)*) => {
+        $(impl Sent for $type {
+            const EXAMPLE: &str = $example;
+        })*
+    };
 }
 
-fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<T>()
-}
-
-/// What a change would do, for those that can be tried.
-pub(crate) const DRY_RUN: SchemaOf = schema_of::<DryRun>;
-
-impl Route {
-    /// The routes of a path, and the segment that is anything. The more exact path goes first.
-    pub(crate) fn of_path(path: &str) -> Vec<(&'static Self, &str)> {
-        let matching = |it: &'static Self| Some((it, it.matched(path)?));
-        let all: Vec<_> = ROUTES.iter().filter_map(matching).collect();
-        let exact: Vec<_> = all.iter().filter(|(it, _)| it.path == path).copied().collect();
-        if exact.is_empty() { all } else { exact }
-    }
-
-    /// What stands for the name in braces; empty where there is none.
-    fn matched<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let Some((before, rest)) = self.path.split_once('{') else {
-            return (self.path == path).then_some("");
-        };
-        let after = rest.split_once('}').map_or("", |(_, after)| after);
-        let id = path.strip_prefix(before)?.strip_suffix(after)?;
-        (!id.is_empty() && !id.contains('/')).then_some(id)
-    }
-
-    /// The name in braces.
-    pub(crate) fn id_name(&self) -> Option<&'static str> {
-        self.path.split_once('{')?.1.split_once('}').map(|(name, _)| name)
-    }
+examples! {
+    RuleSent: r#"{"name":"search","pathPattern":"/v1/search/**","maxRequests":100,"windowSeconds":60}"#
+    Rollback: r#"{"version":1}"#
+    exemptions::Sent: r#"{"subjectType":"api_key","subjectValue":"internal","reason":"our own crawler"}"#
+    Key: r#"{"ruleId":"per_client","subject":"user:42"}"#
+    BanForm: r#"{"subject":"ip:203.0.113.7","reason":"abuse","expiresAt":"2027-01-01T00:00:00Z"}"#
+    BoostForm: r#"{"subject":"user:42","factorPercent":150,"expiresAt":"2027-01-01T00:00:00Z"}"#
+    ClearAheadForm: r#"{"forSeconds":600}"#
+    TokenForm: r#"{"name":"ci","scopes":["read"]}"#
 }

@@ -1,311 +1,160 @@
-//! The admin API over HTTP: which operation a request means, and what it is answered with. Connections
-//! are the listener's business, and what is allowed the operations'.
+//! Answers of the admin API over HTTP, as they are sent and as the document describes them.
 
-use std::io;
-use std::sync::Arc;
-
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use aide::OperationOutput;
+use aide::generate::GenContext;
+use aide::openapi::{Operation, Response, StatusCode as Status};
+use axum::body::Body;
+use axum::response::IntoResponse;
 use hyper::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
-    HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LOCATION,
+    RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
-use hyper::{Response, StatusCode};
-use percent_encoding::percent_decode_str;
-use schemars::JsonSchema;
+use hyper::{Method, StatusCode};
+use schemars::{JsonSchema, Schema, json_schema};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::access::Actor;
-use super::body::parse;
-use super::gate::Shown;
-use super::openapi;
-use super::page;
-use super::precondition::{IfMatch, etag};
+use super::precondition::etag;
 use super::problem::Problem;
-use super::query::{Parameter, Query};
-use super::route::{Route, What};
+use super::proposal::DryRun;
 use super::rule_json::RuleJson;
-use super::rules::{Found, Outcome, Wanted};
-use super::{Admin, audit, counters, exemptions, export, keys, rules, tokens, usage};
-use crate::ahead::AheadOfClock;
-use crate::listener::Peer;
-use crate::repository::{KeyFilter, UsageFilter};
+use super::rules::{Found, Outcome};
+use crate::api::Explained;
+use crate::openapi::response;
 
-/// What stands behind the head of an answer.
-pub(crate) type Payload = UnsyncBoxBody<Bytes, io::Error>;
-pub(crate) type Answer = Response<Payload>;
+/// A response, with its body.
+pub(crate) type Answer = axum::response::Response;
 
-/// How the daemon and its database are doing.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "AdminHealth")]
-pub(crate) struct Health {
-    /// `ok`, or `degraded` while the store of counters does not answer.
-    status: &'static str,
-    /// `ok`, or `unavailable`: requests are checked all the same.
-    database: &'static str,
-    /// Denials by counters that owe more than their policy can, where there were any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ahead_of_clock: Option<AheadOfClock>,
-}
+/// Defines an answer: what it is made of, how it is sent, and for the document each status that it may have
+/// with its meaning and the schemas of its body.
+macro_rules! answer {
+    ($(#[$doc:meta])* $name:ident $(<$T:ident>)? ($inner:ty) => $send:expr,
+     $($status:literal $meaning:literal $content:expr),+) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $name $(<$T>)? (pub(crate) $inner);
 
-/// A request that may be answered, but for its body.
-#[derive(Debug)]
-pub(crate) struct Admitted {
-    pub(crate) route: &'static Route,
-    id: String,
-    query: Query,
-    if_match: Option<IfMatch>,
-    /// Nobody where the path is open to all.
-    actor: Option<Arc<Actor>>,
-}
-
-/// The head of a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Head<'a> {
-    pub(crate) method: &'a str,
-    pub(crate) path: &'a str,
-    pub(crate) query: &'a str,
-    pub(crate) headers: &'a HeaderMap,
-    pub(crate) peer: Peer,
-}
-
-/// What an operation came to, before it is written.
-type Reply = Result<Answer, Problem>;
-
-impl Admin {
-    /// The operation that a head means, if whoever sent it may have it: who is turned away here has
-    /// not sent a body.
-    pub(crate) async fn admit(&self, head: Head<'_>) -> Result<Admitted, Box<Answer>> {
-        let (route, id) = route_of(head)?;
-        self.admitted(route, id, head).await.map_err(|problem| Box::new(refused(&problem)))
-    }
-
-    async fn admitted(
-        &self,
-        route: &'static Route,
-        id: &str,
-        head: Head<'_>,
-    ) -> Result<Admitted, Problem> {
-        let actor = match route.need {
-            None => None,
-            Some(need) => {
-                let actor = self.who(head).await?;
-                actor.reach(need)?;
-                Some(actor)
+        impl$(<$T: Serialize>)? IntoResponse for $name $(<$T>)? {
+            fn into_response(self) -> Answer {
+                let send: fn($inner) -> Answer = $send;
+                send(self.0)
             }
-        };
-        let id = percent_decode_str(id).decode_utf8();
-        let id = id.map_err(|_| Problem::not_found(route.id_name().unwrap_or("path")))?;
-        let mut known = route.query.to_vec();
-        if route.dry_run {
-            known.push(Parameter::DryRun);
         }
-        let query = Query::read(head.query, &known)?;
-        let if_match = route.if_match.then(|| IfMatch::read(head.headers)).transpose()?;
-        Ok(Admitted { route, id: id.into(), query, if_match, actor })
-    }
 
-    /// Who sends this, by the token that it bears.
-    pub(crate) async fn who(&self, head: Head<'_>) -> Result<Arc<Actor>, Problem> {
-        let mut sent = head.headers.get_all(AUTHORIZATION).iter();
-        let (first, second) = (sent.next(), sent.next());
-        // Of two that are sent, which one is meant would be a guess.
-        let token = first.filter(|_| second.is_none()).map(HeaderValue::as_bytes);
-        let token = token.and_then(|it| {
-            let (scheme, token) = it.split_at_checked(7)?;
-            scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
-        });
-        let shown = Shown { token, peer: head.peer, now: self.now() };
-        self.gate.admit(&self.repository, shown).await
-    }
+        impl$(<$T: JsonSchema>)? OperationOutput for $name $(<$T>)? {
+            type Inner = Self;
 
-    /// The answer to what was admitted.
-    pub(crate) async fn answer(self: &Arc<Self>, admitted: &Admitted, body: &[u8]) -> Answer {
-        let answered = match &admitted.actor {
-            Some(actor) => self.done(admitted, actor, body).await,
-            None => Ok(self.open(admitted.route.what)),
-        };
-        answered.unwrap_or_else(|problem| refused(&problem))
-    }
-
-    fn open(&self, what: What) -> Answer {
-        match what {
-            What::OpenApi => text("application/json", openapi::document()),
-            What::Page => text("text/html; charset=utf-8", page::html()),
-            _ => json(StatusCode::OK, &self.health()),
+            fn inferred_responses(
+                context: &mut GenContext,
+                _: &mut Operation,
+            ) -> Vec<(Option<Status>, Response)> {
+                vec![$((Some(Status::Code($status)), response($meaning, $content(context)))),+]
+            }
         }
-    }
+    };
+}
 
-    async fn done(self: &Arc<Self>, asked: &Admitted, actor: &Arc<Actor>, body: &[u8]) -> Reply {
-        let Admitted { route, id, query, .. } = asked;
-        let example = route.body.map_or("", |(_, example)| example);
-        let is_dry_run = query.flag(Parameter::DryRun)?.unwrap_or(false);
-        // Paths without pages have no such parameters, and this is the first page then.
-        let paging = query.paging()?;
-        let if_match = || asked.if_match.as_ref().ok_or_else(Problem::precondition_required);
-        Ok(match route.what {
-            What::ListRules => {
-                let wanted = Wanted {
-                    tenant: query.owned(Parameter::Tenant),
-                    scope: query.scope()?,
-                    enabled: query.flag(Parameter::Enabled)?,
-                    name: query.owned(Parameter::Name),
-                };
-                ok(&rules::list(self, actor, &wanted, &paging).await?)
-            }
-            What::CreateRule => {
-                let sent = parse(body, example)?;
-                rule(StatusCode::CREATED, rules::create(self, actor, &sent, is_dry_run).await?)
-            }
-            What::GetRule => match rules::get(self, actor, id).await? {
-                Found::Database(row) => rule(StatusCode::OK, Outcome::Done(row)),
-                Found::File(file) => ok(&file),
-            },
-            What::ReplaceRule => {
-                let sent = parse(body, example)?;
-                let done = rules::replace(self, actor, id, if_match()?, &sent, is_dry_run);
-                rule(StatusCode::OK, done.await?)
-            }
-            What::DeleteRule => {
-                match rules::delete(self, actor, id, if_match()?, is_dry_run).await? {
-                    Outcome::Done(_) => nothing(),
-                    outcome @ Outcome::DryRun(_) => rule(StatusCode::OK, outcome),
-                }
-            }
-            What::RollBackRule => {
-                let rollback = parse(body, example)?;
-                let done = rules::roll_back(self, actor, id, if_match()?, &rollback, is_dry_run);
-                rule(StatusCode::OK, done.await?)
-            }
-            What::RuleHistory => ok(&rules::history(self, actor, id, &paging).await?),
-            What::RuleExemptions => ok(&exemptions::of_rule(self, actor, id, &paging).await?),
-            What::CreateExemption => {
-                created(&exemptions::create(self, actor, id, &parse(body, example)?).await?)
-            }
-            What::ListExemptions => ok(&exemptions::list(self, actor, &paging).await?),
-            What::DeleteExemption => {
-                exemptions::delete(self, actor, id).await?;
-                nothing()
-            }
-            What::Audit => {
-                ok(&audit::list(self, actor, query.text(Parameter::RuleId), &paging).await?)
-            }
-            What::Nodes => ok(&audit::nodes(self, actor).await?),
-            What::ClearAhead => ok(&counters::clear_ahead(self, actor, &parse(body, example)?)?),
-            What::ClearingAhead => ok(&counters::clearing_ahead(self, actor)?),
-            What::PeekKey => ok(&keys::peek(self, actor, &parse(body, example)?).await?),
-            What::ResetKey => ok(&keys::reset(self, actor, &parse(body, example)?).await?),
-            What::BanKey => created(&keys::ban(self, actor, &parse(body, example)?).await?),
-            What::BoostKey => created(&keys::boost(self, actor, &parse(body, example)?).await?),
-            What::ListKeys => {
-                let filter = KeyFilter {
-                    rule: query.owned(Parameter::RuleId),
-                    subject: query.owned(Parameter::Subject),
-                    with_expired: false,
-                };
-                ok(&keys::list(self, actor, &filter, &paging).await?)
-            }
-            What::LiftKey => {
-                keys::lift(self, actor, id).await?;
-                nothing()
-            }
-            What::ListTokens => ok(&tokens::list(self, actor, &paging).await?),
-            What::CreateToken => {
-                created(&tokens::create(self, actor, &parse(body, example)?).await?)
-            }
-            What::RevokeToken => {
-                tokens::revoke(self, actor, id).await?;
-                nothing()
-            }
-            What::OwnToken => ok(&tokens::own(self, actor).await?),
-            What::Explain => {
-                let answer = self.api.explain(body).await?;
-                answer.map(|it| Full::new(it).map_err(|never| match never {}).boxed_unsync())
-            }
-            What::Usage
-            | What::UsageOfMe
-            | What::DailyUsage
-            | What::ExportUsage
-            | What::TopKeys => {
-                return self.usage(asked, actor).await;
-            }
-            What::Health | What::OpenApi | What::Page => self.open(route.what),
-        })
-    }
+answer! {
+    /// 200 and JSON.
+    Json<T>(T) => |it| json(StatusCode::OK, &it), 200 "It is answered, or done" json_of::<T>
+}
+answer! {
+    /// 201 and JSON.
+    Created<T>(T) => |it| json(StatusCode::CREATED, &it), 201 "It is made" json_of::<T>
+}
+answer! {
+    /// 204.
+    Done(()) => |()| no_content(), 204 "It is done" nothing
+}
+answer! {
+    /// A rule that was made, or what making it would do.
+    MadeRule(Outcome) => |it| rule(StatusCode::CREATED, it),
+    200 "With `dryRun`: what would be different" json_of::<DryRun>,
+    201 "It is made" json_of::<RuleJson>
+}
+answer! {
+    /// A rule that was changed, or what the change would do.
+    ChangedRule(Outcome) => |it| rule(StatusCode::OK, it), 200 "It is answered, or done" rule_or_dry_run
+}
+answer! {
+    /// A rule that was deleted, or what that would do.
+    DeletedRule(Outcome) => |it| match it {
+        Outcome::Done(_) => no_content(),
+        it @ Outcome::DryRun(_) => rule(StatusCode::OK, it),
+    },
+    200 "With `dryRun`: what would be different" json_of::<DryRun>,
+    204 "It is done" nothing
+}
+answer! {
+    /// A rule that was found.
+    FoundRule(Found) => |it| match it {
+        Found::Database(row) => rule(StatusCode::OK, Outcome::Done(row)),
+        Found::File(file) => json(StatusCode::OK, &file),
+    },
+    200 "It is answered, or done" json_of::<RuleJson>
+}
+answer! {
+    /// All of what was used, as a stream.
+    UsageExport(Answer) => |it| it, 200 "It is answered" |_| texts(&["text/csv", "application/jsonl"])
+}
+answer! {
+    /// What every rule makes of a request.
+    Explanation(crate::api::Answer) => |it| it.map(Body::from),
+    200 "It is answered, or done" json_of::<Explained<'static>>
+}
+answer! {
+    /// A document that is part of the program.
+    Document(&'static str) => |it| stream_of("application/json", it.into()),
+    200 "It is answered, or done" json_of::<Map<String, Value>>
+}
+answer! {
+    /// A page that is part of the program.
+    Page(&'static str) => |it| stream_of("text/html; charset=utf-8", it.into()),
+    200 "It is answered" |_| texts(&["text/html"])
+}
 
-    async fn usage(self: &Arc<Self>, asked: &Admitted, actor: &Arc<Actor>) -> Reply {
-        let Admitted { route, query, .. } = asked;
-        let filter = || -> Result<UsageFilter, Problem> {
-            Ok(UsageFilter {
-                first_day: query.day(Parameter::From)?,
-                last_day: query.day(Parameter::To)?,
-                tenant: query.owned(Parameter::Tenant),
-                subject: query.owned(Parameter::Subject),
-                rule: query.owned(Parameter::RuleId),
-            })
-        };
-        let paging = query.paging()?;
-        let rule = query.text(Parameter::RuleId);
-        Ok(match route.what {
-            What::TopKeys => ok(&usage::top(self, actor, rule, paging.limit as usize)?),
-            What::DailyUsage => ok(&usage::daily(self, actor, filter()?, &paging).await?),
-            What::ExportUsage => {
-                export::stream(Arc::clone(self), Arc::clone(actor), filter()?, query.format()?)
-                    .await?
-            }
-            What::UsageOfMe => ok(&usage::of_me(self, actor).await?),
-            _ => {
-                let whose = usage::Whose {
-                    subject_type: query.text(Parameter::SubjectType).unwrap_or_default(),
-                    subject_id: query.text(Parameter::SubjectId).unwrap_or_default(),
-                    rule,
-                };
-                ok(&usage::of_subject(self, actor, whose).await?)
-            }
-        })
-    }
+/// Which problems an operation has is known by its arguments and said by its route.
+impl OperationOutput for Problem {
+    type Inner = Self;
+}
 
-    fn health(&self) -> Health {
-        let database = if self.is_database_well() { "ok" } else { "unavailable" };
-        let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
-        Health { status: self.daemon.health().word(), database, ahead_of_clock }
+impl IntoResponse for Problem {
+    fn into_response(self) -> Answer {
+        let mut answer = json(self.status, &self.told());
+        let problem_json = HeaderValue::from_static("application/problem+json");
+        answer.headers_mut().insert(CONTENT_TYPE, problem_json);
+        if self.status == StatusCode::UNAUTHORIZED {
+            answer = with(answer, WWW_AUTHENTICATE, "Bearer");
+        }
+        if let Some(seconds) = self.retry_after_s {
+            answer = with(answer, RETRY_AFTER, &seconds.to_string());
+        }
+        if let Some(allow) = &self.allow {
+            answer = with(answer, ALLOW, allow);
+        }
+        if self.ends_connection {
+            answer = with(answer, CONNECTION, "close");
+        }
+        answer
     }
 }
 
-/// The route of a head and what stands for its id.
-fn route_of(head: Head<'_>) -> Result<(&'static Route, &str), Box<Answer>> {
-    let routes = Route::of_path(head.path);
-    let is_meant =
-        |method: &str| method == head.method || (method == "GET" && head.method == "HEAD");
-    if let Some(found) = routes.iter().find(|(it, _)| is_meant(it.method)) {
-        return Ok(*found);
+/// Tells which methods a path takes, where the router found that it does not take this one.
+pub(crate) fn tell_methods(method: &Method, answer: Answer) -> Answer {
+    if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
+        return answer;
     }
-    let allow = allowed(routes.iter().map(|(it, _)| *it));
-    Err(Box::new(match allow {
-        None => refused(&Problem::not_found("path: `/docs` lists those there are")),
-        Some(allow) if head.method == "OPTIONS" => with(nothing(), ALLOW, allow),
-        Some(allow) => refused(&Problem::wrong_method(allow)),
-    }))
+    let allow = answer.headers().get(ALLOW).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let is_taken = |method: &&str| *method == "OPTIONS" || allow.split(',').any(|it| it == *method);
+    let methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"];
+    let allow = methods.into_iter().filter(is_taken).collect::<Vec<_>>().join(", ");
+    if method == Method::OPTIONS {
+        return with(no_content(), ALLOW, &allow);
+    }
+    Problem::wrong_method(allow).into_response()
 }
 
-/// The methods of a path, as the header `Allow` has them.
-fn allowed(routes: impl Iterator<Item = &'static Route>) -> Option<&'static str> {
-    let mut methods: Vec<&str> = routes.map(|it| it.method).collect();
-    methods.sort_unstable();
-    methods.dedup();
-    Some(match methods.as_slice() {
-        [] => return None,
-        ["GET"] => "GET, HEAD, OPTIONS",
-        ["POST"] => "POST, OPTIONS",
-        ["DELETE"] => "DELETE, OPTIONS",
-        ["GET", "POST"] => "GET, HEAD, POST, OPTIONS",
-        _ => "GET, HEAD, PUT, DELETE, OPTIONS",
-    })
-}
-
-/// A rule that was changed, with its version as `ETag`; or what a change would do.
+/// Answers for a rule that was made or changed, with its version as `ETag`; or for a dry run.
 fn rule(status: StatusCode, outcome: Outcome) -> Answer {
     match outcome {
         Outcome::DryRun(dry_run) => json(StatusCode::OK, &dry_run),
@@ -320,70 +169,56 @@ fn rule(status: StatusCode, outcome: Outcome) -> Answer {
     }
 }
 
-fn ok(it: &impl Serialize) -> Answer {
-    json(StatusCode::OK, it)
-}
-
-fn created(it: &impl Serialize) -> Answer {
-    json(StatusCode::CREATED, it)
-}
-
-/// A problem as an answer.
-pub(crate) fn refused(problem: &Problem) -> Answer {
-    let mut answer = json(problem.status, &problem.told());
-    let problem_json = HeaderValue::from_static("application/problem+json");
-    answer.headers_mut().insert(CONTENT_TYPE, problem_json);
-    if problem.status == StatusCode::UNAUTHORIZED {
-        answer = with(answer, WWW_AUTHENTICATE, "Bearer");
-    }
-    if let Some(seconds) = problem.retry_after_s {
-        answer = with(answer, RETRY_AFTER, &seconds.to_string());
-    }
-    if let Some(allow) = problem.allow {
-        answer = with(answer, ALLOW, allow);
-    }
-    if problem.ends_connection {
-        answer = with(answer, CONNECTION, "close");
-    }
-    answer
-}
-
 fn json(status: StatusCode, it: &impl Serialize) -> Answer {
     // Fails only for maps whose keys are no texts, and there are none.
     let mut bytes = serde_json::to_vec(it).unwrap_or_default();
     bytes.push(b'\n');
-    whole(status, "application/json", bytes.into())
+    let mut answer = stream_of("application/json", bytes.into());
+    *answer.status_mut() = status;
+    answer
 }
 
-fn text(kind: &'static str, text: &'static str) -> Answer {
-    whole(StatusCode::OK, kind, Bytes::from_static(text.as_bytes()))
-}
-
-fn nothing() -> Answer {
-    let mut answer = whole(StatusCode::NO_CONTENT, "", Bytes::new());
+fn no_content() -> Answer {
+    let mut answer = stream_of("", Body::empty());
+    *answer.status_mut() = StatusCode::NO_CONTENT;
     answer.headers_mut().remove(CONTENT_TYPE);
     answer
 }
 
-fn whole(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
-    streamed(status, kind, Full::new(body).map_err(|never| match never {}).boxed_unsync())
-}
-
-/// An answer with a body that comes bit by bit.
-pub(crate) fn streamed(status: StatusCode, kind: &'static str, body: Payload) -> Answer {
-    let mut answer = Response::new(body);
-    *answer.status_mut() = status;
+/// Answers 200 with a body of a media type.
+pub(crate) fn stream_of(kind: &'static str, body: Body) -> Answer {
+    let mut answer = Answer::new(body);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     // What a token may see is nobody else's business, and a cache would not ask for it.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }
 
-fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
+pub(crate) fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
     if let Ok(value) = HeaderValue::from_str(value) {
         answer.headers_mut().insert(name, value);
     }
     answer
+}
+
+type Content = Vec<(&'static str, Schema)>;
+
+fn nothing(_: &mut GenContext) -> Content {
+    Vec::new()
+}
+
+fn json_of<T: JsonSchema>(context: &mut GenContext) -> Content {
+    vec![("application/json", context.schema.subschema_for::<T>())]
+}
+
+fn rule_or_dry_run(context: &mut GenContext) -> Content {
+    let (rule, dry_run) =
+        (context.schema.subschema_for::<RuleJson>(), context.schema.subschema_for::<DryRun>());
+    vec![("application/json", json_schema!({ "anyOf": [rule, dry_run] }))]
+}
+
+fn texts(kinds: &[&'static str]) -> Content {
+    kinds.iter().map(|kind| (*kind, json_schema!({ "type": "string" }))).collect()
 }

@@ -1,176 +1,138 @@
-//! The document of the interface, `OpenAPI` 3.1, written from the table of paths and from the types that
-//! are read and written. `cargo xtask openapi` keeps a copy of it in `docs/reference`.
+//! The document of the interface for checks, written from the table of paths and from the types that are
+//! read and written. `cargo xtask openapi` keeps a copy of it in `docs/reference`.
 
 use std::sync::LazyLock;
 
-use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde_json::{Map, Value, json};
+use aide::generate::{GenContext, in_context};
+use aide::openapi::{OpenApi, Operation, PathItem, ReferenceOr};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
 use super::question::{Form, Question};
 use super::refusal::{Error, Problem};
 use super::route::{CHECK, EXPLAIN, ROUTES, Route, Sent};
 use crate::forward_auth::document as forward_auth;
+use crate::openapi::{
+    self, Interface, add_parameter, parse, request_schema, respond, response, set_json_body,
+    set_open,
+};
 
-/// The document, as it is served.
-pub(crate) fn document() -> &'static str {
-    static DOCUMENT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", write()));
-    &DOCUMENT
-}
-
-/// What is read and what is written are described apart: a field that may be left out of the one is
-/// always in the other.
-pub(crate) struct Schemas {
-    pub(crate) read: SchemaGenerator,
-    pub(crate) written: SchemaGenerator,
-}
+const INTERFACE: Interface = Interface {
+    title: "Tollbar",
+    summary: "May a request pass? Rate limits over HTTP",
+    server: "http://127.0.0.1:8080",
+};
 
 /// What is sent to have a request explained.
 pub(crate) struct Explaining;
 
-fn write() -> Value {
-    let mut schemas = Schemas::new();
-    let mut paths = Map::new();
-    for route in &ROUTES {
-        let method = route.method().to_ascii_lowercase();
-        paths.insert(route.path.to_owned(), json!({ method: schemas.operation(route) }));
-    }
-    paths.insert(forward_auth::PATH.to_owned(), forward_auth::operations());
-    // Those of a batch are checks.
-    let check = question(&CHECK, &mut schemas.read);
-    let mut named = schemas.named();
-    named.insert(Question::schema_name().into_owned(), check);
-    json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Tollbar",
-            "summary": "May a request pass? Rate limits over HTTP",
-            "version": env!("CARGO_PKG_VERSION"),
-            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+/// Returns the document, as it is served.
+pub(crate) fn document() -> &'static str {
+    static DOCUMENT: LazyLock<String> = LazyLock::new(write);
+    &DOCUMENT
+}
+
+fn write() -> String {
+    openapi::begin();
+    let mut api = OpenApi::default();
+    let paths = &mut api.paths.get_or_insert_default().paths;
+    in_context(|context| {
+        for route in ROUTES {
+            let (operation, mut item) = (operation(route, context), PathItem::default());
+            let method = if route.has_body() { &mut item.post } else { &mut item.get };
+            *method = Some(operation);
+            paths.insert(route.path.to_owned(), ReferenceOr::Item(item));
+        }
+        // Those of a batch are checks.
+        let check = request_schema(context, |generator| question(&CHECK, generator));
+        let named = context.schema.definitions_mut();
+        named.insert(Question::schema_name().into_owned(), check.to_value());
+    });
+    let proxies: PathItem = parse(forward_auth::operations());
+    paths.insert(forward_auth::PATH.to_owned(), ReferenceOr::Item(proxies));
+    let schemes = json!({
+        "token": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "The token of --token-file; without that flag none is asked for",
         },
-        "servers": [{ "url": "http://127.0.0.1:8080" }],
-        "security": [{ "token": [] }],
-        "paths": paths,
-        "components": {
-            "schemas": named,
-            "securitySchemes": {
-                "token": {
-                    "type": "http",
-                    "scheme": "bearer",
-                    "description": "The token of --token-file; without that flag none is asked for",
-                },
-                "proxyToken": forward_auth::token(),
-            },
-        },
-    })
+        "proxyToken": forward_auth::token(),
+    });
+    openapi::finish(&mut api, INTERFACE, schemes)
 }
 
 impl Explaining {
     pub(crate) const EXAMPLE: &str = EXPLAIN.example;
 
     pub(crate) fn schema(generator: &mut SchemaGenerator) -> Schema {
-        Schema::try_from(question(&EXPLAIN, generator)).unwrap_or_default()
+        question(&EXPLAIN, generator)
     }
 }
 
 /// The fields of a question that the form takes.
-fn question(form: &Form, generator: &mut SchemaGenerator) -> Value {
-    let mut schema = Question::json_schema(generator).to_value();
-    if let Some(properties) = schema["properties"].as_object_mut() {
+fn question(form: &Form, generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = Question::json_schema(generator);
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.retain(|field, _| form.fields.contains(&field.as_str()));
     }
-    schema["title"] = form.name.into();
-    if let Some(schema) = schema.as_object_mut() {
-        schema.remove("description");
-    }
+    schema.insert("title".to_owned(), form.name.into());
+    schema.remove("description");
     if !form.required.is_empty() {
-        schema["required"] = json!(form.required);
+        schema.insert("required".to_owned(), json!(form.required));
     }
     schema
 }
 
-impl Schemas {
-    pub(crate) fn new() -> Self {
-        let settings = || {
-            SchemaSettings::draft2020_12().with(|it| {
-                it.definitions_path = "/components/schemas".into();
-                it.meta_schema = None;
-            })
-        };
-        Self {
-            read: settings().for_deserialize().into_generator(),
-            written: settings().for_serialize().into_generator(),
+fn operation(route: &Route, context: &mut GenContext) -> Operation {
+    // Two paths, one meaning.
+    let is_readiness = route.path == "/readyz";
+    let id = if is_readiness { "Readiness".to_owned() } else { format!("{:?}", route.what) };
+    let mut operation = Operation {
+        operation_id: Some(id),
+        summary: Some(route.summary.to_owned()),
+        ..Operation::default()
+    };
+    if route.is_open {
+        set_open(&mut operation);
+    }
+    match &route.sent {
+        Sent::Nothing => {}
+        Sent::Id => add_parameter(&mut operation, id_parameter()),
+        Sent::Query => query().into_iter().for_each(|it| add_parameter(&mut operation, it)),
+        Sent::Question(form) => {
+            let schema = request_schema(context, |generator| question(form, generator));
+            set_json_body(&mut operation, &schema, form.example);
+        }
+        Sent::Body(schema, example) => {
+            let schema = request_schema(context, schema);
+            set_json_body(&mut operation, &schema, example);
         }
     }
+    describe_responses(route, context, &mut operation);
+    operation
+}
 
-    /// Those that were met, by their names.
-    pub(crate) fn named(&mut self) -> Map<String, Value> {
-        let mut named = self.read.take_definitions(true);
-        named.extend(self.written.take_definitions(true));
-        named
+fn describe_responses(route: &Route, context: &mut GenContext, operation: &mut Operation) {
+    let answer = (route.answer)(&mut context.schema);
+    let error = context.schema.subschema_for::<Error<'_>>();
+    let problem = context.schema.subschema_for::<Problem<'_>>();
+    let bodies = route.kinds.iter().map(|kind| (*kind, answer.clone()));
+    respond(operation, 200, ReferenceOr::Item(response("It is answered", bodies)));
+    respond(operation, 431, ReferenceOr::Item(response(described(431), None)));
+    let mut refuse = |status: u16, schema: &Schema| {
+        let bodies =
+            [("application/json", schema.clone()), ("application/problem+json", problem.clone())];
+        respond(operation, status, ReferenceOr::Item(response(described(status), bodies)));
+    };
+    for status in common_errors(route).chain(route.errors.iter().copied()) {
+        refuse(status, &error);
     }
-
-    fn operation(&mut self, route: &Route) -> Value {
-        let mut operation = json!({
-            "operationId": format!("{:?}", route.what),
-            "summary": route.summary,
-            "responses": self.responses(route),
-        });
-        // Two paths, one meaning.
-        if route.path == "/readyz" {
-            operation["operationId"] = "Readiness".into();
-        }
-        if route.is_open {
-            operation["security"] = json!([]);
-        }
-        match &route.sent {
-            Sent::Nothing => {}
-            Sent::Id => operation["parameters"] = json!([id()]),
-            Sent::Query => operation["parameters"] = json!(query()),
-            Sent::Question(form) => {
-                let schema = question(form, &mut self.read);
-                operation["requestBody"] = body(&schema, form.example);
-            }
-            Sent::Body(schema, example) => {
-                operation["requestBody"] = body(schema(&mut self.read).as_value(), example);
-            }
-        }
-        operation
+    for status in route.verdicts {
+        refuse(*status, &answer);
     }
-
-    fn responses(&mut self, route: &Route) -> Value {
-        let answer = (route.answer)(&mut self.written).to_value();
-        let error = self.written.subschema_for::<Error<'_>>().to_value();
-        let problem = self.written.subschema_for::<Problem<'_>>().to_value();
-        let mut responses = Map::new();
-        let kinds = route.kinds.iter();
-        let content: Map<String, Value> =
-            kinds.map(|kind| ((*kind).to_owned(), json!({ "schema": answer }))).collect();
-        let ok = json!({ "description": "It is answered", "content": content });
-        responses.insert("200".to_owned(), ok);
-        let head = json!({ "description": described(431) });
-        responses.insert("431".to_owned(), head);
-        let mut refuse = |status: u16, schema: &Value| {
-            let said = json!({
-                "description": described(status),
-                "content": {
-                    "application/json": { "schema": schema },
-                    "application/problem+json": { "schema": problem },
-                },
-            });
-            responses.insert(status.to_string(), said);
-        };
-        for status in common_errors(route).chain(route.errors.iter().copied()) {
-            refuse(status, &error);
-        }
-        for status in route.verdicts {
-            refuse(*status, &answer);
-        }
-        if !route.verdicts.is_empty() {
-            // A receipt that is too long tells of its verdict, a body that cannot be used does not.
-            refuse(400, &json!({ "anyOf": [error, answer] }));
-        }
-        Value::Object(responses)
+    if !route.verdicts.is_empty() {
+        // A receipt that is too long tells of its verdict, a body that cannot be used does not.
+        refuse(400, &json_schema!({ "anyOf": [error, answer] }));
     }
 }
 
@@ -199,16 +161,7 @@ fn described(status: u16) -> &'static str {
     }
 }
 
-/// A body of JSON, as the document has it.
-pub(crate) fn body(schema: &Value, example: &str) -> Value {
-    let example: Value = serde_json::from_str(example).unwrap_or_default();
-    json!({
-        "required": true,
-        "content": { "application/json": { "schema": schema, "example": example } },
-    })
-}
-
-fn id() -> Value {
+fn id_parameter() -> Value {
     json!({
         "name": "id",
         "in": "path",

@@ -1,13 +1,14 @@
 //! Every path there is, in one table: it is what requests are sent by, and what the document of the
 //! interface is written from, so that neither can have a path, or a field, that the other lacks.
 
-use schemars::{Schema, SchemaGenerator};
+use schemars::JsonSchema;
 
 use super::explained::Explained;
 use super::holding::{Released, Renewed, Settled};
 use super::question::{Batch, Cancel, Commit, Form, Holder};
 use super::reading::{Health, Remembered, Reset, Usages};
 use super::told::{Batched, Told};
+use crate::openapi::{SchemaOf, schema_of};
 
 /// One path.
 #[derive(Debug)]
@@ -27,8 +28,6 @@ pub(crate) struct Route {
     /// Which statuses are errors of this path's own.
     pub(super) errors: &'static [u16],
 }
-
-pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,143 +115,54 @@ pub(super) const COMMIT_EXAMPLE: &str = r#"{"receipt":"..","cost":120}"#;
 pub(super) const CANCEL_EXAMPLE: &str = r#"{"receipt":".."}"#;
 pub(super) const LEASE_EXAMPLE: &str = r#"{"lease":".."}"#;
 
-/// The one that is asked most comes first.
-pub(super) static ROUTES: [Route; 16] = [
-    Route {
-        verdicts: DENIALS,
-        errors: &[404],
-        ..route::<Told<'_>>(
-            "/v1/check",
-            What::Check,
-            "May the request pass? Charges it if so",
-            Sent::Question(&CHECK),
-        )
-    },
-    route::<Batched<'_>>(
-        "/v1/check/batch",
-        What::CheckBatch,
-        "The same for up to 1,000 requests, each decided by itself",
-        Sent::Body(schema_of::<Batch<'_>>, BATCH_EXAMPLE),
-    ),
-    Route {
-        verdicts: DENIALS,
-        errors: &[404],
-        ..route::<Told<'_>>(
-            "/v1/peek",
-            What::Peek,
-            "What is left; charges nothing",
-            Sent::Question(&PEEK),
-        )
-    },
-    route::<Explained<'_>>(
-        "/v1/explain",
-        What::Explain,
-        "What every rule makes of the request; charges nothing",
-        Sent::Question(&EXPLAIN),
-    ),
-    Route {
-        errors: &[404, 503],
-        ..route::<Reset<'_>>(
-            "/v1/reset",
-            What::Reset,
-            "Makes the counters of one subject under one rule fresh",
-            Sent::Question(&RESET),
-        )
-    },
-    Route {
-        verdicts: DENIALS,
-        ..route::<Told<'_>>(
-            "/v1/reserve",
-            What::Reserve,
-            "A check whose charge is settled later",
-            Sent::Question(&RESERVE),
-        )
-    },
-    Route {
-        errors: &[409, 503],
-        ..route::<Settled>(
-            "/v1/commit",
-            What::Commit,
-            "Settles a reservation: what it really came to",
-            Sent::Body(schema_of::<Commit<'_>>, COMMIT_EXAMPLE),
-        )
-    },
-    Route {
-        errors: &[409, 503],
-        ..route::<Settled>(
-            "/v1/cancel",
-            What::Cancel,
-            "Gives all of a reservation back",
-            Sent::Body(schema_of::<Cancel<'_>>, CANCEL_EXAMPLE),
-        )
-    },
-    Route {
-        errors: &[503],
-        ..route::<Released>(
-            "/v1/release",
-            What::Release,
-            "Gives the permits of a lease back",
-            Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE),
-        )
-    },
-    Route {
-        errors: &[503],
-        ..route::<Renewed>(
-            "/v1/renew",
-            What::Renew,
-            "Keeps the permits of a lease for longer",
-            Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE),
-        )
-    },
-    route::<Usages<'_>>(
-        "/v1/rate-limit/usage/me",
-        What::Usage,
-        "What is left to whoever the query names; charges nothing",
-        Sent::Query,
-    ),
-    Route {
-        errors: &[404],
-        ..route::<Remembered<'_>>(
-            "/v1/decisions/{id}",
-            What::Decision,
-            "Why a request was denied",
-            Sent::Id,
-        )
-    },
-    Route {
-        is_open: true,
-        ..route::<serde_json::Map<String, serde_json::Value>>(
-            "/openapi.json",
-            What::OpenApi,
-            "This document",
-            Sent::Nothing,
-        )
-    },
-    Route {
-        is_open: true,
-        ..route::<Health>("/healthz", What::Health, "200 while the daemon answers", Sent::Nothing)
-    },
-    Route {
-        is_open: true,
-        ..route::<Health>(
-            "/readyz",
-            What::Health,
-            "200 while requests can be decided",
-            Sent::Nothing,
-        )
-    },
-    Route {
-        kinds: &["text/plain", "application/openmetrics-text"],
-        ..route::<String>(
-            "/metrics",
-            What::Metrics,
-            "What is counted, for Prometheus; with exemplars where `Accept` has OpenMetrics",
-            Sent::Nothing,
-        )
-    },
-];
+/// Defines the table: each row has a path, what is done, a summary, what is sent, what a 200 has, and what
+/// else differs from [`route`].
+macro_rules! routes {
+    ($($path:literal $what:ident $summary:literal $sent:expr => $answer:ty
+       $(, $field:ident: $value:expr)*;)+) => {
+        pub(super) static ROUTES: &[Route] = &[$(Route {
+            $($field: $value,)*
+            ..route::<$answer>($path, What::$what, $summary, $sent)
+        }),+];
+    };
+}
 
-const fn route<T: schemars::JsonSchema>(
+// The one that is asked most comes first.
+routes! {
+    "/v1/check" Check "May the request pass? Charges it if so"
+        Sent::Question(&CHECK) => Told<'_>, verdicts: DENIALS, errors: &[404];
+    "/v1/check/batch" CheckBatch "The same for up to 1,000 requests, each decided by itself"
+        Sent::Body(schema_of::<Batch<'_>>, BATCH_EXAMPLE) => Batched<'_>;
+    "/v1/peek" Peek "What is left; charges nothing"
+        Sent::Question(&PEEK) => Told<'_>, verdicts: DENIALS, errors: &[404];
+    "/v1/explain" Explain "What every rule makes of the request; charges nothing"
+        Sent::Question(&EXPLAIN) => Explained<'_>;
+    "/v1/reset" Reset "Makes the counters of one subject under one rule fresh"
+        Sent::Question(&RESET) => Reset<'_>, errors: &[404, 503];
+    "/v1/reserve" Reserve "A check whose charge is settled later"
+        Sent::Question(&RESERVE) => Told<'_>, verdicts: DENIALS;
+    "/v1/commit" Commit "Settles a reservation: what it really came to"
+        Sent::Body(schema_of::<Commit<'_>>, COMMIT_EXAMPLE) => Settled, errors: &[409, 503];
+    "/v1/cancel" Cancel "Gives all of a reservation back"
+        Sent::Body(schema_of::<Cancel<'_>>, CANCEL_EXAMPLE) => Settled, errors: &[409, 503];
+    "/v1/release" Release "Gives the permits of a lease back"
+        Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE) => Released, errors: &[503];
+    "/v1/renew" Renew "Keeps the permits of a lease for longer"
+        Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE) => Renewed, errors: &[503];
+    "/v1/rate-limit/usage/me" Usage "What is left to whoever the query names; charges nothing"
+        Sent::Query => Usages<'_>;
+    "/v1/decisions/{id}" Decision "Why a request was denied"
+        Sent::Id => Remembered<'_>, errors: &[404];
+    "/openapi.json" OpenApi "This document"
+        Sent::Nothing => serde_json::Map<String, serde_json::Value>, is_open: true;
+    "/healthz" Health "200 while the daemon answers" Sent::Nothing => Health, is_open: true;
+    "/readyz" Health "200 while requests can be decided" Sent::Nothing => Health, is_open: true;
+    "/metrics" Metrics
+        "What is counted, for Prometheus; with exemplars where `Accept` has OpenMetrics"
+        Sent::Nothing => String, kinds: &["text/plain", "application/openmetrics-text"];
+}
+
+const fn route<T: JsonSchema>(
     path: &'static str,
     what: What,
     summary: &'static str,
@@ -260,10 +170,6 @@ const fn route<T: schemars::JsonSchema>(
 ) -> Route {
     let (answer, kinds) = (schema_of::<T>, &["application/json"]);
     Route { path, what, summary, is_open: false, sent, answer, kinds, verdicts: &[], errors: &[] }
-}
-
-fn schema_of<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<T>()
 }
 
 impl Route {

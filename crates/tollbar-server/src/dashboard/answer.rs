@@ -1,19 +1,18 @@
 //! Pages as answers, with the headers that keep others out of them.
 
 use askama::Template;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use axum::body::Body;
+use hyper::StatusCode;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
     REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use hyper::{Response, StatusCode};
 
 use super::asset::Asset;
 use super::frame::Frame;
 use super::shown::spelled;
 use crate::admin::problem::Problem;
-use crate::admin::wire::{Answer, Payload};
+use crate::admin::wire::{Answer, with};
 
 /// A page loads what is served here, sends forms to here, and runs nothing that is written in it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -41,7 +40,7 @@ pub(crate) fn page(status: StatusCode, page: &impl Template) -> Answer {
         tracing::error!(%error, "a page cannot be written");
         String::new()
     });
-    whole(status, "text/html; charset=utf-8", html.into())
+    answer(status, "text/html; charset=utf-8", html.into())
 }
 
 /// A page about what went wrong.
@@ -85,19 +84,17 @@ fn title(status: StatusCode) -> &'static str {
 
 /// Go there, by GET.
 pub(crate) fn see_other(place: &str) -> Answer {
-    let answer = whole(StatusCode::SEE_OTHER, "text/html; charset=utf-8", Bytes::new());
-    with(answer, LOCATION, place)
+    with(answer(StatusCode::SEE_OTHER, "text/html; charset=utf-8", Body::empty()), LOCATION, place)
 }
 
 /// A file that a page needs.
 pub(crate) fn asset(asset: &'static Asset) -> Answer {
-    let answer = whole(StatusCode::OK, asset.kind, Bytes::from_static(asset.text.as_bytes()));
-    with(answer, CACHE_CONTROL, KEPT)
+    with(answer(StatusCode::OK, asset.kind, asset.text.into()), CACHE_CONTROL, KEPT)
 }
 
-/// An answer that comes bit by bit.
-pub(crate) fn streamed(status: StatusCode, kind: &'static str, body: Payload) -> Answer {
-    let mut answer = Response::new(body);
+/// An answer with the headers that keep others out of it.
+pub(crate) fn answer(status: StatusCode, kind: &'static str, body: Body) -> Answer {
+    let mut answer = Answer::new(body);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     for (name, value) in [
@@ -115,10 +112,6 @@ pub(crate) fn streamed(status: StatusCode, kind: &'static str, body: Payload) ->
     answer
 }
 
-fn whole(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
-    streamed(status, kind, Full::new(body).map_err(|never| match never {}).boxed_unsync())
-}
-
 /// The name of the cookie. Under TLS it is one that only this very host can set.
 pub(crate) fn cookie_name(is_secure: bool) -> &'static str {
     if is_secure { "__Host-tollbar" } else { "tollbar_session" }
@@ -131,13 +124,6 @@ pub(crate) fn with_cookie(answer: Answer, session: Option<&str>, is_secure: bool
     let (value, age) = session.map_or(("", "; Max-Age=0"), |it| (it, ""));
     let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}");
     with(answer, SET_COOKIE, &cookie)
-}
-
-pub(crate) fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        answer.headers_mut().insert(name, value);
-    }
-    answer
 }
 
 #[cfg(test)]

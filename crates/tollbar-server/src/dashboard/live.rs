@@ -6,14 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use futures_util::stream;
-use http_body_util::{BodyExt, StreamBody};
 use hyper::StatusCode;
-use hyper::body::{Bytes, Frame};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::answer::streamed;
+use super::answer::answer;
 use super::picture::Parts;
 use super::series::Range;
 use super::session::{Id, Sessions};
@@ -88,23 +87,23 @@ impl Live {
         latest.mark_unchanged();
         let watcher =
             Watcher { admin, sessions, session, latest, is_greeted: false, _place: place };
-        let body = StreamBody::new(stream::unfold(watcher, Watcher::next)).boxed_unsync();
-        Ok(streamed(StatusCode::OK, "text/event-stream; charset=utf-8", body))
+        let body = Body::from_stream(stream::unfold(watcher, Watcher::next));
+        Ok(answer(StatusCode::OK, "text/event-stream; charset=utf-8", body))
     }
 }
 
 impl Watcher {
     /// The next event. The stream ends with the session, within a second, and with the daemon.
-    async fn next(mut self) -> Option<(std::io::Result<Frame<Bytes>>, Self)> {
+    async fn next(mut self) -> Option<(std::io::Result<Bytes>, Self)> {
         if !std::mem::replace(&mut self.is_greeted, true) {
-            return Some((Ok(Frame::data(Bytes::from_static(RETRY.as_bytes()))), self));
+            return Some((Ok(Bytes::from_static(RETRY.as_bytes())), self));
         }
         self.latest.changed().await.ok()?;
         let now = self.admin.now();
         let entered = self.sessions.enter(&self.admin.repository, self.session, now).await;
         entered.ok()??.actor.reach(Need::SeeAll).ok()?;
         let event = self.latest.borrow_and_update().clone();
-        Some((Ok(Frame::data(event)), self))
+        Some((Ok(event), self))
     }
 }
 

@@ -1,40 +1,51 @@
-//! The admin API and the dashboard over HTTP/1.1. What is answered is [`Admin`]'s business, and
-//! [`Dashboard`]'s.
+//! The admin API and the dashboard over HTTP/1.1: two routers, and what they know of a connection.
 
 use std::sync::Arc;
 
-use http_body_util::BodyExt;
-use hyper::body::{Bytes, Incoming};
-use hyper::{Request, Response};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::response::IntoResponse;
+use hyper::body::Incoming;
+use hyper::header::ALLOW;
+use hyper::http::Extensions;
+use hyper::{Response, StatusCode};
+use tower_service::Service;
 
-use super::http1::{self, Responder};
+use super::http1::{self, Responder, Taken};
 use super::patience::Patience;
-use super::{Connection, Peer, Protocol, Stopped};
-use crate::admin::wire::{Head, Payload, refused};
-use crate::admin::{Admin, BODY_BYTES_MAX};
-use crate::dashboard::{Dashboard, FORM_BYTES_MAX};
+use super::{Connection, Peer, Protocol, Stopped, Unread};
+use crate::admin::wire::tell_methods;
+use crate::admin::{self, Admin};
+use crate::dashboard::{self, Dashboard};
 
 /// HTTP/1.1, answered by an [`Admin`], and for people by a [`Dashboard`].
 pub(crate) struct AdminHttp {
-    admin: Arc<Admin>,
-    dashboard: Dashboard,
+    api: Router,
+    pages: Router,
+}
+
+/// Where a request came from, for handlers: every request carries it.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    pub(crate) peer: Peer,
+    patience: Arc<Patience>,
+}
+
+impl Origin {
+    /// Returns the origin of the request with these extensions.
+    pub(crate) fn of(extensions: &Extensions) -> &Self {
+        extensions.get().expect("the listener adds it to every request")
+    }
+
+    /// Reads the whole body of a request, within bounds of size and time.
+    pub(crate) async fn read(&self, body: Body, bytes_max: usize) -> Result<Bytes, Unread> {
+        http1::read(body, bytes_max, &self.patience).await
+    }
 }
 
 impl AdminHttp {
     pub(crate) fn new(admin: Arc<Admin>, dashboard: Dashboard) -> Self {
-        Self { admin, dashboard }
-    }
-
-    /// A page.
-    async fn page(&self, head: Head<'_>, body: Incoming, patience: &Patience) -> Response<Payload> {
-        let body = match head.method {
-            "POST" => http1::read(body, FORM_BYTES_MAX, patience).await,
-            _ => Ok(Bytes::new()),
-        };
-        match body {
-            Ok(body) => self.dashboard.answer(head, &body).await,
-            Err(unread) => refused(&unread.into()),
-        }
+        Self { api: admin::router(admin), pages: dashboard::router(dashboard) }
     }
 }
 
@@ -47,39 +58,28 @@ impl Protocol for AdminHttp {
 }
 
 impl Responder for AdminHttp {
-    type Body = Payload;
+    type Body = Taken<Body>;
 
     async fn respond(
         &self,
-        request: Request<Incoming>,
+        request: hyper::Request<Incoming>,
         peer: Peer,
         patience: &Arc<Patience>,
-    ) -> Response<Payload> {
-        let (parts, body) = request.into_parts();
-        let head = Head {
-            method: parts.method.as_str(),
-            path: parts.uri.path(),
-            query: parts.uri.query().unwrap_or_default(),
-            headers: &parts.headers,
-            peer,
+    ) -> Response<Taken<Body>> {
+        let mut request = request.map(Body::new);
+        let origin = Origin { peer, patience: Arc::clone(patience) };
+        request.extensions_mut().insert(origin);
+        let answer = if Dashboard::has(request.uri().path()) {
+            let mut page = self.pages.clone().call(request).await.into_response();
+            if page.status() != StatusCode::METHOD_NOT_ALLOWED {
+                // The router adds it wherever a path takes other methods, also to a redirect.
+                page.headers_mut().remove(ALLOW);
+            }
+            page
+        } else {
+            let method = request.method().clone();
+            tell_methods(&method, self.api.clone().call(request).await.into_response())
         };
-        if Dashboard::has(head.path) {
-            // In a box: pages carry more around than answers of the API do.
-            let page = Box::pin(self.page(head, body, patience)).await;
-            return page.map(|it| http1::Taken::new(it, patience).boxed_unsync());
-        }
-        let admitted = match self.admin.admit(head).await {
-            Ok(admitted) => admitted,
-            Err(answer) => return *answer,
-        };
-        let body = match admitted.route.body {
-            None => Ok(Bytes::new()),
-            Some(_) => http1::read(body, BODY_BYTES_MAX, patience).await,
-        };
-        let answer = match body {
-            Ok(body) => self.admin.answer(&admitted, &body).await,
-            Err(unread) => refused(&unread.into()),
-        };
-        answer.map(|it| http1::Taken::new(it, patience).boxed_unsync())
+        answer.map(|body| Taken::new(body, patience))
     }
 }

@@ -97,8 +97,8 @@ pub(super) async fn serve<R: Responder>(
 }
 
 /// The whole body. One that came in one piece, as most do, is not copied.
-pub(super) async fn read(
-    mut body: Incoming,
+pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
+    mut body: B,
     bytes_max: usize,
     patience: &Patience,
 ) -> Result<Bytes, Unread> {

@@ -104,6 +104,35 @@ fn whatever_is_no_token_is_told_what_to_send() {
 }
 
 #[test]
+fn nothing_else_of_a_request_is_looked_at_before_its_token() {
+    let office = Office::open("before", FILE);
+    let token = office.token_of(&["usage:me"], Some("user:1"));
+    let bearer = format!("if-match: nonsense\r\nauthorization: Bearer {token}\r\n");
+    let document = office.get("/openapi.json");
+    let mut count = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        // No id, no parameter, no version and no body that could be used.
+        let target = format!("{}?nosuch=%ff", path.replace('{', "%ff").replace('}', ""));
+        for (method, operation) in operations.as_object().unwrap() {
+            let send = |lines: &str| office.send(&method.to_uppercase(), &target, lines, b"{");
+            if operation["security"] == json!([]) {
+                send("").problem(400, "bad_request");
+                continue;
+            }
+            count += 1;
+            send("if-match: nonsense\r\n").problem(401, "unauthorized");
+            let scopes = operation["x-tollbar-scopes"].as_array().unwrap();
+            if scopes.contains(&json!("usage:me")) {
+                send(&bearer).problem(400, "bad_request");
+            } else {
+                send(&bearer).problem(403, "forbidden");
+            }
+        }
+    }
+    assert_eq!(count, 31);
+}
+
+#[test]
 fn beyond_loopback_it_needs_tls_or_a_word_that_it_does_not() {
     let office = Office::open("exposed", FILE);
     let database = office.scratch.path("exposed.sqlite");

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use askama::Template;
 
-use super::super::answer::with;
 use super::super::chart::{Bars, Day, Meter};
 use super::super::figure::{Count, Share, Short};
 use super::super::frame::{Frame, Place};
 use super::super::shown::Shown;
 use super::super::visit::{Came, Visit};
 use crate::admin::problem::Problem;
+use crate::admin::wire::with;
 use crate::admin::{Format, export, usage};
 use crate::repository::{PAGE_ROWS_MAX, PageOf, UsageFilter};
 use crate::rfc3339::Date;
