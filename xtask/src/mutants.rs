@@ -96,6 +96,7 @@ fn scratch(directory: &Path) -> PathBuf {
 }
 
 /// The number that decides which mutants are drawn: the one that is asked for, or any.
+#[expect(clippy::disallowed_methods, reason = "a draw is no secret, and needs no dependency")]
 fn seed(asked_for: Option<&str>) -> Result<u64> {
     match asked_for {
         Some(text) => text.parse().with_context(|| format!("{SEED_VARIABLE} is no number: {text}")),

@@ -93,6 +93,10 @@ impl Breaker {
     }
 
     /// How long it stays open the next time.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nobody gains by guessing how long another waits"
+    )]
     fn pause(&self, openings: u32) -> Duration {
         let BreakerOptions { pause, pause_max, .. } = self.options;
         let pause = pause.saturating_mul(1_u32.checked_shl(openings).unwrap_or(u32::MAX));

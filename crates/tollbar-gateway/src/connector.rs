@@ -3,28 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use thiserror::Error;
+use rustls::RootCertStore;
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::upstream::{UpstreamProtocol, UpstreamUrl};
 use crate::wire::Wire;
-
-/// Why certificates of authorities cannot be used.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum AuthoritiesError {
-    /// There is none.
-    #[error("there is no certificate in PEM (`-----BEGIN CERTIFICATE-----`)")]
-    Absent,
-    /// One cannot be read.
-    #[error("a certificate cannot be used: {0}")]
-    Unusable(#[from] rustls::Error),
-}
 
 pub(crate) struct Connector {
     url: UpstreamUrl,
@@ -45,20 +30,6 @@ pub(crate) struct Connected {
     pub(crate) is_http2: bool,
 }
 
-/// Authorities from certificates in PEM.
-pub(crate) fn authorities(pem: &[u8]) -> Result<RootCertStore, AuthoritiesError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        roots.add(certificate.map_err(|_| AuthoritiesError::Absent)?)?;
-    }
-    if roots.is_empty() { Err(AuthoritiesError::Absent) } else { Ok(roots) }
-}
-
-/// Those that browsers trust.
-pub(crate) fn public_authorities() -> RootCertStore {
-    webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect()
-}
-
 impl Connector {
     pub(crate) fn new(
         url: UpstreamUrl,
@@ -71,10 +42,7 @@ impl Connector {
         let invalid =
             |_| rustls::Error::General(format!("`{}` is no name of a server", url.host()));
         let name = ServerName::try_from(url.host().to_owned()).map_err(invalid)?;
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let mut config = tollbar_tls::client_config(roots)?;
         let (h2, http1) = (b"h2".to_vec(), b"http/1.1".to_vec());
         config.alpn_protocols = vec![http1.clone()];
         let only_http1 = TlsConnector::from(Arc::new(config.clone()));

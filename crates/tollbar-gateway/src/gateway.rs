@@ -21,12 +21,13 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tollbar_http::{ClientIp, Identity, Tollbar, TollbarBody, TollbarLayer, TollbarLayerBuilder};
 use tollbar_rules::AsyncEngine;
+use tollbar_tls::{Pem, PemError};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::UpstreamBody;
 use crate::breaker::Breaker;
-use crate::connector::{self, AuthoritiesError, Connector};
+use crate::connector::Connector;
 use crate::exchange::{Exchange, Upstream};
 use crate::framing::{headers_bytes_max, line_bytes_max};
 use crate::ledger::Ledger;
@@ -94,7 +95,7 @@ impl Gateway {
             layer: None,
             url,
             options: UpstreamOptions::default(),
-            authorities: connector::public_authorities(),
+            authorities: tollbar_tls::public_authorities(),
             identity: Identity::new(),
             client_ip: ClientIp::peer(),
             exempt: Vec::new(),
@@ -228,10 +229,10 @@ impl GatewayBuilder {
         self
     }
 
-    /// Whose signature under the upstream's certificate counts, in PEM. Without this, the authorities
-    /// that browsers trust.
-    pub fn authorities(mut self, pem: &[u8]) -> Result<Self, AuthoritiesError> {
-        self.authorities = connector::authorities(pem)?;
+    /// Whose signature under the upstream's certificate counts. Without this, the authorities that browsers
+    /// trust.
+    pub fn authorities(mut self, pem: &Pem) -> Result<Self, PemError> {
+        self.authorities = pem.authorities()?;
         Ok(self)
     }
 

@@ -51,9 +51,9 @@ mod watched;
 mod wire;
 
 pub use breaker::BreakerOptions;
-pub use connector::AuthoritiesError;
 pub use gateway::{Gateway, GatewayBuilder, GatewayError};
 pub use guard::HeadBounds;
 pub use proxy_protocol::{ProxyProtocolError, read_proxy_header};
+pub use tollbar_tls::{Pem, PemError};
 pub use upstream::{UpstreamOptions, UpstreamProtocol, UpstreamUrl, UpstreamUrlError};
 pub use visitor::Visitor;

@@ -1,16 +1,15 @@
 //! How long to wait before the next attempt to connect: twice as long each time, and never the same
 //! for two processes, or a fleet would come back all at once.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// After `failures` failures in a row: between half of it and all of it.
+#[expect(clippy::disallowed_methods, reason = "nobody gains by guessing how long another waits")]
 pub(crate) fn delay(failures: u32) -> Duration {
-    // The standard library's way to random bits: its own hash keys, seeded by the system.
-    delay_with(failures, RandomState::new().build_hasher().finish())
+    delay_with(failures, fastrand::u64(..))
 }
 
 fn delay_with(failures: u32, random: u64) -> Duration {

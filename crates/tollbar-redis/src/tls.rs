@@ -3,7 +3,6 @@
 //! Certificates are always checked: there is no way to switch that off.
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
 use redis::{
@@ -11,9 +10,7 @@ use redis::{
     TlsCertificates,
 };
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
+use tollbar_tls::{Identity, Pem, PemError};
 
 use crate::error::RedisStoreError;
 
@@ -45,49 +42,38 @@ impl Tls {
 
     /// Trusts the authorities whose certificates are in `pem`, and no others.
     pub fn ca_pem(self, pem: &[u8]) -> Result<Self, RedisStoreError> {
-        certificates(pem, "the authority's certificate")?;
-        Ok(Self { ca_pem: Some(pem.to_vec()), ..self })
+        self.ca(&Pem::new("the authority's certificate", pem))
     }
 
-    /// The same from a file.
+    /// Trusts the authorities whose certificates are in a file of PEM, and no others.
     pub fn ca_file(self, path: impl AsRef<Path>) -> Result<Self, RedisStoreError> {
-        let path = path.as_ref();
-        certificates(&read(path)?, &format!("`{}`", path.display()))?;
-        self.ca_pem(&read(path)?)
+        self.ca(&Pem::read(path)?)
     }
 
     /// Shows a certificate to servers that ask for one: its chain, the own one first, and its key.
     pub fn client_pem(self, chain: &[u8], key: &[u8]) -> Result<Self, RedisStoreError> {
-        self.client_named(chain, key, ["the client's certificate", "the client's key"])
+        let chain = Pem::new("the client's certificate", chain);
+        self.client(&chain, &Pem::new("the client's key", key))
     }
 
-    /// The same from files.
+    /// Shows a certificate from a file of PEM, and its key from another, to servers that ask for one.
     pub fn client_files(
         self,
         chain: impl AsRef<Path>,
         key: impl AsRef<Path>,
     ) -> Result<Self, RedisStoreError> {
-        let paths = [chain.as_ref(), key.as_ref()];
-        let names = paths.map(|path| format!("`{}`", path.display()));
-        let [chain, key] = [read(paths[0])?, read(paths[1])?];
-        self.client_named(&chain, &key, [&names[0], &names[1]])
+        self.client(&Pem::read(chain)?, &Pem::read(key)?)
     }
 
-    fn client_named(
-        self,
-        chain: &[u8],
-        key: &[u8],
-        [chain_name, key_name]: [&str; 2],
-    ) -> Result<Self, RedisStoreError> {
-        let certificates = certificates(chain, chain_name)?;
-        let parsed = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
-            unusable(format!("{key_name} holds no private key in PEM without a password ({error})"))
-        })?;
-        CertifiedKey::from_der(certificates, parsed, &ring::default_provider()).map_err(
-            |error| unusable(format!("{key_name} is not the key of {chain_name} ({error})")),
-        )?;
-        let client = ClientTlsConfig { client_cert: chain.to_vec(), client_key: key.to_vec() };
-        Ok(Self { client: Some(client), ..self })
+    fn ca(self, pem: &Pem) -> Result<Self, RedisStoreError> {
+        pem.authorities()?;
+        Ok(Self { ca_pem: Some(pem.bytes().to_vec()), ..self })
+    }
+
+    fn client(self, chain: &Pem, key: &Pem) -> Result<Self, RedisStoreError> {
+        Identity::new(chain, key)?;
+        let (client_cert, client_key) = (chain.bytes().to_vec(), key.bytes().to_vec());
+        Ok(Self { client: Some(ClientTlsConfig { client_cert, client_key }), ..self })
     }
 
     /// In the client's own words.
@@ -139,23 +125,14 @@ fn choose_provider() {
     }
 }
 
-fn certificates(pem: &[u8], name: &str) -> Result<Vec<CertificateDer<'static>>, RedisStoreError> {
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
-        .collect::<Result<_, _>>()
-        .map_err(|error| unusable(format!("{name} is no PEM ({error})")))?;
-    if certificates.is_empty() {
-        let advice = "it needs a block that begins with `-----BEGIN CERTIFICATE-----`";
-        return Err(unusable(format!("{name} holds no certificate: {advice}")));
-    }
-    Ok(certificates)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, RedisStoreError> {
-    fs::read(path).map_err(|error| unusable(format!("cannot read `{}` ({error})", path.display())))
-}
-
 fn unusable(detail: String) -> RedisStoreError {
     RedisStoreError::Certificate { detail }
+}
+
+impl From<PemError> for RedisStoreError {
+    fn from(error: PemError) -> Self {
+        unusable(error.to_string())
+    }
 }
 
 /// What to do about a server that does not speak TLS.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
+use ipnet::IpNet;
 use thiserror::Error;
 
 /// A block of addresses; a single address is a block of one.
@@ -21,12 +22,7 @@ use thiserror::Error;
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cidr {
-    family: Family,
-    /// The address at the top of 128 bits, all bits beyond the prefix zero.
-    network: u128,
-    prefix_bits: u32,
-}
+pub struct Cidr(IpNet);
 
 /// Which addresses a block is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,17 +65,17 @@ impl Cidr {
     /// True where `address` is in the block.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let (family, bits) = bits_of(address);
-        family == self.family && masked(bits, self.prefix_bits) == self.network
+        self.0.contains(&address.to_canonical())
     }
 
     /// The family and the length of the prefix: blocks that agree in them differ in their network.
     pub(crate) fn shape(&self) -> (Family, u32) {
-        (self.family, self.prefix_bits)
+        (bits_of(self.0.network()).0, u32::from(self.0.prefix_len()))
     }
 
+    /// The address at the top of 128 bits, all bits beyond the prefix zero.
     pub(crate) fn network(&self) -> u128 {
-        self.network
+        bits_of(self.0.network()).1
     }
 }
 
@@ -127,39 +123,32 @@ impl FromStr for Cidr {
             None => (text, None),
         };
         let address: IpAddr = address.parse().map_err(|_| CidrError::Address { text: quoted() })?;
-        let written_bits = if address.is_ipv4() { 32 } else { 128 };
-        let refused = || CidrError::Prefix { text: quoted(), bits_max: written_bits };
+        let written_bits: u8 = if address.is_ipv4() { 32 } else { 128 };
+        let refused = || CidrError::Prefix { text: quoted(), bits_max: written_bits.into() };
         let prefix_bits = match prefix {
             None => written_bits,
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                digits.parse().ok().filter(|bits| *bits <= written_bits).ok_or_else(refused)?
+                digits.parse().map_err(|_| refused())?
             }
             Some(_) => return Err(refused()),
         };
-        let (family, bits) = bits_of(address);
         // `::ffff:10.0.0.0/104` is `10.0.0.0/8`; a prefix that cuts into the `ffff` has no name.
-        let prefix_bits = match (family, written_bits) {
-            (Family::V4, 128) => prefix_bits.checked_sub(96).ok_or_else(refused)?,
-            _ => prefix_bits,
-        };
-        let block = Self { family, network: masked(bits, prefix_bits), prefix_bits };
-        if block.network == bits {
-            Ok(block)
+        let canonical = address.to_canonical();
+        let hidden_bits = if canonical.is_ipv4() { written_bits - 32 } else { 0 };
+        let prefix_bits = prefix_bits.checked_sub(hidden_bits).ok_or_else(refused)?;
+        let block = IpNet::new(canonical, prefix_bits).map_err(|_| refused())?;
+        let network = block.trunc();
+        if block == network {
+            Ok(Self(block))
         } else {
-            Err(CidrError::HostBits { text: quoted(), network: block.to_string() })
+            Err(CidrError::HostBits { text: quoted(), network: network.to_string() })
         }
     }
 }
 
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.family {
-            Family::V4 => {
-                let address = std::net::Ipv4Addr::from_bits((self.network >> 96) as u32);
-                write!(f, "{address}/{}", self.prefix_bits)
-            }
-            Family::V6 => write!(f, "{}/{}", Ipv6Addr::from_bits(self.network), self.prefix_bits),
-        }
+        self.0.fmt(f)
     }
 }
 

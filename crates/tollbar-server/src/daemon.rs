@@ -366,7 +366,7 @@ impl Answered {
 
 impl DecisionId {
     pub(crate) fn random() -> Self {
-        Self(fastrand::u128(..))
+        Self(rand::random())
     }
 
     /// As it was written: 32 digits, in small letters.

@@ -267,7 +267,7 @@ async fn sign_in(
     let session = match admin.who(&headers, origin.peer).await {
         Ok(actor) => {
             let home = Can::of(&actor).home();
-            sessions.begin(actor, admin.now()).map(|session| (session, home))
+            Ok((sessions.begin(actor, admin.now()), home))
         }
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED => Err(Problem::unauthorized(
             "this token is not known, was revoked or has expired: paste another one",

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::tz::Offset;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 use tollbar::Timestamp;
-use tollbar_rules::admin::parse_instant;
 
-const DAY_US: u64 = 86_400_000_000;
+const DAY_S: i64 = 86_400;
 
 /// An instant that is written as `2026-11-16T01:30:00.250Z`: milliseconds, rounded up, so that nobody
 /// comes back too early.
@@ -21,24 +21,22 @@ pub(crate) struct Text([u8; 24]);
 
 impl Instant {
     pub(crate) fn text(self) -> Text {
-        let millis = self.0.as_micros().div_ceil(1_000);
-        let (seconds, millis) = (millis / 1_000, millis % 1_000);
-        let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-        let (year, month, day) = civil(days);
-        let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+        // Instants end in 2255, where jiff's do not, so a year has four digits.
+        let millis = self.0.as_micros().div_ceil(1_000).cast_signed();
+        let instant = jiff::Timestamp::from_millisecond(millis).unwrap_or_default();
+        let at = Offset::UTC.to_datetime(instant);
         let mut text = *b"0000-00-00T00:00:00.000Z";
-        // Instants end in 2255, so a year has four digits.
         for (place, digits, mut value) in [
-            (0, 4, year),
-            (5, 2, month),
-            (8, 2, day),
-            (11, 2, hour),
-            (14, 2, minute),
-            (17, 2, second),
-            (20, 3, millis),
+            (0, 4, at.year()),
+            (5, 2, at.month().into()),
+            (8, 2, at.day().into()),
+            (11, 2, at.hour().into()),
+            (14, 2, at.minute().into()),
+            (17, 2, at.second().into()),
+            (20, 3, at.millisecond()),
         ] {
             for at in (place..place + digits).rev() {
-                text[at] = b'0' + (value % 10) as u8;
+                text[at] = b'0' + (value % 10).cast_unsigned() as u8;
                 value /= 10;
             }
         }
@@ -69,8 +67,8 @@ pub(crate) struct DateError;
 
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (year, month, day) = civil(u64::try_from(self.0).unwrap_or_default());
-        write!(f, "{year:04}-{month:02}-{day:02}")
+        let midnight = jiff::Timestamp::from_second(i64::from(self.0) * DAY_S).unwrap_or_default();
+        Offset::UTC.to_datetime(midnight).date().fmt(f)
     }
 }
 
@@ -84,25 +82,12 @@ impl FromStr for Date {
     type Err = DateError;
 
     fn from_str(text: &str) -> Result<Self, DateError> {
-        let midnight = parse_instant(text).filter(|_| text.len() == "2026-11-16".len());
-        let day = midnight.map(|it| Self((it.as_micros() / DAY_US) as i32));
-        day.filter(|it| it.to_string() == text).ok_or(DateError)
+        let date = text.parse::<jiff::civil::Date>().map_err(|_| DateError)?;
+        // jiff takes other ways to write a day as well.
+        let midnight = Offset::UTC.to_timestamp(date.at(0, 0, 0, 0)).map_err(|_| DateError)?;
+        let day = Self((midnight.as_second() / DAY_S) as i32);
+        if day.0 >= 0 && day.to_string() == text { Ok(day) } else { Err(DateError) }
     }
-}
-
-/// Year, month and day of the day so many days after 1970-01-01.
-///
-/// Counted in years that begin in March, so that a leap day is the last day of its year: day 0 of
-/// the first such era of 400 years is 0000-03-01, 719,468 days before 1970.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

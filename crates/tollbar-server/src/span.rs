@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use thiserror::Error;
-use tollbar::Policy;
+use tollbar::parse_duration;
 
 /// How long something takes or is waited for: a millisecond to a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,9 +22,7 @@ impl FromStr for Span {
     type Err = SpanError;
 
     fn from_str(text: &str) -> Result<Self, SpanError> {
-        // The window of a limit is such a time, and has the grammar that people know from rules.
-        let policy = Policy::fixed_window(&*format!("1/{text}")).map_err(|_| SpanError)?;
-        let span = policy.window();
+        let span = parse_duration(text).map_err(|_| SpanError)?;
         if (SPAN_MIN..=SPAN_MAX).contains(&span) { Ok(Self(span)) } else { Err(SpanError) }
     }
 }

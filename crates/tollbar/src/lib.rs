@@ -86,7 +86,7 @@ pub use policy::{Policy, PolicyError};
 pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
 pub use resolver::{Overrides, PolicyResolver};
 pub use store::{Batch, Charge, Consistency, Entry, Feature, Reply, Role, Store, StoreError};
-pub use units::{Rate, RateError, Timestamp};
+pub use units::{DurationError, Rate, RateError, Timestamp, parse_duration};
 pub use verdict::Verdict;
 #[cfg(feature = "until-ready")]
 pub use waiting::{ManualTimer, Sleep, Timer, WaitError, WaitingStats};

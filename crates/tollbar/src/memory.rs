@@ -55,7 +55,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use counter_id::CounterHash;
-use leases::LeaseIds;
 use lists::Lists;
 use shards::Shards;
 use table::{SLOTS_PER_LINE, Table};
@@ -117,7 +116,6 @@ pub struct MemoryStore {
     reservations: Wide,
     lists: Lists,
     leases: Lists,
-    lease_ids: LeaseIds,
     /// True once a policy whose algorithm is usually one word has been stored wide: only then need
     /// a newcomer to the table be looked for among the wide counters.
     has_outgrown: AtomicBool,
@@ -273,7 +271,6 @@ impl MemoryStoreBuilder {
             reservations: Wide::new([wide_keys_max, wide_keys_max, 0, 0, 0], shards.count()),
             lists: Lists::new(wide_keys_max, log_stamps_max, shards.count()),
             leases: Lists::new(wide_keys_max, leases_max * Tenure::WORDS, shards.count()),
-            lease_ids: LeaseIds::new(),
             shards,
             has_outgrown: AtomicBool::new(false),
             forced_evictions: AtomicU64::new(0),

@@ -6,7 +6,6 @@
 //! more than its name, which the first to settle it takes away.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::str::FromStr;
 
 use base64::Engine;
@@ -111,12 +110,7 @@ impl ReceiptKey {
     /// A key that no other limiter has.
     #[must_use]
     pub fn random() -> Self {
-        let mut bytes = [0; 32];
-        for chunk in bytes.chunks_mut(8) {
-            // The standard library's way to random bits: its own hash keys, seeded by the system.
-            chunk.copy_from_slice(&RandomState::new().build_hasher().finish().to_le_bytes());
-        }
-        Self(bytes)
+        Self(rand::random())
     }
 
     fn mac(&self, body: &[u8]) -> [u8; MAC_BYTES] {

@@ -11,7 +11,7 @@ mod tests;
 use std::convert::Infallible;
 use std::time::Duration;
 
-pub use parse::RateError;
+pub use parse::{DurationError, RateError, parse_duration};
 
 /// A point in time: whole microseconds since 1970-01-01 UTC.
 ///

@@ -189,7 +189,7 @@ impl Waiting {
 
     async fn jitter(&self) {
         if self.jitter_us_max > 0 {
-            let jitter_us = fastrand::u64(0..=self.jitter_us_max);
+            let jitter_us = rand::random_range(0..=self.jitter_us_max);
             self.timer.sleep(Duration::from_micros(jitter_us)).await;
         }
     }

@@ -11,7 +11,7 @@ use crate::common::{
 use http::{Request, Response, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tollbar_gateway::{Gateway, UpstreamOptions, UpstreamProtocol};
+use tollbar_gateway::{Gateway, Pem, UpstreamOptions, UpstreamProtocol};
 use tollbar_http::ClientIp;
 
 const VERSIONS: [(Version, UpstreamProtocol); 2] =
@@ -283,7 +283,8 @@ async fn the_upstream_may_speak_tls_and_is_verified() {
         (UpstreamProtocol::Http2, "HTTP/2.0"),
     ] {
         let gateway = Gateway::builder(url()).upstream(speaking(protocol));
-        let gateway = open(gateway.authorities(pem.as_bytes()).unwrap());
+        let gateway =
+            open(gateway.authorities(&Pem::new("the authority", pem.as_bytes())).unwrap());
         let mut client = Client::connect(listen(gateway).await, Version::HTTP_11).await;
         let text = text(client.send(get("/")).await).await;
         assert!(text.starts_with(spoken), "{protocol:?}: {text}");

@@ -18,6 +18,10 @@ impl Backoff {
 
     /// Between a half and the whole of 20 ms, 40 ms, .., 1 s: clients that have lost one daemon do not
     /// come back together.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nobody gains by guessing how long another waits"
+    )]
     pub(super) fn pause(&mut self) -> Duration {
         let whole = self.next;
         self.next = (whole * 2).min(LONGEST);

@@ -131,7 +131,7 @@ fn certificates_and_urls_that_do_not_fit_are_refused_with_advice() {
     let certificate = fs::read(&world.client.certificate).unwrap();
     let other = world.authority.identity("other", LATER);
     let cases = [
-        (Tls::new().ca_file("no-such-file.pem"), "cannot read `no-such-file.pem`"),
+        (Tls::new().ca_file("no-such-file.pem"), "cannot read no-such-file.pem: "),
         (Tls::new().ca_pem(b""), "-----BEGIN CERTIFICATE-----"),
         (Tls::new().ca_file(&world.client.key), "holds no certificate"),
         (Tls::new().client_pem(&certificate, &certificate), "holds no private key"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollbar::{Policy, WarmUp};
+use tollbar::{WarmUp, parse_duration};
 
 use super::node::Value;
 use super::reader::{Field, Fields, Reader};
@@ -329,8 +329,7 @@ fn read_warm_up(reader: &mut Reader, field: &Field<'_>) -> Option<WarmUp> {
 /// `10min`, as the window of a rate is written.
 fn duration(reader: &mut Reader, field: &Field<'_>) -> Option<Duration> {
     let text = reader.text(field, "a time such as `10min`")?;
-    let window = Policy::fixed_window(&*format!("1/{text}")).map(|policy| policy.window());
-    window.map_err(|error| reader.refuse(field, error)).ok()
+    parse_duration(text).map_err(|error| reader.refuse(field, error)).ok()
 }
 
 fn offset(reader: &mut Reader, field: &Field<'_>) -> Option<i32> {

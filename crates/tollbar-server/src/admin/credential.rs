@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use rustls::crypto::SecureRandom;
-
 /// What a token begins with, so that people and scanners for leaked secrets know one.
 const PREFIX: &str = "tbar_";
 
@@ -18,12 +16,9 @@ pub(crate) struct Credential(String);
 pub(crate) struct TokenHash(blake3::Hash);
 
 impl Credential {
-    /// Of 256 random bits. `None` where the system has none to give.
-    pub(crate) fn random() -> Option<Self> {
-        let random: &dyn SecureRandom = rustls::crypto::ring::default_provider().secure_random;
-        let mut bytes = [0; DIGITS / 2];
-        random.fill(&mut bytes).ok()?;
-        Some(Self(bytes.iter().fold(PREFIX.to_owned(), |text, it| format!("{text}{it:02x}"))))
+    /// Of 256 random bits.
+    pub(crate) fn random() -> Self {
+        Self(format!("{PREFIX}{}", hex::encode(rand::random::<[u8; DIGITS / 2]>())))
     }
 
     /// For whoever it was made for, and nobody else.
@@ -63,11 +58,11 @@ mod tests {
 
     #[test]
     fn a_token_is_known_by_its_hash_and_nothing_else_is_one() {
-        let credential = Credential::random().unwrap();
+        let credential = Credential::random();
         let text = credential.reveal();
         assert_eq!(text.len(), PREFIX.len() + DIGITS);
         assert_eq!(TokenHash::of_shown(text.as_bytes()), Some(credential.hash()));
-        let other = Credential::random().unwrap();
+        let other = Credential::random();
         assert!(credential.hash() != other.hash());
         assert!(!format!("{credential:?}").contains(&text[PREFIX.len()..]));
         let upper = text.to_uppercase();

@@ -88,7 +88,7 @@ pub(crate) async fn create_in(
     form: &TokenForm,
     actor: &str,
 ) -> Result<MadeToken, Problem> {
-    let credential = random()?;
+    let credential = Credential::random();
     let token = form.checked(&credential, repository.now())?;
     let row = repository.insert_token(&token, actor).await?;
     Ok(MadeToken { made: Token::of(row), token: credential.reveal().to_owned() })
@@ -120,8 +120,7 @@ pub(crate) async fn own(admin: &Admin, actor: &Actor) -> Result<Token, Problem> 
 
 /// The token of a database that never had one, for whoever started the daemon first.
 pub(crate) async fn first(repository: &Repository) -> Result<Option<Credential>, RepositoryError> {
-    let credential = Credential::random()
-        .ok_or_else(|| RepositoryError::database("the system has no random bits"))?;
+    let credential = Credential::random();
     let token = NewToken {
         hash: *credential.hash().bytes(),
         name: "first".to_owned(),
@@ -131,11 +130,6 @@ pub(crate) async fn first(repository: &Repository) -> Result<Option<Credential>,
     };
     let made = repository.insert_first_token(&token, "first start").await?;
     Ok(made.map(|_| credential))
-}
-
-fn random() -> Result<Credential, Problem> {
-    Credential::random()
-        .ok_or_else(|| Problem::unavailable("the system has no random bits: try again later"))
 }
 
 impl TokenForm {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tollbar::{Clock, Policy, SystemClock, Timestamp};
+use tollbar::{Clock, SystemClock, Timestamp, parse_duration};
 
 use crate::rfc3339::{Date, Instant};
 
@@ -28,10 +28,8 @@ impl Until {
             // The daemon says what is wrong with it, if something is.
             return Some(Self(text.to_owned()));
         }
-        // The window of a limit is such a time, and has the grammar that people know from rules.
-        let window = Policy::fixed_window(&*format!("1/{text}")).ok()?.window();
-        let end_us = now.as_micros().checked_add(u64::try_from(window.as_micros()).ok()?)?;
-        Some(Self(Instant(Timestamp::from_micros(end_us)).text().as_str().to_owned()))
+        let end = now.after(parse_duration(text).ok()?);
+        Some(Self(Instant(end).text().as_str().to_owned()))
     }
 }
 

@@ -2,11 +2,9 @@
 //! the token. A session ends by itself, by signing out, and within a second of its token's end.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustls::crypto::SecureRandom;
 use tollbar::Timestamp;
 
 use crate::admin::access::{Actor, Scope};
@@ -65,8 +63,8 @@ impl Id {
 
 impl Sessions {
     /// Begins one; what the browser is to hold.
-    pub(crate) fn begin(&self, actor: Arc<Actor>, now: Timestamp) -> Result<String, Problem> {
-        let (cookie, csrf) = (random()?, random()?);
+    pub(crate) fn begin(&self, actor: Arc<Actor>, now: Timestamp) -> String {
+        let (cookie, csrf) = (random(), random());
         let session = Session {
             token_id: actor.token_id,
             csrf,
@@ -88,7 +86,7 @@ impl Sessions {
             all.remove(&oldest);
         }
         all.insert(Id::of(&cookie), session);
-        Ok(cookie)
+        cookie
     }
 
     /// Who holds this; `None` where nobody is signed in by it any more.
@@ -189,18 +187,8 @@ fn actor(row: &TokenRow) -> Actor {
 }
 
 /// 256 bits, in hexadecimal digits.
-fn random() -> Result<String, Problem> {
-    let random: &dyn SecureRandom = rustls::crypto::ring::default_provider().secure_random;
-    let mut bytes = [0; 32];
-    random
-        .fill(&mut bytes)
-        .map_err(|_| Problem::unavailable("the system has no random bits: try again later"))?;
-    let mut digits = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    Ok(digits)
+fn random() -> String {
+    hex::encode(rand::random::<[u8; 32]>())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use hyper::http::request::Parts;
 use thiserror::Error;
 use tollbar::Rate;
 use tollbar_gateway::{
-    AuthoritiesError, Gateway, GatewayBuilder, GatewayError, UpstreamOptions, UpstreamProtocol,
+    Gateway, GatewayBuilder, GatewayError, Pem, PemError, UpstreamOptions, UpstreamProtocol,
     UpstreamUrl, Visitor,
 };
 use tollbar_http::{ClientIp, Denial, Format, Identity};
@@ -19,7 +19,6 @@ use tollbar_rules::{Cidr, Request, Verdict};
 
 use super::stream::Peer;
 use super::{Bounds, Connection, Protocol, Stopped};
-use crate::bounded;
 use crate::daemon::Daemon;
 use crate::decisions::Asked;
 use crate::endpoint::Endpoint;
@@ -125,10 +124,8 @@ enum Spoken {
 /// Why there can be no gateway.
 #[derive(Debug, Error)]
 pub(crate) enum GatewayFlagsError {
-    #[error("--upstream-ca: cannot read {}: {source}", path.display())]
-    ReadCa { path: PathBuf, source: std::io::Error },
-    #[error("--upstream-ca: {}: {source}", path.display())]
-    Ca { path: PathBuf, source: AuthoritiesError },
+    #[error("--upstream-ca: {0}")]
+    Authorities(#[from] PemError),
     #[error("--upstream: {0}")]
     Upstream(#[from] GatewayError),
     #[error(
@@ -205,11 +202,7 @@ impl GatewayFlags {
             .exempt(self.exempt_paths.iter().map(String::as_str))
             .head_time_max(bounds.head_timeout.0);
         if let Some(path) = &self.upstream_ca {
-            let pem = bounded::read_to_string(path)
-                .map_err(|source| GatewayFlagsError::ReadCa { path: path.clone(), source })?;
-            builder = builder
-                .authorities(pem.as_bytes())
-                .map_err(|source| GatewayFlagsError::Ca { path: path.clone(), source })?;
+            builder = builder.authorities(&Pem::read(path)?)?;
         }
         let balancers = self.proxy_protocol.then(|| client_ip.clone());
         Ok(Some(PreparedProxy { builder, client_ip, balancers }))

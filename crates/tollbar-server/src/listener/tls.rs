@@ -3,24 +3,18 @@
 //! A handshake is done by the task of its connection, never by the loop that accepts. There is no way
 //! to leave clients' certificates unchecked once an authority for them is given.
 
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use clap::Args;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::ServerConfig;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-
-/// More is no file of certificates.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+use tollbar_tls::{Identity, Pem, PemError};
 
 /// Where certificates and keys are.
 #[derive(Debug, Clone, Default, Args)]
@@ -45,25 +39,10 @@ pub(crate) struct TlsFiles {
 pub(crate) enum TlsError {
     #[error("{given} is there and {missing} is not: give both, or neither")]
     Half { given: &'static str, missing: &'static str },
-    #[error("{flag}: cannot read {}: {source}", path.display())]
-    Read { flag: &'static str, path: PathBuf, source: io::Error },
-    #[error("{flag}: {} has more than 1 MiB, which is no file of certificates", path.display())]
-    TooLarge { flag: &'static str, path: PathBuf },
-    #[error(
-        "{flag}: {} holds no certificate in PEM (`-----BEGIN CERTIFICATE-----`)", path.display()
-    )]
-    NoCertificate { flag: &'static str, path: PathBuf },
-    #[error(
-        "--tls-key: {} holds no private key in PEM without a password (`-----BEGIN PRIVATE KEY-----`)",
-        path.display()
-    )]
-    NoKey { path: PathBuf },
-    #[error("--tls-key: {} is not the key of --tls-cert {}", key.display(), cert.display())]
-    Mismatch { cert: PathBuf, key: PathBuf },
-    #[error("{flag}: {} cannot be used: {source}", path.display())]
-    Unusable { flag: &'static str, path: PathBuf, source: rustls::Error },
-    #[error("--tls-client-ca: {} cannot be used: {reason}", path.display())]
-    ClientCa { path: PathBuf, reason: String },
+    #[error("{flag}: {source}")]
+    File { flag: &'static str, source: PemError },
+    #[error("--tls-cert: {0}")]
+    Unusable(#[from] rustls::Error),
 }
 
 /// The certificates of all listeners.
@@ -106,38 +85,21 @@ impl TlsFiles {
                 return Err(TlsError::Half { given: "--tls-key", missing: "--tls-cert" });
             }
         };
-        let chain = certificates("--tls-cert", cert)?;
-        let pem = read("--tls-key", key)?;
-        let private = PrivateKeyDer::from_pem_slice(&pem)
-            .map_err(|_| TlsError::NoKey { path: key.clone() })?;
-        let unusable = |flag, path: &Path| {
-            let path = path.to_owned();
-            move |source| TlsError::Unusable { flag, path, source }
-        };
-        let provider = Arc::new(ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(unusable("--tls-cert", cert))?;
-        let builder = match &self.tls_client_ca {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let refuse = |reason: String| TlsError::ClientCa { path: path.clone(), reason };
-                let mut roots = RootCertStore::empty();
-                for root in certificates("--tls-client-ca", path)? {
-                    roots.add(root).map_err(|error| refuse(error.to_string()))?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                builder.with_client_cert_verifier(verifier.map_err(|it| refuse(it.to_string()))?)
-            }
-        };
-        let config = builder.with_single_cert(chain, private).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => {
-                TlsError::Mismatch { cert: cert.clone(), key: key.clone() }
-            }
-            error => unusable("--tls-cert", cert)(error),
+        let of_flag = |flag| move |source| TlsError::File { flag, source };
+        let read = |flag, path| Pem::read(path).map_err(of_flag(flag));
+        let (cert, key) = (read("--tls-cert", cert)?, read("--tls-key", key)?);
+        let identity = Identity::new(&cert, &key).map_err(|source| match source {
+            PemError::NoKey { .. } | PemError::Mismatch { .. } => of_flag("--tls-key")(source),
+            _ => of_flag("--tls-cert")(source),
         })?;
-        Ok(Some(config))
+        let clients = match &self.tls_client_ca {
+            None => None,
+            Some(path) => {
+                let pem = read("--tls-client-ca", path)?;
+                Some(pem.authorities().map_err(of_flag("--tls-client-ca"))?)
+            }
+        };
+        Ok(Some(tollbar_tls::server_config(identity, clients)?))
     }
 }
 
@@ -181,24 +143,4 @@ fn with_alpn(config: &ServerConfig, alpn: &[&[u8]]) -> Arc<ServerConfig> {
     let mut config = config.clone();
     config.alpn_protocols = alpn.iter().map(|it| it.to_vec()).collect();
     Arc::new(config)
-}
-
-fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = read(flag, path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        _ => Err(TlsError::NoCertificate { flag, path: path.to_owned() }),
-    }
-}
-
-fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|source| TlsError::Read { flag, path: path.to_owned(), source })?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(TlsError::TooLarge { flag, path: path.to_owned() });
-    }
-    Ok(bytes)
 }

@@ -96,7 +96,7 @@ fn made_up() -> String {
         Ok(_) if parse(host.trim()).is_ok() => host.trim(),
         _ => "node",
     };
-    format!("{host}-{:016x}", fastrand::u64(..))
+    format!("{host}-{:016x}", rand::random::<u64>())
 }
 
 #[cfg(test)]

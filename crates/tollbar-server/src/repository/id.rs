@@ -4,10 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
+use uuid::{Builder, Uuid};
 
 /// Names a rule of the database, whatever people call it. Its counters are kept under this text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RuleId(u128);
+pub struct RuleId(Uuid);
 
 /// Not a UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -18,29 +19,25 @@ impl RuleId {
     /// A new one, of random bits.
     #[must_use]
     pub fn random() -> Self {
-        let bits = fastrand::u128(..);
-        // Version 4, variant 1: made of random bits, as others read it.
-        Self((bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62))
+        Self(Builder::from_random_bytes(rand::random()).into_uuid())
     }
 
     /// Its bits.
     #[must_use]
     pub fn as_u128(self) -> u128 {
-        self.0
+        self.0.as_u128()
     }
 
     /// The one of these bits.
     #[must_use]
     pub fn of_u128(bits: u128) -> Self {
-        Self(bits)
+        Self(Uuid::from_u128(bits))
     }
 }
 
 impl fmt::Display for RuleId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = format!("{:032x}", self.0);
-        let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
-        f.write_str(&parts.join("-"))
+        self.0.hyphenated().fmt(f)
     }
 }
 
@@ -49,11 +46,9 @@ impl FromStr for RuleId {
 
     /// In small or capital letters, with its four hyphens and nothing else.
     fn from_str(text: &str) -> Result<Self, RuleIdError> {
-        let lengths = text.split('-').map(str::len);
-        let is_id = lengths.eq([8, 4, 4, 4, 12])
-            && text.bytes().all(|it| it == b'-' || it.is_ascii_hexdigit());
-        let bits = u128::from_str_radix(&text.replace('-', ""), 16);
-        is_id.then_some(bits.ok()).flatten().map(Self).ok_or(RuleIdError)
+        // The shorter and longer ways to write one would be other names of the same rule.
+        let hyphenated = (text.len() == 36).then(|| Uuid::try_parse(text).ok()).flatten();
+        hyphenated.map(Self).ok_or(RuleIdError)
     }
 }
 
@@ -63,7 +58,7 @@ mod tests {
 
     #[test]
     fn an_id_is_read_as_it_is_written_and_nothing_else_is() {
-        for id in [RuleId(0), RuleId(u128::MAX), RuleId::random()] {
+        for id in [RuleId::of_u128(0), RuleId::of_u128(u128::MAX), RuleId::random()] {
             let text = id.to_string();
             assert_eq!((text.len(), text.parse()), (36, Ok(id)), "{text}");
             assert_eq!(text.to_uppercase().parse(), Ok(id));

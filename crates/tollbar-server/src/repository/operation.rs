@@ -39,9 +39,3 @@ fn check_name(field: &'static str, text: &str) -> Result<()> {
     }
     check_text(field, text, NAME_BYTES_MAX)
 }
-
-/// Bytes as hexadecimal digits, in small letters.
-fn hex(bytes: &[u8]) -> String {
-    let digit = |it: u8| char::from(b"0123456789abcdef"[usize::from(it & 0xf)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
-}

@@ -171,6 +171,7 @@ impl Traces {
 }
 
 impl Share {
+    #[expect(clippy::disallowed_methods, reason = "which requests are traced is no secret")]
     fn is_hit(self) -> bool {
         self.0 == u64::MAX || fastrand::u64(..) < self.0
     }

@@ -231,7 +231,7 @@ fn files_that_cannot_be_used_are_told_with_their_flag() {
         ),
         (
             &["--tls-cert", cert, "--tls-key", &other],
-            format!("--tls-key: {other} is not the key of --tls-cert {cert}"),
+            format!("--tls-key: {other} is not the key of {cert}"),
         ),
         (
             &["--tls-cert", cert, "--tls-key", key, "--tls-client-ca", &empty],

@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::deciding::{BATCH_ENTRIES_MAX, Deciding, LogQuestion, States, Unit, copy, zero};
-use super::leases::Grant;
+use super::leases::{Grant, lease_name};
 use super::marks::MARKS_MAX;
 use super::moving::Whereabouts;
 use super::rank::UsedShare;
@@ -111,7 +111,7 @@ impl MemoryStore {
         if hold.is_some() {
             self.make_stamps_last(&mut batch, &held);
         }
-        self.name_leases(&mut batch);
+        Self::name_leases(&mut batch);
         let answers = Self::answers(&marks, batch.entries)?;
         self.remember(&marks, &held, &answers, now_us);
         self.grant_leases(&batch, &held);
@@ -129,9 +129,9 @@ impl MemoryStore {
     }
 
     /// Says what the leases of an allowed batch will be called.
-    fn name_leases(&self, batch: &mut Deciding<'_, '_>) {
+    fn name_leases(batch: &mut Deciding<'_, '_>) {
         for entry in batch.entries.iter_mut().filter(|entry| granted(entry).is_some()) {
-            entry.stamp = self.lease_ids.next();
+            entry.stamp = lease_name();
         }
     }
 

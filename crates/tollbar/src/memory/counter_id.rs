@@ -1,10 +1,8 @@
 //! From a key and a policy to the 64 bits that name a counter.
 
-use std::fmt;
 #[cfg(not(tollbar_loom))]
-use std::hash::{BuildHasher, Hasher, RandomState};
-
 use polymur_hash::PolymurHash;
+use std::fmt;
 
 use crate::Policy;
 use crate::algorithm::word::PERMITS_SHIFT;
@@ -25,13 +23,8 @@ pub(crate) struct CounterHash {
 
 impl CounterHash {
     pub(crate) fn random() -> Self {
-        // The standard library's way to random bits: its own hash keys, seeded by the system.
-        #[cfg(not(tollbar_loom))]
-        let random = || RandomState::new().build_hasher().finish();
         // A model must be the same every time it is run.
-        #[cfg(tollbar_loom)]
-        let random = || 0;
-        Self::from_seeds([random(), random()])
+        Self::from_seeds(if cfg!(tollbar_loom) { [0; 2] } else { rand::random() })
     }
 
     /// The hash that gives the same names as the one whose [`seeds`](Self::seeds) these are.

@@ -8,9 +8,7 @@ mod tenancy;
 #[cfg(all(test, not(tollbar_loom)))]
 mod tests;
 
-#[cfg(not(tollbar_loom))]
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use self::tenancy::Tenancy;
 use super::MemoryStore;
@@ -21,37 +19,10 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::leased::{Leased, Tenure, Tenures};
 use crate::{Decision, Policy, Timestamp};
 
-/// Names for leases. No two of a process are the same, and one cannot be told from another.
-#[derive(Debug)]
-pub(super) struct LeaseIds {
-    secret: u64,
-    count: AtomicU64,
-}
-
-impl LeaseIds {
-    pub(super) fn new() -> Self {
-        // The standard library's way to random bits: its own hash keys, seeded by the system.
-        #[cfg(not(tollbar_loom))]
-        let secret = RandomState::new().build_hasher().finish();
-        // A model must be the same every time it is run.
-        #[cfg(tollbar_loom)]
-        let secret = 0;
-        Self { secret, count: AtomicU64::new(0) }
-    }
-
-    /// A count, spread over all numbers by a bijection. Never 0, which is no lease.
-    pub(super) fn next(&self) -> u64 {
-        loop {
-            let count = self.count.fetch_add(1, Ordering::Relaxed);
-            let mut id = self.secret.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            id = (id ^ id >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            id = (id ^ id >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            id ^= id >> 31;
-            if id != 0 {
-                return id;
-            }
-        }
-    }
+/// A name for a lease, of random bits: having one does not help to guess another. Never 0, which is no lease.
+/// A name needs to differ only from those of its counter that are held at the same time.
+pub(super) fn lease_name() -> u64 {
+    rand::random::<u64>().max(1)
 }
 
 impl MemoryStore {
@@ -82,7 +53,7 @@ impl MemoryStore {
         let count = held.in_flight(now_us);
         let decision = leased.decide(count, now_us, cost);
         if cost > 0 && decision.is_allowed() {
-            self.grant_lease(&guard, leased, id, now_us, Grant { id: self.lease_ids.next(), cost });
+            self.grant_lease(&guard, leased, id, now_us, Grant { id: lease_name(), cost });
         }
         decision
     }

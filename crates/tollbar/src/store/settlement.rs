@@ -1,6 +1,5 @@
 //! Reservations: charged first, settled when it is known what they came to.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -115,9 +114,7 @@ impl ReservationIds {
         reason = "each is another one: nothing about it is default"
     )]
     pub fn new() -> Self {
-        // The standard library's way to random bits: its own hash keys, seeded by the system.
-        let beginning = RandomState::new().build_hasher().finish();
-        Self { beginning, count: AtomicU64::new(0) }
+        Self { beginning: rand::random(), count: AtomicU64::new(0) }
     }
 
     /// The next one.

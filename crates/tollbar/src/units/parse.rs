@@ -1,6 +1,7 @@
-//! The grammar of a rate: `NUMBER / [COUNT] UNIT` or `NUMBER per [COUNT] UNIT`.
+//! The grammar of a duration, `[COUNT] UNIT`, and of a rate, `NUMBER / DURATION` or `NUMBER per DURATION`.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -27,8 +28,17 @@ pub enum RateError {
         /// The part that was not understood.
         number: String,
     },
+    /// The window after the `/`.
+    #[error(transparent)]
+    Window(#[from] DurationError),
+}
+
+/// Why a text is not a duration. Says what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DurationError {
     /// The count before the unit, as in `15min`.
-    #[error("`{count}` is not a whole number of windows: write digits such as the 15 of `15min`")]
+    #[error("`{count}` is not a whole number: write digits such as the 15 of `15min`")]
     Count {
         /// The part that was not understood.
         count: String,
@@ -42,12 +52,34 @@ pub enum RateError {
         /// The part that was not understood.
         unit: String,
     },
-    /// The window does not fit in 64 bits of microseconds.
-    #[error("the window `{window}` is too long")]
-    Window {
-        /// The part that was too long.
-        window: String,
+    /// It does not fit in 64 bits of microseconds.
+    #[error("`{text}` is too long a time")]
+    TooLong {
+        /// The whole text.
+        text: String,
     },
+    /// It is zero.
+    #[error("`{text}` is no time at all: write at least `1us`")]
+    Zero {
+        /// The whole text.
+        text: String,
+    },
+}
+
+/// A duration as people write it, such as `500ms`, `15min` or `2 days`: a count and a unit, or a unit alone
+/// for one of it. The units are those of a [`Rate`]; it is never zero.
+///
+/// ```
+/// # fn main() -> Result<(), tollbar::DurationError> {
+/// assert_eq!(tollbar::parse_duration("15min")?, std::time::Duration::from_mins(15));
+/// # Ok(())
+/// # }
+/// ```
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    match parse_micros(text.trim())? {
+        0 => Err(DurationError::Zero { text: shorten(text) }),
+        micros => Ok(Duration::from_micros(micros)),
+    }
 }
 
 impl FromStr for Rate {
@@ -59,7 +91,7 @@ impl FromStr for Rate {
             .or_else(|| text.split_once(" per "))
             .ok_or_else(|| RateError::Shape { text: shorten(text) })?;
         let (tokens, tokens_divisor) = parse_number(number.trim())?;
-        let window_us = parse_window(window.trim())?;
+        let window_us = parse_micros(window.trim())?;
         Ok(Self { tokens, tokens_divisor, window_us })
     }
 }
@@ -96,18 +128,18 @@ fn parse_number(number: &str) -> Result<(u64, u64), RateError> {
 }
 
 /// `15min` becomes 900,000,000 microseconds; `s` alone is one second.
-fn parse_window(window: &str) -> Result<u64, RateError> {
-    let unit_at = window.find(|c: char| !c.is_ascii_digit()).unwrap_or(window.len());
-    let (count, unit) = window.split_at(unit_at);
+fn parse_micros(text: &str) -> Result<u64, DurationError> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (count, unit) = text.split_at(unit_at);
     let unit_us = unit_us(unit.trim_start())?;
     let count: u64 = match count {
         "" => 1,
-        digits => digits.parse().map_err(|_| RateError::Count { count: shorten(digits) })?,
+        digits => digits.parse().map_err(|_| DurationError::Count { count: shorten(digits) })?,
     };
-    count.checked_mul(unit_us).ok_or_else(|| RateError::Window { window: shorten(window) })
+    count.checked_mul(unit_us).ok_or_else(|| DurationError::TooLong { text: shorten(text) })
 }
 
-fn unit_us(unit: &str) -> Result<u64, RateError> {
+fn unit_us(unit: &str) -> Result<u64, DurationError> {
     Ok(match unit {
         "us" | "microsecond" | "microseconds" => 1,
         "ms" | "millisecond" | "milliseconds" => 1_000,
@@ -119,7 +151,7 @@ fn unit_us(unit: &str) -> Result<u64, RateError> {
         "month" | "months" => 30 * 86_400 * SECOND_US,
         "year" | "years" => 365 * 86_400 * SECOND_US,
         _ => {
-            return Err(RateError::Unit { unit: shorten(unit) });
+            return Err(DurationError::Unit { unit: shorten(unit) });
         }
     })
 }

@@ -65,9 +65,33 @@ fn every_mistake_in_a_rate_says_what_to_write() {
     refuse("10/", "`` is not a unit");
     refuse("10/5", "`` is not a unit");
     refuse("10/fortnight", "`fortnight` is not a unit");
-    refuse("10/99999999999999999999s", "not a whole number of windows");
+    refuse("10/99999999999999999999s", "not a whole number");
     refuse("10/9999999999999999month", "too long");
     refuse(&"9".repeat(1_000), "9999999999...` is not a rate");
+}
+
+#[test]
+fn a_duration_is_a_count_and_a_unit_and_never_zero() {
+    for (text, micros) in [
+        ("1us", 1),
+        ("500ms", 500_000),
+        (" 30 s ", 30_000_000),
+        ("min", 60_000_000),
+        ("2 days", 172_800_000_000),
+    ] {
+        assert_eq!(parse_duration(text), Ok(Duration::from_micros(micros)), "{text}");
+    }
+    for (text, expected) in [
+        ("0s", "`0s` is no time at all: write at least `1us`"),
+        ("5", "`` is not a unit"),
+        ("-1s", "`-1s` is not a unit"),
+        ("1.5s", "`.5s` is not a unit"),
+        ("99999999999999999999s", "not a whole number"),
+        ("9999999999999999month", "`9999999999999999month` is too long a time"),
+    ] {
+        let message = parse_duration(text).expect_err(text).to_string();
+        assert!(message.contains(expected), "{text}: {message}");
+    }
 }
 
 proptest! {

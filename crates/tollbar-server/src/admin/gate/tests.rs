@@ -31,7 +31,7 @@ impl World {
     }
 
     async fn token(&self, scope: &str, expires_at: Option<Timestamp>) -> (i64, Credential) {
-        let credential = Credential::random().unwrap();
+        let credential = Credential::random();
         let token = NewToken {
             hash: *credential.hash().bytes(),
             name: "t".to_owned(),
@@ -94,7 +94,7 @@ async fn failures_are_counted_by_address_and_known_tokens_get_in() {
     let (_, known) = world.token("read", None).await;
     let (_, unseen) = world.token("read", None).await;
     assert_eq!(world.status(&known).await, 200);
-    let wrong = Credential::random().unwrap();
+    let wrong = Credential::random();
     let statuses = async |count: usize, peer: &str| {
         let mut statuses = Vec::new();
         for _ in 0..count {

@@ -13,17 +13,14 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, IF_MATCH};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tollbar_tls::Pem;
 
 use super::{ANSWER_TIME_MAX, Call, CallError};
-use crate::bounded;
 
 /// The longest answer that is read whole.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -92,16 +89,14 @@ impl Wire {
             return Ok(Self { place, tls: None });
         };
         let roots = match ca {
-            Some(path) => authorities(path)?,
-            None => webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect(),
+            Some(path) => Pem::read(path)
+                .and_then(|pem| pem.authorities())
+                .map_err(|error| format!("--ca: {error}"))?,
+            None => tollbar_tls::public_authorities(),
         };
         let name = ServerName::try_from(host.clone())
             .map_err(|_| format!("--server: `{host}` is no name of a server"))?;
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = tollbar_tls::client_config(roots).map_err(|error| error.to_string())?;
         Ok(Self { place, tls: Some((TlsConnector::from(Arc::new(config)), name)) })
     }
 
@@ -221,22 +216,6 @@ impl Wire {
     pub(super) fn strange(&self, why: String) -> CallError {
         CallError::Strange { server: self.place.to_string(), why }
     }
-}
-
-fn authorities(path: &Path) -> Result<RootCertStore, String> {
-    let told = |why: String| format!("--ca: {}: {why}", path.display());
-    let pem = bounded::read_to_string(path).map_err(|error| told(error.to_string()))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-        let certificate = certificate.map_err(|error| told(error.to_string()))?;
-        roots.add(certificate).map_err(|error| told(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(told(
-            "there is no certificate in PEM (`-----BEGIN CERTIFICATE-----`)".to_owned(),
-        ));
-    }
-    Ok(roots)
 }
 
 #[cfg(test)]

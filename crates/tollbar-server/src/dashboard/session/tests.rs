@@ -46,7 +46,7 @@ impl Drop for World {
 
 fn begun(sessions: &Sessions, token_id: i64, now: Timestamp) -> Id {
     let actor = Actor { token_id, name: String::new(), scopes: Vec::new(), subject: None };
-    Id::of(&sessions.begin(Arc::new(actor), now).unwrap())
+    Id::of(&sessions.begin(Arc::new(actor), now))
 }
 
 fn at(ms: u64) -> Timestamp {

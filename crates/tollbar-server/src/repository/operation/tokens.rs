@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use tollbar::Timestamp;
 
 use super::audit::{self, Entry};
-use super::{TEXT_BYTES_MAX, check_name, check_text, hex};
+use super::{TEXT_BYTES_MAX, check_name, check_text};
 use crate::repository::sql::{Row, Sql, Value, Where, wrong};
 use crate::repository::{
     AuditAction, AuditKind, NewToken, Page, PageOf, RepositoryError, Result, TokenRow,
@@ -21,7 +21,7 @@ pub(crate) async fn insert<S: Sql>(sql: &S, token: &NewToken, actor: &str) -> Re
     let scopes = json!(token.scopes);
     check_text("scopes", &scopes.to_string(), TEXT_BYTES_MAX)?;
     let values = [
-        hex(&token.hash).into(),
+        hex::encode(token.hash).into(),
         (&token.name).into(),
         (&scopes).into(),
         token.subject.as_ref().into(),
@@ -54,7 +54,7 @@ pub(crate) async fn insert_first<S: Sql>(
 
 pub(crate) async fn by_hash<S: Sql>(sql: &S, hash: &[u8; 32]) -> Result<Option<TokenRow>> {
     let statement = format!("SELECT {COLUMNS} FROM rate_limit_tokens WHERE hash = $1");
-    let rows = sql.query(&statement, &[hex(hash).into()]).await?;
+    let rows = sql.query(&statement, &[hex::encode(hash).into()]).await?;
     rows.into_iter().next().map(read).transpose()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{check_name, hex};
+use super::check_name;
 use crate::repository::sql::{Row, Sql, Value, Where, number};
 use crate::repository::{
     Applied, Cursor, Page, PageOf, RepositoryError, Result, UsageFilter, UsageRow,
@@ -124,17 +124,12 @@ pub(crate) async fn page<S: Sql>(
 /// Where a row is in the list, as JSON in hexadecimal digits.
 fn cursor(row: &UsageRow) -> String {
     let place = serde_json::json!([row.day, row.tenant, row.subject, row.rule]).to_string();
-    hex(place.as_bytes())
+    hex::encode(place.as_bytes())
 }
 
 fn place(cursor: &Cursor) -> Result<(i32, String, String, String)> {
-    let (pairs, rest) = cursor.as_text().as_bytes().as_chunks::<2>();
-    let byte = |pair: &[u8; 2]| {
-        let digit = |it: u8| char::from(it).to_digit(16).map(|it| it as u8);
-        Some(digit(pair[0])? * 16 + digit(pair[1])?)
-    };
-    let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
-    let place = bytes.filter(|_| rest.is_empty()).and_then(|it| serde_json::from_slice(&it).ok());
+    let bytes = hex::decode(cursor.as_text()).ok();
+    let place = bytes.and_then(|it| serde_json::from_slice(&it).ok());
     place.ok_or(RepositoryError::Cursor)
 }
 

@@ -4,16 +4,13 @@
 //! elsewhere.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tollbar_tls::Pem;
 
 use crate::repository::{RepositoryError, Result};
 
@@ -112,27 +109,13 @@ fn is_local(host: &Host) -> bool {
 
 /// The authority that is named, or the public ones.
 fn trust(authority: Option<PathBuf>) -> Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    match authority {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(path) => {
-            let unusable = |why: String| {
-                invalid(format!("sslrootcert {} cannot be used: {why}", path.display()))
-            };
-            let certificates = CertificateDer::pem_file_iter(&path);
-            for certificate in certificates.map_err(|error| unusable(error.to_string()))? {
-                let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
-                roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
-            }
-            if roots.is_empty() {
-                return Err(unusable("it holds no certificate in PEM".to_owned()));
-            }
-        }
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let config = config.with_safe_default_protocol_versions();
-    let config = config.map_err(|error| invalid(error.to_string()))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    let roots = match authority {
+        None => tollbar_tls::public_authorities(),
+        Some(path) => Pem::read(path)
+            .and_then(|pem| pem.authorities())
+            .map_err(|error| invalid(format!("sslrootcert: {error}")))?,
+    };
+    tollbar_tls::client_config(roots).map_err(|error| invalid(error.to_string()))
 }
 
 fn invalid(message: String) -> RepositoryError {
@@ -175,7 +158,10 @@ mod tests {
             ("postgres://a:hunter2@db:port/x", "cannot be read"),
             ("postgres://a:hunter2@db/x?colour=red", "cannot be read"),
             ("postgres://a:hunter2@db/x?sslcert=a.pem", "leave sslcert"),
-            ("postgres://a:hunter2@db/x?sslrootcert=/nowhere/ca.pem", "/nowhere/ca.pem cannot"),
+            (
+                "postgres://a:hunter2@db/x?sslrootcert=/nowhere/ca.pem",
+                "sslrootcert: cannot read /nowhere/ca.pem",
+            ),
         ];
         for (url, expected) in table {
             let error = Address::of(url).err().unwrap().to_string();

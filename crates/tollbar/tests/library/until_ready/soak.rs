@@ -31,7 +31,7 @@ enum Fate {
 /// Waits, gives up after a while of its own, or is cancelled from outside. When it left, if it did.
 async fn one(limiter: Arc<Limiter>, clock: Shared, task: usize) -> (Fate, u64) {
     let key = (task % KEYS).to_string();
-    let patience = Duration::from_micros(fastrand::u64(1..400_000));
+    let patience = Duration::from_micros(rand::random_range(1..400_000));
     match tokio::time::timeout(patience, limiter.until_ready(key)).await {
         Ok(Ok(_)) => (Fate::Went, clock.now().as_micros()),
         Ok(Err(WaitError::Denied(_))) => (Fate::Denied, 0),
