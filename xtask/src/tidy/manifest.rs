@@ -1,20 +1,26 @@
 //! What holds for the manifests: shared lints, dependencies that point down, peers kept apart.
 //!
-//! Reads the part of TOML that our manifests use, line by line. Which crates exist and whether
-//! versions fit is cargo's business.
+//! Cargo reads them: `cargo metadata` says which crates exist and what they depend on. Only the lints it does not
+//! tell, and those are two lines of text.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use super::tree::{File, Finding, Tree};
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::tree::{Finding, Tree};
+use crate::shell::{self, cargo};
 
 /// Each crate of the workspace, and those it may depend on.
 const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
     ("tollbar-proto", &[]),
-    ("tollbar-redis", &["tollbar"]),
+    ("tollbar-tls", &[]),
+    ("tollbar-redis", &["tollbar", "tollbar-tls"]),
     ("tollbar-rules", &["tollbar"]),
     ("tollbar-http", &["tollbar", "tollbar-rules"]),
-    ("tollbar-gateway", &["tollbar", "tollbar-http", "tollbar-rules"]),
+    ("tollbar-gateway", &["tollbar", "tollbar-http", "tollbar-rules", "tollbar-tls"]),
     (
         "tollbar-server",
         &[
@@ -24,6 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "tollbar-proto",
             "tollbar-redis",
             "tollbar-rules",
+            "tollbar-tls",
         ],
     ),
     ("tollbar-testkit", &["tollbar"]),
@@ -56,36 +63,103 @@ const PEERS: &[&str] =
     &["governor", "leaky-bucket", "limitador", "ratelimit", "throttlecrab", "tower_governor"];
 const PEERS_PLACE: &str = "crates/bench/";
 
+/// A workspace of its own.
+const FUZZ: &str = "fuzz/Cargo.toml";
+
+/// A crate, and what it depends on.
+#[derive(Debug)]
+pub(crate) struct Package {
+    name: String,
+    /// Its manifest, relative to the repository.
+    path: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Dependency {
+    name: String,
+    is_dev: bool,
+}
+
+/// The crates of the workspace whose manifest is at `manifest`.
+pub(crate) fn packages(root: &Path, manifest: &str) -> Result<Vec<Package>> {
+    let mut metadata = cargo(&["metadata", "--no-deps", "--format-version=1", "--manifest-path"]);
+    let json = shell::read(metadata.arg(root.join(manifest)).current_dir(root))?;
+    parse(&json, root).with_context(|| format!("cannot read what cargo says of {manifest}"))
+}
+
+fn parse(json: &str, root: &Path) -> Result<Vec<Package>> {
+    let metadata: Metadata = serde_json::from_str(json)?;
+    let packages = metadata.packages.into_iter().map(|package| {
+        let path = package.manifest_path.strip_prefix(root).unwrap_or(&package.manifest_path);
+        let dependencies = package
+            .dependencies
+            .into_iter()
+            .map(|it| Dependency { name: it.name, is_dev: it.kind.as_deref() == Some("dev") });
+        Package {
+            name: package.name,
+            path: path.to_string_lossy().replace('\\', "/"),
+            dependencies: dependencies.collect(),
+        }
+    });
+    Ok(packages.collect())
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<MetadataPackage>,
+}
+
+#[derive(Deserialize)]
+struct MetadataPackage {
+    name: String,
+    manifest_path: PathBuf,
+    dependencies: Vec<MetadataDependency>,
+}
+
+#[derive(Deserialize)]
+struct MetadataDependency {
+    name: String,
+    kind: Option<String>,
+}
+
+impl Package {
+    /// At the line of the manifest that names `what`, or else its first.
+    fn finding(&self, tree: &Tree, what: &str, message: String) -> Finding {
+        let file = tree.file(&self.path);
+        let line = file.and_then(|it| it.lines().find(|(_, line)| line.contains(what)));
+        Finding { path: self.path.clone(), line: line.map_or(1, |(number, _)| number), message }
+    }
+}
+
 /// Every crate takes its lints from the workspace.
 pub(crate) fn lints(tree: &Tree) -> Vec<Finding> {
-    manifests(tree)
-        .filter(|(_, manifest)| manifest.package.is_some() && !manifest.is_workspace)
-        .filter(|(_, manifest)| !manifest.has_workspace_lints)
-        .map(|(file, _)| {
-            file.finding(1, "has lints of its own; write `[lints]` and `workspace = true`")
+    let inherits = |package: &Package| {
+        let text = tree.file(&package.path).map_or("", |it| &it.text);
+        text.contains("\n[lints]\nworkspace = true\n")
+    };
+    tree.packages()
+        .filter(|package| package.path != FUZZ && !inherits(package))
+        .map(|package| {
+            let message = "has lints of its own; write `[lints]` and `workspace = true`";
+            package.finding(tree, "[lints]", message.to_owned())
         })
         .collect()
 }
 
 /// Dependencies between our crates point one way.
 pub(crate) fn layers(tree: &Tree) -> Vec<Finding> {
-    let ours: BTreeSet<String> =
-        manifests(tree).filter_map(|(_, manifest)| manifest.package).collect();
+    let ours: BTreeSet<&str> = tree.packages().map(|package| &*package.name).collect();
     let mut findings = Vec::new();
-    for (file, manifest) in manifests(tree) {
-        let Some(name) = manifest.package.as_deref() else {
-            continue;
-        };
-        // A workspace of its own, such as the fuzz targets, stands above all layers.
-        if manifest.is_workspace {
-            continue;
-        }
+    // The fuzz targets are a workspace of their own and stand above all layers.
+    for package in tree.packages().filter(|package| package.path != FUZZ) {
+        let name = package.name.as_str();
         let Some((_, below)) = LAYERS.iter().find(|(known, _)| *known == name) else {
             let message = format!("`{name}` has no layer; add it to LAYERS in xtask's manifest.rs");
-            findings.push(file.finding(1, message));
+            findings.push(package.finding(tree, "name = ", message));
             continue;
         };
-        for dependency in &manifest.dependencies {
+        for dependency in &package.dependencies {
             let target = dependency.name.as_str();
             let is_judge = dependency.is_dev && target == TESTKIT;
             // Tests ask for features of their own crate in this way.
@@ -95,7 +169,7 @@ pub(crate) fn layers(tree: &Tree) -> Vec<Finding> {
             let is_allowed = below.contains(&target) || is_judge || is_itself || is_tested_over;
             if ours.contains(target) && !is_allowed {
                 let message = format!("`{name}` may not depend on `{target}`; point the other way");
-                findings.push(file.finding(dependency.line, message));
+                findings.push(package.finding(tree, target, message));
             }
         }
     }
@@ -104,235 +178,87 @@ pub(crate) fn layers(tree: &Tree) -> Vec<Finding> {
 
 /// The limiters we compare with are dependencies of the benchmarks alone.
 pub(crate) fn peers(tree: &Tree) -> Vec<Finding> {
-    manifests(tree)
-        .filter(|(file, _)| !file.path.starts_with(PEERS_PLACE))
-        .flat_map(|(file, manifest)| {
-            let peers = manifest
-                .dependencies
-                .into_iter()
-                .filter(|dependency| PEERS.contains(&dependency.name.as_str()));
-            peers
-                .map(|peer| {
-                    let message =
-                        format!("`{}` is a peer; only crates/bench may use it", peer.name);
-                    file.finding(peer.line, message)
-                })
-                .collect::<Vec<_>>()
-        })
-        .collect()
-}
-
-fn manifests(tree: &Tree) -> impl Iterator<Item = (&File, Manifest)> {
-    tree.files().filter(|file| file.name() == "Cargo.toml").map(|file| (file, Manifest::read(file)))
-}
-
-#[derive(Debug, Default)]
-struct Manifest {
-    package: Option<String>,
-    is_workspace: bool,
-    has_workspace_lints: bool,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Dependency {
-    name: String,
-    line: usize,
-    is_dev: bool,
-}
-
-impl Manifest {
-    fn read(file: &File) -> Self {
-        let mut manifest = Self::default();
-        let mut section: Vec<String> = Vec::new();
-        let mut depth = 0_usize;
-        for (number, line) in file.lines() {
-            let line = line.trim();
-            let within_value = depth > 0;
-            depth = (depth + line.matches(['[', '{']).count())
-                .saturating_sub(line.matches([']', '}']).count());
-            if within_value || line.starts_with('#') {
-                continue;
-            }
-            if let Some(header) = line.strip_prefix('[') {
-                section = key_parts(header.split(']').next().unwrap_or_default());
-                manifest.enter(&section, number);
-            } else if let Some((key, value)) = line.split_once('=') {
-                manifest.set(&section, &key_parts(key), value.trim(), number);
-            }
-        }
-        manifest
-    }
-
-    fn enter(&mut self, section: &[String], line: usize) {
-        self.is_workspace |= section.first().is_some_and(|it| it == "workspace");
-        // `[dependencies.name]`
-        if let [above @ .., name] = section
-            && let Some(is_dev) = dependencies_kind(above)
-        {
-            self.dependencies.push(Dependency { name: name.clone(), line, is_dev });
-        }
-    }
-
-    fn set(&mut self, section: &[String], key: &[String], value: &str, line: usize) {
-        let full: Vec<&str> = section.iter().chain(key).map(String::as_str).collect();
-        match full[..] {
-            ["package", "name"] => self.package = quoted(value),
-            ["lints", "workspace"] => self.has_workspace_lints = value.starts_with("true"),
-            _ => {}
-        }
-        if let Some(is_dev) = dependencies_kind(section)
-            && let Some(name) = key.first()
-        {
-            // `alias = { package = "name" }`
-            let real = value.split_once("package").and_then(|(_, rest)| quoted(rest));
-            let name = real.unwrap_or_else(|| name.clone());
-            self.dependencies.push(Dependency { name, line, is_dev });
-        } else if let [above @ .., _] = section
-            && dependencies_kind(above).is_some()
-            && key == ["package"]
-            && let Some(dependency) = self.dependencies.last_mut()
-            && let Some(real) = quoted(value)
-        {
-            dependency.name = real;
-        }
-    }
-}
-
-/// Whether a table holds dependencies of a crate, and if so whether they are those of its tests.
-/// The table of a workspace only says versions: nothing depends on anything by it.
-fn dependencies_kind(section: &[String]) -> Option<bool> {
-    let is_workspace = section.first().is_some_and(|it| it == "workspace");
-    match section.last()?.as_str() {
-        _ if is_workspace => None,
-        "dependencies" | "build-dependencies" => Some(false),
-        "dev-dependencies" => Some(true),
-        _ => None,
-    }
-}
-
-/// `target.'cfg(unix)'.dependencies` as its three parts.
-fn key_parts(key: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut quote = None;
-    for character in key.trim().chars() {
-        match (quote, character) {
-            (Some(open), _) if character == open => quote = None,
-            (None, '"' | '\'') => quote = Some(character),
-            (None, '.') => parts.push(String::new()),
-            (None, ' ') => {}
-            _ => {
-                if let Some(part) = parts.last_mut() {
-                    part.push(character);
-                }
+    let mut findings = Vec::new();
+    for package in tree.packages().filter(|package| !package.path.starts_with(PEERS_PLACE)) {
+        for Dependency { name, .. } in &package.dependencies {
+            if PEERS.contains(&name.as_str()) {
+                let message = format!("`{name}` is a peer; only crates/bench may use it");
+                findings.push(package.finding(tree, name, message));
             }
         }
     }
-    parts
-}
-
-/// What stands between the first two double quotes.
-fn quoted(value: &str) -> Option<String> {
-    value.split('"').nth(1).map(str::to_owned)
+    findings
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LINTS: &str = "\n[lints]\nworkspace = true\n";
-
     fn messages(findings: &[Finding]) -> Vec<String> {
         findings.iter().map(ToString::to_string).collect()
     }
 
-    fn package(name: &str, rest: &str) -> String {
-        format!("[package]\nname = \"{name}\"\n{rest}")
+    /// A crate in `directory`, with these dependencies.
+    fn package(directory: &str, name: &str, dependencies: &[(&str, bool)]) -> Package {
+        let dependencies = dependencies
+            .iter()
+            .map(|(name, is_dev)| Dependency { name: (*name).to_owned(), is_dev: *is_dev })
+            .collect();
+        Package { name: name.to_owned(), path: format!("{directory}/Cargo.toml"), dependencies }
     }
 
     #[test]
-    fn dependencies_are_read_in_every_way_we_write_them() {
-        let text = r#"
-[package]
-name = "a"
-[package.metadata.docs.rs]
-all-features = true
-[dependencies]
-# comment = "1"
-one = "1"
-two.workspace = true
-alias = { version = "1", package = "three" }
-four = { version = "1", features = [
-    "x = y",
-] }
-[target.'cfg(target_os = "linux")'.dependencies]
-five = "1"
-[dev-dependencies.six]
-version = "1"
-[build-dependencies.alias]
-package = "seven"
-[features]
-one = []
-"#;
-        let tree = Tree::of(&[("Cargo.toml", text)]);
-        let manifest = Manifest::read(tree.file("Cargo.toml").expect("it was put there"));
-        assert_eq!(manifest.package.as_deref(), Some("a"));
-        assert!(!manifest.is_workspace && !manifest.has_workspace_lints);
-        let read: Vec<(&str, usize, bool)> =
-            manifest.dependencies.iter().map(|it| (it.name.as_str(), it.line, it.is_dev)).collect();
-        let expected = [
-            ("one", 8, false),
-            ("two", 9, false),
-            ("three", 10, false),
-            ("four", 11, false),
-            ("five", 15, false),
-            ("six", 16, true),
-            ("seven", 18, false),
-        ];
-        assert_eq!(read, expected);
+    fn crates_and_dependencies_are_read_as_cargo_tells_them() {
+        let json = r#"{ "packages": [{
+            "name": "a", "version": "1.0.0", "manifest_path": "/repository/crates/a/Cargo.toml",
+            "dependencies": [
+                { "name": "one", "kind": null, "rename": "alias" },
+                { "name": "two", "kind": "dev", "rename": null },
+                { "name": "three", "kind": "build", "rename": null }
+            ] }], "workspace_members": [] }"#;
+        let read = parse(json, Path::new("/repository")).unwrap();
+        let dependencies = [("one", false), ("two", true), ("three", false)];
+        let expected = package("crates/a", "a", &dependencies);
+        assert_eq!((read.len(), &read[0].name, &read[0].path), (1, &expected.name, &expected.path));
+        assert_eq!(read[0].dependencies, expected.dependencies);
+        assert!(parse("{}", Path::new("/")).is_err());
     }
 
     #[test]
     fn crates_without_the_shared_lints_are_found() {
         let tree = Tree::of(&[
-            ("Cargo.toml", "[workspace]\nmembers = []\n"),
-            ("fuzz/Cargo.toml", "[workspace]\n[package]\nname = \"fuzz\"\n"),
-            ("crates/a/Cargo.toml", &package("a", LINTS)),
-            ("crates/b/Cargo.toml", &package("b", "lints.workspace = true\n")),
-            ("crates/c/Cargo.toml", &package("c", "\n[lints]\nworkspace = false\n")),
+            ("fuzz/Cargo.toml", "[workspace]\n"),
+            ("crates/a/Cargo.toml", "[package]\n\n[lints]\nworkspace = true\n"),
+            ("crates/b/Cargo.toml", "[package]\nlints.workspace = true\n"),
+            ("crates/c/Cargo.toml", "[package]\n\n[lints]\nworkspace = false\n"),
+        ]);
+        let tree = tree.with_packages(vec![
+            package("fuzz", "fuzz", &[]),
+            package("crates/a", "a", &[]),
+            package("crates/b", "b", &[]),
+            package("crates/c", "c", &[]),
         ]);
         let expected = [
             // In [package], so the dotted key means `package.lints`, which cargo ignores.
             "crates/b/Cargo.toml:1: has lints of its own; write `[lints]` and `workspace = true`",
-            "crates/c/Cargo.toml:1: has lints of its own; write `[lints]` and `workspace = true`",
+            "crates/c/Cargo.toml:3: has lints of its own; write `[lints]` and `workspace = true`",
         ];
         assert_eq!(messages(&lints(&tree)), expected);
     }
 
     #[test]
     fn dependencies_point_down_and_only_tests_see_the_testkit() {
-        let tree = Tree::of(&[
-            (
-                "crates/tollbar/Cargo.toml",
-                &package(
-                    "tollbar",
-                    "[dev-dependencies]\ntollbar-testkit.workspace = true\ntollbar.workspace = true\n",
-                ),
-            ),
-            (
-                "crates/tollbar-testkit/Cargo.toml",
-                &package("tollbar-testkit", "[dependencies]\ntollbar = \"1\"\nxtask = \"1\"\n"),
-            ),
-            (
-                "xtask/Cargo.toml",
-                &package("xtask", "[dependencies]\nserde_json = \"1\"\ntollbar-testkit = \"1\"\n"),
-            ),
-            ("crates/new/Cargo.toml", &package("tollbar-new", "")),
+        let tree = Tree::of(&[("xtask/Cargo.toml", "[dependencies]\n\ntollbar-testkit = \"1\"\n")]);
+        let tree = tree.with_packages(vec![
+            package("crates/tollbar", "tollbar", &[("tollbar-testkit", true), ("tollbar", true)]),
+            package("crates/t", "tollbar-testkit", &[("tollbar", false), ("xtask", false)]),
+            package("xtask", "xtask", &[("serde_json", false), ("tollbar-testkit", false)]),
+            package("crates/new", "tollbar-new", &[]),
+            package("fuzz", "tollbar-fuzz", &[("xtask", false)]),
         ]);
         let expected = [
-            "crates/tollbar-testkit/Cargo.toml:5: `tollbar-testkit` may not depend on `xtask`; \
-             point the other way",
-            "xtask/Cargo.toml:5: `xtask` may not depend on `tollbar-testkit`; point the other way",
+            "crates/t/Cargo.toml:1: `tollbar-testkit` may not depend on `xtask`; point the other way",
+            "xtask/Cargo.toml:3: `xtask` may not depend on `tollbar-testkit`; point the other way",
             "crates/new/Cargo.toml:1: `tollbar-new` has no layer; add it to LAYERS in xtask's \
              manifest.rs",
         ];
@@ -341,14 +267,16 @@ one = []
 
     #[test]
     fn peers_are_for_the_benchmarks() {
-        let uses = "[dependencies]\ngovernor = \"0.10\"\n";
-        let tree = Tree::of(&[
-            ("Cargo.toml", "[workspace.dependencies]\ngovernor = \"0.10\"\n"),
-            ("crates/bench/Cargo.toml", &package("tollbar-bench", uses)),
-            ("crates/tollbar/Cargo.toml", &package("tollbar", uses)),
+        let uses = [("governor", false)];
+        let tree = Tree::default().with_packages(vec![
+            package("crates/bench", "tollbar-bench", &uses),
+            package("crates/tollbar", "tollbar", &uses),
+            package("fuzz", "tollbar-fuzz", &uses),
         ]);
-        let expected =
-            ["crates/tollbar/Cargo.toml:4: `governor` is a peer; only crates/bench may use it"];
+        let expected = [
+            "crates/tollbar/Cargo.toml:1: `governor` is a peer; only crates/bench may use it",
+            "fuzz/Cargo.toml:1: `governor` is a peer; only crates/bench may use it",
+        ];
         assert_eq!(messages(&peers(&tree)), expected);
     }
 }

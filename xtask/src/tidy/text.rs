@@ -18,7 +18,7 @@ pub(crate) fn whitespace(tree: &Tree) -> Vec<Finding> {
             }
         }
         if !file.text.is_empty() && !file.text.ends_with('\n') {
-            let last = file.line_at(file.text.len());
+            let last = 1 + file.text.matches('\n').count();
             findings.push(file.finding(last, "no newline at the end of the file; add one"));
         }
     }

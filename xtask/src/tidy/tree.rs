@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::manifest::{self, Package};
 use crate::shell;
 
 /// One text file. `path` is relative to the repository, with `/` between its parts.
@@ -37,11 +38,6 @@ impl File {
         body.split('\n').enumerate().map(|(index, line)| (index + 1, line))
     }
 
-    /// The number of the line that holds the byte at `offset`.
-    pub(crate) fn line_at(&self, offset: usize) -> usize {
-        1 + self.text[..offset].matches('\n').count()
-    }
-
     pub(crate) fn finding(&self, line: usize, message: impl Into<String>) -> Finding {
         Finding { path: self.path.clone(), line, message: message.into() }
     }
@@ -61,11 +57,12 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The text files of the repository, and the paths of all its files.
+/// The text files of the repository, the paths of all its files, and its crates.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: Vec<File>,
     paths: BTreeSet<String>,
+    packages: Vec<Package>,
 }
 
 impl Tree {
@@ -89,6 +86,9 @@ impl Tree {
             let bytes = std::fs::read(&on_disk).with_context(|| format!("cannot read {path}"))?;
             tree.add(path, bytes);
         }
+        for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+            tree.packages.extend(manifest::packages(root, manifest)?);
+        }
         Ok(tree)
     }
 
@@ -102,6 +102,12 @@ impl Tree {
         tree
     }
 
+    /// A made-up tree with these crates.
+    #[cfg(test)]
+    pub(crate) fn with_packages(self, packages: Vec<Package>) -> Self {
+        Self { packages, ..self }
+    }
+
     fn add(&mut self, path: &str, bytes: Vec<u8>) {
         // The index lists a file in conflict once per side.
         if !self.paths.insert(path.to_owned()) || bytes.contains(&0) {
@@ -110,6 +116,10 @@ impl Tree {
         if let Ok(text) = String::from_utf8(bytes) {
             self.files.push(File { path: path.to_owned(), text });
         }
+    }
+
+    pub(crate) fn packages(&self) -> impl Iterator<Item = &Package> {
+        self.packages.iter()
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = &File> {
@@ -170,7 +180,6 @@ mod tests {
         let tree = Tree::of(&[("a.txt", "one\ntwo\n")]);
         let file = tree.file("a.txt").expect("it was put there");
         assert_eq!(file.lines().collect::<Vec<_>>(), [(1, "one"), (2, "two")]);
-        assert_eq!((file.line_at(0), file.line_at(3), file.line_at(4)), (1, 1, 2));
     }
 
     #[test]
