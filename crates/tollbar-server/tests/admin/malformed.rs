@@ -171,10 +171,10 @@ fn paths_methods_and_queries_that_are_none_are_told_what_there_is() {
         ("BREW", "/docs", "GET, HEAD, OPTIONS"),
     ] {
         let told = office.ask(method, path, &Value::Null);
-        assert_eq!(told.header("allow").as_deref(), Some(allow), "{method} {path}");
+        assert_eq!(told.header("allow"), allow, "{method} {path}");
         told.problem(405, "wrong_method");
         let options = office.send("OPTIONS", path, "", b"");
-        assert_eq!((options.status, options.header("allow").as_deref()), (204, Some(allow)));
+        assert_eq!((options.status, options.header("allow")), (204, allow));
     }
     for query in [
         "nosuch=1",
@@ -194,7 +194,7 @@ fn paths_methods_and_queries_that_are_none_are_told_what_there_is() {
     office.ask("GET", "/v1/rate-limit/nodes?x=1", &Value::Null).problem(400, "bad_request");
     office.ask_of("3", "DELETE", &format!("{RULES}/x"), &Value::Null).problem(400, "bad_request");
     let told = office.ask("GET", RULES, &Value::Null);
-    assert_eq!(told.header("cache-control").as_deref(), Some("no-store"));
+    assert_eq!(told.header("cache-control"), "no-store");
     let head = office.ask("HEAD", RULES, &Value::Null);
     assert_eq!((head.status, head.body.as_str()), (200, ""));
 }

@@ -1,10 +1,8 @@
 //! A daemon with a database of its own, and somebody who administers it.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use serde_json::{Value, json};
 
+use crate::common::http::{Answer, ask};
 use crate::common::{Daemon, Scratch, status};
 
 pub(crate) const RULES: &str = "/v1/rate-limit/rules";
@@ -16,14 +14,6 @@ pub(crate) struct Office {
     pub(crate) token: String,
     pub(crate) database: String,
     pub(crate) scratch: Scratch,
-}
-
-/// An answer, read.
-#[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
 }
 
 impl Office {
@@ -43,12 +33,12 @@ impl Office {
     }
 
     /// A request as the administrator sends it.
-    pub(crate) fn ask(&self, method: &str, target: &str, body: &Value) -> Told {
+    pub(crate) fn ask(&self, method: &str, target: &str, body: &Value) -> Answer {
         self.ask_as(&self.token, method, target, "", body)
     }
 
     /// The same, of a version.
-    pub(crate) fn ask_of(&self, etag: &str, method: &str, target: &str, body: &Value) -> Told {
+    pub(crate) fn ask_of(&self, etag: &str, method: &str, target: &str, body: &Value) -> Answer {
         self.ask_as(&self.token, method, target, &format!("if-match: {etag}\r\n"), body)
     }
 
@@ -64,13 +54,13 @@ impl Office {
         target: &str,
         lines: &str,
         body: &Value,
-    ) -> Told {
+    ) -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let lines = format!("authorization: Bearer {token}\r\n{lines}");
         self.send(method, target, &lines, body.as_bytes())
     }
 
-    pub(crate) fn send(&self, method: &str, target: &str, lines: &str, body: &[u8]) -> Told {
+    pub(crate) fn send(&self, method: &str, target: &str, lines: &str, body: &[u8]) -> Answer {
         send(self.daemon.address("admin"), method, target, lines, body)
     }
 
@@ -99,48 +89,6 @@ pub(crate) fn first_token(daemon: &Daemon) -> Option<String> {
     daemon.greeting.iter().find_map(shown)
 }
 
-pub(crate) fn send(address: &str, method: &str, target: &str, lines: &str, body: &[u8]) -> Told {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let length = body.len();
-    let head = format!(
-        "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{lines}content-length: {length}\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    // Whoever refuses a body may have closed before all of it was sent.
-    let _ = stream.write_all(body);
-    let mut response = Vec::new();
-    let _ = stream.read_to_end(&mut response);
-    let response = String::from_utf8(response).unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
-    Told { status: status(&response), head: head.to_owned(), body: body.to_owned() }
-}
-
-impl Told {
-    /// The JSON of an answer that has this status.
-    #[track_caller]
-    pub(crate) fn expect(&self, status: u16) -> Value {
-        assert_eq!(self.status, status, "{}\n{}", self.head, self.body);
-        if self.body.is_empty() { Value::Null } else { serde_json::from_str(&self.body).unwrap() }
-    }
-
-    /// A problem of this status and code; its first field, or nothing.
-    #[track_caller]
-    pub(crate) fn problem(&self, status: u16, code: &str) -> String {
-        let told = self.expect(status);
-        assert!(self.head.contains("content-type: application/problem+json"), "{}", self.head);
-        assert_eq!((&told["code"], &told["status"]), (&json!(code), &json!(status)), "{told}");
-        assert_eq!(told["type"], "about:blank");
-        assert!(told["detail"].as_str().is_some_and(|it| !it.is_empty()), "{told}");
-        told["errors"][0]["field"].as_str().unwrap_or_default().to_owned()
-    }
-
-    pub(crate) fn etag(&self) -> String {
-        self.header("etag").unwrap_or_else(|| panic!("no etag in {}", self.head))
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<String> {
-        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        let mut values = lines.filter(|(it, _)| it.eq_ignore_ascii_case(name));
-        values.next().map(|(_, value)| value.to_owned())
-    }
+pub(crate) fn send(address: &str, method: &str, target: &str, lines: &str, body: &[u8]) -> Answer {
+    ask(address, method, target, lines, body).expect("the daemon answers")
 }

@@ -7,11 +7,10 @@ mod fleet;
 mod outage;
 mod rows;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::common::{Daemon, Scratch, status};
+use crate::common::http::ask;
+use crate::common::{Daemon, Scratch};
 use serde_json::{Value, json};
 use tollbar::{Clock, SystemClock};
 use tollbar_rules::admin::RuleForm;
@@ -117,17 +116,11 @@ impl Admin {
     ) -> Option<(u16, Value)> {
         let body = body.to_string();
         let if_match = version.map_or_else(String::new, |it| format!("if-match: \"{it}\"\r\n"));
-        let head = format!(
-            "{method} /v1/rate-limit{path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: \
-             Bearer {}\r\n{if_match}content-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            self.token,
-            body.len()
+        let lines = format!(
+            "authorization: Bearer {}\r\n{if_match}content-type: application/json\r\n",
+            self.token
         );
-        let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.write_all(format!("{head}{body}").as_bytes()).ok()?;
-        let mut response = String::new();
-        stream.read_to_string(&mut response).ok()?;
-        let (_, body) = response.split_once("\r\n\r\n")?;
-        Some((status(&response), serde_json::from_str(body).unwrap_or_default()))
+        let answer = ask(&self.address, method, &format!("/v1/rate-limit{path}"), &lines, body)?;
+        Some((answer.status, serde_json::from_str(&answer.body).unwrap_or_default()))
     }
 }

@@ -16,7 +16,7 @@ fn a_rule_is_enforced_when_it_is_answered_and_every_change_is_written_down() {
     let rule = made.expect(201);
     let id = rule["ruleId"].as_str().unwrap().to_owned();
     let target = format!("{RULES}/{id}");
-    assert_eq!((made.header("location"), made.etag()), (Some(target.clone()), "\"1\"".to_owned()));
+    assert_eq!((made.header("location"), made.etag()), (target.as_str(), "\"1\"".to_owned()));
     assert_eq!(rule["source"], "database");
     let checks = |count: usize| (0..count).map(|_| office.check("/a", "7")).collect::<Vec<u16>>();
     assert_eq!(checks(3), [200, 200, 429]);

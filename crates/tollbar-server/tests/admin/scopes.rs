@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::office::{Office, RULES, Told};
+use crate::common::http::Answer;
+use crate::office::{Office, RULES};
 
 const FILE: &str = "rules: [{ name: in_file, match: { path: /file }, limit: 30/day }]";
 
@@ -102,7 +103,7 @@ fn target(path: &str) -> String {
     if path.ends_with("/usage") { format!("{path}?subjectType=user&subjectId=42") } else { path }
 }
 
-fn ask(office: &Office, token: &str, method: &str, path: &str, operation: &Value) -> Told {
+fn ask(office: &Office, token: &str, method: &str, path: &str, operation: &Value) -> Answer {
     let body = &operation["requestBody"]["content"]["application/json"]["example"];
     let name = format!("n{}", token.len() + path.len() + usize::from(token.as_bytes()[5]));
     let mut body = body.clone();

@@ -3,8 +3,9 @@
 
 use serde_json::{Value, json};
 
+use crate::common::http::Answer;
 use crate::common::status;
-use crate::office::{Office, RULES, Told};
+use crate::office::{Office, RULES};
 
 const FILE: &str = "rules: [{ name: per_tenant, per: [tenant], limit: 100/min }, { name: burst, per: [tenant], \
                     limit: [20/s, 1000/h], priority: 5 }, { name: others, match: { tenant: globex }, limit: 1/h }]";
@@ -24,7 +25,7 @@ struct Tenant<'o> {
 }
 
 impl Tenant<'_> {
-    fn ask(&self, method: &str, target: &str, body: &Value) -> Told {
+    fn ask(&self, method: &str, target: &str, body: &Value) -> Answer {
         self.office.ask_as(&self.token, method, target, "if-match: *\r\n", body)
     }
 }

@@ -5,15 +5,18 @@
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 pub(crate) mod authority;
+pub(crate) mod http;
 pub(crate) mod postgres;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub(crate) use http::status;
 
 /// A directory of its own for each test, gone at the end.
 pub(crate) struct Scratch(pub(crate) PathBuf);
@@ -175,21 +178,17 @@ impl Daemon {
 
     /// The whole response to a request over HTTP that closes its connection.
     pub(crate) fn post(&self, path: &str, body: &str) -> String {
-        let mut stream = self.connect();
-        stream.write_all(request(path, body).as_bytes()).unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
-        response
+        self.send("POST", path, "", body)
     }
 
     /// The whole response to a GET with these lines of headers.
     pub(crate) fn get_with(&self, path: &str, lines: &str) -> String {
-        let mut stream = self.connect();
-        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{lines}\r\n");
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
-        response
+        self.send("GET", path, lines, "")
+    }
+
+    /// The whole response to any request.
+    pub(crate) fn send(&self, method: &str, path: &str, lines: &str, body: &str) -> String {
+        http::exchange(self.connect(), http::request_with(method, path, lines, body))
     }
 
     /// The status of a check of this user over HTTP.
@@ -214,16 +213,7 @@ fn next_line(from: &mut impl BufRead) -> String {
 
 /// A request over HTTP that closes its connection.
 pub(crate) fn request(path: &str, body: &str) -> String {
-    let length = body.len();
-    format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    )
-}
-
-/// The status of a response.
-pub(crate) fn status(response: &str) -> u16 {
-    let status = response.split(' ').nth(1).and_then(|it| it.parse().ok());
-    status.unwrap_or_else(|| panic!("no status in {response:?}"))
+    String::from_utf8(http::request_with("POST", path, "", body)).unwrap()
 }
 
 /// A check on a connection that is kept.

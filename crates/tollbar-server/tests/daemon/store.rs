@@ -1,6 +1,5 @@
 //! Counters in a real Redis, shared by two daemons, lost and found again.
 
-use std::io::{Read, Write};
 use std::process::Output;
 
 use crate::common::{Daemon, Scratch, serve, status};
@@ -17,12 +16,7 @@ rules:
 
 /// The whole answer to a GET.
 fn get(daemon: &Daemon, path: &str) -> String {
-    let mut stream = daemon.connect();
-    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    response
+    daemon.get_with(path, "")
 }
 
 /// Asks for the health until it is this, in one word.

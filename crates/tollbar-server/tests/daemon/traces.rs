@@ -87,18 +87,7 @@ fn hex(id: &[u8]) -> String {
 
 /// A check over HTTP with this header; its whole answer.
 fn check(daemon: &Daemon, user: &str, header: &str) -> String {
-    use std::io::{Read, Write};
-
-    let body = format!(r#"{{"attributes":{{"user":"{user}"}}}}"#);
-    let request = format!(
-        "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut stream = daemon.connect();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    response
+    daemon.send("POST", "/v1/check", header, &format!(r#"{{"attributes":{{"user":"{user}"}}}}"#))
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::http::exchange;
 use crate::common::{Daemon, Scratch, serve, status};
 
 const OFF: [&str; 6] = ["--listen", "off", "--grpc", "off", "--resp", "off"];
@@ -68,14 +69,11 @@ fn proxy(upstream: &str, flags: &[&str]) -> Daemon {
 }
 
 fn ask(daemon: &Daemon, before: &str, headers: &str) -> String {
-    let mut stream = TcpStream::connect(daemon.address("proxy")).unwrap();
-    let request =
-        format!("{before}GET /x HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut response = Vec::new();
-    // Who is refused may find the connection reset.
-    let _ = stream.read_to_end(&mut response);
-    String::from_utf8(response).unwrap()
+    let stream = TcpStream::connect(daemon.address("proxy")).unwrap();
+    exchange(
+        stream,
+        format!("{before}GET /x HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{headers}\r\n"),
+    )
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Questions of proxies to the real daemon: who may ask, by what socket, and what follows when its
 //! store is down. The proxies themselves are in `proxies.rs`.
 
-use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use crate::common::http::{exchange, request_with};
 use crate::common::{Daemon, Scratch, status};
 use tollbar_testkit::redis_process::RedisProcess;
 
@@ -46,12 +46,9 @@ fn a_proxy_on_a_unix_socket_is_trusted_and_shows_its_token() {
     let args = ["--listen", &endpoint, "--rules", &rules, "--token-file", &token];
     let daemon = Daemon::start(&[&args[..], &["--trusted-proxies", "10.0.0.0/8"]].concat());
     let ask = |lines: &str| {
-        let mut stream = UnixStream::connect(&socket).unwrap();
-        let head = "GET /v1/forward-auth/envoy/open HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
-        stream.write_all(format!("{head}{CLIENT}{lines}\r\n").as_bytes()).unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
-        status(&response)
+        let (target, lines) = ("/v1/forward-auth/envoy/open", format!("{CLIENT}{lines}"));
+        let stream = UnixStream::connect(&socket).unwrap();
+        status(&exchange(stream, request_with("GET", target, &lines, "")))
     };
     assert_eq!(ask(""), 400);
     assert_eq!(ask("authorization: Bearer 0123456789abcdef\r\n"), 400);

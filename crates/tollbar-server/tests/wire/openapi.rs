@@ -1,7 +1,6 @@
 //! The document of the HTTP interface, held against what the real daemon takes and answers.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
 use std::process::Command;
 
 use crate::common::{Daemon, Scratch, status};
@@ -34,16 +33,7 @@ impl Held {
     }
 
     fn send(&self, method: &str, target: &str, body: &str, accept: &str) -> String {
-        let mut stream = self.daemon.connect();
-        let length = body.len();
-        let head = format!(
-            "{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\naccept: {accept}\r\n\
-             content-length: {length}\r\n\r\n"
-        );
-        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
-        response
+        self.daemon.send(method, target, &format!("accept: {accept}\r\n"), body)
     }
 
     fn validate(&self, schema: &Value, instance: &Value) -> Result<(), String> {

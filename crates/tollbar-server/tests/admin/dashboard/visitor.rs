@@ -1,8 +1,8 @@
 //! Somebody with a browser's manners and without a browser: a cookie, an origin, forms as they are sent.
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::common::http::exchange;
 use crate::common::{Daemon, status};
 
 /// Somebody who is signed in, or will be.
@@ -73,11 +73,7 @@ impl Visitor {
     }
 
     fn exchange(&self, request: &str) -> String {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        String::from_utf8(answer).unwrap()
+        exchange(TcpStream::connect(&self.address).unwrap(), request)
     }
 }
 

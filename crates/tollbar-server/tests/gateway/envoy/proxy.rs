@@ -1,7 +1,6 @@
 //! The real Envoy on free ports, before a real upstream.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
 use crate::common::Scratch;
+use crate::common::http::{Answer, exchange};
 
 /// What stands behind Envoy, and counts what comes through.
 pub(crate) struct Upstream {
@@ -55,21 +55,6 @@ impl Upstream {
 pub(crate) struct Proxy {
     process: Child,
     address: String,
-}
-
-/// A response.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    headers: BTreeMap<String, String>,
-    pub(crate) body: String,
-}
-
-impl Answer {
-    /// A header's value; the empty text where it is absent.
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", String::as_str)
-    }
 }
 
 impl Proxy {
@@ -130,39 +115,17 @@ fn get(address: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
 
 /// Sends a request without a body; the whole response.
 pub(crate) fn send(
-    mut stream: TcpStream,
+    stream: TcpStream,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
 ) -> Answer {
-    let headers: Vec<String> =
+    let lines: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let headers = headers.concat();
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap();
-    let mut lines = head.lines();
-    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-    let header = |line: &str| {
-        let (name, value) = line.split_once(": ").unwrap_or((line, ""));
-        (name.to_ascii_lowercase(), value.to_owned())
-    };
-    let headers: BTreeMap<String, String> = lines.map(header).collect();
-    let is_chunked = headers.get("transfer-encoding").is_some_and(|it| it == "chunked");
-    let body = if is_chunked { unchunked(body) } else { body.to_owned() };
-    Answer { status, headers, body }
-}
-
-/// A body that was sent in pieces.
-fn unchunked(mut body: &str) -> String {
-    let mut whole = String::new();
-    while let Some((length, rest)) = body.split_once("\r\n") {
-        let length = usize::from_str_radix(length, 16).unwrap();
-        whole.push_str(&rest[..length]);
-        body = rest[length..].trim_start_matches("\r\n");
-    }
-    whole
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{}\r\n",
+        lines.concat()
+    );
+    let response = exchange(stream, request);
+    Answer::read(&response).unwrap_or_else(|| panic!("no answer: {response}"))
 }

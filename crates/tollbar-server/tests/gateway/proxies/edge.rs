@@ -8,8 +8,9 @@ use std::process::{Child, Command, Stdio};
 
 use tokio::net::TcpSocket;
 
+use crate::common::http::Answer;
 use crate::common::{Daemon, Scratch};
-use crate::envoy::proxy::{Answer, Upstream, envoy, send};
+use crate::envoy::proxy::{Upstream, envoy, send};
 
 const RULES: &str = "
 rules:
