@@ -64,12 +64,16 @@ pub fn behaviours() -> Vec<Case> {
 /// If the store is wrong, with its name, the case and both answers.
 pub fn run_all(factory: &Factory<'_>) {
     for file in VECTOR_FILES {
-        for vector in vector::load(file) {
-            run_vector(factory, &vector);
+        let vectors = vector::load(file);
+        assert!(!vectors.is_empty(), "{file} has no vectors");
+        for vector in &vectors {
+            run_vector(factory, vector);
         }
     }
-    for vector in settlements::load() {
-        settlements::run(factory, &vector);
+    let vectors = settlements::load();
+    assert!(!vectors.is_empty(), "there are no settlements");
+    for vector in &vectors {
+        settlements::run(factory, vector);
     }
     for (name, case) in behaviours().iter().chain(by_hand::CASES) {
         // Panics inside say what differed; this says where to look.

@@ -1,6 +1,5 @@
 //! The library as its users have it, and its store judged by the testkit.
 
-mod by_hand;
 mod clocks;
 mod crowded;
 mod enumerate;
@@ -22,4 +21,3 @@ mod suite;
 mod threads;
 #[cfg(feature = "until-ready")]
 mod until_ready;
-mod vectors;

@@ -5,81 +5,16 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::TestCaseResult;
-use tollbar::{Charge, Policy, Timestamp};
+use tollbar::{Policy, Timestamp};
 use tollbar_testkit::adversary::Standing;
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::memory_subject::MemorySubject;
-use tollbar_testkit::strategy::{self, Move, cases};
+use tollbar_testkit::strategy::{self, cases};
 
-fn charge() -> impl Strategy<Value = Charge> {
-    prop_oneof![3 => Just(Charge::AllOrNone), 1 => Just(Charge::Independent)]
-}
-
-fn batches() -> impl Strategy<Value = Vec<(Charge, Vec<Move>)>> {
-    vec((charge(), strategy::trace(1..5)), 1..30)
-}
-
-/// Panics would be printed at every step of the search for a smaller failure.
-fn agrees(start: Timestamp, play: impl FnOnce(&mut Duel) -> Result<(), String>) -> TestCaseResult {
-    play(&mut Duel::new(MemorySubject::boxed(start))).map_err(TestCaseError::fail)
-}
+tollbar_testkit::agreement!(MemorySubject::boxed, 256);
 
 proptest! {
     #![proptest_config(cases(256))]
-
-    #[test]
-    fn memory_store_agrees_with_the_oracle(
-        policy in strategy::policy(), start in strategy::start(), moves in strategy::trace(1..60),
-    ) {
-        agrees(start, |duel| duel.play(start, &[policy], 3, &moves))?;
-    }
-
-    #[test]
-    fn memory_store_agrees_with_the_oracle_when_the_clock_goes_back(
-        policy in strategy::policy(),
-        start in strategy::start(),
-        moves in strategy::trace_with_jumps_back(1..60),
-    ) {
-        agrees(start, |duel| duel.play(start, &[policy], 1, &moves))?;
-    }
-
-    #[test]
-    fn memory_store_agrees_with_the_oracle_when_rules_change(
-        policies in strategy::versions(),
-        start in strategy::start(),
-        moves in strategy::trace(1..60),
-    ) {
-        agrees(start, |duel| duel.play(start, &policies, 2, &moves))?;
-    }
-
-    #[test]
-    fn memory_store_agrees_with_the_oracle_when_rules_change_and_the_clock_goes_back(
-        policies in strategy::versions(),
-        start in strategy::start(),
-        moves in strategy::trace_with_jumps_back(1..60),
-    ) {
-        agrees(start, |duel| duel.play(start, &policies, 1, &moves))?;
-    }
-
-    #[test]
-    fn memory_store_agrees_with_the_oracle_on_batches(
-        policies in strategy::policies(),
-        start in strategy::start(),
-        batches in batches(),
-    ) {
-        agrees(start, |duel| duel.play_batches(start, &policies, 2, &batches))?;
-    }
-
-    #[test]
-    fn memory_store_agrees_with_the_oracle_on_batches_when_rules_change(
-        policies in strategy::versions(),
-        start in strategy::start(),
-        batches in batches(),
-    ) {
-        let batches = one_version_each(batches);
-        agrees(start, |duel| duel.play_batches(start, &policies, 2, &batches))?;
-    }
 
     /// The smallest store there is, and many keys, one after the other: each is fresh again
     /// before the next one comes, so slots change hands all the time and nothing live is lost.
@@ -111,17 +46,6 @@ proptest! {
         }
         prop_assert_eq!(subject.stats().forced_evictions, 0);
     }
-}
-
-/// A batch is asked under one state of the rules.
-fn one_version_each(mut batches: Vec<(Charge, Vec<Move>)>) -> Vec<(Charge, Vec<Move>)> {
-    for (_, moves) in &mut batches {
-        let version = moves[0].policy;
-        for each in moves {
-            each.policy = version;
-        }
-    }
-    batches
 }
 
 /// When a counter is fresh: a sliding window weighs for a window more after its reset, a key that

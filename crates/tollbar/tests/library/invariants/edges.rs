@@ -270,3 +270,20 @@ fn numbers_that_cannot_be_counted_are_refused() {
         refused(policy);
     }
 }
+
+/// A bucket that adds what it has earned at every poll, rounded down, never earns anything when it is polled faster
+/// than that.
+#[test]
+fn one_per_minute_polled_every_100_us_grants_exactly_its_due() {
+    let policy = Policy::token_bucket("1/min").unwrap();
+    let start_us = 1_699_999_980_000_000;
+    let subject: &dyn Subject = &MemorySubject::at(Timestamp::from_micros(start_us));
+    let polls = (0..=2 * 60 * 10_000_u64).map(|poll| poll * 100);
+    let granted: Vec<u64> = polls
+        .filter(|after_us| {
+            let now = Timestamp::from_micros(start_us + after_us);
+            subject.check(now, b"key", &policy, 1).outcome == Outcome::Allow
+        })
+        .collect();
+    assert_eq!(granted, [0, 60_000_000, 120_000_000]);
+}

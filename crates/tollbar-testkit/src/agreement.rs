@@ -1,0 +1,233 @@
+//! Properties that every store has: it and the oracle give the same answers, to the last number.
+//!
+//! [`agreement!`](crate::agreement!) makes a test of each.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use tollbar::store::{Hold, Once, ReservationId};
+use tollbar::{Charge, Policy, Timestamp};
+
+use crate::adversary::Standing;
+use crate::duel::Duel;
+use crate::oracle::Question;
+use crate::strategy::{self, Move};
+use crate::subject::Factory;
+
+/// A test of every property, for the stores of a [`Factory`], with so many cases each.
+#[macro_export]
+macro_rules! agreement {
+    ($factory:expr, $cases:expr) => {
+        $crate::agreement!(
+            $factory,
+            $cases,
+            agrees_with_the_oracle,
+            agrees_when_the_clock_goes_back,
+            agrees_when_rules_change,
+            agrees_when_rules_change_and_the_clock_goes_back,
+            agrees_on_batches,
+            agrees_on_batches_when_rules_change,
+            agrees_on_reservations,
+            agrees_on_reservations_when_the_clock_goes_back,
+        );
+    };
+    ($factory:expr, $cases:expr, $($property:ident),+ $(,)?) => {
+        $(
+            #[test]
+            fn $property() {
+                $crate::agreement::$property(&$factory, $cases);
+            }
+        )+
+    };
+}
+
+/// Panics with the smallest failure. Panics within `test` would be printed at every step of the search for it.
+fn hold<S: Strategy>(cases: u32, values: &S, test: impl Fn(S::Value) -> Result<(), String>) {
+    let mut runner = TestRunner::new(strategy::cases(cases));
+    let result = runner.run(values, |value| test(value).map_err(TestCaseError::fail));
+    assert!(result.is_ok(), "{}", result.err().map_or_else(String::new, |it| it.to_string()));
+}
+
+/// One policy, three keys.
+///
+/// # Panics
+/// If they disagree; so does every other property here.
+pub fn agrees_with_the_oracle(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::policy(), strategy::start(), strategy::trace(1..60));
+    hold(cases, &values, |(policy, start, moves)| {
+        Duel::new(factory(start)).play(start, &[policy], 3, &moves)
+    });
+}
+
+/// A clock that goes back as well.
+pub fn agrees_when_the_clock_goes_back(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::policy(), strategy::start(), strategy::trace_with_jumps_back(1..60));
+    hold(cases, &values, |(policy, start, moves)| {
+        Duel::new(factory(start)).play(start, &[policy], 1, &moves)
+    });
+}
+
+/// Rules that change between requests.
+pub fn agrees_when_rules_change(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::versions(), strategy::start(), strategy::trace(1..60));
+    hold(cases, &values, |(policies, start, moves)| {
+        Duel::new(factory(start)).play(start, &policies, 2, &moves)
+    });
+}
+
+/// Both at once.
+pub fn agrees_when_rules_change_and_the_clock_goes_back(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::versions(), strategy::start(), strategy::trace_with_jumps_back(1..60));
+    hold(cases, &values, |(policies, start, moves)| {
+        Duel::new(factory(start)).play(start, &policies, 1, &moves)
+    });
+}
+
+/// Several counters at one instant.
+pub fn agrees_on_batches(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::policies(), strategy::start(), batches());
+    hold(cases, &values, |(policies, start, batches)| {
+        Duel::new(factory(start)).play_batches(start, &policies, 2, &batches)
+    });
+}
+
+/// Several counters at one instant, under rules that change between batches.
+pub fn agrees_on_batches_when_rules_change(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::versions(), strategy::start(), batches().prop_map(one_version_each));
+    hold(cases, &values, |(policies, start, batches)| {
+        Duel::new(factory(start)).play_batches(start, &policies, 2, &batches)
+    });
+}
+
+/// Reservations, settlements, requests that pay once, and resets.
+pub fn agrees_on_reservations(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::policies(), strategy::start(), acts(false));
+    hold(cases, &values, |(policies, start, acts)| play(factory, start, &policies, &acts));
+}
+
+/// Reservations while the clock goes back; without resets, after which it may not.
+pub fn agrees_on_reservations_when_the_clock_goes_back(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::policies(), strategy::start(), acts(true));
+    hold(cases, &values, |(policies, start, acts)| play(factory, start, &policies, &acts));
+}
+
+fn batches() -> impl Strategy<Value = Vec<(Charge, Vec<Move>)>> {
+    let charge = prop_oneof![3 => Just(Charge::AllOrNone), 1 => Just(Charge::Independent)];
+    vec((charge, strategy::trace(1..5)), 1..30)
+}
+
+/// A batch is asked under one state of the rules, as a program asks it.
+fn one_version_each(mut batches: Vec<(Charge, Vec<Move>)>) -> Vec<(Charge, Vec<Move>)> {
+    for (_, moves) in &mut batches {
+        let version = moves[0].policy;
+        for each in moves {
+            each.policy = version;
+        }
+    }
+    batches
+}
+
+/// One step of a trace of reservations.
+#[derive(Debug, Clone)]
+enum Act {
+    /// Reserves under these policies; the first move sets the time.
+    Reserve(Vec<Move>),
+    /// Settles the reservation of this number, once the clock has moved, at so many fourths of what
+    /// it reserved.
+    Settle(usize, Move, u64),
+    /// Sends a request by one of a few ids.
+    Once(u8, Vec<Move>),
+    /// Resets the counter of a key under a policy.
+    Reset(Move),
+}
+
+const TTL: Duration = Duration::from_secs(20);
+
+fn acts(jumps_back: bool) -> impl Strategy<Value = Vec<Act>> {
+    let moves = move |len: std::ops::Range<usize>| {
+        if jumps_back {
+            strategy::trace_with_jumps_back(len).boxed()
+        } else {
+            strategy::trace(len).boxed()
+        }
+    };
+    // A clock that goes back further than the store allows for after a reset is another matter.
+    let reset_weight = u32::from(!jumps_back);
+    let act = prop_oneof![
+        3 => moves(1..4).prop_map(Act::Reserve),
+        3 => (0_usize..40, moves(1..2), 0_u64..8)
+            .prop_map(|(number, moves, fourths)| Act::Settle(number, moves[0], fourths)),
+        1 => (0_u8..3, moves(1..3)).prop_map(|(id, moves)| Act::Once(id, moves)),
+        reset_weight => moves(1..2).prop_map(|moves| Act::Reset(moves[0])),
+    ];
+    vec(act, 1..40)
+}
+
+fn play(
+    factory: &Factory<'_>,
+    start: Timestamp,
+    policies: &[Policy],
+    acts: &[Act],
+) -> Result<(), String> {
+    let mut duel = Duel::new(factory(start));
+    let mut standing = Standing::at(start);
+    let mut reservations = Vec::new();
+    let names = [[0_u8], [1]];
+    let policy_of = |each: &Move| &policies[each.policy % policies.len()];
+    let questions = |standing: &Standing, moves: &[Move]| -> Vec<Question<'_>> {
+        let question = |each: &Move| Question {
+            key: &names[each.key % names.len()],
+            policy: policy_of(each),
+            cost: standing.cost(each.price, policy_of(each)),
+            role: each.role,
+        };
+        moves.iter().map(question).collect()
+    };
+    for (number, act) in acts.iter().enumerate() {
+        let id = ReservationId(number as u128);
+        match act {
+            Act::Reserve(moves) => {
+                standing.now = standing.advanced(moves[0].advance, policy_of(&moves[0]));
+                let hold = Hold { id, ttl: TTL };
+                let asked = questions(&standing, moves);
+                let reserved = duel.check_marked(standing.now, &asked, None, Some(hold))?;
+                reservations.extend(reserved.map(|reserved| (id, reserved)));
+            }
+            Act::Settle(number, each, fourths) => {
+                standing.now = standing.advanced(each.advance, policy_of(each));
+                if reservations.is_empty() {
+                    continue;
+                }
+                let (id, reserved) = &reservations[number % reservations.len()];
+                // Some entries at one share, the others at another.
+                let spent = |at: usize, cost: u64| cost * ((fourths + at as u64) % 8) / 4;
+                duel.settle(standing.now, *id, reserved, spent)?;
+            }
+            Act::Once(id, moves) => {
+                standing.now = standing.advanced(moves[0].advance, policy_of(&moves[0]));
+                let asked = questions(&standing, moves);
+                let once = Once { request_id: &[*id], ttl: TTL };
+                duel.check_marked(standing.now, &asked, Some(once), None)?;
+            }
+            Act::Reset(each) => {
+                standing.now = standing.advanced(each.advance, policy_of(each));
+                // Logs and queues tell charges apart by the microsecond, so the clock has to move on after
+                // a reset. At its last instant it cannot.
+                let next = standing.now.after(Duration::from_micros(1));
+                if next <= Timestamp::MAX {
+                    duel.reset(standing.now, &names[each.key % names.len()], policy_of(each));
+                    standing.now = next;
+                }
+            }
+        }
+        // What the settlement has left behind shows in what remains.
+        for name in &names {
+            for policy in policies {
+                standing.last = Some(duel.check(standing.now, name, policy, 0)?);
+            }
+        }
+    }
+    Ok(())
+}
