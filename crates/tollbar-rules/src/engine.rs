@@ -19,13 +19,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tollbar::store::ReservationIds;
+use tollbar::charge::ChargeIds;
 use tollbar::{Clock, MemoryStore, ReceiptKey, Store, SystemClock, Timestamp};
 
 use ahead::Ahead;
 use hold::{Hold, TokenKeys};
 use in_process::Engine;
-use once::REQUEST_ID_TTL_DEFAULT;
 use selection::{Nobody, Observer, Selecting, Selection};
 
 use crate::diff::Diff;
@@ -69,12 +68,10 @@ pub struct AsyncEngine {
     local: Arc<dyn Store>,
     /// For exemptions that end; counters go by the store's.
     clock: Arc<dyn Clock>,
-    /// Names of reservations.
-    reservations: ReservationIds,
+    /// Names of requests that pay once, and of reservations.
+    charge_ids: ChargeIds,
     /// The keys under which holds are written as text.
     token_keys: TokenKeys,
-    /// For how long a request id is remembered.
-    request_id_ttl: Duration,
     /// Counters that owe more than their policy can.
     ahead: Ahead,
 }
@@ -239,7 +236,7 @@ impl AsyncEngine {
 
 impl<S> EngineBuilder<S> {
     fn over(rules: RuleSet, store: S) -> Self {
-        let request_id_ttl = REQUEST_ID_TTL_DEFAULT;
+        let request_id_ttl = ChargeIds::REQUEST_ID_TTL_DEFAULT;
         Self { rules, store, clock: None, receipt_key: None, request_id_ttl }
     }
 
@@ -303,6 +300,7 @@ impl EngineBuilder<Arc<dyn Store>> {
     pub fn build(self) -> AsyncEngine {
         let local = self.memory(Some(LOCAL_KEYS_MAX));
         let any: Arc<dyn Any + Send + Sync> = self.store.clone();
+        let receipt_key = self.receipt_key.unwrap_or_else(ReceiptKey::random);
         AsyncEngine {
             memory: any.downcast().ok(),
             current: ArcSwap::from_pointee(Snapshot::new(self.rules, 1, None)),
@@ -310,9 +308,8 @@ impl EngineBuilder<Arc<dyn Store>> {
             store: self.store,
             local,
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
-            reservations: ReservationIds::new(),
-            token_keys: TokenKeys::new(self.receipt_key.unwrap_or_else(ReceiptKey::random)),
-            request_id_ttl: self.request_id_ttl,
+            token_keys: TokenKeys::new(&receipt_key),
+            charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl),
             ahead: Ahead::default(),
         }
     }

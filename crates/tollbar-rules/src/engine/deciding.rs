@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tollbar::store::Once;
-use tollbar::{Batch, Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError};
+use tollbar::charge::Marks;
+use tollbar::{Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError};
 
 use super::hold::{self, Hold};
-use super::once::{Marks, refusal};
+use super::once::{Name, refusal};
 use super::selection::{Ask, Selection};
 use super::{AsyncEngine, ahead, failing};
 use crate::Request;
@@ -64,16 +64,17 @@ impl AsyncEngine {
         }
         let mut selection = Selection::default();
         self.select_of(matching, &verdict.snapshot, request, &mut selection);
-        let marks = self.prepare(request, reserve_for, &mut selection, verdict)?;
+        let name = Self::prepare(request, reserve_for, &mut selection, verdict)?;
+        let marks = self.charge_ids.marks(name.as_bytes(), reserve_for);
         let Verdict { snapshot, made, .. } = verdict;
         let mut entries = Entries::new();
         fill(&mut entries, snapshot, &selection);
-        let answer = match self.ask(&mut entries, selection.has_permits, &marks) {
+        let answer = match self.ask(&mut entries, selection.has_permits, marks) {
             Some(reply) => reply.wait(),
             None => Ok(()),
         };
         let asked = Asked { snapshot, request, selection: &selection, entries: &entries };
-        let concluded = self.conclude(&asked, answer, &marks, made);
+        let concluded = self.conclude(&asked, answer, marks, made);
         if concluded.clears {
             self.clear_ahead_now(&asked);
         }
@@ -89,17 +90,18 @@ impl AsyncEngine {
         selection: &mut Selection,
         verdict: &mut Verdict,
     ) -> Option<Hold> {
-        let marks = self.prepare(request, reserve_for, selection, verdict)?;
+        let name = Self::prepare(request, reserve_for, selection, verdict)?;
+        let marks = self.charge_ids.marks(name.as_bytes(), reserve_for);
         let selection = &*selection;
         let Verdict { snapshot, made, .. } = verdict;
         let mut entries = Entries::new();
         fill(&mut entries, snapshot, selection);
-        let answer = match self.ask(&mut entries, selection.has_permits, &marks) {
+        let answer = match self.ask(&mut entries, selection.has_permits, marks) {
             Some(reply) => reply.await,
             None => Ok(()),
         };
         let asked = Asked { snapshot, request, selection, entries: &entries };
-        let concluded = self.conclude(&asked, answer, &marks, made);
+        let concluded = self.conclude(&asked, answer, marks, made);
         if concluded.clears {
             self.clear_ahead(&asked).await;
         }
@@ -110,24 +112,23 @@ impl AsyncEngine {
     /// Names what is to be asked. `None` if the verdict is made already: no store is needed.
     #[inline]
     fn prepare(
-        &self,
         request: &Request<'_>,
         reserve_for: Option<Duration>,
         selection: &mut Selection,
         verdict: &mut Verdict,
-    ) -> Option<Marks> {
-        let marks = self.marks(request, &verdict.snapshot, selection, reserve_for);
+    ) -> Option<Name> {
+        let name = Name::of(request, &verdict.snapshot, selection);
         if verdict.settle(selection) {
             return None;
         }
-        let is_reservation = marks.reservation.is_some();
+        let is_reservation = reserve_for.is_some();
         let is_held = is_reservation || selection.has_permits && request.cost() > 0;
         // Before anything is charged: what cannot be written down could not be given back elsewhere.
         if is_held && !hold::has_token(&verdict.snapshot, selection, is_reservation) {
             verdict.refuse(Why::ReceiptTooLong);
             return None;
         }
-        Some(marks)
+        Some(name)
     }
 
     /// Asks the store for all entries at once; `None` if it has answered already.
@@ -136,27 +137,19 @@ impl AsyncEngine {
         &'a self,
         entries: &'a mut Entries<'e>,
         has_permits: bool,
-        marks: &'a Marks,
+        marks: Marks<'a>,
     ) -> Option<Reply<'a, ()>> {
-        let is_unnamed = marks.name.is_none() && marks.reservation.is_none();
         // One question by itself is answered sooner than a batch of one, but charges without a name,
         // by which permits come back.
         if let (Some(memory), [entry], true) =
-            (&self.memory, entries.as_mut_slice(), is_unnamed && !has_permits)
+            (&self.memory, entries.as_mut_slice(), marks.is_empty() && !has_permits)
             && entry.role() == Role::Enforce
             && let Ok(decision) = memory.check(entry.key(), entry.policy(), entry.cost()).wait()
         {
             entry.decide(decision);
             return None;
         }
-        let mut batch = Batch::all_or_none(entries);
-        if let Some(name) = &marks.name {
-            batch = batch.once(Once { request_id: name.as_bytes(), ttl: self.request_id_ttl });
-        }
-        if let Some(reservation) = marks.reservation {
-            batch = batch.held(reservation);
-        }
-        Some(self.store.decide(batch))
+        Some(self.store.decide(marks.batch(entries)))
     }
 
     /// Writes the decisions of a check or, if the store could not answer, those of the rules' outage
@@ -166,7 +159,7 @@ impl AsyncEngine {
         &self,
         asked: &Asked<'_>,
         answer: Result<(), StoreError>,
-        marks: &Marks,
+        marks: Marks<'_>,
         made: &mut Decisions,
     ) -> Concluded {
         let &Asked { snapshot, request, selection, entries } = asked;
@@ -195,7 +188,7 @@ impl AsyncEngine {
             made.push(ask.made(decision));
         }
         tally::count(snapshot, made);
-        let hold = match marks.reservation {
+        let hold = match marks.hold {
             _ if is_denied => None,
             Some(reservation) => Some(Hold::of_reservation(reservation.id, asked)),
             None if selection.has_permits => Hold::of_permits(entries, false),

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
-use tollbar::receipt::Draft;
-use tollbar::store::{Adjustment, Due, ReservationId, Spending};
+use tollbar::charge::{self, HeldPermits, SettleError, Settlement, Spent, release_all, renew_all};
+use tollbar::receipt::{Content, Draft};
+use tollbar::store::ReservationId;
 use tollbar::{
-    Decision, Entry, Outcome, Policy, RECEIPT_BYTES_MAX, Receipt, ReceiptKey, Store, StoreError,
-    Timestamp,
+    Entry, Policy, RECEIPT_BYTES_MAX, Receipt, ReceiptKey, Store, StoreError, Timestamp,
 };
 
 use super::AsyncEngine;
@@ -29,28 +29,14 @@ use crate::snapshot::Snapshot;
 #[derive(Debug)]
 #[must_use = "it has to be settled or released: permits that are not returned are gone"]
 pub struct Hold {
-    /// What the store calls the reservation; `None` if only permits are held.
-    reservation: Option<ReservationId>,
-    charges: Vec<HeldCharge>,
-    /// When the first lease ends, unless it is renewed. Not known of a hold that was resumed.
-    lease_ends_at: Option<Timestamp>,
+    /// What was paid and taken, if it is a reservation.
+    reservation: Option<Content>,
+    /// The permits that were taken. Those without a lease are not known of a hold that was resumed: others
+    /// may have its text, and nobody could tell the second return from the first.
+    permits: Vec<HeldPermits>,
     /// Counted in this process, because the store could not answer.
     is_local: bool,
-    /// Made from a text, which others may have too.
-    is_resumed: bool,
     is_over: AtomicBool,
-}
-
-/// What was charged to one counter.
-#[derive(Debug)]
-struct HeldCharge {
-    key: Box<[u8]>,
-    policy: Policy,
-    reserved: u64,
-    /// What the rule multiplies the request's cost by.
-    factor: u64,
-    /// What the store calls the charge.
-    stamp: u64,
 }
 
 /// What settling a reservation came to.
@@ -101,30 +87,33 @@ pub enum TokenError {
     Store(#[from] StoreError),
 }
 
-/// The keys under which holds are written as text. Each kind has its own, so that none passes for
-/// another.
+/// The keys under which holds of permits are written as text; reservations have the engine's receipt key.
+/// Each kind has its own, so that none passes for another.
 #[derive(Debug)]
 pub(super) struct TokenKeys {
-    pub(super) reservations: ReceiptKey,
     leases: ReceiptKey,
     /// For leases that this process counts because the store could not answer. No other process has
     /// them, so no other accepts them.
     local_leases: ReceiptKey,
 }
 
-/// Leases are known by what the store calls each of them: they have no name together.
-const NO_RESERVATION: ReservationId = ReservationId(0);
-
 /// An upper bound for what a token takes per charge besides the key: a policy's numbers and its name, which is a
 /// rule's.
 const CHARGE_BYTES_MAX: usize = 512;
 
 impl TokenKeys {
-    pub(super) fn new(key: ReceiptKey) -> Self {
-        Self {
-            leases: key.for_purpose("lease"),
-            local_leases: ReceiptKey::random(),
-            reservations: key,
+    pub(super) fn new(receipt_key: &ReceiptKey) -> Self {
+        Self { leases: receipt_key.for_purpose("lease"), local_leases: ReceiptKey::random() }
+    }
+}
+
+impl From<SettleError> for TokenError {
+    fn from(error: SettleError) -> Self {
+        match error {
+            SettleError::Receipt(error) => Self::NotAccepted(error),
+            SettleError::Store(error) => Self::Store(error),
+            // An engine gives one amount for all charges, so their count is never wrong.
+            _ => Self::NotOpen,
         }
     }
 }
@@ -148,48 +137,27 @@ fn has_exactly(snapshot: &Snapshot, selection: &Selection, is_reservation: bool)
     let entries = selection.asks.iter().map(|ask| ask.entry(snapshot, selection));
     let is_on_it = |it: &Entry<'_>| is_reservation || it.policy().lease_ttl().is_some();
     let entries: Vec<Entry<'_>> = entries.filter(is_on_it).collect();
-    Draft::new(NO_RESERVATION, entries.iter().map(|entry| (entry, u64::MAX))).is_ok()
+    Draft::new(ReservationId::NONE, entries.iter().map(|entry| (entry, u64::MAX))).is_ok()
 }
 
 impl Hold {
-    /// What a request that was reserved has paid and taken. A shadow that denied has paid nothing.
+    /// What a request that was reserved has paid and taken.
     pub(super) fn of_reservation(id: ReservationId, asked: &Asked<'_>) -> Self {
         let &Asked { snapshot, request, selection, entries } = asked;
         let once = request.clone().with_cost(1);
-        let charges =
-            selection.asks.iter().zip(entries).filter_map(|(ask, entry)| {
-                HeldCharge::of(entry, || snapshot.cost(ask.rule, &once))
-            });
-        Self::new(Some(id), charges.collect(), entries, false)
+        let factors = selection.asks.iter().map(|ask| snapshot.cost(ask.rule, &once));
+        let content = Content::of_paid(id, entries.iter().zip(factors));
+        Self::new(Some(content), entries.iter().filter_map(HeldPermits::of).collect(), false)
     }
 
     /// The permits that a request has taken; `None` if there are none.
     pub(super) fn of_permits(entries: &[Entry<'_>], is_local: bool) -> Option<Self> {
-        let is_taken = |entry: &&Entry<'_>| entry.policy().has_permits() && entry.cost() > 0;
-        let taken = entries.iter().filter(is_taken);
-        let charges: Vec<_> = taken.filter_map(|entry| HeldCharge::of(entry, || 1)).collect();
-        (!charges.is_empty()).then(|| Self::new(None, charges, entries, is_local))
+        let permits: Vec<_> = entries.iter().filter_map(HeldPermits::of).collect();
+        (!permits.is_empty()).then(|| Self::new(None, permits, is_local))
     }
 
-    fn new(
-        reservation: Option<ReservationId>,
-        charges: Vec<HeldCharge>,
-        entries: &[Entry<'_>],
-        is_local: bool,
-    ) -> Self {
-        let lease_end = |entry: &Entry<'_>| {
-            // A decision about permits resets at the present.
-            let decision = entry.decision().filter(|it| entry.cost() > 0 && it.is_allowed())?;
-            Some(decision.reset_at().after(entry.policy().lease_ttl()?))
-        };
-        Self {
-            reservation,
-            charges,
-            lease_ends_at: entries.iter().filter_map(lease_end).min(),
-            is_local,
-            is_resumed: false,
-            is_over: AtomicBool::new(false),
-        }
+    fn new(reservation: Option<Content>, permits: Vec<HeldPermits>, is_local: bool) -> Self {
+        Self { reservation, permits, is_local, is_over: AtomicBool::new(false) }
     }
 
     /// Returns true for a reservation, which is settled or cancelled. Any other hold is of permits only,
@@ -202,59 +170,20 @@ impl Hold {
     /// How long the shortest of its leases lasts; `None` if it has none.
     #[must_use]
     pub fn lease_ttl(&self) -> Option<Duration> {
-        self.leases().filter_map(|charge| charge.policy.lease_ttl()).min()
+        self.permits.iter().filter_map(|it| it.policy.lease_ttl()).min()
     }
 
     /// When the first of its leases ends, by the store's clock, unless it is renewed. `None` if it has
     /// none, and for a hold that was resumed.
     #[must_use]
     pub fn lease_ends_at(&self) -> Option<Timestamp> {
-        self.lease_ends_at
-    }
-
-    fn leases(&self) -> impl Iterator<Item = &HeldCharge> {
-        self.charges.iter().filter(|it| it.policy.lease_ttl().is_some())
+        let granted = self.permits.iter().filter(|it| it.granted_at > Timestamp::ZERO);
+        granted.filter_map(HeldPermits::ends_at).min()
     }
 
     /// Returns true for the first caller.
     fn end(&self) -> bool {
         !self.is_over.swap(true, Ordering::AcqRel)
-    }
-}
-
-impl HeldCharge {
-    /// What was charged for an entry; `None` if it did not allow.
-    fn of(entry: &Entry<'_>, factor: impl FnOnce() -> u64) -> Option<Self> {
-        entry.decision().filter(Decision::is_allowed)?;
-        Some(Self {
-            key: entry.key().into(),
-            policy: entry.policy().clone(),
-            reserved: entry.cost(),
-            factor: factor(),
-            stamp: entry.stamp(),
-        })
-    }
-
-    /// The entry that was charged.
-    fn entry(&self) -> Entry<'_> {
-        let mut entry = Entry::new(&self.key, &self.policy).with_cost(self.reserved);
-        entry.set_stamp(self.stamp);
-        entry.decide(Decision::new(Outcome::Allow, self.policy.limit(), 0, Timestamp::ZERO));
-        entry
-    }
-
-    /// What was spent of the charge. Permits are not spent: all of them come back.
-    fn spent(&self, spent: Option<u64>) -> u64 {
-        match spent {
-            _ if self.policy.has_permits() => 0,
-            Some(spent) => spent.saturating_mul(self.factor),
-            None => self.reserved,
-        }
-    }
-
-    fn adjustment(&self, spent: Option<u64>) -> Adjustment<'_> {
-        let spending = Spending { reserved: self.reserved, spent: self.spent(spent) };
-        Adjustment::new(&self.key, &self.policy, self.stamp, spending)
     }
 }
 
@@ -271,20 +200,22 @@ impl AsyncEngine {
         hold: &Hold,
         spent: Option<u64>,
     ) -> Result<RuleSettlement, TokenError> {
-        let id = hold.reservation.ok_or(TokenError::IsLease)?;
+        let content = hold.reservation.as_ref().ok_or(TokenError::IsLease)?;
         if !hold.end() {
             return Err(TokenError::NotOpen);
         }
-        let mut adjustments: Vec<_> =
-            hold.charges.iter().map(|charge| charge.adjustment(spent)).collect();
-        match self.store().settle(id, &mut adjustments).await {
-            Ok(true) => Ok(RuleSettlement::of(hold, &adjustments, spent)),
-            Ok(false) => {
-                self.return_permits(hold).await?;
-                Err(TokenError::NotOpen)
+        let spent = spent.map_or(Spent::Reserved, Spent::Total);
+        match charge::settle(self.store(), content, spent).await {
+            Ok(settlement) => Ok(RuleSettlement::of(content, &settlement)),
+            Err(SettleError::Store(error)) => {
+                hold.is_over.store(false, Ordering::Release);
+                Err(error.into())
             }
             Err(error) => {
-                hold.is_over.store(false, Ordering::Release);
+                // Its leases have come back. Nobody else has what has none.
+                let permits = hold.permits.iter();
+                let unleased: Vec<_> = permits.filter(|it| is_unleased(&it.policy)).collect();
+                release_all(self.store(), unleased).await?;
                 Err(error.into())
             }
         }
@@ -301,7 +232,7 @@ impl AsyncEngine {
         if hold.is_reservation() {
             return Err(TokenError::IsReservation);
         }
-        Ok(hold.end() && self.return_permits(hold).await? > 0)
+        Ok(hold.end() && release_all(self.store_of(hold), &hold.permits).await? > 0)
     }
 
     /// Begins the leases of a hold anew: the request goes on. Returns until when the shortest lasts now;
@@ -310,15 +241,7 @@ impl AsyncEngine {
         if hold.is_over.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let store = self.store_of(hold);
-        let (mut first_end, mut has_ended) = (None, false);
-        for HeldCharge { key, policy, stamp, .. } in hold.leases() {
-            match store.renew(key, policy, *stamp).await? {
-                Some(end) => first_end = Some(first_end.map_or(end, |it: Timestamp| it.min(end))),
-                None => has_ended = true,
-            }
-        }
-        Ok(first_end.filter(|_| !has_ended))
+        Ok(renew_all(self.store_of(hold), &hold.permits).await?)
     }
 
     /// Turns a hold into text, to be [resumed](Self::resume) by whoever ends it: letters, digits, `-` and
@@ -328,70 +251,33 @@ impl AsyncEngine {
     /// a reservation only: of others, nobody could tell the second return from the first.
     #[must_use]
     pub fn token(&self, hold: Hold) -> Option<String> {
-        let Hold { reservation, charges, is_local, .. } = hold;
-        let (id, key) = match (reservation, is_local) {
-            (Some(id), _) => (id, &self.token_keys.reservations),
-            (None, false) => (NO_RESERVATION, &self.token_keys.leases),
-            (None, true) => (NO_RESERVATION, &self.token_keys.local_leases),
+        let Hold { reservation, permits, is_local, .. } = hold;
+        let (content, key) = match (reservation, is_local) {
+            (Some(content), _) => (content, self.charge_ids.receipt_key()),
+            (None, false) => (Content::of_leases(&permits), &self.token_keys.leases),
+            (None, true) => (Content::of_leases(&permits), &self.token_keys.local_leases),
         };
-        let is_on_it = |it: &HeldCharge| reservation.is_some() || it.policy.lease_ttl().is_some();
-        let charges: Vec<HeldCharge> = charges.into_iter().filter(is_on_it).collect();
-        if charges.is_empty() {
+        if content.charges.is_empty() {
             return None;
         }
-        let entries: Vec<Entry<'_>> = charges.iter().map(HeldCharge::entry).collect();
-        let factors = charges.iter().map(|charge| charge.factor);
         // A hold that is too long for this was not made.
-        let draft = Draft::new(id, entries.iter().zip(factors)).ok()?;
-        Some(draft.sign(&entries, key).to_string())
+        content.sign(key).ok().map(|receipt| receipt.to_string())
     }
 
     /// Reads the text of a hold that was given out here, or by an engine with the same
     /// [secret](super::EngineBuilder::receipt_secret).
     pub fn resume(&self, token: &str) -> Result<Hold, TokenError> {
         let receipt: Receipt = token.parse().map_err(TokenError::NotAccepted)?;
-        let TokenKeys { reservations, leases, local_leases } = &self.token_keys;
+        let TokenKeys { leases, local_leases } = &self.token_keys;
         let (content, is_lease, is_local) = if let Ok(content) = receipt.content(leases) {
             (content, true, false)
         } else if let Ok(content) = receipt.content(local_leases) {
             (content, true, true)
         } else {
-            (receipt.content(reservations)?, false, false)
+            (receipt.content(self.charge_ids.receipt_key())?, false, false)
         };
-        let charge = |it: tollbar::receipt::Charge| HeldCharge {
-            key: it.key,
-            policy: it.policy,
-            reserved: it.reserved,
-            factor: it.factor,
-            stamp: it.stamp,
-        };
-        Ok(Hold {
-            reservation: (!is_lease).then_some(content.id),
-            charges: content.charges.into_iter().map(charge).collect(),
-            lease_ends_at: None,
-            is_local,
-            is_resumed: true,
-            is_over: AtomicBool::new(false),
-        })
-    }
-
-    /// Gives the permits of a hold back, and returns how many they were. Leases that have ended, or were
-    /// given back before, are none. A store that cannot be reached gives leases back itself when they end.
-    async fn return_permits(&self, hold: &Hold) -> Result<u64, StoreError> {
-        let store = self.store_of(hold);
-        let (mut returned, mut failure) = (0, None);
-        for charge in hold.charges.iter().filter(|it| it.policy.has_permits()) {
-            // Of permits without a lease nobody could tell the second return from the first.
-            if hold.is_resumed && is_unleased(&charge.policy) {
-                continue;
-            }
-            let HeldCharge { key, policy, stamp, reserved, .. } = charge;
-            match store.refund(key, policy, *stamp, *reserved).await {
-                Ok(count) => returned += count,
-                Err(error) => failure = Some(error),
-            }
-        }
-        failure.map_or(Ok(returned), Err)
+        let permits = content.leases().collect();
+        Ok(Hold::new((!is_lease).then_some(content), permits, is_local))
     }
 
     /// The store that has counted a hold.
@@ -401,25 +287,15 @@ impl AsyncEngine {
 }
 
 impl RuleSettlement {
-    fn of(hold: &Hold, adjustments: &[Adjustment<'_>], spent: Option<u64>) -> Self {
-        let mut settlement = Self { limits: Vec::new(), permits_returned: 0 };
-        for (charge, adjustment) in hold.charges.iter().zip(adjustments) {
-            if charge.policy.has_permits() {
-                settlement.permits_returned += adjustment.adjusted();
-                continue;
-            }
-            let (refunded, overdrawn) = match adjustment.due() {
-                Due::Refund(_) => (adjustment.adjusted(), 0),
-                Due::Overdraw(_) => (0, adjustment.adjusted()),
-            };
-            settlement.limits.push(LimitSettlement {
-                rule: charge.policy.name().unwrap_or_default().to_owned(),
-                reserved: charge.reserved,
-                spent: charge.spent(spent),
-                refunded,
-                overdrawn,
-            });
-        }
-        settlement
+    fn of(content: &Content, settlement: &Settlement) -> Self {
+        let paid = content.charges.iter().filter(|charge| !charge.policy.has_permits());
+        let limits = paid.zip(settlement.charges()).map(|(charge, it)| LimitSettlement {
+            rule: charge.policy.name().unwrap_or_default().to_owned(),
+            reserved: it.reserved,
+            spent: it.spent,
+            refunded: it.refunded,
+            overdrawn: it.overdrawn,
+        });
+        Self { limits: limits.collect(), permits_returned: settlement.permits_returned() }
     }
 }

@@ -76,19 +76,19 @@ pub async fn release_all<'h>(
 }
 
 /// Lets every lease among `held` begin anew. Answers when the first of them ends; `None` where one
-/// has ended, and where there are none.
+/// has ended, and where there are none. One that has ended does not keep the others from going on.
 pub async fn renew_all<'h>(
     store: &dyn Store,
     held: impl IntoIterator<Item = &'h HeldPermits>,
 ) -> Result<Option<Timestamp>, StoreError> {
-    let mut first_end: Option<Timestamp> = None;
+    let (mut first_end, mut has_ended) = (None, false);
     for held in held.into_iter().filter(|it| it.policy.lease_ttl().is_some()) {
-        let Some(ends_at) = held.renew(store).await? else {
-            return Ok(None);
-        };
-        first_end = Some(first_end.map_or(ends_at, |first| first.min(ends_at)));
+        match held.renew(store).await? {
+            Some(end) => first_end = Some(first_end.map_or(end, |it: Timestamp| it.min(end))),
+            None => has_ended = true,
+        }
     }
-    Ok(first_end)
+    Ok(first_end.filter(|_| !has_ended))
 }
 
 impl Content {
