@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::json;
-use tollbar_rules::{Capacity, DenialCode, RequestError, Verdict};
+use tollbar_rules::{Capacity, CheckOutcome, DenialCode, RequestError, Verdict};
 
 use crate::grpc::{self, Code};
 use crate::headers::{name_of, write_retry_after};
@@ -99,12 +99,15 @@ impl<'a> Denial<'a> {
     fn told(&self) -> Told {
         let rule = self.verdict.rule().map(|rule| rule.name.to_string());
         let code = self.verdict.denial_code().unwrap_or(DenialCode::RateLimitExceeded);
-        let problem = match code {
-            code if code.is_mistake() => None,
-            DenialCode::RateLimitExceeded if self.verdict.degraded().is_some() => {
+        let problem = match self.verdict.check_outcome() {
+            CheckOutcome::Rejected(code) if code.is_mistake() => None,
+            CheckOutcome::Degraded(..) if code == DenialCode::RateLimitExceeded => {
                 Some(REDUCED_CAPACITY)
             }
-            _ => Some(QUOTA_EXCEEDED),
+            CheckOutcome::Decided(_)
+            | CheckOutcome::Degraded(..)
+            | CheckOutcome::Rejected(_)
+            | CheckOutcome::NoRule => Some(QUOTA_EXCEEDED),
         };
         Told {
             status: status_of(code),

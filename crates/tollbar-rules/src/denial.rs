@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use tollbar::Outcome;
 
+use crate::CheckOutcome;
 use crate::verdict::{Reason, Verdict};
 
 /// Why a request may not pass, in one word: the same over every protocol.
@@ -80,21 +81,15 @@ impl Verdict {
     /// Why the request may not pass; `None` where it may.
     #[must_use]
     pub fn denial_code(&self) -> Option<DenialCode> {
-        Some(match (self.reason(), self.outcome()) {
-            (_, Outcome::Allow) => return None,
-            (Reason::MissingAttribute { .. }, _) => DenialCode::MissingAttribute,
-            (Reason::Banned { .. }, _) => DenialCode::Banned,
-            (Reason::TooManyLimits { .. }, _) => DenialCode::TooManyLimits,
-            (Reason::RequestIdReused, _) => DenialCode::RequestIdReused,
-            (Reason::ReceiptTooLong, _) => DenialCode::ReceiptTooLong,
-            (Reason::CrossSlot, _) => DenialCode::CrossSlot,
-            (Reason::Unsupported, _) => DenialCode::Unsupported,
-            (_, Outcome::Never) => DenialCode::CostExceedsLimit,
-            (
-                Reason::Limits | Reason::NoRule | Reason::Unlimited(_) | Reason::Exempt(..),
-                Outcome::Deny { .. } | Outcome::Busy,
-            ) => DenialCode::RateLimitExceeded,
-        })
+        match self.check_outcome() {
+            CheckOutcome::NoRule => None,
+            CheckOutcome::Rejected(code) => Some(code),
+            CheckOutcome::Decided(_) | CheckOutcome::Degraded(..) => match self.outcome() {
+                Outcome::Allow => None,
+                Outcome::Never => Some(DenialCode::CostExceedsLimit),
+                Outcome::Deny { .. } | Outcome::Busy => Some(DenialCode::RateLimitExceeded),
+            },
+        }
     }
 
     /// Why the request may not pass, in a sentence for its client; `None` where it may. It does not say

@@ -188,11 +188,11 @@ impl<'v> Told<'v> {
         let Shown { verdict, decision_id, lease, receipt } = shown;
         let Summary {
             is_allowed,
+            check,
             // Over HTTP the status says it.
             outcome: _,
             reason,
             denial,
-            is_degraded,
             rule,
             limit,
             remaining,
@@ -202,7 +202,7 @@ impl<'v> Told<'v> {
         } = verdict.summary();
         Self {
             allowed: is_allowed,
-            degraded: is_degraded,
+            degraded: check.is_degraded(),
             reason: reason.into(),
             error: denial.map(DenialCode::as_str),
             message: verdict.denial_message(),

@@ -1,6 +1,6 @@
 //! How checks come in and what becomes of them.
 
-use tollbar_rules::Verdict;
+use tollbar_rules::{CheckOutcome, Verdict};
 
 use super::lines::Lines;
 
@@ -64,12 +64,14 @@ impl Outcome {
         [Self::Allow, Self::Deny, Self::ShadowDeny, Self::DegradedAllow, Self::DegradedDeny];
 
     pub(crate) fn of(verdict: &Verdict) -> Self {
-        match (verdict.is_allowed(), verdict.degraded().is_some()) {
-            (true, true) => Self::DegradedAllow,
-            (false, true) => Self::DegradedDeny,
-            (true, false) if verdict.would_deny().next().is_some() => Self::ShadowDeny,
-            (true, false) => Self::Allow,
-            (false, false) => Self::Deny,
+        match (verdict.check_outcome(), verdict.is_allowed()) {
+            (CheckOutcome::Degraded(..), true) => Self::DegradedAllow,
+            (CheckOutcome::Degraded(..), false) => Self::DegradedDeny,
+            (CheckOutcome::Rejected(_), _) | (CheckOutcome::Decided(_), false) => Self::Deny,
+            // Shadows are asked where nothing is enforced, too.
+            (CheckOutcome::Decided(_) | CheckOutcome::NoRule, _) => {
+                if verdict.would_deny().next().is_some() { Self::ShadowDeny } else { Self::Allow }
+            }
         }
     }
 

@@ -5,6 +5,7 @@ mod cases;
 mod envoy;
 mod grpc;
 mod http;
+mod layer;
 mod library;
 mod resp;
 mod rules;

@@ -8,7 +8,7 @@ use tollbar_proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
-use tollbar_rules::{Reason, Summary, Verdict};
+use tollbar_rules::{CheckOutcome, Reason, Summary, Verdict};
 
 use super::charge::Counted;
 use super::limit::Limit;
@@ -62,11 +62,11 @@ impl Answered {
     pub(super) fn ruled(verdict: &Verdict, now: Timestamp) -> Self {
         let Summary {
             is_allowed,
+            check,
             // The protocol has one word for all denials, and none for a wait or a degraded answer.
             outcome: _,
             reason,
             denial: _,
-            is_degraded: _,
             rule,
             limit,
             remaining,
@@ -75,9 +75,15 @@ impl Answered {
             delay: _,
         } = verdict.summary();
         let rule = rule.filter(|_| !is_allowed).map(|rule| rule.name.to_string());
+        let binding = match check {
+            CheckOutcome::Decided(verdict) | CheckOutcome::Degraded(verdict, _) => {
+                verdict.binding()
+            }
+            CheckOutcome::NoRule | CheckOutcome::Rejected(_) => None,
+        };
         // Where no counter was read there is no limit to tell: Envoy would write headers from zeros.
         let (Some(binding), Some(limit), Some(remaining), Some(reset_at)) =
-            (verdict.binding(), limit, remaining, reset_at)
+            (binding, limit, remaining, reset_at)
         else {
             let mut answered = match reason {
                 Reason::Unlimited(_) => Self::unlimited(),

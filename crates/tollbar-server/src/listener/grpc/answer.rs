@@ -15,11 +15,11 @@ pub(super) fn of_verdict(shown: Shown<'_>) -> v1::CheckResponse {
     let Shown { verdict, decision_id, lease, .. } = shown;
     let Summary {
         is_allowed,
+        check,
         outcome,
         reason,
         // The reason says it.
         denial: _,
-        is_degraded,
         rule,
         limit,
         remaining,
@@ -29,7 +29,7 @@ pub(super) fn of_verdict(shown: Shown<'_>) -> v1::CheckResponse {
     } = verdict.summary();
     v1::CheckResponse {
         allowed: is_allowed,
-        degraded: is_degraded,
+        degraded: check.is_degraded(),
         outcome: outcome_of(outcome).into(),
         reason: reason_of(reason).into(),
         rule: rule.map(|rule| rule.name.to_string()).unwrap_or_default(),

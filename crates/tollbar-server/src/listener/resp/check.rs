@@ -4,7 +4,9 @@
 use arrayvec::ArrayVec;
 use thiserror::Error;
 use tollbar::{Outcome, Timestamp};
-use tollbar_rules::{Criticality, Request, RequestError, Summary, TokenError, UsageError};
+use tollbar_rules::{
+    CheckOutcome, Criticality, Request, RequestError, Summary, TokenError, UsageError,
+};
 
 use super::frame::{ARGUMENTS_MAX, Arguments};
 use super::reply::{Repeated, Replies};
@@ -196,10 +198,11 @@ fn write(shown: Shown<'_>, replies: &mut Replies) {
     let Shown { verdict, decision_id, lease, .. } = shown;
     let Summary {
         is_allowed,
+        check,
         outcome,
         reason,
-        denial,
-        is_degraded,
+        // The reason says it, but for mistakes.
+        denial: _,
         rule,
         limit,
         remaining,
@@ -207,10 +210,14 @@ fn write(shown: Shown<'_>, replies: &mut Replies) {
         retry_after,
         delay,
     } = verdict.summary();
-    if let Some(code) = denial.filter(|code| code.is_mistake()) {
-        let message = verdict.denial_message().unwrap_or_default();
-        return replies.error(format_args!("{} {message}", code.as_str().to_uppercase()));
-    }
+    let is_degraded = match check {
+        CheckOutcome::Rejected(code) if code.is_mistake() => {
+            let message = verdict.denial_message().unwrap_or_default();
+            return replies.error(format_args!("{} {message}", code.as_str().to_uppercase()));
+        }
+        CheckOutcome::Degraded(..) => true,
+        CheckOutcome::Decided(_) | CheckOutcome::NoRule | CheckOutcome::Rejected(_) => false,
+    };
     let name = |replies: &mut Replies, name: &str| replies.bulk(name.as_bytes());
     replies.map(13);
     name(replies, "allowed");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollbar::Outcome;
 use tollbar::store::block_on;
-use tollbar_rules::{AsyncEngine, DenialCode, Engine, Request, RuleFile};
+use tollbar_rules::{AsyncEngine, CheckOutcome, DenialCode, Engine, Request, RuleFile};
 use tollbar_testkit::failing_store::FailingStore;
 
 use super::step::{Expect, Step};
@@ -30,13 +30,17 @@ fn ask(engine: &AsyncEngine, step: &Step) -> Told {
     let request = request.with_attributes(step.attributes).unwrap().with_cost(step.cost);
     let verdict = block_on(engine.check(&request));
     let summary = verdict.summary();
-    let outcome = match (summary.denial, summary.outcome) {
-        (Some(DenialCode::MissingAttribute), _) => Expect::Lacks,
-        (Some(DenialCode::TooManyLimits), _) => Expect::TooMany,
-        (_, Outcome::Allow) => Expect::Allow,
-        (_, Outcome::Deny { .. }) => Expect::Deny,
-        (_, Outcome::Never) => Expect::Never,
-        (_, Outcome::Busy) => Expect::Busy,
+    let outcome = match (summary.check, summary.outcome) {
+        (CheckOutcome::Rejected(DenialCode::MissingAttribute), _) => Expect::Lacks,
+        (CheckOutcome::Rejected(DenialCode::TooManyLimits), _) => Expect::TooMany,
+        (CheckOutcome::Rejected(code), _) => panic!("{step:?} gave {code:?}"),
+        (CheckOutcome::NoRule, _) => Expect::Allow,
+        (CheckOutcome::Decided(_) | CheckOutcome::Degraded(..), outcome) => match outcome {
+            Outcome::Allow => Expect::Allow,
+            Outcome::Deny { .. } => Expect::Deny,
+            Outcome::Never => Expect::Never,
+            Outcome::Busy => Expect::Busy,
+        },
     };
     Told {
         outcome,
@@ -44,6 +48,6 @@ fn ask(engine: &AsyncEngine, step: &Step) -> Told {
         limit: Said::This(summary.limit),
         remaining: Said::This(summary.remaining),
         has_reset: Said::This(Some(summary.reset_at.is_some())),
-        is_degraded: Said::This(Some(summary.is_degraded)),
+        is_degraded: Said::This(Some(summary.check.is_degraded())),
     }
 }
