@@ -4,19 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tollbar::remote::{Deadlines, DenyCache, Dial, Gate, Link, RemoteCounters};
 use tollbar::{Clock, SystemClock};
 
 use crate::cluster::{Cluster, Making};
-use crate::deny_cache::DenyCache;
 use crate::error::RedisStoreError;
-use crate::exchange::Timer;
-use crate::gate::Gate;
 use crate::keys::{Colocate, Names, Subjects};
-use crate::link::Link;
 use crate::node::{Connections, Node};
 use crate::route::{Route, Way};
 use crate::script::Scripts;
-use crate::stats::Counters;
 use crate::store::{RedisStore, TestClock};
 use crate::tls::Tls;
 
@@ -190,7 +186,7 @@ impl RedisStoreBuilder {
         })
     }
 
-    fn link(&self, node: Node, first: Option<Connections>) -> Link {
+    fn link(&self, node: Node, first: Option<Connections>) -> Link<Node> {
         Link::new(node, self.failures_max, &Handle::current(), first)
     }
 
@@ -208,9 +204,9 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, way: Way) -> RedisStore {
-        let timer = Timer::new(Handle::current(), self.deadline, self.in_flight_max);
+        let deadlines = Deadlines::new(Handle::current(), self.deadline, self.in_flight_max);
         RedisStore {
-            route: Arc::new(Route { timer, way, counters: Counters::default() }),
+            route: Arc::new(Route { deadlines, way, counters: RemoteCounters::default() }),
             scripts: Arc::new(Scripts::new()),
             names: Names::new(self.namespace.as_deref(), self.subjects, self.colocate),
             gate: Gate::of(self.same_in_flight_max).map(Arc::new),

@@ -18,14 +18,11 @@ use redis::{Cmd, ConnectionInfo, ErrorKind, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tollbar::remote::{BreakerState, Exchange, Failure, Health, Link, backoff, describe, within};
 
-use crate::backoff;
-use crate::breaker::BreakerState;
 use crate::connection::Connection;
 use crate::error::RedisStoreError;
-use crate::exchange::Exchange;
-use crate::link::{Health, Link, Manner, describe};
-use crate::node::{Node, within};
+use crate::node::{self, Manner, Node};
 use crate::slot::SLOT_COUNT;
 use crate::slot_map::{self, Address, Range};
 use crate::tls::{self, Tls};
@@ -76,7 +73,7 @@ struct Shared {
 
 struct Member {
     address: Address,
-    link: Link,
+    link: Link<Node>,
 }
 
 struct Map {
@@ -145,12 +142,12 @@ impl Cluster {
         let mut manner = Manner::Plain;
         let mut redirections = 0;
         while redirections < REDIRECTIONS_MAX {
-            let answer = node.link.ask(exchange, question, manner).await;
+            let answer = node::ask(&node.link, exchange, question, manner).await;
             let Err(error) = &answer else {
                 return answer;
             };
             let Some(redirection) = Redirection::of(error, &node.address.host) else {
-                if error.is_of_connection() || is_of_cluster(error) {
+                if error.kind().is_of_connection() || is_of_cluster(error) {
                     shared.stale.notify_one();
                 }
                 return answer;
@@ -169,7 +166,7 @@ impl Cluster {
             shared.stale.notify_one();
             node = shared.node_at(&address)?;
             // Where it is new there is no connection yet. One that has failed is not waited for.
-            exchange.in_time(node.link.tried().map(Ok)).await?;
+            exchange.in_time(node.link.tried().map(Ok::<_, RedisStoreError>)).await?;
         }
         Err(shared.unserved())
     }

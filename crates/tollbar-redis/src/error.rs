@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use thiserror::Error;
 use tollbar::StoreError;
+use tollbar::remote::{Failure, FailureKind, RemoteError};
 
 use crate::tls;
 
@@ -118,13 +119,27 @@ pub enum RedisStoreError {
     Garbled,
 }
 
-impl RedisStoreError {
-    /// True where another attempt over another connection may help.
-    pub(crate) fn is_of_connection(&self) -> bool {
+impl From<RemoteError> for RedisStoreError {
+    fn from(error: RemoteError) -> Self {
+        match error {
+            RemoteError::Disconnected { node, cause } => Self::Disconnected { node, cause },
+            RemoteError::DeadlineMissed { deadline } => Self::DeadlineMissed { deadline },
+            RemoteError::Overloaded { in_flight_max } => Self::Overloaded { in_flight_max },
+        }
+    }
+}
+
+impl Failure for RedisStoreError {
+    fn kind(&self) -> FailureKind {
         match self {
-            Self::Disconnected { .. } | Self::DeadlineMissed { .. } | Self::Insecure { .. } => true,
-            Self::Server { source } => source.is_unrecoverable_error() || is_of_node(source),
-            _ => false,
+            Self::Disconnected { .. } => FailureKind::Disconnected,
+            Self::DeadlineMissed { .. } => FailureKind::DeadlineMissed,
+            Self::Overloaded { .. } => FailureKind::Overloaded,
+            Self::Insecure { .. } => FailureKind::Broken,
+            Self::Server { source } if source.is_unrecoverable_error() || is_of_node(source) => {
+                FailureKind::Broken
+            }
+            _ => FailureKind::Refused,
         }
     }
 }

@@ -25,19 +25,12 @@
 //! one burst more for each time that happens.
 
 mod answer;
-mod backoff;
 mod blob;
-mod breaker;
 mod builder;
 mod cluster;
 mod connection;
-mod deny_cache;
 mod error;
-mod exchange;
-mod gate;
-mod keeper;
 mod keys;
-mod link;
 mod node;
 mod question;
 mod route;
@@ -46,16 +39,13 @@ mod script;
 mod sentinel;
 mod slot;
 mod slot_map;
-mod stats;
 mod store;
 mod terms;
 mod tls;
 
-pub use breaker::BreakerState;
 pub use builder::RedisStoreBuilder;
 pub use error::RedisStoreError;
 pub use keys::Subjects;
-pub use link::Health;
-pub use stats::{LATENCY_BOUNDS_US, RedisStats, StoreErrors};
 pub use store::RedisStore;
 pub use tls::Tls;
+pub use tollbar::remote::{BreakerState, Health, LATENCY_BOUNDS_US, RemoteStats, StoreErrors};

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionInfo, Value};
+use redis::{Cmd, ConnectionInfo, Value};
+use tollbar::remote::{Dial, Exchange, Link, within};
 
 use crate::connection::Connection;
 use crate::error::RedisStoreError;
@@ -64,12 +65,26 @@ impl Node {
         Ok(Self { place: Place::MasterOf(sentinels), name, connect_timeout })
     }
 
-    pub(crate) fn name(&self) -> Arc<str> {
+    async fn attempt(&self, info: &ConnectionInfo) -> Result<Connection, RedisStoreError> {
+        let mut connection = Connection::to(info).await?;
+        let info = connection.ask(redis::cmd("INFO").arg("server")).await?;
+        let version = version_in(&info);
+        if version_of(&version).is_none_or(|version| version < VERSION_MIN) {
+            return Err(RedisStoreError::TooOld { node: self.name(), version });
+        }
+        Ok(connection)
+    }
+}
+
+impl Dial for Node {
+    type Connection = Connection;
+    type Error = RedisStoreError;
+
+    fn name(&self) -> Arc<str> {
         self.name.clone()
     }
 
-    /// Connections that have answered.
-    pub(crate) async fn connect(&self) -> Result<Connections, RedisStoreError> {
+    async fn connect(&self) -> Result<Connections, RedisStoreError> {
         let attempts = async {
             let info = match &self.place {
                 Place::At(info) => (**info).clone(),
@@ -87,25 +102,34 @@ impl Node {
             Place::MasterOf(sentinels) => sentinels.explained(error),
         })
     }
-
-    async fn attempt(&self, info: &ConnectionInfo) -> Result<Connection, RedisStoreError> {
-        let mut connection = Connection::to(info).await?;
-        let info = connection.ask(redis::cmd("INFO").arg("server")).await?;
-        let version = version_in(&info);
-        if version_of(&version).is_none_or(|version| version < VERSION_MIN) {
-            return Err(RedisStoreError::TooOld { node: self.name(), version });
-        }
-        Ok(connection)
-    }
 }
 
-/// No longer than that.
-pub(crate) async fn within<T>(
-    deadline: Duration,
-    attempt: impl Future<Output = Result<T, RedisStoreError>>,
-) -> Result<T, RedisStoreError> {
-    let attempt = tokio::time::timeout(deadline, attempt);
-    attempt.await.unwrap_or(Err(RedisStoreError::DeadlineMissed { deadline }))
+/// How a question is to be understood by a node of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Plain,
+    /// About what the node is taking over at the moment.
+    Ahead,
+}
+
+/// Asks over `link`, in time.
+///
+/// Checks that are under way at the same time go out in one write and come back in one read: the
+/// connection's driver takes what has come in meanwhile, and waits for nothing. An idle connection sends a
+/// check at once. One whose deadline has passed before it was written is never sent.
+pub(crate) async fn ask(
+    link: &Link<Node>,
+    exchange: &Exchange<'_>,
+    question: &Cmd,
+    manner: Manner,
+) -> Result<Value, RedisStoreError> {
+    let ask = |mut connection: Connection| async move {
+        Ok(match manner {
+            Manner::Plain => connection.ask(question).await,
+            Manner::Ahead => connection.ask_ahead(question).await,
+        }?)
+    };
+    link.ask(exchange, ask).await
 }
 
 /// What the server calls its version.

@@ -4,29 +4,28 @@ use std::fmt;
 
 use redis::{Cmd, Value};
 use tokio::time::Instant;
+use tollbar::remote::{Deadlines, Exchange, Health, Link, RemoteCounters};
 
 use crate::cluster::Cluster;
 use crate::error::RedisStoreError;
-use crate::exchange::{Exchange, Timer};
-use crate::link::{Health, Link, Manner};
+use crate::node::{self, Manner, Node};
 use crate::slot::slot_of;
-use crate::stats::Counters;
 
 /// The way to the counters, and the time there is for it.
 pub(crate) struct Route {
-    pub(crate) timer: Timer,
+    pub(crate) deadlines: Deadlines,
     pub(crate) way: Way,
-    pub(crate) counters: Counters,
+    pub(crate) counters: RemoteCounters,
 }
 
 pub(crate) enum Way {
-    Server(Link),
+    Server(Link<Node>),
     Cluster(Cluster),
 }
 
 impl Route {
     pub(crate) fn begin(&self) -> Result<Exchange<'_>, RedisStoreError> {
-        self.timer.begin().inspect_err(|error| self.counters.failed(error))
+        Ok(self.deadlines.begin().inspect_err(|error| self.counters.failed(error))?)
     }
 
     /// Asks about `key`, and whatever else is in its slot.
@@ -38,7 +37,7 @@ impl Route {
     ) -> Result<Value, RedisStoreError> {
         let asked_at = Instant::now();
         let answer = match &self.way {
-            Way::Server(link) => link.ask(exchange, question, Manner::Plain).await,
+            Way::Server(link) => node::ask(link, exchange, question, Manner::Plain).await,
             Way::Cluster(cluster) => cluster.ask(exchange, slot_of(key), question).await,
         };
         match &answer {

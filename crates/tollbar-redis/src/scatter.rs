@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
+use tollbar::remote::Exchange;
 use tollbar::store::{Adjustment, Spending};
 use tollbar::{Batch, Charge, Entry, Role};
 
 use crate::answer;
 use crate::error::RedisStoreError;
-use crate::exchange::Exchange;
 use crate::question::{Place, Question};
 use crate::slot::slot_of;
 use crate::store::RedisStore;

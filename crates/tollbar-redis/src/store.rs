@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
+use tollbar::remote::{DenyCache, Exchange, Gate, Health, Passed, RemoteStats, Sent};
 use tollbar::store::{Adjustment, ReservationId, Spending};
 use tollbar::{
     Batch, Charge, Clock, Decision, Entry, Feature, Policy, Reply, Role, Store, StoreError,
@@ -14,16 +15,11 @@ use tollbar::{
 use crate::answer;
 use crate::blob::Blob;
 use crate::builder::{Address, RedisStoreBuilder};
-use crate::deny_cache::{DenyCache, Sent};
 use crate::error::RedisStoreError;
-use crate::exchange::Exchange;
-use crate::gate::{Gate, Passed};
 use crate::keys::{Names, Subjects};
-use crate::link::Health;
 use crate::question::{Place, Question};
 use crate::route::Route;
 use crate::script::{Script, Scripts};
-use crate::stats::RedisStats;
 use crate::terms::Kind;
 
 /// The most entries of one batch, and the most adjustments of one settlement.
@@ -102,7 +98,7 @@ impl RedisStore {
 
     /// How the server has answered so far.
     #[must_use]
-    pub fn stats(&self) -> RedisStats {
+    pub fn stats(&self) -> RemoteStats {
         self.route.counters.read()
     }
 
@@ -192,7 +188,7 @@ impl RedisStore {
     ) -> Result<Option<Passed<'_>>, RedisStoreError> {
         match &self.gate {
             Some(gate) => {
-                let passed = gate.pass(exchange, &question.identity()).await;
+                let passed = gate.pass::<RedisStoreError>(exchange, &question.identity()).await;
                 passed.inspect_err(|error| self.route.counters.failed(error)).map(Some)
             }
             None => Ok(None),

@@ -1,12 +1,8 @@
 //! What a script needs to know of a policy: which algorithm it has, and its numbers.
 //!
-//! The numbers are those of the policy's public methods; the rounding was done when it was made.
+//! The numbers are a policy's [`PolicyParts`]; the rounding was done when it was made.
 
-use tollbar::algorithm::{
-    calendar_window, concurrency, fixed_window, leaky_bucket, leaky_queue, leased, sliding_log,
-    sliding_strict, sliding_window, staggered_window, token_bucket,
-};
-use tollbar::{Interval, Period, Policy};
+use tollbar::{Interval, Period, Policy, PolicyParts};
 
 use crate::blob::Blob;
 use crate::error::RedisStoreError;
@@ -56,23 +52,26 @@ impl Kind {
         )
     }
 
-    /// The same without its warm-up.
+    /// Of `policy` without its warm-up; an error if it has no twin.
     pub(crate) fn plain_of(policy: &Policy) -> Result<Self, RedisStoreError> {
-        let name = policy.algorithm().name();
-        let kind = match name {
-            _ if policy.is_custom() => None,
-            token_bucket::NAME | leaky_bucket::NAME => Some(Self::Bucket),
-            fixed_window::NAME | staggered_window::NAME => Some(Self::FixedWindow),
-            calendar_window::NAME => Some(Self::CalendarWindow),
-            sliding_window::NAME => Some(Self::SlidingWindow),
-            sliding_strict::NAME => Some(Self::SlidingStrict),
-            sliding_log::NAME => Some(Self::SlidingLog),
-            leaky_queue::NAME => Some(Self::LeakyQueue),
-            concurrency::NAME => Some(Self::Concurrency),
-            leased::NAME => Some(Self::Leased),
-            _ => None,
-        };
-        kind.ok_or(RedisStoreError::Unsupported { algorithm: name })
+        // The kind is the same for every key.
+        let kind = Self::of_parts(policy.parts(&[]));
+        kind.ok_or(RedisStoreError::Unsupported { algorithm: policy.algorithm().name() })
+    }
+
+    fn of_parts(parts: PolicyParts) -> Option<Self> {
+        Some(match parts {
+            PolicyParts::Bucket { .. } => Self::Bucket,
+            PolicyParts::LeakyQueue { .. } => Self::LeakyQueue,
+            PolicyParts::FixedWindow { .. } => Self::FixedWindow,
+            PolicyParts::CalendarWindow { .. } => Self::CalendarWindow,
+            PolicyParts::SlidingWindow { .. } => Self::SlidingWindow,
+            PolicyParts::SlidingStrict { .. } => Self::SlidingStrict,
+            PolicyParts::SlidingLog { .. } => Self::SlidingLog,
+            PolicyParts::Concurrency { .. } => Self::Concurrency,
+            PolicyParts::Leased { .. } => Self::Leased,
+            _ => return None,
+        })
     }
 }
 
@@ -83,8 +82,9 @@ pub(crate) fn write_numbers(
     blob: &mut Blob,
 ) -> Result<(), RedisStoreError> {
     let kind = Kind::plain_of(policy)?;
+    let parts = policy.parts(key);
     let Some(warm_up) = policy.warm_up() else {
-        write_plain(kind, policy, key, policy.limit(), blob);
+        write_plain(parts, None, blob);
         return Ok(());
     };
     let over_us = u64::try_from(warm_up.over.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
@@ -95,8 +95,7 @@ pub(crate) fn write_numbers(
         write_ladder(policy, &intervals, &mut rungs);
     } else {
         for step in 0..=warm_up.steps {
-            let limit = warm_up.limit_at(step, policy.limit());
-            write_plain(kind, policy, key, limit, &mut rungs);
+            write_plain(parts, Some(warm_up.limit_at(step, policy.limit())), &mut rungs);
         }
     }
     let rungs = rungs.into_bytes();
@@ -105,55 +104,48 @@ pub(crate) fn write_numbers(
     Ok(())
 }
 
-fn write_plain(kind: Kind, policy: &Policy, key: &[u8], limit: u64, blob: &mut Blob) {
-    let window_us = policy.algorithm().window_us();
-    match kind {
-        Kind::Bucket => {
-            let (burst, overdraft) = (policy.capacity(), policy.overdraft());
-            if let Some(Interval { numerator_us, denominator }) = policy.interval() {
-                // Below 2^53, as `Policy` has seen to.
-                let (full, most) = (burst * numerator_us, (burst + overdraft) * numerator_us);
-                blob.numbers([numerator_us, denominator, full, most, burst]);
-            }
+/// Appends the numbers of a policy that does not warm up, or of one step of a window that does, which
+/// has another limit.
+fn write_plain(parts: PolicyParts, step_limit: Option<u64>, blob: &mut Blob) {
+    let at_step = |limit: u64| step_limit.unwrap_or(limit);
+    match parts {
+        PolicyParts::Bucket { interval, burst, overdraft } => {
+            let Interval { numerator_us, denominator } = interval;
+            // Below 2^53, as `Policy` has seen to.
+            let (full, most) = (burst * numerator_us, (burst + overdraft) * numerator_us);
+            blob.numbers([numerator_us, denominator, full, most, burst]);
         }
-        Kind::FixedWindow => {
-            blob.numbers([limit, window_us, policy.stagger_us(key).unwrap_or(0)]);
+        PolicyParts::LeakyQueue { interval, places, wait_us_max } => {
+            let Interval { numerator_us, denominator } = interval;
+            let full = places * numerator_us;
+            // A wait whose product does not fit is longer than a full debt.
+            let wait_max = wait_us_max.map_or(full, |it| it.saturating_mul(denominator));
+            blob.numbers([numerator_us, denominator, full, wait_max.min(full), places]);
         }
-        Kind::CalendarWindow => {
-            let period = match policy.period() {
-                Some(Period::Day) => 0,
-                Some(Period::Week) => 1,
+        PolicyParts::FixedWindow { limit, window_us, stagger_us } => {
+            blob.numbers([at_step(limit), window_us, stagger_us]);
+        }
+        PolicyParts::CalendarWindow { limit, period, utc_offset_minutes } => {
+            let period = match period {
+                Period::Day => 0,
+                Period::Week => 1,
                 _ => 2,
             };
-            let minutes = policy.utc_offset_minutes().unwrap_or(0);
-            blob.numbers([limit, period]);
-            blob.signed(i64::from(minutes) * 60 * 1_000_000);
+            blob.numbers([at_step(limit), period]);
+            blob.signed(i64::from(utc_offset_minutes) * 60 * 1_000_000);
         }
-        Kind::SlidingWindow => {
-            let tick_us = policy.sliding_granularity_us().unwrap_or(1);
-            // Whole: the granularity divides the window.
-            blob.numbers([limit, window_us, tick_us, window_us / tick_us]);
+        PolicyParts::SlidingWindow { limit, window_us, tick_us } => {
+            // Whole: the tick divides the window.
+            blob.numbers([at_step(limit), window_us, tick_us, window_us / tick_us]);
         }
-        Kind::SlidingStrict => {
-            // Above the number of sub-windows is whether it warms up.
-            let parts = policy.algorithm().variant() & u64::from(u32::MAX);
-            blob.numbers([limit, window_us.div_ceil(parts.max(1)), parts]);
+        PolicyParts::SlidingStrict { limit, subwindow_us, subwindows } => {
+            blob.numbers([at_step(limit), subwindow_us, subwindows.into()]);
         }
-        Kind::LeakyQueue => {
-            let places = policy.capacity();
-            if let Some(Interval { numerator_us, denominator }) = policy.interval() {
-                let full = places * numerator_us;
-                let wait_us_max = policy.max_wait().map(|it| it.as_micros() as u64);
-                // A wait whose product does not fit is longer than a full debt.
-                let wait_max = wait_us_max.map_or(full, |it| it.saturating_mul(denominator));
-                blob.numbers([numerator_us, denominator, full, wait_max.min(full), places]);
-            }
-        }
-        Kind::Concurrency => blob.number(limit),
-        Kind::Leased => {
-            blob.numbers([limit, policy.lease_ttl().map_or(0, |ttl| ttl.as_micros() as u64)]);
-        }
-        Kind::SlidingLog | Kind::WarmUp => blob.numbers([limit, window_us]),
+        PolicyParts::SlidingLog { limit, window_us } => blob.numbers([limit, window_us]),
+        PolicyParts::Concurrency { limit } => blob.number(limit),
+        PolicyParts::Leased { limit, ttl_us } => blob.numbers([limit, ttl_us]),
+        // Refused before: it has no kind.
+        _ => {}
     }
 }
 

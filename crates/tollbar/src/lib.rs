@@ -63,6 +63,8 @@ mod memory;
 mod permit;
 mod policy;
 pub mod receipt;
+#[cfg(feature = "remote")]
+pub mod remote;
 mod resolver;
 pub mod store;
 mod units;
@@ -82,7 +84,7 @@ pub use lease::Lease;
 pub use limiter::{AcquireError, Limiter, LimiterBuilder, RequestError, Reservation};
 pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
 pub use permit::{OwnedPermit, Permit};
-pub use policy::{Policy, PolicyError};
+pub use policy::{Policy, PolicyError, PolicyParts};
 pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
 pub use resolver::{Overrides, PolicyResolver};
 pub use store::{Batch, Charge, Consistency, Entry, Feature, Reply, Role, Store, StoreError};

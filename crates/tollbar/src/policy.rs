@@ -5,6 +5,7 @@ mod error;
 mod facts;
 mod kind;
 mod options;
+mod parts;
 mod warm_up;
 
 #[cfg(test)]
@@ -30,6 +31,7 @@ use crate::units::{Rate, RateError};
 
 pub use error::PolicyError;
 pub(crate) use kind::Kind;
+pub use parts::PolicyParts;
 
 /// How many tokens, in what time, counted how.
 ///

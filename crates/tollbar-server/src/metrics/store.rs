@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use tollbar::{MemoryStats, Timestamp};
-use tollbar_redis::{BreakerState, RedisStats};
+use tollbar_redis::{BreakerState, RemoteStats};
 
 use super::histogram::percentile;
 use crate::counters::Counters;
@@ -20,7 +20,7 @@ pub(crate) struct StoreState {
     pub(crate) is_up: bool,
     /// How often its circuit breaker has opened.
     pub(crate) breaker_opened: u64,
-    pub(crate) redis: RedisStats,
+    pub(crate) redis: RemoteStats,
     /// Of the store in memory.
     pub(crate) memory: Option<MemoryStats>,
 }
@@ -31,7 +31,7 @@ pub(super) struct MemoryLook(Mutex<Option<(Timestamp, MemoryStats)>>);
 
 impl StoreState {
     pub(super) fn of(counters: &Counters, look: &MemoryLook, now: Timestamp) -> Self {
-        let (kind, redis) = ("memory", RedisStats::default());
+        let (kind, redis) = ("memory", RemoteStats::default());
         match counters {
             Counters::Memory(store) => {
                 let memory = Some(look.at(now, || store.stats()));

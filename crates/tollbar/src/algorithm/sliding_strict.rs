@@ -68,6 +68,10 @@ impl SlidingStrict {
         self.subwindows as u32
     }
 
+    pub(crate) fn subwindow_us(&self) -> u64 {
+        self.subwindow_us
+    }
+
     /// The length of the n sub-windows before the current one, which count with it.
     pub(crate) fn subwindows_us(&self) -> u64 {
         self.subwindows * self.subwindow_us

@@ -1,8 +1,8 @@
 //! The circuit breaker: after a few failures in a row nobody waits for a deadline any more.
 //!
 //! It opens when the connection is lost or so many checks in a row have missed their deadline. While
-//! it is open checks fail at once. It closes when a new connection has answered, and who makes that
-//! is the [keeper](crate::keeper), not some unlucky check.
+//! it is open checks fail at once. It closes when a new connection has answered, which a
+//! [`Link`](super::Link) makes in the background, not some unlucky check.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -18,14 +18,16 @@ pub enum BreakerState {
 
 /// Counts failures in a row, and how often that was too many.
 #[derive(Debug)]
-pub(crate) struct Breaker {
+pub struct Breaker {
     failures_max: u32,
     failures_in_a_row: AtomicU32,
     opened: AtomicU64,
 }
 
 impl Breaker {
-    pub(crate) fn new(failures_max: u32) -> Self {
+    /// Opens after so many failures in a row; at least one.
+    #[must_use]
+    pub fn new(failures_max: u32) -> Self {
         Self {
             failures_max: failures_max.max(1),
             failures_in_a_row: AtomicU32::new(0),
@@ -34,7 +36,7 @@ impl Breaker {
     }
 
     /// A check was answered, with whatever.
-    pub(crate) fn succeed(&self) {
+    pub fn succeed(&self) {
         // Mostly it is 0 already, and a read leaves the cache line with everybody.
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
             self.failures_in_a_row.store(0, Ordering::Relaxed);
@@ -42,15 +44,17 @@ impl Breaker {
     }
 
     /// A check was not; true where that is one too many.
-    pub(crate) fn fail(&self) -> bool {
+    pub fn fail(&self) -> bool {
         self.failures_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= self.failures_max
     }
 
-    pub(crate) fn count_opening(&self) {
+    /// Counts that it has opened.
+    pub fn count_opening(&self) {
         self.opened.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn opened(&self) -> u64 {
+    /// How often it has opened.
+    pub fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
 }

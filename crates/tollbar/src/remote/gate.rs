@@ -1,7 +1,7 @@
 //! Keeps a stampede from the network: of those who ask the same at the same time, only some are sent.
 //!
 //! The others wait here, within their own deadlines. If one that was sent is denied, its denial answers
-//! them too, by the [deny cache](crate::deny_cache); if it is allowed, the next one is sent. So nobody is
+//! them too, by the [deny cache](super::DenyCache); if it is allowed, the next one is sent. So nobody is
 //! denied whom the server would allow, and nobody allowed without it: what is asked for in vain costs it
 //! as many calls as may be under way, however many ask.
 //!
@@ -12,49 +12,48 @@ use std::hash::BuildHasher;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::error::RedisStoreError;
-use crate::exchange::Exchange;
+use super::deadlines::Exchange;
+use super::failure::Failure;
 
 const PLACES: usize = 1_024;
 
-/// The gate, where there is one.
+/// The gate.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     places: Box<[Semaphore]>,
     hasher: RandomState,
 }
 
-/// Whoever has passed; the next may when this is dropped.
+/// One that has passed. The next may pass when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Passed<'g> {
-    _permit: SemaphorePermit<'g>,
+pub struct Passed<'g> {
+    _permit: Option<SemaphorePermit<'g>>,
     /// Whether others were before it, whose answers may be known now.
-    pub(crate) has_waited: bool,
+    pub has_waited: bool,
 }
 
 impl Gate {
-    /// That lets so many pass at once; none where that is none.
-    pub(crate) fn of(passing_max: usize) -> Option<Self> {
+    /// A gate that lets so many pass at once; `None` where that is 0.
+    #[must_use]
+    pub fn of(passing_max: usize) -> Option<Self> {
         let passing_max = passing_max.min(Semaphore::MAX_PERMITS);
         let places = || (0..PLACES).map(|_| Semaphore::new(passing_max)).collect();
         (passing_max > 0).then(|| Self { places: places(), hasher: RandomState::new() })
     }
 
     /// Waits until there is room, no longer than there is time.
-    pub(crate) async fn pass(
+    pub async fn pass<E: Failure>(
         &self,
         exchange: &Exchange<'_>,
         question: &[u8],
-    ) -> Result<Passed<'_>, RedisStoreError> {
+    ) -> Result<Passed<'_>, E> {
         let at = self.hasher.hash_one(question) % self.places.len() as u64;
         let place = &self.places[at as usize];
         if let Ok(permit) = place.try_acquire() {
-            return Ok(Passed { _permit: permit, has_waited: false });
+            return Ok(Passed { _permit: Some(permit), has_waited: false });
         }
-        let waiting = async {
-            // Fails only where somebody closes it, which nobody does.
-            place.acquire().await.map_err(|_| RedisStoreError::Garbled)
-        };
+        // Fails only if it is closed, which nothing does.
+        let waiting = async { Ok(place.acquire().await.ok()) };
         Ok(Passed { _permit: exchange.in_time(waiting).await?, has_waited: true })
     }
 }

@@ -13,14 +13,14 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tollbar::{Decision, Outcome};
+use crate::{Decision, Outcome};
 
 /// The longest a denial is told again.
 const LIFE_US_MAX: u64 = 1_000_000;
 
 /// A table of denials, each in the one slot that its question hashes to: the newest stays.
 #[derive(Debug)]
-pub(crate) struct DenyCache {
+pub struct DenyCache {
     slots: Box<[Mutex<Option<Denial>>]>,
     hasher: RandomState,
     /// Denials from before the last reset do not count.
@@ -39,7 +39,7 @@ struct Denial {
 
 /// A question that has been sent, and what to remember its answer by.
 #[derive(Debug)]
-pub(crate) struct Sent {
+pub struct Sent {
     question: Box<[u8]>,
     generation: u64,
     cost: u64,
@@ -48,7 +48,8 @@ pub(crate) struct Sent {
 
 impl DenyCache {
     /// A cache with room for `denials_max` denials; `None` where that is 0.
-    pub(crate) fn of(denials_max: usize) -> Option<Self> {
+    #[must_use]
+    pub fn of(denials_max: usize) -> Option<Self> {
         (denials_max > 0).then(|| Self {
             slots: (0..denials_max).map(|_| Mutex::new(None)).collect(),
             hasher: RandomState::new(),
@@ -58,7 +59,7 @@ impl DenyCache {
 
     /// What `question` at `cost` is answered at `now_us`, handed to `tell` one by one; false where that
     /// is not known.
-    pub(crate) fn answer(
+    pub fn answer(
         &self,
         question: &[u8],
         cost: u64,
@@ -81,13 +82,13 @@ impl DenyCache {
     }
 
     /// To be called before the question is sent.
-    pub(crate) fn sending(&self, question: Box<[u8]>, cost: u64, now_us: u64) -> Sent {
+    pub fn sending(&self, question: Box<[u8]>, cost: u64, now_us: u64) -> Sent {
         let generation = self.generation.load(Ordering::Relaxed);
         Sent { question, generation, cost, at_us: now_us }
     }
 
     /// Keeps what a question was answered, if it is a denial that holds for some time.
-    pub(crate) fn answered(&self, sent: Sent, decisions: &[Decision]) {
+    pub fn answered(&self, sent: Sent, decisions: &[Decision]) {
         let Sent { question, generation, cost, at_us: sent_us } = sent;
         let retries = decisions.iter().filter_map(|decision| match decision.outcome() {
             Outcome::Deny { retry_after_us } => Some(retry_after_us),
@@ -104,7 +105,7 @@ impl DenyCache {
     }
 
     /// A counter was made fresh: whoever it denied is asked for anew.
-    pub(crate) fn forget_all(&self) {
+    pub fn forget_all(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -126,9 +127,8 @@ fn aged(decision: &Decision, elapsed_us: u64) -> Decision {
 
 #[cfg(test)]
 mod tests {
-    use tollbar::Timestamp;
-
     use super::*;
+    use crate::Timestamp;
 
     fn denied(retry_after_us: u64) -> Decision {
         Decision::new(Outcome::Deny { retry_after_us }, 10, 3, Timestamp::from_micros(99))

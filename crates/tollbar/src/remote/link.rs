@@ -1,30 +1,39 @@
-//! The way to one server: two connections that all checks share, or none.
+//! The way to one server: a few connections that all checks share, or none.
 //!
-//! Checks that are under way at the same time go out in one write and come back in one read: the
-//! connection's driver takes what has come in meanwhile, and waits for nothing. An idle connection
-//! sends a check at once. One whose deadline has passed before it was written is never sent. There are
-//! two, so that the server has something to do while the answers of one are handed out.
+//! A task makes new connections whenever there are none, for as long as it takes. Until then checks
+//! fail at once: the circuit breaker is open.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::breaker::{Breaker, BreakerState};
-use crate::connection::Connection;
-use crate::error::RedisStoreError;
-use crate::exchange::Exchange;
-use crate::keeper;
-use crate::node::{Connections, Node};
+use super::backoff;
+use super::breaker::{Breaker, BreakerState};
+use super::deadlines::Exchange;
+use super::failure::{Failure, FailureKind, RemoteError};
+
+/// A server, and how connections to it are made.
+pub trait Dial: Send + Sync + 'static {
+    /// One connection. Clones share it.
+    type Connection: Clone + Send + Sync + 'static;
+    /// What can go wrong.
+    type Error: Failure;
+
+    /// What to call the server in messages. No secrets.
+    fn name(&self) -> Arc<str>;
+
+    /// Makes connections that have answered, within a time: checks use them by turns.
+    fn connect(&self) -> impl Future<Output = Result<Vec<Self::Connection>, Self::Error>> + Send;
+}
 
 /// How a store's connection is doing.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Health {
     /// Whether checks are sent. In a cluster, whether any are.
     pub breaker: BreakerState,
@@ -36,25 +45,25 @@ pub struct Health {
 }
 
 /// Connections, and which ones they are: a check that fails late must not take the next ones down.
-struct Live {
+struct Live<C> {
     number: u64,
-    connections: Connections,
+    connections: Vec<C>,
 }
 
 /// Whether there are connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nobody has tried yet.
+    /// Nothing has been tried yet.
     New,
     Live,
     Lost,
 }
 
-/// What checks and the keeper have in common.
-pub(crate) struct Shared {
-    pub(crate) node: Node,
-    live: ArcSwapOption<Live>,
-    /// The same for those who wait for it.
+/// What checks and the task that connects have in common.
+struct Shared<D: Dial> {
+    server: D,
+    live: ArcSwapOption<Live<D::Connection>>,
+    /// Whether there are connections, for those that wait for it.
     state: watch::Sender<State>,
     /// By turns.
     turn: AtomicUsize,
@@ -62,31 +71,24 @@ pub(crate) struct Shared {
     last_error: Mutex<Option<Arc<str>>>,
 }
 
-/// The link itself. Its keeper ends with it.
-pub(crate) struct Link {
-    shared: Arc<Shared>,
+/// The link itself. The task that connects ends with it.
+pub struct Link<D: Dial> {
+    shared: Arc<Shared<D>>,
     keeper: AbortHandle,
 }
 
-/// How a question is to be understood by a node of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
-    Plain,
-    /// About what the node is taking over at the moment.
-    Ahead,
-}
-
-impl Link {
-    /// A link to `node`, which connects by itself on `runtime`; `first` are connections that are there
-    /// already.
-    pub(crate) fn new(
-        node: Node,
+impl<D: Dial> Link<D> {
+    /// A link to `server`, which connects by itself on `runtime` and gives connections up after so many
+    /// missed deadlines in a row; `first` are connections that are there already.
+    #[must_use]
+    pub fn new(
+        server: D,
         failures_max: u32,
         runtime: &Handle,
-        first: Option<Connections>,
+        first: Option<Vec<D::Connection>>,
     ) -> Self {
         let shared = Arc::new(Shared {
-            node,
+            server,
             live: ArcSwapOption::empty(),
             state: watch::Sender::new(State::New),
             turn: AtomicUsize::new(0),
@@ -94,64 +96,64 @@ impl Link {
             last_error: Mutex::new(Some("not connected yet".into())),
         });
         let is_connected = first.map(|connections| shared.connected(connections)).is_some();
-        let keeper = runtime.spawn(keeper::keep(shared.clone(), is_connected)).abort_handle();
+        let keeper = runtime.spawn(keep(shared.clone(), is_connected)).abort_handle();
         Self { shared, keeper }
     }
 
-    /// Asks, in time.
-    pub(crate) async fn ask(
+    /// Asks over one of the connections, in time.
+    pub async fn ask<T, F: Future<Output = Result<T, D::Error>>>(
         &self,
         exchange: &Exchange<'_>,
-        question: &Cmd,
-        manner: Manner,
-    ) -> Result<Value, RedisStoreError> {
+        ask: impl FnOnce(D::Connection) -> F,
+    ) -> Result<T, D::Error> {
         let live = self.shared.live.load_full();
-        let Some((live, mut connection)) = live.and_then(|live| {
+        let Some((live, connection)) = live.and_then(|live| {
             let connection = self.by_turns(&live)?;
             Some((live, connection))
         }) else {
-            return Err(self.shared.disconnected());
+            return Err(self.disconnected());
         };
-        let asked = async {
-            Ok(match manner {
-                Manner::Plain => connection.ask(question).await,
-                Manner::Ahead => connection.ask_ahead(question).await,
-            }?)
-        };
-        let answer = exchange.in_time(asked).await;
+        let answer = exchange.in_time(ask(connection)).await;
         match &answer {
-            Err(error) if error.is_of_connection() => self.shared.failed(live.number, error),
+            Err(error) if error.kind().is_of_connection() => self.shared.failed(live.number, error),
             // A refusal is an answer too.
             _ => self.shared.breaker.succeed(),
         }
         answer
     }
 
-    /// Until there is a connection, or an attempt has failed.
-    pub(crate) async fn tried(&self) {
+    /// Waits until there is a connection, or an attempt has failed.
+    pub async fn tried(&self) {
         self.shared.until(|state| state != State::New).await;
     }
 
     /// A connection, if there is one, for what is no check.
-    pub(crate) fn connection(&self) -> Option<Connection> {
+    #[must_use]
+    pub fn connection(&self) -> Option<D::Connection> {
         self.by_turns(self.shared.live.load().as_ref()?)
     }
 
-    fn by_turns(&self, live: &Live) -> Option<Connection> {
+    fn by_turns(&self, live: &Live<D::Connection>) -> Option<D::Connection> {
         let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
         live.connections.get(turn % live.connections.len().max(1)).cloned()
     }
 
-    pub(crate) fn name(&self) -> Arc<str> {
-        self.shared.node.name()
+    /// What the server is called.
+    #[must_use]
+    pub fn name(&self) -> Arc<str> {
+        self.shared.server.name()
     }
 
     /// Why there is no connection.
-    pub(crate) fn disconnected(&self) -> RedisStoreError {
-        self.shared.disconnected()
+    #[must_use]
+    pub fn disconnected(&self) -> D::Error {
+        let cause = self.shared.last_error().clone().unwrap_or_else(|| "connecting".into());
+        RemoteError::Disconnected { node: self.name(), cause }.into()
     }
 
-    pub(crate) fn health(&self) -> Health {
+    /// How it is doing.
+    #[must_use]
+    pub fn health(&self) -> Health {
         let breaker = match self.shared.live.load().as_ref() {
             Some(_) => BreakerState::Closed,
             None => BreakerState::Open,
@@ -161,9 +163,32 @@ impl Link {
     }
 }
 
-impl Shared {
+/// Makes a new connection whenever there is none. Runs until it is aborted.
+async fn keep<D: Dial>(shared: Arc<Shared<D>>, is_connected: bool) {
+    let mut failures = 0;
+    if is_connected {
+        shared.lost().await;
+    }
+    loop {
+        match shared.server.connect().await {
+            Ok(connections) => {
+                shared.connected(connections);
+                shared.lost().await;
+                // One that is lost as soon as it is made counts as a failure.
+                failures = 1;
+            }
+            Err(error) => {
+                shared.not_connected(&error);
+                failures += 1;
+            }
+        }
+        tokio::time::sleep(backoff::delay(failures)).await;
+    }
+}
+
+impl<D: Dial> Shared<D> {
     /// Checks go over these from now on.
-    pub(crate) fn connected(&self, connections: Connections) {
+    fn connected(&self, connections: Vec<D::Connection>) {
         self.breaker.succeed();
         *self.last_error() = None;
         // Every connection comes after an opening, but for the first.
@@ -173,23 +198,23 @@ impl Shared {
     }
 
     /// An attempt to connect has failed.
-    pub(crate) fn not_connected(&self, error: &RedisStoreError) {
+    fn not_connected(&self, error: &D::Error) {
         *self.last_error() = Some(describe(error));
         self.state.send_replace(State::Lost);
     }
 
     /// Until there is no connection.
-    pub(crate) async fn lost(&self) {
+    async fn lost(&self) {
         self.until(|state| state == State::Lost).await;
     }
 
     async fn until(&self, is_so: impl Fn(State) -> bool) {
-        // Fails only where nobody can send any more, and we can.
+        // Fails only if nothing can send any more, and we can.
         let _ = self.state.subscribe().wait_for(|state| is_so(*state)).await;
     }
 
-    fn failed(&self, number: u64, error: &RedisStoreError) {
-        let may_pass = matches!(error, RedisStoreError::DeadlineMissed { .. });
+    fn failed(&self, number: u64, error: &D::Error) {
+        let may_pass = error.kind() == FailureKind::DeadlineMissed;
         if may_pass && !self.breaker.fail() {
             return;
         }
@@ -197,18 +222,13 @@ impl Shared {
         let Some(failed) = live.as_ref().filter(|live| live.number == number) else {
             return;
         };
-        // Only one of those who see it fail takes it away.
+        // Only one of those that see it fail takes it away.
         let before = self.live.compare_and_swap(failed, None);
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, failed)) {
             self.breaker.count_opening();
             *self.last_error() = Some(describe(error));
             self.state.send_replace(State::Lost);
         }
-    }
-
-    fn disconnected(&self) -> RedisStoreError {
-        let cause = self.last_error().clone().unwrap_or_else(|| "connecting".into());
-        RedisStoreError::Disconnected { node: self.node.name(), cause }
     }
 
     fn last_error(&self) -> MutexGuard<'_, Option<Arc<str>>> {
@@ -218,7 +238,8 @@ impl Shared {
 }
 
 /// The error and what it comes from, in one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> Arc<str> {
+#[must_use]
+pub fn describe(error: &dyn std::error::Error) -> Arc<str> {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -228,13 +249,13 @@ pub(crate) fn describe(error: &dyn std::error::Error) -> Arc<str> {
     text.into()
 }
 
-impl Drop for Link {
+impl<D: Dial> Drop for Link<D> {
     fn drop(&mut self) {
         self.keeper.abort();
     }
 }
 
-impl fmt::Debug for Link {
+impl<D: Dial> fmt::Debug for Link<D> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Link")

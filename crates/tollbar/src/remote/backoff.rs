@@ -6,10 +6,10 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// After `failures` failures in a row: between half of it and all of it.
-#[expect(clippy::disallowed_methods, reason = "nobody gains by guessing how long another waits")]
-pub(crate) fn delay(failures: u32) -> Duration {
-    delay_with(failures, fastrand::u64(..))
+/// Returns the pause after `failures` failures in a row: between half of the longest and all of it.
+#[must_use]
+pub fn delay(failures: u32) -> Duration {
+    delay_with(failures, rand::random())
 }
 
 fn delay_with(failures: u32, random: u64) -> Duration {

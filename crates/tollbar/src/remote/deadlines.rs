@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::error::RedisStoreError;
+use super::failure::RemoteError;
 
 /// As good as never, where a deadline is beyond what a clock shows.
 const FAR: Duration = Duration::from_hours(24 * 365);
 
 /// How much time there is, who keeps it, and for how many.
 #[derive(Debug)]
-pub(crate) struct Timer {
+pub struct Deadlines {
     /// Deadlines are kept by this runtime, whichever thread waits for them.
     runtime: Handle,
     deadline: Duration,
@@ -23,25 +23,27 @@ pub(crate) struct Timer {
 
 /// A question, and perhaps others that follow from its answer, until a moment.
 #[derive(Debug)]
-pub(crate) struct Exchange<'t> {
-    timer: &'t Timer,
+pub struct Exchange<'t> {
+    deadlines: &'t Deadlines,
     until: Instant,
 }
 
-impl Timer {
-    pub(crate) fn new(runtime: Handle, deadline: Duration, in_flight_max: usize) -> Self {
+impl Deadlines {
+    /// Gives every check `deadline`, kept by `runtime`, and lets `in_flight_max` be under way at once.
+    #[must_use]
+    pub fn new(runtime: Handle, deadline: Duration, in_flight_max: usize) -> Self {
         Self { runtime, deadline, in_flight: AtomicUsize::new(0), in_flight_max }
     }
 
-    /// Where there are too many already, an error at once.
-    pub(crate) fn begin(&self) -> Result<Exchange<'_>, RedisStoreError> {
+    /// Begins the time of a check. Where too many are under way already, an error at once.
+    pub fn begin(&self) -> Result<Exchange<'_>, RemoteError> {
         let now = Instant::now();
         let until = now.checked_add(self.deadline).unwrap_or(now + FAR);
         let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
         // Whatever becomes of it, it is counted until it is dropped.
-        let exchange = Exchange { timer: self, until };
+        let exchange = Exchange { deadlines: self, until };
         if before >= self.in_flight_max {
-            return Err(RedisStoreError::Overloaded { in_flight_max: self.in_flight_max });
+            return Err(RemoteError::Overloaded { in_flight_max: self.in_flight_max });
         }
         Ok(exchange)
     }
@@ -49,29 +51,29 @@ impl Timer {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        self.timer.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.deadlines.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Exchange<'_> {
     /// What `asked` comes to, if it does in time.
-    pub(crate) async fn in_time<T>(
+    pub async fn in_time<T, E: From<RemoteError>>(
         &self,
-        asked: impl Future<Output = Result<T, RedisStoreError>>,
-    ) -> Result<T, RedisStoreError> {
+        asked: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         let timed = {
             // The timer belongs to the runtime; the thread that waits need not.
-            let _guard = self.timer.runtime.enter();
+            let _guard = self.deadlines.runtime.enter();
             tokio::time::timeout_at(self.until, asked)
         };
-        let deadline = self.timer.deadline;
-        timed.await.unwrap_or(Err(RedisStoreError::DeadlineMissed { deadline }))
+        let deadline = self.deadlines.deadline;
+        timed.await.unwrap_or_else(|_| Err(RemoteError::DeadlineMissed { deadline }.into()))
     }
 
     /// Waits a moment before something is tried again.
-    pub(crate) async fn pause(&self, pause: Duration) -> Result<(), RedisStoreError> {
+    pub async fn pause(&self, pause: Duration) -> Result<(), RemoteError> {
         let pause = {
-            let _guard = self.timer.runtime.enter();
+            let _guard = self.deadlines.runtime.enter();
             tokio::time::sleep(pause)
         };
         self.in_time(async {
@@ -82,6 +84,15 @@ impl Exchange<'_> {
     }
 }
 
+/// What `attempt` comes to, if it does within `deadline`.
+pub async fn within<T, E: From<RemoteError>>(
+    deadline: Duration,
+    attempt: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let attempt = tokio::time::timeout(deadline, attempt);
+    attempt.await.unwrap_or_else(|_| Err(RemoteError::DeadlineMissed { deadline }.into()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,12 +100,12 @@ mod tests {
     #[tokio::test]
     async fn a_pause_is_waited_for_until_the_deadline() {
         let paused = async |deadline: Duration, pause: Duration| {
-            let timer = Timer::new(Handle::current(), deadline, 1);
-            timer.begin().unwrap().pause(pause).await
+            let deadlines = Deadlines::new(Handle::current(), deadline, 1);
+            deadlines.begin().unwrap().pause(pause).await
         };
         let (moment, minute) = (Duration::from_millis(1), Duration::from_mins(1));
         assert!(paused(minute, moment).await.is_ok());
         let missed = paused(moment, minute).await;
-        assert!(matches!(missed, Err(RedisStoreError::DeadlineMissed { .. })), "{missed:?}");
+        assert!(matches!(missed, Err(RemoteError::DeadlineMissed { .. })), "{missed:?}");
     }
 }

@@ -4,16 +4,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::error::RedisStoreError;
+use super::failure::{Failure, FailureKind};
 
-/// Upper ends of the classes of [`RedisStats::latency`], in microseconds; what took longer is in one more.
+/// Upper ends of the classes of [`RemoteStats::latency`], in microseconds; what took longer is in one more.
 pub const LATENCY_BOUNDS_US: [u64; 12] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000];
 
 /// How the server has answered since the store was made. All namespaces of one connection count together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct RedisStats {
+pub struct RemoteStats {
     /// Answers by the time they took: one class for each of [`LATENCY_BOUNDS_US`], and the rest.
     pub latency: [u64; LATENCY_BOUNDS_US.len() + 1],
     /// What all of them took together, in microseconds.
@@ -38,9 +38,9 @@ pub struct StoreErrors {
     pub refused: u64,
 }
 
-/// Counts.
+/// Counts for [`RemoteStats`].
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub struct RemoteCounters {
     latency: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
     latency_us_sum: AtomicU64,
     disconnected: AtomicU64,
@@ -50,7 +50,7 @@ pub(crate) struct Counters {
     deny_cache_hits: AtomicU64,
 }
 
-impl RedisStats {
+impl RemoteStats {
     /// How many questions were answered.
     #[must_use]
     pub fn answered(&self) -> u64 {
@@ -66,31 +66,36 @@ impl StoreErrors {
     }
 }
 
-impl Counters {
-    pub(crate) fn answered(&self, took: Duration) {
+impl RemoteCounters {
+    /// Counts an answer.
+    pub fn answered(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let class = LATENCY_BOUNDS_US.partition_point(|bound_us| *bound_us < us);
         self.latency[class].fetch_add(1, Ordering::Relaxed);
         self.latency_us_sum.fetch_add(us, Ordering::Relaxed);
     }
 
-    pub(crate) fn failed(&self, error: &RedisStoreError) {
-        let counter = match error {
-            RedisStoreError::Disconnected { .. } => &self.disconnected,
-            RedisStoreError::DeadlineMissed { .. } => &self.deadline_missed,
-            RedisStoreError::Overloaded { .. } => &self.overloaded,
-            _ => &self.refused,
+    /// Counts a question that was not answered.
+    pub fn failed(&self, error: &impl Failure) {
+        let counter = match error.kind() {
+            FailureKind::Disconnected => &self.disconnected,
+            FailureKind::DeadlineMissed => &self.deadline_missed,
+            FailureKind::Overloaded => &self.overloaded,
+            FailureKind::Broken | FailureKind::Refused => &self.refused,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn known(&self) {
+    /// Counts a denial that the deny cache knew.
+    pub fn known(&self) {
         self.deny_cache_hits.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self) -> RedisStats {
+    /// What was counted so far.
+    #[must_use]
+    pub fn read(&self) -> RemoteStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        RedisStats {
+        RemoteStats {
             latency: self.latency.each_ref().map(read),
             latency_us_sum: read(&self.latency_us_sum),
             errors: StoreErrors {
@@ -110,7 +115,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_in_the_class_that_ends_at_its_time_or_above() {
-        let counters = Counters::default();
+        let counters = RemoteCounters::default();
         for us in [0, 50, 51, 250_000, 250_001, u64::MAX / 2] {
             counters.answered(Duration::from_micros(us));
         }
