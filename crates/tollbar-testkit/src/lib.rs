@@ -14,6 +14,7 @@
 //! * [`duel`]: a store and the oracle, asked the same; [`agreement`]: that they agree, whatever is asked.
 //! * [`redis_process`] and [`redis_cluster`]: a Redis server of the test's own, and a cluster;
 //!   [`redis_launch`]: which program, and how.
+//! * [`memory_backend`]: a backend for `CounterStore` that a test can step in between.
 //! * [`later_store`]: a store that answers later, or not at all; [`allocations`]: who allocates.
 //!
 //! Unpublished, and depends on `tollbar` alone: no store's crate is needed to judge a store.
@@ -31,6 +32,7 @@ pub mod duel;
 pub mod failing_store;
 pub mod generator;
 pub mod later_store;
+pub mod memory_backend;
 pub mod memory_subject;
 pub mod oracle;
 pub mod oracle_store;

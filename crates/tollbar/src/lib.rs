@@ -53,6 +53,7 @@
 pub mod algorithm;
 pub mod charge;
 mod clock;
+pub mod counter;
 mod decision;
 mod failure;
 mod fnv;
@@ -78,6 +79,7 @@ pub use algorithm::debt::Interval;
 pub use algorithm::warm_up::WarmUp;
 pub use charge::{ChargeSettlement, SettleError, Settlement};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use counter::{CounterBackend, CounterStore};
 pub use decision::{Decision, Degraded, Outcome};
 pub use failure::FailurePolicy;
 pub use lease::Lease;

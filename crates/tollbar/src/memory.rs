@@ -18,11 +18,10 @@
 //! | `permits` | permits in flight, taken and given back |
 //! | `leases`, `lists`, `blocks` | leased permits: lists of words in a bounded slab |
 //! | `settling` | charges given back, and charged after the fact |
-//! | `marks`, `answers` | requests that pay once, reservations that are settled once |
+//! | `marks` | requests that pay once, reservations that are settled once |
 //! | `snapshot` | counters in a file, and back |
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
 
-mod answers;
 mod batch;
 mod blocks;
 pub(crate) mod counter_id;
@@ -65,6 +64,7 @@ use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::store::{Adjustment, Batch, Charge, Feature, Reply, ReservationId, Store, StoreError};
 use crate::{Clock, Decision, Policy, SystemClock, Timestamp};
 
+pub(crate) use leases::lease_name;
 pub(crate) use permits::Taken;
 pub use snapshot::{SnapshotError, SnapshotSummary};
 pub use stats::MemoryStats;

@@ -4,8 +4,10 @@
 //! process answers at once ([`Reply::Ready`]); one across a network answers with a future
 //! ([`Reply::Pending`]), and no caller needs a runtime for the first.
 
+pub(crate) mod answers;
 mod batch;
 mod feature;
+pub(crate) mod refund_record;
 mod reply;
 mod settlement;
 

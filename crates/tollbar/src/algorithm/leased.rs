@@ -94,6 +94,24 @@ impl Leased {
         is_held.then_some(ends_at_us)
     }
 
+    /// Decides `cost` on leases in a slice of words, and grants it as lease `id`.
+    pub(crate) fn grant(&self, state: &mut [u64], now: Timestamp, cost: u64, id: u64) -> Decision {
+        let now_us = now.clamp_to_clock().as_micros();
+        let mut leases = Flat::new(state);
+        let decision = self.decide(leases.in_flight(now_us), now_us, cost);
+        if cost > 0 && decision.is_allowed() {
+            self.charge(&mut leases, now_us, id, cost);
+        }
+        decision
+    }
+
+    /// Renews lease `id` among leases in a slice of words.
+    pub(crate) fn extend(&self, state: &mut [u64], now: Timestamp, id: u64) -> Option<Timestamp> {
+        let mut leases = Flat::new(state);
+        let now_us = now.clamp_to_clock().as_micros();
+        self.renew(&mut leases, now_us, id).map(Timestamp::from_micros)
+    }
+
     /// Takes back up to `amount` permits of lease `id`, and says how many.
     pub(crate) fn give_back(leases: &mut impl Tenures, now_us: u64, id: u64, amount: u64) -> u64 {
         let mut left = amount;
@@ -135,14 +153,8 @@ impl Algorithm for Leased {
     }
 
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
-        let now_us = now.clamp_to_clock().as_micros();
-        let mut leases = Flat::new(state);
-        let decision = self.decide(leases.in_flight(now_us), now_us, cost);
-        if cost > 0 && decision.is_allowed() {
-            let id = leases.next_id();
-            self.charge(&mut leases, now_us, id, cost);
-        }
-        decision
+        let id = Flat::new(state).next_id();
+        self.grant(state, now, cost, id)
     }
 
     fn stamp(&self, state: &[u64]) -> u64 {

@@ -21,7 +21,7 @@ use crate::{Decision, Policy, Timestamp};
 
 /// A name for a lease, of random bits: having one does not help to guess another. Never 0, which is no lease.
 /// A name needs to differ only from those of its counter that are held at the same time.
-pub(super) fn lease_name() -> u64 {
+pub(crate) fn lease_name() -> u64 {
     rand::random::<u64>().max(1)
 }
 

@@ -12,7 +12,6 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 
 use super::MemoryStore;
-use super::answers::{self, Answers, FIRST_WORDS};
 use super::batch::Held;
 use super::counter_id::CounterId;
 use super::rank::EntryRank;
@@ -20,6 +19,7 @@ use super::shards::ShardGuard;
 use super::wide::Wide;
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::word::NUMBER_MAX;
+use crate::store::answers::{self, Answers, FIRST_WORDS};
 use crate::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, StoreError};
 
 /// The most marks that one batch can have.

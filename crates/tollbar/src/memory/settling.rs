@@ -6,28 +6,7 @@
 //! time it is put back, all happened at that reading, and nothing is given back that time has paid
 //! in the meantime.
 //!
-//! # Debts that move up
-//!
-//! Time pays the charges of a bucket in their order, and a charge can be given back until it is
-//! paid. When one is given back, those behind it are paid sooner than their stamps say. So for each
-//! bucket with reservations there is a sum of all the time that was ever given back, beside its
-//! counter and under the same lock. A stamp has the sum of its moment added, and less the sum of
-//! today it tells when the charge is paid, or would be if all that was given back since was ahead
-//! of it.
-//!
-//! Two tokens of 2 s each, X paid at 2 s and Y at 4 s. X is given back: Y is paid at 2 s, and so says
-//! 4 + 0 - 2. Without the sum, Y could be given back at 3 s once more, though time has given it back.
-//!
-//! # Resets
-//!
-//! A reset makes a counter fresh, so nothing charged before it may be given back: that would be taken
-//! from what was charged since. A window only counts, and cannot tell. So a window with reservations
-//! has a sum as well, which no refund adds to. A reset adds to the sum as much time as it takes until
-//! nothing charged so far could be given back, and a day in case the clock goes back; from then on the
-//! stamps of those charges, less the sum, name instants that are over.
-//!
-//! Whoever takes tokens back from a window without having reserved them names the window alone. The
-//! stamp of a reservation has [`RESERVED_BIT`] set, so that the two are told apart.
+//! What is kept beside a counter for refunds is a [`RefundRecord`].
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
@@ -39,34 +18,12 @@ use super::sync::Backoff;
 use crate::algorithm::word::Packed;
 use crate::algorithm::{Algorithm, Refund, STATE_WORDS_MAX};
 use crate::policy::Kind;
+use crate::store::refund_record::RefundRecord;
 use crate::{Policy, Timestamp};
 
-/// The length of the state that holds the sum, which has the counter's name, and with it the same
+/// The length of the state that holds the record, which has the counter's name, and with it the same
 /// lock. Names of reservations are shorter, so that the two are never taken for each other.
-const SUM_WORDS: usize = 8;
-
-/// What of a stamp is an instant, or an instant and a sum. Above it are [`RESERVED_BIT`] and the step
-/// of a warm-up.
-const TIME_MASK: u64 = (1 << 55) - 1;
-
-/// How far the clock may go back after a reset before a charge from before it looks as if it could be
-/// given back.
-const CLOCK_STEP_MAX_US: u64 = 24 * 3_600_000_000;
-
-/// Set in the stamp of a charge to a window that can be given back because it was reserved.
-const RESERVED_BIT: u64 = 1 << 55;
-
-/// A stamp whose time is changed, and nothing else of it: a time that does not fit is cut to the
-/// largest, which gives back less.
-fn with_time(stamp: u64, change: impl FnOnce(u64) -> u64) -> u64 {
-    stamp & !TIME_MASK | change(stamp & TIME_MASK).min(TIME_MASK)
-}
-
-/// The time that was given back to a bucket, and until when somebody might ask for it.
-struct GivenBack {
-    sum_us: u64,
-    asked_until_us: u64,
-}
+const RECORD_WORDS: usize = 8;
 
 impl MemoryStore {
     /// What [`Store::refund`](crate::Store::refund) answers, at once.
@@ -84,18 +41,15 @@ impl MemoryStore {
                 algorithm.refund(state, now, stamp, amount)
             })
         };
-        let names_the_window_alone = kind.is_counted_window() && stamp & RESERVED_BIT == 0;
-        if !kind.needs_refund_record() || names_the_window_alone {
+        if !RefundRecord::is_needed(&kind, stamp) {
             return refund(None, stamp).tokens;
         }
         let guard = self.shards.lock(id);
-        let Some(given_back) = self.given_back(&guard, id) else {
+        let Some(record) = self.refund_record(&guard, id) else {
             return 0;
         };
-        let stamp = with_time(stamp & !RESERVED_BIT, |time| time.saturating_sub(given_back.sum_us));
-        let refunded = refund(Some(&guard), stamp);
-        let sum_us = given_back.sum_us.saturating_add(refunded.sooner_us);
-        self.give_back(&guard, id, &GivenBack { sum_us, ..given_back }, self.now_us());
+        let refunded = refund(Some(&guard), record.stamp_today(stamp));
+        self.save_refund_record(&guard, id, record.refunded(refunded), self.now_us());
         refunded.tokens
     }
 
@@ -114,7 +68,7 @@ impl MemoryStore {
         })
     }
 
-    /// The stamp of a charge that may be given back, made to last: see above.
+    /// The stamp of a charge that may be given back, made to last.
     pub(super) fn lasting_stamp(
         &self,
         guard: &ShardGuard<'_>,
@@ -126,45 +80,40 @@ impl MemoryStore {
         if !kind.needs_refund_record() {
             return stamp;
         }
-        let before = self.given_back(guard, id);
-        // Sums begin where the clock is, so that a stamp from a sum that was forgotten before its
-        // time tells little when it is read by another.
-        let sum_us = before.as_ref().map_or(now_us, |before| before.sum_us);
-        let until_us = kind.refundable_until_us(stamp & TIME_MASK);
-        let asked_until_us = before.map_or(0, |before| before.asked_until_us).max(until_us);
-        self.give_back(guard, id, &GivenBack { sum_us, asked_until_us }, now_us);
-        let reserved = if kind.is_counted_window() { RESERVED_BIT } else { 0 };
-        with_time(stamp, |time| time.saturating_add(sum_us)) | reserved
+        let before = self.refund_record(guard, id);
+        let (record, stamp) = RefundRecord::reserve(before, kind, stamp, now_us);
+        self.save_refund_record(guard, id, record, now_us);
+        stamp
     }
 
-    fn given_back(&self, guard: &ShardGuard<'_>, id: CounterId) -> Option<GivenBack> {
-        let place = self.reservations.find(guard, id, SUM_WORDS)?;
-        let mut state = [0; SUM_WORDS];
+    fn refund_record(&self, guard: &ShardGuard<'_>, id: CounterId) -> Option<RefundRecord> {
+        let place = self.reservations.find(guard, id, RECORD_WORDS)?;
+        let mut state = [0; RECORD_WORDS];
         self.reservations.load(guard, place, &mut state);
-        let [sum_us, asked_until_us, ..] = state;
-        Some(GivenBack { sum_us, asked_until_us })
+        let [sum_us, open_until_us, ..] = state;
+        Some(RefundRecord { sum_us, open_until_us })
     }
 
-    fn give_back(&self, guard: &ShardGuard<'_>, id: CounterId, given: &GivenBack, now_us: u64) {
-        let mut state = [0; SUM_WORDS];
-        state[..2].copy_from_slice(&[given.sum_us, given.asked_until_us]);
-        let found = self.reservations.find(guard, id, SUM_WORDS);
-        // Kept until the clock has passed the sum as well: the next one begins at the clock, and one
-        // that is less would make charges that are paid look as if they were not.
-        let rank = EntryRank::until(given.asked_until_us.max(given.sum_us));
+    fn save_refund_record(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        record: RefundRecord,
+        now_us: u64,
+    ) {
+        let mut state = [0; RECORD_WORDS];
+        state[..2].copy_from_slice(&[record.sum_us, record.open_until_us]);
+        let found = self.reservations.find(guard, id, RECORD_WORDS);
+        let rank = EntryRank::until(record.kept_until_us());
         let saved = self.reservations.save(guard, id, found, &state, rank, now_us);
         self.count_eviction(saved.evicted_live);
     }
 
-    /// For a counter that is made fresh: nothing charged before can be given back. The sum is not
-    /// forgotten, because the next one would begin at the clock, and within the same microsecond that
-    /// may be where this one began.
+    /// For a counter that is made fresh: nothing charged before can be given back.
     pub(super) fn close_refunds(&self, guard: &ShardGuard<'_>, id: CounterId) {
-        if let Some(before) = self.given_back(guard, id) {
+        if let Some(before) = self.refund_record(guard, id) {
             let now_us = self.now_us();
-            let open_us = before.asked_until_us.saturating_sub(now_us);
-            let sum_us = before.sum_us.saturating_add(open_us + CLOCK_STEP_MAX_US);
-            self.give_back(guard, id, &GivenBack { sum_us, asked_until_us: 0 }, now_us);
+            self.save_refund_record(guard, id, before.closed(now_us), now_us);
         }
     }
 
@@ -258,17 +207,6 @@ impl MemoryStore {
 #[cfg(all(test, not(tollbar_loom)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sum_never_reaches_the_step_of_a_warm_up() {
-        let stamp = (3 << 56) + 1_000;
-        let later = with_time(stamp, |time| time.saturating_add(500));
-        assert_eq!((later >> 56, later & TIME_MASK), (3, 1_500));
-        let none_left = with_time(later, |time| time.saturating_sub(2_000));
-        assert_eq!((none_left >> 56, none_left & TIME_MASK), (3, 0));
-        let too_late = with_time(stamp, |time| time.saturating_add(u64::MAX));
-        assert_eq!((too_late >> 56, too_late & TIME_MASK), (3, TIME_MASK));
-    }
 
     /// Among the wide ones there is room for few.
     #[test]

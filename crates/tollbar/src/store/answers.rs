@@ -16,10 +16,10 @@ use crate::store::{Entry, StoreError};
 use crate::{Decision, Outcome, Timestamp};
 
 /// As many as a wide state has.
-pub(super) type Answers = ArrayVec<u64, STATE_WORDS_MAX>;
+pub(crate) type Answers = ArrayVec<u64, STATE_WORDS_MAX>;
 
 /// How many words are looked at first.
-pub(super) const FIRST_WORDS: usize = 4;
+pub(crate) const FIRST_WORDS: usize = 4;
 
 /// How many entries always fit, unless they have delays or limits of their own.
 const ENTRIES_MAX: usize = (STATE_WORDS_MAX - 1) / 3;
@@ -33,7 +33,7 @@ const NEVER: u64 = 1 << 61;
 const HAS_LIMIT: u64 = 1 << 60;
 const HAS_DELAY: u64 = 1 << 59;
 
-pub(super) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<Answers, StoreError> {
+pub(crate) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<Answers, StoreError> {
     let too_large =
         |_| StoreError::BatchTooLarge { entries: entries.len(), entries_max: ENTRIES_MAX };
     let mut words = Answers::new();
@@ -66,14 +66,14 @@ pub(super) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<Answers, 
 }
 
 /// How many words there are, by the first one; `None` where it is of another question.
-pub(super) fn len(first: u64, fingerprint: u64) -> Option<usize> {
+pub(crate) fn len(first: u64, fingerprint: u64) -> Option<usize> {
     let len = (first & LEN_MASK) as usize;
     let is_same = first & !LEN_MASK == fingerprint & !LEN_MASK;
     (is_same && len <= STATE_WORDS_MAX).then_some(len)
 }
 
 /// Leaves the answers in `entries`.
-pub(super) fn read(words: &[u64], entries: &mut [Entry<'_>]) {
+pub(crate) fn read(words: &[u64], entries: &mut [Entry<'_>]) {
     let mut words = words.iter().copied().skip(1);
     for entry in entries {
         // Words that are missing, which nobody has written, read as an allowed nothing.

@@ -1,0 +1,203 @@
+//! Deciding a batch on the values of its counters.
+
+use std::borrow::Cow;
+
+use super::backend::{CounterKey, Value};
+use super::names::Names;
+use super::value::Counter;
+use super::{Change, micros};
+use crate::Timestamp;
+use crate::algorithm::word::NUMBER_MAX;
+use crate::policy::Kind;
+use crate::store::{Entry, Hold, Once, Role, StoreError, answers};
+
+/// The counters of several entries or adjustments, each once, and which one each asks for.
+#[derive(Debug, Default)]
+pub(super) struct Counters<'p> {
+    pub(super) keys: Vec<CounterKey>,
+    /// Of the first that asks for the counter, bound to its key.
+    kinds: Vec<Cow<'p, Kind>>,
+    of: Vec<usize>,
+}
+
+impl<'p> Counters<'p> {
+    pub(super) fn push(&mut self, key: CounterKey, kind: Cow<'p, Kind>) {
+        let known = self.keys.iter().position(|known| *known == key);
+        self.of.push(known.unwrap_or_else(|| {
+            self.keys.push(key);
+            self.kinds.push(kind);
+            self.keys.len() - 1
+        }));
+    }
+
+    /// The counter of the entry or adjustment at `at`, of those that [`read`](Self::read) returned.
+    pub(super) fn at<'c>(&self, counters: &'c mut [Counter], at: usize) -> &'c mut Counter {
+        &mut counters[self.of[at]]
+    }
+
+    pub(super) fn read(&self, values: &[Value]) -> Result<Vec<Counter>, StoreError> {
+        values.iter().take(self.keys.len()).map(Counter::read).collect()
+    }
+
+    /// What `after` changes of `before`.
+    pub(super) fn changes(&self, before: &[Counter], after: &[Counter]) -> Vec<Change> {
+        let each = before.iter().zip(after).enumerate();
+        let changed = each.filter(|(_, (before, after))| before.to_words() != after.to_words());
+        changed
+            .map(|(at, (_, after))| Change {
+                at,
+                after: after.to_words(),
+                forgettable_at: after.forgettable_at(&self.kinds[at]),
+            })
+            .collect()
+    }
+
+    fn of_entries(names: &Names, entries: &[Entry<'p>]) -> Self {
+        let mut counters = Self::default();
+        for entry in entries {
+            counters.push(names.counter(entry.key, entry.policy), kind_of(entry));
+        }
+        counters
+    }
+}
+
+fn kind_of<'p>(entry: &Entry<'p>) -> Cow<'p, Kind> {
+    entry.policy.kind.for_key(entry.key)
+}
+
+/// The entries of one step, and what they need of the backend.
+#[derive(Debug)]
+pub(super) struct Deciding<'b, 'e> {
+    pub(super) entries: &'b mut [Entry<'e>],
+    counters: Counters<'e>,
+    once: Option<(CounterKey, u64)>,
+    hold: Option<(CounterKey, u64)>,
+    fingerprint: u64,
+}
+
+impl<'b, 'e> Deciding<'b, 'e> {
+    pub(super) fn new(
+        names: &Names,
+        entries: &'b mut [Entry<'e>],
+        once: Option<Once<'_>>,
+        hold: Option<Hold>,
+    ) -> Self {
+        let counters = Counters::of_entries(names, entries);
+        let keys: Vec<CounterKey> = counters.of.iter().map(|at| counters.keys[*at]).collect();
+        let fingerprint = if once.is_some() { names.fingerprint(entries, &keys) } else { 0 };
+        let once = once.map(|once| (names.request(once.request_id), micros(once.ttl)));
+        let hold = hold.map(|hold| (names.reservation(hold.id), micros(hold.ttl)));
+        Self { entries, counters, once, hold, fingerprint }
+    }
+
+    /// The keys it reads: the counters', then those of the request id and of the reservation.
+    pub(super) fn keys(&self) -> Vec<CounterKey> {
+        let marks = self.once.iter().chain(&self.hold).map(|(key, _)| *key);
+        self.counters.keys.iter().copied().chain(marks).collect()
+    }
+
+    /// Decides all entries at `now`: all are charged or none.
+    pub(super) fn all_or_none(
+        &mut self,
+        values: &[Value],
+        now: Timestamp,
+    ) -> Result<Vec<Change>, StoreError> {
+        let marks = &values[self.counters.keys.len()..];
+        if self.once.is_some() && self.is_answered(&marks[0], now)? {
+            return Ok(Vec::new());
+        }
+        let before = self.counters.read(values)?;
+        let mut after = before.clone();
+        let mut is_allowed = true;
+        // The enforced ones first: a shadow sees what they have charged.
+        for role in [Role::Enforce, Role::Shadow] {
+            for at in 0..self.entries.len() {
+                if self.entries[at].role == role {
+                    self.charge(at, &mut after, now);
+                    is_allowed &= role == Role::Shadow || self.is_allowed(at);
+                }
+            }
+        }
+        if !is_allowed {
+            self.report_uncharged(&before, now);
+            return Ok(Vec::new());
+        }
+        if self.hold.is_some() {
+            for (at, entry) in self.entries.iter_mut().enumerate() {
+                let counter = self.counters.at(&mut after, at);
+                entry.stamp = counter.reserve(&kind_of(entry), entry.stamp, now);
+            }
+        }
+        let mut changes = self.counters.changes(&before, &after);
+        let mut at = self.counters.keys.len();
+        if let Some((_, ttl_us)) = self.once {
+            changes.push(mark(at, now, ttl_us, &answers::write(self.fingerprint, self.entries)?));
+            at += 1;
+        }
+        if let Some((_, ttl_us)) = self.hold {
+            changes.push(mark(at, now, ttl_us, &[]));
+        }
+        Ok(changes)
+    }
+
+    /// Decides all entries at `now`, each by itself.
+    pub(super) fn independent(
+        &mut self,
+        values: &[Value],
+        now: Timestamp,
+    ) -> Result<Vec<Change>, StoreError> {
+        let before = self.counters.read(values)?;
+        let mut after = before.clone();
+        for at in 0..self.entries.len() {
+            self.charge(at, &mut after, now);
+        }
+        Ok(self.counters.changes(&before, &after))
+    }
+
+    /// True if the request was allowed under its id before: its entries then hold the answer it got.
+    fn is_answered(&mut self, mark: &Value, now: Timestamp) -> Result<bool, StoreError> {
+        let Some([first, ..]) = marked(mark, now) else {
+            return Ok(false);
+        };
+        let words = marked(mark, now).unwrap_or_default();
+        let len = answers::len(*first, self.fingerprint).ok_or(StoreError::RequestIdReused)?;
+        answers::read(words.get(..len).unwrap_or(words), self.entries);
+        Ok(true)
+    }
+
+    fn charge(&mut self, at: usize, counters: &mut [Counter], now: Timestamp) {
+        let entry = &mut self.entries[at];
+        let counter = self.counters.at(counters, at);
+        let (decision, stamp) = counter.charge(&kind_of(entry), now, entry.cost);
+        (entry.decision, entry.stamp) = (Some(decision), stamp);
+    }
+
+    fn is_allowed(&self, at: usize) -> bool {
+        self.entries[at].decision.is_some_and(|decision| decision.is_allowed())
+    }
+
+    /// For a request that was denied: the entries that would have allowed say what remains now, since
+    /// nothing was taken from them.
+    fn report_uncharged(&mut self, before: &[Counter], now: Timestamp) {
+        for at in 0..self.entries.len() {
+            if self.is_allowed(at) {
+                let mut counter = before[self.counters.of[at]].clone();
+                let entry = &mut self.entries[at];
+                entry.decision = Some(counter.charge(&kind_of(entry), now, 0).0);
+            }
+        }
+    }
+}
+
+/// Remembers something until `ttl_us` from now: when that ends, and `words`.
+fn mark(at: usize, now: Timestamp, ttl_us: u64, words: &[u64]) -> Change {
+    let ends_at_us = now.as_micros().saturating_add(ttl_us).min(NUMBER_MAX);
+    let after = [&[ends_at_us], words].concat();
+    Change { at, after, forgettable_at: Timestamp::from_micros(ends_at_us) }
+}
+
+/// What a [`mark`] says, unless its time is up or there is none.
+pub(super) fn marked(value: &Value, now: Timestamp) -> Option<&[u64]> {
+    let (ends_at_us, words) = value.words.split_first()?;
+    (*ends_at_us > now.as_micros()).then_some(words)
+}

@@ -1,0 +1,90 @@
+//! Refunds, renewals, settlements and resets.
+
+use super::batch::{Counters, marked};
+use super::value::Counter;
+use super::{Change, CounterBackend, CounterStore};
+use crate::policy::Kind;
+use crate::store::{Adjustment, Due, Feature, ReservationId, StoreError};
+use crate::{Policy, Store, Timestamp};
+
+impl<B: CounterBackend> CounterStore<B> {
+    /// Changes the counter of `key` under `policy`.
+    async fn alter<T: Send>(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        mut change: impl FnMut(&mut Counter, &Kind, Timestamp) -> T + Send,
+    ) -> Result<T, StoreError> {
+        self.supports(Feature::Policy(policy))?;
+        let kind = policy.kind.for_key(key);
+        let mut counters = Counters::default();
+        counters.push(self.names.counter(key, policy), kind.clone());
+        let step = |values: &[_], now| {
+            let before = counters.read(values)?;
+            let mut after = before.clone();
+            let answer = change(counters.at(&mut after, 0), &kind, now);
+            Ok((counters.changes(&before, &after), answer))
+        };
+        self.run(&counters.keys, step).await
+    }
+
+    pub(super) async fn refund_one(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        stamp: u64,
+        amount: u64,
+    ) -> Result<u64, StoreError> {
+        self.alter(key, policy, |counter, kind, now| counter.refund(kind, now, stamp, amount)).await
+    }
+
+    pub(super) async fn renew_one(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        stamp: u64,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        self.alter(key, policy, |counter, kind, now| counter.renew(kind, now, stamp)).await
+    }
+
+    pub(super) async fn reset_one(&self, key: &[u8], policy: &Policy) -> Result<(), StoreError> {
+        self.alter(key, policy, |counter, _, now| counter.reset(now)).await
+    }
+
+    pub(super) async fn settle_all(
+        &self,
+        id: ReservationId,
+        adjustments: &mut [Adjustment<'_>],
+    ) -> Result<bool, StoreError> {
+        self.supports(Feature::Reservations)?;
+        let mut counters = Counters::default();
+        for Adjustment { key, policy, .. } in &*adjustments {
+            self.supports(Feature::Policy(policy))?;
+            counters.push(self.names.counter(key, policy), policy.kind.for_key(key));
+        }
+        let mut keys = counters.keys.clone();
+        keys.push(self.names.reservation(id));
+        self.fits(keys.len(), adjustments.len())?;
+        let reservation = keys.len() - 1;
+        let step = |values: &[_], now| {
+            if marked(&values[reservation], now).is_none() {
+                return Ok((Vec::new(), false));
+            }
+            let before = counters.read(values)?;
+            let mut after = before.clone();
+            for (at, adjustment) in adjustments.iter_mut().enumerate() {
+                let Adjustment { key, policy, stamp, .. } = *adjustment;
+                let (counter, kind) = (counters.at(&mut after, at), policy.kind.for_key(key));
+                adjustment.adjust(match adjustment.due() {
+                    Due::Refund(tokens) => counter.refund(&kind, now, stamp, tokens),
+                    Due::Overdraw(tokens) => counter.overdraw(&kind, now, tokens),
+                });
+            }
+            let mut changes = counters.changes(&before, &after);
+            // Taken away at the same instant, so that nobody settles it again.
+            changes.push(Change { at: reservation, after: Vec::new(), forgettable_at: now });
+            Ok((changes, true))
+        };
+        self.run(&keys, step).await
+    }
+}
