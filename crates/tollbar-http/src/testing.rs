@@ -32,7 +32,10 @@ pub(crate) fn check(engine: &AsyncEngine, cost: u64) -> Verdict {
 pub(crate) fn engine_without_store(yaml: &str) -> AsyncEngine {
     let store = LaterStore::new(Arc::new(MemoryStore::builder().max_keys(1).build()));
     store.set_down(true);
-    AsyncEngine::builder(rules(yaml), Arc::new(store)).clock(ManualClock::at(START)).build()
+    AsyncEngine::builder(rules(yaml), Arc::new(store))
+        .clock(ManualClock::at(START))
+        .build()
+        .unwrap()
 }
 
 /// A clock that goes with tokio's, which tests pause.

@@ -31,7 +31,7 @@ use crate::diff::Diff;
 use crate::matcher::ItemId;
 use crate::snapshot::Snapshot;
 use crate::verdict::Verdict;
-use crate::{Request, RuleSet};
+use crate::{Request, RuleSet, RuleSetError};
 
 /// How many keys this process counts while the store cannot answer.
 const LOCAL_KEYS_MAX: usize = 100_000;
@@ -48,7 +48,7 @@ const LOCAL_KEYS_MAX: usize = 100_000;
 /// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 /// let file = RuleFile::parse("rules.yaml", "rules: [{ name: per_client, limit: 2/min }]")?;
 /// // Any `Store` will do, such as that of `tollbar-redis`.
-/// let engine = AsyncEngine::new(file.rules, Arc::new(MemoryStore::builder().build()));
+/// let engine = AsyncEngine::new(file.rules, Arc::new(MemoryStore::builder().build()))?;
 ///
 /// let request = Request::new("GET", "/v1/users")?.with_attributes(&[("ip", "203.0.113.7")])?;
 /// assert!(engine.check(&request).await.is_allowed());
@@ -99,9 +99,8 @@ pub struct EngineBuilder<S = Option<Arc<MemoryStore>>> {
 }
 
 impl AsyncEngine {
-    /// Returns an engine that counts in `store`.
-    #[must_use]
-    pub fn new(rules: RuleSet, store: Arc<dyn Store>) -> Self {
+    /// Returns an engine that counts in `store`; an error if `store` cannot count some of the rules.
+    pub fn new(rules: RuleSet, store: Arc<dyn Store>) -> Result<Self, RuleSetError> {
         Self::builder(rules, store).build()
     }
 
@@ -191,7 +190,19 @@ impl AsyncEngine {
 
     /// Puts other rules in force, whole: no check sees half of two versions. Counters go by the
     /// rules' names: those whose algorithm and window stay go on counting.
-    pub fn replace(&self, rules: RuleSet) -> Diff {
+    ///
+    /// Rules that the store [cannot count](RuleSet::check_support) are an error, and those before them
+    /// stay in force.
+    pub fn replace(&self, rules: RuleSet) -> Result<Diff, RuleSetError> {
+        // A memory store counts everything.
+        if self.memory.is_none() {
+            rules.check_support(self.store())?;
+        }
+        Ok(self.put(rules))
+    }
+
+    /// Puts rules in force that the store can count.
+    fn put(&self, rules: RuleSet) -> Diff {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current.load_full();
         let diff = Diff::between(&before.rules, &rules);
@@ -290,14 +301,20 @@ impl EngineBuilder {
         };
         let Self { rules, store: _, clock, receipt_key, request_id_ttl } = self;
         let builder = EngineBuilder { rules, store, clock, receipt_key, request_id_ttl };
-        Engine::over_memory(builder.build())
+        // A memory store counts everything.
+        Engine::over_memory(builder.build_unchecked())
     }
 }
 
 impl EngineBuilder<Arc<dyn Store>> {
-    /// Returns the engine.
-    #[must_use]
-    pub fn build(self) -> AsyncEngine {
+    /// Returns the engine; an error if its store [cannot count](RuleSet::check_support) some of the
+    /// rules.
+    pub fn build(self) -> Result<AsyncEngine, RuleSetError> {
+        self.rules.check_support(&*self.store)?;
+        Ok(self.build_unchecked())
+    }
+
+    fn build_unchecked(self) -> AsyncEngine {
         let local = self.memory(Some(LOCAL_KEYS_MAX));
         let any: Arc<dyn Any + Send + Sync> = self.store.clone();
         let receipt_key = self.receipt_key.unwrap_or_else(ReceiptKey::random);

@@ -22,7 +22,7 @@ use node::Value;
 use reader::{Field, Reader};
 
 use crate::rule_set::NODES_MAX;
-use crate::{Rule, RuleSet};
+use crate::{Rule, RuleSet, RuleSetError};
 
 pub use node::Position;
 pub use reader::Finding;
@@ -57,6 +57,14 @@ pub enum FileError {
         file: String,
         /// The line of the first byte that is not.
         line: usize,
+    },
+    /// The store cannot count some of its rules.
+    #[error("{file}: {source}")]
+    Unsupported {
+        /// Its name.
+        file: String,
+        /// Which rules, and what to write instead.
+        source: RuleSetError,
     },
     /// Some of what it says cannot be used.
     #[error("{}", Listed { file, findings })]

@@ -3,6 +3,7 @@
 mod brief;
 mod checking;
 mod sharing;
+mod support;
 
 #[cfg(test)]
 mod tests;
@@ -174,6 +175,12 @@ pub enum RuleProblem {
     TooManyForEveryRequest {
         /// How many there are.
         count: usize,
+    },
+    /// Something that the store cannot count.
+    #[error("{detail}")]
+    Unsupported {
+        /// What it cannot do, and what to use instead.
+        detail: String,
     },
     /// Too many rules.
     #[error("{count} rules are too many: write at most {RULES_MAX}")]

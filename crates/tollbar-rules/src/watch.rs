@@ -66,12 +66,12 @@ impl RuleWatch {
     /// cannot be used leaves the rules as they are, and is told of once.
     pub fn look(&mut self, engine: &AsyncEngine) -> Option<Result<Reloaded, FileError>> {
         let read = self.read_changed()?;
-        Some(
-            read.map(|RuleFile { rules, warnings }| Reloaded {
-                diff: engine.replace(rules),
-                warnings,
-            }),
-        )
+        Some(read.and_then(|RuleFile { rules, warnings }| match engine.replace(rules) {
+            Ok(diff) => Ok(Reloaded { diff, warnings }),
+            Err(source) => {
+                Err(FileError::Unsupported { file: self.path.display().to_string(), source })
+            }
+        }))
     }
 
     /// What the file says, where that has changed since it was last looked at: for who has conditions

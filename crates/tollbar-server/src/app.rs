@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tollbar::SnapshotError;
-use tollbar_rules::{AsyncEngine, RuleSet};
+use tollbar_rules::{AsyncEngine, RuleSet, RuleSetError};
 use tracing::{info, warn};
 
 use crate::admin::credential::Credential;
@@ -68,6 +68,8 @@ pub(crate) enum AppError {
     Store(#[from] StoreFlagsError),
     #[error(transparent)]
     Gateway(#[from] GatewayFlagsError),
+    #[error("--rules: {0}")]
+    Unsupported(#[from] RuleSetError),
     #[error("--snapshot: {}", told(.0))]
     Snapshot(SnapshotError),
     #[error(transparent)]
@@ -106,8 +108,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let counters = config.store.open()?;
     let engine = AsyncEngine::builder(rules, counters.store());
     let engine = Arc::new(match receipt_secret {
-        Some(secret) => engine.receipt_secret(secret).build(),
-        None => engine.build(),
+        Some(secret) => engine.receipt_secret(secret).build()?,
+        None => engine.build()?,
     });
     let traces = config.traces.open()?.map(Arc::new);
     let has_database = config.database.database.is_some();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use thiserror::Error;
-use tollbar_rules::{FileError, RuleFile};
+use tollbar_rules::{FileError, RuleFile, RuleSetError};
 
 use crate::admin::AdminFlags;
 use crate::bounded;
@@ -135,6 +135,8 @@ pub(crate) enum ConfigError {
     Token { path: PathBuf },
     #[error("--rules: {}", told(.0))]
     Rules(#[from] FileError),
+    #[error("--rules: {0}")]
+    Unsupported(#[from] RuleSetError),
     #[error("--envoy-config: {}", told(.0))]
     Envoy(#[source] FileError),
     #[error(

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tollbar::Store;
 use tollbar_rules::{Finding, RuleFile, RuleWatch};
 use tracing::{error, info, warn};
 
@@ -95,7 +96,7 @@ impl Reload {
     /// Tells that nothing has changed only to who asked.
     fn put_in_force(&self, read: Result<RuleFile, ConfigError>, was_asked: bool) {
         let Daemon { engine, live, metrics, .. } = &*self.daemon;
-        match read {
+        match read.and_then(|file| supported(file, &*self.daemon.counters.store())) {
             Ok(file) => {
                 let rules = file.rules.len();
                 let warnings = file.warnings;
@@ -116,6 +117,12 @@ impl Reload {
             }
         }
     }
+}
+
+/// The file, if `store` can count all of its rules.
+fn supported(file: RuleFile, store: &dyn Store) -> Result<RuleFile, ConfigError> {
+    file.rules.check_support(store)?;
+    Ok(file)
 }
 
 /// Tells what the rules' writer should know.

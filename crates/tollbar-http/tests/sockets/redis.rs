@@ -23,7 +23,7 @@ async fn instance(redis: &RedisProcess, yaml: &str, deadline: Duration) -> Socke
     let store = RedisStore::builder(&redis.url(), Subjects::Hashed([7; 32])).deadline(deadline);
     let store = store.connect().await.expect("the server is there");
     let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|it| panic!("{it}")).rules;
-    let engine = AsyncEngine::new(rules, Arc::new(store));
+    let engine = AsyncEngine::new(rules, Arc::new(store)).unwrap();
     let hello = || get(async || "hello");
     let app = Router::new()
         .route("/", hello())

@@ -10,7 +10,7 @@ use tollbar::Timestamp;
 
 use super::hold::{Hold, RuleSettlement, TokenError};
 use super::{Admission, AsyncEngine, EngineBuilder};
-use crate::{Explanation, Request, RuleSet, Usage, UsageError, Verdict};
+use crate::{Diff, Explanation, Request, RuleSet, Usage, UsageError, Verdict};
 
 /// Checks requests against rules, over counters in this process. No method blocks. Clones are handles of
 /// one engine.
@@ -33,7 +33,7 @@ use crate::{Explanation, Request, RuleSet, Usage, UsageError, Verdict};
 /// All rules that match apply, and a request pays all of their limits or none.
 ///
 /// It dereferences to an [`AsyncEngine`], which has the methods that ask no store, such as
-/// [`replace`](AsyncEngine::replace), [`token`](AsyncEngine::token) and [`tallies`](AsyncEngine::tallies).
+/// [`rules`](AsyncEngine::rules), [`token`](AsyncEngine::token) and [`tallies`](AsyncEngine::tallies).
 #[derive(Debug, Clone)]
 pub struct Engine {
     /// Over a memory store.
@@ -65,6 +65,12 @@ impl Engine {
     pub(super) fn over_memory(engine: AsyncEngine) -> Self {
         debug_assert!(engine.answers_at_once(), "an engine in this process has a memory store");
         Self { inner: Arc::new(engine) }
+    }
+
+    /// Puts other rules in force, whole. See [`AsyncEngine::replace`]; a memory store counts all rules.
+    #[expect(clippy::must_use_candidate, reason = "the rules are in force, whoever reads the diff")]
+    pub fn replace(&self, rules: RuleSet) -> Diff {
+        self.inner.put(rules)
     }
 
     /// Decides whether the request may pass, and charges it if so. See [`AsyncEngine::check`].

@@ -48,7 +48,7 @@ fn engine_over(rule: &str, way: &str, clock: &ManualClock) -> AsyncEngine {
         "later" => Arc::new(LaterStore::new(memory(clock))),
         _ => memory(clock),
     };
-    AsyncEngine::builder(rules(&text), store).clock(clock.clone()).build()
+    AsyncEngine::builder(rules(&text), store).clock(clock.clone()).build().unwrap()
 }
 
 fn passes(engine: &AsyncEngine) -> bool {
@@ -278,7 +278,7 @@ fn a_counter_that_cannot_be_made_fresh_is_counted_and_told() {
     let clock = clock();
     let rules = rules("rules: [{ name: a, limit: 1/min }]");
     let store = Arc::new(Stubborn(memory(&clock)));
-    let engine = AsyncEngine::builder(rules, store).clock(clock.clone()).build();
+    let engine = AsyncEngine::builder(rules, store).clock(clock.clone()).build().unwrap();
     clock.advance(DAY);
     assert!(passes(&engine));
     step_back(&clock, DAY);

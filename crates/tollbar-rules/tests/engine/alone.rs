@@ -86,7 +86,7 @@ impl Both {
         let rules = file.unwrap_or_else(|error| panic!("{error}")).rules;
         let short = Engine::builder(rules.clone()).store(memory()).clock(clock.clone()).build();
         let later = Arc::new(LaterStore::new(memory()));
-        let long = AsyncEngine::builder(rules, later).clock(clock.clone()).build();
+        let long = AsyncEngine::builder(rules, later).clock(clock.clone()).build().unwrap();
         Self { clock, short, long }
     }
 }

@@ -166,7 +166,7 @@ fn ask(engine: &AsyncEngine, thread: usize) -> Vec<Told> {
     for n in 0..CHECKS_PER_THREAD {
         if thread == 0 && n % CHECKS_PER_VERSION == 0 {
             version += 1;
-            engine.replace(Version::rules(version));
+            engine.replace(Version::rules(version)).unwrap();
         }
         let (user, cost) = ((n + thread) % USERS, 1 + u64::from(n % 3 == 0));
         let name = user.to_string();
@@ -223,7 +223,7 @@ fn every_answer_under_changing_rules_is_the_judges() {
     let clock = ManualClock::at(START);
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
     let store = Arc::new(Ordered { store, clock: clock.clone(), decided: Mutex::new(0) });
-    let engine = AsyncEngine::builder(Version::rules(1), store).clock(clock).build();
+    let engine = AsyncEngine::builder(Version::rules(1), store).clock(clock).build().unwrap();
     let mut told: Vec<Told> = thread::scope(|scope| {
         let engine = &engine;
         let workers: Vec<_> =

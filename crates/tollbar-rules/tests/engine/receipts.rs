@@ -155,7 +155,7 @@ fn a_reservation_that_could_not_be_settled_can_be_settled_later() {
     let clock = clock();
     let memory = store(&clock);
     let later = Arc::new(tollbar_testkit::later_store::LaterStore::new(memory));
-    let engine = AsyncEngine::builder(rules(TOKENS), later.clone()).build();
+    let engine = AsyncEngine::builder(rules(TOKENS), later.clone()).build().unwrap();
     let hold = reserve(&engine, "POST / user=1 cost=300", TTL).hold.unwrap();
     later.set_down(true);
     assert!(matches!(block_on(engine.settle(&hold, Some(1))), Err(TokenError::Store(_))));

@@ -8,8 +8,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
+use tollbar::counter::CounterStore;
 use tollbar::{Clock, ManualClock, Timestamp};
 use tollbar_rules::{AsyncEngine, Engine, Request, RuleFile, RuleSet, RuleWatch};
+use tollbar_testkit::memory_backend::MemoryBackend;
 
 fn rules(text: &str) -> RuleSet {
     RuleFile::parse("rules.yaml", text).unwrap_or_else(|error| panic!("{error}")).rules
@@ -69,6 +71,27 @@ fn a_changed_file_is_taken_whole_and_a_bad_one_not_at_all() {
 
     file.write("rules: [{ name: b, limit: 1/h }, { name: c, limit: 9/h }]");
     assert_eq!(watch.look(&engine).unwrap().unwrap().diff.to_string(), "+ c\n1 unchanged");
+}
+
+/// A store that swaps one key at a time cannot charge two limits of a rule together.
+#[test]
+fn rules_that_the_store_cannot_count_leave_those_before_them_in_force() {
+    let file = Scratch::new("unsupported");
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let store = CounterStore::new(MemoryBackend::new(clock.clone(), 1), [1; 32]);
+    let before = rules("rules: [{ name: a, limit: 1/h }]");
+    let engine = AsyncEngine::builder(before, Arc::new(store)).clock(clock).build().unwrap();
+    let mut watch = RuleWatch::new(&file.0);
+    file.write("rules: [{ name: a, limit: 2/h }, { name: b, limit: [1/s, 5/h] }]");
+    let error = watch.look(&engine).unwrap().unwrap_err().to_string();
+    let place = format!("{}: 1 of the rules cannot be used: ", file.0.display());
+    assert!(error.starts_with(&place), "{error}");
+    let why = "`limit` of rule `b`: this store cannot charge several counters all or none: use one";
+    assert!(error.contains(why), "{error}");
+    assert_eq!(engine.rules().rules()[0].limits[0].text(), "1/h", "the good half is not taken");
+    file.write("rules: [{ name: a, limit: 2/h }, { name: b, limit: 5/h }]");
+    watch.look(&engine).unwrap().unwrap();
+    assert_eq!(engine.rules().len(), 2);
 }
 
 #[test]
@@ -198,7 +221,8 @@ fn version(limit: u64) -> RuleSet {
 impl Clock for Meddling {
     fn now(&self) -> Timestamp {
         if let Some(engine) = self.engine.get().and_then(Weak::upgrade) {
-            engine.replace(version(1_000 + self.version.fetch_add(1, Ordering::SeqCst)));
+            let limit = 1_000 + self.version.fetch_add(1, Ordering::SeqCst);
+            engine.replace(version(limit)).unwrap();
         }
         Timestamp::from_micros(1_700_000_000_000_000)
     }

@@ -37,6 +37,7 @@ pub(crate) fn engine_over(store: FailingStore, text: &str) -> AsyncEngine {
         .clock(clock())
         .receipt_secret([1; 32])
         .build()
+        .unwrap()
 }
 
 /// `GET /path name=value ..`

@@ -202,7 +202,7 @@ impl Proposal {
         rule.replaces.clear();
         let rules = RuleSet::new(vec![rule]).ok()?;
         let rules = rules.with_overrides(self.before.overrides().to_vec());
-        Some(AsyncEngine::new(rules, admin.daemon.counters.store()))
+        AsyncEngine::new(rules, admin.daemon.counters.store()).ok()
     }
 }
 

@@ -45,7 +45,8 @@ impl Daemon {
         let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
         let store = Arc::new(store);
         let rules = RuleFile::parse("rules.yaml", rules).unwrap().rules;
-        let engine = AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build();
+        let engine =
+            AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build().unwrap();
         let token = token.map(|it| Arc::new(Tokens::parse(it).unwrap()));
         let daemon = crate::daemon::Daemon::new(Arc::new(engine), Counters::Memory(store), token);
         Self { api: Api::new(Arc::new(daemon)), clock }

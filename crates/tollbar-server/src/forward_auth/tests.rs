@@ -84,7 +84,8 @@ impl Proxy {
         let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
         let store = Arc::new(store);
         let rules = RuleFile::parse("rules.yaml", &format!("{RULES}{}", too_many())).unwrap().rules;
-        let engine = AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build();
+        let engine =
+            AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build().unwrap();
         let token = token.map(|it| Arc::new(Tokens::parse(it).unwrap()));
         let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), token);
         let forward_auth = ForwardAuth::new(

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
-use tollbar_rules::{AsyncEngine, Diff, RuleSet};
+use tollbar_rules::{AsyncEngine, Diff, RuleError, RuleSet, RuleSetError};
 use tracing::{error, info, warn};
 
 use super::compose::{Composed, Known, compose, recompose};
@@ -139,8 +139,8 @@ impl Live {
         let loaded = Arc::make_mut(loaded);
         let applied = loaded.apply(changes);
         let rules = recompose(together, loaded, &applied, known)?;
-        *together = rules.clone();
-        let diff = self.engine.replace(rules);
+        let diff = self.engine.replace(rules.clone()).ok()?;
+        *together = rules;
         loaded.mark = Some(mark);
         drop(parts);
         self.enforced.send_replace(revisions);
@@ -162,9 +162,16 @@ impl Live {
     /// Whoever calls this holds the parts, so that no two changes overtake each other.
     fn put_together(&self, parts: &mut Parts) -> Diff {
         let Parts { file, loaded, known, together, .. } = parts;
-        let Composed { rules, skipped } = compose(file, loaded, known);
-        *together = rules.clone();
-        let diff = self.engine.replace(rules);
+        let Composed { rules, mut skipped } = compose(file, loaded, known);
+        let replaced = self.engine.replace(rules.clone()).or_else(|error| {
+            let fewer = without(&rules, error, &mut skipped);
+            self.engine.replace(fewer.unwrap_or_else(|| (**file).clone()))
+        });
+        let diff = replaced.unwrap_or_else(|error| {
+            error!(%error, "the rules stay as they were");
+            Diff::between(&rules, &rules)
+        });
+        *together = self.engine.rules();
         let before = self.status.load_full();
         let is_new = |it: &&Skipped| !before.skipped.contains(it);
         for Skipped { what, id, name, why } in skipped.iter().filter(is_new).take(TOLD_MAX) {
@@ -209,8 +216,49 @@ impl Live {
     }
 }
 
+/// The rules without those that the store cannot count, which are told of; `None` if the others do not fit
+/// together without them. The file's are checked before they get here.
+fn without(rules: &RuleSet, error: RuleSetError, skipped: &mut Vec<Skipped>) -> Option<RuleSet> {
+    let mut ids = Vec::new();
+    for RuleError { rule, name, field, problem, .. } in error.errors {
+        let id = rules.rules()[rule].identity().to_string();
+        let why = format!("{field}: {problem}");
+        skipped.push(Skipped { what: "rule", id: id.clone(), name, why });
+        ids.push(id);
+    }
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    rules.changed(&ids, Vec::new()).ok()
+}
+
 impl fmt::Debug for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Live").field("enforced", &self.enforced_revisions()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollbar::{CounterStore, ManualClock};
+    use tollbar_rules::RuleFile;
+    use tollbar_testkit::memory_backend::MemoryBackend;
+
+    use super::*;
+
+    #[test]
+    fn rules_that_the_store_cannot_count_are_left_out_and_told_of() {
+        let text = "rules: [{ name: a, limit: 1/h }, { name: b, limit: [1/s, 5/h] }]";
+        let rules = RuleFile::parse("rules.yaml", text).unwrap().rules;
+        let store = CounterStore::new(MemoryBackend::new(ManualClock::default(), 1), [1; 32]);
+        let error = rules.check_support(&store).unwrap_err();
+        let mut skipped = Vec::new();
+        let fewer = without(&rules, error, &mut skipped).unwrap();
+        fewer.check_support(&store).unwrap();
+        let names: Vec<&str> = fewer.rules().iter().map(|rule| &*rule.name).collect();
+        assert_eq!(names, ["a"]);
+        let [Skipped { what: "rule", name, why, .. }] = &skipped[..] else {
+            panic!("{skipped:?}");
+        };
+        assert_eq!(name, "b");
+        assert!(why.starts_with("limit: this store cannot charge several counters"), "{why}");
     }
 }

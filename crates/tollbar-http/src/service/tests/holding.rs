@@ -243,7 +243,7 @@ fn permits_come_back_where_the_service_panics() {
 #[tokio::test(start_paused = true)]
 async fn a_store_elsewhere_is_settled_with_in_the_background() {
     let store = Arc::new(later_by(Duration::from_millis(5)));
-    let engine = AsyncEngine::new(rules(HUNDRED), store);
+    let engine = AsyncEngine::new(rules(HUNDRED), store).unwrap();
     let layer = TollbarLayer::builder(engine).cost(|_| 10).settle(Settle::by(|_| 1)).build();
     let service = layer.layer(Answers);
     for expected in ["90", "89", "88"] {

@@ -182,7 +182,7 @@ impl Service<Request<()>> for Strict {
 }
 
 fn over_later(yaml: &str, delay: Duration) -> AsyncEngine {
-    AsyncEngine::new(rules(yaml), Arc::new(later_by(delay)))
+    AsyncEngine::new(rules(yaml), Arc::new(later_by(delay))).unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ impl Calls {
     pub fn new(file: &str) -> Option<Self> {
         let domains = Domains::parse("fuzz.yaml", file).ok()?;
         let counters = Counters::Memory(Arc::new(MemoryStore::builder().max_keys(1_000).build()));
-        let engine = AsyncEngine::new(RuleSet::empty(), counters.store());
+        let engine = AsyncEngine::new(RuleSet::empty(), counters.store()).ok()?;
         let daemon = Arc::new(Daemon::new(Arc::new(engine), counters, None));
         let limits = Arc::new(EnvoyLimits::default());
         limits.replace(domains);

@@ -50,7 +50,7 @@ impl Service {
         let store = Arc::new(MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build());
         let counters = Counters::Memory(store);
         let rules = RuleFile::parse("rules.yaml", rules).unwrap().rules;
-        let engine = AsyncEngine::new(rules, counters.store());
+        let engine = AsyncEngine::new(rules, counters.store()).unwrap();
         let tally = Arc::new(Tally::new(100));
         let daemon = Daemon::new(Arc::new(engine), counters, None);
         let daemon = Arc::new(daemon.metered(Some(Arc::clone(&tally))));

@@ -26,7 +26,7 @@ const TOKEN: &str = "0123456789abcdef";
 pub(super) fn shared(clock: &ManualClock, token: Option<&str>) -> Arc<Shared> {
     let store = Arc::new(MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build());
     let rules = RuleFile::parse("rules.yaml", RULES).unwrap().rules;
-    let engine = AsyncEngine::new(rules, store.clone());
+    let engine = AsyncEngine::new(rules, store.clone()).unwrap();
     let tokens = token.and_then(Tokens::parse).map(Arc::new);
     let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), tokens);
     let store = daemon.counters.store();

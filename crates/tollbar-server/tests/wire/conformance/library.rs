@@ -21,7 +21,7 @@ fn the_library_answers_as_the_table_says() {
 fn the_library_answers_as_the_table_says_without_its_store() {
     let rules = RuleFile::parse("conformance.yaml", &(WITHOUT_STORE.rules)()).unwrap().rules;
     let store = Arc::new(FailingStore::unavailable());
-    let engine = AsyncEngine::new(rules, store);
+    let engine = AsyncEngine::new(rules, store).unwrap();
     go_through(&WITHOUT_STORE, |step| ask(&engine, step));
 }
 
