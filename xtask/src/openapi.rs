@@ -1,5 +1,6 @@
 //! `cargo xtask openapi`: writes the documents of the HTTP interfaces, which the daemon generates from
-//! its own types, to where people read them. Tests of the daemon say when they are not current.
+//! its own types, and the schema of files of rules to where people read them. Tests of the daemon and of
+//! the rules say when they are not current.
 
 use std::path::Path;
 
@@ -13,7 +14,14 @@ const COPIES: [(&[&str], &str); 2] = [
     (&["openapi", "--admin"], "docs/reference/admin-openapi.json"),
 ];
 
+/// The schema of files of rules, and where it is kept.
+const SCHEMA: (&str, &str) =
+    ("crates/tollbar-rules/src/admin/rules.schema.json", "docs/reference/rules.schema.json");
+
 pub(crate) fn run(root: &Path) -> Result<()> {
+    let (schema, copy) = SCHEMA;
+    std::fs::copy(root.join(schema), root.join(copy))
+        .with_context(|| format!("cannot copy {schema}"))?;
     for (command, copy) in COPIES {
         let args = ["run", "--quiet", "--package", "tollbar-server", "--"];
         let document = read(cargo(&args).args(command).current_dir(root))?;

@@ -24,8 +24,12 @@ use reader::{Field, Reader};
 use crate::rule_set::NODES_MAX;
 use crate::{Rule, RuleSet, RuleSetError};
 
+#[cfg(feature = "admin")]
+pub(crate) use conditions::route;
 pub use node::Position;
 pub use reader::Finding;
+#[cfg(feature = "admin")]
+pub(crate) use rule::KEEP_DEFAULT;
 
 /// Rules that were read, and what their writer should know all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,10 +165,38 @@ pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// One rule from elsewhere, as the tree of a file has it; or everything that is wrong with it.
+/// Reads one rule in YAML, by itself or as the only one of a file; `file` is its name in messages.
+///
+/// # Errors
+///
+/// Everything that is wrong with it, each with its line and column.
 #[cfg(feature = "admin")]
-pub(crate) fn read_rule(node: &node::Node) -> Result<Rule, Vec<Finding>> {
-    let mut reader = Reader::default();
+pub fn from_yaml(file: &str, text: &str) -> Result<Rule, FileError> {
+    let read = |reader: &mut Reader, document: &Field<'_>| {
+        let mut rule = document.clone();
+        if let Value::Map(fields) = &document.node.value
+            && let Some((_, rules)) = fields.iter().find(|(key, _)| &*key.text == "rules")
+        {
+            let rules = Field { node: rules, path: "rules".to_owned() };
+            let Ok([only]) = <[Field<'_>; 1]>::try_from(rules.items()) else {
+                reader.refuse(&rules, "this is no single rule: write one rule here");
+                return None;
+            };
+            rule = only;
+        }
+        rule::read(reader, &rule).map(|(rule, _)| rule)
+    };
+    read_text(file, text, rule::RULE_WHAT, read).map(|(rule, _)| rule)
+}
+
+/// Reads one rule from the tree of a JSON object, in which other fields were read before; or returns
+/// everything that is wrong with it.
+#[cfg(feature = "admin")]
+pub(crate) fn read_rule(
+    node: &node::Node,
+    read_before: &'static [&'static str],
+) -> Result<Rule, Vec<Finding>> {
+    let mut reader = Reader { case: reader::Case::Camel, read_before, ..Reader::default() };
     let rule = rule::read(&mut reader, &Field { node, path: String::new() });
     match rule {
         Some((rule, _)) if reader.errors.is_empty() => Ok(rule),

@@ -149,6 +149,43 @@ impl Counting {
     }
 }
 
+impl LimitOptions {
+    /// Returns the options of a limit that is `written` so and has `own` ones, within a rule that has
+    /// these: its own, and of the rule's those that fit it. A burst and a warm-up are inherited only by the
+    /// rule's own limit, not by those of tiers and candidates.
+    pub(crate) fn inherited_by(self, written: &str, own: Self, is_rules_own: bool) -> Self {
+        let mut all = own;
+        if is_rules_own {
+            all.burst = own.burst.or(self.burst);
+            all.warm_up = own.warm_up.or(self.warm_up);
+        }
+        // The calendar is counted in one way only, and a burst of its own makes a limit a bucket.
+        let is_bucket =
+            matches!(self.counting, Some(Counting::TokenBucket | Counting::LeakyBucket));
+        let has_its_own = calendar(written).is_some() || own.burst.is_some() && !is_bucket;
+        if own.counting.is_none() && !has_its_own {
+            let queue = self.queue.filter(|_| all.burst.is_none());
+            all.counting = self.counting.or(queue.map(|_| Counting::LeakyQueue));
+        }
+        match counting(written, all) {
+            Counting::FixedWindow => all.staggered |= self.staggered,
+            Counting::CalendarWindow => {
+                all.utc_offset_minutes = own.utc_offset_minutes.or(self.utc_offset_minutes);
+            }
+            Counting::SlidingWindowStrict => {
+                all.subwindows = own.subwindows.or(self.subwindows);
+            }
+            Counting::LeakyQueue => {
+                all.queue = own.queue.or(self.queue);
+                all.max_wait = own.max_wait.or(self.max_wait);
+            }
+            Counting::Concurrency => all.lease = own.lease.or(self.lease),
+            _ => {}
+        }
+        all
+    }
+}
+
 impl Limit {
     /// The limit that `text` and `options` mean.
     ///
@@ -168,16 +205,6 @@ impl Limit {
     /// A limit of the default algorithm: `10/s`.
     pub fn of(text: &str) -> Result<Self, LimitError> {
         Self::new(text, LimitOptions::default())
-    }
-
-    /// True where a text is of the calendar.
-    pub(crate) fn is_calendar(text: &str) -> bool {
-        calendar(text).is_some()
-    }
-
-    /// The algorithm that a limit would have.
-    pub(crate) fn counting_of(text: &str, options: LimitOptions) -> Counting {
-        counting(text, options)
     }
 
     /// As it was written.

@@ -27,7 +27,8 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tollbar::store::block_on;
 use tollbar::{Clock, SystemClock, Timestamp};
-use tollbar_rules::admin::{ExemptionForm, RuleForm};
+use tollbar_rules::Rule;
+use tollbar_rules::admin::ExemptionForm;
 
 use load::{Changes, Since};
 use operation::{audit, exemptions, keys, nodes, rules, tokens, usage};
@@ -40,6 +41,7 @@ pub use error::{RepositoryError, Result};
 pub use id::{RuleId, RuleIdError};
 pub use live::{Live, LiveStatus};
 pub use load::{Loaded, Skipped};
+pub(crate) use operation::rules::audited_rule;
 pub use page::{Cursor, PAGE_ROWS_MAX, Page, PageOf};
 pub use place::{Place, PlaceError};
 pub use row::{
@@ -63,8 +65,8 @@ enum Database {
     Postgres(Postgres),
 }
 
-/// Does the same in a transaction of whichever database it is. What `$work` uses of its surroundings,
-/// it owns: a thread of its own may do it.
+/// Does `$work` in a transaction of whichever database it is. `$work` owns what it uses of its surroundings,
+/// because a thread of its own may do it.
 macro_rules! transact {
     ($self:ident, $purpose:expr, |$sql:ident| $work:expr) => {{
         let (purpose, now) = ($purpose, $self.clock.now());
@@ -125,244 +127,142 @@ impl Repository {
     }
 }
 
-/// Rules.
-impl Repository {
-    /// A page of those that are not deleted, the oldest first.
-    pub async fn rules(&self, filter: &RuleFilter, page: &PageOf) -> Result<Page<RuleRow>> {
-        let (filter, page) = (filter.clone(), page.clone());
-        transact!(self, Purpose::Read, |sql| rules::page(sql, &filter, &page))
-    }
+/// Declares methods that run one operation each, in a transaction of its own.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $purpose:ident $name:ident($($arg:ident: $type:ty),*) -> $output:ty
+        = |$sql:ident| $work:expr;)*) => {
+        impl Repository {
+            $($(#[$doc])*
+            pub async fn $name(&self, $($arg: $type),*) -> Result<$output> {
+                $(let $arg = $arg.to_owned();)*
+                transact!(self, Purpose::$purpose, |$sql| $work)
+            })*
+        }
+    };
+}
 
-    /// The rule, unless it is deleted.
-    pub async fn rule(&self, id: RuleId) -> Result<RuleRow> {
-        transact!(self, Purpose::Read, |sql| rules::get(sql, id))
-    }
+operations! {
+    /// Returns a page of the rules that are not deleted, the oldest first.
+    Read rules(filter: &RuleFilter, page: &PageOf) -> Page<RuleRow>
+        = |sql| rules::page(sql, &filter, &page);
+
+    /// Returns the rule, unless it is deleted.
+    Read rule(id: RuleId) -> RuleRow = |sql| rules::get(sql, id);
 
     /// Makes a rule.
-    pub async fn insert_rule(&self, form: &RuleForm, actor: &str) -> Result<RuleRow> {
-        let (form, actor) = (form.clone(), actor.to_owned());
-        transact!(self, Purpose::Change, |sql| rules::insert(sql, &form, &actor))
-    }
+    Change insert_rule(rule: &Rule, actor: &str) -> RuleRow
+        = |sql| rules::insert(sql, &rule, &actor);
 
     /// Makes a rule say something else, if it is at the version that is expected.
-    pub async fn update_rule(
-        &self,
-        id: RuleId,
-        expected: u64,
-        form: &RuleForm,
-        actor: &str,
-    ) -> Result<RuleRow> {
-        let (form, actor) = (form.clone(), actor.to_owned());
-        transact!(self, Purpose::Change, |sql| rules::update(sql, id, expected, &form, &actor))
-    }
+    Change update_rule(id: RuleId, expected: u64, rule: &Rule, actor: &str) -> RuleRow
+        = |sql| rules::update(sql, id, expected, &rule, &actor);
 
     /// Deletes a rule. Its history stays, and [`rollback_rule`](Self::rollback_rule) brings it back.
-    pub async fn delete_rule(&self, id: RuleId, expected: u64, actor: &str) -> Result<RuleRow> {
-        let actor = actor.to_owned();
-        transact!(self, Purpose::Change, |sql| rules::delete(sql, id, expected, &actor))
-    }
+    Change delete_rule(id: RuleId, expected: u64, actor: &str) -> RuleRow
+        = |sql| rules::delete(sql, id, expected, &actor);
 
     /// Enables or disables a rule.
-    pub async fn enable_rule(
-        &self,
-        id: RuleId,
-        expected: u64,
-        enabled: bool,
-        actor: &str,
-    ) -> Result<RuleRow> {
-        let actor = actor.to_owned();
-        transact!(self, Purpose::Change, |sql| rules::enable(sql, id, expected, enabled, &actor))
-    }
+    Change enable_rule(id: RuleId, expected: u64, enabled: bool, actor: &str) -> RuleRow
+        = |sql| rules::enable(sql, id, expected, enabled, &actor);
 
     /// Makes a rule say what it said at a version. One that was deleted is there again.
-    pub async fn rollback_rule(
-        &self,
-        id: RuleId,
-        expected: u64,
-        to_version: u64,
-        actor: &str,
-    ) -> Result<RuleRow> {
-        let actor = actor.to_owned();
-        transact!(self, Purpose::Change, |sql| rules::roll_back(
-            sql, id, expected, to_version, &actor
-        ))
-    }
+    Change rollback_rule(id: RuleId, expected: u64, to_version: u64, actor: &str) -> RuleRow
+        = |sql| rules::roll_back(sql, id, expected, to_version, &actor);
 
-    /// What a version of a rule said.
-    pub async fn rule_at(&self, id: RuleId, version: u64) -> Result<RuleForm> {
-        transact!(self, Purpose::Read, |sql| rules::at(sql, id, version))
-    }
+    /// Returns what a version of a rule said.
+    Read rule_at(id: RuleId, version: u64) -> Rule = |sql| rules::at(sql, id, version);
 
-    /// Every change of a rule, the newest first, whether it is deleted or not.
-    pub async fn history(&self, id: RuleId, page: &PageOf) -> Result<Page<AuditRow>> {
-        let page = page.clone();
-        let filter = AuditFilter { rule: Some(id), kind: Some(AuditKind::Rule), tenant: None };
-        transact!(self, Purpose::Read, |sql| async {
-            rules::find(sql, id).await?;
-            audit::page(sql, &filter, &page).await
-        })
-    }
-}
+    /// Returns every change of a rule, the newest first, whether it is deleted or not.
+    Read history(id: RuleId, page: &PageOf) -> Page<AuditRow> = |sql| rules::history(sql, id, &page);
 
-/// Exemptions, and the audit.
-impl Repository {
-    /// Exempts somebody from a rule.
-    pub async fn add_exemption(
-        &self,
-        rule: RuleId,
-        form: &ExemptionForm,
-        actor: &str,
-    ) -> Result<ExemptionRow> {
-        let (form, actor) = (form.clone(), actor.to_owned());
-        transact!(self, Purpose::Change, |sql| exemptions::add(sql, rule, &form, &actor))
-    }
+    /// Exempts a subject from a rule.
+    Change add_exemption(rule: RuleId, form: &ExemptionForm, actor: &str) -> ExemptionRow
+        = |sql| exemptions::add(sql, rule, &form, &actor);
 
-    /// One exemption.
-    pub async fn exemption(&self, id: i64) -> Result<ExemptionRow> {
-        transact!(self, Purpose::Read, |sql| exemptions::get(sql, id))
-    }
+    /// Returns one exemption.
+    Read exemption(id: i64) -> ExemptionRow = |sql| exemptions::get(sql, id);
 
     /// Ends an exemption.
-    pub async fn delete_exemption(&self, id: i64, actor: &str) -> Result<ExemptionRow> {
-        let actor = actor.to_owned();
-        transact!(self, Purpose::Change, |sql| exemptions::delete(sql, id, &actor))
-    }
+    Change delete_exemption(id: i64, actor: &str) -> ExemptionRow
+        = |sql| exemptions::delete(sql, id, &actor);
 
-    /// A page of a rule's exemptions, or of all.
-    pub async fn exemptions(
-        &self,
-        rule: Option<RuleId>,
-        page: &PageOf,
-    ) -> Result<Page<ExemptionRow>> {
-        let page = page.clone();
-        transact!(self, Purpose::Read, |sql| exemptions::page(sql, rule, &page))
-    }
+    /// Returns a page of a rule's exemptions, or of all.
+    Read exemptions(rule: Option<RuleId>, page: &PageOf) -> Page<ExemptionRow>
+        = |sql| exemptions::page(sql, rule, &page);
 
-    /// A page of changes, the newest first.
-    pub async fn audit(&self, filter: &AuditFilter, page: &PageOf) -> Result<Page<AuditRow>> {
-        let (filter, page) = (filter.clone(), page.clone());
-        transact!(self, Purpose::Read, |sql| audit::page(sql, &filter, &page))
-    }
-}
+    /// Returns a page of changes, the newest first.
+    Read audit(filter: &AuditFilter, page: &PageOf) -> Page<AuditRow>
+        = |sql| audit::page(sql, &filter, &page);
 
-/// Tokens.
-impl Repository {
     /// Makes a token.
-    pub async fn insert_token(&self, token: &NewToken, actor: &str) -> Result<TokenRow> {
-        let (token, actor) = (token.clone(), actor.to_owned());
-        transact!(self, Purpose::Change, |sql| tokens::insert(sql, &token, &actor))
-    }
+    Change insert_token(token: &NewToken, actor: &str) -> TokenRow
+        = |sql| tokens::insert(sql, &token, &actor);
 
-    /// Makes a token where there has never been one; `None` where there has.
-    pub async fn insert_first_token(
-        &self,
-        token: &NewToken,
-        actor: &str,
-    ) -> Result<Option<TokenRow>> {
-        let (token, actor) = (token.clone(), actor.to_owned());
-        transact!(self, Purpose::Change, |sql| tokens::insert_first(sql, &token, &actor))
-    }
+    /// Makes a token where there has never been one; returns `None` where there has.
+    Change insert_first_token(token: &NewToken, actor: &str) -> Option<TokenRow>
+        = |sql| tokens::insert_first(sql, &token, &actor);
 
-    /// The token of that hash. Whether it is worth anything, its row says.
-    pub async fn token_by_hash(&self, hash: &[u8; 32]) -> Result<Option<TokenRow>> {
-        let hash = *hash;
-        transact!(self, Purpose::Read, |sql| tokens::by_hash(sql, &hash))
-    }
+    /// Returns the token of that hash. Whether it is worth anything, its row says.
+    Read token_by_hash(hash: &[u8; 32]) -> Option<TokenRow> = |sql| tokens::by_hash(sql, &hash);
 
-    /// One token.
-    pub async fn token(&self, id: i64) -> Result<TokenRow> {
-        transact!(self, Purpose::Read, |sql| tokens::get(sql, id))
-    }
+    /// Returns one token.
+    Read token(id: i64) -> TokenRow = |sql| tokens::get(sql, id);
 
-    /// A page of tokens, revoked ones too.
-    pub async fn tokens(&self, page: &PageOf) -> Result<Page<TokenRow>> {
-        let page = page.clone();
-        transact!(self, Purpose::Read, |sql| tokens::page(sql, &page))
-    }
+    /// Returns a page of tokens, revoked ones too.
+    Read tokens(page: &PageOf) -> Page<TokenRow> = |sql| tokens::page(sql, &page);
 
     /// Makes a token worth nothing.
-    pub async fn revoke_token(&self, id: i64, actor: &str) -> Result<TokenRow> {
-        let actor = actor.to_owned();
-        transact!(self, Purpose::Change, |sql| tokens::revoke(sql, id, &actor))
-    }
+    Change revoke_token(id: i64, actor: &str) -> TokenRow = |sql| tokens::revoke(sql, id, &actor);
 
     /// Writes down when tokens were used.
-    pub async fn tokens_used(&self, used: &[(i64, Timestamp)]) -> Result<()> {
-        let used = used.to_vec();
-        transact!(self, Purpose::Write, |sql| tokens::used(sql, &used))
-    }
-}
+    Write tokens_used(used: &[(i64, Timestamp)]) -> () = |sql| tokens::used(sql, &used);
 
-/// Bans and boosts.
-impl Repository {
-    /// Bans or boosts somebody, in place of what was said of them before.
-    pub async fn put_key(&self, record: &KeyRecord, actor: &str) -> Result<KeyRow> {
-        let (record, actor) = (record.clone(), actor.to_owned());
-        transact!(self, Purpose::Change, |sql| keys::put(sql, &record, &actor))
-    }
+    /// Bans or boosts a subject, in place of a record of the same effect.
+    Change put_key(record: &KeyRecord, actor: &str) -> KeyRow
+        = |sql| keys::put(sql, &record, &actor);
 
-    /// One record.
-    pub async fn key(&self, id: i64) -> Result<KeyRow> {
-        transact!(self, Purpose::Read, |sql| keys::get(sql, id))
-    }
+    /// Returns one record.
+    Read key(id: i64) -> KeyRow = |sql| keys::get(sql, id);
 
     /// Ends a ban or a boost.
-    pub async fn delete_key(&self, id: i64, actor: &str) -> Result<KeyRow> {
-        let actor = actor.to_owned();
-        transact!(self, Purpose::Change, |sql| keys::delete(sql, id, &actor))
-    }
+    Change delete_key(id: i64, actor: &str) -> KeyRow = |sql| keys::delete(sql, id, &actor);
 
-    /// A page of them.
-    pub async fn keys(&self, filter: &KeyFilter, page: &PageOf) -> Result<Page<KeyRow>> {
-        let (filter, page) = (filter.clone(), page.clone());
-        transact!(self, Purpose::Read, |sql| keys::page(sql, &filter, &page))
-    }
+    /// Returns a page of bans and boosts.
+    Read keys(filter: &KeyFilter, page: &PageOf) -> Page<KeyRow>
+        = |sql| keys::page(sql, &filter, &page);
+
+    /// Adds what a node has counted, once: a batch whose sequence is not above the last one's of that node
+    /// was added before.
+    Write add_usage(node: &str, sequence: u64, rows: &[UsageRow]) -> Applied
+        = |sql| usage::add(sql, &node, sequence, &rows);
+
+    /// Returns the last batch of a node that was added; 0 where there is none.
+    Read usage_sequence(node: &str) -> u64 = |sql| usage::sequence(sql, &node);
+
+    /// Returns a page of what was used.
+    Read usage(filter: &UsageFilter, page: &PageOf) -> Page<UsageRow>
+        = |sql| usage::page(sql, &filter, &page);
+
+    /// Writes down which revision a node enforces.
+    Write report_node(node: &str, revision: u64) -> () = |sql| nodes::report(sql, &node, revision);
+
+    /// Returns the nodes that have reported, by name.
+    Read nodes() -> Vec<NodeRow> = |sql| nodes::list(sql);
+
+    /// Forgets nodes that have not reported since then; returns how many.
+    Write forget_nodes(seen_before: Timestamp) -> u64 = |sql| nodes::forget(sql, seen_before);
+
+    /// Returns everything that nodes enforce.
+    Read load() -> Loaded = |sql| load::load(sql);
+
+    /// Returns how often anything has changed.
+    Read revisions() -> Revisions = |sql| nodes::revisions(sql);
 }
 
-/// Usage, nodes and revisions.
+/// Changes that other processes make.
 impl Repository {
-    /// Adds what a node has counted, once: a batch whose sequence is not above the last one's of that
-    /// node was added before.
-    pub async fn add_usage(&self, node: &str, sequence: u64, rows: &[UsageRow]) -> Result<Applied> {
-        let (node, rows) = (node.to_owned(), rows.to_vec());
-        transact!(self, Purpose::Write, |sql| usage::add(sql, &node, sequence, &rows))
-    }
-
-    /// The last batch of a node that was added; 0 where there is none.
-    pub async fn usage_sequence(&self, node: &str) -> Result<u64> {
-        let node = node.to_owned();
-        transact!(self, Purpose::Read, |sql| usage::sequence(sql, &node))
-    }
-
-    /// A page of what was used.
-    pub async fn usage(&self, filter: &UsageFilter, page: &PageOf) -> Result<Page<UsageRow>> {
-        let (filter, page) = (filter.clone(), page.clone());
-        transact!(self, Purpose::Read, |sql| usage::page(sql, &filter, &page))
-    }
-
-    /// Says which revision a node enforces.
-    pub async fn report_node(&self, node: &str, revision: u64) -> Result<()> {
-        let node = node.to_owned();
-        transact!(self, Purpose::Write, |sql| nodes::report(sql, &node, revision))
-    }
-
-    /// The nodes that have said so, by name.
-    pub async fn nodes(&self) -> Result<Vec<NodeRow>> {
-        transact!(self, Purpose::Read, |sql| nodes::list(sql))
-    }
-
-    /// Forgets nodes that have said nothing since then; how many.
-    pub async fn forget_nodes(&self, seen_before: Timestamp) -> Result<u64> {
-        transact!(self, Purpose::Write, |sql| nodes::forget(sql, seen_before))
-    }
-
-    /// Everything that nodes enforce.
-    pub async fn load(&self) -> Result<Loaded> {
-        transact!(self, Purpose::Read, |sql| load::load(sql))
-    }
-
-    /// Makes of what was loaded before what would be loaded now, by reading what has changed since. False
-    /// where that cannot be told: nothing is done then.
+    /// Makes of what was loaded before what would be loaded now, by reading what has changed since. Returns
+    /// false where that cannot be told: nothing is done then.
     pub async fn update(&self, loaded: &mut Loaded) -> Result<bool> {
         let Some(since) = loaded.since() else {
             return Ok(false);
@@ -376,7 +276,7 @@ impl Repository {
         Ok(true)
     }
 
-    /// What has changed since a revision; `None` where that cannot be told.
+    /// Returns what has changed since a revision; `None` where that cannot be told.
     pub(crate) async fn changes_since(&self, since: Since) -> Result<Option<Changes>> {
         transact!(self, Purpose::Read, |sql| load::changes_since(sql, since))
     }
@@ -389,18 +289,13 @@ impl Repository {
         }
     }
 
-    /// An error where the database does not answer in 1.5 s. A file of SQLite answers one question
+    /// Returns an error where the database does not answer in 1.5 s. A file of SQLite answers one question
     /// after the other, in this process, and is not asked.
     pub(crate) async fn pulse(&self) -> Result<()> {
         match &self.database {
             Database::Sqlite(_) => Ok(()),
             Database::Postgres(it) => it.pulse().await,
         }
-    }
-
-    /// How often anything has changed.
-    pub async fn revisions(&self) -> Result<Revisions> {
-        transact!(self, Purpose::Read, |sql| nodes::revisions(sql))
     }
 }
 

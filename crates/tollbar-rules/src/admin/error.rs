@@ -24,7 +24,9 @@ pub struct Problem {
 }
 
 impl FormError {
-    pub(super) fn of(field: &str, message: impl Into<String>) -> Self {
+    /// One problem.
+    #[must_use]
+    pub fn of(field: &str, message: impl Into<String>) -> Self {
         Self { problems: vec![Problem::of(field, message)] }
     }
 }

@@ -1,15 +1,16 @@
 //! An exemption as an admin API speaks of it: one subject, for some reason, for some time.
 
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tollbar::Timestamp;
 
-use super::{FormError, Problem};
-use crate::date::{instant_text, parse_instant};
-use crate::pattern::shorten;
+use super::FormError;
 use crate::{Condition, Conditions, Exemption, Test};
 
-/// Who is not counted by a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Who is not counted by a rule. In JSON `{"subjectType", "subjectValue", "reason", "expiresAt"}`, `null`
+/// where there is no reason or no end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ExemptionForm {
     /// What kind of subject it is.
@@ -19,11 +20,13 @@ pub struct ExemptionForm {
     /// Why, for people.
     pub reason: Option<String>,
     /// Until when; for ever where there is none.
+    #[serde(default, with = "instant")]
     pub expires_at: Option<Timestamp>,
 }
 
 /// Which attribute tells who is exempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum SubjectType {
     /// `api_key`.
     ApiKey,
@@ -67,68 +70,6 @@ impl ExemptionForm {
     pub fn new(subject_type: SubjectType, subject_value: &str) -> Self {
         let subject_value = subject_value.to_owned();
         Self { subject_type, subject_value, reason: None, expires_at: None }
-    }
-
-    /// The form that JSON has: `{"subjectType", "subjectValue", "reason", "expiresAt"}`.
-    pub fn from_json(json: &Value) -> Result<Self, FormError> {
-        let Value::Object(fields) = json else {
-            let message = "an exemption is an object: send one such as {\"subjectType\": \"api_key\", \
-                           \"subjectValue\": \"internal\"}";
-            return Err(FormError::of("", message));
-        };
-        let mut problems = Vec::new();
-        let known = ["subjectType", "subjectValue", "reason", "expiresAt"];
-        for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
-            let message =
-                format!("there is no such field: the fields are `{}`", known.join("`, `"));
-            problems.push(Problem::of(&shorten(name), message));
-        }
-        let mut text = |name: &str, what: Option<&str>| {
-            let text = text(fields, name, what);
-            text.unwrap_or_else(|problem| {
-                problems.push(problem);
-                None
-            })
-        };
-        let types = SubjectType::NAMED.map(|(name, ..)| name).join("\", \"");
-        let types = format!("one of \"{types}\"");
-        let subject_type = text("subjectType", Some(&types));
-        let value = text("subjectValue", Some("a text such as \"internal\" or \"10.0.0.0/8\""));
-        let reason = text("reason", None);
-        let expires_at = text("expiresAt", None);
-        let known_type = subject_type.and_then(SubjectType::of_name);
-        if let (Some(name), None) = (subject_type, known_type) {
-            let message = format!("`{}` is not known here: send {types}", shorten(name));
-            problems.push(Problem::of("subjectType", message));
-        }
-        let until = expires_at.and_then(parse_instant);
-        if let (Some(text), None) = (expires_at, until) {
-            let message = format!(
-                "`{}` is no instant: send one such as \"2027-01-01T12:00:00Z\"",
-                shorten(text)
-            );
-            problems.push(Problem::of("expiresAt", message));
-        }
-        match (known_type, value) {
-            (Some(subject_type), Some(value)) if problems.is_empty() => {
-                let mut form = Self::new(subject_type, value);
-                (form.reason, form.expires_at) = (reason.map(str::to_owned), until);
-                form.exemption()?;
-                Ok(form)
-            }
-            _ => Err(FormError { problems }),
-        }
-    }
-
-    /// As JSON, `null` where there is no reason or no end.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        json!({
-            "subjectType": self.subject_type.name(),
-            "subjectValue": self.subject_value,
-            "reason": self.reason,
-            "expiresAt": self.expires_at.map(instant_text),
-        })
     }
 
     /// The exemption that the form means.
@@ -178,21 +119,28 @@ impl ExemptionForm {
     }
 }
 
-/// A text that is there; `what` says what it has to be where it has to be.
-fn text<'j>(
-    fields: &'j Map<String, Value>,
-    name: &str,
-    what: Option<&str>,
-) -> Result<Option<&'j str>, Problem> {
-    match (fields.get(name).unwrap_or(&Value::Null), what) {
-        (Value::Null, None) => Ok(None),
-        (Value::Null, Some(what)) => {
-            Err(Problem::of(name, format!("this is missing: send {what}")))
-        }
-        (Value::String(text), _) => Ok(Some(text)),
-        (_, what) => {
-            let what = what.unwrap_or("one, or leave it out");
-            Err(Problem::of(name, format!("this is no text: send {what}")))
-        }
+/// Instants in JSON, as RFC 3339 has them.
+mod instant {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use tollbar::Timestamp;
+
+    use crate::date::{instant_text, parse_instant};
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+    pub(super) fn serialize<S: Serializer>(
+        at: &Option<Timestamp>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        at.map(instant_text).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Timestamp>, D::Error> {
+        let wrong =
+            || D::Error::custom("this is no instant: send one such as \"2027-01-01T12:00:00Z\"");
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|it| parse_instant(&it).ok_or_else(wrong)).transpose()
     }
 }

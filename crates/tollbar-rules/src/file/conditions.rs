@@ -185,7 +185,7 @@ fn blocks(reader: &mut Reader, field: &Field<'_>) -> Option<Test> {
 }
 
 /// `GET /v1/search`, or a path alone: the key of a cost.
-pub(super) fn route(text: &str) -> Result<Conditions, String> {
+pub(crate) fn route(text: &str) -> Result<Conditions, String> {
     let (method, path) = match text.split_once(' ') {
         Some((method, path)) => (Some(method), path.trim()),
         None => (None, text),

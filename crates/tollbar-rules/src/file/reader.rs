@@ -1,6 +1,7 @@
 //! Fields read one by one, and what is wrong with them collected: a person who fixes a file wants
 //! to see all of it, with the place and what to write instead.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::node::{Key, Node, Position, Value};
@@ -28,6 +29,41 @@ pub struct Finding {
 pub struct Reader {
     pub(crate) errors: Vec<Finding>,
     pub(crate) warnings: Vec<Finding>,
+    pub(crate) case: Case,
+    /// Fields of a rule that were read before, by their names in files' case.
+    pub(crate) read_before: &'static [&'static str],
+}
+
+/// How the names of fields are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Case {
+    /// `max_wait`, as in files.
+    #[default]
+    Snake,
+    /// `maxWait`, as in JSON. Names in snake case are read as well.
+    #[cfg_attr(not(feature = "admin"), expect(dead_code, reason = "only JSON is in camel case"))]
+    Camel,
+}
+
+impl Case {
+    /// Returns a name of a file in this case.
+    pub(crate) fn of(self, name: &'static str) -> Cow<'static, str> {
+        if self == Self::Snake || !name.contains('_') {
+            return Cow::Borrowed(name);
+        }
+        Cow::Owned(camel(name))
+    }
+}
+
+/// Returns `maxWait` for `max_wait`.
+pub(crate) fn camel(name: &str) -> String {
+    let mut camel = String::with_capacity(name.len());
+    for (at, word) in name.split('_').enumerate() {
+        let first = if at == 0 { 0 } else { word.len().min(1) };
+        camel.push_str(&word[..first].to_ascii_uppercase());
+        camel.push_str(&word[first..]);
+    }
+    camel
 }
 
 /// A mapping whose fields are taken one after the other; what is left at the end is unknown.
@@ -39,7 +75,8 @@ pub struct Fields<'n> {
     pub at: Position,
     entries: &'n [(Key, Node)],
     taken: Vec<bool>,
-    known: Vec<&'static str>,
+    known: Vec<Cow<'static, str>>,
+    case: Case,
 }
 
 /// A field that was there.
@@ -85,6 +122,7 @@ impl Reader {
             entries,
             taken: vec![false; entries.len()],
             known: Vec::new(),
+            case: self.case,
         })
     }
 
@@ -180,10 +218,13 @@ impl<'n> Field<'n> {
 impl<'n> Fields<'n> {
     /// The field of that name, if it is there.
     pub fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
-        self.known.push(name);
-        let at = self.entries.iter().position(|(key, _)| *key.text == *name)?;
-        self.taken[at] = true;
-        Some(Field { node: &self.entries[at].1, path: self.path_of(name) })
+        let cased = self.case.of(name);
+        let is_it = |(key, _): &(Key, Node)| *key.text == *cased || *key.text == *name;
+        let at = self.entries.iter().position(is_it);
+        let path = self.path_of(&cased);
+        self.known.push(cased);
+        self.taken[at?] = true;
+        Some(Field { node: &self.entries[at?].1, path })
     }
 
     /// Every field that was not taken: for mappings whose keys are the user's.
@@ -193,11 +234,17 @@ impl<'n> Fields<'n> {
         left.map(|((key, node), _)| (key, Field { node, path: self.path_of(&key.text) })).collect()
     }
 
+    /// Adds fields that are known although nobody takes them here.
+    pub(crate) fn know(&mut self, names: &[&'static str]) {
+        self.known.extend(names.iter().map(|name| self.case.of(name)));
+    }
+
     /// Reports every field that was not taken.
     pub fn finish(self, reader: &mut Reader) {
         for (key, _) in self.rest() {
-            let meant = did_you_mean(&key.text, &self.known);
-            let known = listed(&self.known);
+            let known: Vec<&str> = self.known.iter().map(|it| &**it).collect();
+            let meant = did_you_mean(&key.text, &known);
+            let known = listed(&known);
             let message = format!(
                 "there is no field `{}` here: {meant}the fields are {known}",
                 shorten(&key.text)
@@ -214,7 +261,7 @@ impl<'n> Fields<'n> {
     }
 }
 
-fn did_you_mean(text: &str, known: &[&'static str]) -> String {
+fn did_you_mean(text: &str, known: &[&str]) -> String {
     nearest(text, known.iter().copied())
         .map_or_else(String::new, |it| format!("did you mean `{it}`? "))
 }

@@ -18,7 +18,7 @@ pub(super) struct Places {
     pub(super) fields: HashMap<&'static str, Position>,
 }
 
-const RULE_WHAT: &str = "a mapping such as `{ name: per_client, limit: 10/s }`";
+pub(super) const RULE_WHAT: &str = "a mapping such as `{ name: per_client, limit: 10/s }`";
 
 pub(super) fn read(reader: &mut Reader, field: &Field<'_>) -> Option<(Rule, Places)> {
     let mut fields = reader.fields(field, RULE_WHAT)?;
@@ -29,6 +29,7 @@ pub(super) fn read(reader: &mut Reader, field: &Field<'_>) -> Option<(Rule, Plac
     };
     let rule = reading.rule()?;
     let places = reading.places;
+    fields.know(reader.read_before);
     fields.finish(reader);
     warn_of_login(reader, &rule, &places);
     warn_of_the_unreachable(reader, &rule, &places);
@@ -189,7 +190,7 @@ fn costs(reader: &mut Reader, field: &Field<'_>) -> Costs {
 }
 
 /// The least criticality that passes unless a rule says otherwise.
-const KEEP_DEFAULT: Criticality = Criticality::High;
+pub(crate) const KEEP_DEFAULT: Criticality = Criticality::High;
 
 fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnStoreFailure {
     if let Value::Map(_) = field.node.value {

@@ -164,7 +164,7 @@ fn every_condition_is_read() {
         ("ip: [10.0.0.0/8, 192.0.2.1]", "`ip` is within `10.0.0.0/8` or `192.0.2.1/32`"),
         ("peer: { cidr: '::/0' }", "`peer` is within `::/0`"),
         ("method: get", "`method` is `GET`"),
-        ("path: [/a, '/b/{id}/**']", "`path` matches `/a` or `/b/*/**`"),
+        ("path: [/a, '/b/{id}/**']", "`path` matches `/a` or `/b/{id}/**`"),
         ("path: { not: /health }", "`path` not: matches `/health`"),
     ];
     for (text, conditions) in table {

@@ -33,6 +33,12 @@ fn words(value: &Value) -> BTreeSet<String> {
     words.iter().map(|word| word.as_str().unwrap().to_owned()).collect()
 }
 
+/// `cargo xtask openapi` copies it.
+#[test]
+fn the_schema_in_the_documents_is_that_of_the_crate() {
+    assert_eq!(document("reference/rules.schema.json"), tollbar_rules::admin::FILE_SCHEMA);
+}
+
 #[test]
 fn the_schema_has_the_fields_that_are_read() {
     let schema: Value = serde_json::from_str(&document("reference/rules.schema.json")).unwrap();

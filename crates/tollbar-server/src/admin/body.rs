@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for RuleSent {
                         return Err(M::Error::custom(format_args!("duplicate field `{name}`")));
                     }
                 }
-                Ok(RuleSent(Value::Object(fields)))
+                Ok(RuleSent::read(fields))
             }
         }
 

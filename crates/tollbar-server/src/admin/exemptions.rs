@@ -2,8 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use tollbar_rules::admin::ExemptionForm;
+use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
 use super::access::{Actor, Need, Reach};
 use super::paging::{Asked, Paged};
@@ -29,16 +28,6 @@ pub(crate) struct Sent {
     /// Until when; for ever where it is left out.
     #[schemars(extend("format" = "date-time"))]
     pub(crate) expires_at: Option<String>,
-}
-
-/// Which attribute tells who is exempt.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum SubjectType {
-    ApiKey,
-    User,
-    IpCidr,
-    ServiceAccount,
 }
 
 /// An exemption.
@@ -118,14 +107,11 @@ impl Sent {
     fn form(&self, admin: &Admin) -> Result<ExemptionForm, Problem> {
         text::subject("subjectValue", &self.subject_value)?;
         text::reason("reason", self.reason.as_deref())?;
-        instant::future("expiresAt", self.expires_at.as_deref(), admin.now())?;
-        let json = json!({
-            "subjectType": self.subject_type,
-            "subjectValue": self.subject_value,
-            "reason": self.reason,
-            "expiresAt": self.expires_at,
-        });
-        Ok(ExemptionForm::from_json(&json)?)
+        let mut form = ExemptionForm::new(self.subject_type, &self.subject_value);
+        form.reason.clone_from(&self.reason);
+        form.expires_at = instant::future("expiresAt", self.expires_at.as_deref(), admin.now())?;
+        form.exemption()?;
+        Ok(form)
     }
 }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollbar_rules::admin::RuleForm;
 use tollbar_rules::{AsyncEngine, Diff, Rule, RuleSet, Usage};
 
 use super::access::Reach;
@@ -29,8 +28,8 @@ pub(crate) enum Change {
     /// It says this from now on, and said that before; a new one where there is no id.
     Put {
         id: Option<RuleId>,
-        before: Option<Box<RuleForm>>,
-        form: Box<RuleForm>,
+        before: Option<Box<Rule>>,
+        rule: Box<Rule>,
     },
     Remove {
         id: RuleId,
@@ -55,52 +54,52 @@ pub(crate) struct DryRun {
     /// Always true: nothing was changed.
     dry_run: bool,
     /// The rule as it would be; null where it would be gone.
-    rule: Option<RuleJson>,
-    diff: ToldDiff,
+    pub(crate) rule: Option<RuleJson>,
+    pub(crate) diff: ToldDiff,
     /// Of the keys that were denied or counted lately, those that would be denied now and are not.
-    newly_denied: Vec<NewlyDenied>,
+    pub(crate) newly_denied: Vec<NewlyDenied>,
     /// How many keys were looked at.
-    examined_keys: usize,
+    pub(crate) examined_keys: usize,
 }
 
 /// What would be different.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Diff")]
-struct ToldDiff {
+pub(crate) struct ToldDiff {
     /// Names of rules that are not there now.
     added: Vec<String>,
     /// Names of rules that would be gone.
     removed: Vec<String>,
-    changed: Vec<ToldChange>,
+    pub(crate) changed: Vec<ToldChange>,
     /// How many would say what they say.
-    unchanged: usize,
+    pub(crate) unchanged: usize,
 }
 
 /// A rule that would say something else.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ChangedRule")]
-struct ToldChange {
+pub(crate) struct ToldChange {
     rule: String,
     /// Which of its fields.
     fields: Vec<&'static str>,
     /// Limits whose counters would start fresh.
-    starts_fresh: Vec<String>,
+    pub(crate) starts_fresh: Vec<String>,
 }
 
 /// Somebody who would be denied and is not.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct NewlyDenied {
+pub(crate) struct NewlyDenied {
     rule_id: Option<String>,
     rule: String,
-    subject: String,
+    pub(crate) subject: String,
     /// The limit that would deny.
-    limit_text: String,
+    pub(crate) limit_text: String,
     limit: u64,
     remaining: u64,
     #[schemars(with = "String", extend("format" = "date-time"))]
-    reset_at: Instant,
+    pub(crate) reset_at: Instant,
 }
 
 impl Proposal {
@@ -115,8 +114,8 @@ impl Proposal {
         let old = before.rules().iter().find(is_it).cloned();
         let new = match change {
             Change::Remove { .. } => None,
-            Change::Put { before, form, .. } => {
-                Some(Arc::new(put(form, id, before.as_deref(), old.as_deref())?))
+            Change::Put { before, rule, .. } => {
+                Some(Arc::new(put(rule, id, before.as_deref(), old.as_deref())))
             }
         };
         let without = id_text.as_deref();
@@ -134,17 +133,12 @@ impl Proposal {
     }
 
     /// What it would do.
-    pub(crate) async fn told(
-        self,
-        admin: &Admin,
-        reach: Reach<'_>,
-        form: Option<&RuleForm>,
-    ) -> DryRun {
+    pub(crate) async fn told(self, admin: &Admin, reach: Reach<'_>, rule: Option<&Rule>) -> DryRun {
         let id = self.old.as_ref().map(|it| it.identity().to_string());
         let (newly_denied, examined_keys) = self.newly_denied(admin, id.as_deref()).await;
         DryRun {
             dry_run: true,
-            rule: form.map(|it| RuleJson::of_form(it, id.as_deref())),
+            rule: rule.map(|it| RuleJson::of_rule(it, id)),
             diff: ToldDiff { unchanged: self.unchanged(reach), ..ToldDiff::of(&self.diff) },
             newly_denied,
             examined_keys,
@@ -206,20 +200,16 @@ impl Proposal {
     }
 }
 
-/// The rule that a form means, with the exemptions that it has beside its form.
-fn put(
-    form: &RuleForm,
-    id: Option<RuleId>,
-    before: Option<&RuleForm>,
-    old: Option<&Rule>,
-) -> Result<Rule, Problem> {
-    let mut rule = form.rule()?;
-    if let (Some(old), Some(Ok(before))) = (old, before.map(RuleForm::rule)) {
+/// Returns the rule as it would be in force, with the exemptions that the database has beside it: those
+/// of the rule in force that the one before does not say itself.
+fn put(rule: &Rule, id: Option<RuleId>, before: Option<&Rule>, old: Option<&Rule>) -> Rule {
+    let mut rule = rule.clone();
+    if let (Some(old), Some(before)) = (old, before) {
         let beside = old.exemptions.iter().filter(|it| !before.exemptions.contains(it));
         rule.exemptions.extend(beside.cloned());
     }
     rule.id = Some(id.unwrap_or_else(RuleId::random).to_string().into());
-    Ok(rule)
+    rule
 }
 
 /// Who was denied by the rule on this node since it started, and who was counted today.

@@ -2,7 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollbar_rules::admin::{RuleForm, Scope};
+use tollbar_rules::Rule;
+use tollbar_rules::admin::{RuleView, Scope};
 
 use super::access::{Actor, Need, Reach};
 use super::audit::Change as Changed;
@@ -39,7 +40,7 @@ pub(crate) struct Rollback {
 #[derive(Debug)]
 pub(crate) enum Found {
     Database(Box<RuleRow>),
-    File(RuleJson),
+    File(Box<RuleJson>),
 }
 
 /// What came of a change.
@@ -84,7 +85,7 @@ pub(crate) async fn list(
         Place::Database(after) => after,
         Place::File(skipped) => {
             let rules = admin.file_rules();
-            let all = rules.rules().iter().filter(|it| wanted.has(RuleForm::of(it).as_ref()));
+            let all = rules.rules().iter().filter(|it| wanted.has(it));
             let mut some = all.skip(skipped).map(|it| RuleJson::of_file(it));
             items.extend(some.by_ref().take(limit));
             if items.len() == limit {
@@ -99,7 +100,7 @@ pub(crate) async fn list(
     let page = admin.repository.rules(&wanted.filter(), &of).await?;
     let is_seen = |row: &&RuleRow| match reach {
         Reach::All => true,
-        Reach::Tenant(tenant) => sub_limit::is_own(&row.form, tenant),
+        Reach::Tenant(tenant) => sub_limit::is_own(&row.rule, tenant),
     };
     items.extend(page.rows.iter().filter(is_seen).map(RuleJson::of_row));
     Ok(Paged { items, next_cursor: page.next.map(|it| Place::Database(Some(it)).text()) })
@@ -118,17 +119,17 @@ pub(crate) async fn create(
     is_dry_run: bool,
 ) -> Result<Outcome, Problem> {
     let reach = actor.reach(Need::Change)?;
-    let form = sent.form()?;
-    let change = Change::Put { id: None, before: None, form: form.clone().into() };
+    let rule = sent.rule()?;
+    let change = Change::Put { id: None, before: None, rule: rule.clone().into() };
     let proposal = checked(admin, reach, change).await?;
     if let Reach::Tenant(tenant) = reach {
         has_room(admin, tenant).await?;
     }
     if is_dry_run {
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
     }
     drop(proposal);
-    let row = admin.repository.insert_rule(&form, &actor.audited()).await?;
+    let row = admin.repository.insert_rule(&rule, &actor.audited()).await?;
     admin.enforced().await;
     Ok(Outcome::Done(Box::new(row)))
 }
@@ -145,15 +146,15 @@ pub(crate) async fn replace(
     let reach = actor.reach(Need::Change)?;
     let row = find_changeable(admin, reach, id).await?;
     let expected = if_match.expected(row.version)?;
-    let form = sent.form()?;
-    let before = Some(row.form.clone().into());
-    let change = Change::Put { id: Some(row.id), before, form: form.clone().into() };
+    let rule = sent.rule()?;
+    let before = Some(row.rule.into());
+    let change = Change::Put { id: Some(row.id), before, rule: rule.clone().into() };
     let proposal = checked(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
     }
     drop(proposal);
-    let row = admin.repository.update_rule(row.id, expected, &form, &actor.audited()).await?;
+    let row = admin.repository.update_rule(row.id, expected, &rule, &actor.audited()).await?;
     admin.enforced().await;
     Ok(Outcome::Done(Box::new(row)))
 }
@@ -190,12 +191,12 @@ pub(crate) async fn roll_back(
     let reach = actor.reach(Need::Change)?;
     let (id, version, before) = find_ever(admin, reach, id).await?;
     let expected = if_match.expected(version)?;
-    let form = admin.repository.rule_at(id, rollback.version).await?;
+    let rule = admin.repository.rule_at(id, rollback.version).await?;
     let change =
-        Change::Put { id: Some(id), before: Some(before.into()), form: form.clone().into() };
+        Change::Put { id: Some(id), before: Some(before.into()), rule: rule.clone().into() };
     let proposal = checked(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&form)).await)));
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
     }
     drop(proposal);
     let by = actor.audited();
@@ -226,7 +227,7 @@ pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Fo
     };
     match (row, reach) {
         (Some(row), Reach::All) => Ok(Found::Database(Box::new(row))),
-        (Some(row), Reach::Tenant(tenant)) if sub_limit::is_own(&row.form, tenant) => {
+        (Some(row), Reach::Tenant(tenant)) if sub_limit::is_own(&row.rule, tenant) => {
             Ok(Found::Database(Box::new(row)))
         }
         // What is not a tenant's own is not there for it.
@@ -234,7 +235,8 @@ pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Fo
         (None, Reach::All) => {
             let rules = admin.file_rules();
             let rule = rules.rules().iter().find(|it| **it.identity() == *id);
-            rule.map(|it| Found::File(RuleJson::of_file(it))).ok_or(Problem::not_found("rule"))
+            rule.map(|it| Found::File(Box::new(RuleJson::of_file(it))))
+                .ok_or(Problem::not_found("rule"))
         }
     }
 }
@@ -256,9 +258,9 @@ async fn find_ever(
     admin: &Admin,
     reach: Reach<'_>,
     id: &str,
-) -> Result<(RuleId, u64, RuleForm), Problem> {
+) -> Result<(RuleId, u64, Rule), Problem> {
     let gone = match find(admin, reach, id).await {
-        Ok(Found::Database(row)) => return Ok((row.id, row.version, row.form.clone())),
+        Ok(Found::Database(row)) => return Ok((row.id, row.version, row.rule)),
         Ok(Found::File(_)) => return Err(Problem::read_only(id)),
         Err(problem) => problem,
     };
@@ -267,26 +269,26 @@ async fn find_ever(
     };
     let page = admin.repository.history(id, &PageOf::first(1)).await?;
     let version = page.rows.first().and_then(|it| it.version).ok_or_else(|| gone.clone())?;
-    let form = admin.repository.rule_at(id, version).await?;
+    let rule = admin.repository.rule_at(id, version).await?;
     match reach {
-        Reach::Tenant(tenant) if !sub_limit::is_own(&form, tenant) => Err(gone),
-        _ => Ok((id, version, form)),
+        Reach::Tenant(tenant) if !sub_limit::is_own(&rule, tenant) => Err(gone),
+        _ => Ok((id, version, rule)),
     }
 }
 
 /// The change, if it may be made by whoever has that reach.
 async fn checked(admin: &Admin, reach: Reach<'_>, change: Change) -> Result<Proposal, Problem> {
     let in_force = admin.daemon.engine.rules();
-    if let Change::Put { id, form, .. } = &change {
+    if let Change::Put { id, rule, .. } = &change {
         // First, so that no other refusal tells a tenant which rules there are.
         if let Reach::Tenant(tenant) = reach {
-            sub_limit::check(tenant, form, &form.rule()?, in_force.rules())?;
+            sub_limit::check(tenant, rule, in_force.rules())?;
         }
-        let is_taken = admin.file_rules().get(&form.name).is_some();
-        let filter = RuleFilter { name: Some(form.name.clone()), ..RuleFilter::default() };
+        let is_taken = admin.file_rules().get(&rule.name).is_some();
+        let filter = RuleFilter { name: Some(rule.name.to_string()), ..RuleFilter::default() };
         let same = admin.repository.rules(&filter, &PageOf::first(1)).await?;
         if is_taken || same.rows.iter().any(|it| Some(it.id) != *id) {
-            let name: String = form.name.chars().take(64).collect();
+            let name: String = rule.name.chars().take(64).collect();
             return Err(Problem::exists(format!(
                 "another rule has the name `{name}`: choose another one"
             )));
@@ -304,7 +306,7 @@ async fn has_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
     let mut of = PageOf::first(PAGE_ROWS_MAX);
     loop {
         let page = admin.repository.rules(&filter, &of).await?;
-        count += page.rows.iter().filter(|it| sub_limit::is_own(&it.form, tenant)).count();
+        count += page.rows.iter().filter(|it| sub_limit::is_own(&it.rule, tenant)).count();
         if count >= sub_limit::SUB_LIMITS_MAX {
             let most = sub_limit::SUB_LIMITS_MAX;
             return Err(Problem::forbidden(format!(
@@ -324,14 +326,12 @@ impl Wanted {
         RuleFilter { tenant, scope, enabled, name }
     }
 
-    fn has(&self, form: Option<&RuleForm>) -> bool {
-        let Some(form) = form else {
-            return self.filter() == RuleFilter::default();
-        };
-        self.tenant.as_ref().is_none_or(|it| form.tenant_id.as_ref() == Some(it))
-            && self.scope.is_none_or(|it| form.scope == it)
-            && self.enabled.is_none_or(|it| form.enabled == it)
-            && self.name.as_ref().is_none_or(|it| form.name == *it)
+    fn has(&self, rule: &Rule) -> bool {
+        let view = RuleView::of(rule);
+        self.tenant.as_ref().is_none_or(|it| view.tenant_id.as_ref() == Some(it))
+            && self.scope.is_none_or(|it| view.scope == it)
+            && self.enabled.is_none_or(|it| rule.enabled == it)
+            && self.name.as_ref().is_none_or(|it| *rule.name == **it)
     }
 }
 

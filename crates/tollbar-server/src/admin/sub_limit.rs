@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use tollbar_rules::admin::RuleForm;
 use tollbar_rules::{Limit, Mode, Rule, Test, TierLimits};
 
 use super::problem::Problem;
@@ -16,30 +15,25 @@ use crate::repository::RuleId;
 /// The most sub-limits of a tenant: rules are bounded together, and nobody takes the room of all.
 pub(crate) const SUB_LIMITS_MAX: usize = 100;
 
-/// True where a form is this tenant's own.
-pub(crate) fn is_own(form: &RuleForm, tenant: &str) -> bool {
-    form.tenant_id.as_deref() == Some(tenant) && is_named_after(&form.name, tenant)
+/// True where a rule of the database is this tenant's own.
+pub(crate) fn is_own(rule: &Rule, tenant: &str) -> bool {
+    is_named_after(&rule.name, tenant) && tenant_of(rule) == Some(tenant)
 }
 
 /// True where a rule in force is this tenant's own.
 pub(crate) fn is_own_rule(rule: &Rule, tenant: &str) -> bool {
-    is_of_database(rule) && is_named_after(&rule.name, tenant) && tenant_of(rule) == Some(tenant)
+    is_of_database(rule) && is_own(rule, tenant)
 }
 
 /// Refuses what is no sub-limit of this tenant, or more than the operator's rules allow. `in_force`
 /// are all rules.
-pub(crate) fn check(
-    tenant: &str,
-    form: &RuleForm,
-    rule: &Rule,
-    in_force: &[Arc<Rule>],
-) -> Result<(), Problem> {
-    if form.tenant_id.as_deref() != Some(tenant) {
+pub(crate) fn check(tenant: &str, rule: &Rule, in_force: &[Arc<Rule>]) -> Result<(), Problem> {
+    if tenant_of(rule) != Some(tenant) {
         let detail = format!("a sub-limit is its tenant's: send \"{tenant}\"");
         return Err(Problem::forbidden_field("tenantId", detail));
     }
-    if !is_named_after(&form.name, tenant) {
-        let rest: String = form.name.chars().take(64).collect();
+    if !is_named_after(&rule.name, tenant) {
+        let rest: String = rule.name.chars().take(64).collect();
         let detail = format!("a sub-limit is named after its tenant: send \"{tenant}/{rest}\"");
         return Err(Problem::forbidden_field("name", detail));
     }

@@ -201,6 +201,11 @@ impl Client {
         CallError::Refused(refused)
     }
 
+    /// Returns the error for a response that no daemon of this version sends.
+    pub(super) fn strange(&self, why: String) -> CallError {
+        self.wire.strange(why)
+    }
+
     /// Every row of a list, page by page.
     pub(super) async fn items(&self, path: &str, query: &Query) -> Result<Vec<Value>, CallError> {
         let mut items = Vec::new();

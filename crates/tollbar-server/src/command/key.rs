@@ -150,7 +150,7 @@ impl Key {
 
 impl Counter {
     async fn ask(&self, client: &Client, what: &str) -> Result<Value, CallError> {
-        let id = find_rule(client, &self.rule).await?.id;
+        let id = find_rule(client, &self.rule).await?.id();
         let body = json!({ "ruleId": id, "subject": self.subject });
         client.send(Call::post(format!("{KEYS}/{what}"), body)).await
     }
@@ -177,7 +177,7 @@ impl Record {
         self.server.run(async |client| {
             let mut body = json!({ "subject": self.subject });
             if let Some(rule) = &self.rule {
-                body["ruleId"] = json!(find_rule(client, rule).await?.id);
+                body["ruleId"] = json!(find_rule(client, rule).await?.id());
             }
             for (name, value) in [
                 ("reason", self.reason.as_ref().map(|it| json!(it))),
@@ -198,7 +198,7 @@ impl Unban {
     fn run(self, kind: &str) -> Ending {
         self.server.run(async |client| {
             let rule = match &self.rule {
-                Some(rule) => Some(find_rule(client, rule).await?.id),
+                Some(rule) => Some(find_rule(client, rule).await?.id()),
                 None => None,
             };
             let mut records = client.items(KEYS, &Query::default()).await?;
@@ -234,7 +234,7 @@ impl Top {
     fn run(self) -> Ending {
         self.server.run(async |client| {
             let rule = match &self.rule {
-                Some(rule) => Some(find_rule(client, rule).await?.id),
+                Some(rule) => Some(find_rule(client, rule).await?.id()),
                 None => None,
             };
             let limit = self.limit.to_string();

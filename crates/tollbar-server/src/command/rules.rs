@@ -6,8 +6,8 @@ mod check;
 mod explain;
 mod export;
 mod history;
-mod known;
 mod list;
+mod remote;
 mod rollback;
 
 use std::path::Path;
@@ -17,7 +17,7 @@ use tollbar_rules::{FileError, Finding, RuleFile};
 
 use super::Ending;
 pub(super) use explain::RequestFlags;
-pub(super) use known::find as find_rule;
+pub(super) use remote::find as find_rule;
 
 /// Where the rules of a daemon are.
 const RULES: &str = "/v1/rate-limit/rules";

@@ -94,7 +94,7 @@ impl Usage {
 
     async fn show(&self, client: &Client) -> Result<Ending, CallError> {
         let rule = match &self.rule {
-            Some(rule) => Some(find_rule(client, rule).await?.id),
+            Some(rule) => Some(find_rule(client, rule).await?.id()),
             None => None,
         };
         let query = self.which.query();

@@ -13,10 +13,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tollbar::Timestamp;
-use tollbar_rules::admin::{ExemptionForm, RuleForm};
+use tollbar_rules::admin::{ExemptionForm, from_json, to_json};
 
 use texts::Texts;
 
@@ -210,12 +211,12 @@ fn write_new(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     file.sync_all()
 }
 
-fn rule_json(RuleRow { id, row, version, form, .. }: &RuleRow) -> Value {
-    json!({ "id": id.to_string(), "row": row, "version": version, "form": form.to_json() })
+fn rule_json(RuleRow { id, row, version, rule, .. }: &RuleRow) -> Value {
+    json!({ "id": id.to_string(), "row": row, "version": version, "form": to_json(rule) })
 }
 
 fn exemption_json(ExemptionRow { id, rule, form, .. }: &ExemptionRow) -> Value {
-    json!({ "id": id, "rule": rule.to_string(), "form": form.to_json() })
+    json!({ "id": id, "rule": rule.to_string(), "form": form })
 }
 
 fn key_json(KeyRow { id, record, .. }: &KeyRow) -> Value {
@@ -253,7 +254,7 @@ fn loaded_of(json: &Value) -> Option<Loaded> {
 fn rule_of(json: &Value) -> Option<RuleRow> {
     Some(RuleRow {
         id: json["id"].as_str()?.parse().ok()?,
-        form: RuleForm::from_json(&json["form"]).ok()?,
+        rule: from_json(json["form"].clone()).ok()?,
         version: json["version"].as_u64()?,
         created_at: Timestamp::ZERO,
         updated_at: Timestamp::ZERO,
@@ -266,7 +267,7 @@ fn exemption_of(json: &Value) -> Option<ExemptionRow> {
     Some(ExemptionRow {
         id: json["id"].as_i64()?,
         rule: json["rule"].as_str()?.parse().ok()?,
-        form: ExemptionForm::from_json(&json["form"]).ok()?,
+        form: ExemptionForm::deserialize(&json["form"]).ok()?,
         created_by: String::new(),
         created_at: Timestamp::ZERO,
     })

@@ -6,7 +6,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use tollbar_rules::admin::FormError;
 use tollbar_rules::{Effect, Override, Rule, RuleSet};
 
 use super::load::{Applied, Loaded, Skipped};
@@ -48,7 +47,7 @@ pub(crate) fn compose(file: &RuleSet, loaded: &Loaded, known: &mut Known) -> Com
     let mut rules: Vec<(&RuleRow, Arc<Rule>)> = Vec::with_capacity(loaded.rules.len());
     let mut before = std::mem::take(known);
     for row in &loaded.rules {
-        if names.contains(row.form.name.as_str()) {
+        if names.contains(&*row.rule.name) {
             let why =
                 "the file has a rule of that name, which goes before it: give it another name";
             skipped.push(of_rule(row, why.to_owned()));
@@ -60,13 +59,9 @@ pub(crate) fn compose(file: &RuleSet, loaded: &Loaded, known: &mut Known) -> Com
         }
         let exemptions = loaded.exemptions_of(row.id);
         let kept = before.remove(&row.id).filter(|it| it.is_of(row, &exemptions));
-        match kept.map_or_else(|| Made::new(row, exemptions, &mut skipped), Ok) {
-            Ok(made) => {
-                rules.push((row, Arc::clone(&made.rule)));
-                known.insert(row.id, made);
-            }
-            Err(error) => skipped.push(of_rule(row, error.to_string())),
-        }
+        let made = kept.unwrap_or_else(|| Made::new(row, exemptions, &mut skipped));
+        rules.push((row, Arc::clone(&made.rule)));
+        known.insert(row.id, made);
     }
     let overrides = overrides(&loaded.keys, &mut skipped);
     let rules = fitting(file, rules, &mut skipped);
@@ -88,7 +83,7 @@ pub(crate) fn recompose(
         known.remove(id);
     }
     for row in &applied.with {
-        let made = Made::new(row, loaded.exemptions_of(row.id), &mut skipped).ok()?;
+        let made = Made::new(row, loaded.exemptions_of(row.id), &mut skipped);
         with.push(Arc::clone(&made.rule));
         known.insert(row.id, made);
     }
@@ -110,8 +105,8 @@ impl Made {
         row: &Arc<RuleRow>,
         exemptions: Arc<[ExemptionRow]>,
         skipped: &mut Vec<Skipped>,
-    ) -> Result<Self, FormError> {
-        let mut rule = row.form.rule()?;
+    ) -> Self {
+        let mut rule = row.rule.clone();
         // Whatever it is called: its counters stay.
         rule.id = Some(row.id.to_string().into());
         let told = skipped.len();
@@ -125,12 +120,12 @@ impl Made {
             }
         }
         let is_whole = skipped.len() == told;
-        Ok(Self { row: Arc::clone(row), exemptions, rule: Arc::new(rule), is_whole })
+        Self { row: Arc::clone(row), exemptions, rule: Arc::new(rule), is_whole }
     }
 
     /// True where it would be made of these again, and nobody would have to be told of anything.
     fn is_of(&self, row: &Arc<RuleRow>, exemptions: &Arc<[ExemptionRow]>) -> bool {
-        let is_same_row = Arc::ptr_eq(&self.row, row) || self.row.form == row.form;
+        let is_same_row = Arc::ptr_eq(&self.row, row) || self.row.rule == row.rule;
         self.is_whole && is_same_row && self.exemptions == *exemptions
     }
 }
@@ -214,7 +209,7 @@ fn overrides(rows: &[Arc<KeyRow>], skipped: &mut Vec<Skipped>) -> Vec<Override> 
 }
 
 fn of_rule(row: &RuleRow, why: String) -> Skipped {
-    Skipped { what: "rule", id: row.id.to_string(), name: row.form.name.clone(), why }
+    Skipped { what: "rule", id: row.id.to_string(), name: row.rule.name.to_string(), why }
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 use tollbar::Timestamp;
-use tollbar_rules::admin::{ExemptionForm, RuleForm, Scope};
+use tollbar_rules::Rule;
+use tollbar_rules::admin::{ExemptionForm, Scope};
 
 use super::RuleId;
 
@@ -11,8 +12,8 @@ use super::RuleId;
 pub struct RuleRow {
     /// Its name for programs and counters, which never changes.
     pub id: RuleId,
-    /// What it says.
-    pub form: RuleForm,
+    /// What it says. Its own `id` is absent: its counters are kept under the row's.
+    pub rule: Rule,
     /// 1 at first, and one more with every change: its `ETag`.
     pub version: u64,
     /// When it was made.

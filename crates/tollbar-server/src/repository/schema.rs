@@ -12,9 +12,10 @@ pub(crate) enum Dialect {
 }
 
 /// Step by step from nothing to now: what each says to SQLite and to PostgreSQL.
-const STEPS: [(&str, &str); 2] = [
+const STEPS: [(&str, &str); 3] = [
     (include_str!("schema/sqlite_0001.sql"), include_str!("schema/postgres_0001.sql")),
     (include_str!("schema/sqlite_0002.sql"), include_str!("schema/postgres_0002.sql")),
+    (include_str!("schema/sqlite_0003.sql"), include_str!("schema/postgres_0003.sql")),
 ];
 
 /// The table that knows which steps were taken.

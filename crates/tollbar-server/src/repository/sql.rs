@@ -84,10 +84,6 @@ impl Row {
         self.optional_count()?.ok_or_else(|| unexpected("a number", None))
     }
 
-    pub(crate) fn bool(&mut self) -> Result<bool> {
-        Ok(self.int()? != 0)
-    }
-
     pub(crate) fn optional_time(&mut self) -> Result<Option<Timestamp>> {
         Ok(self.optional_count()?.map(Timestamp::from_micros))
     }

@@ -19,12 +19,20 @@ fn what_cannot_be_kept_is_refused_and_without_a_database_nothing_is_changed() {
         form.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         form
     };
-    // A column of PostgreSQL has no NUL; what a rule says besides is kept as JSON, which has.
-    let told = office.ask("POST", RULES, &form(json!({ "tenantId": "a\u{0}" })));
-    assert_eq!(told.problem(422, "invalid"), "tenantId");
+    // PostgreSQL has no place for a character of code 0.
+    let odd = [
+        ("tenantId", json!("a\u{0}")),
+        ("description", json!("a\u{0}")),
+        ("match", json!({ "plan": { "not": ["a", "b\u{0}"] } })),
+        ("match", json!({ "a\u{0}": "b" })),
+    ];
+    for (field, value) in odd {
+        let told = office.ask("POST", RULES, &form(json!({ field: value })));
+        assert_eq!(told.problem(422, "invalid"), field);
+    }
     let told = office.ask("GET", &format!("{RULES}?tenant=%00"), &Value::Null);
     assert_eq!(told.problem(400, "bad_request"), "tenant");
-    let text = "größe 名前 \u{0} \u{1F4A9} '; DROP TABLE rate_limit_rules; --";
+    let text = "größe 名前 \\u0000 \u{1F4A9} '; DROP TABLE rate_limit_rules; --";
     let id =
         office.rule(&form(json!({ "description": text, "match": { "plan": { "not": text } } })));
     let target = format!("{RULES}/{id}");

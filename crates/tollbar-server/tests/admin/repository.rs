@@ -1,6 +1,7 @@
 //! One suite of the repository, over every database it can be in. Each test has a database of its own.
 
 mod changes;
+mod migration;
 mod races;
 mod rows;
 mod rules;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use crate::common::Scratch;
 use serde_json::{Value, json};
 use tollbar::{ManualClock, Timestamp};
-use tollbar_rules::admin::RuleForm;
+use tollbar_rules::Rule;
+use tollbar_rules::admin::from_json;
 use tollbar_server::repository::{PageOf, Place, Repository, RuleFilter};
 
 /// When tests begin.
@@ -58,16 +60,40 @@ impl World {
     /// The names of the rules of a list.
     async fn names(&self, filter: &RuleFilter) -> Vec<String> {
         let page = self.repository.rules(filter, &PageOf::first(1_000)).await.unwrap();
-        page.rows.into_iter().map(|it| it.form.name).collect()
+        page.rows.into_iter().map(|it| it.rule.name.to_string()).collect()
     }
 
     /// What somebody does by hand.
     fn execute(&self, statement: &str) {
+        self.try_execute(statement).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// What somebody tries by hand, or what the database has against it.
+    fn try_execute(&self, statement: &str) -> Result<(), String> {
         match &self.place {
             Place::Sqlite(path) => {
-                rusqlite::Connection::open(path).unwrap().execute_batch(statement).unwrap();
+                let done = rusqlite::Connection::open(path).unwrap().execute_batch(statement);
+                done.map_err(|error| error.to_string())
             }
-            Place::Postgres(url) => crate::common::postgres::execute(url, statement),
+            Place::Postgres(url) => {
+                crate::common::postgres::try_execute(url, statement).map(|_| ())
+            }
+        }
+    }
+
+    /// The texts of one column.
+    fn column(&self, statement: &str) -> Vec<String> {
+        match &self.place {
+            Place::Sqlite(path) => {
+                let connection = rusqlite::Connection::open(path).unwrap();
+                let mut statement = connection.prepare(statement).unwrap();
+                let rows = statement.query_map([], |row| row.get(0)).unwrap();
+                rows.map(Result::unwrap).collect()
+            }
+            Place::Postgres(url) => {
+                let rows = crate::common::postgres::try_execute(url, statement).unwrap();
+                rows.lines().map(str::to_owned).collect()
+            }
         }
     }
 
@@ -76,6 +102,24 @@ impl World {
         match &self.place {
             Place::Sqlite(_) => "'00000000-0000-4000-8000-' || substr(hex(randomblob(8)), 1, 12)",
             Place::Postgres(_) => "gen_random_uuid()",
+        }
+    }
+
+    /// The part of an `UPDATE` that sets a field of rules to a value in JSON.
+    fn set(&self, field: &str, json: &str) -> String {
+        match &self.place {
+            Place::Sqlite(_) => format!("spec = json_set(spec, '$.{field}', json('{json}'))"),
+            Place::Postgres(_) => {
+                format!("spec = jsonb_set(spec::jsonb, '{{{field}}}', '{json}')::json")
+            }
+        }
+    }
+
+    /// What makes an object of names and values.
+    fn json_object(&self) -> &'static str {
+        match &self.place {
+            Place::Sqlite(_) => "json_object",
+            Place::Postgres(_) => "json_build_object",
         }
     }
 
@@ -143,16 +187,18 @@ suite! {
     changes::what_cannot_be_told_is_not_guessed,
     changes::a_revision_that_names_no_row_is_not_passed_over,
     changes::a_thousand_revisions_are_remembered,
+    migration::a_database_of_version_2_is_migrated,
+    rules::columns_say_what_the_rule_says_and_cannot_be_written,
     races::of_two_who_change_one_version_one_succeeds,
     races::a_batch_of_usage_sent_by_many_is_added_once,
     races::two_who_open_an_empty_database_both_find_it_made,
 }
 
-fn form(json: &Value) -> RuleForm {
-    RuleForm::from_json(json).unwrap()
+fn rule(json: &Value) -> Rule {
+    from_json(json.clone()).unwrap()
 }
 
 /// A small rule of that name.
-fn small(name: &str) -> RuleForm {
-    form(&json!({ "name": name, "maxRequests": 10, "windowSeconds": 60 }))
+fn small(name: &str) -> Rule {
+    rule(&json!({ "name": name, "maxRequests": 10, "windowSeconds": 60 }))
 }

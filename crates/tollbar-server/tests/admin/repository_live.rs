@@ -13,7 +13,8 @@ use crate::common::http::ask;
 use crate::common::{Daemon, Scratch};
 use serde_json::{Value, json};
 use tollbar::{Clock, SystemClock};
-use tollbar_rules::admin::RuleForm;
+use tollbar_rules::Rule;
+use tollbar_rules::admin::from_json;
 use tollbar_server::repository::{Place, Repository};
 
 /// What does not come true in so long never will.
@@ -31,13 +32,13 @@ async fn open(url: &str) -> Repository {
     Repository::open(&url.parse::<Place>().unwrap()).await.unwrap()
 }
 
-fn form(json: &Value) -> RuleForm {
-    RuleForm::from_json(json).unwrap()
+fn rule(json: &Value) -> Rule {
+    from_json(json.clone()).unwrap()
 }
 
 /// So many a day for each client.
-fn daily(name: &str, max_requests: u64) -> RuleForm {
-    form(&json!({ "name": name, "maxRequests": max_requests, "windowSeconds": 86_400,
+fn daily(name: &str, max_requests: u64) -> Rule {
+    rule(&json!({ "name": name, "maxRequests": max_requests, "windowSeconds": 86_400,
                   "algorithm": "fixed_window" }))
 }
 

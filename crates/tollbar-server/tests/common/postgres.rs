@@ -135,10 +135,16 @@ pub(crate) fn shared_database() -> String {
 
 /// What somebody does by hand.
 pub(crate) fn execute(url: &str, statement: &str) {
+    try_execute(url, statement).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Returns the rows that a statement yields, a line each; or what the database has against it.
+pub(crate) fn try_execute(url: &str, statement: &str) -> Result<String, String> {
     let mut psql = Command::new(program("psql"));
-    psql.args(["-q", "-v", "ON_ERROR_STOP=1", url, "-c", statement]);
+    psql.args(["-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", url, "-c", statement]);
     let output = psql.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 fn create_database(directory: &Path) -> String {

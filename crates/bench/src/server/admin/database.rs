@@ -21,10 +21,10 @@ pub(super) struct Database {
 /// Rules for paths of their own, `bench-1` and on.
 const RULES: &str = "\
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-INSERT INTO rate_limit_rules (rule_uuid, name, scope, path_pattern, max_requests, window_seconds, spec)
+INSERT INTO rate_limit_rules (rule_uuid, spec)
 SELECT lower(substr(h, 1, 8) || '-' || substr(h, 9, 4) || '-4' || substr(h, 14, 3) || '-a' ||
              substr(h, 18, 3) || '-' || substr(h, 21, 12)),
-       'bench-' || i, 'endpoint', '/bench/' || i, 1000, 60, '{}'
+       json_object('name', 'bench-' || i, 'pathPattern', '/bench/' || i, 'maxRequests', 1000, 'windowSeconds', 60)
 FROM (SELECT i, hex(randomblob(16)) AS h FROM n)";
 
 /// Users who are exempt from the one rule there is; with the one there is, so many.

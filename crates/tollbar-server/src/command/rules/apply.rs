@@ -7,7 +7,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::changes::{Change, Changes};
-use super::{RULES, known, read};
+use super::{RULES, read, remote};
 use crate::command::client::{Call, CallError, Client, Query, ServerFlags};
 use crate::command::table::{Table, cell};
 use crate::command::{EXIT_CODES, Ending, say};
@@ -52,7 +52,7 @@ impl Wanted {
             Err(ending) => return ending,
         };
         self.server.run(async |client| {
-            let known = known::all(client, &Query::default()).await?;
+            let known = remote::all(client, &Query::default()).await?;
             let changes = Changes::between(&known, &file.rules, self.prune);
             what(client, changes.map_err(CallError::Misused)?).await
         })
@@ -112,13 +112,12 @@ impl Apply {
 fn call(change: &Change, is_dry: bool) -> Result<Call, CallError> {
     let query = Query::default().and("dryRun", is_dry.then_some("true"));
     Ok(match change {
-        Change::Add { form, .. } => Call::post(query.target(RULES), form.to_json()),
-        Change::Update { known, form, .. } => Call::new(Method::PUT, query.target(&known.path()))
-            .if_version(known.version()?)
-            .with_body(form.to_json()),
-        Change::Delete { known } => {
-            Call::new(Method::DELETE, query.target(&known.path())).if_version(known.version()?)
-        }
+        Change::Add { rule } => Call::post(query.target(RULES), json!(rule)),
+        Change::Update { before, rule, .. } => Call::new(Method::PUT, query.target(&before.path()))
+            .if_version(before.version_to_change()?)
+            .with_body(json!(rule)),
+        Change::Delete { before } => Call::new(Method::DELETE, query.target(&before.path()))
+            .if_version(before.version_to_change()?),
     })
 }
 

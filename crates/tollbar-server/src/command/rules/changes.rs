@@ -1,20 +1,21 @@
 //! What has to change for a daemon's rules to be those of a file.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use serde_json::{Value, json};
-use tollbar_rules::admin::RuleForm;
+use serde_json::{Map, Value, json};
+use tollbar_rules::admin::to_json;
 use tollbar_rules::{Rule, RuleSet};
 
-use super::known::{Known, limits_of};
+use super::remote::limits_of;
+use crate::admin::rule_json::RuleJson;
 use crate::command::table::visible;
 
 /// One change.
 #[derive(Debug)]
 pub(super) enum Change {
-    Add { form: RuleForm, limits: String },
-    Update { known: Known, form: RuleForm, fields: Vec<Field> },
-    Delete { known: Known },
+    Add { rule: Rule },
+    Update { before: Box<RuleJson>, rule: Rule, fields: Vec<Field> },
+    Delete { before: Box<RuleJson> },
 }
 
 /// A field that becomes another.
@@ -35,46 +36,48 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// From `known` to `wanted`. What is not in `wanted` goes if `prune` says so.
-    pub(super) fn between(known: &[Known], wanted: &RuleSet, prune: bool) -> Result<Self, String> {
+    /// Returns the changes from the rules of a daemon to `wanted`. What is not in `wanted` goes if `prune`
+    /// says so.
+    pub(super) fn between(
+        remote: &[RuleJson],
+        wanted: &RuleSet,
+        prune: bool,
+    ) -> Result<Self, String> {
         let mut it = Self { list: Vec::new(), unchanged: 0, kept: Vec::new() };
-        let by_name: HashMap<&str, &Known> = known.iter().map(|it| (&*it.name, it)).collect();
+        let by_name: HashMap<&str, &RuleJson> =
+            remote.iter().map(|it| (&*it.rule.name, it)).collect();
         let wanted_names: HashSet<&str> = wanted.rules().iter().map(|it| &*it.name).collect();
         for rule in wanted.rules() {
             it.compare(by_name.get(&*rule.name).copied(), rule)?;
         }
-        let is_own = |rule: &&Known| rule.version.is_some() && !wanted_names.contains(&*rule.name);
-        for rule in known.iter().filter(is_own) {
+        let is_own =
+            |it: &&RuleJson| it.version.is_some() && !wanted_names.contains(&*it.rule.name);
+        for rule in remote.iter().filter(is_own) {
             if prune {
-                it.list.push(Change::Delete { known: rule.clone() });
+                it.list.push(Change::Delete { before: rule.clone().into() });
             } else {
-                it.kept.push(rule.name.clone());
+                it.kept.push(rule.rule.name.to_string());
             }
         }
         Ok(it)
     }
 
-    fn compare(&mut self, known: Option<&Known>, rule: &Rule) -> Result<(), String> {
-        let name = &rule.name;
-        let form = RuleForm::of(rule).ok_or_else(|| format!("rule `{name}` cannot be sent"))?;
-        let Some(known) = known else {
-            let limits = limits_of(rule);
-            self.list.push(Change::Add { form, limits });
+    fn compare(&mut self, before: Option<&RuleJson>, rule: &Rule) -> Result<(), String> {
+        let (name, rule) = (&rule.name, rule.clone());
+        let Some(before) = before else {
+            self.list.push(Change::Add { rule });
             return Ok(());
         };
-        if known.version.is_none() {
+        if before.version.is_none() {
             return Err(format!(
                 "rule `{name}` is in the daemon's own file, which goes before: take it out of one of them"
             ));
         }
-        // The same rule can be said in more than one way; compared is what is meant.
-        let meant = known.form.as_ref().and_then(|it| RuleForm::of(&it.rule().ok()?));
-        let before = meant.map_or_else(|| known.json.clone(), |it| it.to_json());
-        let fields = fields_between(&before, &form.to_json());
+        let fields = fields_between(&to_json(&before.rule), &to_json(&rule));
         if fields.is_empty() {
             self.unchanged += 1;
         } else {
-            self.list.push(Change::Update { known: known.clone(), form, fields });
+            self.list.push(Change::Update { before: before.clone().into(), rule, fields });
         }
         Ok(())
     }
@@ -115,12 +118,12 @@ impl Changes {
         let mut deleted = Vec::new();
         for change in &self.list {
             match change {
-                Change::Add { form, .. } => added.push(json!(form.name)),
-                Change::Delete { known } => deleted.push(json!(known.name)),
-                Change::Update { form, fields, .. } => {
+                Change::Add { rule } => added.push(json!(&*rule.name)),
+                Change::Delete { before } => deleted.push(json!(&*before.rule.name)),
+                Change::Update { rule, fields, .. } => {
                     let field = |it: &Field| json!({ "field": it.name, "before": it.before, "after": it.after });
                     let fields: Vec<Value> = fields.iter().map(field).collect();
-                    changed.push(json!({ "rule": form.name, "fields": fields }));
+                    changed.push(json!({ "rule": &*rule.name, "fields": fields }));
                 }
             }
         }
@@ -137,26 +140,25 @@ impl Changes {
 impl Change {
     fn text(&self) -> String {
         visible(&match self {
-            Self::Add { form, limits } => format!("+ {}: {limits}", form.name),
-            Self::Delete { known } => format!("- {}: {}", known.name, known.limits()),
-            Self::Update { form, fields, .. } => {
+            Self::Add { rule } => format!("+ {}: {}", rule.name, limits_of(rule)),
+            Self::Delete { before } => {
+                format!("- {}: {}", before.rule.name, limits_of(&before.rule))
+            }
+            Self::Update { rule, fields, .. } => {
                 let field = |it: &Field| format!("{} {} -> {}", it.name, it.before, it.after);
                 let fields: Vec<String> = fields.iter().map(field).collect();
-                format!("~ {}: {}", form.name, fields.join(", "))
+                format!("~ {}: {}", rule.name, fields.join(", "))
             }
         })
     }
 }
 
-fn fields_between(before: &Value, after: &Value) -> Vec<Field> {
-    let names = |it: &Value| it.as_object().into_iter().flatten().map(|it| it.0.clone()).collect();
-    let mut all: Vec<String> = names(before);
-    all.extend(names(after));
-    all.sort();
-    all.dedup();
-    let field = |name: String| {
-        let (before, after) = (before[&*name].clone(), after[&*name].clone());
-        (before != after).then_some(Field { name, before, after })
+fn fields_between(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Field> {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let value = |of: &Map<String, Value>, name: &str| of.get(name).cloned().unwrap_or_default();
+    let field = |name: &String| {
+        let (before, after) = (value(before, name), value(after, name));
+        (before != after).then(|| Field { name: name.clone(), before, after })
     };
-    all.into_iter().filter_map(field).collect()
+    names.into_iter().filter_map(field).collect()
 }

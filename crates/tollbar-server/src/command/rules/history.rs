@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::known;
+use super::remote;
 use crate::command::client::{Query, ServerFlags};
 use crate::command::table::{Table, cell};
 use crate::command::{EXIT_CODES, Ending};
@@ -22,7 +22,7 @@ pub(crate) struct History {
 impl History {
     pub(crate) fn run(self) -> Ending {
         self.server.run(async |client| {
-            let path = known::path_even_of_deleted(client, &self.rule).await?;
+            let path = remote::path_even_of_deleted(client, &self.rule).await?;
             let changes = client.items(&format!("{path}/history"), &Query::default()).await?;
             Ok(client.show(&json!(changes), || table(&changes)))
         })

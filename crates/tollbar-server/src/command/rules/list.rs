@@ -2,8 +2,10 @@
 
 use clap::Args;
 use serde_json::{Value, json};
+use tollbar_rules::admin::RuleView;
 
-use super::known::{self, Known};
+use super::remote::{self, limits_of};
+use crate::admin::rule_json::RuleJson;
 use crate::command::client::{Query, ServerFlags};
 use crate::command::table::{Table, cell, visible};
 use crate::command::{EXIT_CODES, Ending};
@@ -46,28 +48,28 @@ impl List {
             .and("scope", self.scope.as_deref())
             .and("enabled", enabled.as_deref());
         self.server.run(async |client| {
-            let rules = known::all(client, &query).await?;
-            let json: Vec<&Value> = rules.iter().map(|it| &it.json).collect();
-            Ok(client.show(&json!(json), || table(&rules)))
+            let rules = remote::all(client, &query).await?;
+            Ok(client.show(&json!(rules), || table(&rules)))
         })
     }
 }
 
-fn table(rules: &[Known]) -> String {
+fn table(rules: &[RuleJson]) -> String {
     let mut table = Table::new(&["NAME", "LIMIT", "SCOPE", "TENANT", "ENABLED", "VERSION", "ID"]);
     for rule in rules {
         let version = match rule.version {
             Some(version) => version.to_string(),
             None => "file".to_owned(),
         };
+        let view = RuleView::of(&rule.rule);
         table.row(vec![
-            rule.name.clone(),
-            rule.limits(),
-            cell(&rule.json["scope"]),
-            cell(&rule.json["tenantId"]),
-            if rule.is_enabled { "yes" } else { "no" }.to_owned(),
+            rule.rule.name.to_string(),
+            limits_of(&rule.rule),
+            view.scope.name().to_owned(),
+            cell(&json!(view.tenant_id)),
+            if rule.rule.enabled { "yes" } else { "no" }.to_owned(),
             version,
-            rule.id.clone(),
+            rule.id(),
         ]);
     }
     table.text("there are no rules")
@@ -76,8 +78,8 @@ fn table(rules: &[Known]) -> String {
 impl Get {
     pub(crate) fn run(self) -> Ending {
         self.server.run(async |client| {
-            let rule = known::find(client, &self.rule).await?;
-            Ok(client.show(&rule.json, || fields(&rule.json)))
+            let rule = json!(remote::find(client, &self.rule).await?);
+            Ok(client.show(&rule, || fields(&rule)))
         })
     }
 }

@@ -4,7 +4,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::known::{self, Known};
+use super::remote::{self, limits_of};
 use crate::command::client::{Call, ServerFlags};
 use crate::command::table::visible;
 use crate::command::{EXIT_CODES, Ending};
@@ -27,16 +27,16 @@ pub(crate) struct Rollback {
 impl Rollback {
     pub(crate) fn run(self) -> Ending {
         self.server.run(async |client| {
-            let path = known::path_even_of_deleted(client, &self.rule).await?;
+            let path = remote::path_even_of_deleted(client, &self.rule).await?;
             // Whatever version it is now: who says which one it is to be has looked at all of them.
             let call = Call::post(format!("{path}/rollback"), json!({ "version": self.to }));
-            let rule = Known::of(client.send(call.if_any_version()).await?);
-            Ok(client.show(&rule.json, || {
-                let (name, to) = (visible(&rule.name), self.to);
+            let rule = remote::read(client, client.send(call.if_any_version()).await?)?;
+            Ok(client.show(&json!(rule), || {
+                let (name, to) = (visible(&rule.rule.name), self.to);
                 let version = rule.version.unwrap_or_default();
                 format!(
                     "{name}: version {version} says what version {to} said: {}\n",
-                    rule.limits()
+                    limits_of(&rule.rule)
                 )
             }))
         })

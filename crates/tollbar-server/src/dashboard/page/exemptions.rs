@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use askama::Template;
+use tollbar_rules::admin::SubjectType;
 
 use super::super::frame::{Frame, Place};
 use super::super::picture::{rule_href, until};
 use super::super::shown::{Shown, spelled};
 use super::super::visit::{Came, Visit};
 use super::rule;
-use crate::admin::exemptions::{self, Exemption, Sent, SubjectType};
+use crate::admin::exemptions::{self, Exemption, Sent};
 use crate::admin::problem::Problem;
 
 /// Exemptions of a page.
@@ -92,13 +93,8 @@ pub(crate) async fn create(visit: &Visit<'_>, rule: &str) -> Came {
 }
 
 async fn made(visit: &Visit<'_>, rule: &str, form: &ExemptForm) -> Result<Exemption, Problem> {
-    let subject_type = match form.kind.as_str() {
-        "api_key" => SubjectType::ApiKey,
-        "user" => SubjectType::User,
-        "ip_cidr" => SubjectType::IpCidr,
-        "service_account" => SubjectType::ServiceAccount,
-        _ => return Err(Problem::invalid_field("subjectType", "choose one of those there are")),
-    };
+    let unknown = || Problem::invalid_field("subjectType", "choose one of those there are");
+    let subject_type = SubjectType::of_name(&form.kind).ok_or_else(unknown)?;
     let sent = Sent {
         subject_type,
         subject_value: form.value.trim().to_owned(),

@@ -3,12 +3,14 @@
 use askama::Template;
 use hyper::StatusCode;
 use serde_json::Value;
+use tollbar_rules::Rule;
+use tollbar_rules::admin::to_yaml;
 
 use super::super::answer;
 use super::super::figure::Moment;
 use super::super::frame::{Frame, Place};
 use super::super::picture::{Keys, rule_href, written};
-use super::super::rule_text::{Changed, RuleText};
+use super::super::rule_text::{Changed, changes};
 use super::super::series::{Range, Traffic};
 use super::super::shown::{Shown, spelled};
 use super::super::visit::{Came, Visit};
@@ -18,8 +20,8 @@ use crate::admin::audit::{Action, Change};
 use crate::admin::exemptions;
 use crate::admin::paging::Asked;
 use crate::admin::problem::Problem;
-use crate::admin::rule_json::RuleJson;
 use crate::admin::rules::{self, Found};
+use crate::repository::audited_rule;
 
 /// Keys, exemptions and changes of a page.
 const KEYS_MAX: usize = 10;
@@ -62,8 +64,7 @@ struct HistoryRow {
 
 /// A rule that is there, or was.
 pub(crate) struct Seen {
-    /// As JSON, with what only the daemon knows.
-    pub(crate) json: Value,
+    pub(crate) rule: Rule,
     pub(crate) version: Option<u64>,
     pub(crate) is_file: bool,
     pub(crate) is_gone: bool,
@@ -72,16 +73,14 @@ pub(crate) struct Seen {
 impl Seen {
     /// The rule, if it may be seen.
     pub(crate) async fn find(visit: &Visit<'_>, id: &str) -> Result<Self, Problem> {
-        let json = |it: &RuleJson| serde_json::to_value(it).unwrap_or_default();
         let gone = match rules::get(visit.admin, visit.actor(), id).await {
             Ok(Found::Database(row)) => {
-                let json = json(&RuleJson::of_row(&row));
                 let version = Some(row.version);
-                return Ok(Self { json, version, is_file: false, is_gone: false });
+                return Ok(Self { rule: row.rule, version, is_file: false, is_gone: false });
             }
             Ok(Found::File(file)) => {
-                let json = json(&file);
-                return Ok(Self { json, version: None, is_file: true, is_gone: false });
+                let rule = file.rule;
+                return Ok(Self { rule, version: None, is_file: true, is_gone: false });
             }
             Err(problem) if problem.status == StatusCode::NOT_FOUND => problem,
             Err(problem) => return Err(problem),
@@ -90,12 +89,12 @@ impl Seen {
         let asked = Asked { limit: 1, cursor: None };
         let history = rules::history(visit.admin, visit.actor(), id, &asked).await;
         let last = history.ok().and_then(|it| it.items.into_iter().next()).ok_or(gone)?;
-        let json = last.after.or(last.before).unwrap_or_default();
-        Ok(Self { json, version: last.version, is_file: false, is_gone: true })
+        let rule = audited_rule(last.after.or(last.before).unwrap_or_default())?;
+        Ok(Self { rule, version: last.version, is_file: false, is_gone: true })
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.json["name"].as_str().unwrap_or_default()
+        &self.rule.name
     }
 }
 
@@ -130,7 +129,7 @@ pub(crate) async fn show_with(
         });
     }
     let frame = visit.frame(Place::Rules);
-    let mut badges = badges(&seen.json);
+    let mut badges = badges(&seen.rule, seen.is_file);
     if seen.is_gone {
         badges = vec!["deleted"];
     }
@@ -148,7 +147,7 @@ pub(crate) async fn show_with(
         is_gone: seen.is_gone,
         may_change: visit.can().change && !seen.is_file,
         version: seen.version,
-        yaml: spelled_lines(&RuleText::of_json(&seen.json).yaml()),
+        yaml: spelled_lines(&to_yaml(&seen.rule)),
         traffic: (!traffic.chart.columns.is_empty()).then(|| written(&traffic)),
         keys,
         exemptions: exempt,
@@ -167,10 +166,10 @@ fn spelled_lines(text: &str) -> String {
 
 impl HistoryRow {
     fn of(change: Change, current: Option<u64>) -> Self {
-        let says = |it: &Option<Value>| it.as_ref().map(RuleText::of_json).unwrap_or_default();
+        let rule = |it: Option<Value>| it.and_then(|it| audited_rule(it).ok());
         let fields = match change.action {
             Action::Delete => Vec::new(),
-            _ => says(&change.before).changes(&says(&change.after)),
+            _ => changes(rule(change.before).as_ref(), rule(change.after).as_ref()),
         };
         let is_current = change.version == current;
         Self {

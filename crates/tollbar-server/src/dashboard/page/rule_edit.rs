@@ -3,20 +3,21 @@
 
 use askama::Template;
 use hyper::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use tollbar_rules::admin::to_yaml;
+use tollbar_rules::{Conditions, Rule, Test};
 
 use super::super::answer;
 use super::super::frame::{Frame, Place};
 use super::super::picture::rule_href;
-use super::super::rule_text::{Changed, RuleText};
+use super::super::rule_text::{Changed, changes, read};
 use super::super::shown::{Shown, spelled};
 use super::super::visit::{Came, Visit};
 use super::rule::Seen;
 use super::rule_fields::{self, Field, has_more, rule_of};
-use crate::admin::access::Need;
+use crate::admin::access::{Need, Reach};
 use crate::admin::precondition::{IfMatch, etag};
 use crate::admin::problem::Problem;
+use crate::admin::proposal::{DryRun, NewlyDenied};
 use crate::admin::rule_json::RuleSent;
 use crate::admin::rules::{self, Outcome, Rollback};
 
@@ -64,42 +65,15 @@ struct Denied {
     until: String,
 }
 
-/// What a change would do, as the admin API tells it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct DryRun {
-    rule: Value,
-    diff: Diff,
-    newly_denied: Vec<Value>,
-    examined_keys: usize,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Diff {
-    changed: Vec<ChangedRule>,
-    unchanged: usize,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ChangedRule {
-    starts_fresh: Vec<String>,
-}
-
 /// The empty form.
 pub(crate) fn new(visit: &Visit<'_>) -> Came {
     visit.actor().reach(Need::Change)?;
     // A tenant's rules are its own, and named after it.
-    let start = match visit.actor().reach(Need::ChangeAll) {
-        Ok(_) => json!({}),
-        Err(_) => match visit.actor().reach(Need::Change)? {
-            crate::admin::access::Reach::Tenant(tenant) => {
-                json!({ "name": format!("{tenant}/"), "tenantId": tenant })
-            }
-            crate::admin::access::Reach::All => json!({}),
-        },
-    };
+    let mut start = Rule::new("");
+    if let Reach::Tenant(tenant) = visit.actor().reach(Need::Change)? {
+        start = Rule::new(&format!("{tenant}/"));
+        start.conditions = Conditions::new().and("tenant", Test::equal(tenant));
+    }
     let is_yaml = visit.query.text("as") == "yaml";
     let yaml = "name: \nmatch: { path: \"/v1/**\" }\nlimit: 100/min\n".to_owned();
     let fields = rule_fields::of_rule(&start);
@@ -109,8 +83,8 @@ pub(crate) fn new(visit: &Visit<'_>) -> Came {
 /// The form, filled with what the rule says.
 pub(crate) async fn edit(visit: &Visit<'_>, id: &str) -> Came {
     let seen = changeable(visit, id).await?;
-    let yaml = RuleText::of_json(&seen.json).yaml();
-    let fields = rule_fields::of_rule(&seen.json);
+    let yaml = to_yaml(&seen.rule);
+    let fields = rule_fields::of_rule(&seen.rule);
     form(visit, Some((id, &seen)), visit.query.text("as") == "yaml", Filled { yaml, fields }, None)
 }
 
@@ -126,11 +100,10 @@ pub(crate) async fn review(visit: &Visit<'_>, id: Option<&str>) -> Came {
     let of = id.zip(seen.as_ref());
     match sent(visit, of, true).await {
         Ok(Outcome::DryRun(dry_run)) => {
-            let dry_run = told(&dry_run);
-            let before = seen.as_ref().map(|it| RuleText::of_json(&it.json)).unwrap_or_default();
             let href = id.map(rule_href);
             let place = href.clone().unwrap_or_else(|| "/rules".to_owned());
-            let name = dry_run.rule["name"].as_str().unwrap_or_default().to_owned();
+            let name = dry_run.rule.as_ref().map_or("", |it| &it.rule.name).to_owned();
+            let before = seen.as_ref().map(|it| &it.rule);
             let verb = if id.is_some() { "Change" } else { "Create" };
             let page = Review {
                 title: format!("{verb} {}?", spelled(&name)),
@@ -138,11 +111,11 @@ pub(crate) async fn review(visit: &Visit<'_>, id: Option<&str>) -> Came {
                 edit_action: Some(format!("{place}/edit")),
                 button: if id.is_some() { "Save" } else { "Create" },
                 carried: visit.sent.carried(),
-                ..Review::of(visit, href, place, &before, &dry_run)
+                ..Review::of(visit, href, place, before, &dry_run)
             };
             Visit::page(&page)
         }
-        Ok(Outcome::Done(_)) => Err(Problem::unavailable("the change was made without a review")),
+        Ok(Outcome::Done(_)) => Err(untried()),
         Err(problem) => refused(visit, of, problem),
     }
 }
@@ -167,11 +140,7 @@ pub(crate) async fn review_delete(visit: &Visit<'_>, id: &str) -> Came {
     let version = seen.version.unwrap_or_default();
     let if_match = meant(version);
     let outcome = rules::delete(visit.admin, visit.actor(), id, &if_match, true).await?;
-    let dry_run = match &outcome {
-        Outcome::DryRun(dry_run) => told(dry_run),
-        Outcome::Done(_) => DryRun::default(),
-    };
-    let before = RuleText::of_json(&seen.json);
+    let dry_run = tried(outcome)?;
     let href = rule_href(id);
     let action = format!("{href}/delete");
     Visit::page(&Review {
@@ -180,8 +149,7 @@ pub(crate) async fn review_delete(visit: &Visit<'_>, id: &str) -> Came {
         button: "Delete",
         is_dangerous: true,
         carried: vec![("version".to_owned(), version.to_string())],
-        fields: before.changes(&RuleText::default()),
-        ..Review::of(visit, Some(href), action, &before, &dry_run)
+        ..Review::of(visit, Some(href), action, Some(&seen.rule), &dry_run)
     })
 }
 
@@ -199,11 +167,8 @@ pub(crate) async fn review_rollback(visit: &Visit<'_>, id: &str) -> Came {
     let if_match = meant(version);
     let outcome =
         rules::roll_back(visit.admin, visit.actor(), id, &if_match, &rollback, true).await?;
-    let dry_run = match &outcome {
-        Outcome::DryRun(dry_run) => told(dry_run),
-        Outcome::Done(_) => DryRun::default(),
-    };
-    let before = if seen.is_gone { RuleText::default() } else { RuleText::of_json(&seen.json) };
+    let dry_run = tried(outcome)?;
+    let before = Some(&seen.rule).filter(|_| !seen.is_gone);
     let href = rule_href(id);
     let action = format!("{href}/rollback");
     Visit::page(&Review {
@@ -214,7 +179,7 @@ pub(crate) async fn review_rollback(visit: &Visit<'_>, id: &str) -> Came {
             ("version".to_owned(), version.to_string()),
             ("to".to_owned(), to.to_string()),
         ],
-        ..Review::of(visit, Some(href), action, &before, &dry_run)
+        ..Review::of(visit, Some(href), action, before, &dry_run)
     })
 }
 
@@ -259,9 +224,9 @@ async fn sent(
     is_dry_run: bool,
 ) -> Result<Outcome, Problem> {
     let rule: RuleSent = if visit.sent.text("as") == "yaml" {
-        RuleText::read(visit.sent.text("yaml"))?
+        RuleSent(Ok(read(visit.sent.text("yaml"))?))
     } else {
-        rule_of(of.map_or(&Value::Null, |(_, seen)| &seen.json), &visit.sent)
+        rule_of(of.map(|(_, seen)| &seen.rule), &visit.sent)
     };
     let (admin, actor) = (visit.admin, visit.actor());
     match of {
@@ -325,15 +290,22 @@ fn form(
         is_yaml,
         yaml: filled.yaml,
         fields: filled.fields,
-        has_more: of.is_some_and(|(_, seen)| has_more(&seen.json)),
+        has_more: of.is_some_and(|(_, seen)| has_more(&seen.rule)),
         href,
     };
     Ok(answer::page(problem.map_or(StatusCode::OK, |it| it.status), &page))
 }
 
-/// Read from what is told to everybody else.
-fn told(dry_run: &crate::admin::proposal::DryRun) -> DryRun {
-    serde_json::to_value(dry_run).and_then(serde_json::from_value).unwrap_or_default()
+/// Returns what a change would do.
+fn tried(outcome: Outcome) -> Result<Box<DryRun>, Problem> {
+    match outcome {
+        Outcome::DryRun(dry_run) => Ok(dry_run),
+        Outcome::Done(_) => Err(untried()),
+    }
+}
+
+fn untried() -> Problem {
+    Problem::unavailable("the change was made without a review")
 }
 
 impl Review {
@@ -341,17 +313,13 @@ impl Review {
         visit: &Visit<'_>,
         href: Option<String>,
         action: String,
-        before: &RuleText,
+        before: Option<&Rule>,
         dry_run: &DryRun,
     ) -> Self {
-        let denied = |it: &Value| {
-            let text = |name: &str| it[name].as_str().unwrap_or_default().to_owned();
-            let until = text("resetAt");
-            Denied {
-                subject: Shown::new(text("subject")),
-                limit: Shown::new(text("limitText")),
-                until: until.get(..19).unwrap_or_default().replace('T', " "),
-            }
+        let denied = |it: &NewlyDenied| Denied {
+            subject: Shown::new(&*it.subject),
+            limit: Shown::new(&*it.limit_text),
+            until: it.reset_at.text().as_str()[..19].replace('T', " "),
         };
         let fresh = dry_run.diff.changed.iter().flat_map(|it| &it.starts_fresh);
         Self {
@@ -364,7 +332,7 @@ impl Review {
             button: "Save",
             is_dangerous: false,
             carried: Vec::new(),
-            fields: before.changes(&RuleText::of_json(&dry_run.rule)),
+            fields: changes(before, dry_run.rule.as_ref().map(|it| &it.rule)),
             unchanged: dry_run.diff.unchanged,
             starts_fresh: fresh.map(|it| Shown::new(&**it)).collect(),
             newly_denied: dry_run.newly_denied.iter().map(denied).collect(),

@@ -1,6 +1,8 @@
 //! The form of a rule: its fields, what they mean, and the rule that is meant by what stands in them.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use tollbar_rules::Rule;
+use tollbar_rules::admin::to_json;
 
 use super::super::form::Fields;
 use crate::admin::problem::{Problem, Wrong};
@@ -83,7 +85,7 @@ const KINDS: [Kind; 14] = [
             ("local", "a local share"),
             ("shed", "shed what matters least"),
         ],
-        ..kind("on_store_failure", "While the store is down", "What happens then.", "", As::Text)
+        ..kind("onStoreFailure", "While the store is down", "What happens then.", "", As::Text)
     },
     kind("priority", "Priority", "Higher is looked at first.", "0", As::Number),
     Kind {
@@ -103,8 +105,10 @@ const fn kind(
 }
 
 /// The form, filled with what a rule says.
-pub(crate) fn of_rule(json: &Value) -> Vec<Field> {
-    KINDS.iter().map(|kind| kind.field(text_of(&json[kind.name]))).collect()
+pub(crate) fn of_rule(rule: &Rule) -> Vec<Field> {
+    let json = to_json(rule);
+    let text = |kind: &Kind| json.get(kind.name).map_or_else(String::new, text_of);
+    KINDS.iter().map(|kind| kind.field(text(kind))).collect()
 }
 
 /// The form, filled with what was sent, and what is wrong with it.
@@ -122,36 +126,28 @@ pub(crate) fn of_sent(sent: &Fields, problem: Option<&Problem>) -> Vec<Field> {
         .collect()
 }
 
-/// The rule that is meant: what the form has no field for stays as it is in `base`.
-pub(crate) fn rule_of(base: &Value, sent: &Fields) -> RuleSent {
-    let mut fields = base.as_object().cloned().unwrap_or_default();
+/// Returns the rule that a form stands for: what the form has no field for stays as it is in `base`.
+pub(crate) fn rule_of(base: Option<&Rule>, sent: &Fields) -> RuleSent {
+    let mut fields = base.map(to_json).unwrap_or_default();
     // Follows from what is there.
     fields.remove("scope");
     for kind in &KINDS {
-        match sent.filled(kind.name) {
-            None => fields.remove(kind.name),
-            Some(text) => fields.insert(kind.name.to_owned(), kind.json(text)),
+        match (sent.filled(kind.name), fields.get(kind.name)) {
+            (None, Some(value)) if !kind.can_show(value) => None,
+            (None, _) => fields.remove(kind.name),
+            (Some(text), _) => fields.insert(kind.name.to_owned(), kind.json(text)),
         };
     }
-    RuleSent(Value::Object(fields))
+    RuleSent::read(fields)
 }
 
 /// True where a rule says more than the form has fields for.
-pub(crate) fn has_more(json: &Value) -> bool {
-    let ours = ["ruleId", "source", "version", "createdAt", "updatedAt", "scope"];
-    let is_known = |name: &str| ours.contains(&name) || KINDS.iter().any(|it| it.name == name);
-    let fields = json.as_object().cloned().unwrap_or_else(Map::new);
-    let is_plain = |name: &str, value: &Value| {
-        let Some(kind) = KINDS.iter().find(|it| it.name == name) else {
-            return false;
-        };
-        // An outage can be met in more ways than there are choices.
-        kind.choices.is_empty() || kind.choices.iter().any(|it| it.0 == text_of(value))
+pub(crate) fn has_more(rule: &Rule) -> bool {
+    let is_shown = |name: &str, value: &Value| {
+        let kind = KINDS.iter().find(|it| it.name == name);
+        kind.map_or(name == "scope", |it| it.can_show(value))
     };
-    fields.iter().any(|(name, value)| {
-        !value.is_null()
-            && (!is_known(name) || (!ours.contains(&name.as_str()) && !is_plain(name, value)))
-    })
+    to_json(rule).iter().any(|(name, value)| !is_shown(name, value))
 }
 
 fn text_of(value: &Value) -> String {
@@ -183,6 +179,13 @@ impl Kind {
         }
     }
 
+    /// True where the field can show a value: an outage can be met in more ways than there are choices.
+    fn can_show(&self, value: &Value) -> bool {
+        value.is_null()
+            || self.choices.is_empty()
+            || self.choices.iter().any(|it| it.0 == text_of(value))
+    }
+
     /// What is no number stays a text, so that whoever reads the rule says what to write instead.
     fn json(&self, text: &str) -> Value {
         match self.value {
@@ -199,33 +202,41 @@ impl Kind {
 mod tests {
     use super::*;
 
+    fn rule(json: Value) -> Rule {
+        tollbar_rules::admin::from_json(json).unwrap()
+    }
+
     #[test]
     fn what_the_form_has_no_field_for_stays() {
-        let base = json!({
-            "name": "a", "maxRequests": 5, "windowSeconds": 1, "scope": "global", "mode": "shadow",
+        let base = rule(json!({
+            "name": "a", "maxRequests": 5, "windowSeconds": 1, "mode": "shadow",
             "exempt": [{ "api_key": "internal" }],
-        });
+        }));
         let sent =
             Fields::read(b"name=a&maxRequests=9&windowSeconds=1&per=none&enabled=false").unwrap();
-        let RuleSent(json) = rule_of(&base, &sent);
-        assert_eq!(
-            json,
-            json!({
-                "name": "a", "maxRequests": 9, "windowSeconds": 1, "per": [], "enabled": false,
-                "exempt": [{ "api_key": "internal" }],
-            })
-        );
+        let expected = rule(json!({
+            "name": "a", "maxRequests": 9, "windowSeconds": 1, "per": [], "enabled": false,
+            "exempt": [{ "api_key": "internal" }],
+        }));
+        assert_eq!(rule_of(Some(&base), &sent).rule(), Ok(expected));
         assert!(has_more(&base));
-        assert!(!has_more(
-            &json!({ "name": "a", "maxRequests": 5, "mode": "shadow", "enabled": true })
-        ));
-        assert!(has_more(&json!({ "name": "a", "on_store_failure": { "local": "10%" } })));
+        let limited = |fields: Value| {
+            let mut json = json!({ "name": "a", "maxRequests": 5, "windowSeconds": 1 });
+            json.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            rule(json)
+        };
+        assert!(!has_more(&limited(json!({ "mode": "shadow", "tenantId": "acme" }))));
+        assert!(!has_more(&limited(json!({ "onStoreFailure": "local" }))));
+        let shedding = limited(json!({ "onStoreFailure": { "shed": "low" } }));
+        assert!(has_more(&shedding));
+        let sent = Fields::read(b"name=a&maxRequests=5&windowSeconds=1&onStoreFailure=").unwrap();
+        assert_eq!(rule_of(Some(&shedding), &sent).rule(), Ok(shedding), "it has no such choice");
     }
 
     #[test]
     fn a_mistake_is_told_at_its_field() {
         let sent = Fields::read(b"name=a&maxRequests=many&windowSeconds=1").unwrap();
-        let problem = rule_of(&json!({}), &sent).form().unwrap_err();
+        let problem = rule_of(None, &sent).rule().unwrap_err();
         let fields = of_sent(&sent, Some(&problem));
         let wrong: Vec<&str> =
             fields.iter().filter(|it| it.wrong.is_some()).map(|it| it.name).collect();

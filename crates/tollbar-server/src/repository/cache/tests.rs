@@ -22,7 +22,7 @@ impl Drop for Scratch {
 }
 
 fn loaded() -> Loaded {
-    let form =
+    let rule =
         json!({ "name": "a", "maxRequests": 5, "windowSeconds": 60, "description": "é\n\"" });
     let key = |id, effect, expires_at| KeyRow {
         id,
@@ -47,7 +47,7 @@ fn loaded() -> Loaded {
         revisions: Revisions { rules: 7, tokens: 3 },
         rules: vec![Arc::new(RuleRow {
             id: RuleId::random(),
-            form: RuleForm::from_json(&form).unwrap(),
+            rule: from_json(rule).unwrap(),
             version: 4,
             created_at: Timestamp::ZERO,
             updated_at: Timestamp::ZERO,
@@ -72,8 +72,8 @@ fn what_is_written_is_read() {
     let read = cache.read().unwrap().unwrap();
     assert_eq!((read.revisions, &read.keys), (written.revisions, &written.keys));
     assert_eq!(
-        (&read.exemptions, &read.rules[0].form),
-        (&written.exemptions, &written.rules[0].form)
+        (&read.exemptions, &read.rules[0].rule),
+        (&written.exemptions, &written.rules[0].rule)
     );
     cache.write(&Loaded::default()).unwrap();
     assert_eq!(cache.read().unwrap(), Some(Loaded::default()));

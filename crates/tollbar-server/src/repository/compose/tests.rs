@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tollbar::Timestamp;
 use tollbar_rules::RuleFile;
-use tollbar_rules::admin::{ExemptionForm, RuleForm, SubjectType};
+use tollbar_rules::admin::{ExemptionForm, SubjectType, from_json};
 
 use super::*;
 use crate::repository::load::{ChangedRule, Changes};
@@ -12,7 +12,7 @@ use crate::repository::{KeyRecord, Revisions};
 fn row(at: u128, json: &Value) -> RuleRow {
     RuleRow {
         id: RuleId::of_u128(at),
-        form: RuleForm::from_json(json).unwrap(),
+        rule: from_json(json.clone()).unwrap(),
         version: 1,
         created_at: Timestamp::ZERO,
         updated_at: Timestamp::ZERO,
@@ -144,7 +144,7 @@ fn exemptions_and_overrides_are_where_they_belong() {
 }
 
 #[test]
-fn a_form_that_changes_is_read_again() {
+fn a_rule_that_changes_is_made_again() {
     let mut known = Known::new();
     let mut loaded = Loaded { rules: vec![small(1, "a").into()], ..Loaded::default() };
     let before = compose(&RuleSet::empty(), &loaded, &mut known).rules;
@@ -152,7 +152,8 @@ fn a_form_that_changes_is_read_again() {
     loaded.rules[0] = small(1, "a").into();
     let rules = compose(&RuleSet::empty(), &loaded, &mut known).rules;
     assert!(Arc::ptr_eq(&before.rules()[0], &rules.rules()[0]));
-    Arc::make_mut(&mut loaded.rules[0]).form.max_requests = Some(77);
+    Arc::make_mut(&mut loaded.rules[0]).rule.limits =
+        vec![tollbar_rules::Limit::of("77/s").unwrap()];
     let rules = compose(&RuleSet::empty(), &loaded, &mut known).rules;
     assert_eq!(rules.get("a").unwrap().limits[0].policy().limit(), 77);
     loaded.rules.clear();

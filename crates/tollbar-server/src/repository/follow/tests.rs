@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use tollbar::ManualClock;
-use tollbar_rules::admin::RuleForm;
-use tollbar_rules::{AsyncEngine, Engine, RuleSet};
+use tollbar_rules::admin::from_json;
+use tollbar_rules::{AsyncEngine, Engine, Rule, RuleSet};
 
 use super::*;
 
@@ -58,9 +58,9 @@ impl Drop for World {
     }
 }
 
-fn rule(name: &str, max_requests: u64) -> RuleForm {
-    let form = json!({ "name": name, "maxRequests": max_requests, "windowSeconds": 60 });
-    RuleForm::from_json(&form).unwrap()
+fn rule(name: &str, max_requests: u64) -> Rule {
+    let rule = json!({ "name": name, "maxRequests": max_requests, "windowSeconds": 60 });
+    from_json(rule).unwrap()
 }
 
 fn is(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
@@ -76,15 +76,19 @@ async fn changes_are_read_one_by_one_and_rules_that_do_not_fit_make_it_read_all(
     assert!(world.live.since().is_some());
     // A row that cannot be enforced is told of, and the others are as the database says.
     world.execute(
-        "UPDATE rate_limit_rules SET max_requests = NULL, window_seconds = NULL WHERE name = 'b'",
+        "UPDATE rate_limit_rules SET spec = json_remove(spec, '$.maxRequests', '$.windowSeconds') \
+         WHERE name = 'b'",
     );
     assert_eq!(world.enforced().await, is(&[("a", 1)]));
     assert_eq!(world.live.status().skipped.len(), 1);
     assert_eq!(world.live.since(), None);
-    world.execute("UPDATE rate_limit_rules SET max_requests = 5 WHERE name = 'a'");
+    world.execute(
+        "UPDATE rate_limit_rules SET spec = json_set(spec, '$.maxRequests', 5) WHERE name = 'a'",
+    );
     assert_eq!(world.enforced().await, is(&[("a", 5)]));
     world.execute(
-        "UPDATE rate_limit_rules SET max_requests = 7, window_seconds = 60 WHERE name = 'b'",
+        "UPDATE rate_limit_rules SET spec = json_set(spec, '$.maxRequests', 7, '$.windowSeconds', 60) \
+         WHERE name = 'b'",
     );
     assert_eq!(world.enforced().await, is(&[("a", 5), ("b", 7)]));
     assert_eq!(world.live.status().skipped.len(), 0);
@@ -98,7 +102,8 @@ async fn what_went_past_the_list_of_changes_is_found_in_time() {
     let mut world = World::new("in-time").await;
     // As SQLite does where one row takes the place of another by REPLACE: no trigger hears of it.
     world.execute(
-        "DROP TRIGGER rate_limit_rules_updated; UPDATE rate_limit_rules SET max_requests = 9",
+        "DROP TRIGGER rate_limit_rules_updated; \
+         UPDATE rate_limit_rules SET spec = json_set(spec, '$.maxRequests', 9)",
     );
     assert_eq!(world.enforced().await, is(&[("a", 1)]));
     world.clock.advance(Duration::from_micros(READ_EVERY_US));
@@ -115,7 +120,9 @@ async fn a_database_that_was_restored_is_read_whole() {
     // The same as a restore: an older state, from which other changes lead to a later number.
     world.execute(&format!(
         "ATTACH '{backup}' AS old; BEGIN; DELETE FROM rate_limit_rules; DELETE FROM rate_limit_changes; \
-         INSERT INTO rate_limit_rules SELECT * FROM old.rate_limit_rules; \
+         INSERT INTO rate_limit_rules (id, rule_uuid, spec, version, deleted_at, created_at, updated_at) \
+         SELECT id, rule_uuid, spec, version, deleted_at, created_at, updated_at \
+         FROM old.rate_limit_rules; \
          DELETE FROM rate_limit_changes; INSERT INTO rate_limit_changes SELECT * FROM old.rate_limit_changes; \
          UPDATE rate_limit_revision SET rules = (SELECT rules FROM old.rate_limit_revision); COMMIT"
     ));

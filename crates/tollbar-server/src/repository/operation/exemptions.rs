@@ -112,7 +112,7 @@ async fn write_down<S: Sql>(
 }
 
 fn told(row: &ExemptionRow) -> Json {
-    let mut json = row.form.to_json();
+    let mut json = json!(row.form);
     json["exemptionId"] = json!(row.id);
     json["ruleId"] = json!(row.rule.to_string());
     json

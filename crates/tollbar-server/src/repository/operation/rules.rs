@@ -2,23 +2,23 @@
 
 use serde_json::{Value as Json, json};
 use tollbar::Timestamp;
-use tollbar_rules::admin::{RuleForm, Scope};
-use tollbar_rules::{Counting, RuleSet};
+use tollbar_rules::admin::{FormError, RuleView, Scope, from_json, to_json};
+use tollbar_rules::{Rule, RuleSet};
 
 use super::audit::{self, Entry};
 use super::{check_name, check_text};
 use crate::repository::sql::{Row, Sql, Value, Where, number, wrong};
 use crate::repository::{
-    AuditAction, AuditKind, Page, PageOf, RepositoryError, Result, RuleFilter, RuleId, RuleRow,
+    AuditAction, AuditFilter, AuditKind, AuditRow, Page, PageOf, RepositoryError, Result,
+    RuleFilter, RuleId, RuleRow,
 };
 use crate::rfc3339::Instant;
 
-/// The most that a rule may say beside its named fields.
+/// The longest JSON of a rule.
 const SPEC_BYTES_MAX: usize = 262_144;
 
-const COLUMNS: &str = "id, rule_uuid, name, scope, tenant_id, http_method, path_pattern, algorithm, \
-                       max_requests, window_seconds, burst_capacity, priority, enabled, spec, version, \
-                       created_at, updated_at, deleted_at";
+/// The columns that are read. `spec` is the rule; the database reads the others of a rule from it.
+const COLUMNS: &str = "id, rule_uuid, name, spec, version, created_at, updated_at, deleted_at";
 
 /// A row that says no rule: somebody wrote it by hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,34 +75,29 @@ pub(crate) async fn get<S: Sql>(sql: &S, id: RuleId) -> Result<RuleRow> {
     if rule.deleted_at.is_some() { Err(missing()) } else { Ok(rule) }
 }
 
-pub(crate) async fn insert<S: Sql>(sql: &S, form: &RuleForm, actor: &str) -> Result<RuleRow> {
-    check(form)?;
+pub(crate) async fn insert<S: Sql>(sql: &S, rule: &Rule, actor: &str) -> Result<RuleRow> {
+    let spec = check(rule)?;
     check_name("actor", actor)?;
-    check_free(sql, &form.name, None).await?;
-    let now = sql.now();
-    let mut values = vec![Value::from(RuleId::random().to_string())];
-    values.extend(columns_of(form));
-    values.push(now.into());
+    check_free(sql, &rule.name, None).await?;
+    let values = [RuleId::random().to_string().into(), spec, sql.now().into()];
     let statement = format!(
-        "INSERT INTO rate_limit_rules (rule_uuid, name, scope, tenant_id, http_method, path_pattern, \
-         algorithm, max_requests, window_seconds, burst_capacity, priority, enabled, spec, created_at, \
-         updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14) \
-         RETURNING {COLUMNS}"
+        "INSERT INTO rate_limit_rules (rule_uuid, spec, created_at, updated_at) \
+         VALUES ($1, $2, $3, $3) RETURNING {COLUMNS}"
     );
-    let rule = one(sql.query(&statement, &values).await?)?;
-    write_down(sql, AuditAction::Insert, None, &rule, actor).await?;
-    Ok(rule)
+    let row = one(sql.query(&statement, &values).await?)?;
+    write_down(sql, AuditAction::Insert, None, &row, actor).await?;
+    Ok(row)
 }
 
 pub(crate) async fn update<S: Sql>(
     sql: &S,
     id: RuleId,
     expected: u64,
-    form: &RuleForm,
+    rule: &Rule,
     actor: &str,
 ) -> Result<RuleRow> {
     let before = at_version(get(sql, id).await?, expected)?;
-    change(sql, &before, form, None, AuditAction::Update, actor).await
+    change(sql, &before, rule, None, AuditAction::Update, actor).await
 }
 
 pub(crate) async fn delete<S: Sql>(
@@ -112,8 +107,7 @@ pub(crate) async fn delete<S: Sql>(
     actor: &str,
 ) -> Result<RuleRow> {
     let before = at_version(get(sql, id).await?, expected)?;
-    let form = before.form.clone();
-    change(sql, &before, &form, Some(sql.now()), AuditAction::Delete, actor).await
+    change(sql, &before, &before.rule, Some(sql.now()), AuditAction::Delete, actor).await
 }
 
 pub(crate) async fn enable<S: Sql>(
@@ -124,10 +118,10 @@ pub(crate) async fn enable<S: Sql>(
     actor: &str,
 ) -> Result<RuleRow> {
     let before = at_version(get(sql, id).await?, expected)?;
-    let mut form = before.form.clone();
-    form.enabled = enabled;
+    let mut rule = before.rule.clone();
+    rule.enabled = enabled;
     let action = if enabled { AuditAction::Enable } else { AuditAction::Disable };
-    change(sql, &before, &form, None, action, actor).await
+    change(sql, &before, &rule, None, action, actor).await
 }
 
 /// Puts a rule back to what a version of it said; one that was deleted is there again.
@@ -139,12 +133,19 @@ pub(crate) async fn roll_back<S: Sql>(
     actor: &str,
 ) -> Result<RuleRow> {
     let before = at_version(find(sql, id).await?, expected)?;
-    let form = said_at(sql, &before, to_version).await?;
-    change(sql, &before, &form, None, AuditAction::Update, actor).await
+    let rule = said_at(sql, &before, to_version).await?;
+    change(sql, &before, &rule, None, AuditAction::Update, actor).await
+}
+
+/// Every change of a rule, the newest first, whether it is deleted or not.
+pub(crate) async fn history<S: Sql>(sql: &S, id: RuleId, page: &PageOf) -> Result<Page<AuditRow>> {
+    find(sql, id).await?;
+    let filter = AuditFilter { rule: Some(id), kind: Some(AuditKind::Rule), tenant: None };
+    audit::page(sql, &filter, page).await
 }
 
 /// What a version of a rule said.
-pub(crate) async fn at<S: Sql>(sql: &S, id: RuleId, version: u64) -> Result<RuleForm> {
+pub(crate) async fn at<S: Sql>(sql: &S, id: RuleId, version: u64) -> Result<Rule> {
     let rule = find(sql, id).await?;
     said_at(sql, &rule, version).await
 }
@@ -156,39 +157,30 @@ pub(crate) async fn find<S: Sql>(sql: &S, id: RuleId) -> Result<RuleRow> {
     if rows.is_empty() { Err(missing()) } else { one(rows) }
 }
 
-async fn said_at<S: Sql>(sql: &S, rule: &RuleRow, version: u64) -> Result<RuleForm> {
+async fn said_at<S: Sql>(sql: &S, rule: &RuleRow, version: u64) -> Result<Rule> {
     let missing = || RepositoryError::NotFound { what: "version" };
     let row = audit::rule_at(sql, rule.row, version).await?.ok_or_else(missing)?;
-    let Json::Object(mut fields) = row else {
-        return Err(wrong("no object"));
-    };
-    for name in BESIDE_FORM {
-        fields.remove(name);
-    }
-    Ok(RuleForm::from_json(&Json::Object(fields))?)
+    audited_rule(row)
 }
 
 async fn change<S: Sql>(
     sql: &S,
     before: &RuleRow,
-    form: &RuleForm,
+    rule: &Rule,
     deleted_at: Option<Timestamp>,
     action: AuditAction,
     actor: &str,
 ) -> Result<RuleRow> {
     check_name("actor", actor)?;
+    let spec = if deleted_at.is_some() { spec_of(rule) } else { check(rule)? };
     if deleted_at.is_none() {
-        check(form)?;
-        check_free(sql, &form.name, Some(before.row)).await?;
+        check_free(sql, &rule.name, Some(before.row)).await?;
     }
-    let mut values = vec![before.row.into(), number(before.version)];
-    values.extend(columns_of(form));
-    values.extend([sql.now().into(), deleted_at.into()]);
+    let values =
+        [before.row.into(), number(before.version), spec, sql.now().into(), deleted_at.into()];
     let statement = format!(
-        "UPDATE rate_limit_rules SET name = $3, scope = $4, tenant_id = $5, http_method = $6, \
-         path_pattern = $7, algorithm = $8, max_requests = $9, window_seconds = $10, \
-         burst_capacity = $11, priority = $12, enabled = $13, spec = $14, updated_at = $15, \
-         deleted_at = $16, version = version + 1 WHERE id = $1 AND version = $2 RETURNING {COLUMNS}"
+        "UPDATE rate_limit_rules SET spec = $3, updated_at = $4, deleted_at = $5, \
+         version = version + 1 WHERE id = $1 AND version = $2 RETURNING {COLUMNS}"
     );
     let after = one(sql.query(&statement, &values).await?)?;
     write_down(sql, action, Some(before), &after, actor).await?;
@@ -207,47 +199,63 @@ async fn write_down<S: Sql>(
         rule: Some(after.row),
         action,
         version: Some(after.version),
-        old_row: before.map(told),
-        new_row: Some(told(after)),
+        old_row: before.map(audited),
+        new_row: Some(audited(after)),
     };
     audit::write(sql, entry, actor).await
 }
 
-/// What the audit has of a rule beside its form.
-const BESIDE_FORM: [&str; 3] = ["ruleId", "version", "deletedAt"];
+/// What the audit has of a rule beside what the rule says.
+const AUDIT_FIELDS: [&str; 3] = ["ruleId", "version", "deletedAt"];
 
-fn told(rule: &RuleRow) -> Json {
-    let mut json = rule.form.to_json();
-    json["ruleId"] = json!(rule.id.to_string());
-    json["version"] = json!(rule.version);
-    json["deletedAt"] = json!(rule.deleted_at.map(Instant));
-    json
+/// Returns a rule as the audit keeps it.
+fn audited(row: &RuleRow) -> Json {
+    let mut json = to_json(&row.rule);
+    let values =
+        [json!(row.id.to_string()), json!(row.version), json!(row.deleted_at.map(Instant))];
+    json.extend(AUDIT_FIELDS.map(str::to_owned).into_iter().zip(values));
+    Json::Object(json)
 }
 
-/// Refuses what the daemon could not enforce, whatever the other rules are.
-pub(crate) fn check(form: &RuleForm) -> Result<()> {
+/// Reads a rule from the audit.
+pub(crate) fn audited_rule(mut row: Json) -> Result<Rule> {
+    if let Json::Object(fields) = &mut row {
+        fields.retain(|name, _| !AUDIT_FIELDS.contains(&name.as_str()));
+    }
+    Ok(from_json(row)?)
+}
+
+/// Refuses what the daemon could not enforce, whatever the other rules are. Returns the column of what it
+/// could.
+pub(crate) fn check(rule: &Rule) -> Result<Value> {
     let invalid = |field, message: &str| {
         let message = message.to_owned();
         Err(RepositoryError::Invalid { field, message })
     };
-    if form.spec.contains_key("id") {
+    if rule.id.is_some() {
         return invalid(
             "id",
             "a rule of the database is counted under the id that it gets: leave this out",
         );
     }
-    let named = [
-        ("tenantId", form.tenant_id.as_ref()),
-        ("httpMethod", form.http_method.as_ref()),
-        ("pathPattern", form.path_pattern.as_ref()),
+    let view = RuleView::of(rule);
+    let columns = [
+        ("tenantId", view.tenant_id),
+        ("httpMethod", view.http_method),
+        ("pathPattern", view.path_pattern),
     ];
-    for (field, text) in named {
-        check_text(field, text.map_or("", String::as_str), super::NAME_BYTES_MAX)?;
+    for (field, text) in columns {
+        check_text(field, &text.unwrap_or_default(), super::NAME_BYTES_MAX)?;
     }
-    if Json::Object(form.spec.clone()).to_string().len() > SPEC_BYTES_MAX {
+    // PostgreSQL has no place for it.
+    if let Some((field, _)) = to_json(rule).iter().find(|(_, value)| has_nul(value)) {
+        return Err(FormError::of(field, "this has a character of code 0: leave it out").into());
+    }
+    let spec = spec_of(rule);
+    if matches!(&spec, Value::Text(text) if text.len() > SPEC_BYTES_MAX) {
         return invalid("spec", "this rule says more than 256 KiB: split it into several");
     }
-    let mut rule = form.rule()?;
+    let mut rule = rule.clone();
     // Whether those are there is for who puts all rules together.
     rule.replaces.clear();
     match RuleSet::new(vec![rule]) {
@@ -256,12 +264,27 @@ pub(crate) fn check(form: &RuleForm) -> Result<()> {
             "the rule limits what is in flight, and a client that dies would hold its permit for \
              good: send a lease such as \"30s\"",
         ),
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(spec),
         Err(error) => match error.errors.into_iter().next() {
             Some(error) => invalid(error.field, &error.problem.to_string()),
-            None => Ok(()),
+            None => Ok(spec),
         },
     }
+}
+
+/// True where any text of a value has a character of code 0.
+fn has_nul(value: &Json) -> bool {
+    match value {
+        Json::String(text) => text.contains('\0'),
+        Json::Array(items) => items.iter().any(has_nul),
+        Json::Object(fields) => fields.iter().any(|(name, it)| name.contains('\0') || has_nul(it)),
+        _ => false,
+    }
+}
+
+/// Returns the column of a rule.
+fn spec_of(rule: &Rule) -> Value {
+    Value::from(&Json::Object(to_json(rule)))
 }
 
 /// Refuses a name that another rule has.
@@ -290,24 +313,6 @@ fn missing() -> RepositoryError {
     RepositoryError::NotFound { what: "rule" }
 }
 
-/// From the name to the rest, in the order of the columns.
-fn columns_of(form: &RuleForm) -> [Value; 12] {
-    [
-        (&form.name).into(),
-        form.scope.name().into(),
-        form.tenant_id.as_ref().into(),
-        form.http_method.as_ref().into(),
-        form.path_pattern.as_ref().into(),
-        form.algorithm.map(Counting::name).into(),
-        form.max_requests.map_or(Value::Null, number),
-        form.window_seconds.map_or(Value::Null, number),
-        form.burst_capacity.map_or(Value::Null, number),
-        i64::from(form.priority).into(),
-        form.enabled.into(),
-        Value::from(&Json::Object(form.spec.clone())),
-    ]
-}
-
 fn one(rows: Vec<Row>) -> Result<RuleRow> {
     let row = rows.into_iter().next().ok_or_else(|| wrong("nothing"))?;
     read(row).map_err(|bad| RepositoryError::database(format!("rule {}: {}", bad.id, bad.why)))
@@ -317,38 +322,19 @@ fn one(rows: Vec<Row>) -> Result<RuleRow> {
 fn read(mut row: Row) -> std::result::Result<RuleRow, BadRule> {
     let (at, id) = (row.int().unwrap_or_default(), row.text().unwrap_or_default());
     let name = row.text().unwrap_or_default();
-    read_rest(at, &id, &name, row).map_err(|why| BadRule { row: at, id, name, why })
+    read_rest(at, &id, row).map_err(|why| BadRule { row: at, id, name, why })
 }
 
-fn read_rest(at: i64, id: &str, name: &str, mut row: Row) -> std::result::Result<RuleRow, String> {
-    let told = |error: RepositoryError| error.to_string();
-    // Field by field: thousands are read at each change.
-    let mut form = RuleForm::new(name);
-    let scope = row.text().map_err(told)?;
-    form.scope = Scope::of_name(&scope).ok_or("scope: this is none")?;
-    form.tenant_id = row.optional_text().map_err(told)?;
-    form.http_method = row.optional_text().map_err(told)?;
-    form.path_pattern = row.optional_text().map_err(told)?;
-    let algorithm = row.optional_text().map_err(told)?;
-    let counting = |it: String| Counting::of_name(&it).ok_or("algorithm: this is none");
-    form.algorithm = algorithm.map(counting).transpose()?;
-    form.max_requests = row.optional_count().map_err(told)?;
-    form.window_seconds = row.optional_count().map_err(told)?;
-    form.burst_capacity = row.optional_count().map_err(told)?;
-    let priority = row.int().map_err(told)?;
-    form.priority = i32::try_from(priority).map_err(|_| "priority: this is too large")?;
-    form.enabled = row.bool().map_err(told)?;
-    let Ok(Json::Object(spec)) = row.json() else {
-        return Err("spec: this is no object of JSON: write {} for nothing more".to_owned());
-    };
-    form.spec = spec;
+fn read_rest(at: i64, id: &str, mut row: Row) -> std::result::Result<RuleRow, String> {
+    let text = |error: RepositoryError| error.to_string();
+    let spec = row.json().map_err(|error| format!("spec: {error}"))?;
     Ok(RuleRow {
         id: id.parse().map_err(|error| format!("rule_uuid: {error}"))?,
-        form,
-        version: row.count().map_err(told)?,
-        created_at: row.time().map_err(told)?,
-        updated_at: row.time().map_err(told)?,
-        deleted_at: row.optional_time().map_err(told)?,
+        rule: from_json(spec).map_err(|error| error.to_string())?,
+        version: row.count().map_err(text)?,
+        created_at: row.time().map_err(text)?,
+        updated_at: row.time().map_err(text)?,
+        deleted_at: row.optional_time().map_err(text)?,
         row: at,
     })
 }

@@ -7,7 +7,7 @@ use tollbar::Timestamp;
 use tollbar_rules::admin::{ExemptionForm, SubjectType};
 use tollbar_server::repository::{KeyEffect, KeyRecord, Loaded};
 
-use super::{World, form};
+use super::{World, rule};
 
 /// A node, and what it knows.
 struct Node {
@@ -40,8 +40,8 @@ fn ban(subject: &str, expires_at: Option<Timestamp>) -> KeyRecord {
     KeyRecord { rule: None, subject, effect, reason: None, expires_at }
 }
 
-fn small(name: &str) -> tollbar_rules::admin::RuleForm {
-    form(&json!({ "name": name, "maxRequests": 1, "windowSeconds": 60 }))
+fn small(name: &str) -> tollbar_rules::Rule {
+    rule(&json!({ "name": name, "maxRequests": 1, "windowSeconds": 60 }))
 }
 
 pub(crate) async fn what_has_changed_is_read_and_nothing_else_is_missed(world: World) {
@@ -99,7 +99,8 @@ pub(crate) async fn what_is_done_by_hand_is_read_too(world: World) {
     let exempt = ExemptionForm::new(SubjectType::User, "7");
     repository.add_exemption(ids[0], &exempt, "ada").await.unwrap();
     let mut node = Node::new(&world).await;
-    world.execute("UPDATE rate_limit_rules SET max_requests = 9 WHERE name <> 'c'");
+    let nine = world.set("maxRequests", "9");
+    world.execute(&format!("UPDATE rate_limit_rules SET {nine} WHERE name <> 'c'"));
     node.follows(&world, "two rules").await;
     world.execute(
         "UPDATE rate_limit_exemptions SET rule_id = (SELECT id FROM rate_limit_rules WHERE name = 'b')",
@@ -109,10 +110,11 @@ pub(crate) async fn what_is_done_by_hand_is_read_too(world: World) {
     world.execute("DELETE FROM rate_limit_rules WHERE name = 'b'");
     node.follows(&world, "a rule that is gone with its exemption").await;
     assert_eq!((node.loaded.rules.len(), node.loaded.exemptions.len()), (2, 0));
-    world.execute(
+    let named = world.set("name", "\"d\"");
+    world.execute(&format!(
         "BEGIN; UPDATE rate_limit_rules SET rule_uuid = '00000000-0000-4000-8000-000000000001' \
-         WHERE name = 'a'; UPDATE rate_limit_rules SET name = 'd' WHERE name = 'c'; COMMIT",
-    );
+         WHERE name = 'a'; UPDATE rate_limit_rules SET {named} WHERE name = 'c'; COMMIT",
+    ));
     node.follows(&world, "another id and another name").await;
 }
 
@@ -131,11 +133,12 @@ pub(crate) async fn what_cannot_be_told_is_not_guessed(world: World) {
     repository.update_rule(rule.id, 2, &small("c"), "ada").await.unwrap();
     node.follows(&world, "a change after that").await;
     let mut other = Node { loaded: node.loaded.clone() };
-    world.execute(
+    world.execute(&format!(
         "DELETE FROM rate_limit_changes WHERE revision = (SELECT rules FROM rate_limit_revision); \
          UPDATE rate_limit_revision SET rules = rules - 1; \
-         UPDATE rate_limit_rules SET max_requests = 5",
-    );
+         UPDATE rate_limit_rules SET {}",
+        world.set("maxRequests", "5")
+    ));
     repository.update_rule(rule.id, 3, &small("d"), "ada").await.unwrap();
     other.is_lost(&world, "another history").await;
     node.is_lost(&world, "another history").await;
@@ -144,9 +147,10 @@ pub(crate) async fn what_cannot_be_told_is_not_guessed(world: World) {
     for many in [70, 300] {
         world.execute(&format!(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {many}) \
-             INSERT INTO rate_limit_rules (rule_uuid, name, scope, max_requests, window_seconds) \
-             SELECT {}, 'many-{many}-' || i, 'global', 1, 60 FROM n",
-            world.random_uuid()
+             INSERT INTO rate_limit_rules (rule_uuid, spec) \
+             SELECT {}, {}('name', 'many-{many}-' || i, 'maxRequests', 1, 'windowSeconds', 60) FROM n",
+            world.random_uuid(),
+            world.json_object()
         ));
         node.is_lost(&world, "many rules").await;
     }
@@ -155,13 +159,14 @@ pub(crate) async fn what_cannot_be_told_is_not_guessed(world: World) {
     node.follows(&world, "a change after them").await;
 
     // One row so often that what else changed last is not all within what is looked at.
-    let one = "UPDATE rate_limit_rules SET max_requests = 2 WHERE name = 'e'; ".repeat(505);
-    world.execute(&format!(
-        "{one} UPDATE rate_limit_rules SET max_requests = 3 WHERE name LIKE 'many-70-_'"
-    ));
+    let [two, three] = ["2", "3"].map(|it| world.set("maxRequests", it));
+    let one = format!("UPDATE rate_limit_rules SET {two} WHERE name = 'e'; ").repeat(505);
+    world
+        .execute(&format!("{one} UPDATE rate_limit_rules SET {three} WHERE name LIKE 'many-70-_'"));
     node.is_lost(&world, "a row that changed often").await;
 
-    world.execute("UPDATE rate_limit_rules SET spec = '[]' WHERE name = 'e'");
+    let odd = world.set("odd", "1");
+    world.execute(&format!("UPDATE rate_limit_rules SET {odd} WHERE name = 'e'"));
     node.is_lost(&world, "a row that says no rule").await;
     repository.insert_rule(&small("g"), "ada").await.unwrap();
     node.is_lost(&world, "a change beside a row that says no rule").await;

@@ -1,16 +1,17 @@
 //! Rules: versions, the audit, and what is refused.
 
 use serde_json::json;
-use tollbar_rules::admin::{RuleForm, Scope};
+use tollbar_rules::admin::{RuleView, Scope, from_json};
+use tollbar_rules::{Conditions, Rule, Test};
 use tollbar_server::repository::{
     AuditAction, AuditFilter, AuditKind, Cursor, PageOf, RepositoryError, Revisions, RuleFilter,
     RuleId,
 };
 
-use super::{World, form, small};
+use super::{World, rule, small};
 
-fn full() -> RuleForm {
-    form(&json!({
+fn full() -> Rule {
+    rule(&json!({
         "name": "search", "scope": "endpoint", "tenantId": "acme", "httpMethod": "GET",
         "pathPattern": "/v1/search/**", "algorithm": "token_bucket", "maxRequests": 100,
         "windowSeconds": 60, "burstCapacity": 20, "priority": -7, "enabled": false,
@@ -23,7 +24,7 @@ pub(crate) async fn a_rule_is_read_as_it_was_written(world: World) {
     let written = world.repository.insert_rule(&full(), "ada").await.unwrap();
     assert_eq!((written.version, written.deleted_at), (1, None));
     assert_eq!((written.created_at, written.updated_at), (world.clock_now(), world.clock_now()));
-    assert_eq!(written.form, full());
+    assert_eq!(written.rule, full());
     let read = world.repository.rule(written.id).await.unwrap();
     assert_eq!(read, written);
     assert_eq!(world.again().await.rule(written.id).await.unwrap(), written, "on disk");
@@ -37,7 +38,7 @@ pub(crate) async fn a_change_needs_the_version_it_was_made_for(world: World) {
     let first = repository.insert_rule(&small("a"), "ada").await.unwrap();
     world.clock.advance(std::time::Duration::from_secs(1));
     let second = repository.update_rule(first.id, 1, &small("b"), "bob").await.unwrap();
-    assert_eq!((second.version, second.form.name.as_str()), (2, "b"));
+    assert_eq!((second.version, &*second.rule.name), (2, "b"));
     assert_eq!((second.created_at, second.updated_at), (first.created_at, world.clock_now()));
     let stale = [
         repository.update_rule(first.id, 1, &small("c"), "eve").await.unwrap_err(),
@@ -115,7 +116,7 @@ pub(crate) async fn a_deleted_rule_is_gone_and_can_be_brought_back(world: World)
     }
     assert!(world.names(&RuleFilter::default()).await.is_empty());
     let back = repository.rollback_rule(rule.id, 2, 1, "ada").await.unwrap();
-    assert_eq!((back.version, back.deleted_at, &back.form), (3, None, &rule.form));
+    assert_eq!((back.version, back.deleted_at, &back.rule), (3, None, &rule.rule));
     assert_eq!(repository.rule(rule.id).await.unwrap(), back);
 }
 
@@ -126,9 +127,9 @@ pub(crate) async fn any_version_can_be_put_back(world: World) {
         repository.update_rule(id, version, &small(name), "ada").await.unwrap();
     }
     for (at, to, name) in [(4, 2, "b"), (5, 1, "search"), (6, 5, "b"), (7, 4, "d")] {
-        assert_eq!(repository.rule_at(id, to).await.unwrap().name, name);
+        assert_eq!(&*repository.rule_at(id, to).await.unwrap().name, name);
         let back = repository.rollback_rule(id, at, to, "ada").await.unwrap();
-        assert_eq!((back.version, back.form.name.as_str()), (at + 1, name));
+        assert_eq!((back.version, &*back.rule.name), (at + 1, name));
     }
     assert_eq!(repository.rule_at(id, 6).await.unwrap(), full());
     for version in [0, 9, u64::MAX] {
@@ -167,7 +168,10 @@ pub(crate) async fn what_cannot_be_enforced_is_not_kept(world: World) {
         ),
     ];
     for (json, field) in table {
-        let error = world.repository.insert_rule(&form(&json), "ada").await.unwrap_err();
+        let error = match from_json(json.clone()) {
+            Ok(rule) => world.repository.insert_rule(&rule, "ada").await.unwrap_err(),
+            Err(error) => error.into(),
+        };
         assert!(error.to_string().starts_with(field), "{json}: {error}");
         let is_told = matches!(error, RepositoryError::Invalid { .. } | RepositoryError::Form(_));
         assert!(is_told, "{error:?}");
@@ -180,12 +184,13 @@ pub(crate) async fn what_cannot_be_enforced_is_not_kept(world: World) {
 pub(crate) async fn lists_are_filtered_and_paged(world: World) {
     let repository = &world.repository;
     for at in 0..25 {
-        let mut form = small(&format!("rule{at:02}"));
+        let mut rule = small(&format!("rule{at:02}"));
         if at % 5 == 0 {
-            (form.scope, form.tenant_id) = (Scope::Tenant, Some(format!("tenant{}", at % 2)));
+            let tenant = format!("tenant{}", at % 2);
+            rule.conditions = Conditions::new().and("tenant", Test::equal(&tenant));
         }
-        form.enabled = at % 2 == 0;
-        repository.insert_rule(&form, "ada").await.unwrap();
+        rule.enabled = at % 2 == 0;
+        repository.insert_rule(&rule, "ada").await.unwrap();
     }
     let all = RuleFilter::default();
     assert_eq!(world.names(&all).await.len(), 25);
@@ -210,7 +215,7 @@ pub(crate) async fn lists_are_filtered_and_paged(world: World) {
         if let Some(rule) = found.rows.last() {
             repository.delete_rule(rule.id, 1, "ada").await.unwrap();
         }
-        names.extend(found.rows.into_iter().map(|it| it.form.name));
+        names.extend(found.rows.into_iter().map(|it| it.rule.name.to_string()));
         match found.next {
             Some(next) => page = PageOf::after(Cursor::of_text(next.as_text()), 7),
             None => break,
@@ -228,20 +233,41 @@ pub(crate) async fn lists_are_filtered_and_paged(world: World) {
 pub(crate) async fn texts_are_kept_and_never_obeyed(world: World) {
     let repository = &world.repository;
     let evil = "'; DROP TABLE rate_limit_rules; -- $1 ?1 \" \\ % _ \u{202e}";
-    let mut form = small("a");
-    (form.scope, form.tenant_id) = (Scope::Tenant, Some(evil.to_owned()));
-    form.spec.insert("description".to_owned(), json!(evil));
-    let rule = repository.insert_rule(&form, evil).await.unwrap();
+    let mut rule = small("a");
+    rule.conditions = Conditions::new().and("tenant", Test::equal(evil));
+    rule.description = Some(evil.into());
+    let rule = repository.insert_rule(&rule, evil).await.unwrap();
     let filter = RuleFilter { tenant: Some(evil.to_owned()), ..RuleFilter::default() };
     assert_eq!(world.names(&filter).await, ["a"]);
     let read = repository.rule(rule.id).await.unwrap();
-    assert_eq!(
-        (read.form.tenant_id.as_deref(), &read.form.spec["description"]),
-        (Some(evil), &json!(evil))
-    );
+    assert_eq!(RuleView::of(&read.rule).tenant_id.as_deref(), Some(evil));
+    assert_eq!(read.rule.description.as_deref(), Some(evil));
     let audit = AuditFilter { tenant: Some(evil.to_owned()), ..AuditFilter::default() };
     let audit = repository.audit(&audit, &PageOf::first(10)).await.unwrap();
     assert_eq!(audit.rows[0].actor, evil);
+}
+
+pub(crate) async fn columns_say_what_the_rule_says_and_cannot_be_written(world: World) {
+    let repository = &world.repository;
+    repository.insert_rule(&full(), "ada").await.unwrap();
+    let columns = "name = 'search' AND scope = 'endpoint' AND tenant_id = 'acme' AND \
+                   http_method = 'GET' AND path_pattern = '/v1/search/**' AND \
+                   algorithm = 'token_bucket' AND max_requests = 100 AND window_seconds = 60 AND \
+                   burst_capacity = 20 AND priority = -7 AND NOT enabled";
+    let found = world.column(&format!("SELECT name FROM rate_limit_rules WHERE {columns}"));
+    assert_eq!(found, ["search"]);
+    for wrong in [
+        "UPDATE rate_limit_rules SET max_requests = 5",
+        "UPDATE rate_limit_rules SET name = 'b'",
+        "UPDATE rate_limit_rules SET spec = '[]'",
+        "UPDATE rate_limit_rules SET spec = '{'",
+        "UPDATE rate_limit_rules SET spec = '{\"name\":\"a\",\"maxRequests\":0}'",
+        "UPDATE rate_limit_rules SET spec = '{\"name\":\"a\",\"scope\":\"world\"}'",
+    ] {
+        assert!(world.try_execute(wrong).is_err(), "{wrong}");
+    }
+    let rules = repository.rules(&RuleFilter::default(), &PageOf::first(9)).await.unwrap();
+    assert_eq!(rules.rows[0].rule, full());
 }
 
 pub(crate) async fn the_revision_grows_with_what_nodes_enforce_and_nothing_else(world: World) {

@@ -81,7 +81,7 @@ fn killed_amid_writes(scratch: &Scratch, database: &str) {
             let told = *answered[at].lock().unwrap();
             // What was answered is there; at most one more was written and not answered.
             assert!((told..=told + KILLS as u64).contains(&row.version), "{told} {}", row.version);
-            assert_eq!(row.form.max_requests, Some(row.version), "a row of two versions");
+            assert_eq!(row.rule.limits[0].policy().limit(), row.version, "a row of two versions");
             let mut history = Vec::new();
             let mut page = PageOf::first(1_000);
             loop {

@@ -64,12 +64,13 @@ fn rows_written_by_hand_are_enforced_if_they_can_be_and_told_of_if_not() {
         rusqlite::Connection::open(&database).unwrap().execute_batch(statement).unwrap();
     };
     by_hand(
-        "INSERT INTO rate_limit_rules (rule_uuid, name, scope, max_requests, window_seconds) VALUES \
-         ('00000000-0000-4000-8000-000000000001', 'good', 'global', 4, 86400), \
-         ('00000000-0000-4000-8000-000000000002', 'no limit at all', 'global', NULL, NULL), \
-         ('nonsense', 'no_id', 'global', 1, 1); \
-         INSERT INTO rate_limit_rules (rule_uuid, name, scope, max_requests, window_seconds, spec, version) \
-         VALUES ('00000000-0000-4000-8000-000000000003', 'no_json', 'global', 1, 1, '[', -7);",
+        "INSERT INTO rate_limit_rules (rule_uuid, spec) VALUES \
+         ('00000000-0000-4000-8000-000000000001', \
+          '{\"name\":\"good\",\"maxRequests\":4,\"windowSeconds\":86400}'), \
+         ('00000000-0000-4000-8000-000000000002', '{\"name\":\"no limit at all\"}'), \
+         ('nonsense', '{\"name\":\"no_id\",\"maxRequests\":1,\"windowSeconds\":1}'); \
+         INSERT INTO rate_limit_rules (rule_uuid, spec, version) VALUES \
+         ('00000000-0000-4000-8000-000000000003', '{\"name\":\"odd\",\"limit\":\"1/s\",\"spec\":[]}', -7);",
     );
     let told: Vec<String> =
         (0..3).map(|_| daemon.logged("a row of the database is not enforced")).collect();
@@ -77,7 +78,9 @@ fn rows_written_by_hand_are_enforced_if_they_can_be_and_told_of_if_not() {
         assert!(told.iter().any(|it| it.contains(part)), "{part}: {told:?}");
     }
     until("the good row", || limit(&daemon, "7") == Some(4));
-    by_hand("UPDATE rate_limit_rules SET max_requests = 9 WHERE name = 'good'");
+    by_hand(
+        "UPDATE rate_limit_rules SET spec = json_set(spec, '$.maxRequests', 9) WHERE name = 'good'",
+    );
     until("the changed row", || limit(&daemon, "7") == Some(9));
     by_hand("DELETE FROM rate_limit_rules WHERE name = 'good'");
     until("the deleted row", || limit(&daemon, "7").is_none());
@@ -144,8 +147,9 @@ fn ten_thousand_rules_are_in_force_at_the_start_and_after_a_change() {
     };
     by_hand(
         "WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < 10000) \
-         INSERT INTO rate_limit_rules (rule_uuid, name, scope, tenant_id, max_requests, window_seconds) \
-         SELECT printf('00000000-0000-4000-8000-%012d', at), 'rule' || at, 'tenant', 't' || at, at, 60 FROM n",
+         INSERT INTO rate_limit_rules (rule_uuid, spec) \
+         SELECT printf('00000000-0000-4000-8000-%012d', at), json_object('name', 'rule' || at, \
+         'tenantId', 't' || at, 'maxRequests', at, 'windowSeconds', 60) FROM n",
     );
     let daemon = serve(&scratch, "n", &database, &[]);
     let limit = |at: u64| {
@@ -155,7 +159,9 @@ fn ten_thousand_rules_are_in_force_at_the_start_and_after_a_change() {
         serde_json::from_str::<serde_json::Value>(body).unwrap()["limit"].as_u64()
     };
     assert_eq!([1, 5_000, 10_000].map(limit), [Some(1), Some(5_000), Some(10_000)]);
-    by_hand("UPDATE rate_limit_rules SET max_requests = 77 WHERE name = 'rule5000'");
+    by_hand(
+        "UPDATE rate_limit_rules SET spec = json_set(spec, '$.maxRequests', 77) WHERE name = 'rule5000'",
+    );
     let took = until("the change among many", || limit(5_000) == Some(77));
     println!("a change among 10,000 rules is in force after {took:?}");
     assert_eq!([1, 10_000].map(limit), [Some(1), Some(10_000)]);

@@ -1,0 +1,81 @@
+//! The rules of a daemon, as its admin interface sends them.
+
+use serde_json::Value;
+use tollbar_rules::Rule;
+
+use super::RULES;
+use crate::admin::rule_json::RuleJson;
+use crate::command::client::{CallError, Client, Query, segment};
+
+impl RuleJson {
+    /// Returns the id by which the daemon knows the rule.
+    pub(in crate::command) fn id(&self) -> String {
+        self.rule_id.clone().unwrap_or_default()
+    }
+
+    /// Returns the path of the rule.
+    pub(in crate::command) fn path(&self) -> String {
+        format!("{RULES}/{}", segment(&self.id()))
+    }
+
+    /// Returns the version by which changes of others are noticed.
+    pub(super) fn version_to_change(&self) -> Result<u64, CallError> {
+        self.version.ok_or_else(|| {
+            let name = &self.rule.name;
+            CallError::Misused(format!(
+                "rule `{name}` is in the daemon's own file: change it there, and it is put in force"
+            ))
+        })
+    }
+}
+
+/// Returns the limits of a rule, in the words of a file.
+pub(super) fn limits_of(rule: &Rule) -> String {
+    if rule.unlimited {
+        return "unlimited".to_owned();
+    }
+    let limits: Vec<&str> = rule.limits.iter().map(tollbar_rules::Limit::text).collect();
+    let tiers = rule.tiers.limits.iter().map(|(name, _)| &**name).collect::<Vec<_>>().join(", ");
+    match (limits.is_empty(), tiers.is_empty()) {
+        (_, true) => limits.join(", "),
+        (true, false) => format!("by tier: {tiers}"),
+        (false, false) => format!("{}; by tier: {tiers}", limits.join(", ")),
+    }
+}
+
+/// Reads a rule from a response.
+pub(super) fn read(client: &Client, json: Value) -> Result<RuleJson, CallError> {
+    serde_json::from_value(json)
+        .map_err(|error| client.strange(format!("a rule that this version does not know: {error}")))
+}
+
+/// Returns all rules that match `query`.
+pub(super) async fn all(client: &Client, query: &Query) -> Result<Vec<RuleJson>, CallError> {
+    let items = client.items(RULES, query).await?;
+    items.into_iter().map(|it| read(client, it)).collect()
+}
+
+/// Returns the rule of that name, or else of that id.
+pub(in crate::command) async fn find(client: &Client, named: &str) -> Result<RuleJson, CallError> {
+    let mut of_name = all(client, &Query::default().and("name", Some(named))).await?;
+    of_name.retain(|it| *it.rule.name == *named);
+    match of_name.pop() {
+        Some(rule) => Ok(rule),
+        None => read(client, client.get(&format!("{RULES}/{}", segment(named))).await?),
+    }
+}
+
+/// Returns the path of the rule of that name; where there is none, of that id, whether or not it is there
+/// still.
+pub(super) async fn path_even_of_deleted(
+    client: &Client,
+    named: &str,
+) -> Result<String, CallError> {
+    match find(client, named).await {
+        Ok(rule) => Ok(rule.path()),
+        Err(CallError::Refused(refused)) if refused.status == 404 => {
+            Ok(format!("{RULES}/{}", segment(named)))
+        }
+        Err(error) => Err(error),
+    }
+}
