@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release --example algorithms`
 
-use std::sync::Arc;
+use std::error::Error;
 use std::time::Duration;
 
-use tollbar::{Limiter, ManualClock, MemoryStore, Policy, PolicyError, Timestamp};
+use tollbar::{BuildError, Limiter, ManualClock, Policy, PolicyError, Timestamp};
 
 /// The picture's columns are half seconds.
 const TICK: Duration = Duration::from_millis(500);
@@ -34,17 +34,16 @@ fn policies() -> Result<[(&'static str, Policy); 5], PolicyError> {
 }
 
 /// How many of the requests of each tick pass.
-fn admitted(policy: Policy) -> Vec<u32> {
-    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
-    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
-    let limiter = Limiter::builder(policy).store(Arc::new(store)).build();
+fn admitted(policy: Policy) -> Result<Vec<u32>, BuildError> {
+    let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
+    let limiter = Limiter::builder(policy).max_keys(1_000).clock(clock.clone()).build()?;
     let mut admitted = Vec::with_capacity(TICKS);
     for tick in 0..TICKS {
         let passes = |_: &u32| limiter.check("client").is_allowed();
         admitted.push((0..traffic(tick)).filter(passes).count() as u32);
         clock.advance(TICK);
     }
-    admitted
+    Ok(admitted)
 }
 
 /// A bar a tick, as high as the count.
@@ -58,7 +57,7 @@ fn busiest_window(counts: &[u32]) -> u32 {
     counts.windows(WINDOW_TICKS).map(|window| window.iter().sum()).max().unwrap_or(0)
 }
 
-fn main() -> Result<(), PolicyError> {
+fn main() -> Result<(), Box<dyn Error>> {
     let sent: Vec<u32> = (0..TICKS).map(traffic).collect();
     println!("10 requests per 10 s, one column is half a second, | is a window's boundary\n");
     let ruler: String =
@@ -70,7 +69,7 @@ fn main() -> Result<(), PolicyError> {
     };
     line("sent", &sent);
     for (name, policy) in policies()? {
-        line(name, &admitted(policy));
+        line(name, &admitted(policy)?);
     }
     println!(
         "\nThe fixed window lets 20 through around the boundary; the strict one never more than 10."

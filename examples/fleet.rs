@@ -6,7 +6,7 @@ use std::error::Error;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use tollbar::{Limiter, Policy};
+use tollbar::{AsyncLimiter, Policy};
 use tollbar_redis::{RedisStore, Subjects};
 use tollbar_testkit::redis_process::RedisProcess;
 
@@ -40,11 +40,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// One process of the fleet: a hundred requests of one client.
 async fn serve(url: &str) -> Result<(), Box<dyn Error>> {
     let store = RedisStore::builder(url, Subjects::Hashed(SECRET)).connect().await?;
-    let policy = Policy::fixed_window("100/h")?;
-    let limiter = Limiter::builder(policy).store(Arc::new(store)).build();
+    let policy = Policy::fixed_window("100/h")?.with_name("per_user");
+    let limiter = AsyncLimiter::builder(policy, Arc::new(store)).build()?;
     let mut admitted = 0;
     for _ in 0..100 {
-        let decision = limiter.check_async("user:42", 1).await;
+        let decision = limiter.check("user:42").await?;
         admitted += u64::from(decision.is_allowed());
     }
     println!("{admitted}");

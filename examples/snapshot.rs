@@ -6,7 +6,7 @@ use tollbar::{Limiter, MemoryStore, Policy, SnapshotError};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::temp_dir().join(format!("tollbar-example-{}", std::process::id()));
-    let policy = Policy::token_bucket("5/h")?;
+    let policy = Policy::token_bucket("5/h")?.with_name("per_user");
     for run in 1..=3 {
         // What a service does when it starts. On the very first run there is no file yet.
         let builder = || MemoryStore::builder().max_keys(10_000);
@@ -15,13 +15,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             restored => restored?,
         };
         let store = Arc::new(store);
-        let limiter = Limiter::builder(policy.clone()).store(store.clone()).build();
+        let limiter = Limiter::builder(policy.clone()).store(store.clone()).build()?;
 
         println!("run {run}");
         for _ in 0..2 {
-            let decision = limiter.check("user:42");
-            let answer = if decision.is_allowed() { "in" } else { "wait" };
-            println!("  {answer}, {} left", decision.remaining());
+            match limiter.check("user:42").ok() {
+                Ok(decision) => println!("  in, {} left", decision.remaining().unwrap_or(0)),
+                Err(denied) => println!("  {denied}"),
+            }
         }
 
         // What it does when it stops; and now and then before, for the day it does not come to it.

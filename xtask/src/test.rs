@@ -83,6 +83,7 @@ const PYTHON_PACKAGES: &[python::Package] = &[
 /// The examples that end by themselves.
 const EXAMPLES: &[&str] = &[
     "five_lines",
+    "shared_static",
     "tenants",
     "several_limits",
     "algorithms",

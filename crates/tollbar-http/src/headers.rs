@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use tollbar::{Degraded, Timestamp};
+use tollbar::{Decision, Degraded, Timestamp};
 use tollbar_rules::{Capacity, RuleDecision, Verdict};
 
 /// A header's name, lower case.
@@ -119,11 +119,10 @@ impl HeaderStyle {
         if self.has_x {
             let decision = binding.decision();
             let reset_us = match self.reset {
-                Reset::Epoch => decision.reset_at().as_micros(),
-                Reset::Delta => micros(decision.reset_at().since(now())),
+                Reset::Epoch => reset_at(decision).as_micros(),
+                Reset::Delta => micros(reset_at(decision).since(now())),
             };
-            prepared.numbers =
-                [decision.limit(), decision.remaining(), reset_us.div_ceil(US_PER_S)];
+            prepared.numbers = [decision.limit(), remaining(decision), reset_us.div_ceil(US_PER_S)];
             prepared.numbers_told = if binding.is_counted() { 3 } else { 1 };
         }
         if self.has_ietf {
@@ -202,9 +201,9 @@ fn write_policy(it: &RuleDecision<'_>, text: &mut Text) {
 /// `"name";r=42;t=30`
 fn write_state(it: &RuleDecision<'_>, now: Timestamp, text: &mut Text) {
     let decision = it.decision();
-    let reset_s = micros(decision.reset_at().since(now)).div_ceil(US_PER_S);
+    let reset_s = micros(reset_at(decision).since(now)).div_ceil(US_PER_S);
     write_string(it, text);
-    write_parameter(*b";r=", decision.remaining(), text);
+    write_parameter(*b";r=", remaining(decision), text);
     write_parameter(*b";t=", reset_s, text);
 }
 
@@ -232,6 +231,16 @@ fn whole_seconds(it: &RuleDecision<'_>) -> Option<u64> {
     let window = policy.window();
     let is_whole = window.subsec_nanos() == 0 && !window.is_zero();
     (is_whole && policy.period() != Some(tollbar::Period::Month)).then_some(window.as_secs())
+}
+
+/// What remains of the limit; 0 where nothing was counted.
+fn remaining(decision: Decision) -> u64 {
+    decision.remaining().unwrap_or(0)
+}
+
+/// When the limit resets; 1970 where nothing was counted.
+fn reset_at(decision: Decision) -> Timestamp {
+    decision.reset_at().unwrap_or(Timestamp::ZERO)
 }
 
 fn micros(duration: Duration) -> u64 {

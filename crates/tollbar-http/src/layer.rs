@@ -1,5 +1,7 @@
 //! The layer: options, and what all services made by it share.
 
+mod per_client;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +15,8 @@ use tower_layer::Layer;
 
 use crate::jitter::Jitter;
 use crate::{Denial, HeaderStyle, Identity, Settle, Tollbar};
+
+pub use per_client::PerClientError;
 
 /// Puts rules in front of a service.
 ///

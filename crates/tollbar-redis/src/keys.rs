@@ -196,7 +196,7 @@ mod tests {
         assert_ne!(name, hashed(2).counter(b"user:42", &policy("10/s")));
         assert_ne!(name, hashed(1).counter(b"user:43", &policy("10/s")));
         assert_ne!(name, hashed(1).counter(b"user:42", &policy("10/min")));
-        assert_ne!(name, hashed(1).counter(b"user:42", &policy("10/s").named("a")));
+        assert_ne!(name, hashed(1).counter(b"user:42", &policy("10/s").with_name("a")));
         assert!(!String::from_utf8(name).unwrap().contains("42"));
         assert!(!format!("{:?}{:?}", hashed(77), Subjects::Hashed([77; 32])).contains("77"));
     }
@@ -216,12 +216,12 @@ mod tests {
         let warm_up = WarmUp { start: 10, over: Duration::from_mins(1), steps: 3 };
         let table = [
             (policy("10/s"), "bdUeR6"),
-            (policy("10/s").named("api"), "zOaVEP"),
+            (policy("10/s").with_name("api"), "zOaVEP"),
             (policy("10/min"), "-sUWA0"),
             (Policy::leaky_bucket("10/s").unwrap(), "cYUpwW"),
             (Policy::leaky_queue("10/s", 5).unwrap(), "HVPlBH"),
             (Policy::fixed_window("10/s").unwrap(), "SSw5j5"),
-            (Policy::fixed_window("10/s").and_then(Policy::staggered).unwrap(), "2Luxiz"),
+            (Policy::fixed_window("10/s").and_then(Policy::with_stagger).unwrap(), "2Luxiz"),
             (Policy::calendar_window(10, Period::Day).unwrap(), "lz6xh4"),
             (Policy::calendar_window(10, Period::Week).unwrap(), "KiK6eJ"),
             (Policy::calendar_window(10, Period::Month).unwrap(), "At2D36"),

@@ -2,13 +2,14 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use tollbar::{Limiter, Policy};
+//! use tollbar::{AsyncLimiter, Policy};
 //! use tollbar_redis::{RedisStore, Subjects};
 //!
 //! # async fn serve(secret: [u8; 32]) -> Result<(), Box<dyn std::error::Error>> {
 //! let store = RedisStore::builder("redis://127.0.0.1", Subjects::Hashed(secret)).connect().await?;
-//! let limiter = Limiter::builder(Policy::token_bucket("10/s")?).store(Arc::new(store)).build();
-//! if limiter.check_async("user:42", 1).await.is_allowed() {
+//! let policy = Policy::token_bucket("10/s")?.with_name("api");
+//! let limiter = AsyncLimiter::builder(policy, Arc::new(store)).build()?;
+//! if limiter.check("user:42").await?.is_allowed() {
 //!     // serve the request
 //! }
 //! # Ok(())
@@ -20,7 +21,7 @@
 //! held against the same vectors and the same oracle.
 //!
 //! When the server is slow or gone, a check fails after its deadline, and after a few of these at
-//! once; the limiter's [`FailurePolicy`](tollbar::FailurePolicy) answers then. A charge whose answer
+//! once; the limiter's [`OutagePolicy`](tollbar::OutagePolicy) answers then. A charge whose answer
 //! came too late stays charged. A server that loses its data forgets what was charged: a client gets
 //! one burst more for each time that happens.
 

@@ -174,7 +174,7 @@ impl Explaining<'_> {
         let live = (0..self.asks.len()).filter(|at| self.asks[*at].capacity == Capacity::Live);
         let weight = |at: &usize| {
             let (ask, decision) = (&self.asks[*at], self.decisions[*at]?);
-            let remaining = decision.remaining();
+            let remaining = decision.remaining().unwrap_or(0);
             let share = u128::from(remaining.saturating_sub(ask.cost)) * 1_000_000
                 / u128::from(decision.limit().max(1));
             Some((ask.cost > remaining, std::cmp::Reverse(share), decision.reset_at()))
@@ -184,7 +184,7 @@ impl Explaining<'_> {
     }
 
     fn would_pass(&self, at: usize) -> bool {
-        self.decisions[at].is_none_or(|decision| self.asks[at].cost <= decision.remaining())
+        self.decisions[at].is_none_or(|decision| Some(self.asks[at].cost) <= decision.remaining())
     }
 
     fn rule(
@@ -236,8 +236,8 @@ impl Explaining<'_> {
             algorithm: limit.policy().algorithm().name(),
             capacity: ask.capacity,
             limit: ask.policy(self.snapshot).limit(),
-            remaining: decision.map(|it| it.remaining()),
-            reset_at: decision.map(|it| it.reset_at()),
+            remaining: decision.and_then(|it| it.remaining()),
+            reset_at: decision.and_then(|it| it.reset_at()),
             would_pass: self.would_pass(at),
             binds,
         }

@@ -266,7 +266,7 @@ impl Limit {
                 .and_then(|policy| policy.with_burst(share(self.policy.capacity()))),
             Counting::FixedWindow => {
                 let policy = Policy::fixed_window(Rate::new(limit, window));
-                if options.staggered { policy.and_then(Policy::staggered) } else { policy }
+                if options.staggered { policy.and_then(Policy::with_stagger) } else { policy }
             }
             Counting::SlidingWindowStrict => {
                 let subwindows = options.subwindows.unwrap_or(SUBWINDOWS_DEFAULT);
@@ -386,7 +386,7 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
         Some(burst) => policy.with_burst(burst)?,
         None => policy,
     };
-    let policy = if options.staggered { policy.staggered()? } else { policy };
+    let policy = if options.staggered { policy.with_stagger()? } else { policy };
     let policy = match options.utc_offset_minutes {
         Some(minutes) => policy.with_utc_offset(minutes)?,
         None => policy,

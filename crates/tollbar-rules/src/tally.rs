@@ -283,7 +283,7 @@ pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
         let limits = snapshot.policies(first.rule, first.tier(), 0).unwrap_or_default();
         let is_near = |it: &Made| {
             let capacity = limits.get(it.limit as usize).map_or(0, tollbar::Policy::capacity);
-            is_near(it.decision.remaining(), capacity)
+            is_near(it.decision.remaining().unwrap_or(0), capacity)
         };
         if is_admitted && these.iter().any(is_near) {
             add(&line.near_limit, 1);

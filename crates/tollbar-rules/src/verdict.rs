@@ -312,13 +312,13 @@ impl<'v> RuleDecision<'v> {
     /// What is left of the limit; `None` where no counter was read.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        self.is_counted().then(|| self.made.decision.remaining())
+        self.made.decision.remaining().filter(|_| self.is_counted())
     }
 
     /// The window's end, or when a bucket is full again; `None` where no counter was read.
     #[must_use]
     pub fn reset_at(&self) -> Option<Timestamp> {
-        self.is_counted().then(|| self.made.decision.reset_at())
+        self.made.decision.reset_at().filter(|_| self.is_counted())
     }
 
     /// True where a counter was read: the store's, or the share of this process.

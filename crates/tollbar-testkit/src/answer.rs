@@ -25,8 +25,8 @@ impl From<Decision> for Answer {
         Self {
             outcome: decision.outcome(),
             limit: decision.limit(),
-            remaining: decision.remaining(),
-            reset_at: decision.reset_at(),
+            remaining: decision.remaining().unwrap_or(0),
+            reset_at: decision.reset_at().unwrap_or(Timestamp::ZERO),
             delay_us: decision.delay().as_micros() as u64,
         }
     }

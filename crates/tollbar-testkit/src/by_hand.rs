@@ -150,7 +150,7 @@ fn cost_10_never_passes_a_capacity_of_5(factory: &Factory<'_>) {
         burst(Policy::leaky_bucket("20/s")),
         Policy::leaky_queue("20/s", 4),
         Policy::fixed_window("5/s"),
-        Policy::fixed_window("5/s").and_then(Policy::staggered),
+        Policy::fixed_window("5/s").and_then(Policy::with_stagger),
         Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/s"),
         Policy::sliding_window_strict("5/s", 10),
@@ -206,7 +206,7 @@ fn a_staggered_minute(factory: &Factory<'_>) {
         (60 * SECOND_US, 1, Deny(STAGGER_US)),
         (60 * SECOND_US + STAGGER_US, 1, Allow(2)),
     ];
-    table(factory, Policy::fixed_window("3/min").and_then(Policy::staggered), &rows);
+    table(factory, Policy::fixed_window("3/min").and_then(Policy::with_stagger), &rows);
 }
 
 /// Microseconds from the start, 2023-11-14T22:13:00Z, until `unix_s`.

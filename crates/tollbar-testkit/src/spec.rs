@@ -252,7 +252,7 @@ impl PolicySpec {
             Kind::LeakyBucket => Policy::leaky_bucket(rate),
             Kind::LeakyQueue => return self.build_queue(rate),
             Kind::FixedWindow => Policy::fixed_window(rate),
-            Kind::StaggeredWindow => Policy::fixed_window(rate).and_then(Policy::staggered),
+            Kind::StaggeredWindow => Policy::fixed_window(rate).and_then(Policy::with_stagger),
             Kind::CalendarWindow => {
                 let period = self.period.unwrap_or_else(|| PeriodName::of_window(self.window_us));
                 Policy::calendar_window(self.limit, period.period())

@@ -253,7 +253,7 @@ fn build(kind: Kind, rate: Rate, burst: Option<u64>, parts: u32) -> Result<Polic
         Kind::LeakyBucket => with_burst(Policy::leaky_bucket(rate)?, burst),
         Kind::LeakyQueue => queue(rate, burst, parts),
         Kind::FixedWindow => Policy::fixed_window(rate),
-        Kind::StaggeredWindow => Policy::fixed_window(rate)?.staggered(),
+        Kind::StaggeredWindow => Policy::fixed_window(rate)?.with_stagger(),
         Kind::CalendarWindow => unreachable!("a calendar window has no rate"),
         Kind::Concurrency | Kind::LeasedConcurrency => unreachable!("permits have no rate"),
         Kind::SlidingWindow => Policy::sliding_window(rate),

@@ -22,7 +22,7 @@
 //! [`Policy::custom`](crate::Policy::custom).
 
 pub mod calendar_window;
-mod civil;
+pub(crate) mod civil;
 pub mod concurrency;
 mod counted_window;
 pub(crate) mod debt;
@@ -62,7 +62,6 @@ pub struct Refund {
 /// [`fresh_at`](Self::fresh_at) on, and hand in zeros instead; no later decision may differ for it.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use tollbar::{Algorithm, Decision, Limiter, Outcome, Policy, Timestamp};
 ///
 /// /// One request, then none for a second.
@@ -103,7 +102,7 @@ pub struct Refund {
 /// }
 ///
 /// # fn main() -> Result<(), tollbar::PolicyError> {
-/// let limiter = Limiter::new(Policy::custom(Arc::new(Spacing))?);
+/// let limiter = Limiter::new(Policy::custom(Spacing)?);
 /// assert!(limiter.check("user:42").is_allowed());
 /// assert!(!limiter.check("user:42").is_allowed());
 /// # Ok(())

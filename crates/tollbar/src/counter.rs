@@ -62,7 +62,7 @@
 //! let backend = MapBackend { values: Mutex::default(), clock: SystemClock::new() };
 //! let store = CounterStore::new(backend, [7; 32]);
 //! let policy = Policy::token_bucket("10/min")?;
-//! assert_eq!(store.check(b"user:42", &policy, 1).wait()?.remaining(), 9);
+//! assert_eq!(store.check(b"user:42", &policy, 1).wait()?.remaining(), Some(9));
 //! # Ok(())
 //! # }
 //! ```

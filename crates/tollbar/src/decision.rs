@@ -23,7 +23,7 @@ pub enum Outcome {
     Never,
 }
 
-/// What happened when the store could not answer and a [`FailurePolicy`](crate::FailurePolicy)
+/// What happened when the store could not answer and the [`OutagePolicy`](crate::OutagePolicy)
 /// answered in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Degraded {
@@ -31,7 +31,7 @@ pub enum Degraded {
     Allowed,
     /// Turned away unseen.
     Denied,
-    /// Decided by the fallback limiter.
+    /// Counted in this process.
     Fallback,
 }
 
@@ -58,7 +58,14 @@ impl Decision {
         Self { outcome, limit, remaining, reset_at, rarities: Rarities::NONE }
     }
 
-    /// The same answer of a queue, in which an allowed request waits `delay_us` for its turn.
+    /// An answer that no counter was asked for: it knows the limit, and neither what remains nor when
+    /// it resets. For answers in place of a store that cannot answer.
+    #[must_use]
+    pub const fn uncounted(outcome: Outcome, limit: u64, how: Degraded) -> Self {
+        Self::new(outcome, limit, 0, Timestamp::ZERO).into_degraded(how)
+    }
+
+    /// Adds the delay of a queue, in which an allowed request waits `delay_us` for its turn.
     #[must_use]
     pub const fn with_delay_us(mut self, delay_us: u64) -> Self {
         self.rarities = self.rarities.with_delay_us(delay_us);
@@ -68,7 +75,8 @@ impl Decision {
     /// What stands in a decision's place until it is made.
     pub(crate) const UNDECIDED: Self = Self::new(Outcome::Never, 0, 0, Timestamp::ZERO);
 
-    /// Allow, deny or never.
+    /// The answer as stores and algorithms give it. Callers of a limiter read
+    /// [`is_allowed`](Self::is_allowed) or [`ok`](Self::ok).
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         self.outcome
@@ -86,10 +94,11 @@ impl Decision {
         self.limit
     }
 
-    /// The largest cost that would pass now.
+    /// The largest cost that would pass now. `None` where nothing was counted: see
+    /// [`degraded`](Self::degraded).
     #[must_use]
-    pub const fn remaining(&self) -> u64 {
-        self.remaining
+    pub const fn remaining(&self) -> Option<u64> {
+        if self.is_counted() { Some(self.remaining) } else { None }
     }
 
     pub(crate) const fn delay_us(&self) -> u64 {
@@ -103,30 +112,25 @@ impl Decision {
         Duration::from_micros(self.rarities.delay_us())
     }
 
-    /// For a denial, how long to wait before asking again; `None` for an allowed request, for one
-    /// that will never pass, and where nobody can know.
-    #[must_use]
-    pub const fn retry_after(&self) -> Option<Duration> {
-        match self.outcome {
-            Outcome::Deny { retry_after_us } => Some(Duration::from_micros(retry_after_us)),
-            Outcome::Allow | Outcome::Busy | Outcome::Never => None,
-        }
-    }
-
     /// The window's end; for a bucket, when it is full again; for permits in flight, which may come
-    /// back at any moment, the present.
+    /// back at any moment, the present. `None` where nothing was counted.
     #[must_use]
-    pub const fn reset_at(&self) -> Timestamp {
-        self.reset_at
+    pub const fn reset_at(&self) -> Option<Timestamp> {
+        if self.is_counted() { Some(self.reset_at) } else { None }
     }
 
-    /// Set where the store could not answer and the failure policy did.
+    /// False where neither the store nor this process has counted the request.
+    const fn is_counted(&self) -> bool {
+        matches!(self.degraded(), None | Some(Degraded::Fallback))
+    }
+
+    /// Set where the store could not answer and the outage policy did.
     #[must_use]
     pub const fn degraded(&self) -> Option<Degraded> {
         self.rarities.degraded()
     }
 
-    /// The same answer, marked as given without the store.
+    /// Marks the answer as given without the store.
     pub(crate) const fn into_degraded(mut self, how: Degraded) -> Self {
         self.rarities = self.rarities.with_degraded(how);
         self
@@ -214,6 +218,11 @@ mod tests {
         for how in [Degraded::Allowed, Degraded::Denied, Degraded::Fallback] {
             let plain = Decision::new(Outcome::Allow, 1, 1, Timestamp::ZERO);
             assert_eq!((plain.delay(), plain.degraded()), (Duration::ZERO, None));
+            assert_eq!((plain.remaining(), plain.reset_at()), (Some(1), Some(Timestamp::ZERO)));
+            let degraded = plain.into_degraded(how);
+            let is_counted = how == Degraded::Fallback;
+            assert_eq!(degraded.remaining(), is_counted.then_some(1), "{how:?}");
+            assert_eq!(degraded.reset_at(), is_counted.then_some(Timestamp::ZERO), "{how:?}");
             let both = plain.with_delay_us(1_500).into_degraded(how);
             assert_eq!((both.delay(), both.degraded()), (Duration::from_micros(1_500), Some(how)));
             assert_eq!(both, plain.into_degraded(how).with_delay_us(1_500));

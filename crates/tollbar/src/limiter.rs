@@ -1,321 +1,281 @@
-//! The limiter: a policy, a store, and what to do when the store cannot answer.
+//! The limiter: policies, and counters in this process.
 
-mod acquiring;
-mod leasing;
-mod reserve;
+pub(crate) mod admit;
+pub(crate) mod reserve;
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thiserror::Error;
+
 use crate::charge::ChargeIds;
 use crate::receipt::ReceiptKey;
-use crate::store::{Batch, Entry, Store, StoreError};
-use crate::{Decision, Degraded, FailurePolicy, MemoryStore, Policy, PolicyResolver, Verdict};
+use crate::store::Entry;
+use crate::{Clock, Decision, Key, MemoryStore, MemoryStoreBuilder, Policies, Policy, StoreError};
 
-pub use acquiring::AcquireError;
-pub use reserve::{RequestError, Reservation};
-
-/// Limits keys. Share one by reference or in an `Arc`; it has no state outside its store.
+/// Limits keys, by counters in this process. No method blocks.
 ///
 /// ```
 /// use tollbar::{Limiter, Policy};
-/// # fn main() -> Result<(), tollbar::PolicyError> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(Policy::token_bucket("10/s")?);
-/// let decision = limiter.check("user:42");
-/// assert!(decision.is_allowed());
-/// assert_eq!(decision.remaining(), 9);
+/// let decision = limiter.check("user:42").ok()?;
+/// assert_eq!(decision.remaining(), Some(9));
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// The methods without `_async` answer at once over the memory store, and block the thread over a
-/// store across a network; from async code use those with it. During an outage of the store the
-/// [`FailurePolicy`] answers, and the decision says so. A call that is wrong, such as one with more
-/// entries than a batch may have, is an error and charges nothing; a policy that the store cannot
-/// count is denied for good ([`Outcome::Never`](crate::Outcome::Never)).
+/// Clones share the same counters, so one can be kept in a `static`, in the state of a web service,
+/// or in each of its handlers. For counters in Redis or another store, see
+/// [`AsyncLimiter`](crate::AsyncLimiter), which has the same verbs.
+#[derive(Clone)]
 pub struct Limiter {
     pub(crate) policies: Policies,
-    pub(crate) store: Arc<dyn Store>,
-    /// The same store, where it is in memory: asked directly it answers 6 ns sooner, because its
-    /// decision need not be taken out of a reply.
-    pub(crate) memory: Option<Arc<MemoryStore>>,
-    pub(crate) on_failure: FailurePolicy,
-    charge_ids: ChargeIds,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) parts: Arc<Parts>,
+}
+
+/// What only reservations and waiting need.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) charge_ids: ChargeIds,
+    pub(crate) reservation_ttl: Duration,
     #[cfg(feature = "until-ready")]
     pub(crate) waiting: crate::waiting::Waiting,
 }
 
-pub(crate) enum Policies {
-    One(Box<Policy>),
-    Resolved(Box<dyn PolicyResolver>),
-}
-
-/// A [`Limiter`] in the making.
+/// Builds [`Parts`].
 #[derive(Debug)]
-pub struct LimiterBuilder {
-    policies: Policies,
-    store: Option<Arc<dyn Store>>,
-    on_failure: FailurePolicy,
-    receipt_key: Option<ReceiptKey>,
-    request_id_ttl: Duration,
+pub(crate) struct PartsBuilder {
+    pub(crate) receipt_key: Option<ReceiptKey>,
+    pub(crate) request_id_ttl: Duration,
+    pub(crate) reservation_ttl: Duration,
     #[cfg(feature = "until-ready")]
     pub(crate) waiting: crate::waiting::WaitingBuilder,
 }
 
-/// How many keys `check_many` asks its store for at once.
-const CHECK_MANY_CHUNK: usize = 16;
+/// Builds a [`Limiter`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct LimiterBuilder {
+    policies: Policies,
+    store: Option<Arc<MemoryStore>>,
+    own_store: MemoryStoreBuilder,
+    pub(crate) parts: PartsBuilder,
+}
+
+/// Why a limiter cannot be built.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Two policies without a name would share counters in a store that others use as well.
+    #[error(
+        "this {algorithm} policy has no name: write `.with_name(\"..\")`, because policies without \
+         one share counters with others in the same store"
+    )]
+    Unnamed {
+        /// The policy's algorithm.
+        algorithm: &'static str,
+    },
+    /// Permits have to come back, which a rate limiter does not see to.
+    #[error("a limiter counts rates: use `ConcurrencyLimiter` for permits")]
+    Permits,
+    /// The store cannot count by the policy.
+    #[error(transparent)]
+    Unsupported(#[from] StoreError),
+}
+
+/// How long a reservation can be settled unless the builder says otherwise.
+const RESERVATION_TTL_DEFAULT: Duration = Duration::from_mins(10);
 
 impl Limiter {
-    /// Every key under the same policy, in a memory store of its own for a million keys.
+    /// Builds a limiter with room for a million keys.
+    ///
+    /// Takes a [`Policy`] for all keys, a [`PolicyMap`](crate::PolicyMap), or
+    /// [`Policies::from_fn`].
+    /// # Panics
+    /// If a policy has permits: use [`ConcurrencyLimiter`](crate::ConcurrencyLimiter).
     #[must_use]
-    pub fn new(policy: Policy) -> Self {
-        Self::builder(policy).build()
+    pub fn new(policies: impl Into<Policies>) -> Self {
+        let builder = Self::builder(policies);
+        let has_permits = builder.policies.known().iter().any(Policy::has_permits);
+        assert!(!has_permits, "{}", BuildError::Permits);
+        Self {
+            store: Arc::new(builder.own_store.build()),
+            parts: Arc::new(builder.parts.build()),
+            policies: builder.policies,
+        }
     }
 
-    /// Every key under the policy that `resolver` names, in a memory store of its own.
-    #[must_use]
-    pub fn resolved_by(resolver: impl PolicyResolver) -> Self {
-        Self::builder_resolved_by(resolver).build()
+    /// Starts a limiter of another size, with another clock or over a store that is shared.
+    pub fn builder(policies: impl Into<Policies>) -> LimiterBuilder {
+        LimiterBuilder {
+            policies: policies.into(),
+            store: None,
+            own_store: MemoryStore::builder(),
+            parts: PartsBuilder::default(),
+        }
     }
 
-    /// A limiter with one policy and other parts.
-    #[must_use]
-    pub fn builder(policy: Policy) -> LimiterBuilder {
-        LimiterBuilder::new(Policies::One(Box::new(policy)))
-    }
-
-    /// A limiter with a resolver and other parts.
-    #[must_use]
-    pub fn builder_resolved_by(resolver: impl PolicyResolver) -> LimiterBuilder {
-        LimiterBuilder::new(Policies::Resolved(Box::new(resolver)))
-    }
-
-    /// May `key` pass once?
+    /// May `key` pass once? Charges it if so.
     #[inline]
-    pub fn check(&self, key: impl AsRef<[u8]>) -> Decision {
-        self.check_cost(key, 1)
+    #[must_use = "it says whether the request may pass"]
+    pub fn check<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
+        self.check_n(key, 1)
     }
 
-    /// May `key` pay `cost`? Cost 0 peeks: it is allowed and says what remains.
+    /// May `key` pay `cost`? Charges it if so. Cost 0 peeks: it is allowed and says what remains.
     #[inline]
-    pub fn check_cost(&self, key: impl AsRef<[u8]>, cost: u64) -> Decision {
-        let key = key.as_ref();
-        self.policies.with(key, |policy| match &self.memory {
-            Some(memory) => memory.check_now(key, policy, cost),
-            None => self.check_elsewhere(key, policy, cost),
-        })
-    }
-
-    #[cold]
-    fn check_elsewhere(&self, key: &[u8], policy: &Policy, cost: u64) -> Decision {
-        let answer = self.store.check(key, policy, cost).wait();
-        answer.unwrap_or_else(|error| self.on_failure.decide(&error, key, policy, cost))
-    }
-
-    /// The same, without blocking the thread while a store across a network answers.
-    pub async fn check_async(&self, key: impl AsRef<[u8]>, cost: u64) -> Decision {
-        let key = key.as_ref();
-        let policy = self.policies.with(key, Policy::clone);
-        let answer = self.store.check(key, &policy, cost).await;
-        answer.unwrap_or_else(|error| self.on_failure.decide(&error, key, &policy, cost))
+    #[must_use = "it says whether the request may pass"]
+    pub fn check_n<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
+        let key = key.into();
+        let key = key.as_bytes();
+        self.policies.with(key, |policy| self.store.check_now(key, policy, cost))
     }
 
     /// What remains of `key`, without charging it.
     #[inline]
-    pub fn peek(&self, key: impl AsRef<[u8]>) -> Decision {
-        self.check_cost(key, 0)
+    #[must_use]
+    pub fn peek<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
+        self.check_n(key, 0)
     }
 
-    /// Makes the counter of `key` fresh. Does nothing while the store cannot be reached.
+    /// Makes the counter of `key` fresh.
     ///
-    /// What was reserved before is gone with it: a reservation that is settled after the reset gives
-    /// nothing back, and neither does a lease. A permit without a lease is like any other: one that
-    /// was taken before the reset and comes back after it makes room for one more.
-    pub fn reset(&self, key: impl AsRef<[u8]>) {
-        let key = key.as_ref();
-        self.policies.with(key, |policy| {
-            // Nothing to decide in its place: a counter that cannot be reached stays as it is.
-            let _ = self.store.reset(key, policy).wait();
-        });
+    /// A reservation that was made before the reset gives nothing back when it is settled.
+    pub fn reset<'k>(&self, key: impl Into<Key<'k>>) {
+        let key = key.into();
+        let key = key.as_bytes();
+        self.policies.with(key, |policy| self.store.reset_now(key, policy));
     }
 
-    /// Many different requests of cost 1 at one instant, each charged by itself.
+    /// Checks many different requests of cost 1 at one instant, each charged by itself.
     ///
     /// `decisions` is emptied and then holds one per key. Several times faster per key than
     /// [`check`](Self::check) where the keys are many: their memory is fetched together.
     pub fn check_many<K: AsRef<[u8]>>(&self, keys: &[K], decisions: &mut Vec<Decision>) {
-        if let (Policies::One(policy), Some(memory)) = (&self.policies, &self.memory) {
-            return memory.check_many_now(keys, policy, decisions);
+        if let Some(policy) = self.policies.only_one() {
+            return self.store.check_many_now(keys, policy, decisions);
         }
         decisions.clear();
         decisions.reserve(keys.len());
         for keys in keys.chunks(CHECK_MANY_CHUNK) {
-            match &self.policies {
-                Policies::One(policy) => {
-                    self.check_chunk(keys.iter().map(|key| Entry::new(key, policy)), decisions);
-                }
-                Policies::Resolved(resolver) => {
-                    let policies: arrayvec::ArrayVec<Policy, CHECK_MANY_CHUNK> =
-                        keys.iter().map(|key| resolver.resolve(key.as_ref())).collect();
-                    let entries = keys.iter().zip(&policies);
-                    self.check_chunk(
-                        entries.map(|(key, policy)| Entry::new(key, policy)),
-                        decisions,
-                    );
-                }
-            }
+            let policies = resolve_chunk(&self.policies, keys);
+            let mut entries: Chunk<'_> = entries_of(keys, &policies);
+            self.store.check_independent(&mut entries);
+            decisions.extend(entries.iter().filter_map(Entry::decision));
         }
     }
 
-    fn check_chunk<'e>(
-        &self,
-        entries: impl Iterator<Item = Entry<'e>>,
-        decisions: &mut Vec<Decision>,
-    ) {
-        let mut entries: arrayvec::ArrayVec<Entry<'e>, CHECK_MANY_CHUNK> = entries.collect();
-        let answer = self.store.decide(Batch::independent(&mut entries)).wait();
-        if let Err(error) = answer {
-            for entry in &mut entries {
-                let (key, policy, cost) = (entry.key, entry.policy, entry.cost);
-                entry.decision = Some(self.on_failure.decide(&error, key, policy, cost));
-            }
-        }
-        decisions.extend(entries.iter().filter_map(Entry::decision));
-    }
-
-    /// One request under several policies or keys: all are charged, or none.
-    ///
-    /// The policies are those of the entries; the limiter lends its store and failure policy. Each
-    /// entry holds its own decision afterwards, and the verdict names the one that binds.
-    ///
-    /// Beware of [concurrency](Policy::concurrency) among the entries: its permits stay taken until
-    /// [`Store::refund`] gives them back. [`acquire_all`](Self::acquire_all) does so by itself.
-    ///
-    /// # Errors
-    /// If there are more entries than a batch may have, or something else that the store cannot do
-    /// is asked of it. Nothing is charged then.
-    pub fn check_all(&self, entries: &mut [Entry<'_>]) -> Result<Verdict, RequestError> {
-        let answer = self.store.decide(Batch::all_or_none(entries)).wait();
-        self.verdict(answer, entries)
-    }
-
-    /// The same, without blocking the thread while a store across a network answers.
-    pub async fn check_all_async(
-        &self,
-        entries: &mut [Entry<'_>],
-    ) -> Result<Verdict, RequestError> {
-        let answer = self.store.decide(Batch::all_or_none(entries)).await;
-        self.verdict(answer, entries)
-    }
-
-    /// What a store's answer to a batch comes to; the failure policy's during an outage.
-    fn verdict(
-        &self,
-        answer: Result<(), StoreError>,
-        entries: &mut [Entry<'_>],
-    ) -> Result<Verdict, RequestError> {
-        if let Err(error) = answer {
-            self.decide_without_store(error, entries)?;
-        }
-        Ok(Verdict::of(entries))
-    }
-
-    /// The decisions of the failure policy, for one request under several policies.
-    #[cold]
-    fn decide_without_store(
-        &self,
-        error: StoreError,
-        entries: &mut [Entry<'_>],
-    ) -> Result<(), RequestError> {
-        if !error.is_outage() {
-            return Err(error.into());
-        }
-        if let FailurePolicy::Fallback(limiter) = &self.on_failure {
-            // By the entries' own policies, all or none, in the store of the other limiter.
-            limiter.check_all(entries)?;
-            for entry in entries {
-                entry.decision = entry.decision.map(|it| it.into_degraded(Degraded::Fallback));
-            }
-            return Ok(());
-        }
-        for entry in entries {
-            let (key, policy, cost) = (entry.key, entry.policy, entry.cost);
-            entry.decision = Some(self.on_failure.decide(&error, key, policy, cost));
-        }
-        Ok(())
-    }
-
-    /// The store.
+    /// The store that counts.
     #[must_use]
-    pub fn store(&self) -> &Arc<dyn Store> {
+    pub fn store(&self) -> &Arc<MemoryStore> {
         &self.store
     }
 }
 
-impl Policies {
-    #[inline]
-    fn with<T>(&self, key: &[u8], f: impl FnOnce(&Policy) -> T) -> T {
-        match self {
-            Self::One(policy) => f(policy),
-            Self::Resolved(resolver) => f(&resolver.resolve(key)),
+/// How many keys `check_many` asks for at once.
+pub(crate) const CHECK_MANY_CHUNK: usize = 16;
+
+pub(crate) type Chunk<'a> = arrayvec::ArrayVec<Entry<'a>, CHECK_MANY_CHUNK>;
+pub(crate) type ChunkPolicies = arrayvec::ArrayVec<Policy, CHECK_MANY_CHUNK>;
+
+pub(crate) fn resolve_chunk<K: AsRef<[u8]>>(policies: &Policies, keys: &[K]) -> ChunkPolicies {
+    keys.iter().map(|key| policies.with(key.as_ref(), Policy::clone)).collect()
+}
+
+pub(crate) fn entries_of<'a, K: AsRef<[u8]>>(
+    keys: &'a [K],
+    policies: &'a ChunkPolicies,
+) -> Chunk<'a> {
+    keys.iter().zip(policies).map(|(key, policy)| Entry::new(key, policy)).collect()
+}
+
+/// Rejects policies that a rate limiter cannot have, and unnamed ones where `is_shared` is true.
+pub(crate) fn check_policies(policies: &[Policy], is_shared: bool) -> Result<(), BuildError> {
+    for policy in policies {
+        if policy.has_permits() {
+            return Err(BuildError::Permits);
+        }
+        if is_shared && policy.name().is_none() {
+            return Err(BuildError::Unnamed { algorithm: policy.algorithm().name() });
         }
     }
+    Ok(())
 }
 
 impl LimiterBuilder {
-    fn new(policies: Policies) -> Self {
+    /// Counts in `store`, which other limiters may share. The policies need
+    /// [names](Policy::with_name) then.
+    pub fn store(self, store: Arc<MemoryStore>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
+    /// How many keys the limiter's own store has room for; see
+    /// [`MemoryStoreBuilder::max_keys`]. A million by default.
+    pub fn max_keys(self, keys_max: usize) -> Self {
+        Self { own_store: self.own_store.max_keys(keys_max), ..self }
+    }
+
+    /// The clock of the limiter's own store. By default, the system's.
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self { own_store: self.own_store.clock(clock), ..self }
+    }
+
+    /// Signs receipts that every limiter with the same key and the same store can settle. By
+    /// default, a key of its own that is gone when the limiter is.
+    pub fn receipt_key(mut self, key: ReceiptKey) -> Self {
+        self.parts.receipt_key = Some(key);
+        self
+    }
+
+    /// For how long an allowed request is remembered by its id. By default, ten minutes.
+    pub fn request_id_ttl(mut self, ttl: Duration) -> Self {
+        self.parts.request_id_ttl = ttl;
+        self
+    }
+
+    /// For how long a reservation can be settled. By default, ten minutes; after that its charge
+    /// stands as it is.
+    pub fn reservation_ttl(mut self, ttl: Duration) -> Self {
+        self.parts.reservation_ttl = ttl;
+        self
+    }
+
+    /// Builds the limiter.
+    ///
+    /// # Errors
+    /// If a policy has permits, or has no name although a store is passed in.
+    pub fn build(self) -> Result<Limiter, BuildError> {
+        check_policies(&self.policies.known(), self.store.is_some())?;
+        let own_store = self.own_store;
+        Ok(Limiter {
+            policies: self.policies,
+            store: self.store.unwrap_or_else(|| Arc::new(own_store.build())),
+            parts: Arc::new(self.parts.build()),
+        })
+    }
+}
+
+impl Default for PartsBuilder {
+    fn default() -> Self {
         Self {
-            policies,
-            store: None,
-            on_failure: FailurePolicy::default(),
             receipt_key: None,
             request_id_ttl: ChargeIds::REQUEST_ID_TTL_DEFAULT,
+            reservation_ttl: RESERVATION_TTL_DEFAULT,
             #[cfg(feature = "until-ready")]
             waiting: crate::waiting::WaitingBuilder::default(),
         }
     }
+}
 
-    /// Counts in `store`, which other limiters may share.
-    #[must_use]
-    pub fn store(self, store: Arc<dyn Store>) -> Self {
-        Self { store: Some(store), ..self }
-    }
-
-    /// What to answer when the store cannot. By default, allow.
-    #[must_use]
-    pub fn on_failure(self, on_failure: FailurePolicy) -> Self {
-        Self { on_failure, ..self }
-    }
-
-    /// Gives out receipts that every limiter with the same key and the same store can settle. By
-    /// default, a key of its own that is gone when the limiter is.
-    #[must_use]
-    pub fn receipt_key(self, key: ReceiptKey) -> Self {
-        Self { receipt_key: Some(key), ..self }
-    }
-
-    /// For how long an allowed request is remembered by its id. By default, ten minutes.
-    #[must_use]
-    pub fn request_id_ttl(self, ttl: Duration) -> Self {
-        Self { request_id_ttl: ttl, ..self }
-    }
-
-    /// The limiter.
-    #[must_use]
-    pub fn build(self) -> Limiter {
-        let store = self.store.unwrap_or_else(|| Arc::new(MemoryStore::new()));
-        let any: Arc<dyn Any + Send + Sync> = store.clone();
-        Limiter {
-            policies: self.policies,
-            memory: any.downcast().ok(),
-            store,
-            on_failure: self.on_failure,
-            charge_ids: ChargeIds::new(
-                self.receipt_key.unwrap_or_else(ReceiptKey::random),
-                self.request_id_ttl,
-            ),
+impl PartsBuilder {
+    pub(crate) fn build(self) -> Parts {
+        let receipt_key = self.receipt_key.unwrap_or_else(ReceiptKey::random);
+        Parts {
+            charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl),
+            reservation_ttl: self.reservation_ttl,
             #[cfg(feature = "until-ready")]
             waiting: self.waiting.build(),
         }
@@ -327,16 +287,6 @@ impl fmt::Debug for Limiter {
         f.debug_struct("Limiter")
             .field("policies", &self.policies)
             .field("store", &self.store)
-            .field("on_failure", &self.on_failure)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Policies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::One(policy) => f.debug_tuple("One").field(policy).finish(),
-            Self::Resolved(_) => f.write_str("Resolved(..)"),
-        }
     }
 }

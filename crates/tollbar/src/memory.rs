@@ -54,6 +54,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use counter_id::CounterHash;
+#[cfg(feature = "until-ready")]
+use counter_id::CounterId;
 use lists::Lists;
 use shards::Shards;
 use table::{SLOTS_PER_LINE, Table};
@@ -96,10 +98,12 @@ const SLOTS_PER_KEY: usize = 2;
 /// use std::sync::Arc;
 /// use tollbar::{Limiter, MemoryStore, Policy};
 ///
-/// # fn main() -> Result<(), tollbar::PolicyError> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = Arc::new(MemoryStore::builder().max_keys(100_000).build());
-/// let reads = Limiter::builder(Policy::token_bucket("100/s")?).store(store.clone()).build();
-/// let writes = Limiter::builder(Policy::token_bucket("10/min")?).store(store).build();
+/// let reads = Policy::token_bucket("100/s")?.with_name("reads");
+/// let writes = Policy::token_bucket("10/min")?.with_name("writes");
+/// let reads = Limiter::builder(reads).store(store.clone()).build()?;
+/// let writes = Limiter::builder(writes).store(store).build()?;
 /// # assert!(reads.check("user:42").is_allowed() && writes.check("user:42").is_allowed());
 /// # Ok(())
 /// # }
@@ -164,6 +168,17 @@ impl MemoryStore {
         }
     }
 
+    /// What [`Store::reset`] does, at once.
+    pub(crate) fn reset_now(&self, key: &[u8], policy: &Policy) {
+        self.reset_one(self.hash.id(key, policy), policy);
+    }
+
+    /// The name of a counter in this store.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn counter_id(&self, key: &[u8], policy: &Policy) -> CounterId {
+        self.hash.id(key, policy)
+    }
+
     #[inline]
     fn now_us(&self) -> u64 {
         let now = match &self.clock {
@@ -214,7 +229,7 @@ impl MemoryStoreBuilder {
         Self { log_stamps_max: Some(stamps_max), ..self }
     }
 
-    /// How many leases of [leased permits](Policy::leased) there is room for, in all keys together.
+    /// How many leases of [leased permits](crate::Concurrency::with_lease) there is room for, in all keys together.
     /// Where there is not, the leases of the key that uses the smallest share of its permits are
     /// forgotten early, which is a forced eviction.
     ///
@@ -339,7 +354,7 @@ impl Store for MemoryStore {
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
-        self.reset_one(self.hash.id(key, policy), policy);
+        self.reset_now(key, policy);
         Reply::Ready(Ok(()))
     }
 

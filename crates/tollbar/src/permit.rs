@@ -1,254 +1,227 @@
 //! Permits in flight: lent by a limiter, and given back when they are dropped.
 
-use std::borrow::Borrow;
 use std::fmt;
-use std::future::Future;
 use std::mem;
 use std::pin::pin;
-use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use crate::charge::HeldPermits;
 use crate::memory::Taken;
 use crate::store::{Reply, Store};
-use crate::{MemoryStore, Policy};
+use crate::{ConcurrencyLimiter, MemoryStore};
 
-/// Leave to go on, from [`Limiter::acquire`](crate::Limiter::acquire): what it holds is in flight
-/// until it is dropped.
-///
-/// It holds permits of [concurrency](Policy::concurrency) policies only. A rate that was paid stays
-/// paid.
+/// Leave to go on, from [`ConcurrencyLimiter::try_acquire`]: it is in flight until it is dropped.
 ///
 /// ```
-/// use tollbar::{Limiter, Policy};
+/// use tollbar::{Concurrency, ConcurrencyLimiter};
 /// # fn main() -> Result<(), tollbar::PolicyError> {
-/// let limiter = Limiter::new(Policy::concurrency(10)?);
-/// match limiter.acquire("user:42") {
+/// let limiter = ConcurrencyLimiter::new(Concurrency::new(10)?);
+/// match limiter.try_acquire("user:42") {
 ///     Ok(_permit) => { /* serve the request; the permit goes back at the end of this block */ }
-///     Err(decision) => assert!(decision.retry_after().is_none()),
+///     Err(denied) => println!("{denied}"),
 /// }
-/// assert_eq!(limiter.peek("user:42").remaining(), 10);
+/// assert_eq!(limiter.peek("user:42").remaining(), Some(10));
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// Where the store is across a network, dropping is the best that can be done and no more: a permit
-/// from a blocking call waits until the store has answered, one from an `_async` call sends its
-/// return off and does not wait. [`release_async`](Self::release_async) does.
+/// A permit of a store across a network is sent off when it is dropped, without waiting for the
+/// answer. [`release`](Self::release) waits.
 #[must_use = "a permit that is dropped at once has limited nothing"]
 #[derive(Debug)]
 pub struct Permit<'a> {
-    held: Held<&'a Arc<MemoryStore>, &'a Arc<dyn Store>>,
+    held: Held<'a>,
     is_degraded: bool,
 }
 
-/// A [`Permit`] that borrows nothing, so that it can go along with a spawned task: see
-/// [`Permit::into_owned`].
-#[must_use = "a permit that is dropped at once has limited nothing"]
-#[derive(Debug)]
-pub struct OwnedPermit {
-    held: Held<Arc<MemoryStore>, Arc<dyn Store>>,
-    is_degraded: bool,
-}
-
-impl<'a> Permit<'a> {
-    /// Nothing is in flight: a rate was paid, or nobody counts.
-    pub(crate) const NOTHING: Self = Self { held: Held::Nothing, is_degraded: false };
-
-    #[inline]
-    pub(crate) fn here(store: &'a Arc<MemoryStore>, taken: Taken) -> Self {
-        Self { held: Held::Here { store, taken }, is_degraded: false }
-    }
-
-    pub(crate) fn there(loan: Loan<&'a Arc<dyn Store>>) -> Self {
-        Self { held: Held::There(Box::new(loan)), is_degraded: false }
-    }
-
-    pub(crate) fn into_degraded(self) -> Self {
-        Self { is_degraded: true, ..self }
-    }
-
-    /// Both as one, which is given back as one. Allocates where both hold something.
-    pub(crate) fn and(mut self, mut other: Self) -> Self {
-        self.is_degraded |= other.is_degraded;
-        self.held.join(other.held.take());
-        self
-    }
-
-    /// How many permits are held. None where a rate was paid, where the cost was 0, and where the
-    /// store could not answer.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.held.count()
-    }
-
-    /// True where the store could not answer and the [`FailurePolicy`](crate::FailurePolicy) let it
-    /// through. It holds nothing then, but for what a fallback limiter has lent.
-    #[must_use]
-    pub fn is_degraded(&self) -> bool {
-        self.is_degraded
-    }
-
-    /// The same permit, sharing the store instead of borrowing the limiter.
-    ///
-    /// ```
-    /// use std::thread;
-    /// use tollbar::{Limiter, Policy};
-    /// # fn main() -> Result<(), tollbar::PolicyError> {
-    /// let limiter = Limiter::new(Policy::concurrency(10)?);
-    /// if let Ok(permit) = limiter.acquire("user:42") {
-    ///     let permit = permit.into_owned();
-    ///     let task = thread::spawn(move || drop(permit));
-    /// #   task.join().unwrap();
-    /// }
-    /// # assert_eq!(limiter.peek("user:42").remaining(), 10);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn into_owned(mut self) -> OwnedPermit {
-        OwnedPermit { held: self.held.take().into_owned(), is_degraded: self.is_degraded }
-    }
-
-    /// Gives the permits back, and waits until a store across a network has taken them.
-    pub async fn release_async(mut self) {
-        self.held.take().release_async().await;
-    }
-}
-
-impl OwnedPermit {
-    /// As [`Permit::count`].
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.held.count()
-    }
-
-    /// As [`Permit::is_degraded`].
-    #[must_use]
-    pub fn is_degraded(&self) -> bool {
-        self.is_degraded
-    }
-
-    /// As [`Permit::release_async`].
-    pub async fn release_async(mut self) {
-        self.held.take().release_async().await;
-    }
-}
-
-/// What is in flight, and whom it goes back to. A count of 0 has gone back already.
-enum Held<M: Borrow<Arc<MemoryStore>>, S: Borrow<Arc<dyn Store>>> {
+enum Held<'a> {
     Nothing,
-    Here { store: M, taken: Taken },
-    There(Box<Loan<S>>),
-    Several(Vec<Self>),
+    Here { limiter: Lender<'a>, taken: Taken },
+    There(Box<Loan>),
+}
+
+enum Lender<'a> {
+    Borrowed(&'a ConcurrencyLimiter),
+    Owned {
+        store: Arc<MemoryStore>,
+        #[cfg(feature = "until-ready")]
+        waiting: Arc<crate::waiting::Waiting>,
+    },
 }
 
 /// Permits of a store that is asked by key.
-#[derive(Debug)]
-pub(crate) struct Loan<S> {
-    pub(crate) store: S,
-    pub(crate) key: Box<[u8]>,
-    pub(crate) policy: Policy,
-    pub(crate) stamp: u64,
-    pub(crate) count: u64,
-    /// Whether the thread may be blocked until the store has answered.
-    pub(crate) may_block: bool,
+struct Loan {
+    store: Arc<dyn Store>,
+    held: HeldPermits,
+    #[cfg(feature = "until-ready")]
+    waiting: Option<Arc<crate::waiting::Waiting>>,
 }
 
-impl<S: Borrow<Arc<dyn Store>>> Loan<S> {
-    /// Nothing is left in the loan from here on, whatever becomes of the reply: returned twice, it
-    /// would make room for two.
-    fn refund(&mut self) -> Reply<'_, u64> {
-        let count = mem::take(&mut self.count);
-        self.store.borrow().refund(&self.key, &self.policy, self.stamp, count)
+impl<'a> Permit<'a> {
+    /// Nothing is in flight: nothing was asked for, or nobody counts.
+    pub(crate) const NOTHING: Self = Self { held: Held::Nothing, is_degraded: false };
+
+    #[inline]
+    pub(crate) fn here(limiter: &'a ConcurrencyLimiter, taken: Taken) -> Self {
+        let limiter = Lender::Borrowed(limiter);
+        Self { held: Held::Here { limiter, taken }, is_degraded: false }
     }
 
-    /// As far as it can be done here: nobody is left to tell of a failure.
-    fn give_back(&mut self) {
-        let may_block = self.may_block;
-        match self.refund() {
-            Reply::Pending(future) if !may_block => {
-                // Polled once, it is on its way; who cannot wait for the answer goes without.
-                let _ = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
-            }
-            // A store that cannot be reached keeps what it has.
-            reply => drop(reply.wait()),
-        }
-    }
-}
-
-impl<M: Borrow<Arc<MemoryStore>>, S: Borrow<Arc<dyn Store>>> Held<M, S> {
-    fn take(&mut self) -> Self {
-        mem::replace(self, Self::Nothing)
-    }
-
-    fn count(&self) -> u64 {
-        match self {
-            Self::Nothing => 0,
-            Self::Here { taken, .. } => taken.count(),
-            Self::There(loan) => loan.count,
-            Self::Several(each) => each.iter().map(Self::count).sum(),
-        }
-    }
-
-    fn join(&mut self, other: Self) {
-        match (&mut *self, other) {
-            (_, Self::Nothing) => {}
-            (Self::Several(each), other) => each.push(other),
-            (Self::Nothing, other) => *self = other,
-            (_, other) => *self = Self::Several(vec![self.take(), other]),
-        }
-    }
-
-    fn into_owned(mut self) -> Held<Arc<MemoryStore>, Arc<dyn Store>> {
-        match &mut self {
-            Self::Nothing => Held::Nothing,
-            Self::Here { store, taken } => {
-                Held::Here { store: Arc::clone((*store).borrow()), taken: taken.take() }
-            }
-            Self::There(loan) => Held::There(Box::new(Loan {
-                store: Arc::clone(loan.store.borrow()),
-                key: mem::take(&mut loan.key),
-                policy: loan.policy.clone(),
-                stamp: loan.stamp,
-                count: mem::take(&mut loan.count),
-                may_block: loan.may_block,
-            })),
-            Self::Several(each) => Held::Several(each.drain(..).map(Self::into_owned).collect()),
-        }
-    }
-
-    /// Those in memory go back when this is dropped, and nobody has to wait for them.
-    async fn release_async(mut self) {
-        let loans: &mut [Self] = match &mut self {
-            Self::Several(each) => each,
-            one => slice::from_mut(one),
+    pub(crate) fn there(store: Arc<dyn Store>, held: Option<HeldPermits>) -> Self {
+        let Some(held) = held else {
+            return Self::NOTHING;
         };
-        for held in loans {
-            if let Self::There(loan) = held {
-                // A store that cannot be reached keeps what it has.
-                let _ = loan.refund().await;
+        let loan = Loan {
+            store,
+            held,
+            #[cfg(feature = "until-ready")]
+            waiting: None,
+        };
+        Self { held: Held::There(Box::new(loan)), is_degraded: false }
+    }
+
+    pub(crate) fn into_degraded(mut self) -> Self {
+        self.is_degraded = true;
+        self
+    }
+
+    /// Has the first of those that wait for the key look again once the permit is back.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn waking(mut self, waiting: &Arc<crate::waiting::Waiting>) -> Self {
+        if let Held::There(loan) = &mut self.held {
+            loan.waiting = Some(Arc::clone(waiting));
+        }
+        self
+    }
+
+    /// How many permits are held. 0 where none was asked for, and where the store could not answer.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        match &self.held {
+            Held::Nothing => 0,
+            Held::Here { taken, .. } => taken.count(),
+            Held::There(loan) => loan.held.count,
+        }
+    }
+
+    /// True where the store could not answer and the [`OutagePolicy`](crate::OutagePolicy) let the
+    /// request through. Nothing is held then, but for what was counted in this process.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.is_degraded
+    }
+
+    /// Shares the limiter's store instead of borrowing the limiter, so that the permit can go along
+    /// with a thread or a task.
+    ///
+    /// ```
+    /// use std::thread;
+    /// use tollbar::{Concurrency, ConcurrencyLimiter};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = ConcurrencyLimiter::new(Concurrency::new(10)?);
+    /// let permit = limiter.try_acquire("user:42")?.into_owned();
+    /// let task = thread::spawn(move || drop(permit));
+    /// # task.join().unwrap();
+    /// # assert_eq!(limiter.peek("user:42").remaining(), Some(10));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn into_owned(mut self) -> Permit<'static> {
+        let held = match mem::replace(&mut self.held, Held::Nothing) {
+            Held::Nothing => Held::Nothing,
+            Held::Here { limiter, taken } => {
+                let limiter = match limiter {
+                    Lender::Borrowed(limiter) => Lender::Owned {
+                        store: Arc::clone(&limiter.store),
+                        #[cfg(feature = "until-ready")]
+                        waiting: Arc::clone(&limiter.waiting),
+                    },
+                    Lender::Owned {
+                        store,
+                        #[cfg(feature = "until-ready")]
+                        waiting,
+                    } => Lender::Owned {
+                        store,
+                        #[cfg(feature = "until-ready")]
+                        waiting,
+                    },
+                };
+                Held::Here { limiter, taken }
             }
+            Held::There(loan) => Held::There(loan),
+        };
+        Permit { held, is_degraded: self.is_degraded }
+    }
+
+    /// Gives the permits back, and waits until a store across a network has taken them.
+    pub async fn release(mut self) {
+        if let Held::There(loan) = mem::replace(&mut self.held, Held::Nothing) {
+            // Sent once, even if this future is dropped halfway. A store that cannot be reached keeps
+            // what it has.
+            let _ = loan.held.release(&*loan.store).await;
+            loan.notify();
         }
     }
 }
 
-impl<M: Borrow<Arc<MemoryStore>>, S: Borrow<Arc<dyn Store>>> Drop for Held<M, S> {
+impl Loan {
+    fn notify(&self) {
+        #[cfg(feature = "until-ready")]
+        if let Some(waiting) = &self.waiting {
+            waiting.notify(waiting.id(&self.held.key, &self.held.policy));
+        }
+    }
+}
+
+impl Drop for Permit<'_> {
     #[inline]
     fn drop(&mut self) {
-        match self {
-            Self::Here { store, taken } if taken.count() > 0 => {
-                (*store).borrow().put_back(taken);
+        match &self.held {
+            Held::Here { limiter, taken } if taken.count() > 0 => limiter.put_back(taken),
+            Held::There(loan) => {
+                send_off(loan.held.release(&*loan.store));
+                loan.notify();
             }
-            Self::There(loan) if loan.count > 0 => loan.give_back(),
-            // Each of several gives back its own.
-            _ => {}
+            Held::Here { .. } | Held::Nothing => {}
         }
     }
 }
 
-impl<M: Borrow<Arc<MemoryStore>>, S: Borrow<Arc<dyn Store>>> fmt::Debug for Held<M, S> {
+impl Lender<'_> {
+    #[inline]
+    fn put_back(&self, taken: &Taken) {
+        let store = match self {
+            Self::Borrowed(limiter) => &limiter.store,
+            Self::Owned { store, .. } => store,
+        };
+        store.put_back(taken);
+        #[cfg(feature = "until-ready")]
+        {
+            let waiting = match self {
+                Self::Borrowed(limiter) => &limiter.waiting,
+                Self::Owned { waiting, .. } => waiting,
+            };
+            waiting.notify(taken.id());
+        }
+    }
+}
+
+/// Sends a request whose answer nobody waits for. Polled once, it is on its way; a store that cannot
+/// be reached keeps what it has.
+pub(crate) fn send_off<T>(reply: Reply<'_, T>) {
+    if let Reply::Pending(future) = reply {
+        let _ = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
+    }
+}
+
+impl fmt::Debug for Held<'_> {
     /// Without the store, which is long, and the key, which may be somebody's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("count", &self.count()).finish_non_exhaustive()
+        f.write_str(match self {
+            Self::Nothing => "Nothing",
+            Self::Here { .. } => "Here(..)",
+            Self::There(_) => "There(..)",
+        })
     }
 }

@@ -6,6 +6,8 @@ mod facts;
 mod kind;
 mod options;
 mod parts;
+mod share;
+mod text;
 mod warm_up;
 
 #[cfg(test)]
@@ -27,7 +29,7 @@ use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::token_bucket;
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::fnv::fnv1a_spread;
-use crate::units::{Rate, RateError};
+use crate::units::{IntoRate, Rate};
 
 pub use error::PolicyError;
 pub(crate) use kind::Kind;
@@ -48,16 +50,16 @@ pub use parts::PolicyParts;
 /// The same policy serves any number of keys. What identifies a counter is the key together with
 /// the policy's name, algorithm and window: a changed limit or burst keeps its counters, a changed
 /// algorithm or window starts fresh. So two policies of one algorithm and one window that meet on
-/// the same key in the same store count together, unless they have [names](Self::named):
+/// the same key in the same store count together, unless they have [names](Self::with_name):
 ///
 /// ```
 /// # use tollbar::{MemoryStore, Policy, Store};
 /// # fn main() -> Result<(), tollbar::PolicyError> {
-/// let reads = Policy::token_bucket("100/s")?.named("reads");
-/// let writes = Policy::token_bucket("10/s")?.named("writes");
+/// let reads = Policy::token_bucket("100/s")?.with_name("reads");
+/// let writes = Policy::token_bucket("10/s")?.with_name("writes");
 /// # let store = MemoryStore::builder().max_keys(10).build();
 /// # store.check(b"key", &reads, 50).wait().unwrap();
-/// # assert_eq!(store.check(b"key", &writes, 0).wait().unwrap().remaining(), 10);
+/// # assert_eq!(store.check(b"key", &writes, 0).wait().unwrap().remaining(), Some(10));
 /// # Ok(())
 /// # }
 /// ```
@@ -72,21 +74,13 @@ pub struct Policy {
 
 impl Policy {
     /// A bucket of tokens that fills at `rate` and holds, by default, one window's worth.
-    pub fn token_bucket<R>(rate: R) -> Result<Self, PolicyError>
-    where
-        R: TryInto<Rate>,
-        RateError: From<R::Error>,
-    {
+    pub fn token_bucket(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::Bucket(token_bucket(rate, None)?), rate))
     }
 
     /// A bucket that leaks at `rate` and denies what would overflow it.
-    pub fn leaky_bucket<R>(rate: R) -> Result<Self, PolicyError>
-    where
-        R: TryInto<Rate>,
-        RateError: From<R::Error>,
-    {
+    pub fn leaky_bucket(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::Bucket(leaky_bucket(rate, None)?), rate))
     }
@@ -110,22 +104,14 @@ impl Policy {
     /// turn, exactly, rounded up to a microsecond. A cost of several tokens takes as many places;
     /// its turn is that of the first of them. One that finds the queue full is denied with the
     /// exact retry-after. Waiting is up to the caller; the feature `until-ready` has
-    /// `Limiter::until_ready` for it.
-    pub fn leaky_queue<R>(rate: R, length: u64) -> Result<Self, PolicyError>
-    where
-        R: TryInto<Rate>,
-        RateError: From<R::Error>,
-    {
+    /// `Limiter::wait` for it.
+    pub fn leaky_queue(rate: impl IntoRate, length: u64) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::LeakyQueue(LeakyQueue::new(rate, length)?), rate))
     }
 
     /// So many in each window of the clock; up to twice as many across a boundary.
-    pub fn fixed_window<R>(rate: R) -> Result<Self, PolicyError>
-    where
-        R: TryInto<Rate>,
-        RateError: From<R::Error>,
-    {
+    pub fn fixed_window(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::FixedWindow(FixedWindow::new(rate)?), rate))
     }
@@ -149,11 +135,7 @@ impl Policy {
     }
 
     /// This window's count plus a share of the last one's stays within the limit.
-    pub fn sliding_window<R>(rate: R) -> Result<Self, PolicyError>
-    where
-        R: TryInto<Rate>,
-        RateError: From<R::Error>,
-    {
+    pub fn sliding_window(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::SlidingWindow(SlidingWindow::new(rate)?), rate))
     }
@@ -176,11 +158,10 @@ impl Policy {
     ///      them, or a window of 20 us"
     /// );
     /// ```
-    pub fn sliding_window_strict<R>(rate: R, subwindows: u32) -> Result<Self, PolicyError>
-    where
-        R: TryInto<Rate>,
-        RateError: From<R::Error>,
-    {
+    pub fn sliding_window_strict(
+        rate: impl IntoRate,
+        subwindows: u32,
+    ) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::SlidingStrict(SlidingStrict::new(rate, subwindows)?), rate))
     }
@@ -193,7 +174,7 @@ impl Policy {
     /// use tollbar::{Limiter, Policy};
     /// # fn main() -> Result<(), tollbar::PolicyError> {
     /// let limiter = Limiter::new(Policy::sliding_window_log("5/15min")?);
-    /// # assert_eq!(limiter.check("user:42").remaining(), 4);
+    /// # assert_eq!(limiter.check("user:42").remaining(), Some(4));
     /// assert!(Policy::sliding_window_log("1000000/h").is_err());
     /// # Ok(())
     /// # }
@@ -201,69 +182,19 @@ impl Policy {
     ///
     /// A counter costs a word for each instant at which it was charged within the window; see
     /// [`MemoryStoreBuilder::max_log_stamps`](crate::MemoryStoreBuilder::max_log_stamps).
-    pub fn sliding_window_log<R>(rate: R) -> Result<Self, PolicyError>
-    where
-        R: TryInto<Rate>,
-        RateError: From<R::Error>,
-    {
+    pub fn sliding_window_log(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
         Ok(Self::of_rate(Kind::SlidingLog(SlidingLog::new(rate)?), rate))
     }
 
-    /// At most `limit` permits in flight at any instant (1 to 2<sup>32</sup>), whatever the rate.
-    ///
-    /// ```
-    /// use tollbar::{Limiter, Policy};
-    /// # fn main() -> Result<(), tollbar::PolicyError> {
-    /// let limiter = Limiter::new(Policy::concurrency(2)?);
-    /// let first = limiter.acquire("user:42");
-    /// let second = limiter.acquire("user:42");
-    /// assert!(limiter.acquire("user:42").is_err());
-    /// drop(first);
-    /// assert!(limiter.acquire("user:42").is_ok());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Ask for permits by [`Limiter::acquire`](crate::Limiter::acquire), which gives them back when
-    /// its [`Permit`](crate::Permit) is dropped. A plain check takes them as well, and then it is
-    /// you who must give them back, by [`Store::refund`](crate::Store::refund) with any stamp.
-    ///
-    /// Where all are in flight the answer is [`Outcome::Busy`](crate::Outcome::Busy): nobody can
-    /// know when one comes back. There is no window: [`window`](Self::window) is zero, and a
-    /// decision's [`reset_at`](crate::Decision::reset_at) the present. A lowered limit cuts nothing
-    /// that is in flight; it refuses new permits until enough have come back.
-    ///
-    /// Permits end with the process that holds them, so they are in no
-    /// [snapshot](crate::MemoryStore::write_snapshot). A memory store that is full forgets a counter
-    /// with permits in flight last of all, and counts it among its forced evictions; those permits
-    /// are then forgiven.
+    /// At most `limit` permits in flight at any instant: the policy of a
+    /// [`Concurrency`](crate::Concurrency), for code that sends batches to a store itself. There is no
+    /// window: [`window`](Self::window) is zero.
     pub fn concurrency(limit: u64) -> Result<Self, PolicyError> {
         Ok(Self::of(Kind::Concurrency(Concurrency::new(limit)?), None))
     }
 
-    /// The same number of permits, leased: each acquisition ends by itself after `ttl`, unless it is
-    /// renewed. For holders elsewhere, who may vanish without a word. It has counters of its own,
-    /// apart from those of permits without an end, and limits up to
-    /// [`LEASE_LIMIT_MAX`](crate::algorithm::leased::LEASE_LIMIT_MAX).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollbar::{Limiter, Policy};
-    /// # fn main() -> Result<(), tollbar::PolicyError> {
-    /// let limiter = Limiter::new(Policy::concurrency(1)?.leased(Duration::from_secs(30))?);
-    /// if let Ok(mut lease) = limiter.lease("job:7") {
-    ///     // The holder keeps the key and the id, and says from time to time that it is alive.
-    ///     assert!(limiter.renew(&mut lease));
-    ///     assert!(limiter.release(&lease));
-    ///     // Once is enough.
-    ///     assert!(!limiter.release(&lease));
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// A changed `ttl` is for leases granted or renewed from then on. Leases are in snapshots.
+    /// Gives permits a lease: see [`Concurrency::with_lease`](crate::Concurrency::with_lease).
     pub fn leased(self, ttl: Duration) -> Result<Self, PolicyError> {
         match &self.kind {
             Kind::Concurrency(permits) => {
@@ -276,7 +207,8 @@ impl Policy {
     }
 
     /// An algorithm of your own. See [`Algorithm`].
-    pub fn custom(algorithm: Arc<dyn Algorithm>) -> Result<Self, PolicyError> {
+    pub fn custom(algorithm: impl Algorithm) -> Result<Self, PolicyError> {
+        let algorithm: Arc<dyn Algorithm> = Arc::new(algorithm);
         let words = algorithm.words();
         if !(1..=STATE_WORDS_MAX).contains(&words) {
             return Err(PolicyError::StateWords { words });
@@ -300,12 +232,8 @@ const WINDOW_US_MAX: u64 = 10 * 366 * 86_400 * 1_000_000;
 /// A billion a second is a thousand a microsecond.
 const TOKENS_PER_US_MAX: u128 = 1_000;
 
-fn valid<R>(rate: R) -> Result<Rate, PolicyError>
-where
-    R: TryInto<Rate>,
-    RateError: From<R::Error>,
-{
-    let rate: Rate = rate.try_into().map_err(RateError::from)?;
+fn valid(rate: impl IntoRate) -> Result<Rate, PolicyError> {
+    let rate = rate.into_rate()?;
     if rate.tokens == 0 {
         return Err(PolicyError::ZeroLimit);
     }

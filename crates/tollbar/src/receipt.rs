@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     fn body() -> Vec<u8> {
-        let policy = Policy::token_bucket("100/min").unwrap().named("tokens");
+        let policy = Policy::token_bucket("100/min").unwrap().with_name("tokens");
         let mut entry = Entry::new("user:42", &policy).with_cost(30);
         entry.stamp = 1_700_000_000_000_000;
         entry.decision =

@@ -22,6 +22,7 @@ use crate::{Clock, Decision, Policy, Timestamp};
 
 pub use batch::{Batch, Charge, Consistency, Entry, Role};
 pub use feature::Feature;
+pub(crate) use reply::answer_now;
 pub use reply::{Reply, block_on};
 pub use settlement::{Adjustment, Due, Hold, Once, ReservationId, ReservationIds, Spending};
 
@@ -76,9 +77,10 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
         unsupported(Feature::Refunds)
     }
 
-    /// Renews the lease that `stamp` names, of `key` under a [leased](Policy::leased) `policy`: from
-    /// now on it lasts as long as if it had just been granted. Answers until when; `None`, having
-    /// done nothing, where it has ended or was given back.
+    /// Renews the lease that `stamp` names, of `key` under a
+    /// [leased](crate::Concurrency::with_lease) `policy`: from now on it lasts as long as if it had just
+    /// been granted. Answers until when; `None`, having done nothing, where it has ended or was given
+    /// back.
     ///
     /// A lease is released by [`refund`](Self::refund), which answers 0 where it is gone.
     fn renew<'a>(
@@ -121,8 +123,8 @@ fn unsupported<'a, T>(feature: Feature<'_>) -> Reply<'a, T> {
 
 /// Why a store did not decide. Nothing was decided and, as far as the store knows, nothing charged.
 ///
-/// An [outage](Self::is_outage) is a fault of the store, or of the way to it: the failure policy
-/// answers in the store's place. Everything else is a mistake in what was asked. No failure policy
+/// An [outage](Self::is_outage) is a fault of the store, or of the way to it: the outage policy
+/// answers in the store's place. Everything else is a mistake in what was asked. No outage policy
 /// answers those, because a question that is wrong would be let through for as long as it is asked.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
@@ -184,7 +186,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// True where the store, or the way to it, is at fault: the failure policy answers then.
+    /// True where the store, or the way to it, is at fault: the outage policy answers then.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         match self {

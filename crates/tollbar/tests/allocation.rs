@@ -1,9 +1,14 @@
 //! No check allocates: not a hit, not a miss, not a denial, not a batch.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tollbar::{Entry, Limiter, MemoryStore, Period, Policy, Store, WarmUp};
+use tollbar::{
+    AsyncLimiter, Batch, Concurrency, ConcurrencyLimiter, Entry, Limiter, MemoryStore, Period,
+    Policy, Store, WarmUp,
+};
 use tollbar_testkit::allocations::{Counting, allocates_nothing};
 
 #[global_allocator]
@@ -18,27 +23,37 @@ fn no_check_allocates() {
         Policy::token_bucket("3/month").unwrap(),
         Policy::leaky_bucket("999999999/s").unwrap(),
         Policy::fixed_window("3/month").unwrap(),
-        Policy::fixed_window("3/h").unwrap().staggered().unwrap(),
+        Policy::fixed_window("3/h").unwrap().with_stagger().unwrap(),
         Policy::calendar_window(3, Period::Month).unwrap(),
         Policy::sliding_window("3/month").unwrap(),
         Policy::sliding_window_strict("3/month", 62).unwrap(),
         Policy::sliding_window_log("3/month").unwrap(),
-        Policy::sliding_window_log("10000/month").unwrap().named("long"),
+        Policy::sliding_window_log("10000/month").unwrap().with_name("long"),
         Policy::token_bucket("3/month").unwrap().with_warm_up(warm_up).unwrap(),
-        Policy::fixed_window("3/h").unwrap().staggered().unwrap().with_warm_up(warm_up).unwrap(),
+        Policy::fixed_window("3/h").unwrap().with_stagger().unwrap().with_warm_up(warm_up).unwrap(),
         Policy::sliding_window_strict("3/month", 60).unwrap().with_warm_up(warm_up).unwrap(),
         Policy::concurrency(3).unwrap(),
         Policy::concurrency(3).unwrap().leased(std::time::Duration::from_mins(1)).unwrap(),
     ];
     for policy in &policies {
-        let limiter = Limiter::builder(policy.clone()).store(store.clone()).build();
+        let named = policy.clone().with_name("test");
+        if policy.has_permits() {
+            allocates_nothing("permits", || {
+                for key in &keys {
+                    let _ = store.check_now(key.as_bytes(), policy, 1);
+                    let _ = store.check_now(key.as_bytes(), policy, 0);
+                }
+            });
+            continue;
+        }
+        let limiter = Limiter::builder(named).store(store.clone()).build().unwrap();
         let mut decisions = Vec::with_capacity(keys.len());
         let name = policy.algorithm().name();
         // A table for 64 keys: hits, misses, evictions and denials are all in here.
         allocates_nothing(name, || {
             for key in keys.iter().chain(&keys[..10]).chain(&keys[..10]).chain(&keys[..10]) {
-                limiter.check(key);
-                limiter.peek(key);
+                let _ = limiter.check(key);
+                let _ = limiter.peek(key);
             }
             limiter.check_many(&keys, &mut decisions);
             limiter.reset(&keys[0]);
@@ -46,10 +61,9 @@ fn no_check_allocates() {
     }
     let mut entries: Vec<Entry<'_>> =
         policies.iter().map(|policy| Entry::new("batch", policy)).collect();
-    let limiter = Limiter::builder(policies[0].clone()).store(store.clone()).build();
     allocates_nothing("a batch", || {
         for _ in 0..5 {
-            limiter.check_all(&mut entries).unwrap();
+            store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
         }
     });
     allocates_nothing("statistics", || {
@@ -60,18 +74,39 @@ fn no_check_allocates() {
 
 #[test]
 fn no_permit_allocates() {
-    let limiter = Limiter::new(Policy::concurrency(2).unwrap());
-    let (rate, permits) = (Policy::token_bucket("9/min").unwrap(), Policy::concurrency(2).unwrap());
+    let limiter = ConcurrencyLimiter::new(Concurrency::new(2).unwrap());
     allocates_nothing("a permit", || {
         for key in ["a", "b", "a"] {
-            let first = limiter.acquire(key).unwrap().into_owned();
-            let second = limiter.acquire(key).unwrap();
-            assert!(limiter.acquire(key).is_err());
+            let first = limiter.try_acquire(key).unwrap().into_owned();
+            let second = limiter.try_acquire(key).unwrap();
+            assert!(limiter.try_acquire(key).is_err());
             drop((first, second));
         }
     });
-    allocates_nothing("a permit beside a rate", || {
-        let mut entries = [Entry::new("c", &rate), Entry::new("c", &permits)];
-        drop(limiter.acquire_all(&mut entries).unwrap());
+}
+
+/// Over a store in memory the async form answers at the first poll, and allocates nothing.
+#[test]
+fn no_async_check_over_memory_suspends_or_allocates() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::builder().max_keys(64).build());
+    let policy = Policy::token_bucket("3/month").unwrap().with_name("async");
+    let limiter = AsyncLimiter::builder(policy, store).build().unwrap();
+    let mut decisions = Vec::with_capacity(4);
+    allocates_nothing("async checks", || {
+        for key in ["a", "b", "a"] {
+            assert!(poll_once(limiter.check(key)).unwrap().is_allowed());
+            assert!(poll_once(limiter.peek(key)).unwrap().is_allowed());
+        }
+        poll_once(limiter.check_many(&["a", "c"], &mut decisions)).unwrap();
+        poll_once(limiter.reset("a")).unwrap();
     });
+    assert_eq!(decisions.len(), 2);
+}
+
+fn poll_once<F: Future>(future: F) -> F::Output {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it is suspended"),
+    }
 }

@@ -5,15 +5,15 @@ use tollbar::{Limiter, ManualClock, MemoryStore, Policy, Timestamp};
 
 #[test]
 fn tables_of_every_size_are_touched_to_their_ends() {
-    let policy = Policy::token_bucket("2/month").unwrap();
-    let strict = Policy::sliding_window_strict("2/month", 60).unwrap();
+    let policy = Policy::token_bucket("2/month").unwrap().with_name("bucket");
+    let strict = Policy::sliding_window_strict("2/month", 60).unwrap().with_name("strict");
     // The last is large enough for huge pages.
     for max_keys in [1, 2, 3, 5, 64, 1_000, 140_000] {
         let clock = ManualClock::at(Timestamp::from_micros(1_000_000));
         let store = MemoryStore::builder().max_keys(max_keys).max_wide_keys(8).clock(clock).build();
         let store = std::sync::Arc::new(store);
-        let limiter = Limiter::builder(policy.clone()).store(store.clone()).build();
-        let wide = Limiter::builder(strict.clone()).store(store.clone()).build();
+        let limiter = Limiter::builder(policy.clone()).store(store.clone()).build().unwrap();
+        let wide = Limiter::builder(strict.clone()).store(store.clone()).build().unwrap();
         let keys: Vec<String> = (0..max_keys.min(5_000)).map(|key| format!("key:{key}")).collect();
         let mut decisions = Vec::new();
         limiter.check_many(&keys, &mut decisions);

@@ -61,6 +61,19 @@ async fn get(service: &Tollbar<Answers>, path: &str) -> Response<TollbarBody<Ful
 const FIVE: &str = "rules: [{ name: a, limit: 5/100s, algorithm: fixed_window }]";
 
 #[tokio::test]
+async fn one_policy_limits_each_client_without_a_rules_file() {
+    let policy = tollbar::Policy::fixed_window("1/day").unwrap();
+    let service = TollbarLayer::per_client(&policy).unwrap().layer(Answers);
+    let response = get(&service, "/200").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "0");
+    assert_eq!(get(&service, "/200").await.status(), 429);
+    let mut other = request("/200");
+    other.extensions_mut().insert(Peer("203.0.113.8".parse().unwrap()));
+    assert_eq!(service.clone().oneshot(other).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
 async fn every_response_says_what_is_left_errors_too() {
     let service = layer(FIVE).layer(Answers);
     for (path, status, left) in [("/200/x", 200, "4"), ("/404", 404, "3"), ("/500", 500, "2")] {

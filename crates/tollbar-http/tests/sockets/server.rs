@@ -32,7 +32,7 @@ pub(crate) async fn serve(app: Router) -> SocketAddr {
 pub(crate) fn left(engine: &Engine) -> u64 {
     let attributes = [("ip", "127.0.0.1")];
     let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
-    engine.check(&request.with_cost(0)).binding().unwrap().decision().remaining()
+    engine.check(&request.with_cost(0)).binding().unwrap().decision().remaining().unwrap()
 }
 
 /// Waits for what nobody reports, such as that another process listens.

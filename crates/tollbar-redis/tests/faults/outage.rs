@@ -8,7 +8,7 @@ use crate::support::Patient;
 use crate::support::proxy::Proxy;
 use redis::Value;
 use tokio::time::{Instant, sleep};
-use tollbar::{Batch, Degraded, Entry, FailurePolicy, Limiter, Policy, Store, StoreError};
+use tollbar::{AsyncLimiter, Batch, Degraded, Entry, OutagePolicy, Policy, Store, StoreError};
 use tollbar_redis::{BreakerState, RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
 use tollbar_testkit::redis_process::RedisProcess;
 
@@ -123,7 +123,7 @@ async fn a_server_that_is_killed_and_comes_back_empty_is_found_again() {
     load.until_answered(50).await;
     // Exact again from the first check on: the server has forgotten, so the key is fresh.
     let decision = store.check(b"another", &policy(), 1).await.unwrap();
-    assert_eq!(decision.remaining(), 999_999);
+    assert_eq!(decision.remaining().unwrap(), 999_999);
     load.finish();
 }
 
@@ -197,7 +197,7 @@ async fn a_server_without_memory_refuses_all_of_a_batch_and_stays_connected() {
     let server = RedisProcess::start_with(&["--maxmemory-policy", "noeviction"]);
     let store = builder(&server.url()).patient().connect().await.unwrap();
     let policy = policy();
-    assert_eq!(store.check(b"key", &policy, 1).await.unwrap().remaining(), 999_999);
+    assert_eq!(store.check(b"key", &policy, 1).await.unwrap().remaining().unwrap(), 999_999);
     ask(&server, &["CONFIG", "SET", "maxmemory", "1"]);
     let error = store.check(b"key", &policy, 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
@@ -206,8 +206,8 @@ async fn a_server_without_memory_refuses_all_of_a_batch_and_stays_connected() {
     // The server is there: others need not stop asking.
     assert_eq!(store.health().breaker, BreakerState::Closed);
     ask(&server, &["CONFIG", "SET", "maxmemory", "0"]);
-    assert_eq!(store.check(b"key", &policy, 1).await.unwrap().remaining(), 999_998);
-    assert_eq!(store.check(b"other", &policy, 1).await.unwrap().remaining(), 999_999);
+    assert_eq!(store.check(b"key", &policy, 1).await.unwrap().remaining().unwrap(), 999_998);
+    assert_eq!(store.check(b"other", &policy, 1).await.unwrap().remaining().unwrap(), 999_999);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -230,14 +230,14 @@ async fn a_program_can_start_before_its_server() {
     server.kill();
     assert!(builder(&server.url()).connect().await.is_err());
     let store = Arc::new(builder(&server.url()).connect_in_background().unwrap());
-    let failing = Limiter::builder(policy()).store(store.clone()).on_failure(FailurePolicy::Deny);
-    let limiter = failing.build();
-    let decision = limiter.check_async("key", 1).await;
+    let denying = AsyncLimiter::builder(policy().with_name("api"), store.clone());
+    let limiter = denying.on_outage(OutagePolicy::Deny).build().unwrap();
+    let decision = limiter.check("key").await.unwrap();
     assert_eq!(decision.degraded(), Some(Degraded::Denied));
     server.restart();
     until_state(&store, BreakerState::Closed).await;
     let started = Instant::now();
-    while limiter.check_async("key", 1).await.degraded().is_some() {
+    while limiter.check("key").await.unwrap().degraded().is_some() {
         assert!(started.elapsed() < SERVICE_BACK_WITHIN);
     }
 }

@@ -131,12 +131,12 @@ fn a_request_across_slots_that_is_denied_leaves_nothing_charged() {
         subject.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
         for entry in &entries[..9] {
             let decision = entry.decision().unwrap();
-            assert_eq!((decision.outcome(), decision.remaining()), (Outcome::Allow, 10));
+            assert_eq!((decision.outcome(), decision.remaining().unwrap()), (Outcome::Allow, 10));
         }
         assert!(!entries[9].decision().unwrap().is_allowed());
         for key in &keys[..9] {
             let peek = subject.store.check(key.as_bytes(), policy, 0).wait().unwrap();
-            assert_eq!(peek.remaining(), 10, "{key} under {policy:?}");
+            assert_eq!(peek.remaining().unwrap(), 10, "{key} under {policy:?}");
         }
     }
 }
@@ -188,7 +188,7 @@ fn requests_across_slots_never_pass_more_than_may() {
     });
     let policy = Policy::fixed_window("100/day").unwrap();
     for (key, admitted) in ["a", "b", "c", "d"].iter().zip(admitted) {
-        let left = store.check(key.as_bytes(), &policy, 0).wait().unwrap().remaining();
+        let left = store.check(key.as_bytes(), &policy, 0).wait().unwrap().remaining().unwrap();
         assert_eq!(admitted + left, 100, "what was not admitted was given back");
     }
     assert!(admitted.iter().sum::<u64>() >= 200, "{admitted:?}");
@@ -216,7 +216,7 @@ fn requests_with_a_name_must_be_in_one_slot() {
     let batch = Batch::all_or_none(&mut together).held(hold).once(once);
     assert_eq!(batch.charge(), Charge::AllOrNone);
     subject.store.decide(batch).wait().unwrap();
-    assert_eq!(together[0].decision().unwrap().remaining(), 9);
+    assert_eq!(together[0].decision().unwrap().remaining().unwrap(), 9);
 }
 
 const FAILOVER_DEADLINE: Duration = Duration::from_millis(100);
@@ -258,7 +258,7 @@ fn a_master_that_dies_is_replaced_and_nothing_waits_longer_than_its_deadline() {
         cluster.kill_master_of(12_182);
         let (decision, failed) = until_answered(&store, b"foo", &policy).await;
         assert!(failed > 0, "the master was not in use");
-        let charged = 1_000_000 - decision.remaining();
+        let charged = 1_000_000 - decision.remaining().unwrap();
         assert!((1..=21).contains(&charged), "{charged}");
         // All slots come back: a cluster that does not serve all of them serves none.
         for key in 0..50_u8 {

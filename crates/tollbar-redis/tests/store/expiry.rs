@@ -340,7 +340,7 @@ fn rows() -> Vec<Row> {
 
 /// Windows that end at a time of the key's own: 92.6 s past a full 100 s for this one.
 fn staggered() -> Row {
-    let policy = Policy::fixed_window("10/100s").and_then(Policy::staggered);
+    let policy = Policy::fixed_window("10/100s").and_then(Policy::with_stagger);
     let policy = policy.expect("it is a policy");
     let stagger_us = policy.stagger_us(KEY).expect("it is staggered");
     let [this, next] = [0, 100_000_000].map(|length_us| PastUs(stagger_us + length_us));
@@ -450,7 +450,7 @@ fn leases_live_to_their_ends_after_the_time_of_leases_was_cut() {
     let mut world = World::new();
     let (first_us, ..) = world.charge(Way::One, &leased(30).unwrap(), 1);
     let (_, decision, _) = world.charge(Way::One, &leased(10).unwrap(), 1);
-    assert_eq!(decision.remaining(), 8);
+    assert_eq!(decision.remaining().unwrap(), 8);
     world.assert_lives_until(COUNTER, First(30).expiry(first_us, 0), "the first is still held");
 }
 
@@ -525,7 +525,7 @@ fn a_reservation_that_time_has_paid_is_not_given_back_after_the_bucket_was_forgo
         reserve(&mut world, 5);
         world.settle(&policy, old, 0);
         let (_, decision, _) = world.charge(Way::One, &policy, 0);
-        assert_eq!(decision.remaining(), 5, "{last}");
+        assert_eq!(decision.remaining().unwrap(), 5, "{last}");
     }
 }
 
@@ -573,7 +573,7 @@ fn a_renewal_after_the_end_leaves_the_other_leases() {
     assert_eq!(renewed, None);
     world.assert_lives_until(COUNTER, Last(30).expiry(0, second_us), "the first has ended");
     let (_, decision, _) = world.charge(Way::One, &policy, 0);
-    assert_eq!(decision.remaining(), 7);
+    assert_eq!(decision.remaining().unwrap(), 7);
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl AsyncEngine {
                 self.ahead.clear(memory.reset(&key, policy).wait());
             }
         }
-        let is_near = || is_near(decision.remaining(), policy.capacity());
+        let is_near = || is_near(decision.remaining().unwrap_or(0), policy.capacity());
         sketch.tally.decided(is_allowed, cost, is_near);
         true
     }

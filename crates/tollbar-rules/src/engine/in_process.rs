@@ -100,7 +100,7 @@ impl Engine {
     ///     assert_eq!(settlement.limits[0].refunded, 180);
     /// }
     /// let left = engine.check(&request.with_cost(0)).binding().unwrap().decision().remaining();
-    /// assert_eq!(left, 880);
+    /// assert_eq!(left, Some(880));
     /// # Ok(())
     /// # }
     /// ```
@@ -169,7 +169,7 @@ impl Engine {
     /// let request = Request::new("GET", "/v1/users")?.with_attributes(&[("user", "42")])?;
     /// assert!(engine.check(&request).is_allowed());
     /// let admission = engine.admit_subject("per_client", "user:42", 3, Some("request-7f3a"))?;
-    /// assert_eq!(admission.verdict.binding().unwrap().decision().remaining(), 6);
+    /// assert_eq!(admission.verdict.binding().unwrap().decision().remaining(), Some(6));
     /// # Ok(())
     /// # }
     /// ```

@@ -124,7 +124,7 @@ impl Sketch {
     fn new(rule: &Rule, recipe: Arc<Recipe>, tally: Tally) -> Self {
         let costs = &rule.costs;
         let identity = rule.identity();
-        let limits = rule.limits.iter().map(|limit| limit.policy().clone().named(identity));
+        let limits = rule.limits.iter().map(|limit| limit.policy().clone().with_name(identity));
         Self {
             priority: rule.priority,
             flags: Flags::of(rule),
@@ -210,8 +210,8 @@ impl Plan {
 
 impl Policies {
     fn new(limits: &[Limit], name: &str, node_count: u64) -> Self {
-        let whole = limits.iter().map(|limit| limit.policy().clone().named(name));
-        let shares = limits.iter().map(|limit| limit.share(node_count).named(name));
+        let whole = limits.iter().map(|limit| limit.policy().clone().with_name(name));
+        let shares = limits.iter().map(|limit| limit.share(node_count).with_name(name));
         Self { whole: whole.collect(), shares: shares.collect() }
     }
 }

@@ -65,8 +65,9 @@ fn a_subject_is_the_value_that_the_rule_counts_by() {
         ("method", "get", "GET /"),
     ];
     for (rule, subject, line) in table {
-        let remaining =
-            |verdict: &tollbar_rules::Verdict| verdict.binding().unwrap().decision().remaining();
+        let remaining = |verdict: &tollbar_rules::Verdict| {
+            verdict.binding().unwrap().decision().remaining().unwrap()
+        };
         let under = |cost| engine.admit_subject(rule, subject, cost, None).unwrap().verdict;
         assert_eq!(remaining(&under(2)), 7, "{rule} {subject}");
         assert_eq!(
@@ -87,7 +88,7 @@ fn any_other_client_is_counted_as_it_stands() {
     let engine = engine("rules: [{ name: a, limit: 9/h }]");
     let left = |subject| {
         let verdict = engine.admit_subject("a", subject, 1, None).unwrap().verdict;
-        verdict.binding().unwrap().decision().remaining()
+        verdict.binding().unwrap().decision().remaining().unwrap()
     };
     assert_eq!((left("42"), left("42"), left("43"), left("User:42")), (8, 7, 8, 8));
     // Apart from the users, keys and addresses of that name, and from nobody.

@@ -267,7 +267,7 @@ fn what_only_reports_is_settled_as_far_as_it_was_charged() {
     let rules: Vec<&str> = settled.limits.iter().map(|it| it.rule.as_str()).collect();
     assert_eq!(rules, ["live", "live#candidate"], "the shadow would have denied");
     let verdict = check(&engine, "GET / cost=0");
-    let left: Vec<u64> = verdict.decisions().map(|it| it.decision().remaining()).collect();
+    let left: Vec<u64> = verdict.decisions().map(|it| it.decision().remaining().unwrap()).collect();
     assert_eq!(left, [90, 40, 20]);
 }
 

@@ -162,7 +162,7 @@ fn a_reload_under_load_loses_no_charge_and_mints_none() {
         is_done.store(true, Ordering::Relaxed);
     });
     let peek = Request::new("GET", "/").unwrap().with_cost(0);
-    let left = engine.check(&peek).binding().unwrap().decision().remaining();
+    let left = engine.check(&peek).binding().unwrap().decision().remaining().unwrap();
     assert_eq!(allowed.into_inner() + left, TOKENS);
 }
 

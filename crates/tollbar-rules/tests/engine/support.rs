@@ -90,7 +90,7 @@ pub(crate) fn answer(verdict: &Verdict) -> String {
         Reason::Limits => {
             let binding = verdict.binding().unwrap();
             let remaining = if binding.decision().is_allowed() {
-                format!(" {}", binding.decision().remaining())
+                format!(" {}", binding.decision().remaining().unwrap())
             } else {
                 String::new()
             };

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tollbar::{Limiter, MemoryStore, Outcome, Policy, Timestamp};
+use tollbar::{Limiter, Outcome, Policy, Timestamp};
 use tracing::warn;
 
 use super::access::{Actor, Scope};
@@ -68,9 +68,9 @@ const EXPIRED: &str = "the token has expired: ask an administrator for another o
 
 impl Gate {
     pub(crate) fn new() -> Self {
-        let store = Arc::new(MemoryStore::builder().max_keys(ADDRESSES_MAX).build());
         let limit = Policy::token_bucket(FAILURES).expect("the limit is part of the program");
-        let failures = Limiter::builder(limit).store(store).build();
+        let failures = Limiter::builder(limit).max_keys(ADDRESSES_MAX).build();
+        let failures = failures.expect("a store of its own needs no name");
         Self { known: Mutex::default(), failures, used: Arc::default() }
     }
 
@@ -89,9 +89,9 @@ impl Gate {
         }
         // Whoever has sent too many wrong ones does not get to ask the database either. Tokens in use
         // are known, so a neighbour behind the same address locks nobody out.
-        let failures = self.failures.peek(address(shown.peer));
-        if failures.remaining() == 0 {
-            return Err(limited(self.failures.check(address(shown.peer)).outcome()));
+        let failures = self.failures.peek(&address(shown.peer));
+        if failures.remaining() == Some(0) {
+            return Err(limited(self.failures.check(&address(shown.peer)).outcome()));
         }
         let Some(row) = repository.token_by_hash(hash.bytes()).await? else {
             return Err(self.fail(shown.peer, UNKNOWN));
@@ -131,7 +131,7 @@ impl Gate {
 
     /// Counts a wrong token.
     fn fail(&self, peer: Peer, why: &'static str) -> Problem {
-        let outcome = self.failures.check(address(peer)).outcome();
+        let outcome = self.failures.check(&address(peer)).outcome();
         if outcome == Outcome::Allow {
             warn!(%peer, why, "a token was refused");
             return Problem::unauthorized(why);

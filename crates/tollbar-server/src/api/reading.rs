@@ -147,7 +147,7 @@ impl Api {
             limit_text: it.limit().text(),
             limit: it.decision().limit(),
             remaining: it.remaining(),
-            reset_at: Instant(it.decision().reset_at()),
+            reset_at: Instant(it.decision().reset_at().unwrap_or(tollbar::Timestamp::ZERO)),
             window_seconds: it.limit().policy().window().as_millis().div_ceil(1_000) as u64,
         });
         let usages = Usages {
@@ -219,7 +219,7 @@ pub(crate) fn why(verdict: &Verdict) -> String {
         (Reason::Unsupported, _) => "the store could not do what it asked".to_owned(),
         (_, Some(it)) => {
             let (limit, cost) = (it.limit().text(), it.cost());
-            let left = it.decision().remaining();
+            let left = it.decision().remaining().unwrap_or(0);
             let how = match verdict.outcome() {
                 _ if verdict.degraded().is_some() => {
                     "the store could not answer, and the rule says to deny then".to_owned()

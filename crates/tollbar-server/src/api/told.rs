@@ -300,7 +300,7 @@ impl<'v> Decision<'v> {
             cost: it.cost(),
             limit: decision.limit(),
             remaining: it.remaining(),
-            retry_after_ms: decision.retry_after().map(millis),
+            retry_after_ms: decision.denied().and_then(|it| it.retry_after()).map(millis),
             reset_at: it.reset_at().map(Instant),
         }
     }

@@ -96,11 +96,11 @@ pub(super) fn a_staggered_window_warms_up(factory: &Factory<'_>) {
         (60 * SECOND_US, 1, Deny(STAGGER_US)),
         (60 * SECOND_US + STAGGER_US, 3, Allow(0)),
     ];
-    let staggered = Policy::fixed_window("3/min").and_then(Policy::staggered);
+    let staggered = Policy::fixed_window("3/min").and_then(Policy::with_stagger);
     table(factory, warm(staggered, 1, 60 * SECOND_US, 1), &rows);
     // Whichever is said first.
     let warmed = warm(Policy::fixed_window("3/min"), 1, 60 * SECOND_US, 1);
-    table(factory, warmed.and_then(Policy::staggered), &rows);
+    table(factory, warmed.and_then(Policy::with_stagger), &rows);
 }
 
 /// 1, 2, 3 a window, each after another hour, in windows that end in the meantime or do not.

@@ -283,7 +283,7 @@ fn algorithms_and_windows_do_not_share(factory: &Factory<'_>) {
             Policy::leaky_bucket(*rate),
             Policy::leaky_queue(*rate, 3),
             Policy::fixed_window(*rate),
-            Policy::fixed_window(*rate).and_then(Policy::staggered),
+            Policy::fixed_window(*rate).and_then(Policy::with_stagger),
             Policy::sliding_window(*rate),
             Policy::sliding_window_strict(*rate, 10),
             Policy::sliding_window_strict(*rate, 9),

@@ -1,6 +1,5 @@
 //! A store does what it declares, and answers `Unsupported` to everything else.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
@@ -63,7 +62,7 @@ impl Algorithm for Spacing {
 }
 
 fn spacing() -> Policy {
-    Policy::custom(Arc::new(Spacing)).expect("one word of state is allowed")
+    Policy::custom(Spacing).expect("one word of state is allowed")
 }
 
 fn bucket() -> Policy {

@@ -33,7 +33,7 @@ fn charge_of_others_before_the_swap_is_counted() {
     });
     let decision = store(&backend).check(b"key", &bucket(), 2).wait().unwrap();
     assert!(!decision.is_allowed());
-    assert_eq!(decision.remaining(), 1);
+    assert_eq!(decision.remaining(), Some(1));
 }
 
 #[test]

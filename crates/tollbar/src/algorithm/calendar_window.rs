@@ -8,6 +8,8 @@
 //! As in the fixed window, `limit` just before a boundary and `limit` just after it pass. The
 //! retry-after is exact: the end of the day, week or month.
 
+use std::fmt;
+
 use super::civil::Date;
 use super::counted_window::{CountedWindow, Windows};
 use crate::PolicyError;
@@ -31,6 +33,17 @@ pub enum Period {
     Week,
     /// From the first to the last, 28 to 31 days.
     Month,
+}
+
+impl fmt::Display for Period {
+    /// `day`, `week` or `month`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+        })
+    }
 }
 
 impl Period {

@@ -14,18 +14,18 @@ const ERA_YEARS: u32 = 400;
 
 /// A day of the calendar, from 0000-03-01 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Date {
-    pub(super) year: u32,
+pub(crate) struct Date {
+    pub(crate) year: u32,
     /// 1 to 12.
-    pub(super) month: u32,
+    pub(crate) month: u32,
     /// 1 to 31.
-    pub(super) day: u32,
+    pub(crate) day: u32,
 }
 
 impl Date {
     /// The date of the day `days` after 1970-01-01, or before it where that is negative.
     #[inline]
-    pub(super) fn from_days(days: i64) -> Self {
+    pub(crate) fn from_days(days: i64) -> Self {
         debug_assert!((-EPOCH_DAY..1 << 31).contains(&days));
         let days = (days + EPOCH_DAY).cast_unsigned() as u32;
         // Rounding down is meant, here and below.
@@ -46,7 +46,7 @@ impl Date {
 
     /// Days since 1970-01-01; negative before it.
     #[inline]
-    pub(super) fn to_days(self) -> i64 {
+    pub(crate) fn to_days(self) -> i64 {
         let year = self.year - u32::from(self.month <= 2);
         let month_from_march = if self.month > 2 { self.month - 3 } else { self.month + 9 };
         let day_of_year = days_before_month(month_from_march) + self.day - 1;
@@ -56,7 +56,7 @@ impl Date {
 
     /// The first day of the month after this one.
     #[inline]
-    pub(super) fn next_month(self) -> Self {
+    pub(crate) fn next_month(self) -> Self {
         match self.month {
             12 => Self { year: self.year + 1, month: 1, day: 1 },
             month => Self { year: self.year, month: month + 1, day: 1 },

@@ -2,7 +2,7 @@
 //! of them waits for its turn.
 //!
 //! Nothing is held here. An allowed request is told its delay, and whoever asked waits for it:
-//! `Limiter::until_ready`, or the caller. A request of `cost` tokens takes that many places, one
+//! `Limiter::wait`, or the caller. A request of `cost` tokens takes that many places, one
 //! after the other; its turn is that of its first, and the next request's turn comes `cost`
 //! intervals later. The delay is the time until then, rounded up to a microsecond, so that nobody
 //! leaves early.
@@ -184,8 +184,8 @@ impl WordState for LeakyQueue {
     fn decision(&self, step: &Step<Owed>, now_us: u64) -> Decision {
         let decision = self.meter.decision(step, now_us);
         let Basis { amount: debt, end_us: delay, .. } = step.basis;
-        let remaining = if debt <= self.wait_max { decision.remaining() } else { 0 };
-        Decision::new(step.outcome, decision.limit(), remaining, decision.reset_at())
+        let remaining = if debt <= self.wait_max { decision.remaining } else { 0 };
+        Decision::new(step.outcome, decision.limit(), remaining, decision.reset_at)
             .with_delay_us(self.meter.to_us_ceil(delay))
     }
 

@@ -21,18 +21,19 @@ pub struct HeldPermits {
 }
 
 impl HeldPermits {
-    /// Returns what an entry of an allowed batch holds. `None` for rates, for cost 0 and for a shadow
-    /// that denied.
+    /// Returns what an entry of an allowed batch holds. `None` for rates, for cost 0, for a shadow that
+    /// denied, and where nothing was counted because the store could not answer.
     #[must_use]
     pub fn of(entry: &Entry<'_>) -> Option<Self> {
         let decision = entry.decision.filter(|it| entry.cost > 0 && it.is_allowed())?;
+        decision.remaining()?;
         entry.policy.has_permits().then(|| Self {
             key: entry.key.into(),
             policy: entry.policy.clone(),
             stamp: entry.stamp,
             count: entry.cost,
             // A decision about permits resets at the present.
-            granted_at: decision.reset_at(),
+            granted_at: decision.reset_at,
         })
     }
 

@@ -52,6 +52,9 @@ pub enum SettleError {
     /// There is nothing to settle.
     #[error("this reservation is not open: it was settled before, or its time is up")]
     NotOpen,
+    /// The request was not reserved.
+    #[error("this request was not reserved: write `Charges::reserve_for`")]
+    NotReserved,
     /// Not as many amounts as charges.
     #[error("the receipt has {charges} charges: give {charges} amounts instead of {amounts}")]
     AmountCount {
@@ -207,8 +210,9 @@ mod tests {
         }
 
         fn remaining(&self) -> [u64; 2] {
-            [&self.tokens, &self.leased]
-                .map(|policy| self.store.check(b"user:42", policy, 0).wait().unwrap().remaining())
+            [&self.tokens, &self.leased].map(|policy| {
+                self.store.check(b"user:42", policy, 0).wait().unwrap().remaining().unwrap()
+            })
         }
     }
 

@@ -97,7 +97,7 @@ mod tests {
             names(1).with_namespace("a").counter(b"user:42", &policy("10/s")),
             names(1).counter(b"user:43", &policy("10/s")),
             names(1).counter(b"user:42", &policy("10/min")),
-            names(1).counter(b"user:42", &policy("10/s").named("a")),
+            names(1).counter(b"user:42", &policy("10/s").with_name("a")),
             names(1).counter(b"user:42", &Policy::leaky_bucket("10/s").unwrap()),
             names(1).request(b"user:42"),
         ];

@@ -1,80 +1,46 @@
-//! Reserving now and settling later, and requests that pay once.
+//! Reserving now and settling later.
 
-use std::time::Duration;
+use std::fmt;
 
 use thiserror::Error;
 
-use super::Limiter;
+use super::{Limiter, Parts};
 use crate::charge::{Marks, SettleError, Settlement, Spent, settle};
 use crate::receipt::Draft;
-use crate::store::{Entry, Reply, ReservationId, StoreError, block_on};
-use crate::{Decision, Receipt, ReceiptError, Verdict};
+use crate::store::{Entry, ReservationId, Store, StoreError, answer_now};
+use crate::{AsyncLimiter, Decision, Denied, Key, Receipt, ReceiptError};
 
-/// A request that was charged in advance, or not.
-#[derive(Debug, Clone)]
-pub struct Reservation {
-    verdict: Verdict,
+/// A request that was charged in advance, from [`Limiter::reserve`] or [`AsyncLimiter::reserve`].
+///
+/// Settle it when it is known what the request cost. If it is dropped, the charge stands.
+#[must_use = "settle it, or the charge stands as it is"]
+pub struct Reservation<L = Limiter> {
+    limiter: L,
+    decision: Decision,
+    /// `None` where the store could not answer: then nothing was charged.
     receipt: Option<Receipt>,
 }
 
-/// Why a request was not reserved or not checked. Nothing was charged.
+/// Why a request was not reserved. Nothing was charged.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
-pub enum RequestError {
+pub enum ReserveError {
+    /// The limit denies.
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// The reservation cannot have a receipt.
     #[error(transparent)]
     Receipt(#[from] ReceiptError),
-    /// The request id came with another question before.
-    #[error(
-        "this request id was used for other keys or another cost: send a new id with a new request"
-    )]
-    RequestIdReused,
-    /// Something that the store cannot do: a batch that is too large, or keys that lie apart.
+    /// The store cannot reserve, or there is an outage and
+    /// [`OutagePolicy::Error`](crate::OutagePolicy::Error).
     #[error(transparent)]
-    Store(StoreError),
-}
-
-impl From<StoreError> for RequestError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::RequestIdReused => Self::RequestIdReused,
-            error => Self::Store(error),
-        }
-    }
-}
-
-impl Reservation {
-    /// True where the request may pass, and has paid what was reserved.
-    #[must_use]
-    pub fn is_allowed(&self) -> bool {
-        self.verdict.is_allowed()
-    }
-
-    /// What the decisions came to.
-    #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        self.verdict
-    }
-
-    /// The receipt. None where the request was denied, and where it was let through without the
-    /// store: then nothing was charged, and there is nothing to settle.
-    #[must_use]
-    pub fn receipt(&self) -> Option<&Receipt> {
-        self.receipt.as_ref()
-    }
-
-    /// The same, to keep.
-    #[must_use]
-    pub fn into_receipt(self) -> Option<Receipt> {
-        self.receipt
-    }
+    Store(#[from] StoreError),
 }
 
 impl Limiter {
     /// Charges `key` with what a request is expected to cost, to be settled when it is known.
     ///
     /// ```
-    /// use std::time::Duration;
     /// use tollbar::{Limiter, Policy};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -82,169 +48,230 @@ impl Limiter {
     /// let limiter = Limiter::new(policy);
     ///
     /// // A prompt that may take up to 300 tokens.
-    /// let reservation = limiter.reserve("user:42", 300, Duration::from_secs(60))?;
-    /// if let Some(receipt) = reservation.receipt() {
-    ///     // It took 120. The rest is given back.
-    ///     limiter.commit(receipt, 120)?;
-    /// }
-    /// assert_eq!(limiter.peek("user:42").remaining(), 880);
+    /// let reservation = limiter.reserve("user:42", 300)?;
+    /// // It took 120. The rest is given back.
+    /// reservation.commit(120)?;
+    /// assert_eq!(limiter.peek("user:42").remaining(), Some(880));
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// A reservation that is not settled within `ttl` stays charged as it is.
-    pub fn reserve(
-        &self,
-        key: impl AsRef<[u8]>,
-        cost: u64,
-        ttl: Duration,
-    ) -> Result<Reservation, RequestError> {
-        let key = key.as_ref();
-        self.policies.with(key, |policy| {
-            self.reserve_all(&mut [Entry::new(key, policy).with_cost(cost)], ttl)
-        })
-    }
-
-    /// Charges one request under several policies or keys in advance: all of them, or none.
-    pub fn reserve_all(
-        &self,
-        entries: &mut [Entry<'_>],
-        ttl: Duration,
-    ) -> Result<Reservation, RequestError> {
-        self.reserve_marked(entries, self.charge_ids.marks(None, Some(ttl)))
-    }
-
-    /// The same, once: sent again with the same id it gets the same receipt, and pays nothing.
-    pub fn reserve_all_once(
-        &self,
-        request_id: impl AsRef<[u8]>,
-        entries: &mut [Entry<'_>],
-        ttl: Duration,
-    ) -> Result<Reservation, RequestError> {
-        let marks = self.charge_ids.marks(Some(request_id.as_ref()), Some(ttl));
-        self.reserve_marked(entries, marks)
-    }
-
-    fn reserve_marked(
-        &self,
-        entries: &mut [Entry<'_>],
-        marks: Marks<'_>,
-    ) -> Result<Reservation, RequestError> {
-        let draft = draft(marks, entries)?;
-        let answer = self.ask(entries, marks).wait();
-        let verdict = self.verdict(answer, entries)?;
-        Ok(self.reservation(draft, verdict, entries))
-    }
-
-    /// [`reserve_all`](Self::reserve_all) without blocking the thread while a store across a network
-    /// answers.
-    pub async fn reserve_all_async(
-        &self,
-        entries: &mut [Entry<'_>],
-        ttl: Duration,
-    ) -> Result<Reservation, RequestError> {
-        let marks = self.charge_ids.marks(None, Some(ttl));
-        let draft = draft(marks, entries)?;
-        let answer = self.ask(entries, marks).await;
-        let verdict = self.verdict(answer, entries)?;
-        Ok(self.reservation(draft, verdict, entries))
-    }
-
-    fn reservation(&self, draft: Draft, verdict: Verdict, entries: &[Entry<'_>]) -> Reservation {
-        let is_charged = verdict.is_allowed() && !verdict.is_degraded();
-        let receipt = is_charged.then(|| draft.sign(entries, self.charge_ids.receipt_key()));
-        Reservation { verdict, receipt }
-    }
-
-    /// May `key` pay `cost`? However often it is asked with the same id, it pays once: an allowed
-    /// request gets the same answer again for as long as
-    /// [`request_id_ttl`](super::LimiterBuilder::request_id_ttl), a denied one is decided anew.
+    /// A reservation that is not settled within
+    /// [`reservation_ttl`](super::LimiterBuilder::reservation_ttl) stays charged as it is.
     ///
-    /// ```
-    /// use tollbar::{Limiter, Policy};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = Limiter::new(Policy::token_bucket("10/min")?);
-    /// limiter.check_once("request-7f3a", "user:42", 3)?;
-    /// // The client has not got the answer, and asks again.
-    /// assert_eq!(limiter.check_once("request-7f3a", "user:42", 3)?.remaining(), 7);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn check_once(
+    /// # Errors
+    /// If the limit denies, or the policy cannot be written down (a custom algorithm, or a key that
+    /// is too long).
+    pub fn reserve<'k>(
         &self,
-        request_id: impl AsRef<[u8]>,
-        key: impl AsRef<[u8]>,
+        key: impl Into<Key<'k>>,
         cost: u64,
-    ) -> Result<Decision, RequestError> {
-        let key = key.as_ref();
+    ) -> Result<Reservation, ReserveError> {
+        let key = key.into();
+        let key = key.as_bytes();
         self.policies.with(key, |policy| {
+            let marks = self.parts.charge_ids.marks(None, Some(self.parts.reservation_ttl));
             let mut entries = [Entry::new(key, policy).with_cost(cost)];
-            let verdict = self.check_all_once(request_id, &mut entries)?;
-            Ok(verdict.decision().unwrap_or(Decision::UNDECIDED))
+            let draft = draft(marks, &entries)?;
+            self.store.decide(marks.batch(&mut entries)).wait()?;
+            Ok(self.parts.reservation(self.clone(), draft, &entries)?)
         })
     }
 
-    /// One request under several policies or keys that pays once: see
-    /// [`check_once`](Self::check_once).
-    pub fn check_all_once(
-        &self,
-        request_id: impl AsRef<[u8]>,
-        entries: &mut [Entry<'_>],
-    ) -> Result<Verdict, RequestError> {
-        let marks = self.charge_ids.marks(Some(request_id.as_ref()), None);
-        let answer = self.ask(entries, marks).wait();
-        self.verdict(answer, entries)
-    }
-
-    /// The same, without blocking the thread while a store across a network answers.
-    pub async fn check_all_once_async(
-        &self,
-        request_id: impl AsRef<[u8]>,
-        entries: &mut [Entry<'_>],
-    ) -> Result<Verdict, RequestError> {
-        let marks = self.charge_ids.marks(Some(request_id.as_ref()), None);
-        let answer = self.ask(entries, marks).await;
-        self.verdict(answer, entries)
-    }
-
-    fn ask<'a, 'e: 'a>(&'a self, entries: &'a mut [Entry<'e>], marks: Marks<'a>) -> Reply<'a, ()> {
-        self.store.decide(marks.batch(entries))
-    }
-
-    /// Settles a reservation of one charge that has spent `spent` tokens: what it did not need is
-    /// given back, what it needed more becomes debt.
+    /// Settles a reservation of one charge by its receipt: it came to `actual` tokens. What was not
+    /// needed is given back, what was missing is charged as far as the bucket's
+    /// [overdraft](crate::Policy::with_overdraft) allows.
     ///
-    /// Works once. Given back is what still counts: tokens that a bucket has earned back in the
+    /// Works once, on every limiter with the same store and the same
+    /// [receipt key](super::LimiterBuilder::receipt_key). Tokens that a bucket has earned back in the
     /// meantime, and those of a window that is gone, are not given back again.
-    pub fn commit(&self, receipt: &Receipt, spent: u64) -> Result<Settlement, SettleError> {
-        self.commit_each(receipt, &[spent])
+    ///
+    /// # Errors
+    /// If the receipt was not given out under this limiter's key, or is not open any more.
+    pub fn commit(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
+        self.settle(receipt, Spent::Each(&[actual]))
     }
 
-    /// The same with an amount for each charge, in the order of the entries. Shadows that denied
-    /// were not charged, and have none; nor have permits, which all come back.
-    pub fn commit_each(&self, receipt: &Receipt, spent: &[u64]) -> Result<Settlement, SettleError> {
-        block_on(self.commit_each_async(receipt, spent))
-    }
-
-    /// The same, without blocking the thread while a store across a network answers.
-    pub async fn commit_each_async(
+    /// Settles a reservation of several charges with an amount for each, in their order. Shadows that
+    /// denied were not charged and have no amount; nor have permits, which all come back.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), and if there are not as many amounts as charges.
+    pub fn commit_each(
         &self,
         receipt: &Receipt,
-        spent: &[u64],
+        actual: &[u64],
     ) -> Result<Settlement, SettleError> {
-        let content = receipt.content(self.charge_ids.receipt_key())?;
-        settle(&*self.store, &content, Spent::Each(spent)).await
+        self.settle(receipt, Spent::Each(actual))
     }
 
     /// Gives a whole reservation back: the request was never served.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
     pub fn cancel(&self, receipt: &Receipt) -> Result<Settlement, SettleError> {
-        let content = receipt.content(self.charge_ids.receipt_key())?;
-        block_on(settle(&*self.store, &content, Spent::Total(0)))
+        self.settle(receipt, Spent::Total(0))
+    }
+
+    pub(super) fn settle(
+        &self,
+        receipt: &Receipt,
+        spent: Spent<'_>,
+    ) -> Result<Settlement, SettleError> {
+        let content = receipt.content(self.parts.charge_ids.receipt_key())?;
+        answer_now(settle(&*self.store, &content, spent))
     }
 }
 
-/// Costs are what they are here: nothing multiplies them.
-fn draft(marks: Marks<'_>, entries: &[Entry<'_>]) -> Result<Draft, ReceiptError> {
+impl AsyncLimiter {
+    /// Charges `key` with what a request is expected to cost, to be settled when it is known: see
+    /// [`Limiter::reserve`].
+    ///
+    /// # Errors
+    /// As [`Limiter::reserve`], and if the store has no reservations.
+    pub async fn reserve<'k>(
+        &self,
+        key: impl Into<Key<'k>>,
+        cost: u64,
+    ) -> Result<Reservation<Self>, ReserveError> {
+        let key = key.into();
+        let key = key.as_bytes();
+        let policy = self.policies.resolve(key);
+        let marks = self.parts.charge_ids.marks(None, Some(self.parts.reservation_ttl));
+        let mut entries = [Entry::new(key, policy.as_policy()).with_cost(cost)];
+        let draft = draft(marks, &entries)?;
+        let answer = self.store.decide(marks.batch(&mut entries)).await;
+        self.accept(answer, &mut entries)?;
+        Ok(self.parts.reservation(self.clone(), draft, &entries)?)
+    }
+
+    /// Settles a reservation of one charge by its receipt: see [`Limiter::commit`].
+    ///
+    /// # Errors
+    /// As [`Limiter::commit`], and if the store cannot answer. Trying again is safe.
+    pub async fn commit(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
+        self.settle(receipt, Spent::Each(&[actual])).await
+    }
+
+    /// Settles a reservation of several charges: see [`Limiter::commit_each`].
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), and if there are not as many amounts as charges.
+    pub async fn commit_each(
+        &self,
+        receipt: &Receipt,
+        actual: &[u64],
+    ) -> Result<Settlement, SettleError> {
+        self.settle(receipt, Spent::Each(actual)).await
+    }
+
+    /// Gives a whole reservation back: the request was never served.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn cancel(&self, receipt: &Receipt) -> Result<Settlement, SettleError> {
+        self.settle(receipt, Spent::Total(0)).await
+    }
+
+    pub(super) async fn settle(
+        &self,
+        receipt: &Receipt,
+        spent: Spent<'_>,
+    ) -> Result<Settlement, SettleError> {
+        let content = receipt.content(self.parts.charge_ids.receipt_key())?;
+        settle(&*self.store, &content, spent).await
+    }
+}
+
+impl Parts {
+    fn reservation<L>(
+        &self,
+        limiter: L,
+        draft: Draft,
+        entries: &[Entry<'_>; 1],
+    ) -> Result<Reservation<L>, Denied> {
+        let decision = entries[0].decision.unwrap_or(Decision::UNDECIDED).ok()?;
+        let is_charged = decision.degraded().is_none();
+        let receipt = is_charged.then(|| draft.sign(entries, self.charge_ids.receipt_key()));
+        Ok(Reservation { limiter, decision, receipt })
+    }
+}
+
+/// Checks that there can be a receipt, before anything is charged. Costs are what they are here:
+/// nothing multiplies them.
+pub(super) fn draft(marks: Marks<'_>, entries: &[Entry<'_>]) -> Result<Draft, ReceiptError> {
     let id = marks.hold.map_or(ReservationId::NONE, |hold| hold.id);
     Draft::new(id, entries.iter().map(|entry| (entry, 1)))
+}
+
+impl<L> Reservation<L> {
+    /// The decision that let the request through.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// The receipt, which can be sent elsewhere as text and settled there. `None` where the store
+    /// could not answer: then nothing was charged, and there is nothing to settle.
+    #[must_use]
+    pub fn receipt(&self) -> Option<&Receipt> {
+        self.receipt.as_ref()
+    }
+}
+
+impl Reservation {
+    /// Settles the reservation: the request came to `actual` tokens.
+    ///
+    /// # Errors
+    /// If the reservation's time is up.
+    pub fn commit(self, actual: u64) -> Result<Settlement, SettleError> {
+        match &self.receipt {
+            Some(receipt) => self.limiter.commit(receipt, actual),
+            None => Ok(Settlement::of(&[])),
+        }
+    }
+
+    /// Gives the whole reservation back: the request was never served.
+    ///
+    /// # Errors
+    /// If the reservation's time is up.
+    pub fn cancel(self) -> Result<Settlement, SettleError> {
+        match &self.receipt {
+            Some(receipt) => self.limiter.cancel(receipt),
+            None => Ok(Settlement::of(&[])),
+        }
+    }
+}
+
+impl Reservation<AsyncLimiter> {
+    /// Settles the reservation: the request came to `actual` tokens.
+    ///
+    /// # Errors
+    /// If the reservation's time is up, or the store cannot answer.
+    pub async fn commit(self, actual: u64) -> Result<Settlement, SettleError> {
+        match &self.receipt {
+            Some(receipt) => self.limiter.commit(receipt, actual).await,
+            None => Ok(Settlement::of(&[])),
+        }
+    }
+
+    /// Gives the whole reservation back: the request was never served.
+    ///
+    /// # Errors
+    /// If the reservation's time is up, or the store cannot answer.
+    pub async fn cancel(self) -> Result<Settlement, SettleError> {
+        match &self.receipt {
+            Some(receipt) => self.limiter.cancel(receipt).await,
+            None => Ok(Settlement::of(&[])),
+        }
+    }
+}
+
+impl<L> fmt::Debug for Reservation<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("decision", &self.decision)
+            .field("receipt", &self.receipt)
+            .finish_non_exhaustive()
+    }
 }

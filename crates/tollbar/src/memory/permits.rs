@@ -4,8 +4,6 @@
 //! or a denial is told. A counter whose permits have all come back keeps its slot, all zero, until
 //! somebody else needs it: whoever comes next finds it there.
 
-use std::mem;
-
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::slot::Read;
@@ -26,9 +24,9 @@ impl Taken {
         self.count
     }
 
-    /// Into another hand.
-    pub(crate) fn take(&mut self) -> Self {
-        Self { id: self.id, count: mem::take(&mut self.count) }
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn id(&self) -> CounterId {
+        self.id
     }
 }
 
@@ -72,7 +70,8 @@ impl MemoryStore {
         if decision.is_allowed() { Ok(Taken { id, count }) } else { Err(decision) }
     }
 
-    /// What a check or a batch has taken of `key` under `policy`, to be given back.
+    /// What a batch has taken of `key` under `policy`, to be given back.
+    #[cfg(feature = "until-ready")]
     pub(crate) fn taken(&self, key: &[u8], policy: &Policy, count: u64) -> Taken {
         Taken { id: self.hash.id(key, policy), count }
     }

@@ -32,7 +32,7 @@ impl UsedShare {
         let copy = &mut copy[..state.len()];
         copy.copy_from_slice(state);
         let peek = algorithm.transition(copy, Timestamp::from_micros(now_us), 0);
-        Self::of(algorithm.capacity(), peek.remaining())
+        Self::of(algorithm.capacity(), peek.remaining)
     }
 }
 

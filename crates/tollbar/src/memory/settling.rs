@@ -219,6 +219,6 @@ mod tests {
         assert_eq!(store.overdraw_now(b"another", &policy, 1), 1);
         assert_eq!(store.wide.live_count(store.now_us()), 0);
         assert_eq!(store.stats().live_keys, 2);
-        assert_eq!(store.check_now(b"key", &policy, 0).remaining(), 5);
+        assert_eq!(store.check_now(b"key", &policy, 0).remaining().unwrap(), 5);
     }
 }

@@ -11,8 +11,6 @@ use super::rank::UsedShare;
 use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
-#[cfg(feature = "until-ready")]
-use crate::algorithm::leaky_queue::LeakyQueue;
 use crate::algorithm::word::{Packed, Parts, Step, WORD_STATE_WORDS_MAX, WordState};
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::policy::Kind;
@@ -92,7 +90,7 @@ impl MemoryStore {
     }
 
     /// Decides and charges requests that have nothing to do with each other, at one instant.
-    pub(super) fn check_independent(&self, entries: &mut [Entry<'_>]) {
+    pub(crate) fn check_independent(&self, entries: &mut [Entry<'_>]) {
         let now_us = self.now_us();
         let id = |entry: &&mut Entry<'_>| self.hash.id(entry.key, entry.policy);
         self.fetch_ahead(entries.iter_mut(), id, |entry, id| {
@@ -181,29 +179,6 @@ impl MemoryStore {
         match self.step_word(algorithm, id, now_us, cost) {
             Ok(step) => algorithm.decision(&step, now_us),
             Err((decision, _)) => decision,
-        }
-    }
-
-    /// Decides and charges one request in a queue, and says what the charge is called: 0 where its
-    /// state does not fit a word.
-    #[cfg(feature = "until-ready")]
-    pub(crate) fn queue_up(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        queue: &LeakyQueue,
-        cost: u64,
-    ) -> (Decision, u64) {
-        if !queue.fits_word() {
-            return (self.check_now(key, policy, cost), 0);
-        }
-        let (id, now_us) = (self.hash.id(key, policy), self.now_us());
-        match self.step_word(queue, id, now_us, cost) {
-            Ok(step) => {
-                let stamp = step.next.map_or(0, |next| queue.stamp_of(next));
-                (queue.decision(&step, now_us), stamp)
-            }
-            Err((decision, stamp)) => (decision, stamp),
         }
     }
 
@@ -357,7 +332,7 @@ impl MemoryStore {
         state.copy_from_slice(before);
         let decision = algorithm.transition(state, Timestamp::from_micros(now_us), cost);
         if state != before {
-            let used = UsedShare::of(algorithm.capacity(), decision.remaining());
+            let used = UsedShare::of(algorithm.capacity(), decision.remaining);
             self.save_wide(&guard, algorithm, id, now_us, state, used);
         }
         decision

@@ -69,7 +69,7 @@ impl MemoryStore {
     /// store.write_snapshot(&mut bytes)?;
     ///
     /// let store = MemoryStore::builder().max_keys(2_000).restore(&mut bytes.as_slice())?;
-    /// assert_eq!(store.check_now(b"user:42", &policy, 0).remaining(), 7);
+    /// assert_eq!(store.check_now(b"user:42", &policy, 0).remaining(), Some(7));
     /// # Ok(())
     /// # }
     /// ```

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{Batch, Entry, ManualClock, Outcome, Period, StoreError, Timestamp, Verdict};
+use crate::{Batch, Decisions, Entry, ManualClock, Outcome, Period, StoreError, Timestamp};
 
 fn store(max_keys: usize) -> (MemoryStore, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
@@ -59,7 +59,10 @@ fn a_fresh_counter_makes_room_without_an_eviction() {
     let policy = Policy::token_bucket("5/s").unwrap();
     for round in 0..1_000 {
         for key in 0..4 {
-            assert_eq!(check(&store, &format!("{round}:{key}"), &policy, 1).remaining(), 4);
+            assert_eq!(
+                check(&store, &format!("{round}:{key}"), &policy, 1).remaining().unwrap(),
+                4
+            );
         }
         assert_eq!(store.stats().live_keys, 4);
         clock.advance(Duration::from_millis(200));
@@ -74,7 +77,7 @@ fn a_denial_and_a_peek_store_nothing() {
     for policy in [
         Policy::token_bucket("5/min"),
         Policy::fixed_window("5/min"),
-        Policy::fixed_window("5/min").and_then(Policy::staggered),
+        Policy::fixed_window("5/min").and_then(Policy::with_stagger),
         Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/min"),
         Policy::sliding_window_strict("5/min", 4),
@@ -112,7 +115,7 @@ fn a_denied_batch_of_cold_keys_takes_no_slot() {
     let words = words_of(&store);
     let mut entries = [Entry::new("cold", &policy), Entry::new("spent", &policy)];
     store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
-    assert!(!Verdict::of(&entries).is_allowed());
+    assert!(!Decisions::of(&entries).is_allowed());
     assert_eq!(words_of(&store), words);
     assert_eq!(store.stats().forced_evictions, 0);
 }
@@ -125,7 +128,7 @@ fn a_batch_that_needs_more_slots_than_there_are_says_so_and_charges_nothing() {
     let mut entries: Vec<_> = keys.iter().map(|key| Entry::new(key, &policy)).collect();
     let answer = store.decide(Batch::all_or_none(&mut entries)).wait();
     assert!(matches!(answer, Err(StoreError::Overloaded { .. })));
-    assert!(keys.iter().all(|key| check(&store, key, &policy, 0).remaining() == 5));
+    assert!(keys.iter().all(|key| check(&store, key, &policy, 0).remaining().unwrap() == 5));
     // Nothing stays locked behind it.
     assert!(keys.iter().all(|key| check(&store, key, &policy, 1).is_allowed()));
 }
@@ -137,8 +140,8 @@ fn a_limit_that_outgrows_one_word_and_back_keeps_the_count() {
         (Policy::sliding_window("100/s"), Policy::sliding_window("100000/s")),
         (Policy::fixed_window("100/s"), Policy::fixed_window("1000000000/s")),
         (
-            Policy::fixed_window("100/min").and_then(Policy::staggered),
-            Policy::fixed_window("60000000000/min").and_then(Policy::staggered),
+            Policy::fixed_window("100/min").and_then(Policy::with_stagger),
+            Policy::fixed_window("60000000000/min").and_then(Policy::with_stagger),
         ),
         (
             Policy::calendar_window(100, Period::Month),
@@ -147,16 +150,16 @@ fn a_limit_that_outgrows_one_word_and_back_keeps_the_count() {
     ] {
         let (small, large) = (small.unwrap(), large.unwrap());
         assert!(small.kind.fits_word() && !large.kind.fits_word());
-        assert_eq!(check(&store, "key", &small, 30).remaining(), 70);
-        assert_eq!(check(&store, "key", &large, 5).remaining(), large.limit() - 35);
-        assert_eq!(check(&store, "key", &small, 5).remaining(), 60);
+        assert_eq!(check(&store, "key", &small, 30).remaining().unwrap(), 70);
+        assert_eq!(check(&store, "key", &large, 5).remaining().unwrap(), large.limit() - 35);
+        assert_eq!(check(&store, "key", &small, 5).remaining().unwrap(), 60);
         // And within batches, where one entry asks each way.
         let mut entries = [Entry::new("key", &small), Entry::new("key", &large)];
         store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
-        assert_eq!(entries[1].decision().unwrap().remaining(), large.limit() - 42);
-        assert_eq!(check(&store, "key", &small, 0).remaining(), 58);
+        assert_eq!(entries[1].decision().unwrap().remaining().unwrap(), large.limit() - 42);
+        assert_eq!(check(&store, "key", &small, 0).remaining().unwrap(), 58);
         store.reset(b"key", &large).wait().unwrap();
-        assert_eq!(check(&store, "key", &small, 0).remaining(), 100);
+        assert_eq!(check(&store, "key", &small, 0).remaining().unwrap(), 100);
     }
     // Buckets keep their debt of time: half of a full one stays half.
     let small = Policy::token_bucket("1000/s").unwrap().with_burst(1_000_000).unwrap();
@@ -164,7 +167,7 @@ fn a_limit_that_outgrows_one_word_and_back_keeps_the_count() {
     check(&store, "key", &small, 1);
     assert!(!large.kind.fits_word());
     // One token at 1,000/s is a millisecond of debt, which at the new rate is a full bucket.
-    assert_eq!(check(&store, "key", &large, 0).remaining(), 0);
+    assert_eq!(check(&store, "key", &large, 0).remaining().unwrap(), 0);
 }
 
 #[test]

@@ -146,7 +146,7 @@ impl Policy {
                 bucket.with_overdraft(option(OVERDRAFT)?)
             }
             FIXED_WINDOW => Self::fixed_window(rate),
-            STAGGERED_WINDOW => Self::fixed_window(rate).ok()?.staggered(),
+            STAGGERED_WINDOW => Self::fixed_window(rate).ok()?.with_stagger(),
             CALENDAR_WINDOW => {
                 let period = match option(PERIOD)? {
                     0 => Period::Day,
@@ -186,7 +186,7 @@ impl Policy {
             let steps = u32::try_from(option(WARM_UP_STEPS)?).ok()?;
             policy = policy.with_warm_up(WarmUp { start, over, steps }).ok()?;
         }
-        Some(if name.is_empty() { policy } else { policy.named(name) })
+        Some(if name.is_empty() { policy } else { policy.with_name(name) })
     }
 }
 

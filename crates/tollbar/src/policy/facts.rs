@@ -8,6 +8,7 @@ use crate::algorithm::calendar_window::Period;
 use crate::algorithm::debt::Interval;
 use crate::algorithm::staggered_window::stagger_us;
 use crate::algorithm::warm_up::Rungs;
+use crate::units::Rate;
 
 impl Policy {
     /// The name, where it has one.
@@ -20,6 +21,12 @@ impl Policy {
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.algorithm().limit()
+    }
+
+    /// The rate it was made with; `None` for permits and custom algorithms, which have none.
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
     }
 
     /// The window; zero for [concurrency](Self::concurrency), which has none.
@@ -35,7 +42,7 @@ impl Policy {
         self.algorithm().capacity()
     }
 
-    /// The algorithm, as a pure function. It knows no key, so of a [staggered](Self::staggered)
+    /// The algorithm, as a pure function. It knows no key, so of a [staggered](Self::with_stagger)
     /// window it is that of a key whose [`stagger_us`](Self::stagger_us) is 0. A
     /// [log](Self::sliding_window_log) asks for more words than
     /// [`STATE_WORDS_MAX`](crate::algorithm::STATE_WORDS_MAX): as many as its limit.
@@ -124,6 +131,15 @@ impl Policy {
     pub fn max_wait(&self) -> Option<Duration> {
         match &self.kind {
             Kind::LeakyQueue(queue) => queue.wait_us_max().map(Duration::from_micros),
+            _ => None,
+        }
+    }
+
+    /// For strict sliding windows, in how many parts they are counted.
+    #[must_use]
+    pub fn subwindows(&self) -> Option<u32> {
+        match &*self.kind.plain() {
+            Kind::SlidingStrict(window) => Some(window.subwindows()),
             _ => None,
         }
     }

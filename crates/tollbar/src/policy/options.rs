@@ -61,16 +61,16 @@ impl Policy {
     /// ```
     /// use tollbar::{Limiter, Policy};
     /// # fn main() -> Result<(), tollbar::PolicyError> {
-    /// let limiter = Limiter::new(Policy::fixed_window("100/h")?.staggered()?);
+    /// let limiter = Limiter::new(Policy::fixed_window("100/h")?.with_stagger()?);
     /// assert_ne!(limiter.check("user:42").reset_at(), limiter.check("user:43").reset_at());
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// When a key's windows begin follows from its bytes: [`stagger_us`](Self::stagger_us).
-    pub fn staggered(self) -> Result<Self, PolicyError> {
+    pub fn with_stagger(self) -> Result<Self, PolicyError> {
         if let Some(warm_up) = self.warm_up() {
-            return self.without_warm_up().staggered()?.with_warm_up(warm_up);
+            return self.without_warm_up().with_stagger()?.with_warm_up(warm_up);
         }
         match &self.kind {
             Kind::FixedWindow(window) => {
@@ -103,7 +103,7 @@ impl Policy {
 
     /// The same policy under a name, with counters of its own.
     #[must_use]
-    pub fn named(self, name: &str) -> Self {
+    pub fn with_name(self, name: &str) -> Self {
         let salt = salt(self.kind.as_dyn(), Some(name));
         Self { salt, name: Some(name.into()), ..self }
     }

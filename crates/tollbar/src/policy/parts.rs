@@ -144,7 +144,7 @@ mod tests {
             PolicyParts::SlidingStrict { limit: 100, subwindow_us: 8_571_429, subwindows: 7 };
         assert_eq!(strict.parts(b"key"), expected);
         assert_eq!(strict.with_warm_up(warm_up).unwrap().parts(b"key"), expected);
-        let staggered = Policy::fixed_window("5/min").and_then(Policy::staggered).unwrap();
+        let staggered = Policy::fixed_window("5/min").and_then(Policy::with_stagger).unwrap();
         let PolicyParts::FixedWindow { limit: 5, window_us: 60_000_000, stagger_us } =
             staggered.parts(b"key")
         else {

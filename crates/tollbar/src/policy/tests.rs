@@ -67,7 +67,7 @@ proptest! {
             Policy::leaky_queue(rate, 2),
             Policy::leaky_queue(rate, 2).and_then(|it| it.with_max_wait(Duration::ZERO)),
             Policy::fixed_window(rate),
-            Policy::fixed_window(rate).and_then(Policy::staggered),
+            Policy::fixed_window(rate).and_then(Policy::with_stagger),
             Policy::calendar_window(3, Period::Month),
             Policy::sliding_window(rate),
             Policy::sliding_window_strict(rate, 4),
@@ -75,7 +75,7 @@ proptest! {
             Policy::sliding_window_log("9/7us"),
             Policy::sliding_window_log("64/month"),
             warming(Policy::token_bucket("9/s"), 2),
-            warming(Policy::fixed_window("9/7us").and_then(Policy::staggered), 2),
+            warming(Policy::fixed_window("9/7us").and_then(Policy::with_stagger), 2),
             warming(Policy::calendar_window(3, Period::Month), 1),
             warming(Policy::sliding_window("9/s"), 2),
             warming(Policy::sliding_window_strict("9/s", 60), 2),
@@ -89,7 +89,7 @@ proptest! {
             for cost in [0, 1, cost, policy.capacity()] {
                 let now = crate::Timestamp::from_micros(now_us).clamp_to_clock();
                 let decision = algorithm.transition(&mut state, now, cost);
-                prop_assert!(decision.remaining() <= policy.capacity());
+                prop_assert!(decision.remaining().unwrap() <= policy.capacity());
                 algorithm.fresh_at(&state);
                 let stamp = algorithm.stamp(&state);
                 algorithm.refund(&mut state, now, stamp, cost);
@@ -108,7 +108,7 @@ fn a_window_is_that_of_the_rate_whatever_counts() {
         Policy::leaky_bucket(rate),
         Policy::leaky_queue(rate, 2),
         Policy::fixed_window(rate),
-        Policy::fixed_window(rate).and_then(Policy::staggered),
+        Policy::fixed_window(rate).and_then(Policy::with_stagger),
         Policy::sliding_window(rate),
         Policy::sliding_window_strict(rate, 4),
         Policy::sliding_window_log(rate),
@@ -241,18 +241,18 @@ fn only_a_fixed_window_is_staggered_and_then_it_counts_apart() {
     ] {
         let policy = policy.unwrap();
         let algorithm = policy.algorithm().name();
-        refused(policy.staggered(), &PolicyError::StaggerWithoutFixedWindow { algorithm });
+        refused(policy.with_stagger(), &PolicyError::StaggerWithoutFixedWindow { algorithm });
     }
-    let plain = Policy::fixed_window("5/min").unwrap().named("a");
-    let staggered = plain.clone().staggered().unwrap();
+    let plain = Policy::fixed_window("5/min").unwrap().with_name("a");
+    let staggered = plain.clone().with_stagger().unwrap();
     assert_ne!(staggered.salt, plain.salt);
-    assert_ne!(staggered.salt, Policy::fixed_window("5/min").unwrap().staggered().unwrap().salt);
+    assert_ne!(staggered.salt, Policy::fixed_window("5/min").unwrap().with_stagger().unwrap().salt);
     assert_eq!(
         (staggered.name(), staggered.limit(), staggered.window()),
         (Some("a"), 5, Duration::from_mins(1))
     );
     assert_eq!((plain.stagger_us(b"key"), staggered.stagger_us(b"key")), (None, Some(42_135_032)));
-    assert_eq!(staggered.clone().staggered().unwrap().salt, staggered.salt);
+    assert_eq!(staggered.clone().with_stagger().unwrap().salt, staggered.salt);
 }
 
 #[test]
@@ -273,8 +273,8 @@ fn each_period_and_each_offset_has_counters_of_its_own() {
     salts.dedup();
     assert_eq!(salts.len(), 3 * 2_161);
     // A name stays, whichever is given first.
-    let named_first = day.named("quota").with_utc_offset(60).unwrap();
-    assert_eq!(named_first.salt, policy(5, Period::Day, 60).named("quota").salt);
+    let named_first = day.with_name("quota").with_utc_offset(60).unwrap();
+    assert_eq!(named_first.salt, policy(5, Period::Day, 60).with_name("quota").salt);
     assert_eq!(
         (named_first.period(), named_first.utc_offset_minutes()),
         (Some(Period::Day), Some(60))
@@ -296,7 +296,7 @@ fn the_limit_is_not_part_of_a_counters_identity_but_name_window_and_algorithm_ar
     assert_eq!(bucket, salt(Policy::token_bucket("20/s").unwrap().with_burst(5)));
     assert_ne!(bucket, salt(Policy::token_bucket("10/min")));
     assert_ne!(bucket, salt(Policy::leaky_bucket("10/s")));
-    let named = |name: &str| Policy::token_bucket("10/s").unwrap().named(name);
+    let named = |name: &str| Policy::token_bucket("10/s").unwrap().with_name(name);
     assert_ne!(bucket, named("reads").salt);
     assert_ne!(named("writes").salt, named("reads").salt);
     let rebuilt = named("reads").with_burst(50).unwrap();

@@ -48,11 +48,11 @@ pub(crate) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<Answers, 
         };
         let limit = Some(decision.limit()).filter(|limit| *limit != entry.policy.limit());
         let delay_us = Some(decision.delay_us()).filter(|delay_us| *delay_us > 0);
-        let first = decision.remaining().min(NUMBER_MAX)
+        let first = decision.remaining.min(NUMBER_MAX)
             | outcome
             | limit.map_or(0, |_| HAS_LIMIT)
             | delay_us.map_or(0, |_| HAS_DELAY);
-        let fixed = [first, decision.reset_at().as_micros(), third];
+        let fixed = [first, decision.reset_at.as_micros(), third];
         for word in fixed.into_iter().chain(limit).chain(delay_us) {
             words.try_push(word).map_err(too_large)?;
         }

@@ -11,8 +11,8 @@ use crate::{Algorithm, Policy};
 #[non_exhaustive]
 pub enum Feature<'a> {
     /// Counts by this policy: its algorithm, custom ones included, and its numbers. A policy with
-    /// [permits](Policy::concurrency) also needs [`Refunds`](Self::Refunds), and one with
-    /// [leases](Policy::leased) [`LeaseRenewals`](Self::LeaseRenewals); stores say so themselves.
+    /// [permits](crate::Concurrency) also needs [`Refunds`](Self::Refunds), and one with
+    /// [leases](crate::Concurrency::with_lease) [`LeaseRenewals`](Self::LeaseRenewals); stores say so themselves.
     Policy(&'a Policy),
     /// Charges one request to several counters: all of them or none.
     SeveralCounters,

@@ -77,6 +77,15 @@ impl<T> fmt::Debug for ReplyFuture<'_, T> {
     }
 }
 
+/// What a future comes to that a store in this process answers: it is there at the first look.
+pub(crate) fn answer_now<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => block_on(future),
+    }
+}
+
 /// Wakes the thread that waits.
 struct Unpark(Thread);
 

@@ -96,14 +96,6 @@ impl FromStr for Rate {
     }
 }
 
-impl TryFrom<&str> for Rate {
-    type Error = RateError;
-
-    fn try_from(text: &str) -> Result<Self, RateError> {
-        text.parse()
-    }
-}
-
 /// `2.50` becomes (250, 100): exact, never a float.
 fn parse_number(number: &str) -> Result<(u64, u64), RateError> {
     let refuse = || RateError::Number { number: shorten(number) };

@@ -20,9 +20,9 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// ```
 /// # mod tokio { pub mod time { pub async fn sleep(_: std::time::Duration) {} } }
 /// use tollbar::{Limiter, Policy};
-/// # fn main() -> Result<(), tollbar::PolicyError> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter =
-///     Limiter::builder(Policy::leaky_queue("10/s", 100)?).timer(tokio::time::sleep).build();
+///     Limiter::builder(Policy::leaky_queue("10/s", 100)?).timer(tokio::time::sleep).build()?;
 /// # Ok(())
 /// # }
 /// ```

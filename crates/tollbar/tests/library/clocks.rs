@@ -14,7 +14,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use tollbar::{Entry, Limiter, MemoryStore, Policy, Store};
+use tollbar::{Batch, Entry, MemoryStore, Policy, Store};
 
 use recorder::{JudgeClock, Recorder};
 
@@ -33,7 +33,7 @@ fn policies() -> Vec<Policy> {
         Policy::leaky_bucket("10000/s").and_then(|policy| policy.with_burst(1)),
         Policy::leaky_queue("10000/s", 20),
         Policy::fixed_window("20/10ms"),
-        Policy::fixed_window("20/10ms").and_then(Policy::staggered),
+        Policy::fixed_window("20/10ms").and_then(Policy::with_stagger),
         Policy::sliding_window("20/10ms"),
         Policy::sliding_window_strict("20/10ms", 5),
         Policy::sliding_window_log("20/10ms"),
@@ -47,7 +47,7 @@ fn policies() -> Vec<Policy> {
 fn ask(policy: &Policy, threads: usize, duration: Duration) -> [Recorder; 2] {
     let store = Arc::new(MemoryStore::builder().max_keys(1_000).build());
     let clock = JudgeClock::beside(store.clock().unwrap());
-    let limiter = Limiter::builder(policy.clone()).store(store).build();
+    let limiter = super::limiter_over(&store, policy.clone());
     let barrier = Barrier::new(threads);
     let ask = |thread: usize| {
         // Never reached, so that only the first entry of a batch decides.
@@ -63,7 +63,7 @@ fn ask(policy: &Policy, threads: usize, duration: Duration) -> [Recorder; 2] {
                 1 => limiter.check_many(&["hot", "warm"], &mut decisions),
                 _ => {
                     let mut entries = [Entry::new("hot", policy), Entry::new("all", &generous)];
-                    limiter.check_all(&mut entries).unwrap();
+                    store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
                     decisions.clear();
                     decisions.extend(entries[0].decision());
                 }

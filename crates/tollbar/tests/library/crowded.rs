@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollbar::{
-    Limiter, ManualClock, MemoryStore, MemoryStoreBuilder, Policy, RequestError, SettleError,
+    AdmitError, Charges, ManualClock, MemoryStore, MemoryStoreBuilder, Policy, SettleError,
     Timestamp,
 };
+
+use super::limiter_over;
 
 const TTL: Duration = Duration::from_mins(10);
 
@@ -19,10 +21,6 @@ fn builder() -> MemoryStoreBuilder {
 /// Room for a few thousand states of more than one word, which is the least there can be.
 fn smallest_store() -> Arc<MemoryStore> {
     Arc::new(builder().max_keys(1).max_wide_keys(1).max_request_ids(1).build())
-}
-
-fn limiter(store: &Arc<MemoryStore>, policy: Policy) -> Limiter {
-    Limiter::builder(policy).store(Arc::<MemoryStore>::clone(store)).build()
 }
 
 #[test]
@@ -46,7 +44,7 @@ fn every_counter_that_is_forgotten_early_is_counted() {
             assert!(store.check_now(&key.to_le_bytes(), &policy, 1).is_allowed());
         }
         let is_fresh = |key: &u64| {
-            let left = store.check_now(&key.to_le_bytes(), &policy, 0).remaining();
+            let left = store.check_now(&key.to_le_bytes(), &policy, 0).remaining().unwrap();
             left == policy.capacity()
         };
         let fresh = (0..KEYS).filter(is_fresh).count() as u64;
@@ -58,9 +56,9 @@ fn every_counter_that_is_forgotten_early_is_counted() {
 #[test]
 fn every_reservation_that_is_forgotten_early_is_counted() {
     let store = smallest_store();
-    let limiter = limiter(&store, Policy::fixed_window("1000000/day").unwrap());
+    let limiter = limiter_over(&store, Policy::fixed_window("1000000/day").unwrap());
     let receipts: Vec<_> = (0..6_000)
-        .map(|_| limiter.reserve("key", 1, TTL).unwrap().into_receipt().expect("it is allowed"))
+        .map(|_| limiter.reserve("key", 1).unwrap().receipt().expect("it is allowed").clone())
         .collect();
     let counted = store.stats().forced_evictions;
     let is_lost = |receipt| matches!(limiter.cancel(receipt), Err(SettleError::NotOpen));
@@ -68,24 +66,28 @@ fn every_reservation_that_is_forgotten_early_is_counted() {
     assert_eq!(lost, counted);
     assert!(lost > 0);
     // What could not be settled stays charged.
-    assert_eq!(limiter.peek("key").remaining(), 1_000_000 - lost);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 1_000_000 - lost);
 }
 
 #[test]
 fn every_request_id_that_is_forgotten_early_is_counted() {
     let store = smallest_store();
-    let limiter = limiter(&store, Policy::fixed_window("1000000/day").unwrap());
+    let policy = Policy::fixed_window("1000000/day").unwrap();
+    let limiter = limiter_over(&store, policy.clone());
+    let once = |id: &str, cost| {
+        limiter.admit(Charges::new().charge("key", &policy, cost).request_id(id)).map(drop)
+    };
     let ids: Vec<String> = (0..6_000).map(|id| id.to_string()).collect();
     for id in &ids {
-        assert!(limiter.check_once(id, "key", 1).unwrap().is_allowed());
+        once(id, 1).unwrap();
     }
     let counted = store.stats().request_ids_forgotten;
     // Another question under an id that is remembered is refused. Under one that is not it is
     // denied here, which is not remembered.
-    let is_lost = |id: &&String| match limiter.check_once(id, "key", 1_000_000) {
-        Err(RequestError::RequestIdReused) => false,
-        Ok(decision) => !decision.is_allowed(),
-        Err(error) => panic!("{error}"),
+    let is_lost = |id: &&String| match once(id, 1_000_000) {
+        Err(AdmitError::RequestIdReused) => false,
+        Err(AdmitError::Denied(_)) => true,
+        other => panic!("{other:?}"),
     };
     let lost = ids.iter().filter(is_lost).count() as u64;
     assert_eq!(lost, counted);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tollbar::store::Once;
 use tollbar::{
-    Batch, Entry, ManualClock, MemoryStore, MemoryStoreBuilder, Policy, Rate, Store, Timestamp,
-    Verdict, WarmUp,
+    Batch, Decisions, Entry, ManualClock, MemoryStore, MemoryStoreBuilder, Policy, Rate, Store,
+    Timestamp, WarmUp,
 };
 use tollbar_testkit::spec::{Kind, PolicySpec};
 
@@ -91,7 +91,7 @@ impl World {
     fn throttled_victims(&self, policy: &Policy) -> u32 {
         let is_throttled = |victim: &u32| {
             let key = format!("victim:{victim}");
-            self.store.check_now(key.as_bytes(), policy, 0).remaining() == 0
+            self.store.check_now(key.as_bytes(), policy, 0).remaining().unwrap() == 0
         };
         (0..VICTIMS).filter(is_throttled).count() as u32
     }
@@ -203,7 +203,7 @@ fn send(store: &MemoryStore, id: u32, policy: &Policy) -> bool {
     let mut entries = [Entry::new("key", policy)];
     let once = Once { request_id: &id.to_le_bytes(), ttl: Duration::from_mins(10) };
     store.decide(Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
-    Verdict::of(&entries).is_allowed()
+    Decisions::of(&entries).is_allowed()
 }
 
 /// How many of the request ids the store remembers, where they have spent the whole limit: of those

@@ -9,8 +9,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::algorithm::leased::LEASE_LIMIT_MAX;
 use tollbar::{
-    Clock, Entry, Lease, Limiter, ManualClock, MemoryStore, Outcome, Policy, PolicyError, Role,
-    Store, Timestamp,
+    Batch, Charges, Clock, Concurrency, ConcurrencyLimiter, Decisions, DenyReason, Entry, Lease,
+    LeaseError, ManualClock, MemoryStore, Outcome, Policy, PolicyError, Role, Store, Timestamp,
 };
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::oracle::{Oracle, Question};
@@ -21,15 +21,23 @@ const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 const TTL: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_micros(1);
 
-fn leased(limit: u64, ttl: Duration) -> Policy {
-    Policy::concurrency(limit).unwrap().leased(ttl).unwrap()
+fn leases(limit: u64, ttl: Duration) -> Concurrency {
+    Concurrency::new(limit).unwrap().with_lease(ttl).unwrap().with_name("leases")
 }
 
-fn world(limit: u64) -> (ManualClock, Arc<MemoryStore>, Limiter) {
+fn leased(limit: u64, ttl: Duration) -> Policy {
+    leases(limit, ttl).into_policy()
+}
+
+fn over(store: &Arc<MemoryStore>, permits: Concurrency) -> ConcurrencyLimiter {
+    ConcurrencyLimiter::builder(permits).store(Arc::clone(store)).build().unwrap()
+}
+
+fn world(limit: u64) -> (ManualClock, Arc<MemoryStore>, ConcurrencyLimiter) {
     let clock = ManualClock::at(START);
     let store = Arc::new(MemoryStore::builder().max_keys(100).clock(clock.clone()).build());
-    let limiter = Limiter::builder(leased(limit, TTL)).store(Arc::clone(&store) as Arc<dyn Store>);
-    (clock, store, limiter.build())
+    let limiter = over(&store, leases(limit, TTL));
+    (clock, store, limiter)
 }
 
 #[test]
@@ -39,12 +47,13 @@ fn a_lease_ends_at_its_very_instant_and_not_before() {
     assert_eq!((lease.count, lease.ends_at), (1, START.after(TTL)));
     assert!(!lease.is_degraded());
     clock.advance(TTL.checked_sub(TICK).unwrap());
-    let busy = limiter.lease("key").unwrap_err();
-    assert_eq!((busy.outcome(), busy.retry_after(), busy.remaining()), (Outcome::Busy, None, 0));
-    assert_eq!(busy.reset_at(), clock.now());
+    let LeaseError::Denied(busy) = limiter.lease("key").unwrap_err() else { panic!("it is busy") };
+    assert_eq!((busy.reason(), busy.retry_after()), (DenyReason::Busy, None));
+    let decision = busy.decision();
+    assert_eq!((decision.remaining(), decision.reset_at()), (Some(0), Some(clock.now())));
     clock.advance(TICK);
     assert_eq!(store.stats().live_keys, 0);
-    assert_eq!(limiter.peek("key").remaining(), 1);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 1);
     assert!(limiter.lease("key").is_ok());
 }
 
@@ -53,12 +62,12 @@ fn a_lease_ends_at_its_very_instant_and_not_before() {
 fn a_store_for_one_key_keeps_as_many_leases_as_a_policy_may_lend() {
     let clock = ManualClock::at(START);
     let store = Arc::new(MemoryStore::builder().max_keys(1).clock(clock.clone()).build());
-    let policy = leased(LEASE_LIMIT_MAX, TTL);
-    let limiter = Limiter::builder(policy).store(Arc::clone(&store) as Arc<dyn Store>).build();
+    let limiter = over(&store, leases(LEASE_LIMIT_MAX, TTL));
     for _ in 0..LEASE_LIMIT_MAX {
         assert!(limiter.lease("key").is_ok());
     }
-    assert_eq!(limiter.lease("key").unwrap_err().outcome(), Outcome::Busy);
+    let LeaseError::Denied(busy) = limiter.lease("key").unwrap_err() else { panic!("it is busy") };
+    assert_eq!(busy.reason(), DenyReason::Busy);
     assert_eq!(store.stats().forced_evictions, 0);
 }
 
@@ -75,16 +84,16 @@ fn a_lease_that_is_renewed_lasts_as_long_again() {
     clock.advance(TTL);
     assert!(!limiter.renew(&mut lease), "it has ended");
     assert!(!limiter.release(&lease), "it has ended");
-    assert_eq!(limiter.peek("key").remaining(), 1);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 1);
 }
 
 #[test]
 fn a_lease_is_released_once_and_by_its_own_id() {
     let (_, store, limiter) = world(5);
-    let first = limiter.lease_cost("key", 2).unwrap();
-    let second = limiter.lease_cost("key", 3).unwrap();
+    let first = limiter.lease_n("key", 2).unwrap();
+    let second = limiter.lease_n("key", 3).unwrap();
     assert_ne!(first.id, second.id);
-    let left = || limiter.peek("key").remaining();
+    let left = || limiter.peek("key").remaining().unwrap();
     assert!(limiter.release(&Lease::of("key", first.id)));
     assert_eq!(left(), 2);
     for gone in [&first, &Lease::of("key", 0), &Lease::of("other", second.id)] {
@@ -102,12 +111,12 @@ fn a_lease_is_released_once_and_by_its_own_id() {
 #[test]
 fn a_changed_rule_keeps_the_leases_and_their_ends() {
     let (clock, store, limiter) = world(4);
-    let lease = limiter.lease_cost("key", 4).unwrap();
+    let lease = limiter.lease_n("key", 4).unwrap();
     let other = leased(2, TTL * 10);
-    let count = |policy: &Policy| store.check_now(b"key", policy, 0).remaining();
+    let count = |policy: &Policy| store.check_now(b"key", policy, 0).remaining().unwrap();
     assert_eq!((count(&other), count(&leased(9, TTL))), (0, 5));
     // Permits without an end are another counter.
-    assert_eq!(count(&Policy::concurrency(9).unwrap()), 9);
+    assert_eq!(count(Concurrency::new(9).unwrap().with_name("leases").as_policy()), 9);
     clock.advance(TTL.checked_sub(TICK).unwrap());
     assert_eq!(store.renew_now(b"key", &other, lease.id), Some(clock.now().after(TTL * 10)));
     clock.advance(TTL * 9);
@@ -126,33 +135,33 @@ fn the_leases_of_a_batch_have_names_of_their_own_and_a_denied_one_has_none() {
             Entry::new("key", &rate),
             Entry::new("key", &policy).with_cost(costs[1]),
         ];
-        let verdict = limiter.check_all(&mut entries).unwrap();
-        (verdict, entries[0].stamp(), entries[2].stamp())
+        store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
+        (Decisions::of(&entries), entries[0].stamp(), entries[2].stamp())
     };
     let (verdict, first, second) = batch([1, 3]);
     assert!(verdict.is_allowed() && first != second);
-    assert_eq!(limiter.peek("key").remaining(), 1);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 1);
     assert_eq!(batch([1, 1]).0.outcome(), Outcome::Busy);
-    assert_eq!(limiter.peek("key").remaining(), 1);
-    assert_eq!(store.check_now(b"key", &rate, 0).remaining(), 1);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 1);
+    assert_eq!(store.check_now(b"key", &rate, 0).remaining().unwrap(), 1);
     assert!(limiter.release(&Lease::of("key", second)));
-    assert_eq!(limiter.peek("key").remaining(), 4);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 4);
     assert!(limiter.release(&Lease::of("key", first)));
-    assert_eq!(limiter.peek("key").remaining(), 5);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 5);
 }
 
 #[test]
 fn a_shadow_takes_a_lease_only_where_it_would_have_allowed() {
-    let (_, store, limiter) = world(9);
-    let (policy, few) = (leased(9, TTL), leased(1, TTL).named("few"));
-    let in_flight = || 9 - store.check_now(b"key", &leased(9, TTL).named("few"), 0).remaining();
-    let acquire = || {
-        let shadow = Entry::new("key", &few).with_role(Role::Shadow);
-        limiter.acquire_all(&mut [shadow, Entry::new("key", &policy)]).unwrap()
-    };
-    let first = acquire();
-    let second = acquire();
-    assert_eq!((first.count(), second.count(), in_flight()), (2, 1, 1));
+    let (_, store, _) = world(9);
+    let limiter = super::limiter_over(&store, Policy::token_bucket("9/s").unwrap());
+    let (leases, few) = (leases(9, TTL), leased(1, TTL).with_name("few"));
+    let in_flight =
+        || 9 - store.check_now(b"key", &leased(9, TTL).with_name("few"), 0).remaining().unwrap();
+    let admit =
+        || limiter.admit(Charges::new().shadow("key", &few, 1).permit("key", &leases, 1)).unwrap();
+    let first = admit();
+    let second = admit();
+    assert_eq!((first.permit_count(), second.permit_count(), in_flight()), (2, 1, 1));
     drop(second);
     assert_eq!(in_flight(), 1);
     drop(first);
@@ -162,37 +171,36 @@ fn a_shadow_takes_a_lease_only_where_it_would_have_allowed() {
 #[test]
 fn a_permit_may_hold_a_lease() {
     let (clock, store, limiter) = world(2);
-    let permit = limiter.acquire_cost("key", 2).unwrap();
+    let permit = limiter.try_acquire_n("key", 2).unwrap();
     assert_eq!(permit.count(), 2);
-    assert!(limiter.acquire("key").is_err());
+    assert!(limiter.try_acquire("key").is_err());
     drop(permit);
     assert_eq!(store.stats().live_keys, 0);
-    let permit = limiter.acquire("key").unwrap().into_owned();
+    let permit = limiter.try_acquire("key").unwrap().into_owned();
     clock.advance(TTL);
     // It has ended, and what somebody else holds by now is not given back.
-    let lease = limiter.lease_cost("key", 2).unwrap();
+    let lease = limiter.lease_n("key", 2).unwrap();
     drop(permit);
-    assert_eq!(limiter.peek("key").remaining(), 0);
+    assert_eq!(limiter.peek("key").remaining(), Some(0));
     assert!(limiter.release(&lease));
 }
 
+/// A lease of permits without one held them for good.
 #[test]
-fn under_another_policy_a_lease_holds_nothing_and_releases_nothing() {
+fn permits_without_a_lease_cannot_be_leased_or_released() {
     let (_, store, _) = world(1);
-    for policy in [Policy::token_bucket("2/min").unwrap(), Policy::concurrency(2).unwrap()] {
-        let limiter = Limiter::builder(policy).store(Arc::clone(&store) as Arc<dyn Store>).build();
-        let mut lease = limiter.lease("key").unwrap();
-        assert_eq!((lease.id, lease.count), (0, 0));
-        lease.id = 1;
-        assert!(!limiter.release(&lease) && !limiter.renew(&mut lease));
-        assert_eq!(limiter.peek("key").remaining(), 1);
-    }
+    let limiter = over(&store, Concurrency::new(2).unwrap().with_name("permits"));
+    assert!(matches!(limiter.lease("key"), Err(LeaseError::NoLease)));
+    let _permit = limiter.try_acquire("key").unwrap();
+    let mut lease = Lease::of("key", 1);
+    assert!(!limiter.release(&lease) && !limiter.renew(&mut lease));
+    assert_eq!(limiter.peek("key").remaining(), Some(1));
 }
 
 #[test]
 fn leases_survive_a_restart() {
     let (clock, store, limiter) = world(3_000);
-    let mut lease = limiter.lease_cost("key", 2_500).unwrap();
+    let mut lease = limiter.lease_n("key", 2_500).unwrap();
     let ended = limiter.lease("other").unwrap();
     clock.advance(TICK);
     assert!(limiter.renew(&mut lease));
@@ -200,17 +208,17 @@ fn leases_survive_a_restart() {
     assert_eq!(store.write_snapshot(&mut bytes).unwrap().counters, 2);
     clock.advance(TTL.checked_sub(TICK).unwrap());
     let builder = MemoryStore::builder().max_keys(100).clock(clock.clone());
-    let restored: Arc<dyn Store> = Arc::new(builder.restore(&mut bytes.as_slice()).unwrap());
-    let limiter = Limiter::builder(leased(3_000, TTL)).store(restored).build();
-    assert_eq!(limiter.peek("key").remaining(), 500);
+    let restored = Arc::new(builder.restore(&mut bytes.as_slice()).unwrap());
+    let limiter = over(&restored, leases(3_000, TTL));
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 500);
     assert!(!limiter.release(&ended));
     assert!(limiter.release(&lease));
-    assert_eq!(limiter.peek("key").remaining(), 3_000);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 3_000);
 }
 
 #[test]
 fn numbers_that_are_no_lease_are_refused() {
-    let lease = |limit, ttl| Policy::concurrency(limit).unwrap().leased(ttl).unwrap_err();
+    let lease = |limit, ttl| Concurrency::new(limit).unwrap().with_lease(ttl).unwrap_err();
     assert_eq!(lease(10_001, TTL), PolicyError::TooManyLeases { limit: 10_001 });
     for ttl in [Duration::ZERO, Duration::from_nanos(999), Duration::MAX] {
         assert_eq!(lease(1, ttl), PolicyError::LeaseTime { ttl });
@@ -332,6 +340,6 @@ fn eight_threads_never_hold_more_leases_than_the_limit() {
             });
         }
     });
-    assert_eq!(limiter.peek("key").remaining(), 3);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 3);
     assert_eq!((store.stats().live_keys, store.stats().forced_evictions), (0, 0));
 }

@@ -21,3 +21,14 @@ mod suite;
 mod threads;
 #[cfg(feature = "until-ready")]
 mod until_ready;
+
+use std::sync::Arc;
+
+use tollbar::{Limiter, MemoryStore, Policies, Policy};
+
+/// A limiter over a store that a test looks into. Its policy needs no name, so that the test can ask
+/// the store under the same policy.
+fn limiter_over(store: &Arc<MemoryStore>, policy: Policy) -> Limiter {
+    let policies = Policies::from_fn(move |_| policy.clone());
+    Limiter::builder(policies).store(Arc::clone(store)).build().unwrap()
+}

@@ -1,118 +1,140 @@
-//! A mistake is never an allow: whoever asks what a store cannot do gets an error and pays nothing, and
-//! no failure policy answers in the store's place.
+//! A mistake is never an allow: a call that asks what a store cannot do is an error and charges nothing,
+//! and no outage policy answers in the store's place.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollbar::store::block_on;
 use tollbar::{
-    AcquireError, Degraded, Entry, FailurePolicy, Limiter, Outcome, Policy, RequestError,
+    AcquireError, AdmitError, AsyncConcurrencyLimiter, AsyncLimiter, Charges, Concurrency,
+    Degraded, DenyReason, LeaseError, Limiter, OutagePolicy, Policy, ReserveError,
 };
 use tollbar_testkit::failing_store::FailingStore;
 
 fn policy() -> Policy {
-    Policy::token_bucket("5/min").unwrap()
+    Policy::token_bucket("5/min").unwrap().with_name("five")
 }
 
-/// Each failure policy that lets requests pass.
-fn lenient() -> [FailurePolicy; 2] {
-    [FailurePolicy::Allow, FailurePolicy::Fallback(Box::new(Limiter::new(policy())))]
+/// Each outage policy that lets requests pass.
+const LENIENT: [OutagePolicy; 2] = [OutagePolicy::Allow, OutagePolicy::Local { nodes: 1 }];
+
+fn limiter(store: &FailingStore, on_outage: OutagePolicy) -> AsyncLimiter {
+    let store = Arc::new(store.clone());
+    AsyncLimiter::builder(policy(), store).on_outage(on_outage).build().unwrap()
 }
 
-fn limiter(store: &FailingStore, on_failure: FailurePolicy) -> Limiter {
-    Limiter::builder(policy()).store(Arc::new(store.clone())).on_failure(on_failure).build()
+fn permits(store: &FailingStore, on_outage: OutagePolicy) -> AsyncConcurrencyLimiter {
+    let permits = Concurrency::new(5).unwrap().with_name("permits");
+    let permits = permits.with_lease(Duration::from_secs(30)).unwrap();
+    let store = Arc::new(store.clone());
+    AsyncConcurrencyLimiter::builder(permits, store).on_outage(on_outage).build().unwrap()
 }
 
 #[test]
-fn a_mistake_is_an_error_whatever_the_failure_policy_says() {
+fn a_mistake_is_an_error_whatever_the_outage_policy_says() {
     let policy = policy();
-    let ttl = Duration::from_mins(1);
     for store in FailingStore::mistakes() {
         assert!(!store.0.is_outage());
-        for on_failure in lenient() {
-            let limiter = limiter(&store, on_failure);
-            let entries = || [Entry::new("a", &policy), Entry::new("b", &policy)];
-            let is_mistake = |error: &RequestError| matches!(error, RequestError::Store(_));
-
-            assert!(limiter.check_all(&mut entries()).is_err_and(|it| is_mistake(&it)));
-            let reserved = limiter.reserve_all(&mut entries(), ttl);
-            assert!(reserved.is_err_and(|it| is_mistake(&it)));
-            let once = limiter.check_all_once("id", &mut entries());
-            assert!(once.is_err_and(|it| is_mistake(&it)));
-            let acquired = limiter.acquire_all(&mut entries()).unwrap_err();
-            assert!(matches!(acquired, AcquireError::Request(error) if is_mistake(&error)));
-
-            // These have no error to return: they deny for good, and not as degraded.
-            let decision = limiter.check("a");
-            assert_eq!((decision.outcome(), decision.degraded()), (Outcome::Never, None));
-            assert_eq!(limiter.acquire("a").unwrap_err().outcome(), Outcome::Never);
-            assert_eq!(limiter.lease("a").unwrap_err().outcome(), Outcome::Never);
+        for on_outage in LENIENT {
+            let limiter = limiter(&store, on_outage);
+            let charges = || Charges::new().charge("a", &policy, 1).charge("b", &policy, 1);
+            let admitted = [
+                block_on(limiter.admit(charges())).map(drop),
+                block_on(limiter.admit(charges().reserve_for(Duration::from_mins(1)))).map(drop),
+                block_on(limiter.admit(charges().request_id("id"))).map(drop),
+            ];
+            for error in admitted.map(Result::unwrap_err) {
+                assert!(error.decisions().is_none(), "{error:?}");
+            }
+            let reserved = block_on(limiter.reserve("a", 1)).unwrap_err();
+            assert!(matches!(reserved, ReserveError::Store(error) if !error.is_outage()));
+            assert!(!block_on(limiter.check("a")).unwrap_err().is_outage());
             let mut decisions = Vec::new();
-            limiter.check_many(&["a", "b"], &mut decisions);
-            assert!(decisions.iter().all(|it| it.outcome() == Outcome::Never));
+            assert!(block_on(limiter.check_many(&["a", "b"], &mut decisions)).is_err());
+            assert!(decisions.is_empty());
+
+            let permits = permits(&store, on_outage);
+            let acquired = block_on(permits.try_acquire("a")).unwrap_err();
+            assert!(matches!(acquired, AcquireError::Store(error) if !error.is_outage()));
+            let leased = block_on(permits.lease("a")).unwrap_err();
+            assert!(matches!(leased, LeaseError::Store(error) if !error.is_outage()));
         }
     }
 }
 
 #[test]
-fn an_outage_is_answered_by_the_failure_policy() {
+fn an_outage_is_answered_by_the_outage_policy() {
     let policy = policy();
     for store in FailingStore::outages() {
         assert!(store.0.is_outage());
-        for on_failure in lenient() {
-            let limiter = limiter(&store, on_failure);
-            assert!(limiter.check("a").is_allowed() && limiter.check("a").degraded().is_some());
-            let verdict = limiter.check_all(&mut [Entry::new("a", &policy)]).unwrap();
-            assert!(verdict.is_allowed() && verdict.is_degraded());
+        for on_outage in LENIENT {
+            let limiter = limiter(&store, on_outage);
+            let decision = block_on(limiter.check("a")).unwrap();
+            assert!(decision.is_allowed() && decision.degraded().is_some());
+            let grant = block_on(limiter.admit(Charges::new().charge("a", &policy, 1))).unwrap();
+            assert!(grant.decisions().is_degraded());
+            let reservation = block_on(limiter.reserve("a", 1)).unwrap();
+            assert!(reservation.receipt().is_none(), "nothing was charged");
+            assert!(block_on(reservation.commit(1)).unwrap().charges().is_empty());
         }
+        let limiter = limiter(&store, OutagePolicy::Error);
+        assert!(block_on(limiter.check("a")).unwrap_err().is_outage());
+        assert!(block_on(limiter.reserve("a", 1)).is_err());
+        let admitted = block_on(limiter.admit(Charges::new().charge("a", &policy, 1)));
+        assert!(matches!(admitted.unwrap_err(), AdmitError::Store(error) if error.is_outage()));
     }
 }
 
 #[test]
 fn a_cost_above_the_capacity_never_passes_even_during_an_outage() {
     let policy = policy();
-    for on_failure in lenient().into_iter().chain([FailurePolicy::Deny]) {
-        let limiter = limiter(&FailingStore::unavailable(), on_failure);
-        let decision = limiter.check_cost("a", 1_000_000);
-        assert_eq!(decision.outcome(), Outcome::Never);
-        assert!(decision.degraded().is_some());
-        assert_eq!(limiter.acquire_cost("a", 6).unwrap_err().outcome(), Outcome::Never);
-        let mut entries = [Entry::new("a", &policy), Entry::new("b", &policy).with_cost(6)];
-        let verdict = limiter.check_all(&mut entries).unwrap();
-        assert_eq!((verdict.outcome(), verdict.binding()), (Outcome::Never, Some(1)));
-        assert!(limiter.check_cost("a", 5).outcome() != Outcome::Never);
+    for on_outage in LENIENT.into_iter().chain([OutagePolicy::Deny]) {
+        let limiter = limiter(&FailingStore::unavailable(), on_outage);
+        let denied = block_on(limiter.check_n("a", 1_000_000)).unwrap().ok().unwrap_err();
+        assert_eq!(denied.reason(), DenyReason::ExceedsCapacity);
+        assert!(denied.decision().degraded().is_some());
+        let permits = permits(&FailingStore::unavailable(), on_outage);
+        let acquired = block_on(permits.try_acquire_n("a", 6)).unwrap_err();
+        let AcquireError::Denied(denied) = acquired else { panic!("{acquired:?}") };
+        assert_eq!(denied.reason(), DenyReason::ExceedsCapacity);
+        let charges = Charges::new().charge("a", &policy, 1).charge("b", &policy, 6);
+        let error = block_on(limiter.admit(charges)).unwrap_err();
+        let decisions = error.decisions().unwrap();
+        assert_eq!(decisions.binding(), Some(1));
+        assert_eq!(decisions.denied().unwrap().reason(), DenyReason::ExceedsCapacity);
+        let denied = block_on(limiter.check_n("a", 5)).unwrap().denied();
+        assert!(denied.is_none_or(|it| it.reason() == DenyReason::Outage));
     }
 }
 
 #[test]
-fn a_batch_with_more_entries_than_a_store_takes_is_an_error_and_charges_nothing() {
+fn more_charges_than_a_store_takes_are_an_error_and_charge_nothing() {
     let policy = policy();
     let limiter = Limiter::new(policy.clone());
     let names: Vec<String> = (0..64).map(|number| format!("key:{number}")).collect();
     for name in &names {
-        limiter.check_cost(name, 5);
+        assert!(limiter.check_n(name, 4).is_allowed());
     }
-    let mut entries: Vec<Entry<'_>> = names.iter().map(|name| Entry::new(name, &policy)).collect();
-    let error = limiter.check_all(&mut entries).unwrap_err();
-    assert_eq!(error.to_string(), "a batch of 64 entries is too large: send at most 32");
-    assert!(limiter.acquire_all(&mut entries).is_err());
-    assert!(limiter.reserve_all(&mut entries, Duration::from_mins(1)).is_err());
-    assert!(names.iter().all(|name| limiter.peek(name).remaining() == 0));
+    let charges =
+        || names.iter().fold(Charges::new(), |charges, name| charges.charge(name, &policy, 1));
+    let error = limiter.admit(charges()).unwrap_err();
+    assert!(matches!(error, AdmitError::TooManyCharges { max: 32 }));
+    assert_eq!(
+        error.to_string(),
+        "a request may have 32 charges at most: split it, or charge fewer limits"
+    );
+    assert!(limiter.admit(charges().reserve_for(Duration::from_mins(1))).is_err());
+    assert!(names.iter().all(|name| limiter.peek(name).remaining() == Some(1)));
 }
 
 #[test]
-fn a_fallback_decides_a_batch_by_the_policies_of_its_entries() {
-    let fallback = Limiter::new(Policy::token_bucket("1000/s").unwrap());
-    let limiter =
-        limiter(&FailingStore::unavailable(), FailurePolicy::Fallback(Box::new(fallback)));
-    let (one, many) = (Policy::token_bucket("1/min").unwrap().named("one"), policy());
-    let ask = || {
-        let mut entries = [Entry::new("a", &many), Entry::new("a", &one)];
-        let verdict = limiter.check_all(&mut entries).unwrap();
-        assert!(entries.iter().all(|it| it.decision().unwrap().degraded().is_some()));
-        assert_eq!(entries[0].decision().unwrap().degraded(), Some(Degraded::Fallback));
-        verdict
-    };
-    assert!(ask().is_allowed());
-    let denied = ask();
-    assert_eq!((denied.is_allowed(), denied.binding()), (false, Some(1)));
+fn an_outage_that_is_counted_here_goes_by_the_policies_of_the_charges() {
+    let limiter = limiter(&FailingStore::unavailable(), OutagePolicy::Local { nodes: 2 });
+    let one = Policy::token_bucket("2/min").unwrap().with_name("one");
+    let many = Policy::token_bucket("1000/s").unwrap().with_name("many");
+    let ask = || block_on(limiter.admit(Charges::new().charge("a", &many, 1).charge("a", &one, 1)));
+    let grant = ask().unwrap();
+    assert!(grant.decisions().each().iter().all(|it| it.degraded() == Some(Degraded::Fallback)));
+    let error = ask().unwrap_err();
+    assert_eq!(error.decisions().unwrap().binding(), Some(1), "half of two a minute is spent");
 }

@@ -10,23 +10,25 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{
-    Clock, Entry, Limiter, ManualClock, MemoryStore, Outcome, OwnedPermit, Permit, Policy, Role,
-    Store, Timestamp,
+    Charges, Clock, Concurrency, ConcurrencyLimiter, DenyReason, ManualClock, MemoryStore, Permit,
+    Policy, Store, Timestamp,
 };
 use tollbar_testkit::strategy::cases;
 
+use super::limiter_over;
+
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
-fn permits(limit: u64) -> Policy {
-    Policy::concurrency(limit).unwrap()
+fn permits(limit: u64) -> Concurrency {
+    Concurrency::new(limit).unwrap().with_name("permits")
 }
 
 fn store(max_keys: usize) -> Arc<MemoryStore> {
     Arc::new(MemoryStore::builder().max_keys(max_keys).clock(ManualClock::at(START)).build())
 }
 
-fn limiter(store: &Arc<MemoryStore>, policy: Policy) -> Limiter {
-    Limiter::builder(policy).store(Arc::clone(store) as Arc<dyn Store>).build()
+fn limiter(store: &Arc<MemoryStore>, permits: Concurrency) -> ConcurrencyLimiter {
+    ConcurrencyLimiter::builder(permits).store(Arc::clone(store)).build().unwrap()
 }
 
 /// What somebody does to one of three keys.
@@ -72,7 +74,7 @@ proptest! {
                 Act::Acquire { key, cost, limit: at } => {
                     let (limit, out) = (limits[at], of_key(&held, key));
                     let remaining = limit.saturating_sub(out);
-                    match limiters[at].acquire_cost(KEYS[key], cost) {
+                    match limiters[at].try_acquire_n(KEYS[key], cost) {
                         Ok(permit) => {
                             prop_assert!(cost == 0 || out + cost <= limit, "{out} + {cost}");
                             prop_assert_eq!(permit.count(), cost);
@@ -80,11 +82,13 @@ proptest! {
                         }
                         Err(denied) => {
                             let is_never = cost > limit;
-                            let outcome = if is_never { Outcome::Never } else { Outcome::Busy };
+                            let reason =
+                                if is_never { DenyReason::ExceedsCapacity } else { DenyReason::Busy };
                             prop_assert!(cost > remaining, "{out} + {cost}");
-                            prop_assert_eq!(denied.outcome(), outcome);
-                            prop_assert_eq!((denied.limit(), denied.remaining()), (limit, remaining));
-                            prop_assert_eq!((denied.reset_at(), denied.retry_after()), (START, None));
+                            prop_assert_eq!((denied.reason(), denied.retry_after()), (reason, None));
+                            let decision = denied.decision();
+                            prop_assert_eq!((decision.limit(), decision.remaining()), (limit, Some(remaining)));
+                            prop_assert_eq!(decision.reset_at(), Some(START));
                         }
                     }
                 }
@@ -96,7 +100,7 @@ proptest! {
             for (key, name) in KEYS.iter().enumerate() {
                 for (limit, limiter) in limits.iter().zip(&limiters) {
                     let left = limit.saturating_sub(of_key(&held, key));
-                    prop_assert_eq!(limiter.peek(name).remaining(), left);
+                    prop_assert_eq!(limiter.peek(name).remaining().unwrap(), left);
                 }
             }
         }
@@ -109,57 +113,53 @@ proptest! {
 #[test]
 fn a_rate_is_paid_and_only_the_permits_come_back() {
     let (rate, in_flight) = (Policy::token_bucket("10/min").unwrap(), permits(4));
-    let limiter = limiter(&store(10), rate.clone());
-    let left =
-        |policy: &Policy| limiter.store().check(b"key", policy, 0).wait().unwrap().remaining();
-    let acquire = || {
-        let mut entries =
-            [Entry::new("key", &in_flight).with_cost(2), Entry::new("key", &rate).with_cost(3)];
-        limiter.acquire_all(&mut entries)
-    };
-    let first = acquire().unwrap();
-    let second = acquire().unwrap();
-    assert_eq!((first.count(), left(&rate), left(&in_flight)), (2, 4, 0));
+    let store = store(10);
+    let limiter = limiter_over(&store, rate.clone());
+    let left = |policy: &Policy| store.check_now(b"key", policy, 0).remaining().unwrap();
+    let both = || (left(&rate), left(in_flight.as_policy()));
+    let admit =
+        || limiter.admit(Charges::new().permit("key", &in_flight, 2).charge("key", &rate, 3));
+    let first = admit().unwrap();
+    let second = admit().unwrap();
+    assert_eq!((first.permit_count(), both()), (2, (4, 0)));
     // Refused by the permits, and the rate has not paid.
-    let verdict = acquire().unwrap_err().verdict().unwrap();
-    assert_eq!((verdict.outcome(), verdict.binding()), (Outcome::Busy, Some(0)));
-    assert_eq!((left(&rate), left(&in_flight)), (4, 0));
+    let error = admit().unwrap_err();
+    assert_eq!(error.to_string(), "all permits are in use");
+    assert_eq!(error.decisions().unwrap().binding(), Some(0));
+    assert_eq!(both(), (4, 0));
     drop(first);
-    assert_eq!((left(&rate), left(&in_flight)), (4, 2));
-    drop(acquire().unwrap());
+    assert_eq!(both(), (4, 2));
+    drop(admit().unwrap());
     // Refused by the rate: nothing is in flight for it, and nothing of the others comes back.
-    assert!(matches!(acquire().unwrap_err().verdict().unwrap().outcome(), Outcome::Deny { .. }));
-    assert_eq!((left(&rate), left(&in_flight)), (1, 2));
+    let denied = admit().unwrap_err().decisions().unwrap().denied().unwrap();
+    assert_eq!(denied.reason(), DenyReason::RateLimited);
+    assert_eq!(both(), (1, 2));
     drop(second);
-    assert_eq!((left(&rate), left(&in_flight)), (1, 4));
+    assert_eq!(both(), (1, 4));
 }
 
 #[test]
 fn several_counters_come_back_together_and_shadows_with_them() {
     let store = store(10);
-    let limiter = limiter(&store, permits(9));
-    let (few, tenant) = (permits(1).named("few"), permits(9).named("tenant"));
-    let acquire = || {
-        let mut entries = [
-            Entry::new("key", &few).with_role(Role::Shadow),
-            Entry::new("key", &tenant).with_cost(2),
-            Entry::new("other", &tenant).with_cost(3),
-            Entry::new("peeked", &tenant).with_cost(0),
-        ];
-        let permit = limiter.acquire_all(&mut entries).unwrap();
-        (permit, entries[0].decision().unwrap().outcome())
+    let limiter = limiter_over(&store, Policy::token_bucket("10/min").unwrap());
+    let few = Concurrency::new(1).unwrap().with_name("few");
+    let tenant = Concurrency::new(9).unwrap().with_name("tenant");
+    let admit = || {
+        let charges = Charges::new().shadow("key", few.as_policy(), 1).permit("key", &tenant, 2);
+        let charges = charges.permit("other", &tenant, 3).permit("peeked", &tenant, 0);
+        let grant = limiter.admit(charges).unwrap();
+        let shadow = grant.decisions().each()[0].is_allowed();
+        (grant, shadow)
     };
-    let left = |key: &str, policy: &Policy| {
-        store.check(key.as_bytes(), policy, 0).wait().unwrap().remaining()
+    let left = |key: &str, permits: &Concurrency| {
+        store.check_now(key.as_bytes(), permits.as_policy(), 0).remaining().unwrap()
     };
-    let (first, shadow) = acquire();
-    assert_eq!((first.count(), shadow), (6, Outcome::Allow));
+    let (first, shadow) = admit();
+    assert_eq!((first.permit_count(), shadow), (6, true));
     // The shadow would have refused this one, and is not charged for it.
-    let (second, shadow) = acquire();
-    assert_eq!((second.count(), shadow), (5, Outcome::Busy));
+    let (second, shadow) = admit();
+    assert_eq!((second.permit_count(), shadow), (5, false));
     assert_eq!((left("key", &few), left("key", &tenant), left("other", &tenant)), (0, 5, 3));
-    let second = second.into_owned();
-    assert_eq!(second.count(), 5);
     drop(second);
     assert_eq!((left("key", &few), left("key", &tenant), left("other", &tenant)), (0, 7, 6));
     drop(first);
@@ -167,22 +167,35 @@ fn several_counters_come_back_together_and_shadows_with_them() {
 }
 
 #[test]
-fn a_permit_of_a_rate_or_of_nothing_gives_nothing_back() {
+fn a_permit_of_nothing_gives_nothing_back() {
     let store = store(10);
-    let rate = limiter(&store, Policy::token_bucket("3/min").unwrap());
-    let permit = rate.acquire("key").unwrap();
-    assert_eq!((permit.count(), permit.is_degraded()), (0, false));
-    drop(permit);
-    assert_eq!(rate.peek("key").remaining(), 2);
-    assert!(matches!(rate.acquire_cost("key", 3).unwrap_err().outcome(), Outcome::Deny { .. }));
-
     let in_flight = limiter(&store, permits(1));
-    let permit = in_flight.acquire("key").unwrap();
-    let peeked = in_flight.acquire_cost("key", 0).unwrap();
+    let permit = in_flight.try_acquire("key").unwrap();
+    let peeked = in_flight.try_acquire_n("key", 0).unwrap();
     assert_eq!(peeked.count(), 0);
     drop(peeked);
-    assert_eq!(in_flight.peek("key").remaining(), 0);
+    assert_eq!(in_flight.peek("key").remaining(), Some(0));
     drop(permit);
+}
+
+/// A second request with the same id is answered from memory and takes nothing, so it would return
+/// the permits of the first.
+#[test]
+fn a_request_with_an_id_has_leased_permits_or_none() {
+    let store = store(10);
+    let limiter = limiter_over(&store, Policy::token_bucket("10/min").unwrap());
+    let unleased = permits(4);
+    let error =
+        limiter.admit(Charges::new().permit("key", &unleased, 1).request_id("id")).unwrap_err();
+    assert!(error.to_string().contains("`Concurrency::with_lease`"), "{error}");
+    let leased = permits(4).with_lease(Duration::from_secs(30)).unwrap();
+    let admit =
+        || limiter.admit(Charges::new().permit("key", &leased, 1).request_id("id")).unwrap();
+    let (first, second) = (admit(), admit());
+    let left = || store.check_now(b"key", leased.as_policy(), 0).remaining().unwrap();
+    assert_eq!(left(), 3);
+    drop((first, second));
+    assert_eq!(left(), 4, "they are returned once");
 }
 
 #[test]
@@ -190,11 +203,11 @@ fn a_permit_goes_along_with_a_thread_and_outlives_its_limiter() {
     fn is_send<T: Send>(_: &T) {}
     let store = store(10);
     let limiter = limiter(&store, permits(1));
-    let permit: OwnedPermit = limiter.acquire("key").unwrap().into_owned();
+    let permit: Permit<'static> = limiter.try_acquire("key").unwrap().into_owned();
     is_send(&permit);
-    is_send(&limiter.acquire("other"));
+    is_send(&limiter.try_acquire("other"));
     assert_eq!(permit.count(), 1);
-    assert!(limiter.acquire("key").is_err());
+    assert!(limiter.try_acquire("key").is_err());
     drop(limiter);
     thread::spawn(move || drop(permit)).join().unwrap();
     assert_eq!(store.stats().live_keys, 0);
@@ -204,25 +217,25 @@ fn a_permit_goes_along_with_a_thread_and_outlives_its_limiter() {
 fn a_permit_that_was_reset_away_does_not_come_back() {
     let store = store(10);
     let limiter = limiter(&store, permits(2));
-    let permit = limiter.acquire_cost("key", 2).unwrap();
+    let permit = limiter.try_acquire_n("key", 2).unwrap();
     limiter.reset("key");
-    assert_eq!(limiter.peek("key").remaining(), 2);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 2);
     drop(permit);
-    assert_eq!(limiter.peek("key").remaining(), 2);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 2);
 }
 
 #[test]
 fn permits_end_with_the_process_and_rates_do_not() {
     let store = store(1_000);
     let (in_flight, rate) = (limiter(&store, permits(1)), Policy::fixed_window("5/month").unwrap());
-    let _permit = in_flight.acquire("key").unwrap();
+    let _permit = in_flight.try_acquire("key").unwrap();
     store.check(b"key", &rate, 2).wait().unwrap();
     let mut bytes = Vec::new();
     assert_eq!(store.write_snapshot(&mut bytes).unwrap().counters, 1);
     let builder = MemoryStore::builder().max_keys(1_000).clock(ManualClock::at(START));
     let restored = builder.restore(&mut bytes.as_slice()).unwrap();
-    assert_eq!(restored.check_now(b"key", &permits(1), 0).remaining(), 1);
-    assert_eq!(restored.check_now(b"key", &rate, 0).remaining(), 3);
+    assert_eq!(restored.check_now(b"key", permits(1).as_policy(), 0).remaining().unwrap(), 1);
+    assert_eq!(restored.check_now(b"key", &rate, 0).remaining().unwrap(), 3);
 }
 
 #[test]
@@ -237,11 +250,14 @@ fn a_full_store_forgets_rates_before_permits() {
     };
     check_rates();
     let keys: Vec<String> = (0..store.stats().slots / 2).map(|key| key.to_string()).collect();
-    let held: Vec<_> = keys.iter().map(|key| in_flight.acquire(key).unwrap()).collect();
+    let held: Vec<_> = keys.iter().map(|key| in_flight.try_acquire(key).unwrap()).collect();
     check_rates();
-    assert!(keys.iter().all(|key| in_flight.peek(key).remaining() == 8), "a permit was forgotten");
+    assert!(
+        keys.iter().all(|key| in_flight.peek(key).remaining().unwrap() == 8),
+        "a permit was forgotten"
+    );
     drop(held);
-    assert!(keys.iter().all(|key| in_flight.peek(key).remaining() == 9));
+    assert!(keys.iter().all(|key| in_flight.peek(key).remaining().unwrap() == 9));
 }
 
 #[test]
@@ -249,9 +265,9 @@ fn a_permit_whose_counter_was_forgotten_is_returned_to_nobody_else() {
     let store = store(4);
     let limiter = limiter(&store, permits(9));
     let keys: Vec<String> = (0..100).map(|key| key.to_string()).collect();
-    let held = keys.iter().map(|key| (key, limiter.acquire(key).unwrap()));
+    let held = keys.iter().map(|key| (key, limiter.try_acquire(key).unwrap()));
     let held: Vec<_> = held.collect();
-    let out = |key: &String| 9 - limiter.peek(key).remaining();
+    let out = |key: &String| 9 - limiter.peek(key).remaining().unwrap();
     let (known, forgotten): (Vec<_>, Vec<_>) = held.into_iter().partition(|(key, _)| out(key) == 1);
     assert_eq!(known.len(), store.stats().slots);
     assert_eq!(store.stats().forced_evictions, forgotten.len() as u64);
@@ -293,7 +309,7 @@ fn a_counter_that_is_often_idle_is_not_inserted_again_and_again() {
         let limiter = limiter(&store, permits(2));
         let visit_all = || {
             for key in ["a", "b", "c", "d", "e"] {
-                drop(limiter.acquire(key).unwrap());
+                drop(limiter.try_acquire(key).unwrap());
             }
         };
         visit_all();

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tollbar::charge::HeldPermits;
 use tollbar::{
-    Algorithm, Clock, Decision, Lease, Limiter, ManualClock, MemoryStore, Policy, Receipt, Store,
-    Timestamp,
+    Algorithm, Batch, Clock, Decision, Entry, Limiter, ManualClock, MemoryStore, Policies, Policy,
+    Receipt, ReceiptKey, ReserveError, Store, Timestamp,
 };
 use tollbar_testkit::strategy::cases;
 
@@ -21,16 +22,22 @@ struct Twins {
     policy: Policy,
     words: Vec<u64>,
     store: Arc<MemoryStore>,
-    limiter: Limiter,
 }
 
 impl Twins {
     fn new(policy: Policy) -> Self {
         let clock = ManualClock::at(START);
         let store = Arc::new(MemoryStore::builder().max_keys(16).clock(clock.clone()).build());
-        let limiter = Limiter::builder(policy.clone()).store(Arc::clone(&store) as Arc<dyn Store>);
         let words = vec![0; policy.algorithm().words()];
-        Self { clock, policy, words, store, limiter: limiter.build() }
+        Self { clock, policy, words, store }
+    }
+
+    fn limiter(&self) -> Limiter {
+        let key = ReceiptKey::new([7; 32]);
+        let policy = self.policy.clone();
+        let policies = Policies::from_fn(move |_| policy.clone());
+        let limiter = Limiter::builder(policies).store(Arc::clone(&self.store)).receipt_key(key);
+        limiter.reservation_ttl(HOLD).build().unwrap()
     }
 
     fn algorithm(&self) -> &dyn Algorithm {
@@ -97,18 +104,27 @@ proptest! {
         for op in ops {
             match op {
                 LogOp::Check { cost } => {
-                    let expected = twins.limiter.check_cost("key", cost);
+                    let expected = twins.store.check_now(b"key", &twins.policy, cost);
                     prop_assert_eq!(twins.transition(cost).0, expected);
                 }
                 LogOp::Reserve { cost } => {
-                    let reservation = twins.limiter.reserve("key", cost, HOLD).unwrap();
+                    let reservation = twins.limiter().reserve("key", cost);
                     let (decision, stamp) = twins.transition(cost);
-                    prop_assert_eq!(Some(decision), reservation.verdict().decision());
-                    open.extend(reservation.into_receipt().map(|receipt| Reserved { cost, stamp, receipt }));
+                    match reservation {
+                        Ok(reservation) => {
+                            prop_assert_eq!(decision, reservation.decision());
+                            let receipt = reservation.receipt().unwrap().clone();
+                            open.push(Reserved { cost, stamp, receipt });
+                        }
+                        Err(ReserveError::Denied(denied)) => {
+                            prop_assert_eq!(decision, denied.decision());
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
                 }
                 LogOp::Settle { which, spent } if which < open.len() => {
                     let Reserved { cost, stamp, receipt } = open.swap_remove(which);
-                    let charge = twins.limiter.commit(&receipt, spent).unwrap().charges()[0];
+                    let charge = twins.limiter().commit(&receipt, spent).unwrap().charges()[0];
                     if spent <= cost {
                         prop_assert_eq!(twins.refund(stamp, cost - spent), charge.refunded);
                     } else {
@@ -118,10 +134,10 @@ proptest! {
                 LogOp::Settle { .. } => {}
                 LogOp::Move { forward_us, back_us } => twins.move_clock(forward_us, back_us),
             }
-            let expected = twins.limiter.peek("key");
+            let expected = twins.store.check_now(b"key", &twins.policy, 0);
             prop_assert_eq!(twins.transition(0).0, expected);
             let is_fresh = twins.algorithm().fresh_at(&twins.words) <= twins.clock.now();
-            prop_assert!(!is_fresh || expected.remaining() == limit);
+            prop_assert!(!is_fresh || expected.remaining().unwrap() == limit);
         }
     }
 }
@@ -158,7 +174,7 @@ fn a_charge_takes_the_place_of_one_that_was_given_back() {
 
 /// A lease that is held, by both of its names.
 struct Held {
-    lease: Lease,
+    lease: HeldPermits,
     stamp: u64,
 }
 
@@ -194,25 +210,28 @@ proptest! {
         for op in ops {
             match op {
                 LeaseOp::Take { cost } => {
-                    let granted = twins.limiter.lease_cost("key", cost);
+                    let mut entries = [Entry::new("key", &twins.policy).with_cost(cost)];
+                    twins.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
+                    let granted = entries[0].decision();
+                    let lease = HeldPermits::of(&entries[0]);
                     let (decision, stamp) = twins.transition(cost);
-                    prop_assert_eq!(decision.is_allowed(), granted.is_ok());
-                    held.extend(granted.ok().filter(|it| it.count > 0).map(|lease| Held { lease, stamp }));
+                    prop_assert_eq!(Some(decision), granted);
+                    held.extend(lease.map(|lease| Held { lease, stamp }));
                 }
                 LeaseOp::Release { which, amount } if which < held.len() => {
                     let Held { lease, stamp } = held.swap_remove(which);
-                    let returned = twins.store.refund_now(b"key", &twins.policy, lease.id, amount);
+                    let returned = twins.store.refund_now(b"key", &twins.policy, lease.stamp, amount);
                     prop_assert_eq!(twins.refund(stamp, amount), returned);
                 }
                 LeaseOp::Release { .. } => {}
                 LeaseOp::Move { forward_us } => twins.move_clock(forward_us, 0),
             }
             // A name of plain words may return once its lease has ended.
-            held.retain(|it| it.lease.ends_at > twins.clock.now());
-            let expected = twins.limiter.peek("key");
+            held.retain(|it| it.lease.ends_at().unwrap() > twins.clock.now());
+            let expected = twins.store.check_now(b"key", &twins.policy, 0);
             prop_assert_eq!(twins.transition(0).0, expected);
             let is_fresh = twins.algorithm().fresh_at(&twins.words) <= twins.clock.now();
-            prop_assert_eq!(is_fresh, expected.remaining() == limit);
+            prop_assert_eq!(is_fresh, expected.remaining().unwrap() == limit);
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Receipts that somebody has changed.
 
-use std::time::Duration;
-
 use tollbar::{Limiter, Policy, Receipt, ReceiptError, ReceiptKey};
 
 /// The digits of a receipt's text, each of which stands for six bits.
@@ -21,8 +19,8 @@ fn flip(text: &str, at: usize, bit: u32) -> String {
 fn no_two_changes_of_a_receipt_cancel_each_other_out() {
     let key = ReceiptKey::new([7; 32]);
     let policy = Policy::token_bucket("100/min").unwrap();
-    let limiter = Limiter::builder(policy).receipt_key(key.clone()).build();
-    let reservation = limiter.reserve("user:42", 30, Duration::from_mins(1)).unwrap();
+    let limiter = Limiter::builder(policy).receipt_key(key.clone()).build().unwrap();
+    let reservation = limiter.reserve("user:42", 30).unwrap();
     let text = reservation.receipt().expect("it is allowed").to_string();
     assert!(text.parse::<Receipt>().unwrap().content(&key).is_ok());
     // Four digits are three bytes, so the same bit of digits four apart is the same bit of two bytes.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollbar::store::Store;
 use tollbar::{
-    Algorithm, Decision, Entry, Limiter, ManualClock, MemoryStore, Outcome, Policy, Receipt,
-    ReceiptError, ReceiptKey, RequestError, Role, SettleError, StoreError, Timestamp, WarmUp,
+    AdmitError, Algorithm, Charges, Concurrency, Decision, DenyReason, Limiter, LimiterBuilder,
+    ManualClock, MemoryStore, Outcome, Policies, Policy, Receipt, ReceiptError, ReceiptKey,
+    ReserveError, SettleError, Timestamp, WarmUp,
 };
 use tollbar_testkit::strategy;
 
@@ -26,9 +26,17 @@ impl World {
         Self { clock, store: Arc::new(store) }
     }
 
+    fn builder(&self, policy: Policy) -> LimiterBuilder {
+        let policies = Policies::from_fn(move |_| policy.clone());
+        Limiter::builder(policies).store(self.store.clone()).reservation_ttl(TTL)
+    }
+
     fn limiter(&self, policy: Policy) -> Limiter {
-        let key = ReceiptKey::new([7; 32]);
-        Limiter::builder(policy).store(self.store.clone()).receipt_key(key).build()
+        self.builder(policy).receipt_key(ReceiptKey::new([7; 32])).build().unwrap()
+    }
+
+    fn left(&self, policy: &Policy) -> u64 {
+        self.store.check_now(b"key", policy, 0).remaining().unwrap()
     }
 }
 
@@ -37,21 +45,21 @@ fn bucket(rate: &str) -> Policy {
 }
 
 fn reserve(limiter: &Limiter, cost: u64) -> Receipt {
-    limiter.reserve("key", cost, TTL).unwrap().into_receipt().expect("it is allowed")
+    limiter.reserve("key", cost).unwrap().receipt().expect("it is allowed").clone()
 }
 
 #[test]
 fn what_is_not_spent_is_given_back_and_a_receipt_is_redeemed_once() {
     let limiter = World::new().limiter(bucket("100/min"));
     let receipt = reserve(&limiter, 30);
-    assert_eq!(limiter.peek("key").remaining(), 70);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 70);
     let settlement = limiter.commit(&receipt, 10).unwrap();
     let charge = settlement.charges()[0];
     assert_eq!((charge.reserved, charge.spent, charge.refunded, charge.overdrawn), (30, 10, 20, 0));
-    assert_eq!(limiter.peek("key").remaining(), 90);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 90);
     assert!(matches!(limiter.commit(&receipt, 0), Err(SettleError::NotOpen)));
     assert!(matches!(limiter.cancel(&receipt), Err(SettleError::NotOpen)));
-    assert_eq!(limiter.peek("key").remaining(), 90);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 90);
 }
 
 #[test]
@@ -63,14 +71,14 @@ fn what_is_spent_in_excess_becomes_debt_as_far_as_the_overdraft_goes() {
     assert_eq!((charge.refunded, charge.overdrawn), (0, 30));
     // 20 more than it holds: 20 s until it is empty, one more for the token.
     let denied = limiter.check("key");
-    assert_eq!(denied.retry_after(), Some(Duration::from_secs(21)));
+    assert_eq!(denied.ok().unwrap_err().retry_after(), Some(Duration::from_secs(21)));
     // Denials do not cut the debt.
     world.clock.advance(Duration::from_secs(20));
     assert!(!limiter.check("key").is_allowed());
     world.clock.advance(Duration::from_secs(1));
     assert!(limiter.check("key").is_allowed());
 
-    let receipt = limiter.reserve("other", 60, TTL).unwrap().into_receipt().unwrap();
+    let receipt = limiter.reserve("other", 60).unwrap().receipt().unwrap().clone();
     let charge = limiter.commit(&receipt, 100).unwrap().charges()[0];
     assert_eq!((charge.spent, charge.overdrawn), (100, 30), "10 could not be charged");
 }
@@ -81,7 +89,8 @@ fn without_an_overdraft_an_excess_takes_what_is_there() {
     let receipt = reserve(&limiter, 50);
     let charge = limiter.commit(&receipt, 80).unwrap().charges()[0];
     assert_eq!(charge.overdrawn, 10);
-    assert_eq!(limiter.check("key").retry_after(), Some(Duration::from_secs(1)));
+    let denied = limiter.check("key").ok().unwrap_err();
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
 }
 
 #[test]
@@ -91,9 +100,9 @@ fn an_excess_in_a_window_counts_until_it_ends() {
     let receipt = reserve(&limiter, 50);
     assert_eq!(limiter.commit(&receipt, 1_000_000).unwrap().charges()[0].overdrawn, 999_950);
     let denied = limiter.check("key");
-    assert_eq!(denied.remaining(), 0);
-    world.clock.advance(denied.retry_after().unwrap());
-    assert_eq!(limiter.check("key").remaining(), 99);
+    assert_eq!(denied.remaining().unwrap(), 0);
+    world.clock.advance(denied.ok().unwrap_err().retry_after().unwrap());
+    assert_eq!(limiter.check("key").remaining().unwrap(), 99);
 }
 
 #[test]
@@ -115,7 +124,7 @@ fn a_reservation_that_nobody_settles_stays_charged_and_cannot_be_settled_later()
     let receipt = reserve(&limiter, 30);
     world.clock.advance(TTL);
     assert!(matches!(limiter.cancel(&receipt), Err(SettleError::NotOpen)));
-    assert_eq!(limiter.peek("key").remaining(), 70);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 70);
 }
 
 #[test]
@@ -125,14 +134,14 @@ fn what_a_window_or_time_has_given_back_is_not_given_back_again() {
     let receipt = reserve(&limiter, 30);
     world.clock.advance(Duration::from_secs(20));
     // 20 of the 30 have been earned since. Somebody else takes them.
-    assert!(limiter.check_cost("key", 50).is_allowed());
+    assert!(limiter.check_n("key", 50).is_allowed());
     assert_eq!(limiter.cancel(&receipt).unwrap().charges()[0].refunded, 10);
 
     let window = world.limiter(Policy::fixed_window("60/min").unwrap());
     let receipt = reserve(&window, 30);
-    let end = window.peek("key").reset_at();
+    let end = window.peek("key").reset_at().unwrap();
     world.clock.set(end);
-    assert!(window.check_cost("key", 60).is_allowed());
+    assert!(window.check_n("key", 60).is_allowed());
     assert_eq!(window.cancel(&receipt).unwrap().charges()[0].refunded, 0);
     assert!(!window.check("key").is_allowed());
 }
@@ -141,39 +150,91 @@ fn what_a_window_or_time_has_given_back_is_not_given_back_again() {
 fn a_reservation_under_several_limits_charges_and_settles_all_of_them_or_none() {
     let world = World::new();
     let limiter = world.limiter(bucket("1/s"));
-    let tokens = bucket("1000/min").named("tokens");
-    let requests = Policy::fixed_window("2/min").unwrap().named("requests");
-    let entries = || [Entry::new("key", &tokens).with_cost(400), Entry::new("key", &requests)];
-    let reservation = limiter.reserve_all(&mut entries(), TTL).unwrap();
-    let receipt = reservation.into_receipt().unwrap();
+    let tokens = bucket("1000/min").with_name("tokens");
+    let requests = Policy::fixed_window("2/min").unwrap().with_name("requests");
+    let admit = || {
+        let charges = Charges::new().charge("key", &tokens, 400).charge("key", &requests, 1);
+        limiter.admit(charges.reserve_for(TTL))
+    };
+    let receipt = admit().unwrap().into_receipt().unwrap();
     let refused = limiter.commit(&receipt, 100);
     assert!(matches!(refused, Err(SettleError::AmountCount { charges: 2, amounts: 1 })));
     let settlement = limiter.commit_each(&receipt, &[100, 1]).unwrap();
     let refunds: Vec<u64> = settlement.charges().iter().map(|charge| charge.refunded).collect();
     assert_eq!(refunds, [300, 0]);
 
-    assert!(limiter.reserve_all(&mut entries(), TTL).unwrap().is_allowed());
-    let denied = limiter.reserve_all(&mut entries(), TTL).unwrap();
-    assert!(!denied.is_allowed() && denied.receipt().is_none());
-    assert_eq!(denied.verdict().binding(), Some(1));
-    let left = world.store.check(b"key", &tokens, 0).wait().unwrap().remaining();
-    assert_eq!(left, 500);
+    let grant = admit().unwrap();
+    assert_eq!(admit().unwrap_err().decisions().unwrap().binding(), Some(1));
+    assert_eq!(world.left(&tokens), 500);
+    let settlement = grant.settle(&[150, 1]).unwrap();
+    assert_eq!(settlement.charges()[0].refunded, 250);
+    assert_eq!(world.left(&tokens), 750);
+    assert!(matches!(admit().unwrap_err(), AdmitError::Denied(_)));
+}
+
+#[test]
+fn a_reservation_is_settled_by_itself_and_if_it_is_dropped_the_charge_stands() {
+    let world = World::new();
+    let limiter = world.limiter(bucket("100/min"));
+    let settlement = limiter.reserve("key", 30).unwrap().commit(10).unwrap();
+    assert_eq!(settlement.charges()[0].refunded, 20);
+    assert_eq!(limiter.peek("key").remaining(), Some(90));
+    limiter.reserve("key", 30).unwrap().cancel().unwrap();
+    assert_eq!(limiter.peek("key").remaining(), Some(90));
+    drop(limiter.reserve("key", 30).unwrap());
+    assert_eq!(limiter.peek("key").remaining(), Some(60));
+    let denied = limiter.reserve("key", 61).unwrap_err();
+    let ReserveError::Denied(denied) = denied else { panic!("{denied:?}") };
+    assert_eq!(denied.reason(), DenyReason::RateLimited);
+    assert_eq!(limiter.peek("key").remaining(), Some(60));
+}
+
+#[test]
+fn a_grant_that_was_not_reserved_cannot_be_settled_and_returns_its_permits() {
+    let world = World::new();
+    let policy = bucket("100/min");
+    let limiter = world.limiter(policy.clone());
+    let permits = Concurrency::new(1).unwrap();
+    let admit = || {
+        limiter.admit(Charges::new().charge("key", &policy, 10).permit("key", &permits, 1)).unwrap()
+    };
+    assert!(matches!(admit().settle(&[1]), Err(SettleError::NotReserved)));
+    assert!(matches!(admit().cancel(), Err(SettleError::NotReserved)));
+    assert!(matches!(admit().into_receipt(), Err(SettleError::NotReserved)));
+    assert_eq!((world.left(&policy), world.left(permits.as_policy())), (70, 1));
+}
+
+/// Reserved or not, the charge stands and the permits come back.
+#[test]
+fn a_reserved_grant_that_is_dropped_returns_its_permits_and_stays_charged() {
+    let world = World::new();
+    let policy = bucket("100/min");
+    let limiter = world.limiter(policy.clone());
+    let permits = Concurrency::new(1).unwrap();
+    let charges = Charges::new().charge("key", &policy, 10).permit("key", &permits, 1);
+    let grant = limiter.admit(charges.reserve_for(TTL)).unwrap();
+    assert_eq!(world.left(permits.as_policy()), 0);
+    drop(grant);
+    assert_eq!((world.left(&policy), world.left(permits.as_policy())), (90, 1));
 }
 
 #[test]
 fn permits_of_a_reservation_come_back_when_it_is_settled() {
     let world = World::new();
     let limiter = world.limiter(bucket("1/s"));
-    let tokens = bucket("1000/min").named("tokens");
-    let in_flight = Policy::concurrency(1).unwrap();
-    let leased = Policy::concurrency(1).unwrap().leased(TTL).unwrap();
+    let tokens = bucket("1000/min").with_name("tokens");
+    let in_flight = Concurrency::new(1).unwrap();
+    let leased = Concurrency::new(1).unwrap().with_lease(TTL).unwrap();
     for permits in [in_flight, leased] {
-        let mut entries = [Entry::new("key", &permits), Entry::new("key", &tokens).with_cost(400)];
-        let receipt = limiter.reserve_all(&mut entries, TTL).unwrap().into_receipt().unwrap();
-        let left = || world.store.check(b"key", &permits, 0).wait().unwrap().remaining();
+        let admit = || {
+            let charges = Charges::new().permit("key", &permits, 1).charge("key", &tokens, 400);
+            limiter.admit(charges.reserve_for(TTL))
+        };
+        let receipt = admit().unwrap().into_receipt().unwrap();
+        let left = || world.left(permits.as_policy());
         assert_eq!(left(), 0);
-        let denied = limiter.reserve_all(&mut entries, TTL).unwrap();
-        assert_eq!(denied.verdict().outcome(), Outcome::Busy);
+        let denied = admit().unwrap_err().decisions().unwrap().denied().unwrap();
+        assert_eq!(denied.reason(), DenyReason::Busy);
         let settlement = limiter.commit(&receipt, 100).unwrap();
         let refunds: Vec<u64> = settlement.charges().iter().map(|it| it.refunded).collect();
         assert_eq!((refunds, settlement.permits_returned(), left()), (vec![300], 1, 1));
@@ -184,28 +245,26 @@ fn permits_of_a_reservation_come_back_when_it_is_settled() {
 fn a_shadow_that_denied_was_not_charged_and_is_not_on_the_receipt() {
     let world = World::new();
     let limiter = world.limiter(bucket("1/s"));
-    let (live, candidate) = (bucket("100/min").named("live"), bucket("5/min").named("candidate"));
-    let mut entries = [
-        Entry::new("key", &candidate).with_cost(10).with_role(Role::Shadow),
-        Entry::new("key", &live).with_cost(10),
-    ];
-    let receipt = limiter.reserve_all(&mut entries, TTL).unwrap().into_receipt().unwrap();
+    let (live, candidate) =
+        (bucket("100/min").with_name("live"), bucket("5/min").with_name("candidate"));
+    let charges = Charges::new().shadow("key", &candidate, 10).charge("key", &live, 10);
+    let receipt = limiter.admit(charges.reserve_for(TTL)).unwrap().into_receipt().unwrap();
     assert_eq!(limiter.commit(&receipt, 4).unwrap().charges().len(), 1);
-    assert_eq!(world.store.check(b"key", &live, 0).wait().unwrap().remaining(), 96);
+    assert_eq!(world.left(&live), 96);
 }
 
 #[test]
 fn a_receipt_travels_as_text_and_any_limiter_with_the_key_and_the_store_settles_it() {
     let world = World::new();
-    let limiter = world.limiter(bucket("100/min").named("tokens"));
+    let limiter = world.limiter(bucket("100/min").with_name("tokens"));
     let text = reserve(&limiter, 30).to_string();
     assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)));
     // Its own policy is another: the receipt says which one was charged.
     let elsewhere = world.limiter(bucket("1/s"));
     elsewhere.cancel(&text.parse().unwrap()).unwrap();
-    assert_eq!(limiter.peek("key").remaining(), 100);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 100);
 
-    let stranger = Limiter::builder(bucket("1/s")).store(world.store.clone()).build();
+    let stranger = world.builder(bucket("1/s")).build().unwrap();
     let refused = stranger.cancel(&reserve(&limiter, 1)).unwrap_err();
     assert!(matches!(refused, SettleError::Receipt(ReceiptError::NotOurs)));
 }
@@ -261,22 +320,22 @@ fn what_cannot_be_on_a_receipt_is_refused_before_it_is_charged() {
         }
     }
     let world = World::new();
-    let custom = world.limiter(Policy::custom(Arc::new(Open)).unwrap());
-    let refused = custom.reserve("key", 1, TTL).unwrap_err();
+    let custom = world.limiter(Policy::custom(Open).unwrap());
+    let refused = custom.reserve("key", 1).unwrap_err();
     assert!(matches!(
         refused,
-        RequestError::Receipt(ReceiptError::CustomAlgorithm { algorithm: "open" })
+        ReserveError::Receipt(ReceiptError::CustomAlgorithm { algorithm: "open" })
     ));
     // An algorithm names no charge, and gives none back, unless it says so itself.
     let refund = Open.refund(&mut [9], Timestamp::ZERO, 0, 1);
     assert_eq!((Open.stamp(&[9]), refund.tokens), (0, 0));
     let limiter = world.limiter(bucket("100/min"));
     let long = vec![b'k'; tollbar::RECEIPT_BYTES_MAX];
-    let refused = limiter.reserve(&long, 1, TTL).unwrap_err();
-    assert!(matches!(refused, RequestError::Receipt(ReceiptError::TooLong)));
-    assert_eq!(limiter.peek(&long).remaining(), 100);
+    let refused = limiter.reserve(&long, 1).unwrap_err();
+    assert!(matches!(refused, ReserveError::Receipt(ReceiptError::TooLong)));
+    assert_eq!(limiter.peek(&long).remaining().unwrap(), 100);
     let shorter = vec![b'k'; 48_000];
-    let receipt = limiter.reserve(&shorter, 1, TTL).unwrap().into_receipt().unwrap();
+    let receipt = limiter.reserve(&shorter, 1).unwrap().receipt().unwrap().clone();
     assert_eq!(receipt.to_string().parse(), Ok(receipt));
     assert_eq!("%".parse::<Receipt>(), Err(ReceiptError::Malformed));
     assert_eq!("A".repeat(100_000).parse::<Receipt>(), Err(ReceiptError::Malformed));
@@ -288,16 +347,16 @@ fn a_warming_window_gives_nothing_back_that_was_charged_before_a_reset() {
     let warm_up = WarmUp { start: 50, over: Duration::from_mins(1), steps: 2 };
     for plain in [
         Policy::fixed_window("100/h"),
-        Policy::fixed_window("100/h").and_then(Policy::staggered),
+        Policy::fixed_window("100/h").and_then(Policy::with_stagger),
         Policy::sliding_window("100/h"),
         Policy::sliding_window_strict("100/h", 4),
     ] {
         let limiter = World::new().limiter(plain.unwrap().with_warm_up(warm_up).unwrap());
         let receipt = reserve(&limiter, 30);
         limiter.reset("key");
-        assert!(limiter.check_cost("key", 40).is_allowed());
+        assert!(limiter.check_n("key", 40).is_allowed());
         assert_eq!(limiter.cancel(&receipt).unwrap().charges()[0].refunded, 0);
-        assert_eq!(limiter.peek("key").remaining(), 10, "{limiter:?}");
+        assert_eq!(limiter.peek("key").remaining().unwrap(), 10, "{limiter:?}");
         let receipt = reserve(&limiter, 10);
         assert_eq!(limiter.cancel(&receipt).unwrap().charges()[0].refunded, 10);
     }
@@ -306,28 +365,31 @@ fn a_warming_window_gives_nothing_back_that_was_charged_before_a_reset() {
 #[test]
 fn a_request_pays_once_by_its_id_and_a_denied_one_is_decided_anew() {
     let world = World::new();
-    let limiter = Limiter::builder(bucket("60/min"))
-        .store(world.store.clone())
-        .request_id_ttl(Duration::from_secs(30))
-        .build();
-    let first = limiter.check_once("id", "key", 50).unwrap();
-    assert_eq!(limiter.check_once("id", "key", 50).unwrap(), first);
-    assert_eq!(limiter.peek("key").remaining(), 10);
+    let policy = bucket("60/min");
+    let limiter = world.builder(policy.clone()).request_id_ttl(Duration::from_secs(30));
+    let limiter = limiter.build().unwrap();
+    let once = |id: &str, key: &str, cost| {
+        let charges = Charges::new().charge(key, &policy, cost).request_id(id);
+        Ok::<_, AdmitError>(limiter.admit(charges)?.decisions().each()[0])
+    };
+    let first = once("id", "key", 50).unwrap();
+    assert_eq!(once("id", "key", 50).unwrap(), first);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 10);
 
     // Another cost, another key: not the same request.
     for (key, cost) in [("key", 49), ("other", 50)] {
-        let refused = limiter.check_once("id", key, cost).unwrap_err();
-        assert!(matches!(refused, RequestError::RequestIdReused));
+        let refused = once("id", key, cost).unwrap_err();
+        assert!(matches!(refused, AdmitError::RequestIdReused));
     }
-    assert_eq!(limiter.peek("key").remaining(), 10);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 10);
 
-    assert!(!limiter.check_once("late", "key", 20).unwrap().is_allowed());
+    assert!(matches!(once("late", "key", 20), Err(AdmitError::Denied(_))));
     world.clock.advance(Duration::from_secs(10));
-    assert!(limiter.check_once("late", "key", 20).unwrap().is_allowed());
+    assert!(once("late", "key", 20).unwrap().is_allowed());
 
     // Forgotten, it is another request.
     world.clock.advance(Duration::from_secs(20));
-    assert_eq!(limiter.check_once("id", "key", 5).unwrap().remaining(), 15);
+    assert_eq!(once("id", "key", 5).unwrap().remaining().unwrap(), 15);
 }
 
 #[test]
@@ -335,29 +397,34 @@ fn a_reservation_by_id_gets_the_same_receipt_and_pays_once() {
     let limiter = World::new().limiter(bucket("60/min"));
     let policy = bucket("60/min");
     let reserve = || {
-        let mut entries = [Entry::new("key", &policy).with_cost(20)];
-        limiter.reserve_all_once("id", &mut entries, TTL).unwrap()
+        let charges = Charges::new().charge("key", &policy, 20).request_id("id").reserve_for(TTL);
+        limiter.admit(charges).unwrap().into_receipt().unwrap()
     };
-    let first = reserve().into_receipt().unwrap();
-    assert_eq!(reserve().into_receipt(), Some(first.clone()));
-    assert_eq!(limiter.peek("key").remaining(), 40);
+    let first = reserve();
+    assert_eq!(reserve(), first);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 40);
     limiter.commit(&first, 5).unwrap();
-    assert_eq!(limiter.peek("key").remaining(), 55);
-    let again = reserve().into_receipt().unwrap();
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 55);
+    let again = reserve();
     assert!(matches!(limiter.commit(&again, 0), Err(SettleError::NotOpen)));
 }
 
 #[test]
 fn more_answers_than_can_be_remembered_are_refused_before_they_are_charged() {
     let world = World::new();
-    let limiter = Limiter::builder(bucket("60/min")).store(world.store.clone()).build();
+    let limiter = world.limiter(bucket("60/min"));
     let policies: Vec<Policy> =
-        (0..32).map(|number| bucket("60/min").named(&number.to_string())).collect();
-    let mut entries: Vec<Entry<'_>> = policies.iter().map(|each| Entry::new("key", each)).collect();
-    assert!(limiter.check_all_once("id", &mut entries[..21]).unwrap().is_allowed());
-    let error = limiter.check_all_once("another", &mut entries).unwrap_err();
-    assert!(matches!(error, RequestError::Store(StoreError::BatchTooLarge { .. })), "{error:?}");
-    assert_eq!(world.store.check(b"key", &policies[0], 0).wait().unwrap().remaining(), 59);
+        (0..32).map(|number| bucket("60/min").with_name(&number.to_string())).collect();
+    let admit = |count: usize, id: &str| {
+        let none = Charges::new().request_id(id);
+        let charges =
+            policies[..count].iter().fold(none, |charges, each| charges.charge("key", each, 1));
+        limiter.admit(charges).map(drop)
+    };
+    admit(21, "id").unwrap();
+    let error = admit(32, "another").unwrap_err();
+    assert!(matches!(error, AdmitError::TooManyCharges { .. }), "{error:?}");
+    assert_eq!(world.left(&policies[0]), 59);
 }
 
 proptest! {
@@ -366,17 +433,17 @@ proptest! {
     /// Whatever the policy, a receipt leads back to its counter, and to the same numbers.
     #[test]
     fn every_policy_can_be_reserved_and_given_back(policy in strategy::policy(), named: bool) {
-        let policy = if named { policy.named("a name") } else { policy };
+        let policy = if named { policy.with_name("a name") } else { policy };
         let world = World::new();
         let limiter = world.limiter(policy.clone());
-        let fresh = limiter.peek("key").remaining();
+        let fresh = limiter.peek("key").remaining().unwrap();
         let receipt = reserve(&limiter, fresh);
         let text = receipt.to_string();
         let stranger = world.limiter(bucket("1/s"));
         let settlement = stranger.cancel(&text.parse().unwrap()).unwrap();
         if policy.has_permits() {
             prop_assert_eq!((settlement.charges().len(), settlement.permits_returned()), (0, fresh));
-            prop_assert_eq!(limiter.peek("key").remaining(), fresh);
+            prop_assert_eq!(limiter.peek("key").remaining().unwrap(), fresh);
             return Ok(());
         }
         let charge = settlement.charges()[0];
@@ -388,7 +455,7 @@ proptest! {
         let is_queue = policy.queue_length().is_some();
         if !is_queue && intervals.all(|interval| interval.denominator == 1) {
             prop_assert_eq!(charge.refunded, fresh);
-            prop_assert_eq!(limiter.peek("key").remaining(), fresh);
+            prop_assert_eq!(limiter.peek("key").remaining().unwrap(), fresh);
         }
     }
 
@@ -407,10 +474,11 @@ proptest! {
 #[test]
 fn a_reservation_that_time_has_paid_is_not_given_back_after_other_keys_took_its_place() {
     let world = World::new();
-    let limiter = world.limiter(bucket("10/100s"));
+    let policy = bucket("10/100s");
+    let limiter = world.limiter(policy.clone());
     let reserve = |key: &str, ttl: Duration| {
-        let reserved = limiter.reserve(key, 5, ttl).unwrap();
-        reserved.into_receipt().expect("it is allowed")
+        let charges = Charges::new().charge(key, &policy, 5).reserve_for(ttl);
+        limiter.admit(charges).unwrap().into_receipt().unwrap()
     };
     let long = Duration::from_mins(15);
     for _ in 0..4 {
@@ -423,5 +491,5 @@ fn a_reservation_that_time_has_paid_is_not_given_back_after_other_keys_took_its_
     }
     reserve("key", long);
     limiter.cancel(&old).unwrap();
-    assert_eq!(limiter.peek("key").remaining(), 5);
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 5);
 }

@@ -46,8 +46,8 @@ fn a_receipt_has_the_queue_that_it_was_written_for() {
     let key = ReceiptKey::new([7; 32]);
     let queue = Policy::leaky_queue("2/s", 7).unwrap();
     let queue = queue.with_max_wait(Duration::from_secs(3)).unwrap();
-    let limiter = Limiter::builder(queue.clone()).receipt_key(key.clone()).build();
-    let reservation = limiter.reserve("key", 2, Duration::from_mins(1)).unwrap();
+    let limiter = Limiter::builder(queue.clone()).receipt_key(key.clone()).build().unwrap();
+    let reservation = limiter.reserve("key", 2).unwrap();
     let text = reservation.receipt().expect("it is allowed").to_string();
     let receipt: Receipt = text.parse().unwrap();
     let content = receipt.content(&key).unwrap();
@@ -56,7 +56,7 @@ fn a_receipt_has_the_queue_that_it_was_written_for() {
 }
 
 fn owed_us(store: &MemoryStore, clock: &ManualClock, policy: &Policy) -> u64 {
-    store.check_now(b"key", policy, 0).reset_at().as_micros() - clock.now().as_micros()
+    store.check_now(b"key", policy, 0).reset_at().unwrap().as_micros() - clock.now().as_micros()
 }
 
 proptest! {

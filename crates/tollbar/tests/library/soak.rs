@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use tollbar::{
-    Clock, Lease, Limiter, ManualClock, MemoryStore, OwnedPermit, Policy, Receipt, Timestamp,
+    Clock, Concurrency, ConcurrencyLimiter, Lease, Limiter, ManualClock, MemoryStore, Permit,
+    Policy, Receipt, Timestamp,
 };
 use tollbar_testkit::xorshift::Xorshift;
 
@@ -21,7 +22,7 @@ const TOKENS: u64 = 1_000_000_000;
 /// What a task has in hand.
 enum Holding {
     Nothing,
-    Permit(usize, OwnedPermit),
+    Permit(usize, Permit<'static>),
     Lease(usize, Lease),
     Reservation(usize, Receipt, u64),
 }
@@ -29,8 +30,8 @@ enum Holding {
 struct World {
     clock: ManualClock,
     store: Arc<MemoryStore>,
-    permits: Arc<Limiter>,
-    leases: Limiter,
+    permits: ConcurrencyLimiter,
+    leases: ConcurrencyLimiter,
     tokens: Limiter,
     keys: Vec<Key>,
 }
@@ -50,12 +51,16 @@ impl World {
         // The names of open reservations are wide states, also of those whose task has vanished.
         let builder = MemoryStore::builder().max_keys(10_000).max_wide_keys(200_000);
         let store = Arc::new(builder.clock(clock.clone()).build());
-        let limiter = |policy: Policy| Limiter::builder(policy).store(store.clone()).build();
-        let permits = Policy::concurrency(LIMIT).unwrap();
+        let limiter = |permits: Concurrency| {
+            ConcurrencyLimiter::builder(permits).store(store.clone()).build().unwrap()
+        };
+        let permits = Concurrency::new(LIMIT).unwrap().with_name("permits");
+        let tokens = Policy::fixed_window("1000000000/year").unwrap().with_name("tokens");
+        let tokens = Limiter::builder(tokens).store(store.clone()).reservation_ttl(TTL);
         Self {
-            permits: Arc::new(limiter(permits.clone())),
-            leases: limiter(permits.leased(TTL).unwrap()),
-            tokens: limiter(Policy::fixed_window("1000000000/year").unwrap()),
+            permits: limiter(permits.clone()),
+            leases: limiter(permits.with_lease(TTL).unwrap()),
+            tokens: tokens.build().unwrap(),
             keys: (0..KEYS).map(|_| Key::default()).collect(),
             clock,
             store,
@@ -102,7 +107,7 @@ impl World {
         let key = random.below(KEYS as u64) as usize;
         let name = key.to_le_bytes();
         match random.below(3) {
-            0 => match self.permits.acquire(name) {
+            0 => match self.permits.try_acquire(&name) {
                 Ok(permit) => {
                     let out = 1 + self.keys[key].in_flight.fetch_add(1, Ordering::SeqCst);
                     assert!(out <= LIMIT.cast_signed(), "{out} in flight");
@@ -112,7 +117,7 @@ impl World {
             },
             1 => {
                 let mut leased = self.keys[key].leased.lock().unwrap();
-                let Ok(lease) = self.leases.lease(name) else { return Holding::Nothing };
+                let Ok(lease) = self.leases.lease(&name) else { return Holding::Nothing };
                 leased.push((lease.id, lease.ends_at));
                 let now = self.clock.now();
                 let live = leased.iter().filter(|(_, ends_at)| *ends_at > now).count();
@@ -121,9 +126,9 @@ impl World {
             }
             _ => {
                 let reserved = 1 + random.below(100);
-                match self.tokens.reserve(name, reserved, TTL).unwrap().into_receipt() {
-                    Some(receipt) => Holding::Reservation(key, receipt, reserved),
-                    None => Holding::Nothing,
+                match self.tokens.reserve(&name, reserved) {
+                    Ok(it) => Holding::Reservation(key, it.receipt().unwrap().clone(), reserved),
+                    Err(_) => Holding::Nothing,
                 }
             }
         }
@@ -192,10 +197,14 @@ impl World {
         for (number, key) in self.keys.iter().enumerate() {
             let name = number.to_le_bytes();
             assert_eq!(key.in_flight.load(Ordering::SeqCst), 0);
-            assert_eq!(self.permits.peek(name).remaining(), LIMIT, "a permit was lost");
-            assert_eq!(self.leases.peek(name).remaining(), LIMIT, "a lease was lost");
+            assert_eq!(self.permits.peek(&name).remaining().unwrap(), LIMIT, "a permit was lost");
+            assert_eq!(self.leases.peek(&name).remaining().unwrap(), LIMIT, "a lease was lost");
             let spent = key.spent.load(Ordering::SeqCst);
-            assert_eq!(self.tokens.peek(name).remaining(), TOKENS - spent, "tokens were lost");
+            assert_eq!(
+                self.tokens.peek(&name).remaining().unwrap(),
+                TOKENS - spent,
+                "tokens were lost"
+            );
         }
         let stats = self.store.stats();
         assert_eq!(stats.forced_evictions, 0);

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use tollbar::{
-    Batch, Entry, Limiter, ManualClock, MemoryStore, Period, Permit, Policy, Store, Timestamp,
-    Verdict,
+    Batch, Charges, Concurrency, ConcurrencyLimiter, Decisions, Entry, ManualClock, MemoryStore,
+    Period, Policy, Store, Timestamp,
 };
 
 fn store(max_keys: usize) -> MemoryStore {
@@ -48,7 +48,7 @@ fn policies() -> Vec<Policy> {
         Policy::token_bucket("50/month").unwrap(),
         Policy::token_bucket("999999999/s").unwrap().with_burst(50).unwrap(),
         Policy::fixed_window("50/month").unwrap(),
-        Policy::fixed_window("50/h").unwrap().staggered().unwrap(),
+        Policy::fixed_window("50/h").unwrap().with_stagger().unwrap(),
         Policy::calendar_window(50, Period::Month).unwrap(),
         Policy::sliding_window("50/month").unwrap(),
         Policy::sliding_window_strict("50/month", 4).unwrap(),
@@ -94,13 +94,13 @@ fn threads_with_batches_admit_exactly_the_lesser_limit_and_charge_both_alike() {
         let pass = |store: &MemoryStore, key: &str| {
             let mut entries = [Entry::new("everyone", all), Entry::new(key, &client)];
             store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
-            Verdict::of(&entries).is_allowed()
+            Decisions::of(&entries).is_allowed()
         };
         let counts = admitted(&store, threads, &keys, 40, pass);
         // Five clients of 30 under a total of 100: the total binds, and is spent exactly.
         assert_eq!(counts.iter().sum::<u64>(), 100, "{threads} threads");
         for (key, count) in keys.iter().zip(&counts) {
-            let left = store.check(key.as_bytes(), &client, 0).wait().unwrap().remaining();
+            let left = store.check(key.as_bytes(), &client, 0).wait().unwrap().remaining().unwrap();
             assert_eq!(left, 30 - count, "a client pays for exactly what it got through");
         }
     }
@@ -161,26 +161,21 @@ fn one_token_left_and_two_threads_one_passes() {
 
 /// Eight threads take permits of three keys and give them back; what each believes to be in flight
 /// is never above the limit, and in the end nothing is.
-fn permits_come_and_go(
-    store: &Arc<MemoryStore>,
-    limit: u64,
-    rounds: usize,
-    acquire: impl for<'a> Fn(&'a Limiter, &str) -> Option<Permit<'a>> + Sync,
-) {
-    let limiter = Limiter::builder(Policy::concurrency(limit).unwrap());
-    let limiter = limiter.store(Arc::clone(store) as Arc<dyn Store>).build();
+fn permits_come_and_go(store: &Arc<MemoryStore>, limit: u64, rounds: usize, count: u64) {
+    let permits = Concurrency::new(limit).unwrap().with_name("permits");
+    let limiter = ConcurrencyLimiter::builder(permits).store(Arc::clone(store)).build().unwrap();
     let in_flight = [const { AtomicU64::new(0) }; 3];
     let barrier = Barrier::new(8);
     let granted = AtomicU64::new(0);
     thread::scope(|scope| {
         for thread in 0..8 {
             let (limiter, in_flight, barrier) = (&limiter, &in_flight, &barrier);
-            let (acquire, granted) = (&acquire, &granted);
+            let granted = &granted;
             scope.spawn(move || {
                 barrier.wait();
                 for round in 0..rounds {
                     let at = (thread + round) % in_flight.len();
-                    let Some(permit) = acquire(limiter, ["a", "b", "c"][at]) else {
+                    let Ok(permit) = limiter.try_acquire_n(["a", "b", "c"][at], count) else {
                         continue;
                     };
                     let before = in_flight[at].fetch_add(permit.count(), Ordering::SeqCst);
@@ -197,7 +192,7 @@ fn permits_come_and_go(
     });
     assert!(granted.into_inner() > 0);
     for key in ["a", "b", "c"] {
-        assert_eq!(limiter.peek(key).remaining(), limit, "a permit of {key} was lost");
+        assert_eq!(limiter.peek(key).remaining().unwrap(), limit, "a permit of {key} was lost");
     }
     assert_eq!(store.stats().forced_evictions, 0);
 }
@@ -205,18 +200,33 @@ fn permits_come_and_go(
 #[test]
 fn eight_threads_never_have_more_in_flight_than_the_limit() {
     let store = Arc::new(store(1_000));
-    permits_come_and_go(&store, 3, 20_000, |limiter, key| limiter.acquire(key).ok());
-    permits_come_and_go(&store, 5, 20_000, |limiter, key| limiter.acquire_cost(key, 2).ok());
+    permits_come_and_go(&store, 3, 20_000, 1);
+    permits_come_and_go(&store, 5, 20_000, 2);
     assert_eq!(store.stats().live_keys, 0);
 }
 
 #[test]
 fn eight_threads_with_batches_never_have_more_in_flight_than_the_limit() {
     let store = Arc::new(store(1_000));
-    let (rate, permits) =
-        (Policy::token_bucket("1000000/s").unwrap(), Policy::concurrency(3).unwrap());
-    permits_come_and_go(&store, 3, 5_000, |limiter, key| {
-        let mut entries = [Entry::new("all", &rate), Entry::new(key, &permits)];
-        limiter.acquire_all(&mut entries).ok()
+    let rate = Policy::token_bucket("1000000/s").unwrap();
+    let permits = Concurrency::new(3).unwrap();
+    let limiter = super::limiter_over(&store, rate.clone());
+    let (in_flight, granted) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..5_000 {
+                    let charges = Charges::new().charge("all", &rate, 1).permit("a", &permits, 1);
+                    let Ok(grant) = limiter.admit(charges) else { continue };
+                    let before = in_flight.fetch_add(1, Ordering::SeqCst);
+                    assert!(before < 3, "{before} were in flight");
+                    granted.fetch_add(1, Ordering::Relaxed);
+                    in_flight.fetch_sub(1, Ordering::SeqCst);
+                    drop(grant);
+                }
+            });
+        }
     });
+    assert!(granted.into_inner() > 0);
+    assert_eq!(store.check_now(b"a", permits.as_policy(), 0).remaining(), Some(3));
 }

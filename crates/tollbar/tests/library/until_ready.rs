@@ -1,5 +1,6 @@
 //! Waiting for one's turn: in order, once per turn, and without a trace left behind.
 
+mod others;
 mod properties;
 mod soak;
 mod stores;
@@ -7,7 +8,7 @@ mod world;
 
 use std::time::Duration;
 
-use tollbar::{Outcome, Policy, WaitError};
+use tollbar::{DenyReason, Policy, WaitError};
 use world::World;
 
 /// One every 10 us; four wait.
@@ -46,13 +47,13 @@ fn keys_do_not_wait_for_each_other() {
 fn whoever_finds_the_queue_full_is_told_at_once() {
     let mut world = World::new(policy());
     world.come_times("key", 6);
-    let [(5, WaitError::Denied(decision))] = world.refused[..] else {
+    let [(5, WaitError::Denied(denied))] = world.refused[..] else {
         panic!("{:?}", world.refused);
     };
-    assert_eq!(decision.outcome(), Outcome::Deny { retry_after_us: 10 });
+    assert_eq!(denied.retry_after(), Some(Duration::from_micros(10)));
     let never = world.come("key", 6);
-    let (refused, WaitError::Denied(decision)) = world.refused[1] else { panic!("it was denied") };
-    assert_eq!((refused, decision.outcome()), (never, Outcome::Never));
+    let (refused, WaitError::Denied(denied)) = world.refused[1] else { panic!("it was denied") };
+    assert_eq!((refused, denied.reason()), (never, DenyReason::ExceedsCapacity));
     assert_eq!(world.limiter.waiting().waiters, 4);
 }
 
@@ -62,8 +63,8 @@ fn nobody_waits_for_longer_than_the_policy_allows() {
     let mut world = World::new(policy);
     world.come_times("key", 5);
     assert_eq!(world.refused.iter().map(|(task, _)| *task).collect::<Vec<_>>(), [3, 4]);
-    let (_, error) = world.refused[0];
-    assert_eq!(error.decision().unwrap().retry_after(), Some(Duration::from_micros(10)));
+    let denied = world.refused[0].1.denied().unwrap();
+    assert_eq!(denied.retry_after(), Some(Duration::from_micros(10)));
     world.finish();
     assert_eq!(world.went(), [(0, 0), (1, 10), (2, 20)]);
 }
@@ -73,9 +74,10 @@ fn no_more_wait_than_the_limiter_has_room_for_and_who_is_too_many_takes_no_place
     let mut world = World::with(policy(), |builder| builder.max_waiters(3));
     world.come_times("a", 3);
     world.come_times("b", 3);
-    let error = WaitError::TooManyWaiters { waiters_max: 3 };
-    assert_eq!(world.refused, [(5, error)]);
-    assert_eq!(world.limiter.peek("b").remaining(), 3, "its place was given back");
+    let [(5, WaitError::TooManyWaiters { waiters_max: 3 })] = world.refused[..] else {
+        panic!("{:?}", world.refused);
+    };
+    assert_eq!(world.limiter.peek("b").remaining().unwrap(), 3, "its place was given back");
     // Who does not have to wait needs no room.
     assert_eq!(world.come("c", 1), 6);
     assert_eq!(world.went().last(), Some(&(6, 0)));
@@ -86,22 +88,13 @@ fn no_more_wait_than_the_limiter_has_room_for_and_who_is_too_many_takes_no_place
 }
 
 #[test]
-fn only_a_queue_has_turns() {
-    let mut world = World::new(Policy::token_bucket("1/s").unwrap());
-    world.come("key", 1);
-    let (_, error) = world.refused[0];
-    assert_eq!(error, WaitError::NotAQueue { algorithm: "token_bucket" });
-    assert_eq!(error.to_string(), "nobody waits in `token_bucket`: use a leaky queue, or `check`");
-}
-
-#[test]
 fn when_the_first_gives_up_the_others_move_up_and_the_last_place_is_free() {
     let mut world = World::new(policy());
     world.come_times("key", 5);
-    assert_eq!(world.limiter.peek("key").remaining(), 0);
+    assert_eq!(world.limiter.peek("key").remaining().unwrap(), 0);
     world.cancel(1);
     assert_eq!(world.timer.sleepers(), 1, "the new first sleeps");
-    assert_eq!(world.limiter.peek("key").remaining(), 1);
+    assert_eq!(world.limiter.peek("key").remaining().unwrap(), 1);
     world.come("key", 1);
     world.finish();
     assert_eq!(world.went(), [(0, 0), (2, 10), (3, 20), (4, 30), (5, 40)]);
@@ -113,7 +106,7 @@ fn when_one_in_the_middle_gives_up_those_behind_it_move_up() {
     let mut world = World::new(policy());
     world.come_times("key", 5);
     world.cancel(3);
-    assert_eq!(world.limiter.peek("key").remaining(), 1);
+    assert_eq!(world.limiter.peek("key").remaining().unwrap(), 1);
     world.finish();
     assert_eq!(world.went(), [(0, 0), (1, 10), (2, 20), (4, 30)]);
     world.assert_empty();
@@ -261,5 +254,5 @@ fn nobody_is_woken_for_nothing() {
 fn a_future_can_be_sent_to_another_thread() {
     fn is_send<T: Send>(_: &T) {}
     let world = World::new(policy());
-    is_send(&world.limiter.until_ready("key"));
+    is_send(&world.limiter.wait("key"));
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use loom::sync::Arc;
 use loom::thread;
 use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
-use tollbar::{Clock, Entry, ManualClock, MemoryStore, Policy, Store, Timestamp, Verdict};
+use tollbar::{Clock, Decisions, Entry, ManualClock, MemoryStore, Policy, Store, Timestamp};
 
 /// One line of four slots, so that every key meets every other.
 fn store(max_keys: usize) -> MemoryStore {
@@ -31,13 +31,13 @@ fn passes(store: &MemoryStore, key: &str, policy: &Policy) -> bool {
 }
 
 fn remaining(store: &MemoryStore, key: &str, policy: &Policy) -> u64 {
-    store.check(key.as_bytes(), policy, 0).wait().unwrap().remaining()
+    store.check(key.as_bytes(), policy, 0).wait().unwrap().remaining().unwrap()
 }
 
 fn all_or_none(store: &MemoryStore, keys: [(&str, &Policy); 2]) -> bool {
     let mut entries = keys.map(|(key, policy)| Entry::new(key, policy));
     store.decide(tollbar::Batch::all_or_none(&mut entries)).wait().unwrap();
-    Verdict::of(&entries).is_allowed()
+    Decisions::of(&entries).is_allowed()
 }
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
@@ -141,7 +141,7 @@ fn a_denial_never_speaks_of_another_keys_counter() {
         let (decision, _) =
             race(move || a.check(b"a", &p, 2).wait().unwrap(), move || passes(&b, "new", &q));
         // Denied with one left, or forgotten and allowed.
-        let seen = (decision.is_allowed(), decision.remaining());
+        let seen = (decision.is_allowed(), decision.remaining().unwrap());
         assert!([(false, 1), (true, 7)].contains(&seen), "{seen:?}");
     });
 }
@@ -159,7 +159,7 @@ fn a_check_that_meets_an_insertion_sees_none_of_the_last_owners_counter() {
         let (p, q) = (policy.clone(), policy.clone());
         let check = |store: &MemoryStore, policy: &Policy, cost| {
             let decision = store.check(b"a", policy, cost).wait().unwrap();
-            (decision.is_allowed(), decision.remaining())
+            (decision.is_allowed(), decision.remaining().unwrap())
         };
         let seen = race(move || check(&a, &p, 2), move || check(&b, &q, 8));
         let (two_first, eight_first) = (((true, 7), (false, 7)), ((false, 1), (true, 1)));
@@ -244,7 +244,7 @@ fn reserve(store: &MemoryStore, policy: &Policy, id: u128, cost: u64) -> u64 {
     let mut entries = [Entry::new("key", policy).with_cost(cost)];
     let hold = Hold { id: ReservationId(id), ttl: Duration::from_secs(60) };
     store.decide(tollbar::Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
-    assert!(Verdict::of(&entries).is_allowed());
+    assert!(Decisions::of(&entries).is_allowed());
     entries[0].stamp()
 }
 
@@ -259,7 +259,7 @@ fn once(store: &MemoryStore, policy: &Policy) -> u64 {
     let mut entries = [Entry::new("key", policy)];
     let once = Once { request_id: b"id", ttl: Duration::from_secs(60) };
     store.decide(tollbar::Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
-    entries[0].decision().unwrap().remaining()
+    entries[0].decision().unwrap().remaining().unwrap()
 }
 
 #[test]

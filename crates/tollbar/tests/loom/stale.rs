@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
-use tollbar::{Batch, Clock, Entry, MemoryStore, Policy, Store, Timestamp, Verdict};
+use tollbar::{Batch, Clock, Decisions, Entry, MemoryStore, Policy, Store, Timestamp};
 
 use super::{all_or_none, cancel, model, passes, race, remaining, reserve};
 
@@ -204,6 +204,6 @@ fn a_key_that_is_forgotten_as_fresh_is_put_back_by_a_batch_with_a_later_reading(
     forgotten_and_put_back(|store, policy| {
         let mut entries = [Entry::new("key", policy)];
         store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
-        Verdict::of(&entries).is_allowed()
+        Decisions::of(&entries).is_allowed()
     });
 }

@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_micros(10);
 
 /// A limiter of one every 10 us whose first turn has been taken.
 struct World {
-    limiter: Arc<Limiter>,
+    limiter: Limiter,
     timer: ManualTimer,
     clock: ManualClock,
 }
@@ -42,10 +42,11 @@ impl World {
         let timer = ManualTimer::new(clock.clone());
         let store =
             MemoryStore::builder().max_keys(2).max_wide_keys(1).clock(clock.clone()).build();
-        let policy = Policy::leaky_queue("1/10us", 9).unwrap();
-        let limiter = Limiter::builder(policy).store(Arc::new(store)).timer(timer.clone()).build();
+        let policy = Policy::leaky_queue("1/10us", 9).unwrap().with_name("queue");
+        let limiter =
+            Limiter::builder(policy).store(Arc::new(store)).timer(timer.clone()).build().unwrap();
         assert!(limiter.check("key").delay().is_zero());
-        Self { limiter: Arc::new(limiter), timer, clock }
+        Self { limiter, timer, clock }
     }
 
     fn come(&self) -> Person {
@@ -72,9 +73,9 @@ impl World {
     }
 }
 
-fn come(limiter: &Arc<Limiter>) -> Person {
-    let limiter = Arc::clone(limiter);
-    let future = Box::pin(async move { limiter.until_ready("key").await.is_ok() });
+fn come(limiter: &Limiter) -> Person {
+    let limiter = limiter.clone();
+    let future = Box::pin(async move { limiter.wait("key").await.is_ok() });
     let mut person = Person { future, woken: Arc::default() };
     assert!(!person.poll(), "the first turn is taken");
     person

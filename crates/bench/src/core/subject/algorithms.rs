@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollbar::{Entry, Limiter, Period, Policy, PolicyError, Rate, Reservation, WarmUp};
+use tollbar::{
+    Batch, Charges, Concurrency, ConcurrencyLimiter, Entry, Limiter, Period, Policy, PolicyError,
+    Rate, Store, WarmUp,
+};
 
 use super::tollbar::{limiter, store};
 use super::{Built, Expects, Trial, count};
@@ -32,7 +35,7 @@ pub(crate) fn build(_: &Table) -> Built {
     }));
     trials.extend(both("fixed_window_allow", "fixed_window_deny", Policy::fixed_window));
     trials.extend(both("staggered_window_allow", "staggered_window_deny", |rate| {
-        Policy::fixed_window(rate)?.staggered()
+        Policy::fixed_window(rate)?.with_stagger()
     }));
     trials.extend(both("calendar_month_allow", "calendar_month_deny", |rate| {
         Policy::calendar_window(Policy::fixed_window(rate)?.limit(), Period::Month)
@@ -78,11 +81,13 @@ fn both(
 fn all_or_none(workload: &'static str, expects: Expects, window: Rate) -> Trial {
     let bucket = Policy::token_bucket(generous()).expect("the rates are within bounds");
     let window = Policy::fixed_window(window).expect("the rates are within bounds");
-    let limiter = limiter(&store(0), &bucket);
+    let store = store(0);
     Trial::under(SUBJECT, workload, expects, move |keys| {
         count(keys, |key| {
             let mut entries = [Entry::new(key, &bucket), Entry::new(key, &window)];
-            limiter.check_all(&mut entries).is_ok_and(|it| it.is_allowed())
+            let answer = store.decide(Batch::all_or_none(&mut entries)).wait();
+            let is_allowed = |entry: &Entry<'_>| entry.decision().is_some_and(|it| it.is_allowed());
+            answer.is_ok() && entries.iter().all(is_allowed)
         })
     })
 }
@@ -93,17 +98,17 @@ fn reserve_and_commit() -> Trial {
     let limiter = limiter(&store(0), &policy);
     Trial::under(SUBJECT, "reserve_and_commit", Expects::Allow, move |keys| {
         count(keys, |key| {
-            let reservation = limiter.reserve(key, 2, Duration::from_mins(1));
-            let receipt = reservation.ok().and_then(Reservation::into_receipt);
-            receipt.is_some_and(|receipt| limiter.commit(&receipt, 1).is_ok())
+            limiter.reserve(key, 2).is_ok_and(|reservation| reservation.commit(1).is_ok())
         })
     })
 }
 
 /// Leases one permit, and releases it.
 fn lease_and_release() -> Trial {
-    let policy = Policy::concurrency(100).and_then(|it| it.leased(Duration::from_mins(1)));
-    let limiter = limiter(&store(0), &policy.expect("a hundred leases are within bounds"));
+    let permits = Concurrency::new(100).and_then(|it| it.with_lease(Duration::from_mins(1)));
+    let permits = permits.expect("a hundred leases are within bounds").with_name("bench");
+    let limiter = ConcurrencyLimiter::builder(permits).store(store(0)).build();
+    let limiter = limiter.expect("the permits have a name");
     Trial::under(SUBJECT, "lease_and_release", Expects::Allow, move |keys| {
         count(keys, |key| limiter.lease(key).is_ok_and(|lease| limiter.release(&lease)))
     })
@@ -117,7 +122,7 @@ fn check_once() -> Trial {
     Trial::under(SUBJECT, "check_once", Expects::Allow, move |keys| {
         count(keys, |key| {
             let id = next_id.fetch_add(1, Ordering::Relaxed).to_le_bytes();
-            limiter.check_once(id, key, 1).is_ok_and(|decision| decision.is_allowed())
+            limiter.admit(Charges::new().charge(key, &policy, 1).request_id(&id)).is_ok()
         })
     })
 }

@@ -1,8 +1,8 @@
 //! Permits in flight: taken and given back at once.
 
-use ::tollbar::Policy;
+use ::tollbar::{Concurrency, ConcurrencyLimiter};
 
-use super::tollbar::{limiter, store};
+use super::tollbar::store;
 use super::{Built, count};
 use crate::core::plan::Table;
 
@@ -10,9 +10,10 @@ use crate::core::plan::Table;
 const LIMIT: u64 = 1_000;
 
 pub(crate) fn build(table: &Table) -> Built {
-    let policy = Policy::concurrency(LIMIT).expect("a thousand permits are within bounds");
-    let limiter = limiter(&store(table.key_count), &policy);
-    Built::keyed("tollbar", move |keys| count(keys, |key| limiter.acquire(key).is_ok()))
+    let permits = Concurrency::new(LIMIT).expect("a thousand permits are within bounds");
+    let limiter = ConcurrencyLimiter::builder(permits.with_name("bench"));
+    let limiter = limiter.store(store(table.key_count)).build().expect("the permits have a name");
+    Built::keyed("tollbar", move |keys| count(keys, |key| limiter.try_acquire(key).is_ok()))
 }
 
 /// One semaphore without keys.

@@ -76,12 +76,14 @@ pub(crate) fn store(key_count: u64) -> Arc<MemoryStore> {
 }
 
 pub(crate) fn limiter(store: &Arc<MemoryStore>, policy: &Policy) -> Limiter {
-    let store: Arc<dyn Store> = Arc::clone(store) as _;
-    Limiter::builder(policy.clone()).store(store).build()
+    let policy = policy.clone().with_name("bench");
+    let limiter = Limiter::builder(policy).store(Arc::clone(store)).build();
+    limiter.expect("the policy has a name")
 }
 
 fn policy(quota: Quota) -> Policy {
     Policy::token_bucket(Rate::new(1, quota.interval))
         .and_then(|policy| policy.with_burst(quota.burst.get().into()))
         .expect("the plan's quotas are within bounds")
+        .with_name("bench")
 }

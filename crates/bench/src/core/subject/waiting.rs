@@ -32,10 +32,7 @@ pub(crate) fn build_tollbar(_: &Table) -> Built {
     let trials = WORKLOADS.into_iter().flat_map(|(workload, window_ms)| {
         let own = tollbar(window_ms, |builder| builder);
         let tokio = tollbar(window_ms, |builder| builder.timer(tokio::time::sleep));
-        [
-            trial("tollbar", workload, own, until_ready),
-            trial("tollbar_tokio_timer", workload, tokio, until_ready),
-        ]
+        [trial("tollbar", workload, own, wait), trial("tollbar_tokio_timer", workload, tokio, wait)]
     });
     Built::separate(trials.collect())
 }
@@ -64,11 +61,11 @@ pub(crate) fn build_leaky_bucket(_: &Table) -> Built {
 fn tollbar(window_ms: u64, change: impl Fn(LimiterBuilder) -> LimiterBuilder) -> Limiter {
     let rate = Rate::new(TURNS.into(), Duration::from_millis(window_ms));
     let policy = Policy::leaky_queue(rate, LENGTH).expect("the rates are within bounds");
-    change(Limiter::builder(policy)).build()
+    change(Limiter::builder(policy)).build().expect("a store of its own needs no name")
 }
 
-async fn until_ready(limiter: Arc<Limiter>) -> bool {
-    limiter.until_ready("key").await.is_ok()
+async fn wait(limiter: Arc<Limiter>) -> bool {
+    limiter.wait("key").await.is_ok()
 }
 
 /// As many tasks at once as there are keys to a call; which they are does not matter.

@@ -20,7 +20,7 @@ fn settling(yaml: &str, settle: Settle) -> (Tollbar<Answers>, Engine) {
 fn left(engine: &Engine) -> u64 {
     let attributes = [("ip", "203.0.113.7")];
     let request = Asked::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
-    engine.check(&request.with_cost(0)).binding().unwrap().decision().remaining()
+    engine.check(&request.with_cost(0)).binding().unwrap().decision().remaining().unwrap()
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn rules_multiply_what_was_spent() {
     let attributes = [("ip", "203.0.113.7")];
     let request = Asked::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
     let verdict = engine.check(&request.with_cost(0));
-    let left: Vec<u64> = verdict.decisions().map(|it| it.decision().remaining()).collect();
+    let left: Vec<u64> = verdict.decisions().map(|it| it.decision().remaining().unwrap()).collect();
     assert_eq!(left, [86, 993]);
 }
 

@@ -298,11 +298,11 @@ fn limits(verdict: &Verdict) -> Vec<Limit> {
             passes: decision.is_allowed(),
             cost: Count(it.cost()),
             remaining: if is_read {
-                Count(decision.remaining()).to_string()
+                Count(decision.remaining().unwrap_or(0)).to_string()
             } else {
                 "–".to_owned()
             },
-            reset: Moment(decision.reset_at()).to_string(),
+            reset: Moment(decision.reset_at().unwrap_or(tollbar::Timestamp::ZERO)).to_string(),
         }
     };
     verdict.decisions().map(limit).collect()

@@ -70,8 +70,8 @@ impl Question<'_> {
     async fn counted(&self, store: &dyn Store, answer: Decision) -> Result<Counted, StoreError> {
         let limit = u64::from(self.limit.requests_per_unit);
         let counter = &self.limit.counter;
-        let count = counter.limit().saturating_sub(answer.remaining());
-        let reset_at = answer.reset_at();
+        let count = counter.limit().saturating_sub(answer.remaining().unwrap_or(0));
+        let reset_at = answer.reset_at().unwrap_or(Timestamp::ZERO);
         let Hits::Refund(hits) = self.hits else {
             // A counter that is full denies, and is above the limit.
             let is_over = count > limit || !answer.is_allowed();
@@ -132,7 +132,8 @@ pub(super) async fn count_all_or_none(
             continue;
         }
         let decision = answers.next().and_then(Entry::decision).ok_or_else(undecided)?;
-        let (reset_at, mut remaining) = (decision.reset_at(), decision.remaining());
+        let reset_at = decision.reset_at().unwrap_or(Timestamp::ZERO);
+        let mut remaining = decision.remaining().unwrap_or(0);
         if let (Hits::Refund(hits), Some(bound)) = (question.hits, &question.limit.bound) {
             let refunded = store.refund(&question.key, bound, reset_at.as_micros(), hits).await?;
             remaining = remaining.saturating_add(refunded).min(bound.limit());

@@ -42,7 +42,7 @@ impl Limit {
     pub(crate) fn new(requests_per_unit: u32, unit: Unit) -> Result<Self, LimitTooLarge> {
         let count_max = count_max(requests_per_unit);
         let policy = |tokens| -> Result<Policy, PolicyError> {
-            Ok(Policy::fixed_window(Rate::new(tokens, unit.window()))?.named(POLICY_NAME))
+            Ok(Policy::fixed_window(Rate::new(tokens, unit.window()))?.with_name(POLICY_NAME))
         };
         // The one thing that can be wrong: more than a billion a second.
         let too_large = |_| LimitTooLarge { unit, requests_per_unit, max: rate_max(unit.window()) };

@@ -57,7 +57,7 @@ fn of_decision(it: &RuleDecision<'_>) -> v1::Decision {
         cost: it.cost(),
         limit: decision.limit(),
         remaining: it.remaining(),
-        retry_after: decision.retry_after().map(duration),
+        retry_after: decision.denied().and_then(|it| it.retry_after()).map(duration),
         reset_at: it.reset_at().map(timestamp),
     }
 }

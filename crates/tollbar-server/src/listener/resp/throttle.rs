@@ -127,7 +127,7 @@ impl Numbers {
 
     fn policy(self) -> Result<Policy, PolicyError> {
         let rate = Rate::new(self.count, Duration::from_secs(self.period_s));
-        Ok(Policy::token_bucket(rate)?.with_burst(self.limit())?.named(POLICY_NAME))
+        Ok(Policy::token_bucket(rate)?.with_burst(self.limit())?.with_name(POLICY_NAME))
     }
 }
 
@@ -190,7 +190,7 @@ impl<'b> Throttles<'b> {
                     if throttle.quantity > 0 {
                         shared.daemon.count(decision.is_allowed());
                     }
-                    if let Some(wait) = decision.retry_after() {
+                    if let Some(wait) = decision.denied().and_then(|it| it.retry_after()) {
                         let (engine, policy) = (&shared.daemon.engine, entry.policy());
                         engine.denied_elsewhere(COMMAND, entry.key(), policy, wait).await;
                     }
@@ -214,12 +214,14 @@ fn write(limit: u64, decision: &Decision, now: Timestamp, replies: &mut Replies)
     replies.array(5);
     replies.integer(u8::from(!decision.is_allowed()));
     replies.integer(limit);
-    replies.integer(decision.remaining());
+    replies.integer(decision.remaining().unwrap_or(0));
     match decision.outcome() {
         Outcome::Deny { retry_after_us } => replies.integer(seconds(retry_after_us)),
         Outcome::Allow | Outcome::Busy | Outcome::Never => replies.integer(-1),
     }
-    replies.integer(seconds(decision.reset_at().as_micros().saturating_sub(now.as_micros())));
+    replies.integer(seconds(
+        decision.reset_at().unwrap_or(now).as_micros().saturating_sub(now.as_micros()),
+    ));
 }
 
 /// Up: who waits so many seconds does not come too early.

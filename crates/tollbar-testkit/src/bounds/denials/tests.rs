@@ -98,7 +98,7 @@ fn denials_of_a_window_need_its_limit_admitted_in_it() {
     let staggered_start_us = 60_000_000 + stagger_us(key, 10_000_000);
     let policies = [
         (Policy::fixed_window("3/10s"), 60_000_000),
-        (Policy::fixed_window("3/10s").and_then(Policy::staggered), staggered_start_us),
+        (Policy::fixed_window("3/10s").and_then(Policy::with_stagger), staggered_start_us),
         (Policy::sliding_window("3/10s"), 50_000_000),
         (Policy::sliding_window_strict("3/10s", 5), 56_000_000),
         (Policy::sliding_window_log("3/10s"), 56_500_001),

@@ -70,7 +70,7 @@ fn leases_for_which_there_is_no_room_forgive_the_oldest_whole_and_are_counted() 
     for (max_leases, block_count) in [(0, 1), (5_760, 3)] {
         let (_, store) = store(max_leases);
         let policy = leased(5_000);
-        let left = || store.check_now(b"key", &policy, 0).remaining();
+        let left = || store.check_now(b"key", &policy, 0).remaining().unwrap();
         let mut stamps = Vec::new();
         for cost in 1..=60 {
             let mut entries = [crate::Entry::new("key", &policy).with_cost(cost)];

@@ -37,7 +37,7 @@ fn pass(store: &MemoryStore, key: &str, policy: &Policy) -> bool {
 }
 
 fn remaining(store: &MemoryStore, key: &str, policy: &Policy) -> u64 {
-    store.check_now(key.as_bytes(), policy, 0).remaining()
+    store.check_now(key.as_bytes(), policy, 0).remaining().unwrap()
 }
 
 /// Charges `count` tokens, each a microsecond after the other.

@@ -1,7 +1,5 @@
 //! How long a charge can count, and that no denial asks to wait for longer.
 
-use std::sync::Arc;
-
 use super::warm_up::OpenDoor;
 use super::*;
 use crate::{Outcome, Timestamp};
@@ -25,7 +23,7 @@ fn table() -> Vec<(Policy, u64)> {
         (Policy::leaky_queue("2/s", 4), 5 * SECOND / 2),
         (Policy::leaky_queue("2/s", 4).unwrap().with_max_wait(Duration::ZERO), 5 * SECOND / 2),
         (Policy::fixed_window("10/min"), 60 * SECOND),
-        (Policy::fixed_window("10/min").unwrap().staggered(), 60 * SECOND),
+        (Policy::fixed_window("10/min").unwrap().with_stagger(), 60 * SECOND),
         (Policy::calendar_window(10, Period::Day), DAY),
         (Policy::calendar_window(10, Period::Week), 7 * DAY),
         (Policy::calendar_window(10, Period::Month), 31 * DAY),
@@ -57,7 +55,7 @@ fn permits_count_until_they_are_given_back() {
     let permits = Policy::concurrency(3).unwrap();
     assert_eq!(permits.clone().leased(Duration::from_secs(9)).unwrap().memory(), None);
     assert_eq!(permits.memory(), None);
-    assert_eq!(Policy::custom(Arc::new(OpenDoor)).unwrap().memory(), None);
+    assert_eq!(Policy::custom(OpenDoor).unwrap().memory(), None);
 }
 
 proptest! {

@@ -1,7 +1,5 @@
 //! Which warm-ups are refused, and which counters they share.
 
-use std::sync::Arc;
-
 use super::*;
 use crate::{Algorithm, Decision, Outcome, Timestamp};
 
@@ -10,7 +8,7 @@ fn plain_policies() -> [Policy; 7] {
         Policy::token_bucket("10/s"),
         Policy::leaky_bucket("10/s"),
         Policy::fixed_window("10/s"),
-        Policy::fixed_window("10/s").and_then(Policy::staggered),
+        Policy::fixed_window("10/s").and_then(Policy::with_stagger),
         Policy::calendar_window(10, Period::Day),
         Policy::sliding_window("10/s"),
         Policy::sliding_window_strict("10/s", 10),
@@ -75,7 +73,7 @@ fn a_warm_up_that_cannot_be_is_refused_with_its_reason() {
             assert!(with(WarmUp { start, over, steps }).is_ok());
         }
     }
-    let custom = Policy::custom(Arc::new(OpenDoor)).unwrap();
+    let custom = Policy::custom(OpenDoor).unwrap();
     refused(
         custom.with_warm_up(WARM_UP),
         &PolicyError::WarmUpWithoutLimit { algorithm: "open_door" },
@@ -125,7 +123,7 @@ fn a_warm_up_counts_apart_and_its_numbers_do_not_matter() {
         assert_eq!(warm.period(), plain.period());
         assert_eq!(warm.sliding_granularity_us(), plain.sliding_granularity_us());
         assert_eq!((plain.warm_up(), warm.warm_up()), (None, Some(WARM_UP)));
-        let named = warm.clone().named("a");
+        let named = warm.clone().with_name("a");
         assert_ne!(named.salt, warm.salt);
         // The last one counts.
         let changed = named.clone().with_warm_up(other).unwrap();
@@ -140,8 +138,8 @@ fn a_warm_up_may_be_said_before_or_after_what_it_is_of() {
     let last = warm(Policy::token_bucket("10/s").unwrap().with_burst(50));
     assert_eq!((first.capacity(), first.salt), (50, last.salt));
     assert_eq!(first.warm_up_intervals(), last.warm_up_intervals());
-    let first = warm(Policy::fixed_window("10/s")).staggered().unwrap();
-    let last = warm(Policy::fixed_window("10/s").unwrap().staggered());
+    let first = warm(Policy::fixed_window("10/s")).with_stagger().unwrap();
+    let last = warm(Policy::fixed_window("10/s").unwrap().with_stagger());
     assert_eq!((first.stagger_us(b"key"), first.salt), (last.stagger_us(b"key"), last.salt));
     let first = warm(Policy::calendar_window(10, Period::Day)).with_utc_offset(60).unwrap();
     let last = warm(Policy::calendar_window(10, Period::Day).unwrap().with_utc_offset(60));

@@ -14,19 +14,17 @@ use crate::{Clock, ManualClock, Timestamp};
 /// the same sleeps.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use std::time::Duration;
-/// use tollbar::{Limiter, ManualClock, ManualTimer, MemoryStore, Policy, Timestamp};
+/// use tollbar::{Limiter, ManualClock, ManualTimer, Policy, Timestamp};
 ///
-/// # fn main() -> Result<(), tollbar::PolicyError> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let clock = ManualClock::at(Timestamp::from_micros(1_000_000));
 /// let timer = ManualTimer::new(clock.clone());
-/// let store = Arc::new(MemoryStore::builder().clock(clock).build());
 /// let limiter = Limiter::builder(Policy::leaky_queue("10/s", 5)?)
-///     .store(store)
+///     .clock(clock)
 ///     .timer(timer.clone())
-///     .build();
-/// // .. a task awaits limiter.until_ready("key") ..
+///     .build()?;
+/// // .. a task awaits limiter.wait("key") ..
 /// timer.advance(Duration::from_millis(100));
 /// # Ok(())
 /// # }

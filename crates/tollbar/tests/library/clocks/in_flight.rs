@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use tollbar::{Entry, Limiter, MemoryStore, Policy, Store};
+use tollbar::{Charges, Concurrency, ConcurrencyLimiter, Limiter, MemoryStore, Policy, Store};
 use tollbar_testkit::bounds::in_flight_at_most;
 use tollbar_testkit::xorshift::Xorshift;
 
@@ -21,14 +21,20 @@ const TTL: Duration = Duration::from_micros(300);
 /// Has every thread take and return permits of one key until the time is over. `visit` takes one, and
 /// says from when to when it was certainly out.
 fn take_turns(
-    policy: &Policy,
+    permits: &Concurrency,
     threads: usize,
     duration: Duration,
-    visit: impl Fn(&Limiter, &JudgeClock, &mut Xorshift) -> Option<(u64, u64)> + Sync,
+    visit: impl Fn(&World, &JudgeClock, &mut Xorshift) -> Option<(u64, u64)> + Sync,
 ) {
     let store = Arc::new(MemoryStore::builder().max_keys(1_000).build());
     let clock = JudgeClock::beside(store.clock().unwrap());
-    let limiter = Limiter::builder(policy.clone()).store(store).build();
+    let generous = Policy::fixed_window("50000000/s").unwrap().with_name("generous");
+    let limiter = ConcurrencyLimiter::builder(permits.clone()).store(Arc::clone(&store));
+    let limiter = World {
+        permits: limiter.build().unwrap(),
+        limiter: Limiter::builder(generous.clone()).store(store).build().unwrap(),
+        generous,
+    };
     let barrier = Barrier::new(threads);
     let take_turns = |thread: usize| {
         let mut random = Xorshift::named(&format!("thread {thread}"));
@@ -48,7 +54,15 @@ fn take_turns(
     });
     assert!(!held.is_empty());
     in_flight_at_most(LIMIT, &held)
-        .unwrap_or_else(|story| panic!("{policy:?} for {threads} threads: {story}"));
+        .unwrap_or_else(|story| panic!("{permits} for {threads} threads: {story}"));
+}
+
+/// Both kinds of limiter, over one store.
+struct World {
+    permits: ConcurrencyLimiter,
+    limiter: Limiter,
+    /// Never reached.
+    generous: Policy,
 }
 
 /// Does something for a moment, or lets the other threads run.
@@ -60,32 +74,32 @@ fn work(random: &mut Xorshift) {
 }
 
 fn judge_permits(duration: Duration) {
-    let permits = Policy::concurrency(LIMIT).unwrap();
-    let generous = Policy::fixed_window("50000000/s").unwrap();
+    let permits = Concurrency::new(LIMIT).unwrap().with_name("permits");
     for threads in THREADS {
-        take_turns(&permits, threads, duration, |limiter, clock, random| {
-            let permit = if random.below(2) == 0 {
-                limiter.acquire("key").ok()?
+        take_turns(&permits, threads, duration, |world, clock, random| {
+            let (mut permit, mut grant) = (None, None);
+            if random.below(2) == 0 {
+                permit = Some(world.permits.try_acquire("key").ok()?);
             } else {
-                let mut entries = [Entry::new("key", &permits), Entry::new("all", &generous)];
-                limiter.acquire_all(&mut entries).ok()?
-            };
+                let charges = Charges::new().permit("key", &permits, 1);
+                grant = Some(world.limiter.admit(charges.charge("all", &world.generous, 1)).ok()?);
+            }
             let taken_us = clock.now_us();
             work(random);
             let returned_us = clock.now_us();
-            drop(permit);
+            drop((permit, grant));
             Some((taken_us, returned_us))
         });
     }
 }
 
 fn judge_leases(duration: Duration) {
-    let leases = Policy::concurrency(LIMIT).unwrap().leased(TTL).unwrap();
+    let leases = Concurrency::new(LIMIT).unwrap().with_lease(TTL).unwrap().with_name("leases");
     let ttl_us = TTL.as_micros() as u64;
     for threads in THREADS {
-        take_turns(&leases, threads, duration, |limiter, clock, random| {
+        take_turns(&leases, threads, duration, |world, clock, random| {
             let asked_us = clock.now_us();
-            let lease = limiter.lease("key").ok()?;
+            let lease = world.permits.lease("key").ok()?;
             let taken_us = clock.now_us();
             let ends_us = asked_us - CLOCK_BEHIND_US + ttl_us;
             work(random);
@@ -94,7 +108,7 @@ fn judge_leases(duration: Duration) {
                 return Some((taken_us, ends_us));
             }
             let returned_us = clock.now_us();
-            limiter.release(&lease);
+            world.permits.release(&lease);
             Some((taken_us, returned_us.min(ends_us)))
         });
     }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollbar::{
-    Interval, Limiter, ManualClock, MemoryStore, Outcome, Policy, Store, Timestamp, WarmUp,
-};
+use tollbar::{Interval, ManualClock, MemoryStore, Outcome, Policy, Timestamp, WarmUp};
 use tollbar_testkit::adversary::Standing;
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::memory_subject::MemorySubject;
@@ -208,10 +206,10 @@ fn who_has_to_wait_until_after_the_key_is_new_learns_for_how_long() {
     let store = Arc::new(MemoryStore::builder().max_keys(10).clock(clock.clone()).build());
     let warm_up = WarmUp { start: 9, over: Duration::from_secs(9), steps: 3 };
     let policy = Policy::fixed_window("10/h").unwrap().with_warm_up(warm_up).unwrap();
-    let limiter = Limiter::builder(policy).store(store as Arc<dyn Store>).build();
-    assert!(limiter.check_cost("key", 1).is_allowed());
+    let limiter = crate::limiter_over(&store, policy);
+    assert!(limiter.check_n("key", 1).is_allowed());
     clock.advance(Duration::from_secs(1));
-    assert!(limiter.check_cost("key", 8).is_allowed());
-    let denied = limiter.check_cost("key", 9);
-    assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_599)));
+    assert!(limiter.check_n("key", 8).is_allowed());
+    let denied = limiter.check_n("key", 9);
+    assert_eq!(denied.ok().unwrap_err().retry_after(), Some(Duration::from_secs(3_599)));
 }

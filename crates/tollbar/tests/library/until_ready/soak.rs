@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tollbar::{Clock, Limiter, MemoryStore, Policy, Store, SystemClock, WaitError};
+use tollbar::{Clock, Limiter, Policy, SystemClock, WaitError};
 
 const TASKS: usize = 10_000;
 const KEYS: usize = 8;
@@ -29,10 +29,10 @@ enum Fate {
 }
 
 /// Waits, gives up after a while of its own, or is cancelled from outside. When it left, if it did.
-async fn one(limiter: Arc<Limiter>, clock: Shared, task: usize) -> (Fate, u64) {
+async fn one(limiter: Limiter, clock: Shared, task: usize) -> (Fate, u64) {
     let key = (task % KEYS).to_string();
     let patience = Duration::from_micros(rand::random_range(1..400_000));
-    match tokio::time::timeout(patience, limiter.until_ready(key)).await {
+    match tokio::time::timeout(patience, limiter.wait(&key)).await {
         Ok(Ok(_)) => (Fate::Went, clock.now().as_micros()),
         Ok(Err(WaitError::Denied(_))) => (Fate::Denied, 0),
         Ok(Err(error)) => panic!("{error}"),
@@ -40,7 +40,7 @@ async fn one(limiter: Arc<Limiter>, clock: Shared, task: usize) -> (Fate, u64) {
     }
 }
 
-fn soak(limiter: &Arc<Limiter>, clock: &Shared) {
+fn soak(limiter: &Limiter, clock: &Shared) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_time()
@@ -52,7 +52,7 @@ fn soak(limiter: &Arc<Limiter>, clock: &Shared) {
     runtime.block_on(async {
         let mut tasks = Vec::with_capacity(TASKS);
         for task in 0..TASKS {
-            tasks.push(tokio::spawn(one(Arc::clone(limiter), clock.clone(), task)));
+            tasks.push(tokio::spawn(one(limiter.clone(), clock.clone(), task)));
             if task % 100 == 0 {
                 tokio::task::yield_now().await;
             }
@@ -87,7 +87,7 @@ fn soak(limiter: &Arc<Limiter>, clock: &Shared) {
 }
 
 fn rounds(builder: tollbar::LimiterBuilder, clock: &Shared) {
-    let limiter = Arc::new(builder.build());
+    let limiter = builder.build().unwrap();
     for _ in 0..5 {
         soak(&limiter, clock);
     }
@@ -95,8 +95,7 @@ fn rounds(builder: tollbar::LimiterBuilder, clock: &Shared) {
 
 fn limiter(clock: &Shared) -> tollbar::LimiterBuilder {
     let policy = Policy::leaky_queue("1/500us", 1_000).unwrap();
-    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
-    Limiter::builder(policy).store(Arc::new(store) as Arc<dyn Store>)
+    Limiter::builder(policy).max_keys(1_000).clock(clock.clone())
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollbar::store::block_on;
 use tollbar::{
-    Degraded, FailurePolicy, ManualClock, MemoryStore, Overrides, Policy, Timestamp, WaitError,
+    AsyncLimiter, DenyReason, ManualClock, ManualTimer, MemoryStore, OutagePolicy, Policy,
+    PolicyMap, Timestamp, WaitError,
 };
 use tollbar_testkit::later_store::LaterStore;
 
@@ -21,54 +23,68 @@ fn remote() -> Arc<LaterStore> {
     Arc::new(LaterStore::new(Arc::new(inner)))
 }
 
+fn limiter(store: &Arc<LaterStore>, timer: &ManualTimer, on_outage: OutagePolicy) -> AsyncLimiter {
+    let builder = AsyncLimiter::builder(policy().with_name("queue"), store.clone());
+    builder.on_outage(on_outage).timer(timer.clone()).build().unwrap()
+}
+
 /// The limiter has no clock but the machine's then; so its timer says when time has passed.
 #[test]
 fn over_a_store_that_answers_later_waiters_wait_and_give_their_places_back() {
     let store = remote();
-    let remote = store.clone();
-    let mut world = World::with(policy(), |builder| builder.store(remote));
-    world.come_times("key", 5);
-    assert_eq!((world.went(), world.limiter.waiting().waiters), (vec![(0, 0)], 4));
+    let mut world = World::new(policy());
+    let limiter = limiter(&store, &world.timer, OutagePolicy::Allow);
+    for _ in 0..5 {
+        let limiter = limiter.clone();
+        world.spawn(async move { limiter.wait("key").await });
+    }
+    assert_eq!((world.went(), limiter.waiting().waiters), (vec![(0, 0)], 4));
     world.cancel(2);
-    assert_eq!((store.refunded(), world.limiter.waiting().waiters), (1, 3));
-    assert_eq!(world.limiter.peek("key").remaining(), 1);
+    assert_eq!((store.refunded(), limiter.waiting().waiters), (1, 3));
+    let remaining = block_on(limiter.peek("key")).unwrap().remaining();
+    assert_eq!(remaining, Some(1));
     for task in [1, 3, 4] {
         world.cancel(task);
     }
     assert_eq!(store.refunded(), 4);
-    world.assert_empty();
+    assert_eq!((limiter.waiting().keys, world.timer.sleepers()), (0, 0));
 }
 
 #[test]
-fn without_a_store_the_failure_policy_answers() {
+fn without_a_store_the_outage_policy_answers() {
     let store = remote();
     store.set_down(true);
-    for (on_failure, goes) in [(FailurePolicy::Allow, true), (FailurePolicy::Deny, false)] {
-        let remote = store.clone();
-        let mut world =
-            World::with(policy(), |builder| builder.store(remote).on_failure(on_failure));
-        world.come_times("key", 3);
+    for (on_outage, goes) in [(OutagePolicy::Allow, true), (OutagePolicy::Deny, false)] {
+        let mut world = World::new(policy());
+        let limiter = limiter(&store, &world.timer, on_outage);
+        for _ in 0..3 {
+            let limiter = limiter.clone();
+            world.spawn(async move { limiter.wait("key").await });
+        }
         assert_eq!(world.departures.len(), if goes { 3 } else { 0 });
         for (_, error) in &world.refused {
-            let WaitError::Denied(decision) = error else { panic!("{error:?}") };
-            assert_eq!(decision.degraded(), Some(Degraded::Denied));
+            assert_eq!(error.denied().unwrap().reason(), DenyReason::Outage);
         }
         world.assert_empty();
     }
+    let mut world = World::new(policy());
+    let limiter = limiter(&store, &world.timer, OutagePolicy::Error);
+    world.spawn(async move { limiter.wait("key").await });
+    assert!(matches!(&world.refused[0].1, WaitError::Store(error) if error.is_outage()));
 }
 
 /// Somebody who waits under a rule that changes.
 struct Changing {
     world: World,
-    tenants: Overrides,
+    tenants: PolicyMap,
 }
 
 impl Changing {
     /// One has gone at once.
     fn new() -> Self {
-        let tenants = Overrides::new(every(10));
+        let tenants = PolicyMap::new(every(10));
         let resolver = tenants.clone();
-        let world = World::resolved_by(resolver);
+        let world = World::new(resolver);
         let mut changing = Self { world, tenants };
         assert_eq!(changing.come(10), 0);
         changing

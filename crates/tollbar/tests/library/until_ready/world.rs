@@ -8,13 +8,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tollbar::{
-    Clock, Decision, Limiter, LimiterBuilder, ManualClock, ManualTimer, MemoryStore, Policy,
-    PolicyResolver, Timestamp, WaitError,
+    Clock, Decision, Limiter, LimiterBuilder, ManualClock, ManualTimer, Policies, Timestamp,
+    WaitError,
 };
 
 pub(crate) const START_US: u64 = 1_700_000_000_000_000;
 
-type Answer = Result<Decision, WaitError>;
+pub(crate) type Answer = Result<Decision, WaitError>;
 type Waiting = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// Counts how often it was woken.
@@ -46,42 +46,38 @@ pub(crate) struct Departure {
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) timer: ManualTimer,
-    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) limiter: Limiter,
     tasks: Vec<Task>,
     pub(crate) departures: Vec<Departure>,
     pub(crate) refused: Vec<(usize, WaitError)>,
 }
 
 impl World {
-    pub(crate) fn new(policy: Policy) -> Self {
-        Self::with(policy, |builder| builder)
-    }
-
-    pub(crate) fn resolved_by(resolver: impl PolicyResolver) -> Self {
-        Self::of(Limiter::builder_resolved_by(resolver), |builder| builder)
+    pub(crate) fn new(policies: impl Into<Policies>) -> Self {
+        Self::with(policies, |builder| builder)
     }
 
     pub(crate) fn with(
-        policy: Policy,
+        policies: impl Into<Policies>,
         change: impl FnOnce(LimiterBuilder) -> LimiterBuilder,
     ) -> Self {
-        Self::of(Limiter::builder(policy), change)
-    }
-
-    fn of(builder: LimiterBuilder, change: impl FnOnce(LimiterBuilder) -> LimiterBuilder) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(START_US));
         let timer = ManualTimer::new(clock.clone());
-        let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build();
-        let builder = builder.store(Arc::new(store)).timer(timer.clone());
-        let limiter = Arc::new(change(builder).build());
+        let builder = Limiter::builder(policies).max_keys(100).clock(clock.clone());
+        let limiter = change(builder.timer(timer.clone())).build().unwrap();
         let (tasks, departures, refused) = (Vec::new(), Vec::new(), Vec::new());
         Self { clock, timer, limiter, tasks, departures, refused }
     }
 
     /// Somebody comes for `key`; its number.
     pub(crate) fn come(&mut self, key: &'static str, cost: u64) -> usize {
-        let limiter = Arc::clone(&self.limiter);
-        let future = Box::pin(async move { limiter.until_ready_cost(key, cost).await });
+        let limiter = self.limiter.clone();
+        self.spawn(async move { limiter.wait_n(key, cost).await })
+    }
+
+    /// A task that waits for anything; its number.
+    pub(crate) fn spawn(&mut self, future: impl Future<Output = Answer> + Send + 'static) -> usize {
+        let future = Box::pin(future);
         let woken = Arc::new(Woken::default());
         woken.is_due.store(true, Ordering::SeqCst);
         self.tasks.push(Task { future: Some(future), woken });

@@ -1,0 +1,395 @@
+//! One request under several limits: all of them are charged, or none.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::Limiter;
+use super::reserve::draft;
+use crate::charge::{HeldPermits, Marks, SettleError, Settlement, Spent, release_all, settle};
+use crate::permit::send_off;
+use crate::receipt::{Content, Draft};
+use crate::store::{Entry, Role, Store, StoreError, answer_now};
+use crate::{AsyncLimiter, Concurrency, Decisions, Key, Policy, Receipt, ReceiptError};
+
+/// What one request has to pay and to hold, for [`Limiter::admit`].
+///
+/// ```
+/// use tollbar::{Charges, Concurrency, Limiter, Policy};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let per_user = Policy::token_bucket("100/s")?.with_name("per_user");
+/// let in_flight = Concurrency::new(10)?;
+/// let limiter = Limiter::new(per_user.clone());
+///
+/// let grant = limiter.admit(
+///     Charges::new().charge("user:42", &per_user, 1).permit("user:42", &in_flight, 1),
+/// )?;
+/// // .. serve the request ..
+/// drop(grant); // The permit comes back; the rate stays paid.
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "charges do nothing until they are admitted"]
+pub struct Charges<'a> {
+    each: Vec<Item<'a>>,
+    request_id: Option<&'a [u8]>,
+    reserve_for: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+struct Item<'a> {
+    key: Key<'a>,
+    policy: &'a Policy,
+    cost: u64,
+    role: Role,
+}
+
+/// A request that was let through, from [`Limiter::admit`] or [`AsyncLimiter::admit`]. Dropping it
+/// returns its permits; what it has paid stays paid.
+#[must_use = "dropping a grant returns its permits"]
+pub struct Grant<L = Limiter> {
+    limiter: L,
+    decisions: Decisions,
+    content: Option<Content>,
+    held: Held,
+}
+
+/// Permits that go back when they are dropped.
+struct Held {
+    /// The store they go back to: the limiter's, or that of this process during an outage.
+    store: Option<Arc<dyn Store>>,
+    permits: Vec<HeldPermits>,
+}
+
+/// Why a request was not admitted. Nothing was charged.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum AdmitError {
+    /// A limit denies.
+    #[error("{}", denial(.0))]
+    Denied(Decisions),
+    /// More charges than one request may have.
+    #[error("a request may have {max} charges at most: split it, or charge fewer limits")]
+    TooManyCharges {
+        /// How many there may be.
+        max: usize,
+    },
+    /// The request id came with other charges before.
+    #[error(
+        "this request id was used for other keys or another cost: send a new id with a new request"
+    )]
+    RequestIdReused,
+    /// The reservation cannot have a receipt.
+    #[error(transparent)]
+    Receipt(#[from] ReceiptError),
+    /// Something that the store cannot do, or an outage under
+    /// [`OutagePolicy::Error`](crate::OutagePolicy::Error).
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+fn denial(decisions: &Decisions) -> String {
+    decisions.denied().map_or_else(|| "denied".to_owned(), |denied| denied.to_string())
+}
+
+impl From<StoreError> for AdmitError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::RequestIdReused => Self::RequestIdReused,
+            StoreError::BatchTooLarge { entries_max, .. } => {
+                Self::TooManyCharges { max: entries_max }
+            }
+            error => Self::Store(error),
+        }
+    }
+}
+
+impl AdmitError {
+    /// The decisions, where a limit denies.
+    #[must_use]
+    pub fn decisions(&self) -> Option<&Decisions> {
+        match self {
+            Self::Denied(decisions) => Some(decisions),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Charges<'a> {
+    /// No charges yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Charges `key` with `cost` under `policy`.
+    pub fn charge(self, key: impl Into<Key<'a>>, policy: &'a Policy, cost: u64) -> Self {
+        self.with(key.into(), policy, cost, Role::Enforce)
+    }
+
+    /// Takes `count` permits of `key`. They come back when the [`Grant`] is dropped.
+    pub fn permit(self, key: impl Into<Key<'a>>, concurrency: &'a Concurrency, count: u64) -> Self {
+        self.with(key.into(), concurrency.as_policy(), count, Role::Enforce)
+    }
+
+    /// Charges `key` under a policy that only reports: it never denies, and is charged only where it
+    /// and all others allow. Its decision is in [`Decisions::each`].
+    pub fn shadow(self, key: impl Into<Key<'a>>, policy: &'a Policy, cost: u64) -> Self {
+        self.with(key.into(), policy, cost, Role::Shadow)
+    }
+
+    /// Makes the request pay once, however often it is sent with the same id: an allowed one gets the
+    /// same answer again for as long as
+    /// [`request_id_ttl`](super::LimiterBuilder::request_id_ttl), a denied one is decided anew.
+    ///
+    /// ```
+    /// use tollbar::{Charges, Limiter, Policy};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = Policy::token_bucket("10/min")?;
+    /// let limiter = Limiter::new(policy.clone());
+    /// for _ in 0..2 {
+    ///     // The client does not see the first answer, and asks again.
+    ///     let charges = Charges::new().charge("user:42", &policy, 3);
+    ///     let _grant = limiter.admit(charges.request_id("request-7f3a"))?;
+    /// }
+    /// assert_eq!(limiter.peek("user:42").remaining(), Some(7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn request_id(self, id: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self { request_id: Some(id.as_ref()), ..self }
+    }
+
+    /// Makes the request a reservation, which [`Grant::settle`] can settle within `ttl`.
+    pub fn reserve_for(self, ttl: Duration) -> Self {
+        Self { reserve_for: Some(ttl), ..self }
+    }
+
+    fn with(mut self, key: Key<'a>, policy: &'a Policy, cost: u64, role: Role) -> Self {
+        self.each.push(Item { key, policy, cost, role });
+        self
+    }
+
+    fn entries(&self) -> Vec<Entry<'_>> {
+        let mut entries = Vec::with_capacity(self.each.len());
+        for Item { key, policy, cost, role } in &self.each {
+            entries.push(Entry::new(key.as_bytes(), policy).with_cost(*cost).with_role(*role));
+        }
+        entries
+    }
+
+    /// A second return of permits without a lease cannot be told from the first, and a request that
+    /// is sent twice would return them twice.
+    fn check(&self) -> Result<(), AdmitError> {
+        let is_unleased =
+            |item: &Item<'_>| item.policy.has_permits() && item.policy.lease_ttl().is_none();
+        if self.request_id.is_some() && self.each.iter().any(is_unleased) {
+            return Err(AdmitError::Store(StoreError::unsupported(
+                "permits of a request with an id need a lease: write `Concurrency::with_lease`",
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// What is known before the store is asked.
+struct Question<'c> {
+    marks: Marks<'c>,
+    draft: Option<Draft>,
+}
+
+impl super::Parts {
+    fn question<'c>(
+        &self,
+        charges: &'c Charges<'_>,
+        entries: &[Entry<'_>],
+    ) -> Result<Question<'c>, AdmitError> {
+        charges.check()?;
+        let marks = self.charge_ids.marks(charges.request_id, charges.reserve_for);
+        let draft = marks.hold.map(|_| draft(marks, entries)).transpose()?;
+        Ok(Question { marks, draft })
+    }
+}
+
+impl Question<'_> {
+    /// Turns decided entries into a grant, or into the denial.
+    fn grant<L>(
+        self,
+        limiter: L,
+        entries: &[Entry<'_>],
+        home: impl FnOnce(bool) -> Option<Arc<dyn Store>>,
+    ) -> Result<Grant<L>, AdmitError> {
+        let decisions = Decisions::of(entries);
+        if !decisions.is_allowed() {
+            return Err(AdmitError::Denied(decisions));
+        }
+        let is_degraded = decisions.is_degraded();
+        let reserved = self.draft.and(self.marks.hold).filter(|_| !is_degraded);
+        let content =
+            reserved.map(|hold| Content::of_paid(hold.id, entries.iter().map(|entry| (entry, 1))));
+        let permits = entries.iter().filter_map(HeldPermits::of).collect();
+        Ok(Grant { limiter, decisions, content, held: Held { store: home(is_degraded), permits } })
+    }
+}
+
+impl Limiter {
+    /// Charges one request under several limits: all of them, or none.
+    ///
+    /// The policies are those of the charges; the limiter lends its store. Policies that meet on one
+    /// key need [names](Policy::with_name), or they share counters.
+    ///
+    /// # Errors
+    /// If a limit denies, if there are too many charges, or if the request id was used for others.
+    /// Nothing is charged then.
+    #[expect(clippy::needless_pass_by_value, reason = "charges are spent, as in `AsyncLimiter`")]
+    pub fn admit(&self, charges: Charges<'_>) -> Result<Grant, AdmitError> {
+        let mut entries = charges.entries();
+        let question = self.parts.question(&charges, &entries)?;
+        self.store.decide(question.marks.batch(&mut entries)).wait()?;
+        question.grant(self.clone(), &entries, |_| Some(self.store.clone()))
+    }
+}
+
+impl AsyncLimiter {
+    /// Charges one request under several limits, all of them or none: see [`Limiter::admit`].
+    ///
+    /// # Errors
+    /// As [`Limiter::admit`], and if the store cannot do what is asked.
+    pub async fn admit(&self, charges: Charges<'_>) -> Result<Grant<Self>, AdmitError> {
+        let mut entries = charges.entries();
+        let question = self.parts.question(&charges, &entries)?;
+        let answer = self.store.decide(question.marks.batch(&mut entries)).await;
+        self.accept(answer, &mut entries)?;
+        question.grant(self.clone(), &entries, |is_degraded| {
+            if is_degraded { self.outage.local() } else { Some(Arc::clone(&self.store)) }
+        })
+    }
+}
+
+impl<L> Grant<L> {
+    /// The decisions, in the order of the charges.
+    pub fn decisions(&self) -> &Decisions {
+        &self.decisions
+    }
+
+    /// How many permits are held.
+    #[must_use]
+    pub fn permit_count(&self) -> u64 {
+        self.held.permits.iter().map(|held| held.count).sum()
+    }
+}
+
+/// What a grant without a reservation is told.
+fn not_reserved() -> SettleError {
+    SettleError::NotReserved
+}
+
+impl Grant {
+    /// Settles a [reserved](Charges::reserve_for) request with an amount for each charge of tokens,
+    /// in their order; its permits come back.
+    ///
+    /// # Errors
+    /// If the request was not reserved, its time is up, or there are not as many amounts as charges.
+    pub fn settle(mut self, actual: &[u64]) -> Result<Settlement, SettleError> {
+        let content = self.content.take().ok_or_else(not_reserved)?;
+        answer_now(self.held.settle(&content, Spent::Each(actual)))
+    }
+
+    /// Gives everything back that a [reserved](Charges::reserve_for) request has paid.
+    ///
+    /// # Errors
+    /// If the request was not reserved, or its time is up.
+    pub fn cancel(mut self) -> Result<Settlement, SettleError> {
+        let content = self.content.take().ok_or_else(not_reserved)?;
+        answer_now(self.held.settle(&content, Spent::Total(0)))
+    }
+
+    /// Turns a [reserved](Charges::reserve_for) request into a receipt that can be settled elsewhere.
+    /// Its permits are on the receipt: they come back when it is settled.
+    ///
+    /// # Errors
+    /// If the request was not reserved.
+    pub fn into_receipt(mut self) -> Result<Receipt, SettleError> {
+        let key = self.limiter.parts.charge_ids.receipt_key();
+        let receipt = self.content.take().ok_or_else(not_reserved)?.sign(key)?;
+        self.held.permits.clear();
+        Ok(receipt)
+    }
+}
+
+impl Grant<AsyncLimiter> {
+    /// Settles a reserved request: see [`Grant::settle`](Grant::<Limiter>::settle).
+    ///
+    /// # Errors
+    /// As there, and if the store cannot answer.
+    pub async fn settle(mut self, actual: &[u64]) -> Result<Settlement, SettleError> {
+        let content = self.content.take().ok_or_else(not_reserved)?;
+        self.held.settle(&content, Spent::Each(actual)).await
+    }
+
+    /// Gives everything back that a reserved request has paid.
+    ///
+    /// # Errors
+    /// As [`settle`](Self::settle).
+    pub async fn cancel(mut self) -> Result<Settlement, SettleError> {
+        let content = self.content.take().ok_or_else(not_reserved)?;
+        self.held.settle(&content, Spent::Total(0)).await
+    }
+
+    /// Turns a reserved request into a receipt that can be settled elsewhere. Its permits are on the
+    /// receipt: they come back when it is settled.
+    ///
+    /// # Errors
+    /// If the request was not reserved.
+    pub fn into_receipt(mut self) -> Result<Receipt, SettleError> {
+        let key = self.limiter.parts.charge_ids.receipt_key();
+        let receipt = self.content.take().ok_or_else(not_reserved)?.sign(key)?;
+        self.held.permits.clear();
+        Ok(receipt)
+    }
+
+    /// Returns the permits, and waits until the store has taken them. Dropping a grant sends them off
+    /// without waiting.
+    pub async fn release(mut self) {
+        let permits = std::mem::take(&mut self.held.permits);
+        if let Some(store) = &self.held.store {
+            // A store that cannot be reached keeps what it has.
+            let _ = release_all(&**store, &permits).await;
+        }
+    }
+}
+
+impl Held {
+    /// The permits are among what is settled, so they do not go back by themselves.
+    async fn settle(
+        &mut self,
+        content: &Content,
+        spent: Spent<'_>,
+    ) -> Result<Settlement, SettleError> {
+        let store = self.store.as_ref().ok_or_else(not_reserved)?;
+        let settled = settle(&**store, content, spent).await?;
+        self.permits.clear();
+        Ok(settled)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(store) = &self.store {
+            for held in &self.permits {
+                send_off(held.release(&**store));
+            }
+        }
+    }
+}
+
+impl<L> fmt::Debug for Grant<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("decisions", &self.decisions)
+            .field("permits", &self.permit_count())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,181 @@
+//! Waiting under policies that have no queue: buckets, windows and permits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollbar::{
+    Concurrency, ConcurrencyLimiter, DenyReason, MemoryStore, Policy, WaitError, WarmUp,
+};
+
+use super::world::World;
+
+/// Two at once, and one more every 10 us.
+fn bucket() -> Policy {
+    Policy::token_bucket("1/10us").unwrap().with_burst(2).unwrap()
+}
+
+/// Waiting under a token bucket failed with `NotAQueue`.
+#[test]
+fn a_bucket_lets_waiters_go_first_in_first_out_as_it_fills() {
+    let mut world = World::new(bucket());
+    world.come_times("key", 5);
+    assert_eq!(world.went(), [(0, 0), (1, 0)]);
+    assert_eq!(world.timer.sleepers(), 1, "only the first sleeps");
+    assert_eq!((world.limiter.waiting().waiters, world.limiter.waiting().keys), (3, 1));
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 0), (2, 10), (3, 20), (4, 30)]);
+    world.assert_empty();
+}
+
+#[test]
+fn every_kind_of_window_can_be_waited_for() {
+    for policy in [
+        Policy::fixed_window("2/10us"),
+        Policy::sliding_window("2/10us"),
+        Policy::sliding_window_strict("2/10us", 5),
+        Policy::sliding_window_log("2/10us"),
+        Policy::leaky_bucket("2/10us"),
+    ] {
+        let policy = policy.unwrap();
+        let mut world = World::new(policy.clone());
+        world.come_times("key", 7);
+        world.finish();
+        let order: Vec<usize> = world.departures.iter().map(|it| it.task).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6], "{policy}");
+        let last_us = world.departures[6].after_us;
+        // Five are left after the first two: two or three windows, and longer by the estimate of a
+        // sliding window.
+        assert!((20..=50).contains(&last_us), "{policy}: {last_us} us");
+        world.assert_empty();
+    }
+}
+
+#[test]
+fn a_waiter_that_gives_up_leaves_its_turn_to_the_next() {
+    let mut world = World::new(bucket());
+    world.come_times("key", 6);
+    world.cancel(2);
+    assert_eq!(world.timer.sleepers(), 1, "the new first sleeps");
+    world.cancel(4);
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 0), (3, 10), (5, 20)]);
+    world.assert_empty();
+}
+
+#[test]
+fn a_large_cost_is_not_overtaken() {
+    let mut world = World::new(bucket());
+    for cost in [2, 2, 1, 0] {
+        world.come("key", cost);
+    }
+    world.finish();
+    // A peek waits for nothing.
+    assert_eq!(world.went(), [(0, 0), (3, 0), (1, 20), (2, 30)]);
+    world.assert_empty();
+}
+
+#[test]
+fn what_waiting_cannot_help_is_refused_at_once() {
+    let mut world = World::new(bucket());
+    world.come("key", 3);
+    let denied = world.refused[0].1.denied().unwrap();
+    assert_eq!(denied.reason(), DenyReason::ExceedsCapacity);
+
+    // A key that only waits grows cold, so a cost for warm keys would wait for ever.
+    let warm_up = WarmUp { start: 10, over: Duration::from_mins(1), steps: 6 };
+    let policy = Policy::token_bucket("100/s").unwrap().with_warm_up(warm_up).unwrap();
+    let mut world = World::new(policy);
+    world.come("key", 1);
+    world.come("key", 100);
+    assert_eq!(world.refused[0].1.denied().unwrap().reason(), DenyReason::Busy);
+    world.assert_empty();
+}
+
+#[test]
+fn no_more_wait_than_there_is_room_for() {
+    let mut world = World::with(bucket(), |builder| builder.max_waiters(2));
+    world.come_times("key", 5);
+    assert!(matches!(world.refused[..], [(4, WaitError::TooManyWaiters { waiters_max: 2 })]));
+    world.finish();
+    assert_eq!(world.went(), [(0, 0), (1, 0), (2, 10), (3, 20)]);
+    world.assert_empty();
+}
+
+/// A world whose tasks take a permit each, and keep it.
+struct Permits {
+    world: World,
+    limiter: ConcurrencyLimiter,
+}
+
+impl Permits {
+    fn new(permits: Concurrency) -> Self {
+        let world = World::new(bucket());
+        let store = MemoryStore::builder().max_keys(100).clock(world.clock.clone()).build();
+        let limiter = ConcurrencyLimiter::builder(permits.with_name("permits"));
+        let limiter = limiter.store(Arc::new(store)).timer(world.timer.clone()).build().unwrap();
+        Self { world, limiter }
+    }
+
+    fn come(&mut self) -> usize {
+        let limiter = self.limiter.clone();
+        self.world.spawn(async move {
+            let permit = limiter.acquire("key").await?.into_owned();
+            std::mem::forget(permit);
+            Ok(limiter.peek("key"))
+        })
+    }
+
+    fn order(&self) -> Vec<usize> {
+        self.world.departures.iter().map(|it| it.task).collect()
+    }
+}
+
+#[test]
+fn a_permit_that_comes_back_goes_to_the_first_waiter_at_once() {
+    let mut permits = Permits::new(Concurrency::new(2).unwrap());
+    let limiter = permits.limiter.clone();
+    let first = limiter.try_acquire("key").unwrap();
+    let second = limiter.try_acquire("key").unwrap();
+    for _ in 0..3 {
+        permits.come();
+    }
+    assert_eq!(permits.order(), [0; 0]);
+    assert_eq!(permits.limiter.waiting().waiters, 3);
+    drop(first);
+    permits.world.run();
+    assert_eq!(permits.order(), [0]);
+    // The next one gives up, and the one behind it is the first.
+    permits.world.cancel(1);
+    drop(second);
+    permits.world.run();
+    assert_eq!(permits.order(), [0, 2]);
+    assert_eq!(permits.world.after_us(), 0, "no time has passed");
+    assert_eq!((permits.limiter.waiting().keys, permits.world.timer.sleepers()), (0, 0));
+}
+
+#[test]
+fn a_lease_that_ends_is_noticed_by_the_first_waiter() {
+    let ttl = Duration::from_secs(1);
+    let mut permits = Permits::new(Concurrency::new(1).unwrap().with_lease(ttl).unwrap());
+    let lease = permits.limiter.lease("key").unwrap();
+    permits.come();
+    permits.come();
+    while permits.order().is_empty() {
+        permits.world.advance_us(u64::MAX);
+    }
+    let after = Duration::from_micros(permits.world.after_us());
+    assert!((ttl..ttl + Duration::from_millis(101)).contains(&after), "{after:?}");
+    assert!(!permits.limiter.release(&lease));
+    assert_eq!(permits.order(), [0]);
+}
+
+#[test]
+fn a_lease_that_is_released_goes_to_the_first_waiter_at_once() {
+    let ttl = Duration::from_secs(1);
+    let mut permits = Permits::new(Concurrency::new(1).unwrap().with_lease(ttl).unwrap());
+    let lease = permits.limiter.lease("key").unwrap();
+    permits.come();
+    assert!(permits.limiter.release(&lease));
+    permits.world.run();
+    assert_eq!((permits.order(), permits.world.after_us()), (vec![0], 0));
+}
