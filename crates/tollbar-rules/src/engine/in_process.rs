@@ -68,7 +68,10 @@ impl Engine {
     }
 
     /// Puts other rules in force, whole. See [`AsyncEngine::replace`]; a memory store counts all rules.
-    #[expect(clippy::must_use_candidate, reason = "the rules are in force, whoever reads the diff")]
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "the rules are in force whether or not the diff is read"
+    )]
     pub fn replace(&self, rules: RuleSet) -> Diff {
         self.inner.put(rules)
     }

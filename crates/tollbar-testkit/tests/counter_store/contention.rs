@@ -63,7 +63,7 @@ fn batch_whose_one_counter_was_changed_charges_none() {
 
 /// Two nodes settle one reservation at the same time: one of them does.
 #[test]
-fn reservation_is_settled_once_whoever_is_faster() {
+fn reservation_that_two_nodes_settle_is_settled_once() {
     let (backend, policy) = (memory(&ManualClock::at(NOW)), bucket());
     let store_a = store(&backend);
     let hold = Hold { id: ReservationId(1), ttl: Duration::from_mins(1) };

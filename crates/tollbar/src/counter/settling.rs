@@ -81,7 +81,7 @@ impl<B: CounterBackend> CounterStore<B> {
                 });
             }
             let mut changes = counters.changes(&before, &after);
-            // Taken away at the same instant, so that nobody settles it again.
+            // Deleted in the same swap, so that it cannot be settled again.
             changes.push(Change { at: reservation, after: Vec::new(), forgettable_at: now });
             Ok((changes, true))
         };

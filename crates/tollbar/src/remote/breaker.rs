@@ -1,4 +1,4 @@
-//! The circuit breaker: after a few failures in a row nobody waits for a deadline any more.
+//! The circuit breaker: after a few failures in a row, checks fail at once instead of waiting.
 //!
 //! It opens when the connection is lost or so many checks in a row have missed their deadline. While
 //! it is open checks fail at once. It closes when a new connection has answered, which a
@@ -35,7 +35,7 @@ impl Breaker {
         }
     }
 
-    /// A check was answered, with whatever.
+    /// Notes that a check was answered, if only by a refusal.
     pub fn succeed(&self) {
         // Mostly it is 0 already, and a read leaves the cache line with everybody.
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
@@ -43,7 +43,7 @@ impl Breaker {
         }
     }
 
-    /// A check was not; true where that is one too many.
+    /// Notes that a check was not answered; true if that opens the breaker.
     pub fn fail(&self) -> bool {
         self.failures_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= self.failures_max
     }

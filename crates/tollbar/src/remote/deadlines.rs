@@ -1,4 +1,4 @@
-//! The time that a check has: one deadline for all it asks. And how many may have some at once.
+//! Deadlines: one for everything that a check asks, and a bound on the checks in flight.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,20 +8,20 @@ use tokio::time::Instant;
 
 use super::failure::RemoteError;
 
-/// As good as never, where a deadline is beyond what a clock shows.
+/// Stands for a deadline that is beyond what a clock shows.
 const FAR: Duration = Duration::from_hours(24 * 365);
 
-/// How much time there is, who keeps it, and for how many.
+/// Gives checks their deadlines, and counts how many are in flight.
 #[derive(Debug)]
 pub struct Deadlines {
-    /// Deadlines are kept by this runtime, whichever thread waits for them.
+    /// Its timers wake the checks, on whichever thread they wait.
     runtime: Handle,
     deadline: Duration,
     in_flight: AtomicUsize,
     in_flight_max: usize,
 }
 
-/// A question, and perhaps others that follow from its answer, until a moment.
+/// One check: a question, perhaps others that follow from its answer, and the deadline of all.
 #[derive(Debug)]
 pub struct Exchange<'t> {
     deadlines: &'t Deadlines,
@@ -35,12 +35,12 @@ impl Deadlines {
         Self { runtime, deadline, in_flight: AtomicUsize::new(0), in_flight_max }
     }
 
-    /// Begins the time of a check. Where too many are under way already, an error at once.
+    /// Begins a check. If too many are in flight already, returns an error at once.
     pub fn begin(&self) -> Result<Exchange<'_>, RemoteError> {
         let now = Instant::now();
         let until = now.checked_add(self.deadline).unwrap_or(now + FAR);
         let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        // Whatever becomes of it, it is counted until it is dropped.
+        // It counts as in flight until it is dropped.
         let exchange = Exchange { deadlines: self, until };
         if before >= self.in_flight_max {
             return Err(RemoteError::Overloaded { in_flight_max: self.in_flight_max });
@@ -56,7 +56,7 @@ impl Drop for Exchange<'_> {
 }
 
 impl Exchange<'_> {
-    /// What `asked` comes to, if it does in time.
+    /// Returns what `asked` comes to, or an error when the deadline has passed.
     pub async fn in_time<T, E: From<RemoteError>>(
         &self,
         asked: impl Future<Output = Result<T, E>>,

@@ -1,11 +1,11 @@
-//! Keeps a stampede from the network: of those who ask the same at the same time, only some are sent.
+//! Keeps a stampede from the network: of equal questions at the same time, only some are sent.
 //!
 //! The others wait here, within their own deadlines. If one that was sent is denied, its denial answers
-//! them too, by the [deny cache](super::DenyCache); if it is allowed, the next one is sent. So nobody is
-//! denied whom the server would allow, and nobody allowed without it: what is asked for in vain costs it
-//! as many calls as may be under way, however many ask.
+//! the others too, through the [deny cache](super::DenyCache). If it is allowed, the next one is sent. So
+//! the gate denies nothing that the server would allow, and allows nothing without the server. A key that
+//! is denied costs the server as many calls as may be under way, however many clients ask.
 //!
-//! Questions share a fixed number of places by their hash. Two that share one wait for each other.
+//! Questions share a fixed number of places by their hash. Two that share a place wait for each other.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -17,18 +17,18 @@ use super::failure::Failure;
 
 const PLACES: usize = 1_024;
 
-/// The gate.
+/// Lets a bounded number of equal questions through at once.
 #[derive(Debug)]
 pub struct Gate {
     places: Box<[Semaphore]>,
     hasher: RandomState,
 }
 
-/// One that has passed. The next may pass when this is dropped.
+/// A question that has passed the gate. The next may pass when this is dropped.
 #[derive(Debug)]
 pub struct Passed<'g> {
     _permit: Option<SemaphorePermit<'g>>,
-    /// Whether others were before it, whose answers may be known now.
+    /// True if it had to wait for others: their answers may be known now.
     pub has_waited: bool,
 }
 
@@ -41,7 +41,7 @@ impl Gate {
         (passing_max > 0).then(|| Self { places: places(), hasher: RandomState::new() })
     }
 
-    /// Waits until there is room, no longer than there is time.
+    /// Waits until there is room, at most until the deadline of `exchange`.
     pub async fn pass<E: Failure>(
         &self,
         exchange: &Exchange<'_>,

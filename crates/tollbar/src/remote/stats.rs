@@ -1,5 +1,4 @@
-//! What a store tells about itself: how soon the server answers, how often it does not, and how often it
-//! need not be asked. Counted, never timed by anything but the clock that deadlines are kept by.
+//! Statistics of a store across a network: latencies, errors by cause, and hits of the deny cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,7 +23,7 @@ pub struct RemoteStats {
     pub deny_cache_hits: u64,
 }
 
-/// What was not answered, by why.
+/// Questions that were not answered, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct StoreErrors {
