@@ -23,6 +23,7 @@ mod metering;
 mod metrics;
 mod open_files;
 mod openapi;
+mod problem;
 mod reload;
 #[doc(hidden)]
 pub mod repository;
