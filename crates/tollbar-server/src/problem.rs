@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use hyper::StatusCode;
+use hyper::header::{ALLOW, CONNECTION, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_rules::admin::FormError;
@@ -61,7 +62,11 @@ pub(crate) struct Told<'p> {
 const WRONG_MAX: usize = 50;
 
 impl Problem {
-    fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self {
             status,
             code,
@@ -163,7 +168,23 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
     }
 
-    /// As it is sent.
+    /// Writes the headers that go with it.
+    pub(crate) fn write_headers(&self, headers: &mut HeaderMap) {
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if let Some(Ok(allow)) = self.allow.as_deref().map(HeaderValue::from_str) {
+            headers.insert(ALLOW, allow);
+        }
+        if self.ends_connection {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+
+    /// As the admin API sends it.
     pub(crate) fn told(&self) -> Told<'_> {
         Told {
             r#type: "about:blank",
@@ -238,7 +259,7 @@ impl From<RequestError> for Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        Self::new(refusal.status(), "bad_request", refusal.message().to_owned())
+        refusal.0
     }
 }
 

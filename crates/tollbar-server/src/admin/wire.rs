@@ -6,8 +6,8 @@ use aide::openapi::{Operation, Response, StatusCode as Status};
 use axum::body::Body;
 use axum::response::IntoResponse;
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LOCATION,
-    RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LOCATION,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, StatusCode};
 use schemars::{JsonSchema, Schema, json_schema};
@@ -123,18 +123,7 @@ impl IntoResponse for Problem {
         let mut answer = json(self.status, &self.told());
         let problem_json = HeaderValue::from_static("application/problem+json");
         answer.headers_mut().insert(CONTENT_TYPE, problem_json);
-        if self.status == StatusCode::UNAUTHORIZED {
-            answer = with(answer, WWW_AUTHENTICATE, "Bearer");
-        }
-        if let Some(seconds) = self.retry_after_s {
-            answer = with(answer, RETRY_AFTER, &seconds.to_string());
-        }
-        if let Some(allow) = &self.allow {
-            answer = with(answer, ALLOW, allow);
-        }
-        if self.ends_connection {
-            answer = with(answer, CONNECTION, "close");
-        }
+        self.write_headers(answer.headers_mut());
         answer
     }
 }

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
 use super::question::{Form, Question};
-use super::refusal::{Error, Problem};
+use super::refusal::{Error, ProblemBody};
 use super::route::{CHECK, EXPLAIN, ROUTES, Route, Sent};
 use crate::forward_auth::document as forward_auth;
 use crate::openapi::{
@@ -115,7 +115,7 @@ fn operation(route: &Route, context: &mut GenContext) -> Operation {
 fn describe_responses(route: &Route, context: &mut GenContext, operation: &mut Operation) {
     let answer = (route.answer)(&mut context.schema);
     let error = context.schema.subschema_for::<Error<'_>>();
-    let problem = context.schema.subschema_for::<Problem<'_>>();
+    let problem = context.schema.subschema_for::<ProblemBody<'_>>();
     let bodies = route.kinds.iter().map(|kind| (*kind, answer.clone()));
     respond(operation, 200, ReferenceOr::Item(response("It is answered", bodies)));
     respond(operation, 431, ReferenceOr::Item(response(described(431), None)));

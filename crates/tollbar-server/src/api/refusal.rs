@@ -1,10 +1,9 @@
-//! Why something was not answered: a status, a word for programs, and a sentence that says what to
-//! send instead.
+//! A [`Problem`] as the interface for checks tells it: with statuses and words of its own, which clients go
+//! by, and in the format that they accept.
 
 use std::borrow::{Borrow, Cow};
 
 use hyper::StatusCode;
-use hyper::header::{ALLOW, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_http::Format;
@@ -12,17 +11,11 @@ use tollbar_rules::{RequestError, TokenError, UsageError};
 
 use super::answer::{Answer, JSON, PROBLEM, json};
 use crate::listener::Unread;
+use crate::problem::Problem;
 
 /// A request that is not answered.
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    status: StatusCode,
-    error: &'static str,
-    message: Cow<'static, str>,
-    allow: Option<&'static str>,
-    /// What is left of the body is not read, so the connection is of no more use.
-    ends_connection: bool,
-}
+pub(crate) struct Refusal(pub(crate) Problem);
 
 /// A refusal as clients get it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -35,7 +28,8 @@ pub(crate) struct Error<'a> {
 
 /// Any answer but a 200, as RFC 9457 has it, for those who accept `application/problem+json`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Problem<'a> {
+#[schemars(rename = "Problem")]
+pub(crate) struct ProblemBody<'a> {
     /// What kind of problem it is.
     pub(super) r#type: &'a str,
     /// What it comes to, for people.
@@ -52,7 +46,7 @@ pub(crate) struct Problem<'a> {
 
 impl Refusal {
     fn new(status: StatusCode, error: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, error, message: message.into(), allow: None, ends_connection: false }
+        Self(Problem::new(status, error, message))
     }
 
     pub(crate) fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
@@ -70,71 +64,50 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "unknown_decision", message)
     }
 
-    pub(super) fn wrong_method(allow: &'static str) -> Self {
-        let message = format!("this path takes another method: send {allow}");
-        let refusal = Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message);
-        Self { allow: Some(allow), ..refusal }
+    pub(super) fn wrong_method(allow: &str) -> Self {
+        Self(Problem::wrong_method(allow.to_owned()))
     }
 
     pub(super) fn unauthorized() -> Self {
         let message = "the token is missing or wrong: send `Authorization: Bearer ` and the token";
-        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+        Self(Problem::unauthorized(message))
     }
 
-    pub(crate) fn status(&self) -> StatusCode {
-        self.status
-    }
-
-    pub(crate) fn message(&self) -> &str {
-        &self.message
+    pub(super) fn status(&self) -> StatusCode {
+        self.0.status
     }
 
     pub(super) fn error(&self) -> Error<'_> {
-        Error { error: self.error, message: &self.message }
+        Error { error: self.0.code, message: &self.0.detail }
     }
 
     pub(super) fn within(self, place: &str) -> Self {
-        Self { message: format!("{place}: {}", self.message).into(), ..self }
+        Self(Problem { detail: format!("{place}: {}", self.0.detail).into(), ..self.0 })
     }
 
     pub(crate) fn answer(&self, format: Format) -> Answer {
+        let status = self.0.status;
         let mut answer = match format {
             Format::Problem => {
-                let problem = Problem {
+                let problem = ProblemBody {
                     r#type: "about:blank",
-                    title: &self.message,
-                    status: self.status.as_u16(),
+                    title: &self.0.detail,
+                    status: status.as_u16(),
                     violated_policies: None,
                     decision_id: None,
                 };
-                json(self.status, PROBLEM, &problem)
+                json(status, PROBLEM, &problem)
             }
-            _ => json(self.status, JSON, &self.error()),
+            _ => json(status, JSON, &self.error()),
         };
-        let headers = answer.headers_mut();
-        if let Some(allow) = self.allow {
-            headers.insert(ALLOW, HeaderValue::from_static(allow));
-        }
-        if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if self.ends_connection {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
+        self.0.write_headers(answer.headers_mut());
         answer
     }
 }
 
 impl From<Unread> for Refusal {
     fn from(unread: Unread) -> Self {
-        let (status, error) = match unread {
-            Unread::TooLarge { .. } | Unread::TooManyPieces => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
-            }
-            Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
-            Unread::CutShort => (StatusCode::BAD_REQUEST, "bad_request"),
-        };
-        Self { ends_connection: true, ..Self::new(status, error, unread.advice()) }
+        Self(unread.into())
     }
 }
 

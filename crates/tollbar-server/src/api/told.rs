@@ -14,7 +14,7 @@ use tollbar_http::{Denial, Format, HeaderStyle, retry_after_s};
 use tollbar_rules::{Capacity, DenialCode, Reason, RuleDecision, Summary, Verdict};
 
 use super::answer::{Answer, JSON, PROBLEM, body, json};
-use super::refusal::{Problem, Refusal};
+use super::refusal::{ProblemBody, Refusal};
 use crate::daemon::{Answered, Shown};
 use crate::rfc3339::Instant;
 
@@ -231,7 +231,7 @@ pub(super) fn answer(shown: Shown<'_>, now: Timestamp, format: impl Fn() -> Form
         body(status, JSON, |to| write::told(&told, to))
     } else {
         let denial = Denial::new(verdict, verdict.retry_after());
-        let problem = Problem {
+        let problem = ProblemBody {
             r#type: denial.problem_type().unwrap_or("about:blank"),
             title: &verdict.denial_message().unwrap_or_default(),
             status: status.as_u16(),
