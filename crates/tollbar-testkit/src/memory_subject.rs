@@ -7,6 +7,10 @@ use crate::subject::Subject;
 /// Enough for any test here, and quick to set up.
 const KEYS_MAX: usize = 1_000;
 
+/// The default has room for 600,000, and a property makes thousands of stores: to clear that memory took most of
+/// the time of these tests.
+const REQUEST_IDS_MAX: usize = 20_000;
+
 /// A [`MemoryStore`] and its clock.
 #[derive(Debug)]
 pub struct MemorySubject {
@@ -26,6 +30,7 @@ impl MemorySubject {
     pub fn with_keys_max(now: Timestamp, keys_max: usize) -> Self {
         let clock = ManualClock::at(now);
         let builder = MemoryStore::builder().max_keys(keys_max).max_wide_keys(keys_max);
+        let builder = builder.max_request_ids(REQUEST_IDS_MAX);
         Self { store: builder.clock(clock.clone()).build(), clock }
     }
 
