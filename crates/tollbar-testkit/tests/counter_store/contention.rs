@@ -29,7 +29,7 @@ fn charge_of_others_before_the_swap_is_counted() {
     let backend = memory(&ManualClock::at(NOW));
     let other = store(&backend);
     backend.before_next_swap(move || {
-        assert_eq!(other.check(b"key", &bucket(), 3).wait().unwrap().remaining(), 1);
+        assert_eq!(other.check(b"key", &bucket(), 3).wait().unwrap().remaining(), Some(1));
     });
     let decision = store(&backend).check(b"key", &bucket(), 2).wait().unwrap();
     assert!(!decision.is_allowed());
@@ -57,8 +57,8 @@ fn batch_whose_one_counter_was_changed_charges_none() {
     let mut entries = [Entry::new("a", &policy), Entry::new("b", &policy)];
     store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
     assert!(!entries[1].decision().unwrap().is_allowed());
-    assert_eq!(entries[0].decision().unwrap().remaining(), 4);
-    assert_eq!(store.check(b"a", &policy, 0).wait().unwrap().remaining(), 4);
+    assert_eq!(entries[0].decision().unwrap().remaining(), Some(4));
+    assert_eq!(store.check(b"a", &policy, 0).wait().unwrap().remaining(), Some(4));
 }
 
 /// Two nodes settle one reservation at the same time: one of them does.
@@ -78,7 +78,7 @@ fn reservation_that_two_nodes_settle_is_settled_once() {
     });
     let mut adjustments = [Adjustment::new(b"key", &policy, stamp, spending)];
     assert!(!store_a.settle(hold.id, &mut adjustments).wait().unwrap());
-    assert_eq!(store_a.check(b"key", &policy, 0).wait().unwrap().remaining(), 2);
+    assert_eq!(store_a.check(b"key", &policy, 0).wait().unwrap().remaining(), Some(2));
 }
 
 /// A counter that was absent when it was loaded is charged by others up to its limit; then its window

@@ -122,9 +122,7 @@ fn aged(decision: &Decision, elapsed_us: u64) -> Decision {
         return *decision;
     };
     let outcome = Outcome::Deny { retry_after_us: retry_after_us - elapsed_us.min(retry_after_us) };
-    let remaining = decision.remaining().unwrap_or(0);
-    let reset_at = decision.reset_at().unwrap_or(tollbar::Timestamp::ZERO);
-    Decision::new(outcome, decision.limit(), remaining, reset_at)
+    Decision::new(outcome, decision.limit, decision.remaining, decision.reset_at)
 }
 
 #[cfg(test)]
