@@ -1,8 +1,8 @@
 //! From a key and a policy to the 64 bits that name a counter.
 
-#[cfg(not(tollbar_loom))]
-use polymur_hash::PolymurHash;
 use std::fmt;
+
+use polymur_hash::PolymurHash;
 
 use crate::Policy;
 use crate::algorithm::word::PERMITS_SHIFT;
