@@ -94,7 +94,7 @@ fn single_key_store(clock: &ManualClock) -> CounterStore<MemoryBackend> {
     CounterStore::new(MemoryBackend::new(clock.clone(), 1), [1; 32])
 }
 
-fn is_unsupported<T>(answer: Result<T, StoreError>) -> bool {
+fn is_unsupported<T>(answer: &Result<T, StoreError>) -> bool {
     matches!(answer, Err(StoreError::Unsupported { .. }))
 }
 
@@ -103,21 +103,21 @@ fn backend_of_one_key_per_swap_declares_what_it_cannot_do() {
     let store = single_key_store(&ManualClock::at(NOW));
     let policy = Policy::token_bucket("4/min").unwrap();
     for feature in [Feature::SeveralCounters, Feature::RequestIds, Feature::Reservations] {
-        assert!(is_unsupported(store.supports(feature)), "{feature:?}");
+        assert!(is_unsupported(&store.supports(feature)), "{feature:?}");
     }
     for feature in [Feature::Refunds, Feature::Resets, Feature::Policy(&policy)] {
         store.supports(feature).unwrap();
     }
-    let mut one = [Entry::new("a", &policy)];
+    let mut single = [Entry::new("a", &policy)];
     let (id, ttl) = (ReservationId(1), Duration::from_mins(1));
     let once = Once { request_id: b"id", ttl };
-    assert!(is_unsupported(store.decide(Batch::all_or_none(&mut one).once(once)).wait()));
+    assert!(is_unsupported(&store.decide(Batch::all_or_none(&mut single).once(once)).wait()));
     assert!(is_unsupported(
-        store.decide(Batch::all_or_none(&mut one).held(Hold { id, ttl })).wait()
+        &store.decide(Batch::all_or_none(&mut single).held(Hold { id, ttl })).wait()
     ));
-    assert!(is_unsupported(store.settle(id, &mut []).wait()));
+    assert!(is_unsupported(&store.settle(id, &mut []).wait()));
     let mut two = [Entry::new("a", &policy), Entry::new("b", &policy)];
-    assert!(is_unsupported(store.decide(Batch::all_or_none(&mut two)).wait()));
+    assert!(is_unsupported(&store.decide(Batch::all_or_none(&mut two)).wait()));
     // One counter twice is one key, and requests that have nothing to do with each other may be many.
     let mut twice = [Entry::new("a", &policy), Entry::new("a", &policy)];
     store.decide(Batch::all_or_none(&mut twice)).wait().unwrap();
@@ -148,8 +148,8 @@ fn policies_that_take_more_words_than_a_value_has_are_unsupported() {
     store.supports(Feature::Policy(&log("10/min"))).unwrap();
     let error = store.supports(Feature::Policy(&log("100/min"))).unwrap_err();
     assert!(error.to_string().contains("write a lower limit"), "{error}");
-    assert!(is_unsupported(store.check(b"key", &log("100/min"), 1).wait()));
-    assert!(is_unsupported(store.reset(b"key", &log("100/min")).wait()));
+    assert!(is_unsupported(&store.check(b"key", &log("100/min"), 1).wait()));
+    assert!(is_unsupported(&store.reset(b"key", &log("100/min")).wait()));
 }
 
 #[test]

@@ -27,7 +27,8 @@ fn the_layer_answers_as_the_table_says() {
 
 #[test]
 fn the_layer_answers_as_the_table_says_without_its_store() {
-    let engine = AsyncEngine::new(rules(&WITHOUT_STORE), Arc::new(FailingStore::unavailable()));
+    let store = Arc::new(FailingStore::unavailable());
+    let engine = AsyncEngine::new(rules(&WITHOUT_STORE), store).unwrap();
     answers_as(&WITHOUT_STORE, &TollbarLayer::builder(engine).cost(cost).build());
 }
 
