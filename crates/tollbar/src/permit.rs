@@ -166,6 +166,10 @@ impl<'a> Permit<'a> {
 }
 
 impl Loan {
+    #[cfg_attr(
+        not(feature = "until-ready"),
+        expect(clippy::unused_self, reason = "without the feature nobody waits for a permit")
+    )]
     fn notify(&self) {
         #[cfg(feature = "until-ready")]
         if let Some(waiting) = &self.waiting {
