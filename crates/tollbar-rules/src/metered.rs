@@ -86,7 +86,7 @@ impl Verdict {
         }
     }
 
-    /// The same for a verdict on `subject` at `cost`, by [`check_subject`](crate::Engine::check_subject).
+    /// Meters a verdict that [`admit_subject`](crate::Engine::admit_subject) made on `subject` at `cost`.
     pub fn meter_subject(&self, subject: &str, cost: u64, each: impl FnMut(Metered<'_>)) {
         let small = self.rule().and_then(|rule| Small::of(rule, subject).ok());
         if let Some(Ok(request)) = small.as_ref().map(Small::request) {

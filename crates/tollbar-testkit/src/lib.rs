@@ -11,7 +11,7 @@
 //!   every interval, without a clock in common with what is judged.
 //! * [`client_log`]: such a log as clients of a server or of several processes write it.
 //! * [`almanac`]: a calendar written out day by day.
-//! * [`duel`]: a store and the oracle, asked the same; [`agreement`]: that they agree, whatever is asked.
+//! * [`duel`]: a store and the oracle, asked the same; [`mod@agreement`]: that they agree, whatever is asked.
 //! * [`redis_process`] and [`redis_cluster`]: a Redis server of the test's own, and a cluster;
 //!   [`redis_launch`]: which program, and how.
 //! * [`memory_backend`]: a backend for `CounterStore` that a test can step in between.
