@@ -22,6 +22,7 @@ pub struct MemoryBackend {
     clock: ManualClock,
     limits: BackendLimits,
     between: Mutex<Option<Between>>,
+    forgets: bool,
     /// No version is used twice, also not of a key that was deleted meanwhile.
     last_version: AtomicU64,
 }
@@ -51,8 +52,18 @@ impl MemoryBackend {
             clock,
             limits,
             between: Mutex::default(),
+            forgets: true,
             last_version: AtomicU64::new(0),
         }
+    }
+
+    /// Keeps every value for good, whatever its time.
+    ///
+    /// For judges whose clock goes back by minutes. A `CounterStore` keeps a fresh counter for some seconds,
+    /// and the oracle forgets nothing: once the clock is back where the counter was not fresh, they differ.
+    #[must_use]
+    pub fn forgetting_nothing(self) -> Self {
+        Self { forgets: false, ..self }
     }
 
     /// Runs `step` once, right before the next swap.
@@ -108,7 +119,8 @@ impl CounterBackend for MemoryBackend {
             }
             let version = 1 + self.last_version.fetch_add(1, Ordering::Relaxed);
             let value = Value { words: after.clone(), version };
-            map.insert(*key, Stored { value, until: ttl.map(|ttl| now.after(ttl)) });
+            let until = ttl.filter(|_| self.forgets).map(|ttl| now.after(ttl));
+            map.insert(*key, Stored { value, until });
         }
         Reply::Ready(Ok(true))
     }
@@ -148,8 +160,16 @@ impl CounterSubject<Arc<MemoryBackend>> {
     #[must_use]
     pub fn boxed(now: Timestamp) -> Box<dyn Subject> {
         let clock = ManualClock::at(now);
-        let backend = Arc::new(MemoryBackend::new(clock.clone(), usize::MAX));
-        Box::new(Self::new("counter store in memory", backend, clock))
+        let backend = MemoryBackend::new(clock.clone(), usize::MAX);
+        Box::new(Self::new("counter store in memory", Arc::new(backend), clock))
+    }
+
+    /// In memory, over a backend that [forgets nothing](MemoryBackend::forgetting_nothing).
+    #[must_use]
+    pub fn boxed_forgetting_nothing(now: Timestamp) -> Box<dyn Subject> {
+        let clock = ManualClock::at(now);
+        let backend = MemoryBackend::new(clock.clone(), usize::MAX).forgetting_nothing();
+        Box::new(Self::new("counter store that forgets nothing", Arc::new(backend), clock))
     }
 }
 
