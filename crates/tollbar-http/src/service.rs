@@ -330,7 +330,7 @@ impl Shared {
         }
     }
 
-    /// What is to be done, by what the engine says. `reserved` is what the request holds, and its cost.
+    /// Turns the engine's answer into the next step. `reserved` is what the request holds, and its cost.
     #[inline]
     fn conclude(
         self: &Arc<Self>,

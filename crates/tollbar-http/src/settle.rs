@@ -189,6 +189,7 @@ fn renew_every(period: Duration, shared: &Arc<Shared>, hold: &Arc<Hold>) -> Opti
     let task = runtime.spawn(async move {
         loop {
             tokio::time::sleep(period).await;
+            // A renewal that fails is tried again next time; without any, the lease ends by itself.
             let _ = engine.renew(&hold).await;
         }
     });

@@ -244,8 +244,8 @@ impl AsyncEngine {
         Ok(renew_all(self.store_of(hold), &hold.permits).await?)
     }
 
-    /// Turns a hold into text, to be [resumed](Self::resume) by whoever ends it: letters, digits, `-` and
-    /// `_`. With a [request id](crate::Request::with_request_id) the same request gets the same text.
+    /// Turns a hold into text, which [`resume`](Self::resume) reads back: letters, digits, `-` and `_`.
+    /// With a [request id](crate::Request::with_request_id) the same request gets the same text.
     ///
     /// `None` if nothing in it can be written down. Permits without a lease are on the text of
     /// a reservation only: of others, nobody could tell the second return from the first.

@@ -108,7 +108,7 @@ impl Engine {
     /// # }
     /// ```
     ///
-    /// What is not settled in time stays charged as it is.
+    /// A reservation that is not settled in time stays charged.
     pub fn admit(&self, request: &Request<'_>, reserve_for: Option<Duration>) -> Admission {
         let verdict = Verdict::unmade(self.inner.current.load());
         let mut admission = Admission { verdict, hold: None };

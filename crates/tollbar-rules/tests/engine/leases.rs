@@ -82,7 +82,7 @@ fn there_is_no_text_where_no_lease_is_held() {
         let admission = admit(&engine, line);
         assert!(admission.verdict.is_allowed() && admission.hold.is_none(), "{line}");
     }
-    // Nobody could tell who returns it twice.
+    // A permit without a lease has no token: a second return could not be told from the first.
     let plain = admit(&engine, "GET /plain").hold.unwrap();
     assert_eq!((plain.lease_ends_at(), engine.token(plain)), (None, None));
 }

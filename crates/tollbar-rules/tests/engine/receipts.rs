@@ -295,12 +295,12 @@ fn a_receipt_holds_permits_too() {
     expect(&engine, &[("GET / cost=0", "allow busy 1")]);
     clock.advance(Duration::from_secs(9));
     assert_eq!(renew(&second), Some(engine.now().after(Duration::from_secs(30))));
-    // Its time is up, but its lease is not: who cancels has done with it.
+    // The reservation's time is up, but its lease still lasts. A cancel returns the lease.
     clock.advance(Duration::from_secs(11));
     expect(&engine, &[("GET / cost=0", "allow busy 1")]);
     assert!(matches!(cancel(&engine, &second), Err(TokenError::NotOpen)));
-    // The permit that has no lease is lost with the reservation: the text does not say who has
-    // returned it before.
+    // The permit without a lease is lost with the reservation: a token cannot tell whether the permit was
+    // returned before.
     expect(&engine, &[("GET / cost=0", "allow plain 4")]);
     assert_eq!(renew(&second), None);
 }

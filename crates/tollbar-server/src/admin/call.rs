@@ -52,7 +52,7 @@ pub(crate) struct JsonBody<T>(pub(crate) T);
 #[derive(Debug)]
 pub(crate) struct ExplainBody(pub(crate) Bytes);
 
-/// A type that is sent as a body, with an example for the document and for those who send something else.
+/// A request body. The document and the error for a wrong body both show its example.
 pub(crate) trait Sent: DeserializeOwned + JsonSchema {
     const EXAMPLE: &str;
 }

@@ -33,7 +33,7 @@ use super::{
     Admin, audit, counters, exemptions, export, keys, openapi, page, rules, tokens, usage,
 };
 
-/// What a request to any other path is told, behind "there is no such".
+/// The end of the message for an unknown path. It follows "there is no such".
 const UNKNOWN: &str = "path: `/docs` lists those there are";
 
 /// Returns the router that answers for an [`Admin`].
@@ -170,7 +170,7 @@ pub(super) fn routes() -> ApiRouter<Arc<Admin>> {
     ApiRouter::new().nest("/v1/rate-limit", api).merge(open).fallback(async || Problem::not_found(UNKNOWN))
 }
 
-/// Something that is there at once, whoever asks.
+/// Returns a ready answer, for operations that cannot fail.
 fn always<T>(it: T) -> Ready<Result<T, Problem>> {
     ready(Ok(it))
 }
