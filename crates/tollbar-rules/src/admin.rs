@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod edit;
 mod error;
 mod exemption;
 mod fields;
@@ -30,5 +31,5 @@ pub use crate::file::from_yaml;
 pub use error::{FormError, Problem};
 pub use exemption::{ExemptionForm, SubjectType};
 pub use schema::FILE_SCHEMA;
-pub use view::{RuleView, Scope, from_json, to_json};
+pub use view::{FieldChange, RuleView, Scope, changed_fields, from_json, to_json};
 pub use yaml::{condition_texts, field_texts, to_yaml};

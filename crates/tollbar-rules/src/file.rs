@@ -29,7 +29,6 @@ pub(crate) use conditions::route;
 pub use node::Position;
 pub use reader::Finding;
 #[cfg(feature = "admin")]
-pub(crate) use rule::KEEP_DEFAULT;
 
 /// Rules that were read, and what their writer should know all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -222,6 +222,22 @@ impl TierLimits {
     }
 }
 
+impl OnStoreFailure {
+    /// Those that a word is enough for, each with its name.
+    pub const NAMED: [(&'static str, Self); 4] = [
+        ("allow", Self::Allow),
+        ("deny", Self::Deny),
+        ("local", Self::Local),
+        ("shed", Self::Shed { keep: Criticality::High }),
+    ];
+
+    /// Returns its name; `None` where a word is not enough.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        Self::NAMED.iter().find(|(_, known)| *known == self).map(|(name, _)| *name)
+    }
+}
+
 impl Mode {
     /// Every one with its name.
     pub(crate) const NAMED: [(&'static str, Self); 2] =

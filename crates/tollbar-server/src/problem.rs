@@ -223,6 +223,9 @@ impl From<RepositoryError> for Problem {
             RepositoryError::NameTaken { .. } | RepositoryError::Duplicate { .. } => {
                 Self::exists(error.to_string())
             }
+            RepositoryError::Broken(_) => {
+                Self::new(StatusCode::CONFLICT, "broken_rule", error.to_string())
+            }
             RepositoryError::Form(error) => error.into(),
             RepositoryError::Invalid { field, message } => Self::invalid_field(field, message),
             RepositoryError::Cursor => Self::bad_parameter("cursor", error.to_string()),

@@ -41,13 +41,12 @@ pub use error::{RepositoryError, Result};
 pub use id::{RuleId, RuleIdError};
 pub use live::{Live, LiveStatus};
 pub use load::{Loaded, Skipped};
-pub(crate) use operation::rules::audited_rule;
 pub use page::{Cursor, PAGE_ROWS_MAX, Page, PageOf};
 pub use place::{Place, PlaceError};
 pub use row::{
-    Applied, AuditAction, AuditFilter, AuditKind, AuditRow, ExemptionRow, KeyEffect, KeyFilter,
-    KeyRecord, KeyRow, NewToken, NodeRow, Revisions, RuleFilter, RuleRow, TokenRow, UsageFilter,
-    UsageRow,
+    Applied, AuditAction, AuditFilter, AuditKind, AuditRow, Audited, AuditedRule, BrokenRule,
+    ExemptionRow, KeyEffect, KeyFilter, KeyRecord, KeyRow, NewToken, NodeRow, Revisions,
+    RuleFilter, RuleRow, TokenRow, UsageFilter, UsageRow,
 };
 
 /// A database of rules. Clones are the same one.
@@ -168,6 +167,17 @@ operations! {
     /// Makes a rule say what it said at a version. One that was deleted is there again.
     Change rollback_rule(id: RuleId, expected: u64, to_version: u64, actor: &str) -> RuleRow
         = |sql| rules::roll_back(sql, id, expected, to_version, &actor);
+
+    /// Returns the row of that id or name that says no rule.
+    Read broken_rule(named: &str) -> Option<BrokenRule> = |sql| rules::broken(sql, &named);
+
+    /// Puts a rule in the place of what a broken row says.
+    Change repair_rule(named: &str, expected: u64, rule: &Rule, actor: &str) -> RuleRow
+        = |sql| rules::repair(sql, &named, expected, &rule, &actor);
+
+    /// Deletes a broken row.
+    Change discard_rule(named: &str, expected: u64, actor: &str) -> ()
+        = |sql| rules::discard(sql, &named, expected, &actor);
 
     /// Returns what a version of a rule said.
     Read rule_at(id: RuleId, version: u64) -> Rule = |sql| rules::at(sql, id, version);

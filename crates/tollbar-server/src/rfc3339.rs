@@ -1,12 +1,16 @@
 //! Instants and days as texts of RFC 3339, in UTC.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::tz::Offset;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 use tollbar::Timestamp;
+use tollbar_rules::admin::parse_instant;
 
 const DAY_S: i64 = 86_400;
 
@@ -57,6 +61,42 @@ impl Serialize for Instant {
     }
 }
 
+impl<'de> Deserialize<'de> for Instant {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let wrong = || D::Error::custom(format_args!("`{text}` is not an instant"));
+        parse_instant(&text).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl JsonSchema for Instant {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Instant".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+/// Writes an instant of a row as an [`Instant`].
+pub(crate) fn write<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+    Instant(*at).serialize(to)
+}
+
+/// Writes an instant that may be absent.
+#[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+pub(crate) fn write_option<S: Serializer>(
+    at: &Option<Timestamp>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    at.map(Instant).serialize(to)
+}
+
 /// A day, by days since 1970-01-01, that is written as `2026-11-16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Date(pub(crate) i32);
@@ -69,6 +109,26 @@ impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let midnight = jiff::Timestamp::from_second(i64::from(self.0) * DAY_S).unwrap_or_default();
         Offset::UTC.to_datetime(midnight).date().fmt(f)
+    }
+}
+
+/// Writes a day of a row as a [`Date`].
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+pub(crate) fn write_day<S: Serializer>(day: &i32, to: S) -> Result<S::Ok, S::Error> {
+    Date(*day).serialize(to)
+}
+
+impl JsonSchema for Date {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Date".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date" })
     }
 }
 

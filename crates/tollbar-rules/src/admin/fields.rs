@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::date::instant_text;
-use crate::file::KEEP_DEFAULT;
 use crate::file::reader::Case;
 use crate::{
     Condition, Conditions, Costs, Exemption, Limit, LimitOptions, Missing, Mode, OnStoreFailure,
@@ -273,12 +272,9 @@ fn route(conditions: &Conditions) -> Option<String> {
 }
 
 fn on_store_failure(on_store_failure: OnStoreFailure) -> Value {
-    match on_store_failure {
-        OnStoreFailure::Allow => json!("allow"),
-        OnStoreFailure::Deny => json!("deny"),
-        OnStoreFailure::Local => json!("local"),
-        OnStoreFailure::Shed { keep: KEEP_DEFAULT } => json!("shed"),
-        OnStoreFailure::Shed { keep } => json!({ "shed": keep.name() }),
+    match (on_store_failure.name(), on_store_failure) {
+        (None, OnStoreFailure::Shed { keep }) => json!({ "shed": keep.name() }),
+        (name, _) => json!(name),
     }
 }
 

@@ -11,10 +11,11 @@
 //! Both ways of saying something are read, also in `snake_case`. What flat names can say is written in flat
 //! names.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error as _};
-use serde::ser::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::{FormError, Problem, fields, node};
@@ -71,7 +72,7 @@ const FLAT_FIELDS: [&str; 7] = [
 ];
 
 /// The flat fields of conditions, and the attributes they are about.
-const CONDITIONS: [(&str, &str); 3] =
+pub(super) const CONDITIONS: [(&str, &str); 3] =
     [("tenant_id", "tenant"), ("http_method", "method"), ("path_pattern", "path")];
 
 impl Scope {
@@ -202,6 +203,31 @@ pub fn to_json(rule: &Rule) -> Fields {
     json
 }
 
+/// A field of a rule's JSON that says something else.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct FieldChange {
+    /// Its name in JSON.
+    pub field: String,
+    /// What it said; `null` where it said nothing.
+    pub before: Value,
+    /// What it says.
+    pub after: Value,
+}
+
+/// Returns the fields in which the JSON of two rules differs, by name.
+#[must_use]
+pub fn changed_fields(before: &Rule, after: &Rule) -> Vec<FieldChange> {
+    let (mut before, mut after) = (to_json(before), to_json(after));
+    let names: BTreeSet<String> = before.keys().chain(after.keys()).cloned().collect();
+    let mut take = |field: String| {
+        let [before, after] =
+            [&mut before, &mut after].map(|it| it.remove(&field).unwrap_or_default());
+        (before != after).then_some(FieldChange { field, before, after })
+    };
+    names.into_iter().filter_map(&mut take).collect()
+}
+
 /// Reads a rule from JSON. A field that is `null` is as good as absent. Whether the rule fits together with
 /// others, [`RuleSet::new`](crate::RuleSet::new) says.
 ///
@@ -261,7 +287,8 @@ impl Sent {
             };
             (name, attribute, self.text(name, what))
         });
-        self.check_scope(scope, conditions.each_ref().map(|it| it.2.is_some()));
+        let are_there = conditions.each_ref().map(|it| it.2.is_some());
+        self.problems.extend(scope_problems(scope, are_there));
         self.put_conditions(conditions);
         self.put_limit();
         flat
@@ -301,30 +328,6 @@ impl Sent {
         scope
     }
 
-    /// A scope says which of the three others are there.
-    fn check_scope(&mut self, scope: Option<Scope>, [tenant, method, path]: [bool; 3]) {
-        let scope = scope.unwrap_or(Scope::of_fields(tenant, method || path));
-        let name = scope.name();
-        let excess = [
-            ("tenant_id", tenant && scope == Scope::Global, "tenant"),
-            ("http_method", method && scope != Scope::Endpoint, "endpoint"),
-            ("path_pattern", path && scope != Scope::Endpoint, "endpoint"),
-        ];
-        for (field, _, meant) in excess.into_iter().filter(|it| it.1) {
-            let message = format!(
-                "a rule of scope \"{name}\" has none: send scope \"{meant}\", or leave it out"
-            );
-            self.refuse(field, message);
-        }
-        let missing = match scope {
-            Scope::Tenant if !tenant => ("tenant_id", "the tenant, such as \"acme\""),
-            Scope::Endpoint if !path => ("path_pattern", "the path, such as \"/v1/**\""),
-            _ => return,
-        };
-        let message = format!("a rule of scope \"{name}\" has one: send {}", missing.1);
-        self.refuse(missing.0, message);
-    }
-
     fn put_conditions(&mut self, named: [(&'static str, &'static str, Option<String>); 3]) {
         let mut conditions = match self.fields.remove("match") {
             Some(Value::Object(conditions)) => conditions,
@@ -349,25 +352,13 @@ impl Sent {
         let before = self.problems.len();
         let [max_requests, seconds, burst] =
             ["max_requests", "window_seconds", "burst_capacity"].map(|name| self.count(name));
-        let limit = match (max_requests, seconds) {
-            _ if self.problems.len() > before => None,
-            (None, None) => None,
-            (Some(_), Some(_)) if is_of_permits => {
-                self.refuse("window_seconds", "what is in flight has no window: leave it out");
-                None
+        let mut limit = None;
+        if self.problems.len() == before {
+            match limit_of(max_requests, seconds, is_of_permits) {
+                Ok(text) => limit = text,
+                Err(problem) => self.problems.push(problem),
             }
-            (Some(max_requests), None) if is_of_permits => Some(max_requests.to_string()),
-            (Some(max_requests), Some(seconds)) => Some(limit_text(max_requests, seconds)),
-            (Some(_), None) => {
-                let message = "a limit has a window: send its seconds, such as 60";
-                self.refuse("window_seconds", message);
-                None
-            }
-            (None, Some(_)) => {
-                self.refuse("max_requests", "a window has a limit: send one such as 100");
-                None
-            }
-        };
+        }
         self.put("limit", "max_requests", limit.map(Value::from));
         self.put("burst", "burst_capacity", burst.map(Value::from));
     }
@@ -410,6 +401,58 @@ impl Sent {
             self.refuse(name, "this is no whole number above 0: send one such as 100");
         }
         count
+    }
+}
+
+/// A scope says which of the tenant, the method and the path are there; where it is left out, it follows from
+/// them.
+pub(super) fn scope_problems(
+    scope: Option<Scope>,
+    [tenant, method, path]: [bool; 3],
+) -> Vec<Problem> {
+    let scope = scope.unwrap_or(Scope::of_fields(tenant, method || path));
+    let name = scope.name();
+    let excess = [
+        ("tenantId", tenant && scope == Scope::Global, "tenant"),
+        ("httpMethod", method && scope != Scope::Endpoint, "endpoint"),
+        ("pathPattern", path && scope != Scope::Endpoint, "endpoint"),
+    ];
+    let excess = excess.into_iter().filter(|it| it.1).map(|(field, _, meant)| {
+        let message =
+            format!("a rule of scope \"{name}\" has none: send scope \"{meant}\", or leave it out");
+        Problem::of(field, message)
+    });
+    let missing = match scope {
+        Scope::Tenant if !tenant => Some(("tenantId", "the tenant, such as \"acme\"")),
+        Scope::Endpoint if !path => Some(("pathPattern", "the path, such as \"/v1/**\"")),
+        _ => None,
+    };
+    let missing = missing.map(|(field, what)| {
+        Problem::of(field, format!("a rule of scope \"{name}\" has one: send {what}"))
+    });
+    excess.chain(missing).collect()
+}
+
+/// Returns the text of the limit that two flat fields mean; none where they mean none.
+pub(super) fn limit_of(
+    max_requests: Option<u64>,
+    seconds: Option<u64>,
+    is_of_permits: bool,
+) -> Result<Option<String>, Problem> {
+    match (max_requests, seconds) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) if is_of_permits => {
+            Err(Problem::of("windowSeconds", "what is in flight has no window: leave it out"))
+        }
+        (Some(max_requests), None) if is_of_permits => Ok(Some(max_requests.to_string())),
+        (Some(max_requests), Some(seconds)) => Ok(Some(limit_text(max_requests, seconds))),
+        (Some(_), None) => {
+            let message = "a limit has a window: send its seconds, such as 60";
+            Err(Problem::of("windowSeconds", message))
+        }
+        (None, Some(_)) => {
+            Err(Problem::of("maxRequests", "a window has a limit: send one such as 100"))
+        }
     }
 }
 

@@ -189,9 +189,6 @@ fn costs(reader: &mut Reader, field: &Field<'_>) -> Costs {
     costs
 }
 
-/// The least criticality that passes unless a rule says otherwise.
-pub(crate) const KEEP_DEFAULT: Criticality = Criticality::High;
-
 fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnStoreFailure {
     if let Value::Map(_) = field.node.value {
         let Some(mut fields) = reader.fields(field, "a mapping") else {
@@ -199,15 +196,9 @@ fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnStoreFailure {
         };
         let keep = fields.take("shed").and_then(|it| reader.choice(&it, &Criticality::NAMED));
         fields.finish(reader);
-        return OnStoreFailure::Shed { keep: keep.unwrap_or(KEEP_DEFAULT) };
+        return OnStoreFailure::Shed { keep: keep.unwrap_or(Criticality::High) };
     }
-    let words = [
-        ("allow", OnStoreFailure::Allow),
-        ("deny", OnStoreFailure::Deny),
-        ("local", OnStoreFailure::Local),
-        ("shed", OnStoreFailure::Shed { keep: KEEP_DEFAULT }),
-    ];
-    reader.choice(field, &words).unwrap_or_default()
+    reader.choice(field, &OnStoreFailure::NAMED).unwrap_or_default()
 }
 
 fn exemption(reader: &mut Reader, field: &Field<'_>) -> Option<Exemption> {

@@ -29,7 +29,6 @@ pub(crate) struct ClearAheadForm {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClearingAhead {
     /// Until when each is cleared whose client is denied; null where none is.
-    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     clearing_until: Option<Instant>,
     /// How many were cleared since the daemon started.
     cleared: u64,

@@ -40,11 +40,9 @@ pub(crate) struct Exemption {
     pub(crate) subject_type: &'static str,
     pub(crate) subject_value: String,
     pub(crate) reason: Option<String>,
-    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub(crate) expires_at: Option<Instant>,
     /// Who made it.
     pub(crate) created_by: String,
-    #[schemars(with = "String", extend("format" = "date-time"))]
     pub(crate) created_at: Instant,
 }
 
@@ -55,7 +53,7 @@ pub(crate) async fn list(
     asked: &Asked,
 ) -> Result<Paged<Exemption>, Problem> {
     actor.reach(Need::SeeAll)?;
-    Ok(Paged::of(admin.repository.exemptions(None, &asked.page()).await?, Exemption::of))
+    Ok(Paged::of(admin.repository.exemptions(None, &asked.page()).await?))
 }
 
 /// A page of those from one rule. Those of a file's rule are in the rule.
@@ -68,7 +66,7 @@ pub(crate) async fn of_rule(
     match rules::get(admin, actor, rule).await? {
         Found::Database(row) => {
             let page = admin.repository.exemptions(Some(row.id), &asked.page()).await?;
-            Ok(Paged::of(page, Exemption::of))
+            Ok(Paged::of(page))
         }
         Found::File(_) => Ok(Paged { items: Vec::new(), next_cursor: None }),
     }
@@ -86,7 +84,7 @@ pub(crate) async fn create(
     let form = sent.form(admin)?;
     let row = admin.repository.add_exemption(rule.id, &form, &actor.audited()).await?;
     admin.enforced().await;
-    Ok(Exemption::of(row))
+    Ok(row.into())
 }
 
 /// Ends an exemption.
@@ -115,8 +113,8 @@ impl Sent {
     }
 }
 
-impl Exemption {
-    fn of(row: ExemptionRow) -> Self {
+impl From<ExemptionRow> for Exemption {
+    fn from(row: ExemptionRow) -> Self {
         Self {
             exemption_id: row.id,
             rule_id: row.rule.to_string(),

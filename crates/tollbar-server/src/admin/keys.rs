@@ -14,7 +14,6 @@ use super::problem::Problem;
 use super::usage::{Left, Usages};
 use super::{Admin, instant, rules, sub_limit, text};
 use crate::repository::{KeyEffect, KeyFilter, KeyRecord, KeyRow, RuleId};
-use crate::rfc3339::Instant;
 
 /// A key: whom one rule counts.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -69,36 +68,6 @@ pub(crate) struct BoostForm {
     pub(crate) expires_at: Option<String>,
 }
 
-/// A ban or a boost.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "KeyRecord")]
-pub(crate) struct Told {
-    pub(crate) key_id: i64,
-    /// Under which rule; null is under all.
-    pub(crate) rule_id: Option<String>,
-    pub(crate) subject: String,
-    pub(crate) kind: Kind,
-    /// By how much limits are multiplied: 150 is one and a half times; null of a ban.
-    pub(crate) factor_percent: Option<u32>,
-    pub(crate) reason: Option<String>,
-    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    pub(crate) expires_at: Option<Instant>,
-    /// Who made it.
-    pub(crate) created_by: String,
-    #[schemars(with = "String", extend("format" = "date-time"))]
-    pub(crate) created_at: Instant,
-}
-
-/// What becomes of a subject.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(rename = "KeyKind")]
-pub(crate) enum Kind {
-    Ban,
-    Boost,
-}
-
 /// Counters that were made fresh.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -139,7 +108,7 @@ pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<Res
 }
 
 /// Denies somebody until the ban ends.
-pub(crate) async fn ban(admin: &Admin, actor: &Actor, form: &BanForm) -> Result<Told, Problem> {
+pub(crate) async fn ban(admin: &Admin, actor: &Actor, form: &BanForm) -> Result<KeyRow, Problem> {
     let reach = actor.reach(Need::Change)?;
     if let (Reach::Tenant(_), None) = (reach, &form.rule_id) {
         let detail = "a tenant bans under its own sub-limits: send the id of one";
@@ -156,7 +125,11 @@ pub(crate) async fn ban(admin: &Admin, actor: &Actor, form: &BanForm) -> Result<
 }
 
 /// Multiplies somebody's limits until the boost ends. Only the operator gives more than rules do.
-pub(crate) async fn boost(admin: &Admin, actor: &Actor, form: &BoostForm) -> Result<Told, Problem> {
+pub(crate) async fn boost(
+    admin: &Admin,
+    actor: &Actor,
+    form: &BoostForm,
+) -> Result<KeyRow, Problem> {
     let reach = actor.reach(Need::ChangeAll)?;
     if !(1..=100_000).contains(&form.factor_percent) {
         let detail = "send 1 to 100000, in percent: 150 is one and a half times";
@@ -178,9 +151,9 @@ pub(crate) async fn list(
     actor: &Actor,
     filter: &KeyFilter,
     asked: &Asked,
-) -> Result<Paged<Told>, Problem> {
+) -> Result<Paged<KeyRow>, Problem> {
     actor.reach(Need::SeeAll)?;
-    Ok(Paged::of(admin.repository.keys(filter, &asked.page()).await?, Told::of))
+    Ok(Paged::of(admin.repository.keys(filter, &asked.page()).await?))
 }
 
 /// Ends a ban or a boost.
@@ -201,10 +174,10 @@ pub(crate) async fn lift(admin: &Admin, actor: &Actor, id: &str) -> Result<(), P
     Ok(())
 }
 
-async fn put(admin: &Admin, actor: &Actor, record: &KeyRecord) -> Result<Told, Problem> {
+async fn put(admin: &Admin, actor: &Actor, record: &KeyRecord) -> Result<KeyRow, Problem> {
     let row = admin.repository.put_key(record, &actor.audited()).await?;
     admin.enforced().await;
-    Ok(Told::of(row))
+    Ok(row)
 }
 
 /// The rule as records name it, if it is there.
@@ -256,26 +229,6 @@ impl Key {
                 let detail = "send either this or `attributes`";
                 Err(Problem::invalid_field("subject", detail))
             }
-        }
-    }
-}
-
-impl Told {
-    fn of(row: KeyRow) -> Self {
-        let (kind, factor_percent) = match row.record.effect {
-            KeyEffect::Ban => (Kind::Ban, None),
-            KeyEffect::Boost { factor_percent } => (Kind::Boost, Some(factor_percent)),
-        };
-        Self {
-            key_id: row.id,
-            rule_id: row.record.rule,
-            subject: row.record.subject,
-            kind,
-            factor_percent,
-            reason: row.record.reason,
-            expires_at: row.record.expires_at.map(Instant),
-            created_by: row.created_by,
-            created_at: Instant(row.created_at),
         }
     }
 }

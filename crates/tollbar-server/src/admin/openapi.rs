@@ -28,7 +28,7 @@ const ERRORS: [(u16, &str); 14] = [
     (404, "There is no such thing"),
     (405, "The path takes another method"),
     (408, "The body did not come in time"),
-    (409, "There is one already"),
+    (409, "There is one already, or a row of the database is no rule"),
     (412, "Somebody else has changed it since"),
     (413, "The body is too large"),
     (422, "It can be read, and cannot be meant: the fields are named"),

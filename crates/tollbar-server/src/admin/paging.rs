@@ -21,6 +21,7 @@ pub(crate) struct Asked {
 /// A page, and where the next one is.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "{T}List")]
 pub(crate) struct Paged<T> {
     pub(crate) items: Vec<T>,
     /// For the next page; null where this is the last.
@@ -43,8 +44,8 @@ impl Asked {
 }
 
 impl<T> Paged<T> {
-    pub(crate) fn of<R>(page: Page<R>, told: impl FnMut(R) -> T) -> Self {
+    pub(crate) fn of<R: Into<T>>(page: Page<R>) -> Self {
         let next_cursor = page.next.map(|it| it.as_text().to_owned());
-        Self { items: page.rows.into_iter().map(told).collect(), next_cursor }
+        Self { items: page.rows.into_iter().map(Into::into).collect(), next_cursor }
     }
 }

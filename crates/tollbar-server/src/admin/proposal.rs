@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollbar_rules::admin::changed_fields;
 use tollbar_rules::{AsyncEngine, Diff, Rule, RuleSet, Usage};
 
 use super::access::Reach;
@@ -26,14 +27,9 @@ const AT_ONCE: usize = 64;
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     /// It says this from now on, and said that before; a new one where there is no id.
-    Put {
-        id: Option<RuleId>,
-        before: Option<Box<Rule>>,
-        rule: Box<Rule>,
-    },
-    Remove {
-        id: RuleId,
-    },
+    Put { id: Option<RuleId>, before: Option<Box<Rule>>, rule: Box<Rule> },
+    /// It is gone; nothing changes where what has no id goes.
+    Remove { id: Option<RuleId> },
 }
 
 /// The rules as they are, and as they would be.
@@ -82,7 +78,7 @@ pub(crate) struct ToldDiff {
 pub(crate) struct ToldChange {
     rule: String,
     /// Which of its fields.
-    fields: Vec<&'static str>,
+    fields: Vec<String>,
     /// Limits whose counters would start fresh.
     pub(crate) starts_fresh: Vec<String>,
 }
@@ -98,17 +94,14 @@ pub(crate) struct NewlyDenied {
     pub(crate) limit_text: String,
     limit: u64,
     remaining: u64,
-    #[schemars(with = "String", extend("format" = "date-time"))]
     pub(crate) reset_at: Instant,
 }
 
 impl Proposal {
     /// The change, if the rules fit together with it.
     pub(crate) fn new(before: RuleSet, change: &Change) -> Result<Self, Problem> {
-        let id = match change {
-            Change::Put { id, .. } => *id,
-            Change::Remove { id } => Some(*id),
-        };
+        let (Change::Put { id, .. } | Change::Remove { id }) = change;
+        let id = *id;
         let id_text = id.map(|it| it.to_string());
         let is_it = |rule: &&Arc<Rule>| id_text.as_deref() == Some(&**rule.identity());
         let old = before.rules().iter().find(is_it).cloned();
@@ -139,9 +132,26 @@ impl Proposal {
         DryRun {
             dry_run: true,
             rule: rule.map(|it| RuleJson::of_rule(it, id)),
-            diff: ToldDiff { unchanged: self.unchanged(reach), ..ToldDiff::of(&self.diff) },
+            diff: self.told_diff(reach),
             newly_denied,
             examined_keys,
+        }
+    }
+
+    fn told_diff(&self, reach: Reach<'_>) -> ToldDiff {
+        let names = |all: &[Arc<str>]| all.iter().map(ToString::to_string).collect();
+        // Only the one rule that is changed can be among them.
+        let rules = self.old.as_ref().zip(self.new.as_ref());
+        let changed = self.diff.changed.iter().zip(rules).map(|(it, (old, new))| ToldChange {
+            rule: it.rule.to_string(),
+            fields: changed_fields(old, new).into_iter().map(|it| it.field).collect(),
+            starts_fresh: it.starts_fresh.clone(),
+        });
+        ToldDiff {
+            added: names(&self.diff.added),
+            removed: names(&self.diff.removed),
+            changed: changed.collect(),
+            unchanged: self.unchanged(reach),
         }
     }
 
@@ -228,21 +238,4 @@ async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
         subjects.extend(page.rows.into_iter().map(|it| it.subject));
     }
     subjects
-}
-
-impl ToldDiff {
-    fn of(diff: &Diff) -> Self {
-        let names = |all: &[Arc<str>]| all.iter().map(ToString::to_string).collect();
-        let changed = diff.changed.iter().map(|it| ToldChange {
-            rule: it.rule.to_string(),
-            fields: it.fields.clone(),
-            starts_fresh: it.starts_fresh.clone(),
-        });
-        Self {
-            added: names(&diff.added),
-            removed: names(&diff.removed),
-            changed: changed.collect(),
-            unchanged: diff.unchanged,
-        }
-    }
 }

@@ -75,16 +75,16 @@ pub(super) fn routes() -> ApiRouter<Arc<Admin>> {
         post "/rules" "CreateRule" "Makes a rule" [409]
             |call: Call<Change, DryRunParameters>, sent: JsonBody<RuleSent>|
             rules::create(&call.admin, &call.actor, &sent.0, call.query.dry_run) => MadeRule;
-        get "/rules/{ruleId}" "GetRule" "One rule" [404]
+        get "/rules/{ruleId}" "GetRule" "One rule" [404, 409]
             |call: Call<See>| rules::get(&call.admin, &call.actor, &call.id) => FoundRule;
         put "/rules/{ruleId}" "ReplaceRule" "Makes a rule say something else; its counters stay" [404, 409]
             |call: Call<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<RuleSent>|
             rules::replace(&call.admin, &call.actor, &call.id, &version, &sent.0, call.query.dry_run)
             => ChangedRule;
-        delete "/rules/{ruleId}" "DeleteRule" "Deletes a rule; its history stays" [404]
+        delete "/rules/{ruleId}" "DeleteRule" "Deletes a rule; its history stays" [404, 409]
             |call: Call<Change, DryRunParameters>, version: IfMatch|
             rules::delete(&call.admin, &call.actor, &call.id, &version, call.query.dry_run) => DeletedRule;
-        get "/rules/{ruleId}/history" "RuleHistory" "Every change of a rule, the newest first" [404]
+        get "/rules/{ruleId}/history" "RuleHistory" "Every change of a rule, the newest first" [404, 409]
             |call: Call<See, PageParameters>|
             rules::history(&call.admin, &call.actor, &call.id, &call.query.page()) => Json;
         post "/rules/{ruleId}/rollback" "RollBackRule"
@@ -92,7 +92,7 @@ pub(super) fn routes() -> ApiRouter<Arc<Admin>> {
             |call: Call<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<Rollback>|
             rules::roll_back(&call.admin, &call.actor, &call.id, &version, &sent.0, call.query.dry_run)
             => ChangedRule;
-        get "/rules/{ruleId}/exemptions" "RuleExemptions" "Who is exempt from a rule" [404]
+        get "/rules/{ruleId}/exemptions" "RuleExemptions" "Who is exempt from a rule" [404, 409]
             |call: Call<See, PageParameters>|
             exemptions::of_rule(&call.admin, &call.actor, &call.id, &call.query.page()) => Json;
         post "/rules/{ruleId}/exemptions" "CreateExemption" "Exempts somebody from a rule" [404, 409]
@@ -101,7 +101,7 @@ pub(super) fn routes() -> ApiRouter<Arc<Admin>> {
         get "/exemptions" "ListExemptions" "Who is exempt, from any rule" []
             |call: Call<SeeAll, PageParameters>|
             exemptions::list(&call.admin, &call.actor, &call.query.page()) => Json;
-        delete "/exemptions/{exemptionId}" "DeleteExemption" "Ends an exemption" [404]
+        delete "/exemptions/{exemptionId}" "DeleteExemption" "Ends an exemption" [404, 409]
             |call: Call<Change>| exemptions::delete(&call.admin, &call.actor, &call.id) => Done;
         get "/audit" "Audit" "Who changed what, the newest first" [404]
             |call: Call<SeeAll, AuditParameters>|
@@ -128,10 +128,10 @@ pub(super) fn routes() -> ApiRouter<Arc<Admin>> {
         get "/keys" "ListKeys" "Bans and boosts" []
             |call: Call<SeeAll, KeyParameters>|
             keys::list(&call.admin, &call.actor, &call.query.keys(), &call.query.page()) => Json;
-        post "/keys/ban" "BanKey" "Denies somebody, under one rule or all" [404]
+        post "/keys/ban" "BanKey" "Denies somebody, under one rule or all" [404, 409]
             |call: Call<Change>, form: JsonBody<BanForm>|
             keys::ban(&call.admin, &call.actor, &form.0) => Created;
-        post "/keys/boost" "BoostKey" "Multiplies somebody's limits, under one rule or all" [404]
+        post "/keys/boost" "BoostKey" "Multiplies somebody's limits, under one rule or all" [404, 409]
             |call: Call<ChangeAll>, form: JsonBody<BoostForm>|
             keys::boost(&call.admin, &call.actor, &form.0) => Created;
         delete "/keys/{keyId}" "LiftKey" "Ends a ban or a boost" [404]

@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tollbar_rules::Rule;
-use tollbar_rules::admin::{FormError, from_json, parse_instant};
+use tollbar_rules::admin::{FormError, from_json};
 
 use super::problem::Problem;
 use crate::repository::RuleRow;
@@ -22,9 +22,7 @@ pub(crate) struct RuleJson {
     pub(crate) source: Source,
     /// The version of a rule of the database: its `ETag`.
     pub(crate) version: Option<u64>,
-    #[serde(deserialize_with = "read_instant")]
     pub(crate) created_at: Option<Instant>,
-    #[serde(deserialize_with = "read_instant")]
     pub(crate) updated_at: Option<Instant>,
     #[serde(flatten)]
     pub(crate) rule: Rule,
@@ -86,15 +84,6 @@ impl RuleSent {
         }
         Ok(rule)
     }
-}
-
-fn read_instant<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Instant>, D::Error> {
-    let text = Option::<String>::deserialize(from)?;
-    let instant = |it: String| {
-        let wrong = || serde::de::Error::custom(format_args!("`{it}` is not an instant"));
-        parse_instant(&it).map(Instant).ok_or_else(wrong)
-    };
-    text.map(instant).transpose()
 }
 
 /// Returns the schema of a rule with other properties beside its own.

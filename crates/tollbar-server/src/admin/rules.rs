@@ -1,12 +1,12 @@
 //! Rules: seen, made, changed, deleted, put back. Those of the file are seen here and changed there.
 
+use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollbar_rules::Rule;
 use tollbar_rules::admin::{RuleView, Scope};
 
 use super::access::{Actor, Need, Reach};
-use super::audit::Change as Changed;
 use super::paging::{Asked, Paged};
 use super::precondition::IfMatch;
 use super::problem::Problem;
@@ -15,7 +15,8 @@ use super::rule_json::{RuleJson, RuleSent};
 use super::{Admin, sub_limit};
 use crate::background;
 use crate::repository::{
-    Cursor, PAGE_ROWS_MAX, PageOf, RepositoryError, RuleFilter, RuleId, RuleRow,
+    AuditRow, BrokenRule, Cursor, PAGE_ROWS_MAX, PageOf, RepositoryError, RuleFilter, RuleId,
+    RuleRow,
 };
 
 /// Which rules a list has.
@@ -48,6 +49,12 @@ pub(crate) enum Found {
 pub(crate) enum Outcome {
     Done(Box<RuleRow>),
     DryRun(Box<DryRun>),
+}
+
+/// A row that is to be changed: a rule, or one written by hand that is none.
+enum Target {
+    Rule(Box<RuleRow>),
+    Broken(Box<BrokenRule>),
 }
 
 /// Where a list goes on: in the file's rules after so many, or in the database's.
@@ -144,17 +151,21 @@ pub(crate) async fn replace(
     is_dry_run: bool,
 ) -> Result<Outcome, Problem> {
     let reach = actor.reach(Need::Change)?;
-    let row = find_changeable(admin, reach, id).await?;
-    let expected = if_match.expected(row.version)?;
+    let target = find_target(admin, reach, id).await?;
+    let expected = if_match.expected(target.version())?;
     let rule = sent.rule()?;
-    let before = Some(row.rule.into());
-    let change = Change::Put { id: Some(row.id), before, rule: rule.clone().into() };
+    let (row_id, before) = target.before();
+    let change = Change::Put { id: row_id, before, rule: rule.clone().into() };
     let proposal = checked(admin, reach, change).await?;
     if is_dry_run {
         return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
     }
     drop(proposal);
-    let row = admin.repository.update_rule(row.id, expected, &rule, &actor.audited()).await?;
+    let by = actor.audited();
+    let row = match target {
+        Target::Rule(row) => admin.repository.update_rule(row.id, expected, &rule, &by).await?,
+        Target::Broken(_) => admin.repository.repair_rule(id, expected, &rule, &by).await?,
+    };
     admin.enforced().await;
     Ok(Outcome::Done(Box::new(row)))
 }
@@ -166,17 +177,24 @@ pub(crate) async fn delete(
     id: &str,
     if_match: &IfMatch,
     is_dry_run: bool,
-) -> Result<Outcome, Problem> {
+) -> Result<Option<Box<DryRun>>, Problem> {
     let reach = actor.reach(Need::Change)?;
-    let row = find_changeable(admin, reach, id).await?;
-    let expected = if_match.expected(row.version)?;
+    let target = find_target(admin, reach, id).await?;
+    let expected = if_match.expected(target.version())?;
     if is_dry_run {
-        let proposal = checked(admin, reach, Change::Remove { id: row.id }).await?;
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, None).await)));
+        let change = Change::Remove { id: target.before().0 };
+        let proposal = checked(admin, reach, change).await?;
+        return Ok(Some(Box::new(proposal.told(admin, reach, None).await)));
     }
-    let row = admin.repository.delete_rule(row.id, expected, &actor.audited()).await?;
+    let by = actor.audited();
+    match target {
+        Target::Rule(row) => {
+            admin.repository.delete_rule(row.id, expected, &by).await?;
+        }
+        Target::Broken(_) => admin.repository.discard_rule(id, expected, &by).await?,
+    }
     admin.enforced().await;
-    Ok(Outcome::Done(Box::new(row)))
+    Ok(None)
 }
 
 /// Makes a rule say what it said at a version, also one that was deleted.
@@ -211,9 +229,9 @@ pub(crate) async fn history(
     actor: &Actor,
     id: &str,
     asked: &Asked,
-) -> Result<Paged<Changed>, Problem> {
+) -> Result<Paged<AuditRow>, Problem> {
     let (id, ..) = find_ever(admin, actor.reach(Need::See)?, id).await?;
-    Ok(Paged::of(admin.repository.history(id, &asked.page()).await?, Changed::of))
+    Ok(Paged::of(admin.repository.history(id, &asked.page()).await?))
 }
 
 /// The rule, if it may be seen.
@@ -251,6 +269,20 @@ pub(crate) async fn find_changeable(
         Found::Database(row) => Ok(*row),
         Found::File(_) => Err(Problem::read_only(id)),
     }
+}
+
+/// The rule, if it may be changed here, or the broken row of that id or name. A broken row is no tenant's.
+async fn find_target(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Target, Problem> {
+    let problem = match find_changeable(admin, reach, id).await {
+        Ok(row) => return Ok(Target::Rule(Box::new(row))),
+        Err(problem) => problem,
+    };
+    let is_absent = matches!(problem.status, StatusCode::NOT_FOUND | StatusCode::CONFLICT);
+    if reach != Reach::All || !is_absent {
+        return Err(problem);
+    }
+    let broken = admin.repository.broken_rule(id).await?;
+    broken.map(|it| Target::Broken(Box::new(it))).ok_or(problem)
 }
 
 /// A rule that is or was there: its id, its last version and what that said.
@@ -316,6 +348,23 @@ async fn has_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
         match page.next {
             Some(next) => of = PageOf::after(next, PAGE_ROWS_MAX),
             None => return Ok(()),
+        }
+    }
+}
+
+impl Target {
+    fn version(&self) -> u64 {
+        match self {
+            Self::Rule(row) => row.version,
+            Self::Broken(broken) => broken.version,
+        }
+    }
+
+    /// Its id, where it is one, and what it said.
+    fn before(&self) -> (Option<RuleId>, Option<Box<Rule>>) {
+        match self {
+            Self::Rule(row) => (Some(row.id), Some(row.rule.clone().into())),
+            Self::Broken(broken) => (broken.id.parse().ok(), None),
         }
     }
 }

@@ -11,7 +11,6 @@ use super::paging::{Asked, Paged};
 use super::problem::Problem;
 use super::{Admin, text};
 use crate::repository::{NewToken, Repository, RepositoryError, TokenRow};
-use crate::rfc3339::Instant;
 
 /// The most scopes of a token: there are four kinds.
 const SCOPES_MAX: usize = 4;
@@ -36,38 +35,11 @@ pub(crate) struct TokenForm {
     pub(crate) expires_at: Option<String>,
 }
 
-/// A token, without what would let somebody use it.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
-pub(crate) struct Token {
-    pub(crate) token_id: i64,
-    /// What people call it.
-    pub(crate) name: String,
-    /// What it may do.
-    pub(crate) scopes: Vec<String>,
-    /// Whose usage it sees, where that is what it is for.
-    pub(crate) subject: Option<String>,
-    /// Who made it.
-    pub(crate) created_by: String,
-    #[schemars(with = "String", extend("format" = "date-time"))]
-    pub(crate) created_at: Instant,
-    /// From when on it is worth nothing.
-    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    pub(crate) expires_at: Option<Instant>,
-    /// When it was used last, to the minute.
-    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    pub(crate) last_used_at: Option<Instant>,
-    /// When it was revoked, if it was.
-    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    pub(crate) revoked_at: Option<Instant>,
-}
-
 /// A token that was just made.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct MadeToken {
     #[serde(flatten)]
-    pub(crate) made: Token,
+    pub(crate) made: TokenRow,
     /// What to send behind `Authorization: Bearer`. It is shown here and nowhere else.
     pub(crate) token: String,
 }
@@ -91,7 +63,7 @@ pub(crate) async fn create_in(
     let credential = Credential::random();
     let token = form.checked(&credential, repository.now())?;
     let row = repository.insert_token(&token, actor).await?;
-    Ok(MadeToken { made: Token::of(row), token: credential.reveal().to_owned() })
+    Ok(MadeToken { made: row, token: credential.reveal().to_owned() })
 }
 
 /// All of them, those that were revoked too.
@@ -99,9 +71,9 @@ pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
     asked: &Asked,
-) -> Result<Paged<Token>, Problem> {
+) -> Result<Paged<TokenRow>, Problem> {
     actor.reach(Need::ChangeAll)?;
-    Ok(Paged::of(admin.repository.tokens(&asked.page()).await?, Token::of))
+    Ok(Paged::of(admin.repository.tokens(&asked.page()).await?))
 }
 
 /// Makes one worth nothing, on all nodes within a second. The row stays.
@@ -113,9 +85,9 @@ pub(crate) async fn revoke(admin: &Admin, actor: &Actor, id: &str) -> Result<(),
 }
 
 /// The caller's own.
-pub(crate) async fn own(admin: &Admin, actor: &Actor) -> Result<Token, Problem> {
+pub(crate) async fn own(admin: &Admin, actor: &Actor) -> Result<TokenRow, Problem> {
     actor.reach(Need::BeKnown)?;
-    Ok(Token::of(admin.repository.token(actor.token_id).await?))
+    Ok(admin.repository.token(actor.token_id).await?)
 }
 
 /// The token of a database that never had one, for whoever started the daemon first.
@@ -181,21 +153,5 @@ impl TokenForm {
             subject: self.subject.clone(),
             expires_at: instant::future("expiresAt", self.expires_at.as_deref(), now)?,
         })
-    }
-}
-
-impl Token {
-    fn of(row: TokenRow) -> Self {
-        Self {
-            token_id: row.id,
-            name: row.name,
-            scopes: row.scopes,
-            subject: row.subject,
-            created_by: row.created_by,
-            created_at: Instant(row.created_at),
-            expires_at: row.expires_at.map(Instant),
-            last_used_at: row.last_used_at.map(Instant),
-            revoked_at: row.revoked_at.map(Instant),
-        }
     }
 }

@@ -12,7 +12,7 @@ use super::paging::{Asked, Paged};
 use super::problem::Problem;
 use super::{Admin, sub_limit, text};
 use crate::repository::{Page, PageOf, UsageFilter, UsageRow};
-use crate::rfc3339::{Date, Instant};
+use crate::rfc3339::Instant;
 
 /// Rules of which one answer tells.
 const RULES_MAX: usize = 1_000;
@@ -50,7 +50,6 @@ pub(crate) struct Left {
     /// The largest cost that would pass now.
     pub(crate) remaining: u64,
     /// The window's end; for a bucket, when it is full again.
-    #[schemars(with = "String", extend("format" = "date-time"))]
     pub(crate) reset_at: Instant,
     /// The window, rounded up; 0 for permits, which have none.
     pub(crate) window_seconds: u64,
@@ -73,21 +72,6 @@ pub(crate) struct Limited {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Top {
     pub(crate) items: Vec<Limited>,
-}
-
-/// What a subject used under a rule in a day.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Daily {
-    #[schemars(with = "String", extend("format" = "date"))]
-    pub(crate) day: Date,
-    pub(crate) tenant: Option<String>,
-    pub(crate) subject: String,
-    pub(crate) rule_id: String,
-    /// What passed.
-    pub(crate) admitted: u64,
-    /// What was turned away.
-    pub(crate) denied: u64,
 }
 
 /// What is left to a subject.
@@ -186,11 +170,11 @@ pub(crate) async fn daily(
     actor: &Actor,
     filter: UsageFilter,
     asked: &Asked,
-) -> Result<Paged<Daily>, Problem> {
-    Ok(Paged::of(rows(admin, actor, filter, &asked.page()).await?, Daily::of))
+) -> Result<Paged<UsageRow>, Problem> {
+    Ok(Paged::of(rows(admin, actor, filter, &asked.page()).await?))
 }
 
-/// The same as rows, for those who write them otherwise.
+/// A page of rows, as exports and pages read them.
 pub(crate) async fn rows(
     admin: &Admin,
     actor: &Actor,
@@ -228,19 +212,6 @@ impl Left {
             remaining: usage.remaining,
             reset_at: Instant(usage.reset_at),
             window_seconds: usage.window.as_millis().div_ceil(1_000) as u64,
-        }
-    }
-}
-
-impl Daily {
-    fn of(row: UsageRow) -> Self {
-        Self {
-            day: Date(row.day),
-            tenant: Some(row.tenant).filter(|it| !it.is_empty()),
-            subject: row.subject,
-            rule_id: row.rule,
-            admitted: row.admitted_cost,
-            denied: row.denied_cost,
         }
     }
 }

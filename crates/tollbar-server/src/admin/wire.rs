@@ -78,9 +78,9 @@ answer! {
 }
 answer! {
     /// A rule that was deleted, or what that would do.
-    DeletedRule(Outcome) => |it| match it {
-        Outcome::Done(_) => no_content(),
-        it @ Outcome::DryRun(_) => rule(StatusCode::OK, it),
+    DeletedRule(Option<Box<DryRun>>) => |it| match it {
+        None => no_content(),
+        Some(dry_run) => json(StatusCode::OK, &dry_run),
     },
     200 "With `dryRun`: what would be different" json_of::<DryRun>,
     204 "It is done" nothing

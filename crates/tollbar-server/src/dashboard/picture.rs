@@ -14,7 +14,7 @@ use super::shown::Shown;
 use crate::admin::Admin;
 use crate::decisions::Denial;
 use crate::metrics::Snapshot;
-use crate::rfc3339::Instant;
+use tollbar::Timestamp;
 
 /// Rules, keys and denials that there is room for.
 const RULES_MAX: usize = 12;
@@ -301,6 +301,6 @@ pub(crate) fn key_href(rule: &str, subject: &Shown) -> String {
 }
 
 /// An instant that may not be there.
-pub(crate) fn until(instant: Option<Instant>) -> String {
-    instant.map_or_else(|| "without end".to_owned(), |it| super::figure::Moment(it.0).to_string())
+pub(crate) fn until(instant: Option<Timestamp>) -> String {
+    instant.map_or_else(|| "without end".to_owned(), |it| super::figure::Moment(it).to_string())
 }

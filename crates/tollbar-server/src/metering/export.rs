@@ -2,34 +2,11 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
-
 use crate::repository::UsageRow;
 use crate::rfc3339::Date;
 
 /// The first line of CSV.
 pub(crate) const CSV_HEADER: &str = "day,tenant,subject,ruleId,admitted,denied\r\n";
-
-/// One account of one day, as JSON has it.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Line<'a> {
-    day: Date,
-    tenant: Option<&'a str>,
-    subject: &'a str,
-    rule_id: &'a str,
-    admitted: u64,
-    denied: u64,
-}
-
-impl<'a> Line<'a> {
-    pub(crate) fn of(row: &'a UsageRow) -> Self {
-        let tenant = Some(&*row.tenant).filter(|it| !it.is_empty());
-        let UsageRow { subject, rule, admitted_cost, denied_cost, .. } = row;
-        let (admitted, denied) = (*admitted_cost, *denied_cost);
-        Self { day: Date(row.day), tenant, subject, rule_id: rule, admitted, denied }
-    }
-}
 
 /// Writes a row as a line of CSV: RFC 4180, and nothing that a spreadsheet would take for a formula.
 pub(crate) fn write_csv(row: &UsageRow, to: &mut String) {
@@ -44,7 +21,7 @@ pub(crate) fn write_csv(row: &UsageRow, to: &mut String) {
 
 /// Writes a row as an object in a line of its own.
 pub(crate) fn write_json(row: &UsageRow, to: &mut String) {
-    to.push_str(&serde_json::to_string(&Line::of(row)).unwrap_or_default());
+    to.push_str(&serde_json::to_string(row).unwrap_or_default());
     to.push('\n');
 }
 

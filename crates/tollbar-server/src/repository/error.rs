@@ -3,6 +3,8 @@
 use thiserror::Error;
 use tollbar_rules::admin::FormError;
 
+use super::BrokenRule;
+
 /// What went wrong. Whatever it is, nothing was changed, but for [`Unavailable`](Self::Unavailable):
 /// there it may not be known.
 #[derive(Debug, Error)]
@@ -45,6 +47,13 @@ pub enum RepositoryError {
         /// What is wrong with it, and what to send instead.
         message: String,
     },
+    /// A row that somebody wrote by hand and that says no rule.
+    #[error(
+        "row `{}` of the database is no rule ({}): send a rule by PUT to repair it, or DELETE it, with \
+         `If-Match: *`",
+        .0.id, .0.why
+    )]
+    Broken(Box<BrokenRule>),
     /// Not a cursor that a page gave out.
     #[error("this is no cursor: send what the page before gave, or none for the first page")]
     Cursor,

@@ -1,8 +1,11 @@
 //! What a rule of the database is called by programs and by its counters: a UUID, for good.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use uuid::{Builder, Uuid};
 
@@ -49,6 +52,32 @@ impl FromStr for RuleId {
         // The shorter and longer ways to write one would be other names of the same rule.
         let hyphenated = (text.len() == 36).then(|| Uuid::try_parse(text).ok()).flatten();
         hyphenated.map(Self).ok_or(RuleIdError)
+    }
+}
+
+impl Serialize for RuleId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RuleId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for RuleId {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "RuleId".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        String::json_schema(generator)
     }
 }
 

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use tollbar::Timestamp;
 
 use super::operation::changes::{self, Kind};
-use super::operation::rules::BadRule;
 use super::operation::{exemptions, keys, nodes, rules};
 use super::sql::Sql;
-use super::{ExemptionRow, KeyRow, Result, Revisions, RuleId, RuleRow};
+use super::{BrokenRule, ExemptionRow, KeyRow, Result, Revisions, RuleId, RuleRow};
 
 /// What the database says is to be enforced.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -85,7 +84,7 @@ pub(super) async fn load<S: Sql>(sql: &S) -> Result<Loaded> {
     for row in rules::enabled(sql).await? {
         match row {
             Ok(row) => loaded.rules.push(Arc::new(row)),
-            Err(BadRule { id, name, why, .. }) => {
+            Err(BrokenRule { id, name, why, .. }) => {
                 loaded.bad.push(Skipped { what: "rule", id, name, why });
             }
         }

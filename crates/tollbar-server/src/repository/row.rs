@@ -1,11 +1,15 @@
-//! What the repository keeps, a struct for each kind of row. No SQL and no JSON of an API here.
+//! What the repository keeps, a struct for each kind of row. Rows are serialized as the admin API sends them,
+//! and as the audit keeps them. No SQL here.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use tollbar::Timestamp;
 use tollbar_rules::Rule;
 use tollbar_rules::admin::{ExemptionForm, Scope};
 
 use super::RuleId;
+use crate::rfc3339::{self, Date, Instant};
 
 /// A rule of the database.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +27,22 @@ pub struct RuleRow {
     /// When it was deleted, if it was.
     pub deleted_at: Option<Timestamp>,
     /// Its place in lists.
+    pub(crate) row: i64,
+}
+
+/// A row that somebody wrote by hand and that says no rule. It is not enforced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenRule {
+    /// Its id, which may be none.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+    /// Its version; 0 where that is none.
+    pub version: u64,
+    /// What it says, whatever that is.
+    pub(crate) spec: Value,
     pub(crate) row: i64,
 }
 
@@ -55,53 +75,83 @@ pub struct ExemptionRow {
 }
 
 /// A change, as it was written down with it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Change")]
 pub struct AuditRow {
     /// Counts up.
+    #[serde(rename = "changeId")]
     pub id: i64,
     /// What was changed.
     pub kind: AuditKind,
     /// The rule, where it was one or belongs to one.
+    #[serde(rename = "ruleId")]
     pub rule: Option<RuleId>,
     /// What was done.
     pub action: AuditAction,
     /// The rule's version after a change of a rule.
     pub version: Option<u64>,
-    /// What it was before; none where it was not.
-    pub old_row: Option<Value>,
-    /// What it is since; none where it is no more.
-    pub new_row: Option<Value>,
+    /// What it was; null where it was not.
+    #[schemars(with = "Option<Value>")]
+    pub before: Option<Audited>,
+    /// What it is since; null where it is no more.
+    #[schemars(with = "Option<Value>")]
+    pub after: Option<Audited>,
     /// Who did it.
     pub actor: String,
     /// When.
+    #[serde(rename = "at", serialize_with = "rfc3339::write")]
+    #[schemars(with = "Instant")]
     pub created_at: Timestamp,
 }
 
-/// What kind of thing was changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuditKind {
+/// What a change was made to, as the audit has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Audited {
     /// A rule.
+    Rule(Box<AuditedRule>),
+    /// Something that is only shown: an exemption, a token, a ban, or a row that was no rule.
+    Other(Value),
+}
+
+/// A rule at one of its versions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditedRule {
+    /// Its id.
+    pub rule_id: RuleId,
+    /// Which version.
+    pub version: u64,
+    /// When it was deleted, if it was.
+    pub(crate) deleted_at: Option<Instant>,
+    /// What it said.
+    #[serde(flatten)]
+    pub rule: Rule,
+}
+
+/// What kind of thing was changed: a rule, an exemption from one, a token (without its hash), or a ban or boost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "ChangeKind")]
+#[expect(missing_docs, reason = "a described value is no plain `enum` in the document")]
+pub enum AuditKind {
     Rule,
-    /// An exemption from one.
     Exemption,
-    /// A token. Its hash is not written down.
     Token,
-    /// A ban or a boost.
     Key,
 }
 
-/// What was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What was done. A rule that is put back to what it was is updated; a token that is revoked is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "ChangeAction")]
+#[expect(missing_docs, reason = "a described value is no plain `enum` in the document")]
 pub enum AuditAction {
-    /// It was made.
     Insert,
-    /// It was changed, or put back to what it was.
     Update,
-    /// It was deleted, or revoked.
     Delete,
-    /// It was enabled.
     Enable,
-    /// It was disabled.
     Disable,
 }
 
@@ -117,25 +167,36 @@ pub struct AuditFilter {
 }
 
 /// A token, without what would let somebody use it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Token")]
 pub struct TokenRow {
     /// Its name for programs.
+    #[serde(rename = "tokenId")]
     pub id: i64,
     /// What people call it.
     pub name: String,
-    /// What it may do, as texts of the admin API.
+    /// What it may do.
     pub scopes: Vec<String>,
-    /// Whose usage it may see, where that is what it is for.
+    /// Whose usage it sees, where that is what it is for.
     pub subject: Option<String>,
     /// Who made it.
     pub created_by: String,
     /// When.
+    #[serde(serialize_with = "rfc3339::write")]
+    #[schemars(with = "Instant")]
     pub created_at: Timestamp,
     /// From when on it is worth nothing.
+    #[serde(serialize_with = "rfc3339::write_option")]
+    #[schemars(with = "Option<Instant>")]
     pub expires_at: Option<Timestamp>,
-    /// When it was used last, more or less.
+    /// When it was used last, to the minute.
+    #[serde(serialize_with = "rfc3339::write_option")]
+    #[schemars(with = "Option<Instant>")]
     pub last_used_at: Option<Timestamp>,
     /// When it was revoked, if it was.
+    #[serde(serialize_with = "rfc3339::write_option")]
+    #[schemars(with = "Option<Instant>")]
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -155,36 +216,47 @@ pub struct NewToken {
 }
 
 /// A ban or a boost of one subject.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "KeyRecord")]
 pub struct KeyRow {
     /// Its name for programs.
+    #[serde(rename = "keyId")]
     pub id: i64,
     /// What it says.
+    #[serde(flatten)]
     pub record: KeyRecord,
     /// Who made it.
     pub created_by: String,
     /// When.
+    #[serde(serialize_with = "rfc3339::write")]
+    #[schemars(with = "Instant")]
     pub created_at: Timestamp,
 }
 
 /// What a ban or a boost says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct KeyRecord {
-    /// Under which rule, by [`Rule::identity`](tollbar_rules::Rule::identity): the id of a rule of
-    /// the database, the `id` or name of a file's. All rules where there is none.
+    /// Under which rule, by its id, or of a file's rule by its `id` or name; null is under all.
+    #[serde(rename = "ruleId")]
     pub rule: Option<String>,
-    /// Whom, as `check_subject` and `readable` write it: `user:42`, `api:abc`, `ip:203.0.113.7`.
+    /// Whom, as rules count them: `user:42`, `api:abc`, `ip:203.0.113.7`.
     pub subject: String,
     /// What becomes of them.
+    #[serde(flatten)]
     pub effect: KeyEffect,
     /// Why, for people.
     pub reason: Option<String>,
-    /// Until when; for good where there is none.
+    /// Until when; null is for good.
+    #[serde(serialize_with = "rfc3339::write_option")]
+    #[schemars(with = "Option<Instant>")]
     pub expires_at: Option<Timestamp>,
 }
 
 /// What becomes of a subject.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(into = "EffectFields")]
 pub enum KeyEffect {
     /// It is denied.
     Ban,
@@ -193,6 +265,44 @@ pub enum KeyEffect {
         /// By so much: 150 is one and a half times. 1 to 100,000.
         factor_percent: u32,
     },
+}
+
+/// An effect as JSON and tables have it.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EffectFields {
+    /// What becomes of the subject.
+    pub(crate) kind: KeyKind,
+    /// By how much limits are multiplied: 150 is one and a half times; null of a ban.
+    pub(crate) factor_percent: Option<u32>,
+}
+
+/// What becomes of a subject.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum KeyKind {
+    Ban,
+    Boost,
+}
+
+impl KeyKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ban => "ban",
+            Self::Boost => "boost",
+        }
+    }
+}
+
+impl From<KeyEffect> for EffectFields {
+    fn from(effect: KeyEffect) -> Self {
+        match effect {
+            KeyEffect::Ban => Self { kind: KeyKind::Ban, factor_percent: None },
+            KeyEffect::Boost { factor_percent } => {
+                Self { kind: KeyKind::Boost, factor_percent: Some(factor_percent) }
+            }
+        }
+    }
 }
 
 /// Which records a list has; all that have not ended where nothing is said.
@@ -206,21 +316,34 @@ pub struct KeyFilter {
     pub with_expired: bool,
 }
 
-/// What a subject was admitted and denied under a rule in a day.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a subject used under a rule in a day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Daily")]
 pub struct UsageRow {
     /// The day in UTC, by days since 1970-01-01.
+    #[serde(serialize_with = "rfc3339::write_day")]
+    #[schemars(with = "Date", description = "The day in UTC.")]
     pub day: i32,
     /// The tenant; empty where there is none.
+    #[serde(serialize_with = "write_tenant")]
+    #[schemars(with = "Option<String>", description = "The tenant; null where there is none.")]
     pub tenant: String,
     /// Whom the rule counted.
     pub subject: String,
     /// The rule, by its identity.
+    #[serde(rename = "ruleId")]
     pub rule: String,
     /// What passed.
+    #[serde(rename = "admitted")]
     pub admitted_cost: u64,
     /// What was turned away.
+    #[serde(rename = "denied")]
     pub denied_cost: u64,
+}
+
+fn write_tenant<S: Serializer>(tenant: &str, to: S) -> Result<S::Ok, S::Error> {
+    Some(tenant).filter(|it| !it.is_empty()).serialize(to)
 }
 
 /// Which usage a list has. Ordered by day, tenant, subject and rule.
@@ -248,13 +371,17 @@ pub enum Applied {
 }
 
 /// A node, and what it enforces.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Node")]
 pub struct NodeRow {
     /// What it calls itself.
     pub node: String,
     /// The revision that it enforces.
     pub revision: u64,
     /// When it said so last.
+    #[serde(serialize_with = "rfc3339::write")]
+    #[schemars(with = "Instant")]
     pub seen_at: Timestamp,
 }
 

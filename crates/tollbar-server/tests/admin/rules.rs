@@ -154,7 +154,7 @@ fn a_dry_run_tells_what_would_be_and_changes_nothing() {
     let dry = office.ask_of("\"1\"", "PUT", &format!("{target}?dryRun=true"), &form).expect(200);
     assert_eq!(
         dry["diff"]["changed"],
-        json!([{ "rule": "d", "fields": ["limit"], "startsFresh": [] }])
+        json!([{ "rule": "d", "fields": ["maxRequests"], "startsFresh": [] }])
     );
     let denied: Vec<&Value> =
         dry["newlyDenied"].as_array().unwrap().iter().map(|it| &it["subject"]).collect();
@@ -168,6 +168,75 @@ fn a_dry_run_tells_what_would_be_and_changes_nothing() {
     assert_eq!(office.get("/v1/rate-limit/audit"), audit);
     assert_eq!(office.get(&target)["maxRequests"], 5);
     assert_eq!(office.check("/d", "gone"), 200, "nothing was changed or charged");
+}
+
+/// A row that somebody wrote by hand could neither be seen nor repaired but by hand.
+#[test]
+fn a_row_that_is_no_rule_is_repaired_by_a_put_and_removed_by_a_delete() {
+    let office = Office::open("broken", FILE);
+    let by_hand = rusqlite::Connection::open(&office.database).unwrap();
+    let uuid = |last: u8| format!("00000000-0000-4000-8000-00000000000{last}");
+    for (id, spec, version) in [
+        (&*uuid(1), json!({ "name": "no_limit", "limit": "many" }), 1),
+        (&*uuid(2), json!({ "name": "unknown_field", "limit": "1/s", "speed": 9 }), 4),
+        ("nonsense", json!({ "name": "no_id", "limit": "1/s" }), 1),
+        (&*uuid(3), json!({ "name": "no_version", "limit": "1/s" }), -7),
+    ] {
+        let statement =
+            "INSERT INTO rate_limit_rules (rule_uuid, spec, version) VALUES (?1, ?2, ?3)";
+        by_hand.execute(statement, (id, spec.to_string(), version)).unwrap();
+    }
+    let rule =
+        |name: &str| json!({ "name": name, "pathPattern": format!("/{name}"), "limit": "2/day" });
+    let target = |named: &str| format!("{RULES}/{named}");
+    let told = office.ask("GET", &target(&uuid(1)), &Value::Null);
+    told.problem(409, "broken_rule");
+    let told = told.expect(409);
+    let detail = told["detail"].as_str().unwrap();
+    assert!(detail.contains("send a rule by PUT to repair it"), "{detail}");
+    let listed = office.get(RULES)["items"].as_array().unwrap().len();
+    assert_eq!(listed, 2, "a row that is no rule is in no list");
+
+    // By its id, of the version that it has; what is sent has to be a rule itself.
+    let (first, second) = (target(&uuid(1)), target(&uuid(2)));
+    office.ask_of("\"2\"", "PUT", &first, &rule("repaired")).problem(412, "conflict");
+    let wrong = json!({ "name": "repaired" });
+    office.ask_of("*", "PUT", &first, &wrong).problem(422, "invalid");
+    office.ask_of("*", "PUT", &first, &rule("in_file")).problem(409, "exists");
+    let dry = office.ask_of("*", "PUT", &format!("{first}?dryRun=true"), &rule("repaired"));
+    assert_eq!(dry.expect(200)["diff"]["added"], json!(["repaired"]));
+    let repaired = office.ask_of("\"1\"", "PUT", &first, &rule("repaired")).expect(200);
+    assert_eq!((&repaired["ruleId"], &repaired["version"]), (&json!(uuid(1)), &json!(2)));
+    let checks = [(); 3].map(|()| office.check("/repaired", "7"));
+    assert_eq!(checks, [200, 200, 429], "it is enforced");
+    let history = office.get(&format!("{first}/history"));
+    assert_eq!(history["items"][0]["before"]["limit"], "many");
+    assert_eq!(history["items"][0]["after"]["name"], "repaired");
+
+    // By its name, where its id is none; it gets one.
+    let named = office.ask_of("*", "PUT", &target("no_id"), &rule("named")).expect(200);
+    assert_eq!(named["ruleId"].as_str().unwrap().len(), 36, "{named}");
+    assert_eq!(office.get(&target(named["ruleId"].as_str().unwrap()))["name"], "named");
+
+    // A tenant sees nothing of it.
+    let tenant = office.token_of(&["tenant:acme"], None);
+    let lines = "if-match: *\r\n";
+    office.ask_as(&tenant, "DELETE", &second, lines, &Value::Null).problem(404, "not_found");
+
+    office.ask_of("\"9\"", "DELETE", &second, &Value::Null).problem(412, "conflict");
+    office.ask_of("*", "DELETE", &format!("{second}?dryRun=true"), &Value::Null).expect(200);
+    office.ask_of("\"4\"", "DELETE", &second, &Value::Null).expect(204);
+    office.ask_of("*", "DELETE", &second, &Value::Null).problem(404, "not_found");
+    office.ask_of("*", "DELETE", &target("no_version"), &Value::Null).expect(204);
+    let audit = office.get("/v1/rate-limit/audit")["items"].clone();
+    assert_eq!((&audit[0]["action"], &audit[1]["version"]), (&json!("delete"), &json!(5)));
+    assert_eq!(audit[1]["before"]["speed"], 9);
+    let left: u32 = by_hand
+        .query_row("SELECT count(*) FROM rate_limit_rules WHERE deleted_at IS NULL", (), |it| {
+            it.get(0)
+        })
+        .unwrap();
+    assert_eq!(left, 2);
 }
 
 #[test]

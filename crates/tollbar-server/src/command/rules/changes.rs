@@ -1,9 +1,9 @@
 //! What has to change for a daemon's rules to be those of a file.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value, json};
-use tollbar_rules::admin::to_json;
+use serde_json::{Value, json};
+use tollbar_rules::admin::{FieldChange, changed_fields};
 use tollbar_rules::{Rule, RuleSet};
 
 use super::remote::limits_of;
@@ -14,16 +14,8 @@ use crate::command::table::visible;
 #[derive(Debug)]
 pub(super) enum Change {
     Add { rule: Rule },
-    Update { before: Box<RuleJson>, rule: Rule, fields: Vec<Field> },
+    Update { before: Box<RuleJson>, rule: Rule, fields: Vec<FieldChange> },
     Delete { before: Box<RuleJson> },
-}
-
-/// A field that becomes another.
-#[derive(Debug)]
-pub(super) struct Field {
-    name: String,
-    before: Value,
-    after: Value,
 }
 
 /// All of them.
@@ -73,7 +65,7 @@ impl Changes {
                 "rule `{name}` is in the daemon's own file, which goes before: take it out of one of them"
             ));
         }
-        let fields = fields_between(&to_json(&before.rule), &to_json(&rule));
+        let fields = changed_fields(&before.rule, &rule);
         if fields.is_empty() {
             self.unchanged += 1;
         } else {
@@ -121,8 +113,6 @@ impl Changes {
                 Change::Add { rule } => added.push(json!(&*rule.name)),
                 Change::Delete { before } => deleted.push(json!(&*before.rule.name)),
                 Change::Update { rule, fields, .. } => {
-                    let field = |it: &Field| json!({ "field": it.name, "before": it.before, "after": it.after });
-                    let fields: Vec<Value> = fields.iter().map(field).collect();
                     changed.push(json!({ "rule": &*rule.name, "fields": fields }));
                 }
             }
@@ -145,20 +135,14 @@ impl Change {
                 format!("- {}: {}", before.rule.name, limits_of(&before.rule))
             }
             Self::Update { rule, fields, .. } => {
-                let field = |it: &Field| format!("{} {} -> {}", it.name, it.before, it.after);
-                let fields: Vec<String> = fields.iter().map(field).collect();
+                let fields: Vec<String> = fields.iter().map(field_text).collect();
                 format!("~ {}: {}", rule.name, fields.join(", "))
             }
         })
     }
 }
 
-fn fields_between(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Field> {
-    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let value = |of: &Map<String, Value>, name: &str| of.get(name).cloned().unwrap_or_default();
-    let field = |name: &String| {
-        let (before, after) = (value(before, name), value(after, name));
-        (before != after).then(|| Field { name: name.clone(), before, after })
-    };
-    names.into_iter().filter_map(field).collect()
+/// Returns a field and what becomes of it.
+pub(super) fn field_text(it: &FieldChange) -> String {
+    format!("{} {} -> {}", it.field, it.before, it.after)
 }

@@ -1,12 +1,16 @@
 //! `tollbar rules history`: who has changed a rule, when and how.
 
 use clap::Args;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use tollbar_rules::admin::changed_fields;
 
+use super::changes::field_text;
 use super::remote;
 use crate::command::client::{Query, ServerFlags};
 use crate::command::table::{Table, cell};
 use crate::command::{EXIT_CODES, Ending};
+use crate::repository::Audited;
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -37,27 +41,20 @@ fn table(changes: &[Value]) -> String {
             cell(&change["action"]),
             cell(&change["at"]),
             cell(&change["actor"]),
-            changed(&change["before"], &change["after"]),
+            changed(change),
         ]);
     }
     table.text("there are no changes")
 }
 
 /// The fields that a change has changed.
-fn changed(before: &Value, after: &Value) -> String {
-    let (Some(before), Some(after)) = (before.as_object(), after.as_object()) else {
+fn changed(change: &Value) -> String {
+    let rule = |side: &str| match Audited::deserialize(&change[side]) {
+        Ok(Audited::Rule(it)) => Some(it.rule),
+        _ => None,
+    };
+    let (Some(before), Some(after)) = (rule("before"), rule("after")) else {
         return String::new();
     };
-    let own = ["version", "updatedAt", "deletedAt"];
-    let mut names: Vec<&str> = before.keys().chain(after.keys()).map(String::as_str).collect();
-    names.sort_unstable();
-    names.dedup();
-    names.retain(|name| !own.contains(name) && before.get(*name) != after.get(*name));
-    let field = |name: &&str| {
-        let value = |of: &serde_json::Map<String, Value>| {
-            of.get(*name).map_or("null".to_owned(), Value::to_string)
-        };
-        format!("{name} {} -> {}", value(before), value(after))
-    };
-    names.iter().map(field).collect::<Vec<_>>().join(", ")
+    changed_fields(&before, &after).iter().map(field_text).collect::<Vec<_>>().join(", ")
 }

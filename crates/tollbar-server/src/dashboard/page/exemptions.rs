@@ -121,7 +121,7 @@ impl Row {
             rule: Shown::new(rule),
             rule_href: rule_href(&it.rule_id),
             reason: Shown::new(it.reason.as_deref().unwrap_or("–")),
-            until: until(it.expires_at),
+            until: until(it.expires_at.map(|it| it.0)),
             by: Shown::new(&*it.created_by),
         }
     }

@@ -10,11 +10,11 @@ use super::super::picture::{KeyRow, Keys as Top, key_href, rule_href, until, wri
 use super::super::shown::{Shown, spelled};
 use super::super::visit::{Came, Visit};
 use crate::admin::access::Need;
-use crate::admin::keys::{self, BanForm, BoostForm, Key, Kind, Told};
+use crate::admin::keys::{self, BanForm, BoostForm, Key};
 use crate::admin::paging::Asked;
 use crate::admin::problem::Problem;
 use crate::admin::usage::{self, Left};
-use crate::repository::{KeyFilter, RuleId};
+use crate::repository::{KeyEffect, KeyFilter, KeyRow as KeyRecordRow, RuleId};
 use tollbar_rules::{Per, Rule};
 
 /// Records of a page, and keys of the list of those limited most.
@@ -95,11 +95,8 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Came {
     let wanted = crate::admin::rules::Wanted::default();
     let asked = Asked { limit: CHOICES_MAX as u32, cursor: None };
     let rules = crate::admin::rules::list(admin, actor, &wanted, &asked).await?;
-    let rules = rules.items.iter().map(|it| {
-        let json = serde_json::to_value(it).unwrap_or_default();
-        let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
-        (text("ruleId"), spelled(&text("name")))
-    });
+    let rules = rules.items.into_iter();
+    let rules = rules.map(|it| (it.rule_id.unwrap_or_default(), spelled(&it.rule.name)));
     let (mut records, mut next) = (None, None);
     if visit.can().see_all {
         let filter = KeyFilter::default();
@@ -139,7 +136,8 @@ async fn show_with(
     if visit.can().see_all {
         let filter = KeyFilter { subject: Some(subject.clone()), ..KeyFilter::default() };
         let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
-        let holds = |it: &Told| it.rule_id.as_deref().is_none_or(|it| *it == **rule.identity());
+        let holds =
+            |it: &KeyRecordRow| it.record.rule.as_deref().is_none_or(|it| *it == **rule.identity());
         records.extend(paged.items.into_iter().filter(holds).map(|it| Record::of(visit, it)));
     }
     let shown = Shown::new(subject);
@@ -273,25 +271,27 @@ impl LimitRow {
 }
 
 impl Record {
-    fn of(visit: &Visit<'_>, it: Told) -> Self {
+    fn of(visit: &Visit<'_>, row: KeyRecordRow) -> Self {
         let rules = visit.admin.daemon.engine.rules();
         let name = |id: &str| {
             let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
             rule.map_or_else(|| id.to_owned(), |rule| rule.name.to_string())
         };
+        let it = row.record;
+        let (kind, factor) = match it.effect {
+            KeyEffect::Ban => ("ban", String::new()),
+            KeyEffect::Boost { factor_percent } => ("boost", format!("to {factor_percent}%")),
+        };
         Self {
-            id: it.key_id,
-            kind: match it.kind {
-                Kind::Ban => "ban",
-                Kind::Boost => "boost",
-            },
-            factor: it.factor_percent.map_or_else(String::new, |it| format!("to {it}%")),
+            id: row.id,
+            kind,
+            factor,
             label: spelled(&it.subject),
             subject: Shown::new(it.subject),
-            rule: Shown::new(it.rule_id.as_deref().map_or_else(|| "all rules".to_owned(), name)),
+            rule: Shown::new(it.rule.as_deref().map_or_else(|| "all rules".to_owned(), name)),
             reason: Shown::new(it.reason.as_deref().unwrap_or("–")),
             until: until(it.expires_at),
-            by: Shown::new(it.created_by),
+            by: Shown::new(row.created_by),
         }
     }
 }

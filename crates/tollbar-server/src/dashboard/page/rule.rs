@@ -2,7 +2,6 @@
 
 use askama::Template;
 use hyper::StatusCode;
-use serde_json::Value;
 use tollbar_rules::Rule;
 use tollbar_rules::admin::to_yaml;
 
@@ -16,12 +15,11 @@ use super::super::shown::{Shown, spelled};
 use super::super::visit::{Came, Visit};
 use super::exemptions::{ExemptForm, KINDS, Row as ExemptionRow};
 use super::rules::badges;
-use crate::admin::audit::{Action, Change};
 use crate::admin::exemptions;
 use crate::admin::paging::Asked;
 use crate::admin::problem::Problem;
 use crate::admin::rules::{self, Found};
-use crate::repository::audited_rule;
+use crate::repository::{AuditAction, AuditRow, Audited};
 
 /// Keys, exemptions and changes of a page.
 const KEYS_MAX: usize = 10;
@@ -88,9 +86,14 @@ impl Seen {
         // It may have been deleted, and can come back.
         let asked = Asked { limit: 1, cursor: None };
         let history = rules::history(visit.admin, visit.actor(), id, &asked).await;
-        let last = history.ok().and_then(|it| it.items.into_iter().next()).ok_or(gone)?;
-        let rule = audited_rule(last.after.or(last.before).unwrap_or_default())?;
-        Ok(Self { rule, version: last.version, is_file: false, is_gone: true })
+        let last = history.ok().and_then(|it| it.items.into_iter().next());
+        let version = last.as_ref().and_then(|it| it.version);
+        match last.and_then(|it| it.after.or(it.before)) {
+            Some(Audited::Rule(it)) => {
+                Ok(Self { rule: it.rule, version, is_file: false, is_gone: true })
+            }
+            _ => Err(gone),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -165,26 +168,26 @@ fn spelled_lines(text: &str) -> String {
 }
 
 impl HistoryRow {
-    fn of(change: Change, current: Option<u64>) -> Self {
-        let rule = |it: Option<Value>| it.and_then(|it| audited_rule(it).ok());
-        let fields = match change.action {
-            Action::Delete => Vec::new(),
-            _ => changes(rule(change.before).as_ref(), rule(change.after).as_ref()),
-        };
+    fn of(change: AuditRow, current: Option<u64>) -> Self {
+        let [before, after] = [&change.before, &change.after].map(|it| match it {
+            Some(Audited::Rule(it)) => Some(&it.rule),
+            _ => None,
+        });
+        let is_deletion = change.action == AuditAction::Delete;
         let is_current = change.version == current;
         Self {
             version: change.version.map_or_else(|| "–".to_owned(), |it| it.to_string()),
-            at: Moment(change.at.0),
+            at: Moment(change.created_at),
             action: match change.action {
-                Action::Insert => "created",
-                Action::Update => "changed",
-                Action::Delete => "deleted",
-                Action::Enable => "enabled",
-                Action::Disable => "disabled",
+                AuditAction::Insert => "created",
+                AuditAction::Update => "changed",
+                AuditAction::Delete => "deleted",
+                AuditAction::Enable => "enabled",
+                AuditAction::Disable => "disabled",
             },
-            fields,
+            fields: if is_deletion { Vec::new() } else { changes(before, after) },
             by: Shown::new(change.actor),
-            can_return: change.version.is_some() && !is_current && change.action != Action::Delete,
+            can_return: change.version.is_some() && !is_current && !is_deletion,
             is_current,
         }
     }

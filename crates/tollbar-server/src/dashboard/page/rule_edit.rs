@@ -139,8 +139,8 @@ pub(crate) async fn review_delete(visit: &Visit<'_>, id: &str) -> Came {
     let seen = changeable(visit, id).await?;
     let version = seen.version.unwrap_or_default();
     let if_match = meant(version);
-    let outcome = rules::delete(visit.admin, visit.actor(), id, &if_match, true).await?;
-    let dry_run = tried(outcome)?;
+    let tried = rules::delete(visit.admin, visit.actor(), id, &if_match, true).await?;
+    let dry_run = tried.ok_or_else(untried)?;
     let href = rule_href(id);
     let action = format!("{href}/delete");
     Visit::page(&Review {
@@ -223,11 +223,12 @@ async fn sent(
     of: Option<(&str, &Seen)>,
     is_dry_run: bool,
 ) -> Result<Outcome, Problem> {
-    let rule: RuleSent = if visit.sent.text("as") == "yaml" {
-        RuleSent(Ok(read(visit.sent.text("yaml"))?))
+    let rule = if visit.sent.text("as") == "yaml" {
+        read(visit.sent.text("yaml"))?
     } else {
-        rule_of(of.map(|(_, seen)| &seen.rule), &visit.sent)
+        rule_of(of.map(|(_, seen)| &seen.rule), &visit.sent)?
     };
+    let rule = RuleSent(Ok(rule));
     let (admin, actor) = (visit.admin, visit.actor());
     match of {
         None => rules::create(admin, actor, &rule, is_dry_run).await,

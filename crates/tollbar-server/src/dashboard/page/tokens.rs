@@ -12,7 +12,8 @@ use super::super::shown::{Shown, spelled};
 use super::super::visit::{Came, Visit};
 use crate::admin::paging::Asked;
 use crate::admin::problem::Problem;
-use crate::admin::tokens::{self, MadeToken, Token, TokenForm};
+use crate::admin::tokens::{self, MadeToken, TokenForm};
+use crate::repository::TokenRow;
 
 /// Tokens of a page.
 const ROWS: u32 = 100;
@@ -130,30 +131,30 @@ pub(crate) async fn revoke(visit: &Visit<'_>, id: &str) -> Came {
 }
 
 impl Row {
-    fn of(visit: &Visit<'_>, it: Token) -> Self {
+    fn of(visit: &Visit<'_>, it: TokenRow) -> Self {
         let now = visit.admin.now();
-        let is_expired = it.expires_at.is_some_and(|end| end.0 <= now);
+        let is_expired = it.expires_at.is_some_and(|end| end <= now);
         let scopes = match &it.subject {
             Some(subject) => format!("{} of {subject}", it.scopes.join(" ")),
             None => it.scopes.join(" "),
         };
         Self {
-            id: it.token_id,
+            id: it.id,
             label: spelled(&it.name),
             name: Shown::new(it.name),
             scopes: Shown::new(scopes),
-            made: Moment(it.created_at.0),
+            made: Moment(it.created_at),
             by: Shown::new(it.created_by),
             used: match it.last_used_at {
-                Some(then) => Ago { then: then.0, now }.to_string(),
+                Some(then) => Ago { then, now }.to_string(),
                 None => "never".to_owned(),
             },
             ends: match it.revoked_at {
-                Some(at) => format!("revoked {}", Moment(at.0)),
+                Some(at) => format!("revoked {}", Moment(at)),
                 None if is_expired => format!("ended {}", until(it.expires_at)),
                 None => until(it.expires_at),
             },
-            is_own: it.token_id == visit.actor().token_id,
+            is_own: it.id == visit.actor().token_id,
             is_over: it.revoked_at.is_some() || is_expired,
         }
     }

@@ -1,30 +1,38 @@
 //! The audit: who changed what, when, and what it was before. Written with the change or not at all.
 
-use serde_json::Value as Json;
+use serde::Serialize;
+use serde_json::json;
 
-use crate::repository::sql::{Row, Sql, Where, number, wrong};
+use crate::repository::row::Audited;
+use crate::repository::sql::{Row, Sql, Value, Where, number, wrong};
 use crate::repository::{
     AuditAction, AuditFilter, AuditKind, AuditRow, Page, PageOf, Result, RuleId,
 };
 
 /// A change, without who and when.
-pub(crate) struct Entry {
+#[derive(Debug)]
+pub(crate) struct Entry<'r, T> {
     pub(crate) kind: AuditKind,
     pub(crate) rule: Option<i64>,
     pub(crate) action: AuditAction,
     pub(crate) version: Option<u64>,
-    pub(crate) old_row: Option<Json>,
-    pub(crate) new_row: Option<Json>,
+    pub(crate) before: Option<&'r T>,
+    pub(crate) after: Option<&'r T>,
 }
 
-pub(crate) async fn write<S: Sql>(sql: &S, entry: Entry, actor: &str) -> Result<()> {
+pub(crate) async fn write<S: Sql, T: Serialize>(
+    sql: &S,
+    entry: Entry<'_, T>,
+    actor: &str,
+) -> Result<()> {
+    let [before, after] = [entry.before, entry.after].map(|it| it.map(|it| json!(it)));
     let values = [
         entry.rule.into(),
         entry.kind.name().into(),
         entry.action.name().into(),
-        entry.version.map_or(crate::repository::sql::Value::Null, number),
-        entry.old_row.as_ref().into(),
-        entry.new_row.as_ref().into(),
+        entry.version.map_or(Value::Null, number),
+        before.as_ref().into(),
+        after.as_ref().into(),
         actor.into(),
         sql.now().into(),
     ];
@@ -55,11 +63,17 @@ pub(crate) async fn page<S: Sql>(
 }
 
 /// What a rule was at a version.
-pub(crate) async fn rule_at<S: Sql>(sql: &S, rule: i64, version: u64) -> Result<Option<Json>> {
+pub(crate) async fn rule_at<S: Sql>(sql: &S, rule: i64, version: u64) -> Result<Option<Audited>> {
     let statement = "SELECT new_row FROM rate_limit_rule_audit \
                      WHERE rule_id = $1 AND kind = 'rule' AND version = $2 ORDER BY id DESC LIMIT 1";
     let mut rows = sql.query(statement, &[rule.into(), number(version)]).await?;
-    Ok(rows.first_mut().map(Row::optional_json).transpose()?.flatten())
+    Ok(rows.first_mut().map(audited).transpose()?.flatten())
+}
+
+fn audited(row: &mut Row) -> Result<Option<Audited>> {
+    // Whatever is no rule is what it is: reading it cannot fail.
+    let json = row.optional_json()?;
+    json.map(serde_json::from_value).transpose().map_err(|_| wrong("what is no JSON"))
 }
 
 fn read(mut row: Row) -> Result<AuditRow> {
@@ -69,8 +83,8 @@ fn read(mut row: Row) -> Result<AuditRow> {
         rule: row.optional_text()?.and_then(|it| it.parse::<RuleId>().ok()),
         action: AuditAction::of_name(&row.text()?).ok_or_else(|| wrong("an unknown action"))?,
         version: row.optional_count()?,
-        old_row: row.optional_json()?,
-        new_row: row.optional_json()?,
+        before: audited(&mut row)?,
+        after: audited(&mut row)?,
         actor: row.text()?,
         created_at: row.time()?,
     })

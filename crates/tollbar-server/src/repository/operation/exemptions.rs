@@ -100,13 +100,14 @@ async fn write_down<S: Sql>(
     actor: &str,
 ) -> Result<()> {
     let action = if after.is_some() { AuditAction::Insert } else { AuditAction::Delete };
+    let [before, after] = [before, after].map(|it| it.map(told));
     let entry = Entry {
         kind: AuditKind::Exemption,
         rule: Some(rule),
         action,
         version: None,
-        old_row: before.map(told),
-        new_row: after.map(told),
+        before: before.as_ref(),
+        after: after.as_ref(),
     };
     audit::write(sql, entry, actor).await
 }

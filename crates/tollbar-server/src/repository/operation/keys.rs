@@ -1,15 +1,13 @@
 //! Bans and boosts: what becomes of one subject, under one rule or all.
 
-use serde_json::{Value as Json, json};
-
 use super::audit::{self, Entry};
 use super::{TEXT_BYTES_MAX, check_name, check_text};
+use crate::repository::row::EffectFields;
 use crate::repository::sql::{Row, Sql, Value, Where, wrong};
 use crate::repository::{
     AuditAction, AuditKind, KeyEffect, KeyFilter, KeyRecord, KeyRow, Page, PageOf, RepositoryError,
     Result,
 };
-use crate::rfc3339::Instant;
 
 /// The largest factor of a boost: a thousand times.
 const FACTOR_PERCENT_MAX: u32 = 100_000;
@@ -25,17 +23,14 @@ pub(crate) async fn put<S: Sql>(sql: &S, record: &KeyRecord, actor: &str) -> Res
     if let Some(rule) = &record.rule {
         check_name("rule", rule)?;
     }
-    let (effect, factor) = match record.effect {
-        KeyEffect::Ban => ("ban", None),
-        KeyEffect::Boost { factor_percent } => ("boost", Some(factor_percent)),
-    };
+    let EffectFields { kind, factor_percent: factor } = record.effect.into();
     if factor.is_some_and(|it| !(1..=FACTOR_PERCENT_MAX).contains(&it)) {
         let message =
             format!("a factor is 1 to {FACTOR_PERCENT_MAX} percent: send one such as 200");
         return Err(RepositoryError::Invalid { field: "factorPercent", message });
     }
     let rule = record.rule.as_deref().unwrap_or_default();
-    let same: [Value; 3] = [rule.into(), (&record.subject).into(), effect.into()];
+    let same: [Value; 3] = [rule.into(), (&record.subject).into(), kind.name().into()];
     let before = one_of(sql, "WHERE rule = $1 AND subject = $2 AND effect = $3", &same).await?;
     if let Some(before) = &before {
         sql.execute("DELETE FROM rate_limit_keys WHERE id = $1", &[before.id.into()]).await?;
@@ -115,31 +110,8 @@ async fn write_down<S: Sql>(
         (Some(_), Some(_)) => AuditAction::Update,
         (Some(_), None) => AuditAction::Delete,
     };
-    let entry = Entry {
-        kind: AuditKind::Key,
-        rule: None,
-        action,
-        version: None,
-        old_row: before.map(told),
-        new_row: after.map(told),
-    };
+    let entry = Entry { kind: AuditKind::Key, rule: None, action, version: None, before, after };
     audit::write(sql, entry, actor).await
-}
-
-fn told(KeyRow { id, record, .. }: &KeyRow) -> Json {
-    let (effect, factor) = match record.effect {
-        KeyEffect::Ban => ("ban", None),
-        KeyEffect::Boost { factor_percent } => ("boost", Some(factor_percent)),
-    };
-    json!({
-        "keyId": id,
-        "rule": record.rule,
-        "subject": record.subject,
-        "effect": effect,
-        "factorPercent": factor,
-        "reason": record.reason,
-        "expiresAt": record.expires_at.map(Instant),
-    })
 }
 
 fn select() -> String {

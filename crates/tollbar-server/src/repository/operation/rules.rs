@@ -1,6 +1,6 @@
 //! Rules: made, read, changed, deleted and put back, each change with its line in the audit.
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use tollbar::Timestamp;
 use tollbar_rules::admin::{FormError, RuleView, Scope, from_json, to_json};
 use tollbar_rules::{Rule, RuleSet};
@@ -9,8 +9,8 @@ use super::audit::{self, Entry};
 use super::{check_name, check_text};
 use crate::repository::sql::{Row, Sql, Value, Where, number, wrong};
 use crate::repository::{
-    AuditAction, AuditFilter, AuditKind, AuditRow, Page, PageOf, RepositoryError, Result,
-    RuleFilter, RuleId, RuleRow,
+    AuditAction, AuditFilter, AuditKind, AuditRow, Audited, AuditedRule, BrokenRule, Page, PageOf,
+    RepositoryError, Result, RuleFilter, RuleId, RuleRow,
 };
 use crate::rfc3339::Instant;
 
@@ -19,15 +19,6 @@ const SPEC_BYTES_MAX: usize = 262_144;
 
 /// The columns that are read. `spec` is the rule; the database reads the others of a rule from it.
 const COLUMNS: &str = "id, rule_uuid, name, spec, version, created_at, updated_at, deleted_at";
-
-/// A row that says no rule: somebody wrote it by hand.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BadRule {
-    pub(crate) row: i64,
-    pub(crate) id: String,
-    pub(crate) name: String,
-    pub(crate) why: String,
-}
 
 /// A page of rules. Rows that say none are left out here; who follows the rules tells of them.
 pub(crate) async fn page<S: Sql>(
@@ -46,7 +37,7 @@ pub(crate) async fn page<S: Sql>(
     let rows: Vec<_> = rows.into_iter().map(read).collect();
     let page = Page::cut(rows, of, |it| match it {
         Ok(rule) => rule.row.to_string(),
-        Err(bad) => bad.row.to_string(),
+        Err(broken) => broken.row.to_string(),
     });
     Ok(Page {
         rows: page.rows.into_iter().filter_map(std::result::Result::ok).collect(),
@@ -55,7 +46,9 @@ pub(crate) async fn page<S: Sql>(
 }
 
 /// Every rule that is enabled, in the order of rows.
-pub(crate) async fn enabled<S: Sql>(sql: &S) -> Result<Vec<std::result::Result<RuleRow, BadRule>>> {
+pub(crate) async fn enabled<S: Sql>(
+    sql: &S,
+) -> Result<Vec<std::result::Result<RuleRow, BrokenRule>>> {
     let statement = format!("{} WHERE deleted_at IS NULL AND enabled ORDER BY id", select());
     Ok(sql.query(&statement, &[]).await?.into_iter().map(read).collect())
 }
@@ -64,7 +57,7 @@ pub(crate) async fn enabled<S: Sql>(sql: &S) -> Result<Vec<std::result::Result<R
 pub(crate) async fn enabled_at<S: Sql>(
     sql: &S,
     row: i64,
-) -> Result<Option<std::result::Result<RuleRow, BadRule>>> {
+) -> Result<Option<std::result::Result<RuleRow, BrokenRule>>> {
     let statement = format!("{} WHERE id = $1 AND deleted_at IS NULL AND enabled", select());
     Ok(sql.query(&statement, &[row.into()]).await?.into_iter().next().map(read))
 }
@@ -158,9 +151,84 @@ pub(crate) async fn find<S: Sql>(sql: &S, id: RuleId) -> Result<RuleRow> {
 }
 
 async fn said_at<S: Sql>(sql: &S, rule: &RuleRow, version: u64) -> Result<Rule> {
-    let missing = || RepositoryError::NotFound { what: "version" };
-    let row = audit::rule_at(sql, rule.row, version).await?.ok_or_else(missing)?;
-    audited_rule(row)
+    match audit::rule_at(sql, rule.row, version).await? {
+        Some(Audited::Rule(it)) => Ok(it.rule),
+        Some(Audited::Other(_)) => {
+            let message = format!("version {version} was no rule: choose another one");
+            Err(RepositoryError::Invalid { field: "version", message })
+        }
+        None => Err(RepositoryError::NotFound { what: "version" }),
+    }
+}
+
+/// Returns the row of that id or name that says no rule, unless it is deleted.
+pub(crate) async fn broken<S: Sql>(sql: &S, named: &str) -> Result<Option<BrokenRule>> {
+    if check_name("ruleId", named).is_err() {
+        return Ok(None);
+    }
+    let statement = format!(
+        "{} WHERE (CAST(rule_uuid AS TEXT) = $1 OR name = $1) AND deleted_at IS NULL ORDER BY id",
+        select()
+    );
+    let rows = sql.query(&statement, &[named.into()]).await?;
+    Ok(rows.into_iter().find_map(|it| read(it).err()))
+}
+
+/// Puts a rule in the place of what a broken row says. One whose id is none gets one.
+pub(crate) async fn repair<S: Sql>(
+    sql: &S,
+    named: &str,
+    expected: u64,
+    rule: &Rule,
+    actor: &str,
+) -> Result<RuleRow> {
+    let broken = broken_at(sql, named, expected).await?;
+    check_name("actor", actor)?;
+    let spec = check(rule)?;
+    check_free(sql, &rule.name, Some(broken.row)).await?;
+    let id = broken.id.parse().unwrap_or_else(|_| RuleId::random()).to_string();
+    let version = number(broken.version.saturating_add(1));
+    let values = [broken.row.into(), id.into(), version, spec, sql.now().into()];
+    let statement = format!(
+        "UPDATE rate_limit_rules SET rule_uuid = $2, version = $3, spec = $4, updated_at = $5 \
+         WHERE id = $1 RETURNING {COLUMNS}"
+    );
+    let row = one(sql.query(&statement, &values).await?)?;
+    write_down(sql, AuditAction::Update, Some(&Audited::Other(broken.spec)), &row, actor).await?;
+    Ok(row)
+}
+
+/// Deletes a broken row.
+pub(crate) async fn discard<S: Sql>(
+    sql: &S,
+    named: &str,
+    expected: u64,
+    actor: &str,
+) -> Result<()> {
+    let broken = broken_at(sql, named, expected).await?;
+    check_name("actor", actor)?;
+    let version = broken.version.saturating_add(1);
+    let values = [broken.row.into(), number(version), sql.now().into()];
+    let statement = "UPDATE rate_limit_rules SET version = $2, updated_at = $3, deleted_at = $3 \
+                     WHERE id = $1";
+    sql.execute(statement, &values).await?;
+    let entry = Entry {
+        kind: AuditKind::Rule,
+        rule: Some(broken.row),
+        action: AuditAction::Delete,
+        version: Some(version),
+        before: Some(&broken.spec),
+        after: None,
+    };
+    audit::write(sql, entry, actor).await
+}
+
+async fn broken_at<S: Sql>(sql: &S, named: &str, expected: u64) -> Result<BrokenRule> {
+    let broken = broken(sql, named).await?.ok_or_else(missing)?;
+    if broken.version != expected {
+        return Err(RepositoryError::Conflict { expected, found: broken.version });
+    }
+    Ok(broken)
 }
 
 async fn change<S: Sql>(
@@ -183,14 +251,14 @@ async fn change<S: Sql>(
          version = version + 1 WHERE id = $1 AND version = $2 RETURNING {COLUMNS}"
     );
     let after = one(sql.query(&statement, &values).await?)?;
-    write_down(sql, action, Some(before), &after, actor).await?;
+    write_down(sql, action, Some(&audited(before)), &after, actor).await?;
     Ok(after)
 }
 
 async fn write_down<S: Sql>(
     sql: &S,
     action: AuditAction,
-    before: Option<&RuleRow>,
+    before: Option<&Audited>,
     after: &RuleRow,
     actor: &str,
 ) -> Result<()> {
@@ -199,30 +267,20 @@ async fn write_down<S: Sql>(
         rule: Some(after.row),
         action,
         version: Some(after.version),
-        old_row: before.map(audited),
-        new_row: Some(audited(after)),
+        before,
+        after: Some(&audited(after)),
     };
     audit::write(sql, entry, actor).await
 }
 
-/// What the audit has of a rule beside what the rule says.
-const AUDIT_FIELDS: [&str; 3] = ["ruleId", "version", "deletedAt"];
-
 /// Returns a rule as the audit keeps it.
-fn audited(row: &RuleRow) -> Json {
-    let mut json = to_json(&row.rule);
-    let values =
-        [json!(row.id.to_string()), json!(row.version), json!(row.deleted_at.map(Instant))];
-    json.extend(AUDIT_FIELDS.map(str::to_owned).into_iter().zip(values));
-    Json::Object(json)
-}
-
-/// Reads a rule from the audit.
-pub(crate) fn audited_rule(mut row: Json) -> Result<Rule> {
-    if let Json::Object(fields) = &mut row {
-        fields.retain(|name, _| !AUDIT_FIELDS.contains(&name.as_str()));
-    }
-    Ok(from_json(row)?)
+fn audited(row: &RuleRow) -> Audited {
+    Audited::Rule(Box::new(AuditedRule {
+        rule_id: row.id,
+        version: row.version,
+        deleted_at: row.deleted_at.map(Instant),
+        rule: row.rule.clone(),
+    }))
 }
 
 /// Refuses what the daemon could not enforce, whatever the other rules are. Returns the column of what it
@@ -315,26 +373,29 @@ fn missing() -> RepositoryError {
 
 fn one(rows: Vec<Row>) -> Result<RuleRow> {
     let row = rows.into_iter().next().ok_or_else(|| wrong("nothing"))?;
-    read(row).map_err(|bad| RepositoryError::database(format!("rule {}: {}", bad.id, bad.why)))
+    read(row).map_err(|broken| RepositoryError::Broken(Box::new(broken)))
 }
 
 /// A row as a rule. Whatever is wrong with it is its own matter, and not that of its neighbours.
-fn read(mut row: Row) -> std::result::Result<RuleRow, BadRule> {
-    let (at, id) = (row.int().unwrap_or_default(), row.text().unwrap_or_default());
-    let name = row.text().unwrap_or_default();
-    read_rest(at, &id, row).map_err(|why| BadRule { row: at, id, name, why })
-}
-
-fn read_rest(at: i64, id: &str, mut row: Row) -> std::result::Result<RuleRow, String> {
+fn read(mut row: Row) -> std::result::Result<RuleRow, BrokenRule> {
+    let at = row.int().unwrap_or_default();
+    let [id, name, spec] = [(); 3].map(|()| row.text().unwrap_or_default());
+    let spec = serde_json::from_str(&spec).unwrap_or(Json::String(spec));
+    let version = row.count();
+    // What somebody has made of it by hand may be below 0.
+    let known_version = *version.as_ref().unwrap_or(&0);
     let text = |error: RepositoryError| error.to_string();
-    let spec = row.json().map_err(|error| format!("spec: {error}"))?;
-    Ok(RuleRow {
-        id: id.parse().map_err(|error| format!("rule_uuid: {error}"))?,
-        rule: from_json(spec).map_err(|error| error.to_string())?,
-        version: row.count().map_err(text)?,
-        created_at: row.time().map_err(text)?,
-        updated_at: row.time().map_err(text)?,
-        deleted_at: row.optional_time().map_err(text)?,
-        row: at,
-    })
+    let rule = || {
+        Ok(RuleRow {
+            id: id.parse().map_err(|error| format!("rule_uuid: {error}"))?,
+            rule: from_json(spec.clone()).map_err(|error| error.to_string())?,
+            version: version.map_err(text)?,
+            created_at: row.time().map_err(text)?,
+            updated_at: row.time().map_err(text)?,
+            deleted_at: row.optional_time().map_err(text)?,
+            row: at,
+        })
+    };
+    let rule: std::result::Result<RuleRow, String> = rule();
+    rule.map_err(|why| BrokenRule { row: at, id, name, why, version: known_version, spec })
 }

@@ -1,6 +1,6 @@
 //! Tokens of the admin API, by their hashes. What a token may do is for the API to say.
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use tollbar::Timestamp;
 
 use super::audit::{self, Entry};
@@ -9,7 +9,6 @@ use crate::repository::sql::{Row, Sql, Value, Where, wrong};
 use crate::repository::{
     AuditAction, AuditKind, NewToken, Page, PageOf, RepositoryError, Result, TokenRow,
 };
-use crate::rfc3339::Instant;
 
 const COLUMNS: &str = "id, name, scopes, subject, created_by, created_at, expires_at, last_used_at, \
                        revoked_at";
@@ -107,26 +106,9 @@ async fn write_down<S: Sql>(
     (before, after): (Option<&TokenRow>, &TokenRow),
     actor: &str,
 ) -> Result<()> {
-    let entry = Entry {
-        kind: AuditKind::Token,
-        rule: None,
-        action,
-        version: None,
-        old_row: before.map(told),
-        new_row: Some(told(after)),
-    };
+    let kind = AuditKind::Token;
+    let entry = Entry { kind, rule: None, action, version: None, before, after: Some(after) };
     audit::write(sql, entry, actor).await
-}
-
-fn told(row: &TokenRow) -> Json {
-    json!({
-        "tokenId": row.id,
-        "name": row.name,
-        "scopes": row.scopes,
-        "subject": row.subject,
-        "expiresAt": row.expires_at.map(Instant),
-        "revokedAt": row.revoked_at.map(Instant),
-    })
 }
 
 fn read(mut row: Row) -> Result<TokenRow> {

@@ -73,8 +73,8 @@ pub(crate) async fn exemptions_are_added_once_and_deleted(world: World) {
         (audit.len(), audit[0].action, audit[0].actor.as_str()),
         (4, AuditAction::Delete, "bob")
     );
-    assert_eq!((&audit[0].old_row, &audit[0].new_row), (&audit[3].new_row, &None));
-    assert_eq!(audit[0].old_row.as_ref().unwrap()["subjectValue"], "10.0.0.0/8");
+    assert_eq!((&audit[0].before, &audit[0].after), (&audit[3].after, &None));
+    assert_eq!(json!(audit[0].before)["subjectValue"], "10.0.0.0/8");
     // With its rule, an exemption is out of sight; with it, it comes back.
     repository.delete_rule(rule.id, 1, "ada").await.unwrap();
     assert_eq!(page(None).await, [three.id]);
@@ -155,7 +155,7 @@ pub(crate) async fn bans_and_boosts_replace_their_like_and_end(world: World) {
     let audit = repository.audit(&AuditFilter::default(), &PageOf::first(10)).await.unwrap().rows;
     let actions: Vec<_> = audit.iter().rev().map(|it| it.action).collect();
     assert_eq!(actions, [Insert, Update, Insert, Delete]);
-    assert_eq!(audit[0].old_row.as_ref().unwrap()["factorPercent"], json!(150));
+    assert_eq!(json!(audit[0].before)["factorPercent"], json!(150));
 }
 
 async fn usage(repository: &Repository, filter: &UsageFilter, rows_max: u32) -> Vec<UsageRow> {

@@ -88,16 +88,16 @@ pub(crate) async fn every_change_is_in_the_audit_with_who_and_what_it_was(world:
     assert_eq!(told, expected);
     // Each begins where the one before has ended.
     let rows: Vec<_> = page.rows.iter().rev().collect();
-    assert_eq!(rows[0].old_row, None);
+    assert_eq!(rows[0].before, None);
     for pair in rows.windows(2) {
-        assert_eq!(pair[0].new_row, pair[1].old_row);
+        assert_eq!(pair[0].after, pair[1].before);
     }
-    let new_row = rows[1].new_row.clone().unwrap();
+    let new_row = json!(rows[1].after);
     assert_eq!(
         (&new_row["name"], &new_row["version"], &new_row["ruleId"], &new_row["deletedAt"]),
         (&json!("b"), &json!(2), &json!(id.to_string()), &json!(null))
     );
-    assert!(rows[4].new_row.as_ref().unwrap()["deletedAt"].is_string());
+    assert!(json!(rows[4].after)["deletedAt"].is_string());
 }
 
 pub(crate) async fn a_deleted_rule_is_gone_and_can_be_brought_back(world: World) {

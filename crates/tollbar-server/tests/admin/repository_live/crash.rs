@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::thread;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tollbar_server::repository::{AuditAction, PageOf, RuleFilter};
 
 use super::{Admin, QUIET, open, run, serve, until};
@@ -98,13 +98,13 @@ fn killed_amid_writes(scratch: &Scratch, database: &str) {
                 row.version,
                 "a change without its line, or a line too many"
             );
-            let mut before: Option<Value> = None;
+            let mut before = None;
             for (change, version) in history.into_iter().zip(1..) {
-                assert_eq!((change.version, &change.old_row), (Some(version), &before));
+                assert_eq!((change.version, &change.before), (Some(version), &before));
                 let expected = if version == 1 { AuditAction::Insert } else { AuditAction::Update };
                 assert_eq!(change.action, expected);
-                before = change.new_row;
-                assert_eq!(before.as_ref().unwrap()["maxRequests"], json!(version));
+                before = change.after;
+                assert_eq!(json!(before)["maxRequests"], json!(version));
             }
         }
     });
