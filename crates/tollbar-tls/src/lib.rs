@@ -1,8 +1,12 @@
 //! Certificates and keys in PEM, and the configurations of rustls that are made of them.
 //!
-//! Every connection of Tollbar over TLS begins here: listeners, upstreams, Redis, PostgreSQL and the command line.
+//! Every connection of Tollbar over TLS begins here: listeners, upstreams, Redis, PostgreSQL, the
+//! command line, the gRPC client and the exporter of spans.
 //! Cryptography is ring's, versions are 1.2 and 1.3, and the other side's certificate is always verified: there is
 //! no way to switch that off.
+
+#[cfg(feature = "connector")]
+mod connector;
 
 use std::fmt;
 use std::io::{self, Read};
@@ -16,6 +20,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
+
+#[cfg(feature = "connector")]
+pub use connector::Connector;
 
 /// More is no file of certificates.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -160,9 +167,21 @@ pub fn public_authorities() -> RootCertStore {
 
 /// For a client that trusts servers of these authorities, and shows no certificate of its own.
 pub fn client_config(authorities: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+    client_config_as(authorities, None)
+}
+
+/// For a client that trusts servers of these authorities, and shows `identity` where there is one.
+pub fn client_config_as(
+    authorities: RootCertStore,
+    identity: Option<Identity>,
+) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions()?;
-    Ok(builder.with_root_certificates(authorities).with_no_client_auth())
+    let builder = builder.with_root_certificates(authorities);
+    match identity {
+        None => Ok(builder.with_no_client_auth()),
+        Some(identity) => builder.with_client_auth_cert(identity.chain, identity.key),
+    }
 }
 
 /// For a server that shows `identity`. Where there are `client_authorities`, a client without a certificate of one

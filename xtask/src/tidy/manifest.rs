@@ -15,8 +15,8 @@ use crate::shell::{self, cargo};
 /// Each crate of the workspace, and those it may depend on.
 const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar", &[]),
-    ("tollbar-proto", &[]),
     ("tollbar-tls", &[]),
+    ("tollbar-proto", &["tollbar-tls"]),
     ("tollbar-redis", &["tollbar", "tollbar-tls"]),
     ("tollbar-rules", &["tollbar"]),
     ("tollbar-http", &["tollbar", "tollbar-rules"]),

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::runtime::Handle;
+use tollbar_tls::{Connector, Identity, Pem, PemError};
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::Endpoint;
 
 use super::line::Line;
-use super::session::{Bearer, Session};
+use super::session::{Bearer, Server, Session};
 use super::{Asking, Client};
 
 /// A connection on which nothing comes is asked whether somebody is there.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_TIME_MAX: Duration = Duration::from_secs(5);
-const PEM_HEADER: &[u8] = b"-----BEGIN CERTIFICATE-----";
 const WAITING_MAX: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 
 /// A [`Client`] to be.
@@ -150,16 +150,16 @@ impl Builder {
             let (setting, instead) = ("waiting_max", "use 1 to 1,000,000");
             return Err(ConnectError::Setting { setting, instead });
         }
-        let endpoint = self.endpoint()?;
+        let server = self.server()?;
         let line = Arc::new(Line::new(self.waiting_max));
         let session = Session {
-            endpoint: endpoint.clone(),
+            server: server.clone(),
             bearer: self.bearer()?,
             line: Arc::clone(&line),
             connect_time_max: self.connect_time_max,
             silence_max: self.silence_max,
         };
-        let calls = session.calls(endpoint.connect_lazy());
+        let calls = session.calls(server.connect_lazy());
         runtime.spawn(session.run());
         Ok(Client { asking: Arc::new(Asking { line, deadline: self.deadline }), calls })
     }
@@ -178,34 +178,43 @@ impl Builder {
         Ok(Bearer(Some(value)))
     }
 
-    fn endpoint(&self) -> Result<Endpoint, ConnectError> {
+    fn server(&self) -> Result<Server, ConnectError> {
         let wrong = || ConnectError::Uri { uri: self.uri.clone() };
         let has_scheme = ["http://", "https://", "unix:"].iter().any(|it| self.uri.starts_with(it));
         if !has_scheme {
             return Err(wrong());
         }
-        let endpoint = Endpoint::from_shared(self.uri.clone()).map_err(|_| wrong())?;
+        // What tonic is not told to be `https`, it leaves to the connector: see there.
+        let (address, is_tls) = match self.uri.strip_prefix("https://") {
+            Some(rest) => (format!("http://{rest}"), true),
+            None => (self.uri.clone(), false),
+        };
+        let mut endpoint = Endpoint::from_shared(address).map_err(|_| wrong())?;
+        if is_tls {
+            endpoint = endpoint.origin(self.uri.parse().map_err(|_| wrong())?);
+        }
         let endpoint = endpoint
             .connect_timeout(self.connect_time_max)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIME_MAX)
             .keep_alive_while_idle(true);
-        if !self.uri.starts_with("https://") {
-            return Ok(endpoint);
-        }
+        let connector = if is_tls { Some(self.connector()?) } else { None };
+        Ok(Server { endpoint, connector })
+    }
+
+    fn connector(&self) -> Result<Connector, ConnectError> {
         let Some(ca) = &self.ca else {
             return Err(ConnectError::NoAuthority { uri: self.uri.clone() });
         };
-        // tonic takes a text without a certificate, and then trusts nobody.
-        if !ca.windows(PEM_HEADER.len()).any(|it| it == PEM_HEADER) {
-            let reason = "the authority has no certificate in PEM".to_owned();
-            return Err(ConnectError::Tls { reason });
-        }
-        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
-        if let Some((certificate, key)) = &self.identity {
-            tls = tls.identity(Identity::from_pem(certificate, key));
-        }
-        endpoint.tls_config(tls).map_err(|error| ConnectError::Tls { reason: error.to_string() })
+        let pem = |error: PemError| ConnectError::Tls { reason: error.to_string() };
+        let authorities = Pem::new("the authority", ca).authorities().map_err(pem)?;
+        let identity = self.identity.as_ref().map(|(certificate, key)| {
+            Identity::new(&Pem::new("the certificate", certificate), &Pem::new("the key", key))
+        });
+        let identity = identity.transpose().map_err(pem)?;
+        let config = tollbar_tls::client_config_as(authorities, identity)
+            .map_err(|error| ConnectError::Tls { reason: error.to_string() })?;
+        Ok(Connector::new(config))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{interval, timeout};
+use tollbar_tls::Connector;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::transport::{Channel, Endpoint};
@@ -35,11 +36,36 @@ impl Interceptor for Bearer {
 
 /// What it takes to connect, again and again.
 pub(super) struct Session {
-    pub(super) endpoint: Endpoint,
+    pub(super) server: Server,
     pub(super) bearer: Bearer,
     pub(super) line: Arc<Line>,
     pub(super) connect_time_max: Duration,
     pub(super) silence_max: Duration,
+}
+
+/// Where the daemon is, and how it is reached.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    pub(super) endpoint: Endpoint,
+    /// Of a daemon that speaks TLS.
+    pub(super) connector: Option<Connector>,
+}
+
+impl Server {
+    async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
+        match &self.connector {
+            None => self.endpoint.connect().await,
+            Some(connector) => self.endpoint.connect_with_connector(connector.clone()).await,
+        }
+    }
+
+    /// Connects when the channel is first used.
+    pub(super) fn connect_lazy(&self) -> Channel {
+        match &self.connector {
+            None => self.endpoint.connect_lazy(),
+            Some(connector) => self.endpoint.connect_with_connector_lazy(connector.clone()),
+        }
+    }
 }
 
 /// How a stream ended.
@@ -97,7 +123,7 @@ impl Session {
     /// Opens a stream, and goes on until it ends.
     async fn converse(&self, outbound: Outbound, sent: &Sent, backoff: &mut Backoff) -> Ended {
         let opened = async {
-            let channel = self.endpoint.connect().await.map_err(|error| told(&error))?;
+            let channel = self.server.connect().await.map_err(|error| told(&error))?;
             let opened = self.calls(channel).check_many(outbound).await;
             opened.map(tonic::Response::into_inner).map_err(|status| of_status(&status))
         };

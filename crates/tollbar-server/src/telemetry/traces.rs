@@ -15,7 +15,6 @@ use hyper::header::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{Span, SpanKind, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::tonic_types::transport::ClientTlsConfig;
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -25,6 +24,8 @@ use opentelemetry_sdk::trace::{
 use thiserror::Error;
 use tollbar::Timestamp;
 use tollbar_rules::Verdict;
+use tollbar_tls::Connector;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::daemon::DecisionId;
 use crate::metrics::{Outcome, Wire};
@@ -66,8 +67,14 @@ struct ShareError;
 
 /// Why no spans can be sent.
 #[derive(Debug, Error)]
-#[error("--otlp: {0}")]
-pub(crate) struct TracesError(#[from] ExporterBuildError);
+pub(crate) enum TracesError {
+    #[error("--otlp: {0}")]
+    Exporter(ExporterBuildError),
+    #[error("--otlp: {0}")]
+    Address(#[from] tonic::transport::Error),
+    #[error("--otlp: {0}")]
+    Tls(#[from] rustls::Error),
+}
 
 /// Makes spans and sends them.
 pub(crate) struct Traces {
@@ -99,11 +106,11 @@ impl TraceFlags {
         };
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(url);
         let exporter = exporter.with_timeout(EXPORT_TIME_MAX);
-        let exporter = if url.starts_with("https:") {
-            exporter.with_tls_config(ClientTlsConfig::new().with_enabled_roots()).build()?
-        } else {
-            exporter.build()?
+        let exporter = match url.strip_prefix("https://") {
+            Some(host) => exporter.with_channel(secure_channel(url, host)?),
+            None => exporter,
         };
+        let exporter = exporter.build().map_err(TracesError::Exporter)?;
         let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE_MAX).build();
         let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
@@ -116,6 +123,15 @@ impl TraceFlags {
         let propagator = TraceContextPropagator::new();
         Ok(Some(Traces { provider, tracer, propagator, share: self.trace_sample }))
     }
+}
+
+/// A channel to a collector whose certificate a public authority has signed.
+fn secure_channel(url: &str, host: &str) -> Result<Channel, TracesError> {
+    let config = tollbar_tls::client_config(tollbar_tls::public_authorities())?;
+    // The connector speaks TLS, and tonic is not to.
+    let endpoint = Endpoint::from_shared(format!("http://{host}"))?;
+    let endpoint = endpoint.origin(url.parse::<Uri>().unwrap_or_default());
+    Ok(endpoint.timeout(EXPORT_TIME_MAX).connect_with_connector_lazy(Connector::new(config)))
 }
 
 impl Traces {
