@@ -1,4 +1,4 @@
-//! Turns the `.proto` into Rust, with cargo alone: protox reads it, and no `protoc` is needed.
+//! Turns descriptors into Rust, with cargo alone: no `protoc` is needed, and nothing that reads `.proto` files either.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use prost::Message;
 use prost_types::FileDescriptorSet;
 
-const PROTO: &str = "proto/tollbar/v1/tollbar.proto";
+/// The encoded `FileDescriptorSet` of `tollbar.proto`, which the example `descriptors` writes and a test compares.
+const TOLLBAR: &str = "proto/tollbar/v1/tollbar.binpb";
 
 /// The encoded `FileDescriptorSet` of Envoy's rate limit service and of all that it imports, 25 files, as
 /// Envoy's `data-plane-api` has them.
 const ENVOY: &str = "proto/envoy/ratelimit.binpb";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed={PROTO}");
+    println!("cargo::rerun-if-changed={TOLLBAR}");
     println!("cargo::rerun-if-changed={ENVOY}");
     if std::env::var_os("CARGO_FEATURE_ENVOY").is_some() {
         generate_envoy()?;
@@ -38,10 +39,7 @@ fn generate_envoy() -> Result<(), Box<dyn Error>> {
 }
 
 fn generate_tollbar() -> Result<(), Box<dyn Error>> {
-    let files = protox::compile([PROTO], ["proto"])?;
-    let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    // For reflection.
-    std::fs::write(out.join("tollbar.v1.bin"), files.encode_to_vec())?;
+    let files = FileDescriptorSet::decode(&*std::fs::read(TOLLBAR)?)?;
     tonic_prost_build::configure()
         // Maps of a few attributes are one allocation as trees, and read in one order by everybody.
         .btree_map(".tollbar.v1")

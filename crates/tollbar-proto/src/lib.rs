@@ -1,6 +1,6 @@
 //! Tollbar over gRPC: the messages of `tollbar.v1`, and a client that batches its callers.
 //!
-//! The messages are made of `proto/tollbar/v1/tollbar.proto` when the crate is built. What they mean is
+//! The messages are made of `proto/tollbar/v1/tollbar.proto`, by way of its descriptors, when the crate is built. What they mean is
 //! written there; who answers them is the daemon's business.
 //!
 //! Feature `client`: [`client::Client`], which many tasks may ask at once. Feature `server`: the trait
@@ -23,7 +23,7 @@ pub mod v1 {
     tonic::include_proto!("tollbar.v1");
 
     /// What the messages look like, for reflection.
-    pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("tollbar.v1");
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/tollbar/v1/tollbar.binpb");
 }
 
 #[cfg(feature = "envoy")]
@@ -46,4 +46,19 @@ pub mod envoy {
 
     /// What the messages look like, for reflection: all of Envoy's files, with their annotations.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/envoy/ratelimit.binpb");
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    #[test]
+    fn descriptors_are_those_of_the_proto() {
+        let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+        let files = protox::compile(["tollbar/v1/tollbar.proto"], [proto]).unwrap();
+        assert!(
+            files.encode_to_vec() == super::v1::FILE_DESCRIPTOR_SET,
+            "tollbar.binpb is not current: run `cargo run -p tollbar-proto --example descriptors`"
+        );
+    }
 }
