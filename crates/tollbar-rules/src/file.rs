@@ -28,7 +28,6 @@ use crate::{Rule, RuleSet, RuleSetError};
 pub(crate) use conditions::route;
 pub use node::Position;
 pub use reader::Finding;
-#[cfg(feature = "admin")]
 
 /// Rules that were read, and what their writer should know all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,13 +13,11 @@ pub(crate) mod counters;
 pub(crate) mod credential;
 pub(crate) mod exemptions;
 pub(crate) mod export;
-mod flags;
 pub(crate) mod gate;
 mod instant;
 pub(crate) mod keys;
 mod openapi;
 mod page;
-pub(crate) mod paging;
 pub(crate) mod precondition;
 pub(crate) mod proposal;
 mod query;
@@ -27,7 +25,7 @@ mod route;
 pub(crate) mod rule_json;
 pub(crate) mod rules;
 mod sub_limit;
-mod text;
+pub(crate) mod text;
 pub(crate) mod tokens;
 pub(crate) mod usage;
 pub(crate) mod wire;
@@ -35,6 +33,7 @@ pub(crate) mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -45,6 +44,7 @@ use tollbar_rules::RuleSet;
 use crate::ahead::AheadOfClock;
 use crate::api::Api;
 use crate::daemon::Daemon;
+use crate::endpoint::Endpoint;
 use crate::listener::Peer;
 pub(crate) use crate::problem;
 use crate::problem::Problem;
@@ -52,13 +52,29 @@ use crate::repository::Repository;
 use access::Actor;
 
 pub(crate) use body::BODY_BYTES_MAX;
-pub(crate) use flags::AdminFlags;
 pub(crate) use openapi::document;
 pub(crate) use query::Format;
 pub(crate) use route::router;
 
 /// How long somebody who changed something waits for it to be enforced here.
 const ENFORCED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Where the admin API listens.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Admin API")]
+pub(crate) struct AdminFlags {
+    /// Where to listen for the admin API, which needs --database: an address and a port (0 takes any
+    /// free one), unix:PATH, or off
+    #[arg(long, env = "TOLLBAR_ADMIN", value_name = "ENDPOINT", default_value = "127.0.0.1:8082")]
+    admin: Endpoint,
+}
+
+impl AdminFlags {
+    /// Where it listens: nowhere without a database.
+    pub(crate) fn endpoint(&self, has_database: bool) -> Endpoint {
+        if has_database { self.admin.clone() } else { Endpoint::Off }
+    }
+}
 
 /// What every operation works on.
 #[derive(Debug)]

@@ -23,6 +23,7 @@ mod visit;
 
 use std::sync::Arc;
 
+use askama::Template;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -54,6 +55,15 @@ pub(crate) struct Dashboard {
     live: Live,
     /// Whether browsers come by TLS.
     is_secure: bool,
+}
+
+/// The form for a token.
+#[derive(Debug, Template)]
+#[template(path = "login.html")]
+struct Login {
+    frame: Frame,
+    /// Where one wanted to go.
+    to: String,
 }
 
 /// What [`enter`] found out about a request: the session that it belongs to, and what was sent.
@@ -251,7 +261,7 @@ async fn log_in(Extension(entrance): Extension<Entrance>) -> Answer {
         return see_other(Can::of(&entered.actor).home());
     }
     let to = entrance.query.place("to").unwrap_or("/").to_owned();
-    answer::page(StatusCode::OK, &page::login::Login { frame: Frame::outside(), to })
+    answer::page(StatusCode::OK, &Login { frame: Frame::outside(), to })
 }
 
 /// Lets somebody in who shows a token, as the admin API would. Wrong ones are counted there.
@@ -281,7 +291,7 @@ async fn sign_in(
         }
         Err(problem) => {
             let frame = Frame::outside().with_trouble(&problem);
-            let page = answer::page(problem.status, &page::login::Login { frame, to });
+            let page = answer::page(problem.status, &Login { frame, to });
             match problem.retry_after_s {
                 Some(seconds) => with(page, RETRY_AFTER, &seconds.to_string()),
                 None => page,

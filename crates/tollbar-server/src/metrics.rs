@@ -40,7 +40,7 @@ pub(crate) use snapshot::Snapshot;
 use store::{MemoryLook, StoreState};
 pub(crate) use text::TextFormat;
 use wire::Wires;
-pub(crate) use wire::{Outcome, Outcomes, Wire};
+pub(crate) use wire::{Outcome, Wire};
 
 /// In memory one check in so many is timed: reading the clock twice costs a good part of the check.
 const TIMED_EVERY: u128 = 16;

@@ -84,6 +84,7 @@ impl JsonSchema for Instant {
 }
 
 /// Writes an instant of a row as an [`Instant`].
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(crate) fn write<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
     Instant(*at).serialize(to)
 }

@@ -30,13 +30,8 @@ pub(crate) fn read(flag: &'static str, path: &Path) -> Result<[u8; 32], SecretEr
 }
 
 fn parse(text: &str) -> Option<[u8; 32]> {
-    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
-    let digits = digits.filter(|it| it.len() == 64)?;
     let mut secret = [0; 32];
-    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = (pair[0] << 4 | pair[1]) as u8;
-    }
-    Some(secret)
+    hex::decode_to_slice(text, &mut secret).ok().map(|()| secret)
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ use crate::{Condition, Counting, Finding, Limit, LimitOptions, Rule, Test};
 type Fields = Map<String, Value>;
 
 /// What a rule is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// All requests.
     #[default]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::problem::Problem;
+use crate::repository::TokenRow;
 
 /// One thing that a token is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +113,16 @@ impl Need {
 }
 
 impl Actor {
+    /// Whose token it is. Scopes that are not known here, of a newer version, allow nothing.
+    pub(crate) fn of(row: &TokenRow) -> Self {
+        Self {
+            token_id: row.id,
+            name: row.name.clone(),
+            scopes: row.scopes.iter().filter_map(|it| Scope::parse(it)).collect(),
+            subject: row.subject.clone(),
+        }
+    }
+
     /// How far they may go for what is needed, or why not at all.
     pub(crate) fn reach(&self, need: Need) -> Result<Reach<'_>, Problem> {
         let has = |scope: &Scope| self.scopes.contains(scope);

@@ -5,9 +5,8 @@ use serde::Serialize;
 
 use super::Admin;
 use super::access::{Actor, Need};
-use super::paging::{Asked, Paged};
 use super::problem::Problem;
-use crate::repository::{AuditFilter, AuditRow, NodeRow};
+use crate::repository::{AuditFilter, AuditRow, NodeRow, Page, PageOf};
 
 /// The nodes, and how far they are.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -22,12 +21,12 @@ pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
     rule: Option<&str>,
-    asked: &Asked,
-) -> Result<Paged<AuditRow>, Problem> {
+    page: &PageOf,
+) -> Result<Page<AuditRow>, Problem> {
     actor.reach(Need::SeeAll)?;
     let rule = rule.map(|it| it.parse().map_err(|_| Problem::not_found("rule"))).transpose()?;
     let filter = AuditFilter { rule, ..AuditFilter::default() };
-    Ok(Paged::of(admin.repository.audit(&filter, &asked.page()).await?))
+    Ok(admin.repository.audit(&filter, page).await?)
 }
 
 /// The nodes of the fleet.

@@ -5,11 +5,10 @@ use serde::{Deserialize, Serialize};
 use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
 use super::access::{Actor, Need, Reach};
-use super::paging::{Asked, Paged};
 use super::problem::Problem;
 use super::rules::{Found, find_changeable};
 use super::{Admin, instant, rules, text};
-use crate::repository::ExemptionRow;
+use crate::repository::{ExemptionRow, Page, PageOf};
 use crate::rfc3339::Instant;
 
 /// An exemption to be made.
@@ -50,10 +49,10 @@ pub(crate) struct Exemption {
 pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
-    asked: &Asked,
-) -> Result<Paged<Exemption>, Problem> {
+    page: &PageOf,
+) -> Result<Page<Exemption>, Problem> {
     actor.reach(Need::SeeAll)?;
-    Ok(Paged::of(admin.repository.exemptions(None, &asked.page()).await?))
+    Ok(admin.repository.exemptions(None, page).await?.map(Into::into))
 }
 
 /// A page of those from one rule. Those of a file's rule are in the rule.
@@ -61,14 +60,13 @@ pub(crate) async fn of_rule(
     admin: &Admin,
     actor: &Actor,
     rule: &str,
-    asked: &Asked,
-) -> Result<Paged<Exemption>, Problem> {
+    page: &PageOf,
+) -> Result<Page<Exemption>, Problem> {
     match rules::get(admin, actor, rule).await? {
         Found::Database(row) => {
-            let page = admin.repository.exemptions(Some(row.id), &asked.page()).await?;
-            Ok(Paged::of(page))
+            Ok(admin.repository.exemptions(Some(row.id), page).await?.map(Into::into))
         }
-        Found::File(_) => Ok(Paged { items: Vec::new(), next_cursor: None }),
+        Found::File(_) => Ok(Page { rows: Vec::new(), next: None }),
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tollbar::{Limiter, Outcome, Policy, Timestamp};
 use tracing::warn;
 
-use super::access::{Actor, Scope};
+use super::access::Actor;
 use super::credential::TokenHash;
 use super::problem::Problem;
 use crate::listener::Peer;
@@ -103,7 +103,7 @@ impl Gate {
             return Err(self.fail(shown.peer, EXPIRED));
         }
         self.note_use(repository, &row, shown.now);
-        let actor = Arc::new(actor(&row));
+        let actor = Arc::new(Actor::of(&row));
         let known =
             Known { actor: Arc::clone(&actor), found_at: shown.now, expires_at: row.expires_at };
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,16 +169,6 @@ impl Known {
         now >= self.found_at
             && now < self.found_at.after(BELIEVED_FOR)
             && self.expires_at.is_none_or(|it| now < it)
-    }
-}
-
-/// Scopes that are not known here, of a newer version, allow nothing.
-fn actor(row: &TokenRow) -> Actor {
-    Actor {
-        token_id: row.id,
-        name: row.name.clone(),
-        scopes: row.scopes.iter().filter_map(|it| Scope::parse(it)).collect(),
-        subject: row.subject.clone(),
     }
 }
 

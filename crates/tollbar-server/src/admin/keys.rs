@@ -9,11 +9,10 @@ use serde::{Deserialize, Serialize};
 use tollbar_rules::{Request, Rule};
 
 use super::access::{Actor, Need, Reach};
-use super::paging::{Asked, Paged};
 use super::problem::Problem;
 use super::usage::{Left, Usages};
 use super::{Admin, instant, rules, sub_limit, text};
-use crate::repository::{KeyEffect, KeyFilter, KeyRecord, KeyRow, RuleId};
+use crate::repository::{KeyEffect, KeyFilter, KeyRecord, KeyRow, Page, PageOf, RuleId};
 
 /// A key: whom one rule counts.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -150,10 +149,10 @@ pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
     filter: &KeyFilter,
-    asked: &Asked,
-) -> Result<Paged<KeyRow>, Problem> {
+    page: &PageOf,
+) -> Result<Page<KeyRow>, Problem> {
     actor.reach(Need::SeeAll)?;
-    Ok(Paged::of(admin.repository.keys(filter, &asked.page()).await?))
+    Ok(admin.repository.keys(filter, page).await?)
 }
 
 /// Ends a ban or a boost.

@@ -6,12 +6,13 @@ use serde::Deserialize;
 use tollbar_rules::admin::Scope;
 
 use super::body::field_of;
-use super::paging::{Asked, LIMIT_DEFAULT, LIMIT_MAX};
 use super::problem::Problem;
-use super::rules::Wanted;
 use super::usage::Whose;
-use crate::repository::{KeyFilter, UsageFilter};
+use crate::repository::{Cursor, KeyFilter, PAGE_ROWS_MAX, PageOf, RuleFilter, UsageFilter};
 use crate::rfc3339::{Date, DateError};
+
+/// Rows of a page where nothing else is asked for.
+const LIMIT_DEFAULT: u32 = 100;
 
 /// Every parameter that some path takes.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,8 +23,8 @@ pub(crate) struct Query {
     tenant: Option<String>,
     /// Of this scope
     #[serde(default)]
-    #[schemars(with = "ScopeName")]
-    scope: Option<ScopeName>,
+    #[schemars(with = "String", extend("enum" = Scope::NAMED.map(|it| it.0)))]
+    scope: Option<Scope>,
     /// That are enabled, or that are not
     enabled: Option<bool>,
     /// Of this name
@@ -99,22 +100,12 @@ pub(crate) enum Format {
     JsonLines,
 }
 
-/// What a rule is about.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-enum ScopeName {
-    Global,
-    Tenant,
-    Endpoint,
-}
-
 /// How many rows a page has at most.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 #[schemars(
     inline,
-    extend("type" = "integer", "minimum" = 1, "maximum" = LIMIT_MAX, "default" = LIMIT_DEFAULT)
+    extend("type" = "integer", "minimum" = 1, "maximum" = PAGE_ROWS_MAX, "default" = LIMIT_DEFAULT)
 )]
 struct Limit(u32);
 
@@ -154,22 +145,17 @@ impl Query {
         parsed.map_err(|error| Problem::bad_parameter(&field_of(&error), advice(error.inner())))
     }
 
-    pub(crate) fn page(&self) -> Asked {
-        Asked { limit: self.limit.0, cursor: self.cursor.clone() }
+    pub(crate) fn page(&self) -> PageOf {
+        PageOf { after: self.cursor.as_deref().map(Cursor::of_text), rows_max: self.limit.0 }
     }
 
     pub(crate) fn count(&self) -> usize {
         self.limit.0 as usize
     }
 
-    pub(crate) fn wanted(&self) -> Wanted {
-        let scope = self.scope.map(|it| match it {
-            ScopeName::Global => Scope::Global,
-            ScopeName::Tenant => Scope::Tenant,
-            ScopeName::Endpoint => Scope::Endpoint,
-        });
+    pub(crate) fn rules(&self) -> RuleFilter {
         let (tenant, name) = (self.tenant.clone(), self.name.clone());
-        Wanted { tenant, scope, enabled: self.enabled, name }
+        RuleFilter { tenant, scope: self.scope, enabled: self.enabled, name }
     }
 
     pub(crate) fn keys(&self) -> KeyFilter {
@@ -216,8 +202,8 @@ impl TryFrom<String> for Limit {
 
     fn try_from(text: String) -> Result<Self, String> {
         let is_digits = text.bytes().all(|it| it.is_ascii_digit());
-        let limit = text.parse().ok().filter(|it| is_digits && (1..=LIMIT_MAX).contains(it));
-        limit.map(Self).ok_or_else(|| format!("send 1 to {LIMIT_MAX}"))
+        let limit = text.parse().ok().filter(|it| is_digits && (1..=PAGE_ROWS_MAX).contains(it));
+        limit.map(Self).ok_or_else(|| format!("send 1 to {PAGE_ROWS_MAX}"))
     }
 }
 
@@ -245,10 +231,10 @@ mod tests {
     fn what_a_path_knows_is_read_and_nothing_else_is() {
         let query = "name=a%20b+c%2Bd&limit=7&&enabled=false";
         let query = Query::read::<RuleParameters>(query).unwrap();
-        let wanted = query.wanted();
+        let wanted = query.rules();
         assert_eq!((wanted.name.as_deref(), wanted.enabled), (Some("a b c+d"), Some(false)));
-        assert_eq!(query.page(), Asked { limit: 7, cursor: None });
-        assert_eq!(Query::read::<NoParameters>("").unwrap().page(), Asked::default());
+        assert_eq!(query.page(), PageOf::first(7));
+        assert_eq!(Query::read::<NoParameters>("").unwrap().page(), PageOf::first(LIMIT_DEFAULT));
         let days = Query::read::<DailyParameters>("from=2026-11-16").unwrap().usage();
         assert_eq!(days.first_day, Some(20_773));
         for wrong in ["nme=a", "name=a&name=b", "name=%ff", "name=%00", "%ff=1", "Name=a"] {

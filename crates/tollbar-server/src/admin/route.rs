@@ -71,7 +71,7 @@ pub(super) fn routes() -> ApiRouter<Arc<Admin>> {
     let api = routes! {
         get "/rules" "ListRules" "All rules, those of the file first" []
             |call: Call<See, RuleParameters>|
-            rules::list(&call.admin, &call.actor, &call.query.wanted(), &call.query.page()) => Json;
+            rules::list(&call.admin, &call.actor, &call.query.rules(), &call.query.page()) => Json;
         post "/rules" "CreateRule" "Makes a rule" [409]
             |call: Call<Change, DryRunParameters>, sent: JsonBody<RuleSent>|
             rules::create(&call.admin, &call.actor, &sent.0, call.query.dry_run) => MadeRule;

@@ -4,10 +4,9 @@ use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollbar_rules::Rule;
-use tollbar_rules::admin::{RuleView, Scope};
+use tollbar_rules::admin::RuleView;
 
 use super::access::{Actor, Need, Reach};
-use super::paging::{Asked, Paged};
 use super::precondition::IfMatch;
 use super::problem::Problem;
 use super::proposal::{Change, DryRun, Proposal};
@@ -15,18 +14,9 @@ use super::rule_json::{RuleJson, RuleSent};
 use super::{Admin, sub_limit};
 use crate::background;
 use crate::repository::{
-    AuditRow, BrokenRule, Cursor, PAGE_ROWS_MAX, PageOf, RepositoryError, RuleFilter, RuleId,
+    AuditRow, BrokenRule, Cursor, PAGE_ROWS_MAX, Page, PageOf, RepositoryError, RuleFilter, RuleId,
     RuleRow,
 };
-
-/// Which rules a list has.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
-    pub(crate) tenant: Option<String>,
-    pub(crate) scope: Option<Scope>,
-    pub(crate) enabled: Option<bool>,
-    pub(crate) name: Option<String>,
-}
 
 /// A version to be put back.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -67,15 +57,16 @@ enum Place {
 pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
-    wanted: &Wanted,
-    asked: &Asked,
-) -> Result<Paged<RuleJson>, Problem> {
+    wanted: &RuleFilter,
+    page: &PageOf,
+) -> Result<Page<RuleJson>, Problem> {
     let reach = actor.reach(Need::See)?;
     let mut wanted = wanted.clone();
+    let cursor = page.after.as_ref().map(Cursor::as_text);
     let place = match reach {
-        Reach::All => Place::parse(asked.cursor.as_deref())?,
+        Reach::All => Place::parse(cursor)?,
         // The file's rules are the operator's.
-        Reach::Tenant(_) => match Place::parse(asked.cursor.as_deref())? {
+        Reach::Tenant(_) => match Place::parse(cursor)? {
             Place::File(_) => Place::Database(None),
             place @ Place::Database(_) => place,
         },
@@ -86,31 +77,31 @@ pub(crate) async fn list(
         }
         wanted.tenant = Some(tenant.to_owned());
     }
-    let limit = asked.limit as usize;
+    let limit = page.rows_max as usize;
     let mut items = Vec::new();
     let after = match place {
         Place::Database(after) => after,
         Place::File(skipped) => {
             let rules = admin.file_rules();
-            let all = rules.rules().iter().filter(|it| wanted.has(it));
+            let all = rules.rules().iter().filter(|it| is_wanted(&wanted, it));
             let mut some = all.skip(skipped).map(|it| RuleJson::of_file(it));
             items.extend(some.by_ref().take(limit));
             if items.len() == limit {
-                let next = Place::File(skipped + items.len()).text();
-                return Ok(Paged { items, next_cursor: Some(next) });
+                let next = Some(Place::File(skipped + items.len()).cursor());
+                return Ok(Page { rows: items, next });
             }
             None
         }
     };
     let rows_max = (limit - items.len()) as u32;
     let of = PageOf { after, rows_max };
-    let page = admin.repository.rules(&wanted.filter(), &of).await?;
+    let page = admin.repository.rules(&wanted, &of).await?;
     let is_seen = |row: &&RuleRow| match reach {
         Reach::All => true,
         Reach::Tenant(tenant) => sub_limit::is_own(&row.rule, tenant),
     };
     items.extend(page.rows.iter().filter(is_seen).map(RuleJson::of_row));
-    Ok(Paged { items, next_cursor: page.next.map(|it| Place::Database(Some(it)).text()) })
+    Ok(Page { rows: items, next: page.next.map(|it| Place::Database(Some(it)).cursor()) })
 }
 
 /// One rule.
@@ -228,10 +219,10 @@ pub(crate) async fn history(
     admin: &Admin,
     actor: &Actor,
     id: &str,
-    asked: &Asked,
-) -> Result<Paged<AuditRow>, Problem> {
+    page: &PageOf,
+) -> Result<Page<AuditRow>, Problem> {
     let (id, ..) = find_ever(admin, actor.reach(Need::See)?, id).await?;
-    Ok(Paged::of(admin.repository.history(id, &asked.page()).await?))
+    Ok(admin.repository.history(id, page).await?)
 }
 
 /// The rule, if it may be seen.
@@ -239,6 +230,8 @@ pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Fo
     let row = match id.parse() {
         Ok(id) => match admin.repository.rule(id).await {
             Err(RepositoryError::NotFound { .. }) => None,
+            // What is no rule is no tenant's.
+            Err(RepositoryError::Broken(_)) if reach != Reach::All => None,
             row => Some(row?),
         },
         Err(_) => None,
@@ -299,7 +292,10 @@ async fn find_ever(
     let Ok(id) = id.parse::<RuleId>() else {
         return Err(gone);
     };
-    let page = admin.repository.history(id, &PageOf::first(1)).await?;
+    let page = match admin.repository.history(id, &PageOf::first(1)).await {
+        Err(RepositoryError::Broken(_)) if reach != Reach::All => return Err(gone),
+        page => page?,
+    };
     let version = page.rows.first().and_then(|it| it.version).ok_or_else(|| gone.clone())?;
     let rule = admin.repository.rule_at(id, version).await?;
     match reach {
@@ -369,19 +365,12 @@ impl Target {
     }
 }
 
-impl Wanted {
-    fn filter(&self) -> RuleFilter {
-        let Self { tenant, scope, enabled, name } = self.clone();
-        RuleFilter { tenant, scope, enabled, name }
-    }
-
-    fn has(&self, rule: &Rule) -> bool {
-        let view = RuleView::of(rule);
-        self.tenant.as_ref().is_none_or(|it| view.tenant_id.as_ref() == Some(it))
-            && self.scope.is_none_or(|it| view.scope == it)
-            && self.enabled.is_none_or(|it| rule.enabled == it)
-            && self.name.as_ref().is_none_or(|it| *rule.name == **it)
-    }
+fn is_wanted(wanted: &RuleFilter, rule: &Rule) -> bool {
+    let view = RuleView::of(rule);
+    wanted.tenant.as_ref().is_none_or(|it| view.tenant_id.as_ref() == Some(it))
+        && wanted.scope.is_none_or(|it| view.scope == it)
+        && wanted.enabled.is_none_or(|it| rule.enabled == it)
+        && wanted.name.as_ref().is_none_or(|it| *rule.name == **it)
 }
 
 impl Place {
@@ -397,12 +386,12 @@ impl Place {
         skipped.map(Self::File).ok_or_else(no_cursor)
     }
 
-    fn text(&self) -> String {
-        match self {
+    fn cursor(&self) -> Cursor {
+        Cursor::of_text(&match self {
             Self::File(skipped) => format!("f{skipped}"),
             Self::Database(cursor) => {
                 format!("d{}", cursor.as_ref().map_or("", |it| it.as_text()))
             }
-        }
+        })
     }
 }

@@ -48,10 +48,18 @@ fn bounded(field: &str, sent: &str, bytes_max: usize) -> Result<String, Problem>
     Ok(sent.to_owned())
 }
 
-/// Control characters, and those that turn the direction of writing or take no room.
+/// True for control characters, and for those that take no room or turn the direction of writing.
 pub(crate) fn is_hidden(it: char) -> bool {
     it.is_control()
-        || matches!(it, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(
+            it,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{feff}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 #[cfg(test)]

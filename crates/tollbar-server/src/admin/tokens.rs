@@ -7,10 +7,9 @@ use tollbar::Timestamp;
 use super::access::{Actor, Need, Scope};
 use super::credential::Credential;
 use super::instant;
-use super::paging::{Asked, Paged};
 use super::problem::Problem;
 use super::{Admin, text};
-use crate::repository::{NewToken, Repository, RepositoryError, TokenRow};
+use crate::repository::{NewToken, Page, PageOf, Repository, RepositoryError, TokenRow};
 
 /// The most scopes of a token: there are four kinds.
 const SCOPES_MAX: usize = 4;
@@ -70,10 +69,10 @@ pub(crate) async fn create_in(
 pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
-    asked: &Asked,
-) -> Result<Paged<TokenRow>, Problem> {
+    page: &PageOf,
+) -> Result<Page<TokenRow>, Problem> {
     actor.reach(Need::ChangeAll)?;
-    Ok(Paged::of(admin.repository.tokens(&asked.page()).await?))
+    Ok(admin.repository.tokens(page).await?)
 }
 
 /// Makes one worth nothing, on all nodes within a second. The row stays.

@@ -8,7 +8,6 @@ use tollbar_rules::{Per, Request, Rule, Usage};
 
 use super::access::{Actor, Need, Reach};
 use super::keys::in_force;
-use super::paging::{Asked, Paged};
 use super::problem::Problem;
 use super::{Admin, sub_limit, text};
 use crate::repository::{Page, PageOf, UsageFilter, UsageRow};
@@ -169,9 +168,9 @@ pub(crate) async fn daily(
     admin: &Admin,
     actor: &Actor,
     filter: UsageFilter,
-    asked: &Asked,
-) -> Result<Paged<UsageRow>, Problem> {
-    Ok(Paged::of(rows(admin, actor, filter, &asked.page()).await?))
+    page: &PageOf,
+) -> Result<Page<UsageRow>, Problem> {
+    rows(admin, actor, filter, page).await
 }
 
 /// A page of rows, as exports and pages read them.

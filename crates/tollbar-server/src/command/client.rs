@@ -36,6 +36,7 @@ pub(crate) struct ServerFlags {
     /// The admin interface of the daemon: http://HOST:PORT, https://HOST:PORT or unix:PATH
     #[arg(
         long,
+        global = true,
         env = "TOLLBAR_SERVER",
         value_name = "URL",
         default_value = "http://127.0.0.1:8082"
@@ -43,16 +44,16 @@ pub(crate) struct ServerFlags {
     server: Place,
 
     /// The file that has the token; without it, the variable `TOLLBAR_TOKEN` is the token
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
     /// Believes a certificate of the daemon that an authority in this file has signed, in PEM; without
     /// it, those that browsers believe
-    #[arg(long, env = "TOLLBAR_CA", value_name = "FILE")]
+    #[arg(long, global = true, env = "TOLLBAR_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
 
     /// Prints JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(super) json: bool,
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::client::{Call, ServerFlags};
+use super::Ending;
+use super::client::{Call, CallError, Client};
 use super::table::cell;
-use super::{EXIT_CODES, Ending};
 use crate::ahead::rough;
 use crate::span::Span;
 
@@ -15,37 +15,21 @@ use crate::span::Span;
 pub(crate) enum Counters {
     /// Clears counters that owe more than their policy can, each when its client is denied: after the clock
     /// ran ahead, a snapshot was restored or a limit was lowered
-    ClearAhead(ClearAhead),
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct ClearAhead {
-    /// For how long
-    #[arg(long = "for", value_name = "TIME", default_value = "10min")]
-    time: Span,
-
-    #[command(flatten)]
-    server: ServerFlags,
+    ClearAhead {
+        /// For how long
+        #[arg(long = "for", value_name = "TIME", default_value = "10min")]
+        time: Span,
+    },
 }
 
 impl Counters {
-    pub(crate) fn run(self) -> Ending {
-        match self {
-            Self::ClearAhead(clear) => clear.run(),
-        }
-    }
-}
-
-impl ClearAhead {
-    fn run(self) -> Ending {
-        self.server.run(async |client| {
-            // Up: what is asked for in milliseconds takes a second.
-            let seconds = self.time.0.as_millis().div_ceil(1_000) as u64;
-            let path = "/v1/rate-limit/counters/clear-ahead".to_owned();
-            let answer = client.send(Call::post(path, json!({ "forSeconds": seconds }))).await?;
-            Ok(client.show(&answer, || text(&answer)))
-        })
+    pub(crate) async fn run(self, client: &Client) -> Result<Ending, CallError> {
+        let Self::ClearAhead { time } = self;
+        // Up: what is asked for in milliseconds takes a second.
+        let seconds = time.0.as_millis().div_ceil(1_000) as u64;
+        let path = "/v1/rate-limit/counters/clear-ahead";
+        let answer = client.send(Call::post(path, json!({ "forSeconds": seconds }))).await?;
+        Ok(client.show(&answer, || text(&answer)))
     }
 }
 

@@ -3,12 +3,11 @@
 use clap::Args;
 use serde_json::Value;
 
+use super::Ending;
 use super::client::ServerFlags;
 use super::table::{Table, cell};
-use super::{EXIT_CODES, Ending};
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct Nodes {
     #[command(flatten)]
     server: ServerFlags,

@@ -17,7 +17,7 @@ use tollbar_rules::{FileError, Finding, RuleFile};
 
 use super::Ending;
 pub(super) use explain::RequestFlags;
-pub(super) use remote::find as find_rule;
+pub(super) use remote::{find as find_rule, id_of};
 
 /// Where the rules of a daemon are.
 const RULES: &str = "/v1/rate-limit/rules";

@@ -40,6 +40,15 @@ impl Table {
     }
 }
 
+/// A table of rows of an answer: each column has a heading and the field it shows.
+pub(super) fn columns(fields: &[(&'static str, &str)], rows: &[Value], nothing: &str) -> String {
+    let mut table = Table::new(&fields.iter().map(|it| it.0).collect::<Vec<_>>());
+    for row in rows {
+        table.row(fields.iter().map(|it| cell(&row[it.1])));
+    }
+    table.text(nothing)
+}
+
 /// A value of an answer, for people: nothing where it is `null`.
 pub(super) fn cell(value: &Value) -> String {
     match value {

@@ -5,14 +5,14 @@ use std::io;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
+use super::Ending;
 use super::client::{CallError, Client, Query, ServerFlags};
-use super::rules::find_rule;
-use super::table::{Table, cell};
-use super::{EXIT_CODES, Ending};
+use super::rules::id_of;
+use super::table::columns;
 use crate::rfc3339::Date;
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Usage {
     #[command(subcommand)]
     export: Option<What>,
@@ -21,11 +21,11 @@ pub(crate) struct Usage {
     which: Which,
 
     /// Only of this subject, such as user:42
-    #[arg(long, value_name = "SUBJECT")]
+    #[arg(long)]
     subject: Option<String>,
 
     /// Only under this rule, by its name or id
-    #[arg(long, value_name = "RULE")]
+    #[arg(long)]
     rule: Option<String>,
 
     #[command(flatten)]
@@ -39,7 +39,6 @@ enum What {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 struct Export {
     /// CSV with a first line of names, or an object of JSON a line
     #[arg(long, value_enum, default_value_t = Format::Csv)]
@@ -70,7 +69,7 @@ struct Which {
     to: Option<Date>,
 
     /// Only of this tenant
-    #[arg(long, value_name = "TENANT")]
+    #[arg(long)]
     tenant: Option<String>,
 }
 
@@ -93,10 +92,7 @@ impl Usage {
     }
 
     async fn show(&self, client: &Client) -> Result<Ending, CallError> {
-        let rule = match &self.rule {
-            Some(rule) => Some(find_rule(client, rule).await?.id()),
-            None => None,
-        };
+        let rule = id_of(client, self.rule.as_deref()).await?;
         let query = self.which.query();
         let query = query.and("subject", self.subject.as_deref()).and("ruleId", rule.as_deref());
         let days = client.items("/v1/rate-limit/usage/daily", &query).await?;
@@ -120,20 +116,21 @@ impl Export {
 }
 
 fn table(days: &[Value]) -> String {
-    let mut table = Table::new(&["DAY", "TENANT", "SUBJECT", "ADMITTED", "DENIED", "RULE ID"]);
-    for it in days {
-        let fields = ["day", "tenant", "subject", "admitted", "denied", "ruleId"];
-        table.row(fields.iter().map(|name| cell(&it[*name])));
-    }
-    table.text("no usage has been written")
+    let fields = [
+        ("DAY", "day"),
+        ("TENANT", "tenant"),
+        ("SUBJECT", "subject"),
+        ("ADMITTED", "admitted"),
+        ("DENIED", "denied"),
+        ("RULE ID", "ruleId"),
+    ];
+    columns(&fields, days, "no usage has been written")
 }
 
 /// What a subject has left, limit by limit.
 pub(super) fn limits(usage: &Value) -> String {
-    let mut table = Table::new(&["RULE", "LIMIT", "LEFT", "RESETS AT"]);
-    for it in usage["limits"].as_array().into_iter().flatten() {
-        let fields = ["rule", "limitText", "remaining", "resetAt"];
-        table.row(fields.iter().map(|name| cell(&it[*name])));
-    }
-    table.text("nothing limits it")
+    let fields =
+        [("RULE", "rule"), ("LIMIT", "limitText"), ("LEFT", "remaining"), ("RESETS AT", "resetAt")];
+    let limits = usage["limits"].as_array().map_or(&[][..], Vec::as_slice);
+    columns(&fields, limits, "nothing limits it")
 }

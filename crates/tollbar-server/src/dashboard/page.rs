@@ -4,7 +4,6 @@
 pub(crate) mod exemptions;
 pub(crate) mod explain;
 pub(crate) mod keys;
-pub(crate) mod login;
 pub(crate) mod me;
 pub(crate) mod overview;
 pub(crate) mod rule;

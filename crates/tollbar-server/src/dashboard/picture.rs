@@ -184,10 +184,8 @@ impl Rules {
     fn of(admin: &Admin, snapshot: &Snapshot) -> Self {
         let mut figures = RuleFigures::all(admin);
         let rules = admin.daemon.engine.rules();
-        let limited: std::collections::HashSet<&str> =
-            snapshot.rules.iter().map(|it| &*it.rule).collect();
         let mut rows: Vec<RuleRow> = Vec::new();
-        for rule in rules.rules().iter().filter(|it| limited.contains(&*it.name)) {
+        for rule in rules.rules().iter().filter(|it| snapshot.limited.contains(&it.name)) {
             let figures = figures.remove(&*rule.name).unwrap_or_default();
             let mut badges = Vec::new();
             if rule.mode == tollbar_rules::Mode::Shadow {

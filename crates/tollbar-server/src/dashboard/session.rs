@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tollbar::Timestamp;
 
-use crate::admin::access::{Actor, Scope};
+use crate::admin::access::Actor;
 use crate::admin::problem::Problem;
-use crate::repository::{Repository, RepositoryError, TokenRow};
+use crate::repository::{Repository, RepositoryError};
 
 /// Sessions at a time; the one that was used longest ago makes room.
 const SESSIONS_MAX: usize = 1_024;
@@ -124,7 +124,7 @@ impl Sessions {
         };
         // Somebody may have signed out meanwhile.
         Ok(all.get_mut(&id).map(|session| {
-            session.actor = Arc::new(actor(&row));
+            session.actor = Arc::new(Actor::of(&row));
             (session.found_at, session.expires_at) = (now, row.expires_at);
             session.entered(id)
         }))
@@ -173,16 +173,6 @@ impl Session {
 
     fn entered(&self, id: Id) -> Entered {
         Entered { id, actor: Arc::clone(&self.actor), csrf: self.csrf.clone() }
-    }
-}
-
-/// Scopes that are not known here, of a newer version, allow nothing.
-fn actor(row: &TokenRow) -> Actor {
-    Actor {
-        token_id: row.id,
-        name: row.name.clone(),
-        scopes: row.scopes.iter().filter_map(|it| Scope::parse(it)).collect(),
-        subject: row.subject.clone(),
     }
 }
 

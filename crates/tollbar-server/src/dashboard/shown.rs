@@ -5,6 +5,8 @@ use std::fmt::{self, Write};
 
 use askama::filters::HtmlSafe;
 
+use crate::admin::text::is_hidden;
+
 /// The longest text that a page has room for.
 const CHARS_MAX: usize = 512;
 
@@ -71,20 +73,6 @@ pub(crate) fn spelled(text: &str) -> String {
         }
     }
     spelled
-}
-
-/// What takes no room, or turns the direction of writing.
-pub(crate) fn is_hidden(it: char) -> bool {
-    it.is_control()
-        || matches!(
-            it,
-            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{feff}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e007f}'
-        )
 }
 
 #[cfg(test)]

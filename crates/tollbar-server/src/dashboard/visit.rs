@@ -12,9 +12,9 @@ use super::live::Live;
 use super::session::{Entered, Sessions};
 use crate::admin::Admin;
 use crate::admin::access::Actor;
-use crate::admin::paging::Asked;
 use crate::admin::problem::Problem;
 use crate::admin::wire::Answer;
+use crate::repository::{Cursor, PageOf};
 
 /// A visit.
 #[derive(Debug)]
@@ -48,8 +48,25 @@ impl Visit<'_> {
     }
 
     /// The page of a list that is asked for.
-    pub(crate) fn paging(&self, limit: u32) -> Asked {
-        Asked { limit, cursor: self.query.owned("cursor") }
+    pub(crate) fn paging(&self, rows_max: u32) -> PageOf {
+        PageOf { after: self.query.filled("cursor").map(Cursor::of_text), rows_max }
+    }
+
+    /// The address of the next page of a list at `path`.
+    pub(crate) fn next(path: &str, cursor: Option<Cursor>) -> Option<String> {
+        cursor.map(|it| {
+            let cursor: String = form_urlencoded::byte_serialize(it.as_text().as_bytes()).collect();
+            format!("{path}?cursor={cursor}")
+        })
+    }
+
+    /// What is around the page at `place`, with what was wrong.
+    pub(crate) fn frame_with(&self, place: Place, problem: Option<&Problem>) -> Frame {
+        let frame = self.frame(place);
+        match problem {
+            Some(problem) => frame.with_trouble(problem),
+            None => frame,
+        }
     }
 
     /// When what is asked for by a form ends.

@@ -2,8 +2,6 @@
 //! everything and of the rules that decide most lately. In memory only, of bounded size: 47 KiB for each
 //! rule that has a history, of at most 64.
 
-#![allow(dead_code, reason = "the dashboard is its reader")]
-
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

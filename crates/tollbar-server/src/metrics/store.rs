@@ -46,7 +46,6 @@ impl StoreState {
         }
     }
 
-    #[allow(dead_code, reason = "the dashboard is its reader")]
     /// The time within which so many of a hundred questions were answered; `None` for memory.
     pub(crate) fn percentile_us(&self, percent: u64) -> Option<u64> {
         let bounds_us = tollbar_redis::LATENCY_BOUNDS_US;

@@ -1,6 +1,9 @@
 //! Lists a page at a time. A page begins after the last row of the one before, so it costs the same
 //! wherever it is, and rows that come or go meanwhile make none appear twice.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::{RepositoryError, Result};
 
 /// The most rows of a page.
@@ -15,17 +18,21 @@ pub struct PageOf {
     pub rows_max: u32,
 }
 
-/// Rows, and where the next ones are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A page, and where the next one is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "{T}List")]
 pub struct Page<T> {
-    /// The rows.
+    /// The rows of the page.
+    #[serde(rename = "items")]
     pub rows: Vec<T>,
-    /// For the next page; none where this is the last.
+    /// For the next page; null where this is the last.
+    #[serde(rename = "nextCursor")]
+    #[schemars(with = "Option<String>")]
     pub next: Option<Cursor>,
 }
 
 /// A place in a list, as a text that means nothing to others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cursor(String);
 
 impl PageOf {
@@ -69,6 +76,11 @@ impl Cursor {
 }
 
 impl<T> Page<T> {
+    /// The page with each row as something else.
+    pub(crate) fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
+        Page { rows: self.rows.into_iter().map(change).collect(), next: self.next }
+    }
+
     /// Of rows of which one more was asked for than the page has.
     pub(crate) fn cut(mut rows: Vec<T>, of: &PageOf, cursor: impl Fn(&T) -> String) -> Self {
         let has_more = rows.len() > of.rows_max();

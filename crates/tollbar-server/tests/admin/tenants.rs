@@ -169,6 +169,12 @@ fn a_sub_limit_never_gives_more_than_the_operator_does() {
     assert_eq!(told.problem(403, "forbidden"), "ruleId");
     let boost = json!({ "subject": "user:7", "factorPercent": 200 });
     acme.ask("POST", "/v1/rate-limit/keys/boost", &boost).problem(403, "forbidden");
+    // A boost under its own sub-limit is the operator's gift, and not the tenant's to end.
+    let made = acme.ask("POST", RULES, &sub(&json!({ "name": "acme/gift" }))).expect(201);
+    let boost = json!({ "ruleId": made["ruleId"], "subject": "user:7", "factorPercent": 200 });
+    let boost = office.ask("POST", "/v1/rate-limit/keys/boost", &boost).expect(201);
+    let target = format!("/v1/rate-limit/keys/{}", boost["keyId"]);
+    acme.ask("DELETE", &target, &Value::Null).problem(404, "not_found");
 }
 
 #[test]

@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 use super::changes::{Change, Changes};
 use super::{RULES, read, remote};
 use crate::command::client::{Call, CallError, Client, Query, ServerFlags};
-use crate::command::table::{Table, cell};
-use crate::command::{EXIT_CODES, Ending, say};
+use crate::command::table::columns;
+use crate::command::{Ending, say};
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct Apply {
     #[command(flatten)]
     wanted: Wanted,
@@ -24,7 +23,6 @@ pub(crate) struct Apply {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct Diff {
     #[command(flatten)]
     wanted: Wanted,
@@ -34,7 +32,6 @@ pub(crate) struct Diff {
 #[derive(Debug, Args)]
 struct Wanted {
     /// The file of rules
-    #[arg(value_name = "FILE")]
     file: PathBuf,
 
     /// Deletes the rules of the database that are not in the file
@@ -123,9 +120,6 @@ fn call(change: &Change, is_dry: bool) -> Result<Call, CallError> {
 
 /// Who would newly be denied, of those whom the daemon knows.
 fn denied(keys: &[Value]) -> String {
-    let mut table = Table::new(&["WOULD BE DENIED", "RULE", "LIMIT"]);
-    for key in keys {
-        table.row(vec![cell(&key["subject"]), cell(&key["rule"]), cell(&key["limitText"])]);
-    }
-    table.text("nobody of those who were denied lately would newly be denied")
+    let fields = [("WOULD BE DENIED", "subject"), ("RULE", "rule"), ("LIMIT", "limitText")];
+    columns(&fields, keys, "nobody of those who were denied lately would newly be denied")
 }

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::read;
-use crate::command::{EXIT_CODES, Ending};
+use crate::command::Ending;
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct Check {
     /// The files, each of which stands for itself
     #[arg(required = true, value_name = "FILE")]

@@ -14,7 +14,6 @@ use crate::command::{EXIT_CODES, Ending};
 #[command(after_help = format!("{EXAMPLE}\n\n{EXIT_CODES}"))]
 pub(crate) struct Explain {
     /// The file of rules
-    #[arg(value_name = "FILE")]
     file: PathBuf,
 
     #[command(flatten)]

@@ -5,11 +5,10 @@ use serde_json::json;
 use tollbar_rules::admin::to_yaml;
 
 use super::remote;
+use crate::command::Ending;
 use crate::command::client::{Query, ServerFlags};
-use crate::command::{EXIT_CODES, Ending};
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct Export {
     #[command(flatten)]
     server: ServerFlags,

@@ -7,16 +7,14 @@ use tollbar_rules::admin::changed_fields;
 
 use super::changes::field_text;
 use super::remote;
+use crate::command::Ending;
 use crate::command::client::{Query, ServerFlags};
 use crate::command::table::{Table, cell};
-use crate::command::{EXIT_CODES, Ending};
 use crate::repository::Audited;
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct History {
     /// Its name, or its id; of a rule that was deleted, its id
-    #[arg(value_name = "RULE")]
     rule: String,
 
     #[command(flatten)]

@@ -6,15 +6,14 @@ use tollbar_rules::admin::RuleView;
 
 use super::remote::{self, limits_of};
 use crate::admin::rule_json::RuleJson;
+use crate::command::Ending;
 use crate::command::client::{Query, ServerFlags};
 use crate::command::table::{Table, cell, visible};
-use crate::command::{EXIT_CODES, Ending};
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct List {
     /// Only those of this tenant
-    #[arg(long, value_name = "TENANT")]
+    #[arg(long)]
     tenant: Option<String>,
 
     /// Only those of this scope: global, tenant or endpoint
@@ -30,10 +29,8 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct Get {
     /// Its name, or its id
-    #[arg(value_name = "RULE")]
     rule: String,
 
     #[command(flatten)]

@@ -65,6 +65,17 @@ pub(in crate::command) async fn find(client: &Client, named: &str) -> Result<Rul
     }
 }
 
+/// Returns the id of the rule of that name or id, where one is named.
+pub(in crate::command) async fn id_of(
+    client: &Client,
+    named: Option<&str>,
+) -> Result<Option<String>, CallError> {
+    match named {
+        Some(named) => find(client, named).await.map(|it| Some(it.id())),
+        None => Ok(None),
+    }
+}
+
 /// Returns the path of the rule of that name; where there is none, of that id, whether or not it is there
 /// still.
 pub(super) async fn path_even_of_deleted(

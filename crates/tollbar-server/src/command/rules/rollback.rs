@@ -5,15 +5,13 @@ use clap::Args;
 use serde_json::json;
 
 use super::remote::{self, limits_of};
+use crate::command::Ending;
 use crate::command::client::{Call, ServerFlags};
 use crate::command::table::visible;
-use crate::command::{EXIT_CODES, Ending};
 
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct Rollback {
     /// Its name, or its id; of a rule that was deleted, its id
-    #[arg(value_name = "RULE")]
     rule: String,
 
     /// The version that says what it is to be; see `tollbar rules history`

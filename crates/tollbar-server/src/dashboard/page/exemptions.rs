@@ -64,11 +64,8 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Came {
         let name = names.get(it.rule_id.as_str()).copied();
         Row::of(it, name.unwrap_or(&it.rule_id))
     };
-    let rows = paged.items.iter().map(row).collect();
-    let next = paged.next_cursor.map(|it| {
-        let cursor: String = form_urlencoded::byte_serialize(it.as_bytes()).collect();
-        format!("/exemptions?cursor={cursor}")
-    });
+    let rows = paged.rows.iter().map(row).collect();
+    let next = Visit::next("/exemptions", paged.next);
     Visit::page(&Exemptions { frame: visit.frame(Place::Exemptions), rows, next })
 }
 

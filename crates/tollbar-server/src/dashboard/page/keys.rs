@@ -11,10 +11,9 @@ use super::super::shown::{Shown, spelled};
 use super::super::visit::{Came, Visit};
 use crate::admin::access::Need;
 use crate::admin::keys::{self, BanForm, BoostForm, Key};
-use crate::admin::paging::Asked;
 use crate::admin::problem::Problem;
 use crate::admin::usage::{self, Left};
-use crate::repository::{KeyEffect, KeyFilter, KeyRow as KeyRecordRow, RuleId};
+use crate::repository::{KeyEffect, KeyFilter, KeyRow as KeyRecordRow, PageOf, RuleFilter, RuleId};
 use tollbar_rules::{Per, Rule};
 
 /// Records of a page, and keys of the list of those limited most.
@@ -92,22 +91,18 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Came {
         }
     };
     let top = written(&Top { rows: top.items.into_iter().map(row).collect() });
-    let wanted = crate::admin::rules::Wanted::default();
-    let asked = Asked { limit: CHOICES_MAX as u32, cursor: None };
+    let wanted = RuleFilter::default();
+    let asked = PageOf::first(CHOICES_MAX as u32);
     let rules = crate::admin::rules::list(admin, actor, &wanted, &asked).await?;
-    let rules = rules.items.into_iter();
+    let rules = rules.rows.into_iter();
     let rules = rules.map(|it| (it.rule_id.unwrap_or_default(), spelled(&it.rule.name)));
     let (mut records, mut next) = (None, None);
     if visit.can().see_all {
         let filter = KeyFilter::default();
         let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
-        records = Some(paged.items.into_iter().map(|it| Record::of(visit, it)).collect());
-        next = paged.next_cursor;
+        records = Some(paged.rows.into_iter().map(|it| Record::of(visit, it)).collect());
+        next = Visit::next("/keys", paged.next);
     }
-    let next = next.map(|it| {
-        let cursor: String = form_urlencoded::byte_serialize(it.as_bytes()).collect();
-        format!("/keys?cursor={cursor}")
-    });
     let rules = rules.collect();
     Visit::page(&KeyList { frame: visit.frame(Place::Keys), rules, top, records, next })
 }
@@ -138,15 +133,11 @@ async fn show_with(
         let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
         let holds =
             |it: &KeyRecordRow| it.record.rule.as_deref().is_none_or(|it| *it == **rule.identity());
-        records.extend(paged.items.into_iter().filter(holds).map(|it| Record::of(visit, it)));
+        records.extend(paged.rows.into_iter().filter(holds).map(|it| Record::of(visit, it)));
     }
     let shown = Shown::new(subject);
-    let frame = visit.frame(Place::Keys);
     let page = KeyPage {
-        frame: match problem {
-            Some(problem) => frame.with_trouble(problem),
-            None => frame,
-        },
+        frame: visit.frame_with(Place::Keys, problem),
         title: format!("{} under {}", spelled(subject), rule.name),
         href: key_href(rule.identity(), &shown),
         subject: shown,

@@ -16,10 +16,9 @@ use super::super::visit::{Came, Visit};
 use super::exemptions::{ExemptForm, KINDS, Row as ExemptionRow};
 use super::rules::badges;
 use crate::admin::exemptions;
-use crate::admin::paging::Asked;
 use crate::admin::problem::Problem;
 use crate::admin::rules::{self, Found};
-use crate::repository::{AuditAction, AuditRow, Audited};
+use crate::repository::{AuditAction, AuditRow, Audited, PageOf};
 
 /// Keys, exemptions and changes of a page.
 const KEYS_MAX: usize = 10;
@@ -84,9 +83,9 @@ impl Seen {
             Err(problem) => return Err(problem),
         };
         // It may have been deleted, and can come back.
-        let asked = Asked { limit: 1, cursor: None };
+        let asked = PageOf::first(1);
         let history = rules::history(visit.admin, visit.actor(), id, &asked).await;
-        let last = history.ok().and_then(|it| it.items.into_iter().next());
+        let last = history.ok().and_then(|it| it.rows.into_iter().next());
         let version = last.as_ref().and_then(|it| it.version);
         match last.and_then(|it| it.after.or(it.before)) {
             Some(Audited::Rule(it)) => {
@@ -120,27 +119,21 @@ pub(crate) async fn show_with(
     let (mut exempt, mut history, mut history_next) = (Vec::new(), Vec::new(), None);
     if !seen.is_file {
         if !seen.is_gone {
-            let asked = Asked { limit: EXEMPTIONS_MAX, cursor: None };
+            let asked = PageOf::first(EXEMPTIONS_MAX);
             let paged = exemptions::of_rule(admin, actor, id, &asked).await?;
-            exempt = paged.items.iter().map(|it| ExemptionRow::of(it, name)).collect();
+            exempt = paged.rows.iter().map(|it| ExemptionRow::of(it, name)).collect();
         }
         let paged = rules::history(admin, actor, id, &visit.paging(CHANGES_MAX)).await?;
-        history = paged.items.into_iter().map(|it| HistoryRow::of(it, seen.version)).collect();
-        history_next = paged.next_cursor.map(|it| {
-            let cursor: String = form_urlencoded::byte_serialize(it.as_bytes()).collect();
-            format!("{}?cursor={cursor}#history", rule_href(id))
-        });
+        history = paged.rows.into_iter().map(|it| HistoryRow::of(it, seen.version)).collect();
+        let next = Visit::next(&rule_href(id), paged.next);
+        history_next = next.map(|it| format!("{it}#history"));
     }
-    let frame = visit.frame(Place::Rules);
     let mut badges = badges(&seen.rule, seen.is_file);
     if seen.is_gone {
         badges = vec!["deleted"];
     }
     let page = RulePage {
-        frame: match problem {
-            Some(problem) => frame.with_trouble(problem),
-            None => frame,
-        },
+        frame: visit.frame_with(Place::Rules, problem),
         title: spelled(name),
         id: id.to_owned(),
         href: rule_href(id),

@@ -266,7 +266,6 @@ fn form(
     filled: Filled,
     problem: Option<&Problem>,
 ) -> Came {
-    let frame = visit.frame(Place::Rules);
     let href = of.map(|(id, _)| rule_href(id));
     let place = href.clone().unwrap_or_else(|| "/rules".to_owned());
     let edit = if of.is_some() { format!("{place}/edit") } else { "/rules/new".to_owned() };
@@ -274,10 +273,7 @@ fn form(
     let sent = visit.sent.filled("version").map(str::to_owned);
     let name = of.map_or("", |(_, seen)| seen.name());
     let page = Edit {
-        frame: match problem {
-            Some(problem) => frame.with_trouble(problem),
-            None => frame,
-        },
+        frame: visit.frame_with(Place::Rules, problem),
         title: match of {
             Some(_) => format!("Edit {}", spelled(name)),
             None => "New rule".to_owned(),

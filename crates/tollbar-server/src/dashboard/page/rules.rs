@@ -11,7 +11,8 @@ use super::super::rule_text::{applies_to, limit_line};
 use super::super::shown::Shown;
 use super::super::visit::{Came, Visit};
 use crate::admin::rule_json::{RuleJson, Source};
-use crate::admin::rules::{self, Wanted};
+use crate::admin::rules;
+use crate::repository::RuleFilter;
 
 /// Rules of a page.
 const ROWS: u32 = 100;
@@ -48,7 +49,7 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Came {
         "false" => Some(false),
         _ => None,
     };
-    let wanted = Wanted { enabled, name: query.owned("name"), ..Wanted::default() };
+    let wanted = RuleFilter { enabled, name: query.owned("name"), ..RuleFilter::default() };
     let paged = rules::list(visit.admin, visit.actor(), &wanted, &visit.paging(ROWS)).await?;
     let figures = RuleFigures::all(visit.admin);
     let row = |RuleJson { rule_id, source, version, rule, .. }: RuleJson| {
@@ -67,15 +68,15 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Came {
             name: Shown::new(&*rule.name),
         }
     };
-    let rows = paged.items.into_iter().map(row).collect();
-    let next = paged.next_cursor.map(|cursor| {
+    let rows = paged.rows.into_iter().map(row).collect();
+    let next = paged.next.map(|cursor| {
         let mut pairs = form_urlencoded::Serializer::new(String::new());
         for name in ["name", "enabled"] {
             if let Some(value) = query.filled(name) {
                 pairs.append_pair(name, value);
             }
         }
-        format!("/rules?{}", pairs.append_pair("cursor", &cursor).finish())
+        format!("/rules?{}", pairs.append_pair("cursor", cursor.as_text()).finish())
     });
     Visit::page(&Rules {
         frame: visit.frame(Place::Rules),

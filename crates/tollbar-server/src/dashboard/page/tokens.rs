@@ -10,10 +10,9 @@ use super::super::frame::{Frame, Place};
 use super::super::picture::until;
 use super::super::shown::{Shown, spelled};
 use super::super::visit::{Came, Visit};
-use crate::admin::paging::Asked;
 use crate::admin::problem::Problem;
 use crate::admin::tokens::{self, MadeToken, TokenForm};
-use crate::repository::TokenRow;
+use crate::repository::{PageOf, TokenRow};
 
 /// Tokens of a page.
 const ROWS: u32 = 100;
@@ -101,17 +100,11 @@ async fn made(visit: &Visit<'_>, filled: &Filled) -> Result<MadeToken, Problem> 
 
 async fn shown(visit: &Visit<'_>, filled: Filled, made: Result<Option<String>, Problem>) -> Came {
     // The page behind a form has the first of the list.
-    let asked = if visit.sent == Fields::default() {
-        visit.paging(ROWS)
-    } else {
-        Asked { limit: ROWS, cursor: None }
-    };
+    let asked =
+        if visit.sent == Fields::default() { visit.paging(ROWS) } else { PageOf::first(ROWS) };
     let paged = tokens::list(visit.admin, visit.actor(), &asked).await?;
-    let rows = paged.items.into_iter().map(|it| Row::of(visit, it)).collect();
-    let next = paged.next_cursor.map(|it| {
-        let cursor: String = form_urlencoded::byte_serialize(it.as_bytes()).collect();
-        format!("/tokens?cursor={cursor}")
-    });
+    let rows = paged.rows.into_iter().map(|it| Row::of(visit, it)).collect();
+    let next = Visit::next("/tokens", paged.next);
     let frame = visit.frame(Place::Tokens);
     let (frame, made, status) = match made {
         Ok(made) => (frame, made, StatusCode::OK),

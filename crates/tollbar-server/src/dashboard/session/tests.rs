@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tollbar::ManualClock;
 
 use super::*;
+use crate::admin::access::Scope;
 use crate::repository::{NewToken, Place};
 
 /// A database with a token in it, gone at the end.

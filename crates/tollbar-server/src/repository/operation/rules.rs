@@ -64,8 +64,9 @@ pub(crate) async fn enabled_at<S: Sql>(
 
 /// The rule, unless it is deleted.
 pub(crate) async fn get<S: Sql>(sql: &S, id: RuleId) -> Result<RuleRow> {
-    let rule = find(sql, id).await?;
-    if rule.deleted_at.is_some() { Err(missing()) } else { Ok(rule) }
+    let statement = format!("{} WHERE rule_uuid = $1 AND deleted_at IS NULL", select());
+    let rows = sql.query(&statement, &[id.to_string().into()]).await?;
+    if rows.is_empty() { Err(missing()) } else { one(rows) }
 }
 
 pub(crate) async fn insert<S: Sql>(sql: &S, rule: &Rule, actor: &str) -> Result<RuleRow> {

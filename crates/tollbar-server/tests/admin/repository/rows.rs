@@ -103,6 +103,8 @@ pub(crate) async fn tokens_are_found_by_their_hash_until_they_are_revoked(world:
     assert_eq!(repository.token_by_hash(&[1; 32]).await.unwrap(), Some(revoked));
     let tokens = repository.tokens(&PageOf::first(1)).await.unwrap();
     assert_eq!((tokens.rows.len(), tokens.next.is_some()), (1, true));
+    let tokens = repository.tokens(&PageOf::first(2)).await.unwrap();
+    assert_eq!((tokens.rows.len(), tokens.next), (2, None), "a full page may be the last");
     let audit = repository.audit(&AuditFilter::default(), &PageOf::first(10)).await.unwrap().rows;
     assert_eq!(audit.len(), 3);
     assert!(!format!("{audit:?}").contains("0101010101"), "a hash is in the audit");
