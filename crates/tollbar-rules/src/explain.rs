@@ -174,7 +174,7 @@ impl Explaining<'_> {
         let live = (0..self.asks.len()).filter(|at| self.asks[*at].capacity == Capacity::Live);
         let weight = |at: &usize| {
             let (ask, decision) = (&self.asks[*at], self.decisions[*at]?);
-            let remaining = decision.remaining().unwrap_or(0);
+            let remaining = decision.remaining()?;
             let share = u128::from(remaining.saturating_sub(ask.cost)) * 1_000_000
                 / u128::from(decision.limit().max(1));
             Some((ask.cost > remaining, std::cmp::Reverse(share), decision.reset_at()))

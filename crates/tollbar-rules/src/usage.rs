@@ -107,8 +107,8 @@ impl AsyncEngine {
                 text: limit.text().to_owned(),
                 subject: readable(entry.key()),
                 limit: decision.limit(),
-                remaining: decision.remaining().unwrap_or(0),
-                reset_at: decision.reset_at().unwrap_or(Timestamp::ZERO),
+                remaining: decision.remaining()?,
+                reset_at: decision.reset_at()?,
                 window: entry.policy().window(),
             })
         };

@@ -125,7 +125,6 @@ pub(crate) struct Made {
     pub(crate) capacity: Capacity,
     pub(crate) cost: u64,
     pub(crate) decision: Decision,
-    pub(crate) degraded: Option<Degraded>,
 }
 
 impl Made {
@@ -312,27 +311,18 @@ impl<'v> RuleDecision<'v> {
     /// What is left of the limit; `None` where no counter was read.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        self.made.decision.remaining().filter(|_| self.is_counted())
+        self.made.decision.remaining()
     }
 
     /// The window's end, or when a bucket is full again; `None` where no counter was read.
     #[must_use]
     pub fn reset_at(&self) -> Option<Timestamp> {
-        self.made.decision.reset_at().filter(|_| self.is_counted())
-    }
-
-    /// True where a counter was read: the store's, or the share of this process.
-    #[must_use]
-    pub fn is_counted(&self) -> bool {
-        match self.made.degraded {
-            Some(Degraded::Allowed | Degraded::Denied) => false,
-            Some(Degraded::Fallback) | None => true,
-        }
+        self.made.decision.reset_at()
     }
 
     /// Set where the store could not answer and the rule's failure policy did.
     #[must_use]
     pub fn degraded(&self) -> Option<Degraded> {
-        self.made.degraded
+        self.made.decision.degraded()
     }
 }

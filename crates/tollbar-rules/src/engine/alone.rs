@@ -43,7 +43,7 @@ impl AsyncEngine {
         }
         let cost = snapshot.cost(rule, request);
         let (tier, limit, capacity) = (u32::MAX, 0, Capacity::Live);
-        made.push(Made { rule, tier, limit, capacity, cost, decision: UNDECIDED, degraded: None });
+        made.push(Made { rule, tier, limit, capacity, cost, decision: UNDECIDED });
         let decision = &mut made[0].decision;
         memory.check_now_into(&key, policy, cost, decision);
         let is_allowed = decision.is_allowed();
@@ -56,7 +56,7 @@ impl AsyncEngine {
                 self.ahead.clear(memory.reset(&key, policy).wait());
             }
         }
-        let is_near = || is_near(decision.remaining().unwrap_or(0), policy.capacity());
+        let is_near = || is_near(decision, policy.capacity());
         sketch.tally.decided(is_allowed, cost, is_near);
         true
     }

@@ -290,6 +290,6 @@ impl Ask {
             Tier::At(at) => at as u32,
         };
         let Self { rule, limit, capacity, cost, .. } = *self;
-        Made { rule, tier, limit: limit as u32, capacity, cost, decision, degraded: None }
+        Made { rule, tier, limit: limit as u32, capacity, cost, decision }
     }
 }

@@ -1,7 +1,7 @@
 //! What the rules say while the store cannot answer: each as it declared, and marked.
 
 use arrayvec::ArrayVec;
-use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store, Timestamp};
+use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store};
 
 use super::hold::Hold;
 use super::selection::{Ask, Selection};
@@ -24,15 +24,13 @@ pub(super) fn decide(
     made: &mut Decisions,
 ) -> Option<Hold> {
     made.extend(selection.asks.iter().map(|ask| blind(snapshot, request, ask)));
-    let denies = |it: &Made| {
-        let is_live = it.capacity == Capacity::Live && it.degraded != Some(Degraded::Fallback);
-        is_live && !it.decision.is_allowed()
-    };
+    let denies =
+        |it: &Made| it.capacity == Capacity::Live && !is_share(it) && !it.decision.is_allowed();
     let is_denied = made.iter().any(denies);
     let mut places: ArrayVec<usize, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     for (at, ask) in selection.asks.iter().enumerate().take(POLICIES_PER_REQUEST_MAX) {
-        if made[at].degraded == Some(Degraded::Fallback) {
+        if is_share(&made[at]) {
             places.push(at);
             // Where the request is denied already, the shares are only looked at.
             let cost = if is_denied { 0 } else { ask.cost };
@@ -45,7 +43,7 @@ pub(super) fn decide(
     if local.decide(Batch::all_or_none(&mut entries)).wait().is_ok() {
         for (at, entry) in places.iter().zip(&entries) {
             if let Some(decision) = entry.decision() {
-                made[*at].decision = decision;
+                made[*at].decision = decision.into_degraded(Degraded::Fallback);
             }
         }
         // All or none: a denied batch has charged nothing.
@@ -54,7 +52,9 @@ pub(super) fn decide(
             return Hold::of_permits(&entries, true);
         }
     } else {
-        places.iter().for_each(|at| made[*at].degraded = Some(Degraded::Denied));
+        for at in places {
+            made[at].decision = made[at].decision.into_degraded(Degraded::Denied);
+        }
     }
     None
 }
@@ -71,8 +71,12 @@ fn blind(snapshot: &Snapshot, request: &Request<'_>, ask: &Ask) -> Made {
         OnStoreFailure::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
         OnStoreFailure::Allow | OnStoreFailure::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
     };
-    let decision = Decision::new(outcome, policy.limit(), 0, Timestamp::ZERO);
-    Made { degraded: Some(degraded), ..ask.made(decision) }
+    ask.made(Decision::uncounted(outcome, policy.limit(), degraded))
+}
+
+/// Returns true if this process counts a share of the limit.
+fn is_share(made: &Made) -> bool {
+    made.decision.degraded() == Some(Degraded::Fallback)
 }
 
 fn share<'s>(snapshot: &'s Snapshot, ask: &Ask) -> &'s Policy {

@@ -1,11 +1,13 @@
 //! What is there to be read: what is left to somebody, why somebody was denied, what every rule makes
 //! of a request. And the one thing that puts counters back.
 
+use std::time::Duration;
+
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use tollbar::Outcome;
+use tollbar::{Degraded, Outcome};
 use tollbar_rules::{Capacity, Reason, Request, Verdict};
 
 use super::answer::{Answer, JSON, json};
@@ -68,9 +70,9 @@ struct Usage<'v> {
     limit: u64,
     /// The largest cost that would pass now; null where no counter was read.
     remaining: Option<u64>,
-    /// The window's end; for a bucket, when it is full again.
-    #[schemars(with = "String", extend("format" = "date-time"))]
-    reset_at: Instant,
+    /// The window's end; for a bucket, when it is full again. Null where no counter was read.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    reset_at: Option<Instant>,
     /// The window, rounded up; 0 for permits, which have none.
     window_seconds: u64,
 }
@@ -147,7 +149,7 @@ impl Api {
             limit_text: it.limit().text(),
             limit: it.decision().limit(),
             remaining: it.remaining(),
-            reset_at: Instant(it.decision().reset_at().unwrap_or(tollbar::Timestamp::ZERO)),
+            reset_at: it.reset_at().map(Instant),
             window_seconds: it.limit().policy().window().as_millis().div_ceil(1_000) as u64,
         });
         let usages = Usages {
@@ -219,17 +221,26 @@ pub(crate) fn why(verdict: &Verdict) -> String {
         (Reason::Unsupported, _) => "the store could not do what it asked".to_owned(),
         (_, Some(it)) => {
             let (limit, cost) = (it.limit().text(), it.cost());
-            let left = it.decision().remaining().unwrap_or(0);
-            let how = match verdict.outcome() {
-                _ if verdict.degraded().is_some() => {
+            let share = match it.degraded() {
+                Some(Degraded::Fallback) => " of this node's share",
+                Some(Degraded::Allowed | Degraded::Denied) | None => "",
+            };
+            let how = match (verdict.outcome(), it.remaining()) {
+                (Outcome::Never, _) => {
+                    format!("the request cost {cost}, more than that can ever hold")
+                }
+                (_, None) => {
                     "the store could not answer, and the rule says to deny then".to_owned()
                 }
-                Outcome::Never => format!("the request cost {cost}, more than that can ever hold"),
-                Outcome::Deny { .. } => {
-                    let wait_ms = verdict.retry_after().map_or(0, told::millis);
-                    format!("the request cost {cost}, {left} were left, for another {wait_ms} ms")
+                (Outcome::Deny { retry_after_us }, Some(left)) => {
+                    let wait_ms = told::millis(Duration::from_micros(retry_after_us));
+                    format!(
+                        "the request cost {cost}, {left}{share} were left, for another {wait_ms} ms"
+                    )
                 }
-                _ => format!("the request needed {cost}, {left} were free"),
+                (Outcome::Allow | Outcome::Busy, Some(left)) => {
+                    format!("the request needed {cost}, {left}{share} were free")
+                }
             };
             format!("`{name}` allows {limit}: {how}")
         }

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use hyper::StatusCode;
-use tollbar::{Degraded, Outcome};
+use tollbar::Outcome;
 use tollbar_rules::{Capacity, ExplainedRule, Explanation, Request, RuleFate, Verdict};
 
 use super::super::answer;
@@ -236,8 +236,8 @@ impl Explained {
                 passes: it.would_pass,
                 binds: it.binds,
                 cost: Count(rule.cost),
-                remaining: it.remaining.map_or_else(|| "–".to_owned(), |it| Count(it).to_string()),
-                reset: it.reset_at.map_or_else(|| "–".to_owned(), |it| Moment(it).to_string()),
+                remaining: or_dash(it.remaining.map(Count)),
+                reset: or_dash(it.reset_at.map(Moment)),
             })
         });
         let is_idle = |it: &&ExplainedRule| it.fate == RuleFate::NotMatched;
@@ -284,11 +284,15 @@ impl Fate {
     }
 }
 
+/// Returns a dash for what is not known.
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".to_owned(), |it| it.to_string())
+}
+
 /// What each limit said then.
 fn limits(verdict: &Verdict) -> Vec<Limit> {
     let binding = verdict.binding().map(|it| (it.rule().name.clone(), it.place(), it.capacity()));
     let limit = |it: tollbar_rules::RuleDecision<'_>| {
-        let is_read = !matches!(it.degraded(), Some(Degraded::Allowed | Degraded::Denied));
         let decision = it.decision();
         Limit {
             binds: binding == Some((it.rule().name.clone(), it.place(), it.capacity())),
@@ -297,12 +301,8 @@ fn limits(verdict: &Verdict) -> Vec<Limit> {
             badge: if it.degraded().is_some() { Some("degraded") } else { badge(it.capacity()) },
             passes: decision.is_allowed(),
             cost: Count(it.cost()),
-            remaining: if is_read {
-                Count(decision.remaining().unwrap_or(0)).to_string()
-            } else {
-                "–".to_owned()
-            },
-            reset: Moment(decision.reset_at().unwrap_or(tollbar::Timestamp::ZERO)).to_string(),
+            remaining: or_dash(it.remaining().map(Count)),
+            reset: or_dash(it.reset_at().map(Moment)),
         }
     };
     verdict.decisions().map(limit).collect()

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tollbar::Timestamp;
+use tollbar_http::{Denial, Format};
 use tollbar_proto::envoy::config::core::v3::HeaderValue;
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -21,15 +23,15 @@ use super::unit::Unit;
 pub(super) struct Answered {
     status: DescriptorStatus,
     mode: Mode,
-    /// The rule that denies, for the body.
-    rule: Option<String>,
+    /// The body of a denial, which Envoy sends to the client.
+    body: Option<Bytes>,
 }
 
 impl Answered {
     /// No limit is met.
     pub(super) fn free() -> Self {
         let status = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
-        Self { status, mode: Mode::Enforce, rule: None }
+        Self { status, mode: Mode::Enforce, body: None }
     }
 
     /// What is met is unlimited, which is told by the largest number there is.
@@ -55,7 +57,7 @@ impl Answered {
         };
         let remaining = if counted.is_over { 0 } else { counted.remaining };
         let status = status(is_denied, current, remaining, until(counted.reset_at, now));
-        Self { status, mode, rule: None }
+        Self { status, mode, body: None }
     }
 
     /// By our own rules: the decision that binds is the limit.
@@ -67,14 +69,16 @@ impl Answered {
             outcome: _,
             reason,
             denial: _,
-            rule,
+            rule: _,
             limit,
             remaining,
             reset_at,
             retry_after: _,
             delay: _,
         } = verdict.summary();
-        let rule = rule.filter(|_| !is_allowed).map(|rule| rule.name.to_string());
+        let denial = (!is_allowed).then(|| Denial::new(verdict, verdict.retry_after()));
+        // The body that the tower layer has for the denial.
+        let body = denial.map(|it| it.response(Format::Json).into_body());
         let binding = match check {
             CheckOutcome::Decided(verdict) | CheckOutcome::Degraded(verdict, _) => {
                 verdict.binding()
@@ -92,7 +96,7 @@ impl Answered {
             if !is_allowed {
                 answered.status.code = Code::OverLimit as i32;
             }
-            return Self { rule, ..answered };
+            return Self { body, ..answered };
         };
         let current = RateLimit {
             name: binding.rule().name.to_string(),
@@ -102,7 +106,7 @@ impl Answered {
                 .map_or(0, |unit| unit.wire() as i32),
         };
         let status = status(!is_allowed, current, remaining, until(reset_at, now));
-        Self { status, mode: Mode::Enforce, rule }
+        Self { status, mode: Mode::Enforce, body }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -153,11 +157,10 @@ pub(super) fn response(answers: Vec<Answered>, headers: Headers) -> RateLimitRes
     let code = if is_denied(&answers) { Code::OverLimit } else { Code::Ok };
 
     let mut to_add = nearest(&answers).map_or_else(Vec::new, |it| headers.of(it));
-    let rule = answers.iter().find_map(|it| it.rule.as_deref());
-    let raw_body = rule.map_or_else(Vec::new, |rule| {
+    let raw_body = answers.iter().find_map(|it| it.body.as_deref()).unwrap_or_default().to_vec();
+    if !raw_body.is_empty() {
         to_add.push(header("content-type", "application/json"));
-        body(rule)
-    });
+    }
     RateLimitResponse {
         overall_code: code as i32,
         statuses: answers.into_iter().map(|it| it.status).collect(),
@@ -165,16 +168,6 @@ pub(super) fn response(answers: Vec<Answered>, headers: Headers) -> RateLimitRes
         raw_body,
         ..RateLimitResponse::default()
     }
-}
-
-/// The body that the daemon has for a denial over HTTP, sent to the client by Envoy.
-fn body(rule: &str) -> Vec<u8> {
-    let body = serde_json::json!({
-        "error": "rate_limit_exceeded",
-        "message": "Too many requests",
-        "rule": rule,
-    });
-    body.to_string().into_bytes()
 }
 
 /// The limit that headers tell: the last that is exceeded, otherwise the first that has least left.

@@ -70,8 +70,8 @@ impl Question<'_> {
     async fn counted(&self, store: &dyn Store, answer: Decision) -> Result<Counted, StoreError> {
         let limit = u64::from(self.limit.requests_per_unit);
         let counter = &self.limit.counter;
-        let count = counter.limit().saturating_sub(answer.remaining().unwrap_or(0));
-        let reset_at = answer.reset_at().unwrap_or(Timestamp::ZERO);
+        let (remaining, reset_at) = counter_of(answer)?;
+        let count = counter.limit().saturating_sub(remaining);
         let Hits::Refund(hits) = self.hits else {
             // A counter that is full denies, and is above the limit.
             let is_over = count > limit || !answer.is_allowed();
@@ -132,8 +132,7 @@ pub(super) async fn count_all_or_none(
             continue;
         }
         let decision = answers.next().and_then(Entry::decision).ok_or_else(undecided)?;
-        let reset_at = decision.reset_at().unwrap_or(Timestamp::ZERO);
-        let mut remaining = decision.remaining().unwrap_or(0);
+        let (mut remaining, reset_at) = counter_of(decision)?;
         if let (Hits::Refund(hits), Some(bound)) = (question.hits, &question.limit.bound) {
             let refunded = store.refund(&question.key, bound, reset_at.as_micros(), hits).await?;
             remaining = remaining.saturating_add(refunded).min(bound.limit());
@@ -180,6 +179,11 @@ async fn give_back(
         }
     }
     Ok(())
+}
+
+/// What remains of a counter, and when it resets.
+fn counter_of(decision: Decision) -> Result<(u64, Timestamp), StoreError> {
+    decision.remaining().zip(decision.reset_at()).ok_or_else(undecided)
 }
 
 /// A store that says it has answered, and has not.

@@ -1,5 +1,5 @@
 //! The table, asked of the real daemon by Envoy's protocol: a request is a descriptor, its attributes are
-//! entries. It has one word for all denials.
+//! entries. Its status has one word for all denials, and the body for Envoy's client says more.
 
 use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -36,10 +36,10 @@ fn answers_as(table: &Table) {
         let response = response.into_inner();
         let status = &response.statuses[0];
         assert_eq!(response.overall_code, status.code);
-        let outcome = match (status.code == Code::Ok as i32, step.expected.outcome) {
-            (true, _) => Expect::Allow,
-            (false, Expect::Allow) => Expect::Deny,
-            (false, denial) => denial,
+        let outcome = if status.code == Code::Ok as i32 {
+            Expect::Allow
+        } else {
+            outcome_of(&response.raw_body, step.expected.outcome)
         };
         let limit = status.current_limit.as_ref();
         Answer {
@@ -59,6 +59,19 @@ fn answers_as(table: &Table) {
     drop(client);
     drop(runtime);
     assert_eq!(daemon.stop(), 0);
+}
+
+/// The outcome that a body tells Envoy's client. It has one word for limits that are used up and for permits.
+fn outcome_of(body: &[u8], expected: Expect) -> Expect {
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+    match body["error"].as_str() {
+        Some("missing_attribute") => Expect::Lacks,
+        Some("too_many_limits") => Expect::TooMany,
+        Some("cost_exceeds_limit") => Expect::Never,
+        Some("rate_limit_exceeded") if expected == Expect::Busy => Expect::Busy,
+        Some("rate_limit_exceeded") => Expect::Deny,
+        _ => panic!("{body}"),
+    }
 }
 
 fn request(step: &Step) -> RateLimitRequest {
