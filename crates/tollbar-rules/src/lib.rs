@@ -26,8 +26,8 @@
 //! [`Verdict`] says which rule binds and why, and what shadows and candidates would have said.
 //! [`AsyncEngine`] is the same over any store, such as Redis.
 //! [`Engine::replace`](AsyncEngine::replace) and [`RuleWatch`] change the rules while checks go on; counters are kept by the
-//! rules' names. [`Engine::explain`] says what every rule makes of a request, [`Engine::usage`] what is
-//! left, [`Engine::top_limited`](AsyncEngine::top_limited) who is limited most.
+//! rules' names. [`Engine::explain`] says what every rule makes of a request. [`Engine::rule`] looks one
+//! rule up, which says what is left and which keys it denies most.
 //!
 //! The format of the file is in `docs/reference/rules.md`. Listeners, headers and where attributes come
 //! from are other crates' business.
@@ -82,6 +82,7 @@ pub use diff::{Changed, Diff};
 pub use engine::ahead::{AheadDenial, AheadNews, AheadOfClock};
 pub use engine::hold::{Hold, LimitSettlement, RuleSettlement, TokenError};
 pub use engine::in_process::Engine;
+pub use engine::rule_handle::{AsyncRuleHandle, RuleHandle, SubjectRequest};
 pub use engine::{Admission, AsyncEngine, EngineBuilder};
 pub use explain::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
 pub use file::{FileError, Finding, Position, RuleFile};
@@ -96,6 +97,6 @@ pub use subject::{Missing, Per, readable};
 pub use summary::{CheckOutcome, Summary};
 pub use tally::{Counts, RuleTally, Tallies, TallyId};
 pub use top::Limited;
-pub use usage::{Usage, UsageError};
+pub use usage::{UnknownRule, Usage, UsageError};
 pub use verdict::{Capacity, Reason, RuleDecision, Verdict};
 pub use watch::{Reloaded, RuleWatch, Watching};

@@ -1,7 +1,6 @@
 //! What a request's answer means for whoever keeps accounts: which rule, whose subject, how much was
 //! admitted or denied. Keeps none itself.
 
-use crate::engine::one_rule::Small;
 use crate::matcher::ItemId;
 use crate::subject::{KeyBuffer, write_key};
 use crate::verdict::{Capacity, Why};
@@ -83,14 +82,6 @@ impl Verdict {
                 tell(at, self.snapshot.cost(at, request));
             }
             _ => {}
-        }
-    }
-
-    /// Meters a verdict that [`admit_subject`](crate::Engine::admit_subject) made on `subject` at `cost`.
-    pub fn meter_subject(&self, subject: &str, cost: u64, each: impl FnMut(Metered<'_>)) {
-        let small = self.rule().and_then(|rule| Small::of(rule, subject).ok());
-        if let Some(Ok(request)) = small.as_ref().map(Small::request) {
-            self.meter(&request.with_cost(cost), each);
         }
     }
 }

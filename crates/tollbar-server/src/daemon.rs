@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
 use tollbar_rules::{
-    Admission, AsyncEngine, Hold, Request, RuleSettlement, TokenError, UsageError, Verdict,
+    Admission, AsyncEngine, AsyncRuleHandle, Hold, Request, RuleSettlement, TokenError, UsageError,
+    Verdict,
 };
 
 use crate::counters::{Counters, Health};
@@ -202,11 +203,8 @@ impl Daemon {
         rule: &str,
         request: &Request<'_>,
     ) -> Result<Answered, UsageError> {
-        let check = self.begin(request.cost());
-        let admission = Box::pin(self.engine.admit_rule(rule, request)).await?;
-        self.meter(&admission.verdict, request);
-        let asked = || Asked::request(request).under(rule);
-        Ok(self.answer(self.admitted(admission, &check, asked)))
+        let asked = Asked::request(request).under(rule);
+        Ok(self.check_under(&self.engine.rule(rule)?, request, asked).await)
     }
 
     /// Decides and charges one value that a rule counts by, in place of a request.
@@ -217,15 +215,25 @@ impl Daemon {
         cost: u64,
         request_id: Option<&str>,
     ) -> Result<Answered, UsageError> {
-        let check = self.begin(cost);
-        let admission = self.engine.admit_subject(rule, subject, cost, request_id);
-        let admission = Box::pin(admission).await?;
-        if let Some(tally) = &self.tally {
-            let at = self.now();
-            admission.verdict.meter_subject(subject, cost, |it| tally.count(at, &it));
+        let handle = self.engine.rule(rule)?;
+        let request = handle.subject(subject)?;
+        let mut request = request.request()?.with_cost(cost);
+        if let Some(id) = request_id {
+            request = request.with_request_id(id);
         }
-        let asked = || Asked::subject(rule, subject, cost);
-        Ok(self.answer(self.admitted(admission, &check, asked)))
+        Ok(self.check_under(&handle, &request, Asked::subject(rule, subject, cost)).await)
+    }
+
+    async fn check_under(
+        &self,
+        rule: &AsyncRuleHandle<'_>,
+        request: &Request<'_>,
+        asked: Asked<'_>,
+    ) -> Answered {
+        let check = self.begin(request.cost());
+        let admission = Box::pin(rule.admit(request)).await;
+        self.meter(&admission.verdict, request);
+        self.answer(self.admitted(admission, &check, || asked))
     }
 
     /// Charges a request in advance, to be settled within `ttl` by its receipt.

@@ -109,12 +109,13 @@ impl Api {
         let engine = &self.daemon.engine;
         let rule = match question.about(&RESET)? {
             About::Subject { rule, subject } => {
-                engine.reset_subject(rule, subject).await?;
+                let handle = engine.rule(rule)?;
+                handle.reset(&handle.subject(subject)?.request()?).await?;
                 rule
             }
             About::Rule(rule) => {
                 let pairs = question.pairs();
-                engine.reset(rule, &question.request(&pairs, 1)?).await?;
+                engine.rule(rule)?.reset(&question.request(&pairs, 1)?).await?;
                 rule
             }
             About::Request => return Err(Refusal::bad_request("a reset needs `rule`")),

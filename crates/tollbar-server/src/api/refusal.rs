@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_http::Format;
-use tollbar_rules::{RequestError, TokenError, UsageError};
+use tollbar_rules::{RequestError, TokenError, UnknownRule, UsageError};
 
 use super::answer::{Answer, JSON, PROBLEM, json};
 use crate::listener::Unread;
@@ -114,6 +114,12 @@ impl From<Unread> for Refusal {
 impl From<RequestError> for Refusal {
     fn from(error: RequestError) -> Self {
         Self::bad_request(error.to_string())
+    }
+}
+
+impl From<UnknownRule> for Refusal {
+    fn from(error: UnknownRule) -> Self {
+        UsageError::from(error).into()
     }
 }
 

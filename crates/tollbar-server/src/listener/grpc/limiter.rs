@@ -144,19 +144,22 @@ impl v1::limiter_server::Limiter for Limiter {
 
     async fn reset(&self, request: Request<v1::ResetRequest>) -> Answer<v1::ResetResponse> {
         let v1::ResetRequest { rule, method, path, attributes, subject } = request.get_ref();
-        let rule = text("rule", rule)?;
-        let engine = &self.daemon.engine;
+        let rule = self.daemon.engine.rule(text("rule", rule)?);
+        let rule = rule.map_err(|error| refusal::usage(&error.into()))?;
         let reset = match filled(subject) {
             Some(_) if !(method.is_empty() && path.is_empty() && attributes.is_empty()) => {
                 return Err(Status::invalid_argument(
                     "`subject` stands in place of `method`, `path` and `attributes`: send it or them",
                 ));
             }
-            Some(subject) => engine.reset_subject(rule, subject).await,
+            Some(subject) => {
+                let subject = rule.subject(subject).map_err(|error| refusal::usage(&error))?;
+                rule.reset(&subject.request().map_err(|error| refusal::usage(&error))?).await
+            }
             None => {
                 let attributes = question::pairs(attributes);
                 let request = question::plain(method, path, &attributes)?;
-                engine.reset(rule, &request).await
+                rule.reset(&request).await
             }
         };
         reset.map_err(|error| refusal::usage(&error))?;
