@@ -110,7 +110,7 @@ fn other_forms_are_read() {
     let warm = rule("limit: 100/s, warm_up: { start: 10, over: 1min }");
     let warm_up = warm.limits[0].policy().warm_up().unwrap();
     assert_eq!((warm_up.start, warm_up.over.as_secs(), warm_up.steps), (10, 60, 4));
-    assert_eq!(warm.limits[0].share(4).warm_up().map(|it| it.start), Some(2));
+    assert_eq!(warm.limits[0].policy().share(4).warm_up().map(|it| it.start), Some(2));
     let tiers = "tiers: { gold: 5/s, platinum: { limit: 9/s, warm_up: { start: 3, over: 1h } } }";
     let tiered = rule(&format!("limit: 100/s, warm_up: {{ start: 10, over: 1min }}, {tiers}"));
     let starts = tiered.tiers.limits.iter().map(|(_, tier)| tier.limits()[0].policy().warm_up());

@@ -152,19 +152,19 @@ fn the_shares_of_all_nodes_are_at_most_the_limit() {
     ];
     for (text, options, nodes, capacity) in table {
         let limit = Limit::new(text, options).unwrap();
-        let share = limit.share(nodes);
+        let share = limit.policy().share(nodes);
         assert_eq!(share.capacity(), capacity, "{text}");
         assert_eq!(share.algorithm().name(), limit.policy().algorithm().name());
-        assert_eq!(limit.share(1).capacity(), limit.policy().capacity());
+        assert_eq!(limit.policy().share(1).capacity(), limit.policy().capacity());
     }
     // Found by fuzzing: space around the number was once taken for more digits of it.
-    let share = Limit::new(" 1_0.50 / s", burst(200)).unwrap().share(2);
-    assert_eq!((share.limit(), share.window()), (1_050, Duration::from_secs(200)));
+    let share = Limit::new(" 1_0.50 / s", burst(200)).unwrap().policy().share(2);
+    assert_eq!(share, Policy::token_bucket("10.50/2s").unwrap().with_burst(100).unwrap());
     // Found by fuzzing: a rate that cannot be divided exactly once forgot its burst, and a share
     // held more than the whole.
-    let share = Limit::new("117717377.77778/s", burst(100)).unwrap().share(100_000);
+    let share = Limit::new("117717377.77778/s", burst(100)).unwrap().policy().share(100_000);
     assert_eq!((share.limit(), share.capacity()), (1_177, 1));
     // 100/min over three nodes: a token every 1.8 s, not every 1.82 (33/min).
-    let share = Limit::new("100/min", burst(200)).unwrap().share(3);
+    let share = Limit::new("100/min", burst(200)).unwrap().policy().share(3);
     assert_eq!((share.limit(), share.window()), (100, Duration::from_mins(3)));
 }
