@@ -10,15 +10,15 @@ use serde_json::Value;
 use tollbar::{Degraded, Outcome};
 use tollbar_rules::{Capacity, Reason, Request, Verdict};
 
+use super::Api;
 use super::answer::{Answer, JSON, json};
-use super::explained::Explained;
+use super::check_response::{self, CheckResponse, ReasonName};
+use super::explain_response::ExplainResponse;
 use super::question::{About, Pairs, Question, parse};
 use super::refusal::Refusal;
 use super::route::{CHECK, EXPLAIN, RESET};
-use super::told::{Told, Why};
-use super::{Api, told};
 use crate::ahead::AheadOfClock;
-use crate::daemon::{DecisionId, Shown};
+use crate::daemon::{AnswerRef, DecisionId};
 use crate::rfc3339::Instant;
 
 /// The daemon is there.
@@ -39,7 +39,7 @@ pub(crate) struct Health {
 
 /// Counters that were made fresh.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Reset<'a> {
+pub(crate) struct ResetResponse<'a> {
     rule: &'a str,
     /// Always true.
     reset: bool,
@@ -47,9 +47,9 @@ pub(crate) struct Reset<'a> {
 
 /// What is left to somebody.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Usages<'v> {
+pub(crate) struct UsageResponse<'v> {
     /// Why there are limits, or none.
-    reason: Why,
+    reason: ReasonName,
     /// Whether the store could not answer.
     degraded: bool,
     /// Every limit that may deny.
@@ -80,7 +80,7 @@ struct Usage<'v> {
 /// A request that was denied.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Remembered<'v> {
+pub(crate) struct DecisionResponse<'v> {
     /// When it was denied.
     #[schemars(with = "String", extend("format" = "date-time"))]
     decided_at: Instant,
@@ -89,9 +89,9 @@ pub(crate) struct Remembered<'v> {
     /// What was asked, as it can be sent to `/v1/check` again; null where it was too long to be kept.
     request: Option<Value>,
     /// What was answered.
-    verdict: Told<'v>,
+    verdict: CheckResponse<'v>,
     /// What every rule makes of the same request now; null where that cannot be told.
-    now: Option<Explained<'v>>,
+    now: Option<ExplainResponse<'v>>,
 }
 
 impl Api {
@@ -101,7 +101,7 @@ impl Api {
         let pairs = question.pairs();
         let request = question.request(&pairs, question.cost_or_one())?;
         let explanation = self.daemon.engine.explain(&request).await;
-        Ok(json(StatusCode::OK, JSON, &Explained::of(&explanation)))
+        Ok(json(StatusCode::OK, JSON, &ExplainResponse::of(&explanation)))
     }
 
     pub(super) async fn reset(&self, body: &[u8]) -> Result<Answer, Refusal> {
@@ -120,7 +120,7 @@ impl Api {
             }
             About::Request => return Err(Refusal::bad_request("a reset needs `rule`")),
         };
-        Ok(json(StatusCode::OK, JSON, &Reset { rule, reset: true }))
+        Ok(json(StatusCode::OK, JSON, &ResetResponse { rule, reset: true }))
     }
 
     /// Whoever asks says on whose behalf, as in a check; here the query does.
@@ -153,12 +153,12 @@ impl Api {
             reset_at: it.reset_at().map(Instant),
             window_seconds: it.limit().policy().window().as_millis().div_ceil(1_000) as u64,
         });
-        let usages = Usages {
+        let response = UsageResponse {
             reason: verdict.reason().into(),
             degraded: verdict.degraded().is_some(),
             usage: usage.collect(),
         };
-        Ok(json(StatusCode::OK, JSON, &usages))
+        Ok(json(StatusCode::OK, JSON, &response))
     }
 
     pub(super) async fn decision(&self, id: &str) -> Result<Answer, Refusal> {
@@ -171,15 +171,15 @@ impl Api {
         };
         let why = why(&denial.verdict);
         let verdict = &denial.verdict;
-        let shown = Shown { verdict, decision_id: id, lease: None, receipt: None };
-        let remembered = Remembered {
+        let answer = AnswerRef { verdict, decision_id: id, lease: None, receipt: None };
+        let response = DecisionResponse {
             decided_at: Instant(denial.at),
             why,
             request: asked.and_then(|it| serde_json::from_str(it).ok()),
-            verdict: Told::of(shown),
-            now: explanation.as_ref().map(Explained::of),
+            verdict: CheckResponse::of(answer),
+            now: explanation.as_ref().map(ExplainResponse::of),
         };
-        Ok(json(StatusCode::OK, JSON, &remembered))
+        Ok(json(StatusCode::OK, JSON, &response))
     }
 
     /// Only a request under all rules can be explained.
@@ -234,7 +234,7 @@ pub(crate) fn why(verdict: &Verdict) -> String {
                     "the store could not answer, and the rule says to deny then".to_owned()
                 }
                 (Outcome::Deny { retry_after_us }, Some(left)) => {
-                    let wait_ms = told::millis(Duration::from_micros(retry_after_us));
+                    let wait_ms = check_response::millis(Duration::from_micros(retry_after_us));
                     format!(
                         "the request cost {cost}, {left}{share} were left, for another {wait_ms} ms"
                     )

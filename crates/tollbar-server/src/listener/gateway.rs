@@ -20,7 +20,7 @@ use tollbar_rules::{Cidr, Request, Verdict};
 use super::stream::Peer;
 use super::{Bounds, Connection, Protocol, Stopped};
 use crate::daemon::Daemon;
-use crate::decisions::Asked;
+use crate::decisions::LoggedRequest;
 use crate::endpoint::Endpoint;
 use crate::span::Span;
 
@@ -240,7 +240,7 @@ fn denied(
     let request = Request::new(parts.method.as_str(), parts.uri.path());
     // It was one when it was denied.
     if let Ok(request) = request.and_then(|it| it.with_attributes(&pairs)) {
-        let id = daemon.denied(&Asked::request(&request), denial.verdict());
+        let id = daemon.denied(&LoggedRequest::of(&request), denial.verdict());
         response.headers_mut().extend(id.header());
     }
     response

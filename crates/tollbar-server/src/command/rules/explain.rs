@@ -7,7 +7,7 @@ use clap::Args;
 use tollbar_rules::{Criticality, Engine, Request, RequestError};
 
 use super::read;
-use crate::api::Explained;
+use crate::api::ExplainResponse;
 use crate::command::{EXIT_CODES, Ending};
 
 #[derive(Debug, Args)]
@@ -66,7 +66,7 @@ impl Explain {
         };
         let explanation = Engine::new(file.rules).explain(&request);
         if self.json {
-            match serde_json::to_string_pretty(&Explained::of(&explanation)) {
+            match serde_json::to_string_pretty(&ExplainResponse::of(&explanation)) {
                 Ok(text) => println!("{text}"),
                 Err(error) => eprintln!("{error}"),
             }

@@ -12,7 +12,7 @@ use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
 };
 use tollbar_rules::{CheckOutcome, Reason, Summary, Verdict};
 
-use super::charge::Counted;
+use super::charge::CounterReading;
 use super::limit::Limit;
 use super::options::Headers;
 use super::tree::Mode;
@@ -20,14 +20,14 @@ use super::unit::Unit;
 
 /// The status of one descriptor, and what it does to the whole.
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct DescriptorAnswer {
     status: DescriptorStatus,
     mode: Mode,
     /// The body of a denial, which Envoy sends to the client.
     body: Option<Bytes>,
 }
 
-impl Answered {
+impl DescriptorAnswer {
     /// No limit is met.
     pub(super) fn free() -> Self {
         let status = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
@@ -46,7 +46,7 @@ impl Answered {
         limit: &Limit,
         name: &str,
         mode: Mode,
-        counted: Counted,
+        counted: CounterReading,
         now: Timestamp,
     ) -> Self {
         let is_denied = counted.is_over && mode != Mode::Shadow;
@@ -146,14 +146,14 @@ fn narrow(number: u64) -> u32 {
 }
 
 /// What statuses come to: denied where a limit is exceeded, or all quotas are.
-pub(super) fn is_denied(answers: &[Answered]) -> bool {
+pub(super) fn is_denied(answers: &[DescriptorAnswer]) -> bool {
     let is_exceeded = answers.iter().any(|it| it.is_over() && it.mode != Mode::Quota);
     let mut quotas = answers.iter().filter(|it| it.mode == Mode::Quota).peekable();
-    is_exceeded || quotas.peek().is_some() && quotas.all(Answered::is_over)
+    is_exceeded || quotas.peek().is_some() && quotas.all(DescriptorAnswer::is_over)
 }
 
 /// All statuses, and what they come to.
-pub(super) fn response(answers: Vec<Answered>, headers: Headers) -> RateLimitResponse {
+pub(super) fn response(answers: Vec<DescriptorAnswer>, headers: Headers) -> RateLimitResponse {
     let code = if is_denied(&answers) { Code::OverLimit } else { Code::Ok };
 
     let mut to_add = nearest(&answers).map_or_else(Vec::new, |it| headers.of(it));
@@ -171,7 +171,7 @@ pub(super) fn response(answers: Vec<Answered>, headers: Headers) -> RateLimitRes
 }
 
 /// The limit that headers tell: the last that is exceeded, otherwise the first that has least left.
-fn nearest(answers: &[Answered]) -> Option<&DescriptorStatus> {
+fn nearest(answers: &[DescriptorAnswer]) -> Option<&DescriptorStatus> {
     let exceeded = answers.iter().rev().find(|it| it.is_over() && it.mode != Mode::Quota);
     let limited = || answers.iter().filter(|it| it.status.current_limit.is_some());
     let least = || limited().min_by_key(|it| it.status.limit_remaining);

@@ -9,10 +9,10 @@ use tollbar_rules::{
     RuleSettlement, Summary,
 };
 
-use crate::daemon::Shown;
+use crate::daemon::AnswerRef;
 
-pub(super) fn of_verdict(shown: Shown<'_>) -> v1::CheckResponse {
-    let Shown { verdict, decision_id, lease, .. } = shown;
+pub(super) fn check_response(answer: AnswerRef<'_>) -> v1::CheckResponse {
+    let AnswerRef { verdict, decision_id, lease, .. } = answer;
     let Summary {
         is_allowed,
         check,

@@ -8,20 +8,20 @@ pub(super) fn request(error: &RequestError) -> Status {
 }
 
 pub(super) fn usage(error: &UsageError) -> Status {
-    let told = error.to_string();
+    let message = error.to_string();
     match error {
-        UsageError::UnknownRule { .. } => Status::not_found(told),
-        UsageError::Store(_) => Status::unavailable(told),
-        _ => Status::invalid_argument(told),
+        UsageError::UnknownRule { .. } => Status::not_found(message),
+        UsageError::Store(_) => Status::unavailable(message),
+        _ => Status::invalid_argument(message),
     }
 }
 
 pub(super) fn receipt(error: &TokenError) -> Status {
-    let told = error.to_string();
+    let message = error.to_string();
     match error {
-        TokenError::NotOpen => Status::failed_precondition(told),
-        TokenError::Store(_) => Status::unavailable(told),
-        _ => Status::invalid_argument(told),
+        TokenError::NotOpen => Status::failed_precondition(message),
+        TokenError::Store(_) => Status::unavailable(message),
+        _ => Status::invalid_argument(message),
     }
 }
 
