@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use tollbar_rules::{AsyncEngine, Criticality, Verdict};
+use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
 use tower_layer::Layer;
 
 use crate::jitter::Jitter;
@@ -42,26 +42,11 @@ pub struct TollbarLayerBuilder {
     shared: Shared,
 }
 
-/// What happens to a request that is denied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum OnDenial {
-    /// It is turned away.
-    #[default]
-    Reject,
-    /// It waits until it passes, if that is soon, and is turned away otherwise.
-    Wait {
-        /// The longest that one request waits, all in all.
-        at_most: Duration,
-        /// How many may wait at once: who comes then is turned away.
-        waiting_max: usize,
-    },
-}
-
 type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
 type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
 type Observe = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
+type OnHoldError = dyn Fn(&TokenError) + Send + Sync;
 type Respond = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 
 /// What all services share.
@@ -75,7 +60,10 @@ pub(crate) struct Shared {
     pub(crate) skip: Option<Box<Skips>>,
     pub(crate) respond: Option<Box<Respond>>,
     pub(crate) observe: Option<Box<Observe>>,
-    pub(crate) on_denial: OnDenial,
+    pub(crate) on_hold_error: Option<Box<OnHoldError>>,
+    /// The longest that one request waits; zero where denied requests are turned away.
+    pub(crate) max_wait: Duration,
+    max_waiters: usize,
     pub(crate) settle: Option<Settle>,
     waiting: AtomicUsize,
 }
@@ -102,7 +90,9 @@ impl TollbarLayer {
                 skip: None,
                 respond: None,
                 observe: None,
-                on_denial: OnDenial::Reject,
+                on_hold_error: None,
+                max_wait: Duration::ZERO,
+                max_waiters: 0,
                 settle: None,
                 waiting: AtomicUsize::new(0),
             },
@@ -208,10 +198,33 @@ impl TollbarLayerBuilder {
         self
     }
 
-    /// Whether requests that are denied wait. Waiting needs tokio's timer.
+    /// Lets denied requests wait until they pass, each for at most `max_wait` all in all and at most
+    /// `max_waiters` of them at once. All others are turned away, as every denied request is without this.
+    /// Waiting needs tokio's timer.
     #[must_use]
-    pub fn on_denial(mut self, on_denial: OnDenial) -> Self {
-        self.shared.on_denial = on_denial;
+    pub fn wait(mut self, max_wait: Duration, max_waiters: usize) -> Self {
+        (self.shared.max_wait, self.shared.max_waiters) = (max_wait, max_waiters);
+        self
+    }
+
+    /// Is called with the error if permits or a reservation could not be renewed, settled or given back. The
+    /// client is not affected: a reservation stays charged as a whole, and permits come back when their
+    /// leases end.
+    ///
+    /// ```
+    /// # use tollbar_http::TollbarLayer;
+    /// # use tollbar_rules::{Engine, RuleFile};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let rules = RuleFile::parse("rules.yaml", "rules: [{ name: a, limit: 10/s }]")?.rules;
+    /// let layer = TollbarLayer::builder(Engine::new(rules))
+    ///     .on_hold_error(|error| eprintln!("not settled: {error}"));
+    /// # let _ = layer.build();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn on_hold_error(mut self, on_error: impl Fn(&TokenError) + Send + Sync + 'static) -> Self {
+        self.shared.on_hold_error = Some(Box::new(on_error));
         self
     }
 
@@ -235,13 +248,17 @@ pub(crate) struct Place<'s>(&'s AtomicUsize);
 impl Shared {
     /// A place among those who wait, if there is one.
     pub(crate) fn place(&self) -> Option<Place<'_>> {
-        let OnDenial::Wait { waiting_max, .. } = self.on_denial else {
-            return None;
-        };
         // Taken first and looked at then: two who come at once do not both take the last one.
         let place = Place(&self.waiting);
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        (before < waiting_max).then_some(place)
+        (before < self.max_waiters).then_some(place)
+    }
+
+    /// Reports why what a request holds was not renewed, settled or given back.
+    pub(crate) fn report<T>(&self, result: &Result<T, TokenError>) {
+        if let (Some(on_error), Err(error)) = (&self.on_hold_error, result) {
+            on_error(error);
+        }
     }
 }
 

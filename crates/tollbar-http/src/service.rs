@@ -22,7 +22,7 @@ use tower_service::Service;
 use crate::future::ResponseFuture;
 use crate::headers::{Prepared, write_retry_after};
 use crate::identity::Pairs;
-use crate::layer::{OnDenial, Shared};
+use crate::layer::Shared;
 use crate::response::refusal;
 use crate::settle::Held;
 use crate::{Denial, Format, Peer, TollbarBody};
@@ -232,7 +232,7 @@ impl Shared {
         }
         self.engine.try_admit_then(&request, self.reserve_for(), |verdict, hold| {
             let reserved = hold.map(|hold| (hold, request.cost()));
-            let step = self.conclude(verdict, reserved, head, self.patience(), ticket);
+            let step = self.conclude(verdict, reserved, head, self.max_wait, ticket);
             self.tell(&request, verdict, step)
         })
     }
@@ -269,7 +269,7 @@ impl Shared {
         step: Option<Step>,
         ticket: &mut Ticket,
     ) -> Result<(), Box<Response<Bytes>>> {
-        let mut patience = self.patience();
+        let mut patience = self.max_wait;
         let mut place = None;
         let mut next = step;
         loop {
@@ -321,13 +321,6 @@ impl Shared {
 
     fn reserve_for(&self) -> Option<Duration> {
         self.settle.as_ref().map(crate::Settle::reserve_for)
-    }
-
-    fn patience(&self) -> Duration {
-        match self.on_denial {
-            OnDenial::Reject => Duration::ZERO,
-            OnDenial::Wait { at_most, .. } => at_most,
-        }
     }
 
     /// Turns the engine's answer into the next step. `reserved` is what the request holds, and its cost.

@@ -185,12 +185,12 @@ impl Held {
 /// another. Ends when the request does.
 fn renew_every(period: Duration, shared: &Arc<Shared>, hold: &Arc<Hold>) -> Option<AbortHandle> {
     let runtime = Handle::try_current().ok()?;
-    let (engine, hold) = (Arc::clone(&shared.engine), Arc::clone(hold));
+    let (shared, hold) = (Arc::clone(shared), Arc::clone(hold));
     let task = runtime.spawn(async move {
         loop {
             tokio::time::sleep(period).await;
             // A renewal that fails is tried again next time; without any, the lease ends by itself.
-            let _ = engine.renew(&hold).await;
+            shared.report(&shared.engine.renew(&hold).await);
         }
     });
     Some(task.abort_handle())
@@ -202,15 +202,15 @@ impl Drop for Held {
             renewing.abort();
         }
         let spent = self.spent();
-        let (engine, hold) = (Arc::clone(&self.shared.engine), Arc::clone(&self.hold));
-        let answers_at_once = engine.answers_at_once();
+        let (shared, hold) = (Arc::clone(&self.shared), Arc::clone(&self.hold));
+        let answers_at_once = shared.engine.answers_at_once();
         // If the store cannot be reached, what was reserved stays charged, and leases end by
         // themselves: the safe side.
         let end = async move {
             if hold.is_reservation() {
-                let _ = engine.settle(&hold, Some(spent)).await;
+                shared.report(&shared.engine.settle(&hold, Some(spent)).await);
             } else {
-                let _ = engine.release(&hold).await;
+                shared.report(&shared.engine.release(&hold).await);
             }
         };
         if answers_at_once {

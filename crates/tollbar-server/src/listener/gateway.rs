@@ -213,14 +213,16 @@ impl PreparedProxy {
     /// Over the engine of `daemon`, which counts what passes, as usage too, and keeps denials.
     pub(crate) fn open(self, daemon: &Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
         let identity = Identity::new().client_ip(self.client_ip);
-        let (counting, telling) = (Arc::clone(daemon), Arc::clone(daemon));
-        let observe = move |request: &Request<'_>, verdict: &Verdict| {
-            counting.count_verdict(verdict);
-            counting.meter(verdict, request);
+        let [for_decisions, for_denials, for_holds] = [(); 3].map(|()| Arc::clone(daemon));
+        let on_decision = move |request: &Request<'_>, verdict: &Verdict| {
+            for_decisions.count_verdict(verdict);
+            for_decisions.meter(verdict, request);
         };
         let builder = self.builder.layer(move |layer| {
-            let layer = layer.observe(observe);
-            layer.respond(move |denial, parts| denied(&telling, &identity, denial, parts))
+            layer
+                .observe(on_decision)
+                .on_hold_error(move |_| for_holds.metrics.hold_failed())
+                .respond(move |denial, parts| denied(&for_denials, &identity, denial, parts))
         });
         let gateway = builder.build(Arc::clone(&daemon.engine))?;
         Ok(Proxy { gateway, balancers: self.balancers })

@@ -1,7 +1,7 @@
 //! What requests hold, and that it always comes back.
 
 use http_body::Frame;
-use tollbar_rules::Request as Asked;
+use tollbar_rules::{Request as Asked, TokenError};
 
 use super::*;
 use crate::testing::{later_by, rules};
@@ -269,4 +269,34 @@ async fn leases_are_renewed_while_a_response_lasts() {
     assert_eq!(left(&engine), 1);
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(left(&engine), 1);
+}
+
+/// Such errors were dropped: nobody could see that a store had not taken a charge back.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_settled_renewed_or_given_back_is_reported() {
+    let leases = "rules: [{ name: a, limit: 1, algorithm: concurrency, lease: 30s }]";
+    for (yaml, settle) in [(HUNDRED, Some(Settle::by(|_| 1))), (leases, None)] {
+        let store = Arc::new(later_by(Duration::from_millis(5)));
+        let engine = AsyncEngine::new(rules(yaml), Arc::clone(&store) as Arc<_>).unwrap();
+        let (sender, mut errors) = tokio::sync::mpsc::unbounded_channel();
+        let report = move |error: &TokenError| sender.send(error.to_string()).unwrap();
+        let layer = TollbarLayer::builder(engine).on_hold_error(report);
+        let is_leased = settle.is_none();
+        let layer = match settle {
+            Some(settle) => layer.settle(settle),
+            None => layer,
+        };
+        let service = layer.build().layer(Answers);
+        let response = get(&service, "/200/x").await;
+        assert_eq!(response.status(), 200);
+        store.set_down(true);
+        if is_leased {
+            // The next renewal.
+            errors.recv().await.unwrap();
+        }
+        assert!(errors.try_recv().is_err());
+        drop(response);
+        errors.recv().await.unwrap();
+        assert!(errors.try_recv().is_err());
+    }
 }

@@ -9,9 +9,9 @@ use crate::testing::{later_by, rules};
 
 const ONE_A_SECOND: &str = "rules: [{ name: a, limit: 1/s, burst: 1 }]";
 
-fn waiting(yaml: &str, at_most: Duration, waiting_max: usize) -> Tollbar<Answers> {
-    let on_denial = OnDenial::Wait { at_most, waiting_max };
-    TollbarLayer::builder(engine_by_tokio(yaml)).on_denial(on_denial).build().layer(Answers)
+fn waiting(yaml: &str, max_wait: Duration, max_waiters: usize) -> Tollbar<Answers> {
+    let layer = TollbarLayer::builder(engine_by_tokio(yaml)).wait(max_wait, max_waiters).build();
+    layer.layer(Answers)
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,12 +82,11 @@ async fn no_more_wait_than_may_and_places_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_observes_is_told_once_of_each_request_however_long_it_waits() {
-    for (waiting_max, expected) in [(10, [true, true, true]), (1, [true, false, true])] {
+    for (max_waiters, expected) in [(10, [true, true, true]), (1, [true, false, true])] {
         let told = Arc::new(std::sync::Mutex::new(Vec::new()));
         let by = Arc::clone(&told);
-        let on_denial = OnDenial::Wait { at_most: Duration::from_secs(5), waiting_max };
         let service = TollbarLayer::builder(engine_by_tokio(ONE_A_SECOND))
-            .on_denial(on_denial)
+            .wait(Duration::from_secs(5), max_waiters)
             .observe(move |request, verdict| {
                 assert_eq!(request.path(), "/x");
                 by.lock().unwrap().push(verdict.is_allowed());
