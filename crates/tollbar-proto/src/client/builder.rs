@@ -21,7 +21,7 @@ const WAITING_MAX: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 /// A [`Client`] to be.
 #[derive(Clone)]
 #[must_use]
-pub struct Builder {
+pub struct ClientBuilder {
     uri: String,
     token: Option<String>,
     ca: Option<Vec<u8>>,
@@ -71,7 +71,7 @@ pub enum ConnectError {
     NoRuntime,
 }
 
-impl Builder {
+impl ClientBuilder {
     pub(super) fn new(uri: String) -> Self {
         Self {
             uri,
@@ -210,8 +210,8 @@ impl Builder {
 }
 
 /// Without its secrets.
-impl std::fmt::Debug for Builder {
+impl std::fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("ClientBuilder").field("uri", &self.uri).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use crate::common::{Daemon, Scratch, serve};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
-use tollbar_proto::client::{Builder, CheckError, Client, FailurePolicy};
+use tollbar_proto::client::{CheckError, Client, ClientBuilder, FailurePolicy};
 use tollbar_proto::v1::CheckRequest;
 
 /// Long enough for a machine that has other things to do.
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 const ROOMY: &str = "rules: [{ name: roomy, limit: 1000000/day, burst: 1000000 }]";
 
-fn builder(daemon: &Daemon) -> Builder {
+fn builder(daemon: &Daemon) -> ClientBuilder {
     let address = daemon.address("grpc");
     let uri = match address.strip_prefix("unix:") {
         Some(_) => address.to_owned(),
@@ -259,7 +259,7 @@ async fn a_daemon_with_a_token_answers_those_who_have_it() {
 
 #[tokio::test]
 async fn settings_that_cannot_be_used_are_told() {
-    let told = |builder: Builder| builder.connect().unwrap_err().to_string();
+    let told = |builder: ClientBuilder| builder.connect().unwrap_err().to_string();
     let at = |uri: &str| Client::builder(uri);
     for (builder, expected) in [
         (at("127.0.0.1:8081"), "`127.0.0.1:8081` is no address: write http://HOST:PORT"),
