@@ -29,7 +29,7 @@ pub struct ClientBuilder {
     deadline: Duration,
     connect_time_max: Duration,
     silence_max: Duration,
-    waiting_max: usize,
+    max_waiting: usize,
 }
 
 /// What is wrong with the settings of a client. That nobody answers is not: see
@@ -81,7 +81,7 @@ impl ClientBuilder {
             deadline: Duration::from_millis(100),
             connect_time_max: Duration::from_secs(2),
             silence_max: Duration::from_secs(5),
-            waiting_max: 4_096,
+            max_waiting: 4_096,
         }
     }
 
@@ -128,8 +128,8 @@ impl ClientBuilder {
 
     /// How many checks may wait at once, to be sent or for their answers: 4,096 unless it is set. More
     /// are turned away.
-    pub fn waiting_max(mut self, count: usize) -> Self {
-        self.waiting_max = count;
+    pub fn max_waiting(mut self, count: usize) -> Self {
+        self.max_waiting = count;
         self
     }
 
@@ -146,12 +146,12 @@ impl ClientBuilder {
                 return Err(ConnectError::Setting { setting, instead });
             }
         }
-        if !WAITING_MAX.contains(&self.waiting_max) {
-            let (setting, instead) = ("waiting_max", "use 1 to 1,000,000");
+        if !WAITING_MAX.contains(&self.max_waiting) {
+            let (setting, instead) = ("max_waiting", "use 1 to 1,000,000");
             return Err(ConnectError::Setting { setting, instead });
         }
         let endpoint = self.endpoint()?;
-        let line = Arc::new(Line::new(self.waiting_max));
+        let line = Arc::new(Line::new(self.max_waiting));
         let session = Session {
             endpoint: endpoint.clone(),
             bearer: self.bearer()?,
