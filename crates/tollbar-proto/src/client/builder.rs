@@ -27,7 +27,7 @@ pub struct ClientBuilder {
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Vec<u8>)>,
     deadline: Duration,
-    connect_time_max: Duration,
+    connect_timeout: Duration,
     silence_max: Duration,
     max_waiting: usize,
 }
@@ -79,7 +79,7 @@ impl ClientBuilder {
             ca: None,
             identity: None,
             deadline: Duration::from_millis(100),
-            connect_time_max: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(2),
             silence_max: Duration::from_secs(5),
             max_waiting: 4_096,
         }
@@ -114,8 +114,8 @@ impl ClientBuilder {
     }
 
     /// How long a connection may take to be made: 2 s unless it is set.
-    pub fn connect_time_max(mut self, time: Duration) -> Self {
-        self.connect_time_max = time;
+    pub fn connect_timeout(mut self, time: Duration) -> Self {
+        self.connect_timeout = time;
         self
     }
 
@@ -138,7 +138,7 @@ impl ClientBuilder {
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         for (setting, time) in [
             ("deadline", self.deadline),
-            ("connect_time_max", self.connect_time_max),
+            ("connect_timeout", self.connect_timeout),
             ("silence_max", self.silence_max),
         ] {
             if time.is_zero() {
@@ -156,7 +156,7 @@ impl ClientBuilder {
             endpoint: endpoint.clone(),
             bearer: self.bearer()?,
             line: Arc::clone(&line),
-            connect_time_max: self.connect_time_max,
+            connect_timeout: self.connect_timeout,
             silence_max: self.silence_max,
         };
         let calls = session.calls(endpoint.connect_lazy());
@@ -186,7 +186,7 @@ impl ClientBuilder {
         }
         let endpoint = Endpoint::from_shared(self.uri.clone()).map_err(|_| wrong())?;
         let endpoint = endpoint
-            .connect_timeout(self.connect_time_max)
+            .connect_timeout(self.connect_timeout)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIME_MAX)
             .keep_alive_while_idle(true);

@@ -38,7 +38,7 @@ pub(super) struct Session {
     pub(super) endpoint: Endpoint,
     pub(super) bearer: Bearer,
     pub(super) line: Arc<Line>,
-    pub(super) connect_time_max: Duration,
+    pub(super) connect_timeout: Duration,
     pub(super) silence_max: Duration,
 }
 
@@ -101,11 +101,11 @@ impl Session {
             let opened = self.calls(channel).check_many(outbound).await;
             opened.map(tonic::Response::into_inner).map_err(|status| of_status(&status))
         };
-        let mut answers = match timeout(self.connect_time_max, opened).await {
+        let mut answers = match timeout(self.connect_timeout, opened).await {
             Ok(Ok(answers)) => answers,
             Ok(Err(reason)) => return Ended::Broken(reason),
             Err(_) => {
-                return Ended::Broken(format!("no connection within {:?}", self.connect_time_max));
+                return Ended::Broken(format!("no connection within {:?}", self.connect_timeout));
             }
         };
         self.line.open();
