@@ -28,7 +28,7 @@ pub struct ClientBuilder {
     identity: Option<(Vec<u8>, Vec<u8>)>,
     deadline: Duration,
     connect_timeout: Duration,
-    silence_max: Duration,
+    idle_timeout: Duration,
     max_waiting: usize,
 }
 
@@ -80,7 +80,7 @@ impl ClientBuilder {
             identity: None,
             deadline: Duration::from_millis(100),
             connect_timeout: Duration::from_secs(2),
-            silence_max: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(5),
             max_waiting: 4_096,
         }
     }
@@ -121,8 +121,8 @@ impl ClientBuilder {
 
     /// How long the daemon may leave what was sent unanswered before the client connects anew: 5 s
     /// unless it is set, and up to twice as long.
-    pub fn silence_max(mut self, time: Duration) -> Self {
-        self.silence_max = time;
+    pub fn idle_timeout(mut self, time: Duration) -> Self {
+        self.idle_timeout = time;
         self
     }
 
@@ -139,7 +139,7 @@ impl ClientBuilder {
         for (setting, time) in [
             ("deadline", self.deadline),
             ("connect_timeout", self.connect_timeout),
-            ("silence_max", self.silence_max),
+            ("idle_timeout", self.idle_timeout),
         ] {
             if time.is_zero() {
                 let instead = "use more than 0";
@@ -157,7 +157,7 @@ impl ClientBuilder {
             bearer: self.bearer()?,
             line: Arc::clone(&line),
             connect_timeout: self.connect_timeout,
-            silence_max: self.silence_max,
+            idle_timeout: self.idle_timeout,
         };
         let calls = session.calls(endpoint.connect_lazy());
         runtime.spawn(session.run());

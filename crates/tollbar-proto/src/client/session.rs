@@ -39,7 +39,7 @@ pub(super) struct Session {
     pub(super) bearer: Bearer,
     pub(super) line: Arc<Line>,
     pub(super) connect_timeout: Duration,
-    pub(super) silence_max: Duration,
+    pub(super) idle_timeout: Duration,
 }
 
 /// How a stream ended.
@@ -122,7 +122,7 @@ impl Session {
         sent: &Sent,
         backoff: &mut Backoff,
     ) -> Option<String> {
-        let mut looks = interval(self.silence_max);
+        let mut looks = interval(self.idle_timeout);
         looks.tick().await;
         // Who was the next to be answered at the last look.
         let mut awaited = None;
@@ -132,7 +132,7 @@ impl Session {
                 _ = looks.tick() => {
                     let next = sent.next();
                     if next.is_some() && next == awaited {
-                        return Some(format!("no answer within {:?}", self.silence_max));
+                        return Some(format!("no answer within {:?}", self.idle_timeout));
                     }
                     awaited = next;
                     continue;

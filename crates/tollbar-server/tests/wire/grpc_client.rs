@@ -178,7 +178,7 @@ async fn a_daemon_that_hangs_holds_nobody_longer_than_the_deadline() {
     let client = builder(&daemon)
         .deadline(Duration::from_millis(200))
         .connect_timeout(Duration::from_millis(300))
-        .silence_max(Duration::from_millis(500))
+        .idle_timeout(Duration::from_millis(500))
         .max_waiting(100)
         .connect()
         .unwrap();
