@@ -14,7 +14,7 @@ use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
 use tower_layer::Layer;
 
 use crate::jitter::Jitter;
-use crate::{Denial, HeaderStyle, Identity, Settle, Tollbar};
+use crate::{Denial, HeaderStyle, Identity, Settle, TollbarService};
 
 pub use per_client::PerClientError;
 
@@ -107,10 +107,10 @@ impl TollbarLayer {
 }
 
 impl<S> Layer<S> for TollbarLayer {
-    type Service = Tollbar<S>;
+    type Service = TollbarService<S>;
 
-    fn layer(&self, inner: S) -> Tollbar<S> {
-        Tollbar::new(inner, Arc::clone(&self.shared))
+    fn layer(&self, inner: S) -> TollbarService<S> {
+        TollbarService::new(inner, Arc::clone(&self.shared))
     }
 }
 

@@ -50,5 +50,5 @@ pub use identity::{ApiKeys, Attributes, Identity, IdentityError, Peer};
 pub use identity::{Jwt, JwtAlgorithm, JwtKey};
 pub use layer::{PerClientError, TollbarLayer, TollbarLayerBuilder};
 pub use response::{Denial, Format, status_of};
-pub use service::Tollbar;
+pub use service::TollbarService;
 pub use settle::{Ending, Settle};

@@ -32,7 +32,7 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// A service behind rules. Made by a [`TollbarLayer`](crate::TollbarLayer).
 #[derive(Clone)]
-pub struct Tollbar<S> {
+pub struct TollbarService<S> {
     inner: S,
     shared: Arc<Shared>,
     peer: Option<IpAddr>,
@@ -69,7 +69,7 @@ enum Step {
     Answer(Box<Response<Bytes>>),
 }
 
-impl<S> Tollbar<S> {
+impl<S> TollbarService<S> {
     pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Self {
         Self { inner, shared, peer: None }
     }
@@ -92,7 +92,7 @@ impl<S> Tollbar<S> {
     }
 }
 
-impl<S, Q, R> Service<Request<Q>> for Tollbar<S>
+impl<S, Q, R> Service<Request<Q>> for TollbarService<S>
 where
     S: Service<Request<Q>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -372,8 +372,8 @@ impl Shared {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Tollbar<S> {
+impl<S: fmt::Debug> fmt::Debug for TollbarService<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tollbar").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("TollbarService").field("inner", &self.inner).finish_non_exhaustive()
     }
 }

@@ -54,7 +54,7 @@ fn layer(yaml: &str) -> TollbarLayer {
     TollbarLayer::new(engine(yaml).0)
 }
 
-async fn get(service: &Tollbar<Answers>, path: &str) -> Response<TollbarBody<Full<Bytes>>> {
+async fn get(service: &TollbarService<Answers>, path: &str) -> Response<TollbarBody<Full<Bytes>>> {
     service.clone().oneshot(request(path)).await.unwrap()
 }
 

@@ -10,7 +10,7 @@ use crate::{Ending, Settle};
 const HUNDRED: &str = "rules: [{ name: a, limit: 100/100s, algorithm: fixed_window }]";
 const TWO_IN_FLIGHT: &str = "rules: [{ name: a, limit: 2, algorithm: concurrency }]";
 
-fn settling(yaml: &str, settle: Settle) -> (Tollbar<Answers>, Engine) {
+fn settling(yaml: &str, settle: Settle) -> (TollbarService<Answers>, Engine) {
     let engine = engine(yaml).0;
     let layer = TollbarLayer::builder(&engine).cost(|_| 10).settle(settle).build();
     (layer.layer(Answers), engine)

@@ -9,7 +9,7 @@ use crate::testing::{later_by, rules};
 
 const ONE_A_SECOND: &str = "rules: [{ name: a, limit: 1/s, burst: 1 }]";
 
-fn waiting(yaml: &str, max_wait: Duration, max_waiters: usize) -> Tollbar<Answers> {
+fn waiting(yaml: &str, max_wait: Duration, max_waiters: usize) -> TollbarService<Answers> {
     let layer = TollbarLayer::builder(engine_by_tokio(yaml)).wait(max_wait, max_waiters).build();
     layer.layer(Answers)
 }
@@ -100,7 +100,10 @@ async fn whoever_observes_is_told_once_of_each_request_however_long_it_waits() {
 }
 
 /// When each of so many requests at once was answered, and how.
-async fn burst(service: &Tollbar<Answers>, count: usize) -> Vec<(u16, Duration, Option<String>)> {
+async fn burst(
+    service: &TollbarService<Answers>,
+    count: usize,
+) -> Vec<(u16, Duration, Option<String>)> {
     let start = Instant::now();
     let requests: Vec<_> = (0..count)
         .map(|_| {

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use serde_json::Value;
-use tollbar_http::{Attributes, Tollbar, TollbarBody, TollbarLayer};
+use tollbar_http::{Attributes, TollbarBody, TollbarLayer, TollbarService};
 use tollbar_rules::{AsyncEngine, Engine, RuleFile, RuleSet};
 use tollbar_testkit::failing_store::FailingStore;
 use tonic::codegen::Service;
@@ -70,7 +70,7 @@ impl Service<Request<()>> for Served {
 }
 
 async fn ask(
-    service: &mut Tollbar<Served>,
+    service: &mut TollbarService<Served>,
     step: &Step,
     responses: &mut Vec<TollbarBody<Full<Bytes>>>,
 ) -> Answer {
