@@ -47,7 +47,7 @@ type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
 type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
 type Observe = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
 type OnHoldError = dyn Fn(&TokenError) + Send + Sync;
-type Respond = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
+type DenialResponse = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 
 /// What all services share.
 pub(crate) struct Shared {
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     pub(crate) cost: Option<Box<CostOf>>,
     pub(crate) criticality: Option<Box<CriticalityOf>>,
     pub(crate) skip: Option<Box<Skips>>,
-    pub(crate) respond: Option<Box<Respond>>,
+    pub(crate) denial_response: Option<Box<DenialResponse>>,
     pub(crate) observe: Option<Box<Observe>>,
     pub(crate) on_hold_error: Option<Box<OnHoldError>>,
     /// The longest that one request waits; zero where denied requests are turned away.
@@ -88,7 +88,7 @@ impl TollbarLayer {
                 cost: None,
                 criticality: None,
                 skip: None,
-                respond: None,
+                denial_response: None,
                 observe: None,
                 on_hold_error: None,
                 max_wait: Duration::ZERO,
@@ -169,7 +169,7 @@ impl TollbarLayerBuilder {
     /// # use tollbar_rules::{Engine, RuleFile};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let rules = RuleFile::parse("rules.yaml", "rules: [{ name: a, limit: 10/s }]")?.rules;
-    /// let layer = TollbarLayer::builder(Engine::new(rules)).respond(|denial, _request| {
+    /// let layer = TollbarLayer::builder(Engine::new(rules)).denial_response(|denial, _request| {
     ///     let mut response = http::Response::new("<h1>Slow down</h1>".into());
     ///     *response.status_mut() = denial.status();
     ///     response
@@ -179,11 +179,11 @@ impl TollbarLayerBuilder {
     /// # }
     /// ```
     #[must_use]
-    pub fn respond(
+    pub fn denial_response(
         mut self,
-        respond: impl Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync + 'static,
+        denial_response: impl Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
-        self.shared.respond = Some(Box::new(respond));
+        self.shared.denial_response = Some(Box::new(denial_response));
         self
     }
 

@@ -359,9 +359,9 @@ impl Shared {
     fn answer(&self, verdict: &Verdict, head: &Head<'_>) -> Response<Bytes> {
         let retry_after = verdict.retry_after().map(|wait| self.jitter.lengthen(wait));
         let denial = Denial::new(verdict, retry_after);
-        let mut response = match (&self.respond, head.parts) {
-            (Some(respond), Some(parts)) => respond(&denial, parts),
-            (Some(respond), None) => respond(&denial, &head.to_parts()),
+        let mut response = match (&self.denial_response, head.parts) {
+            (Some(denial_response), Some(parts)) => denial_response(&denial, parts),
+            (Some(denial_response), None) => denial_response(&denial, &head.to_parts()),
             (None, _) => denial.response(Format::wanted(head.headers)),
         };
         if let Some(wait) = retry_after {

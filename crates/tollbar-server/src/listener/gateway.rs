@@ -222,7 +222,9 @@ impl PreparedProxy {
             layer
                 .observe(on_decision)
                 .on_hold_error(move |_| for_holds.metrics.hold_failed())
-                .respond(move |denial, parts| denied(&for_denials, &identity, denial, parts))
+                .denial_response(move |denial, parts| {
+                    denied(&for_denials, &identity, denial, parts)
+                })
         });
         let gateway = builder.build(Arc::clone(&daemon.engine))?;
         Ok(Proxy { gateway, balancers: self.balancers })
