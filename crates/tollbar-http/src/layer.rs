@@ -45,7 +45,7 @@ pub struct TollbarLayerBuilder {
 type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
 type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
-type Observe = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
+type OnDecision = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
 type OnHoldError = dyn Fn(&TokenError) + Send + Sync;
 type DenialResponse = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) criticality: Option<Box<CriticalityOf>>,
     pub(crate) skip: Option<Box<Skips>>,
     pub(crate) denial_response: Option<Box<DenialResponse>>,
-    pub(crate) observe: Option<Box<Observe>>,
+    pub(crate) on_decision: Option<Box<OnDecision>>,
     pub(crate) on_hold_error: Option<Box<OnHoldError>>,
     /// The longest that one request waits; zero where denied requests are turned away.
     pub(crate) max_wait: Duration,
@@ -89,7 +89,7 @@ impl TollbarLayer {
                 criticality: None,
                 skip: None,
                 denial_response: None,
-                observe: None,
+                on_decision: None,
                 on_hold_error: None,
                 max_wait: Duration::ZERO,
                 max_waiters: 0,
@@ -190,11 +190,11 @@ impl TollbarLayerBuilder {
     /// Is told of every request that passes or is turned away, once, before that happens: to keep
     /// accounts, for example with [`Verdict::meter`]. It is on the way of requests, and should be quick.
     #[must_use]
-    pub fn observe(
+    pub fn on_decision(
         mut self,
-        observe: impl Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync + 'static,
+        on_decision: impl Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync + 'static,
     ) -> Self {
-        self.shared.observe = Some(Box::new(observe));
+        self.shared.on_decision = Some(Box::new(on_decision));
         self
     }
 

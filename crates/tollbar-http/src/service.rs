@@ -348,8 +348,8 @@ impl Shared {
     /// Tells whoever observes; of those who wait, when they no longer do.
     #[inline]
     fn tell(&self, request: &tollbar_rules::Request<'_>, verdict: &Verdict, step: Step) -> Step {
-        if let (Some(observe), Step::Pass(_) | Step::Answer(_)) = (&self.observe, &step) {
-            observe(request, verdict);
+        if let (Some(on_decision), Step::Pass(_) | Step::Answer(_)) = (&self.on_decision, &step) {
+            on_decision(request, verdict);
         }
         step
     }

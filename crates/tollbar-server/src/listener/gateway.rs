@@ -220,7 +220,7 @@ impl PreparedProxy {
         };
         let builder = self.builder.layer(move |layer| {
             layer
-                .observe(on_decision)
+                .on_decision(on_decision)
                 .on_hold_error(move |_| for_holds.metrics.hold_failed())
                 .denial_response(move |denial, parts| {
                     denied(&for_denials, &identity, denial, parts)

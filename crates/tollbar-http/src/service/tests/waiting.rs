@@ -87,7 +87,7 @@ async fn whoever_observes_is_told_once_of_each_request_however_long_it_waits() {
         let by = Arc::clone(&told);
         let service = TollbarLayer::builder(engine_by_tokio(ONE_A_SECOND))
             .wait(Duration::from_secs(5), max_waiters)
-            .observe(move |request, verdict| {
+            .on_decision(move |request, verdict| {
                 assert_eq!(request.path(), "/x");
                 by.lock().unwrap().push(verdict.is_allowed());
             })
