@@ -65,7 +65,7 @@ impl ApiKeys {
     /// Those keys whose hash `is_key` knows. Others are as good as none: their senders are counted by
     /// the next link of the chain.
     #[must_use]
-    pub fn checked_by(is_key: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+    pub fn verify_hash_with(is_key: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self::new(Checked::By(Arc::new(is_key)))
     }
 

@@ -120,7 +120,7 @@ fn api_keys_are_hashed_and_those_that_are_none_tell_nothing() {
     }
 
     let good = hash.clone();
-    let checked = Identity::new().api_keys(ApiKeys::checked_by(move |it| it == good));
+    let checked = Identity::new().api_keys(ApiKeys::verify_hash_with(move |it| it == good));
     let key = |key: &[u8]| read(&checked, "1.2.3.4", &[("x-api-key", key)], "api_key");
     assert_eq!((key(b"s3cret"), key(b"invented")), (Some(hash), None));
 }
