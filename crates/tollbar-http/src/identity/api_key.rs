@@ -72,7 +72,7 @@ impl ApiKeys {
     /// All keys: a layer or a proxy in front of this one turns away requests with keys that are none.
     /// Where nobody does, a client can invent one for every request and is not limited at all.
     #[must_use]
-    pub fn checked_elsewhere() -> Self {
+    pub fn verified_upstream() -> Self {
         Self::new(Checked::Elsewhere)
     }
 

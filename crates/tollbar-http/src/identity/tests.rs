@@ -92,9 +92,9 @@ fn every_number_of_an_ipv4_address_is_written_as_the_standard_library_writes_it(
 
 #[test]
 fn api_keys_are_hashed_and_those_that_are_none_tell_nothing() {
-    let elsewhere = Identity::new().api_keys(ApiKeys::checked_elsewhere().bearer());
+    let elsewhere = Identity::new().api_keys(ApiKeys::verified_upstream().bearer());
     let key = |headers: Lines<'_>| read(&elsewhere, "1.2.3.4", headers, "api_key");
-    let hash = ApiKeys::checked_elsewhere().hash("s3cret");
+    let hash = ApiKeys::verified_upstream().hash("s3cret");
     assert!(hash.len() == 32 && !hash.contains("s3cret"));
     assert_eq!(key(&[("x-api-key", b"s3cret")]), Some(hash.clone()));
     assert_eq!(key(&[("authorization", b"Bearer s3cret")]), Some(hash.clone()));
@@ -388,7 +388,7 @@ proptest! {
         peer in prop::sample::select(vec!["10.0.0.1", "203.0.113.7", "::ffff:10.0.0.1"]),
     ) {
         let identity = behind_proxy()
-            .api_keys(ApiKeys::checked_elsewhere().bearer())
+            .api_keys(ApiKeys::verified_upstream().bearer())
             .claimed_header("claimed", "x-claimed").unwrap()
             .content_length();
         let mut request = Request::new(());
