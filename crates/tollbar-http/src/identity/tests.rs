@@ -146,7 +146,7 @@ fn headers_become_attributes_by_name() {
     let identity = behind_proxy()
         .trusted_header("tenant", "X-Tenant-Id")
         .unwrap()
-        .claimed_header("version", "x-client-version")
+        .untrusted_header("version", "x-client-version")
         .unwrap()
         .content_length();
     let headers: Lines<'_> =
@@ -162,7 +162,7 @@ fn headers_become_attributes_by_name() {
     for (attribute, header) in
         [("path", "x"), ("client", "x"), ("ip", "x"), ("api_key", "x"), ("", "x"), ("a", "a b")]
     {
-        let refused = Identity::new().claimed_header(attribute, header).unwrap_err().to_string();
+        let refused = Identity::new().untrusted_header(attribute, header).unwrap_err().to_string();
         assert!(refused.contains("write"), "{refused}");
     }
 }
@@ -202,10 +202,10 @@ fn the_first_64_attributes_count_and_rules_accept_them() {
 #[test]
 fn a_name_has_1_to_128_bytes() {
     let longest = "n".repeat(128);
-    let identity = Identity::new().claimed_header(&longest, "x-long").unwrap();
+    let identity = Identity::new().untrusted_header(&longest, "x-long").unwrap();
     let found = read(&identity, "1.2.3.4", &[("x-long", b"v")], &longest);
     assert_eq!(found.as_deref(), Some("v"));
-    assert!(Identity::new().claimed_header(&"n".repeat(129), "x-long").is_err());
+    assert!(Identity::new().untrusted_header(&"n".repeat(129), "x-long").is_err());
 }
 
 #[cfg(feature = "jwt")]
@@ -389,7 +389,7 @@ proptest! {
     ) {
         let identity = behind_proxy()
             .api_keys(ApiKeys::verified_upstream().bearer())
-            .claimed_header("claimed", "x-claimed").unwrap()
+            .untrusted_header("claimed", "x-claimed").unwrap()
             .content_length();
         let mut request = Request::new(());
         request.extensions_mut().insert(Peer(peer.parse().unwrap()));

@@ -53,7 +53,7 @@ async fn builder() -> GatewayBuilder {
     let identity = ["user", "tenant", "tier", "tokens"]
         .into_iter()
         .fold(Identity::new().api_keys(ApiKeys::known(keys)), |identity, name| {
-            identity.claimed_header(name, &format!("x-{name}")).unwrap()
+            identity.untrusted_header(name, &format!("x-{name}")).unwrap()
         });
     Gateway::builder(url).identity(identity).layer(|layer| {
         layer.cost(|parts| parts.headers["x-cost"].to_str().unwrap().parse().unwrap())
