@@ -51,4 +51,4 @@ pub use identity::{Jwt, JwtAlgorithm, JwtKey};
 pub use layer::{PerClientError, TollbarLayer, TollbarLayerBuilder};
 pub use response::{Denial, Format, status_of};
 pub use service::TollbarService;
-pub use settle::{Ending, Settle};
+pub use settle::{ResponseEnd, Settle};

@@ -18,7 +18,7 @@ use crate::layer::Shared;
 /// was reserved.
 const RESERVE_FOR_DEFAULT: Duration = Duration::from_mins(10);
 
-type Spent = dyn Fn(&Ending) -> u64 + Send + Sync;
+type Spent = dyn Fn(&ResponseEnd) -> u64 + Send + Sync;
 
 /// How requests are settled: what they have spent, by how they ended. Charged before they are served
 /// is what the layer's cost function says.
@@ -41,7 +41,7 @@ pub struct Settle {
 
 /// How a request ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
+pub struct ResponseEnd {
     reserved: u64,
     status: Option<StatusCode>,
     told_cost: Option<u64>,
@@ -53,10 +53,10 @@ impl Settle {
     /// By what `spent` makes of the ending, in the layer's own costs, before rules multiply them.
     ///
     /// Think of clients that disconnect as soon as the work is done: what costs nothing without
-    /// a [status](Ending::status), or without a [complete](Ending::is_complete) body, is free for
+    /// a [status](ResponseEnd::status), or without a [complete](ResponseEnd::is_complete) body, is free for
     /// them.
     #[must_use]
-    pub fn by(spent: impl Fn(&Ending) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn by(spent: impl Fn(&ResponseEnd) -> u64 + Send + Sync + 'static) -> Self {
         Self { spent: Arc::new(spent), cost_header: None, reserve_for: RESERVE_FOR_DEFAULT }
     }
 
@@ -100,7 +100,7 @@ impl Settle {
     }
 }
 
-impl Ending {
+impl ResponseEnd {
     /// What was charged in advance.
     #[must_use]
     pub fn reserved(&self) -> u64 {
@@ -138,7 +138,7 @@ impl Ending {
 pub(crate) struct Held {
     shared: Arc<Shared>,
     hold: Arc<Hold>,
-    ending: Ending,
+    ending: ResponseEnd,
     /// Renews leases while the request lasts.
     renewing: Option<AbortHandle>,
 }
@@ -146,8 +146,13 @@ pub(crate) struct Held {
 impl Held {
     /// Of a request whose cost was `reserved`.
     pub(crate) fn new(shared: Arc<Shared>, hold: Hold, reserved: u64) -> Self {
-        let ending =
-            Ending { reserved, status: None, told_cost: None, body_bytes: 0, is_complete: false };
+        let ending = ResponseEnd {
+            reserved,
+            status: None,
+            told_cost: None,
+            body_bytes: 0,
+            is_complete: false,
+        };
         let hold = Arc::new(hold);
         let renewing = hold.lease_ttl().and_then(|ttl| renew_every(ttl / 3, &shared, &hold));
         Self { shared, hold, ending, renewing }

@@ -5,7 +5,7 @@ use tollbar_rules::{Request as Asked, TokenError};
 
 use super::*;
 use crate::testing::{later_by, rules};
-use crate::{Ending, Settle};
+use crate::{ResponseEnd, Settle};
 
 const HUNDRED: &str = "rules: [{ name: a, limit: 100/100s, algorithm: fixed_window }]";
 const TWO_IN_FLIGHT: &str = "rules: [{ name: a, limit: 2, algorithm: concurrency }]";
@@ -81,9 +81,9 @@ async fn rules_multiply_what_was_spent() {
 }
 
 /// How the last request ended.
-type Seen = Arc<std::sync::Mutex<Vec<Ending>>>;
+type Seen = Arc<std::sync::Mutex<Vec<ResponseEnd>>>;
 
-fn watching(spent: impl Fn(&Ending) -> u64 + Send + Sync + 'static) -> (Settle, Seen) {
+fn watching(spent: impl Fn(&ResponseEnd) -> u64 + Send + Sync + 'static) -> (Settle, Seen) {
     let seen = Seen::default();
     let watched = Arc::clone(&seen);
     let settle = Settle::by(move |ending| {
@@ -171,7 +171,7 @@ fn futures_now<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn endings_tell_how_much_was_sent_and_whether_that_was_all() {
-    let (settle, seen) = watching(Ending::reserved);
+    let (settle, seen) = watching(ResponseEnd::reserved);
     let layer = TollbarLayer::builder(engine(HUNDRED).0).settle(settle).build();
     let last = || {
         let ending = seen.lock().unwrap().pop().unwrap();
