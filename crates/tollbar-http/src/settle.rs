@@ -44,7 +44,7 @@ pub struct Settle {
 pub struct ResponseEnd {
     reserved: u64,
     status: Option<StatusCode>,
-    told_cost: Option<u64>,
+    reported_cost: Option<u64>,
     body_bytes: u64,
     is_complete: bool,
 }
@@ -74,7 +74,7 @@ impl Settle {
     /// it: what was reserved.
     #[must_use]
     pub fn by_header(name: HeaderName) -> Self {
-        let settle = Self::by(|ending| ending.told_cost.unwrap_or(ending.reserved));
+        let settle = Self::by(|ending| ending.reported_cost.unwrap_or(ending.reserved));
         Self { cost_header: Some(name), ..settle }
     }
 
@@ -116,8 +116,8 @@ impl ResponseEnd {
 
     /// What the service has said that it costs, in the header of [`Settle::by_header`].
     #[must_use]
-    pub fn told_cost(&self) -> Option<u64> {
-        self.told_cost
+    pub fn reported_cost(&self) -> Option<u64> {
+        self.reported_cost
     }
 
     /// How much of the response's body was handed to the server.
@@ -149,7 +149,7 @@ impl Held {
         let ending = ResponseEnd {
             reserved,
             status: None,
-            told_cost: None,
+            reported_cost: None,
             body_bytes: 0,
             is_complete: false,
         };
@@ -164,7 +164,7 @@ impl Held {
         let settle = self.shared.settle.as_ref();
         if let Some(name) = settle.and_then(|it| it.cost_header.as_ref()) {
             let told = response.headers_mut().remove(name);
-            self.ending.told_cost = told.and_then(|it| it.to_str().ok()?.trim().parse().ok());
+            self.ending.reported_cost = told.and_then(|it| it.to_str().ok()?.trim().parse().ok());
         }
     }
 
