@@ -114,7 +114,7 @@ fn measure(effort: Effort) -> Result<Report, Box<dyn std::error::Error>> {
 async fn connect(server: &Server) -> Result<RedisStore, RedisStoreError> {
     let builder = RedisStore::builder(&server.url(), Subjects::Hashed([7; 32]));
     // A busy machine must not make answers fail that are late.
-    builder.deadline(Duration::from_secs(5)).connect().await
+    builder.timeout(Duration::from_secs(5)).connect().await
 }
 
 /// What a check takes at so many a second, and beside it what the minimal script takes over the same

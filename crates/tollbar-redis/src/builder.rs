@@ -16,7 +16,7 @@ use crate::script::Scripts;
 use crate::store::{RedisStore, TestClock};
 use crate::tls::Tls;
 
-const DEADLINE_DEFAULT: Duration = Duration::from_millis(25);
+const TIMEOUT_DEFAULT: Duration = Duration::from_millis(25);
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 const FAILURES_MAX_DEFAULT: u32 = 5;
 const DENIALS_MAX_DEFAULT: usize = 4_096;
@@ -36,7 +36,7 @@ pub struct RedisStoreBuilder {
     namespace: Option<String>,
     colocate: Option<Colocate>,
     tls: Option<Tls>,
-    deadline: Duration,
+    timeout: Duration,
     connect_timeout: Duration,
     failures_max: u32,
     denials_max: usize,
@@ -53,7 +53,7 @@ impl RedisStoreBuilder {
             namespace: None,
             colocate: None,
             tls: None,
-            deadline: DEADLINE_DEFAULT,
+            timeout: TIMEOUT_DEFAULT,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             failures_max: FAILURES_MAX_DEFAULT,
             denials_max: DENIALS_MAX_DEFAULT,
@@ -87,8 +87,8 @@ impl RedisStoreBuilder {
 
     /// How long a check may take; after that, the limiter's failure policy answers. 25 ms by default.
     #[must_use]
-    pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// How long an attempt to connect may take. A second by default.
@@ -204,7 +204,7 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, way: Way) -> RedisStore {
-        let deadlines = Deadlines::new(Handle::current(), self.deadline, self.in_flight_max);
+        let deadlines = Deadlines::new(Handle::current(), self.timeout, self.in_flight_max);
         RedisStore {
             route: Arc::new(Route { deadlines, way, counters: RemoteCounters::default() }),
             scripts: Arc::new(Scripts::new()),
@@ -223,7 +223,7 @@ impl std::fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("RedisStoreBuilder")
-            .field("deadline", &self.deadline)
+            .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }

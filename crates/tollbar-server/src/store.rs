@@ -157,7 +157,7 @@ impl StoreFlags {
                 RedisStore::sentinel_builder(&urls, master, subjects)
             }
         };
-        let builder = builder.deadline(self.store_deadline.0);
+        let builder = builder.timeout(self.store_deadline.0);
         let builder = match self.tls()? {
             Some(tls) => builder.tls(tls),
             None => builder,

@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// An instance of a service: a store, an engine and a listener of its own.
 async fn instance(redis: &RedisProcess, yaml: &str, deadline: Duration) -> SocketAddr {
-    let store = RedisStore::builder(&redis.url(), Subjects::Hashed([7; 32])).deadline(deadline);
+    let store = RedisStore::builder(&redis.url(), Subjects::Hashed([7; 32])).timeout(deadline);
     let store = store.connect().await.expect("the server is there");
     let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|it| panic!("{it}")).rules;
     let engine = AsyncEngine::new(rules, Arc::new(store)).unwrap();

@@ -159,7 +159,7 @@ fn one_check_too_many_fails_at_once_and_leaves_room_when_others_are_done() {
 fn whoever_waits_at_the_guard_does_so_within_the_deadline() {
     const DEADLINE: Duration = Duration::from_millis(60);
     let server = RedisProcess::start();
-    let builder = builder(&server).local_guard(1).deadline(DEADLINE).breaker_failures(1_000);
+    let builder = builder(&server).local_guard(1).timeout(DEADLINE).breaker_failures(1_000);
     let store = Arc::new(RUNTIME.block_on(builder.connect()).unwrap());
     RUNTIME.block_on(async {
         let policy = Policy::fixed_window("10/day").unwrap();

@@ -20,7 +20,7 @@ const SCHEDULING: Duration = Duration::from_millis(250);
 const SERVICE_BACK_WITHIN: Duration = Duration::from_secs(20);
 
 fn builder(url: &str) -> RedisStoreBuilder {
-    RedisStore::builder(url, Subjects::Hashed([7; 32])).deadline(DEADLINE).deny_cache(0)
+    RedisStore::builder(url, Subjects::Hashed([7; 32])).timeout(DEADLINE).deny_cache(0)
 }
 
 async fn connect(url: &str) -> Arc<RedisStore> {

@@ -246,7 +246,7 @@ fn a_master_that_dies_is_replaced_and_nothing_waits_longer_than_its_deadline() {
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let builder =
-        RedisStore::cluster_builder(&urls, Subjects::Raw).deadline(FAILOVER_DEADLINE).deny_cache(0);
+        RedisStore::cluster_builder(&urls, Subjects::Raw).timeout(FAILOVER_DEADLINE).deny_cache(0);
     let store =
         RUNTIME.block_on(builder.connect_timeout(Duration::from_secs(5)).connect()).unwrap();
     let policy = Policy::fixed_window("1000000/day").unwrap();

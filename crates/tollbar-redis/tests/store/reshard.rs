@@ -163,7 +163,7 @@ fn keys_of_living_masters_notice_nothing_of_one_that_dies() {
     const DEADLINE: Duration = Duration::from_millis(500);
     let whatever = ["--cluster-require-full-coverage", "no"];
     let mut cluster = RedisCluster::launch(&Launch::default().with(&whatever));
-    let store = connect(builder(&cluster).deadline(DEADLINE));
+    let store = connect(builder(&cluster).timeout(DEADLINE));
     let policy = Policy::fixed_window("1000000/day").unwrap();
     let dead = cluster.masters().into_iter().find(|master| has(master, SLOT)).unwrap();
     let keys: Vec<String> = (0..200).map(|number| format!("user:{number}")).collect();

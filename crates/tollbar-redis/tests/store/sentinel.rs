@@ -51,7 +51,7 @@ fn takes_over(program: Program) {
         // One that is gone holds nobody up.
         let urls = ["redis://127.0.0.1:1", &url];
         let builder = RedisStore::sentinel_builder(&urls, "limits", Subjects::Hashed([7; 32]));
-        let builder = builder.deadline(DEADLINE).deny_cache(0).connect_timeout(PATIENCE);
+        let builder = builder.timeout(DEADLINE).deny_cache(0).connect_timeout(PATIENCE);
         let store = builder.connect().await.expect("the master is there");
         let policy = Policy::fixed_window("1000000/day").unwrap();
         for _ in 0..20 {

@@ -70,7 +70,7 @@ pub(crate) trait Patient {
 
 impl Patient for RedisStoreBuilder {
     fn patient(self) -> Self {
-        self.deadline(DEADLINE).connect_timeout(DEADLINE)
+        self.timeout(DEADLINE).connect_timeout(DEADLINE)
     }
 }
 
