@@ -40,7 +40,7 @@ pub struct RedisStoreBuilder {
     connect_timeout: Duration,
     failures_max: u32,
     denials_max: usize,
-    in_flight_max: usize,
+    max_in_flight: usize,
     same_in_flight_max: usize,
     test_clock: Option<TestClock>,
 }
@@ -57,7 +57,7 @@ impl RedisStoreBuilder {
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             failures_max: FAILURES_MAX_DEFAULT,
             denials_max: DENIALS_MAX_DEFAULT,
-            in_flight_max: IN_FLIGHT_MAX_DEFAULT,
+            max_in_flight: IN_FLIGHT_MAX_DEFAULT,
             same_in_flight_max: 0,
             test_clock: None,
         }
@@ -118,8 +118,8 @@ impl RedisStoreBuilder {
     /// limiter's failure policy answers: a server that is slow is not buried under what waits for it.
     /// 16,384 by default, at least 1.
     #[must_use]
-    pub fn in_flight_max(self, in_flight_max: usize) -> Self {
-        Self { in_flight_max: in_flight_max.max(1), ..self }
+    pub fn max_in_flight(self, max_in_flight: usize) -> Self {
+        Self { max_in_flight: max_in_flight.max(1), ..self }
     }
 
     /// Keeps a stampede on one key from the network: of those who ask the same at the same time, so many
@@ -204,7 +204,7 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, way: Way) -> RedisStore {
-        let deadlines = Deadlines::new(Handle::current(), self.timeout, self.in_flight_max);
+        let deadlines = Deadlines::new(Handle::current(), self.timeout, self.max_in_flight);
         RedisStore {
             route: Arc::new(Route { deadlines, way, counters: RemoteCounters::default() }),
             scripts: Arc::new(Scripts::new()),

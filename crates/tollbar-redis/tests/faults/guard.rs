@@ -130,7 +130,7 @@ fn a_guarded_store_passes_the_whole_suite() {
 #[test]
 fn one_check_too_many_fails_at_once_and_leaves_room_when_others_are_done() {
     let server = RedisProcess::start();
-    let store = RUNTIME.block_on(builder(&server).in_flight_max(3).connect()).unwrap();
+    let store = RUNTIME.block_on(builder(&server).max_in_flight(3).connect()).unwrap();
     let policy = Policy::fixed_window("10/day").unwrap();
     RUNTIME.block_on(async {
         let check = |_| Box::pin(store.check(b"key", &policy, 1).into_future());
@@ -141,7 +141,7 @@ fn one_check_too_many_fails_at_once_and_leaves_room_when_others_are_done() {
         }
         for _ in 0..10 {
             let error = store.check(b"key", &policy, 1).await.unwrap_err();
-            let is_it = matches!(cause(&error), RedisStoreError::Overloaded { in_flight_max: 3 });
+            let is_it = matches!(cause(&error), RedisStoreError::Overloaded { max_in_flight: 3 });
             assert!(is_it, "{error:?}");
         }
         // One that is given up makes room.
