@@ -131,7 +131,7 @@ impl RedisStoreBuilder {
     /// 0.5 ms, a process asks for one key 128,000 times a second at most. Needs the
     /// [deny cache](Self::deny_cache) to be of use.
     #[must_use]
-    pub fn local_guard(self, same_in_flight_max: usize) -> Self {
+    pub fn max_in_flight_per_key(self, same_in_flight_max: usize) -> Self {
         Self { same_in_flight_max, ..self }
     }
 

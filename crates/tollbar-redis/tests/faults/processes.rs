@@ -58,7 +58,7 @@ fn builder() -> Option<RedisStoreBuilder> {
         _ => RedisStore::builder(urls[0], subjects),
     };
     let has_gates = std::env::var(GATES).is_ok_and(|it| it == "on");
-    let gated = if has_gates { builder.local_guard(1) } else { builder.deny_cache(0) };
+    let gated = if has_gates { builder.max_in_flight_per_key(1) } else { builder.deny_cache(0) };
     Some(gated.patient())
 }
 
