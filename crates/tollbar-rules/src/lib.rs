@@ -96,7 +96,7 @@ pub use rule_set::{RuleError, RuleProblem, RuleSet, RuleSetError};
 pub use subject::{Missing, Per, readable};
 pub use summary::{CheckOutcome, Summary};
 pub use tally::{Counts, RuleTally, Tallies, TallyId};
-pub use top::Limited;
+pub use top::TopKey;
 pub use usage::{UnknownRule, Usage, UsageError};
 pub use verdict::{Capacity, Reason, RuleDecision, Verdict};
 pub use watch::{Reloaded, RuleWatch, Watching};

@@ -15,7 +15,7 @@ use crate::rule_set::LIMITS_PER_RULE_MAX;
 use crate::snapshot::Snapshot;
 use crate::subject::{Found, KeyBuffer, client_attribute, readable, write_key};
 use crate::suggest::nearest;
-use crate::top::Limited;
+use crate::top::TopKey;
 use crate::usage::{UnknownRule, Usage, UsageError};
 use crate::{Limit, Per, Request, Rule, Verdict};
 
@@ -148,7 +148,7 @@ impl AsyncRuleHandle<'_> {
     /// Returns the keys that the rule has denied most often since it has been there, the first first: at most
     /// 256, by a sketch of bounded size.
     #[must_use]
-    pub fn top_denied(&self, count: usize) -> Vec<Limited> {
+    pub fn top_denied(&self, count: usize) -> Vec<TopKey> {
         self.snapshot.plan(self.at).top.list(count)
     }
 
