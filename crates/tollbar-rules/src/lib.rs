@@ -87,7 +87,7 @@ pub use engine::{Admission, AsyncEngine, EngineBuilder};
 pub use explain::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
 pub use file::{FileError, Finding, Position, RuleFile};
 pub use limit::{Counting, Limit, LimitError, LimitOptions};
-pub use metered::Metered;
+pub use metered::UsageRecord;
 pub use overrides::{Effect, Override};
 pub use pattern::{PathPattern, PatternError};
 pub use request::{Criticality, Request, RequestError};

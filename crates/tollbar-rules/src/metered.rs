@@ -9,7 +9,7 @@ use crate::{Missing, Request, Rule, Verdict};
 /// What one rule has admitted of a request, or denied.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Metered<'m> {
+pub struct UsageRecord<'m> {
     /// The rule.
     pub rule: &'m Rule,
     /// The request's attribute `tenant`.
@@ -49,7 +49,7 @@ impl Verdict {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn meter(&self, request: &Request<'_>, mut each: impl FnMut(Metered<'_>)) {
+    pub fn meter(&self, request: &Request<'_>, mut each: impl FnMut(UsageRecord<'_>)) {
         if request.cost() == 0 {
             return;
         }
@@ -67,7 +67,7 @@ impl Verdict {
                 };
                 write_key(&rule.per, missing, request, &mut key);
                 let tenant = request.attribute("tenant");
-                each(Metered { rule, tenant, key: &key, cost, is_admitted });
+                each(UsageRecord { rule, tenant, key: &key, cost, is_admitted });
             }
         };
         let live = self.made.iter().filter(|it| it.capacity == Capacity::Live);
