@@ -78,7 +78,7 @@ pub use cidr::{Cidr, CidrError};
 pub use condition::{Condition, Conditions, Test};
 pub use cost::Costs;
 pub use denial::DenialCode;
-pub use diff::{Changed, Diff};
+pub use diff::{Diff, RuleChange};
 pub use engine::ahead::{AheadDenial, AheadNews, AheadOfClock};
 pub use engine::hold::{Hold, LimitSettlement, RuleSettlement, TokenError};
 pub use engine::in_process::Engine;
