@@ -41,7 +41,7 @@ pub struct RuleWatch {
 /// Rules that were put in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Reloaded {
+pub struct ReloadReport {
     /// What they change.
     pub diff: Diff,
     /// What their writer should know.
@@ -64,10 +64,10 @@ impl RuleWatch {
 
     /// Looks once. `None` where the file is as it was when it was last looked at. A file that
     /// cannot be used leaves the rules as they are, and is told of once.
-    pub fn look(&mut self, engine: &AsyncEngine) -> Option<Result<Reloaded, FileError>> {
+    pub fn look(&mut self, engine: &AsyncEngine) -> Option<Result<ReloadReport, FileError>> {
         let read = self.read_changed()?;
         Some(read.and_then(|RuleFile { rules, warnings }| match engine.replace(rules) {
-            Ok(diff) => Ok(Reloaded { diff, warnings }),
+            Ok(diff) => Ok(ReloadReport { diff, warnings }),
             Err(source) => {
                 Err(FileError::Unsupported { file: self.path.display().to_string(), source })
             }
@@ -103,7 +103,7 @@ impl RuleWatch {
         mut self,
         engine: impl Into<Arc<AsyncEngine>>,
         every: Duration,
-        mut report: impl FnMut(Result<Reloaded, FileError>) + Send + 'static,
+        mut report: impl FnMut(Result<ReloadReport, FileError>) + Send + 'static,
     ) -> std::io::Result<Watching> {
         let engine: Weak<AsyncEngine> = Arc::downgrade(&engine.into());
         let (stop, stopped) = mpsc::channel();
