@@ -99,4 +99,4 @@ pub use tally::{Counts, RuleTally, Tallies, TallyId};
 pub use top::TopKey;
 pub use usage::{UnknownRule, Usage, UsageError};
 pub use verdict::{Capacity, Reason, RuleDecision, Verdict};
-pub use watch::{ReloadReport, RuleWatch, Watching};
+pub use watch::{ReloadReport, RuleWatch, WatchGuard};

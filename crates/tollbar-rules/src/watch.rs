@@ -50,7 +50,7 @@ pub struct ReloadReport {
 
 /// A thread that looks at a file. Ends when this is dropped, or when nobody has the engine any more.
 #[derive(Debug)]
-pub struct Watching {
+pub struct WatchGuard {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -104,7 +104,7 @@ impl RuleWatch {
         engine: impl Into<Arc<AsyncEngine>>,
         every: Duration,
         mut report: impl FnMut(Result<ReloadReport, FileError>) + Send + 'static,
-    ) -> std::io::Result<Watching> {
+    ) -> std::io::Result<WatchGuard> {
         let engine: Weak<AsyncEngine> = Arc::downgrade(&engine.into());
         let (stop, stopped) = mpsc::channel();
         let look = move || {
@@ -120,11 +120,11 @@ impl RuleWatch {
             }
         };
         let thread = thread::Builder::new().name("tollbar-rules".to_owned()).spawn(look)?;
-        Ok(Watching { stop: Some(stop), thread: Some(thread) })
+        Ok(WatchGuard { stop: Some(stop), thread: Some(thread) })
     }
 }
 
-impl Drop for Watching {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         // Hanging up ends the thread's wait.
         drop(self.stop.take());
