@@ -26,7 +26,7 @@ pub struct Explanation {
     /// Why, in a sentence.
     pub summary: String,
     /// Every rule, in the order in which they are looked at.
-    pub rules: Vec<ExplainedRule>,
+    pub rules: Vec<RuleExplanation>,
     /// Why the counters could not be read.
     pub store_error: Option<String>,
 }
@@ -34,7 +34,7 @@ pub struct Explanation {
 /// What became of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ExplainedRule {
+pub struct RuleExplanation {
     /// Its name.
     pub name: String,
     /// What became of it, for programs.
@@ -193,7 +193,7 @@ impl Explaining<'_> {
         rule: &Rule,
         fate: Option<Fate>,
         binding: Option<usize>,
-    ) -> ExplainedRule {
+    ) -> RuleExplanation {
         let asks = || (0..self.asks.len()).filter(move |ask| self.asks[*ask].rule == at);
         let first = asks().next();
         let subject = first.map(|ask| {
@@ -212,7 +212,7 @@ impl Explaining<'_> {
         };
         let boost = first.and_then(|ask| self.boost(&self.asks[ask]));
         let why = boost.map_or_else(|| why.clone(), |boost| format!("{why}; {boost}"));
-        ExplainedRule {
+        RuleExplanation {
             name: rule.name.to_string(),
             fate,
             why,

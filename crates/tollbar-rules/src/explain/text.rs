@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
+use super::{ExplainedLimit, Explanation, RuleExplanation, RuleFate};
 use crate::verdict::Capacity;
 
 impl fmt::Display for Explanation {
@@ -19,7 +19,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl fmt::Display for ExplainedRule {
+impl fmt::Display for RuleExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = match self.fate {
             RuleFate::Applied => "x",

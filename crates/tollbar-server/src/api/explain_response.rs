@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollbar_rules::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
+use tollbar_rules::{ExplainedLimit, Explanation, RuleExplanation, RuleFate};
 
 use super::check_response::CapacityName;
 use crate::rfc3339::Instant;
@@ -102,7 +102,7 @@ impl<'e> ExplainResponse<'e> {
 }
 
 impl<'e> Rule<'e> {
-    fn of(rule: &'e ExplainedRule) -> Self {
+    fn of(rule: &'e RuleExplanation) -> Self {
         Self {
             name: &rule.name,
             fate: Fate::of(rule.fate),

@@ -3,7 +3,7 @@
 use askama::Template;
 use hyper::StatusCode;
 use tollbar::Outcome;
-use tollbar_rules::{Capacity, ExplainedRule, Explanation, Request, RuleFate, Verdict};
+use tollbar_rules::{Capacity, Explanation, Request, RuleExplanation, RuleFate, Verdict};
 
 use super::super::answer;
 use super::super::figure::{Count, Moment, Took};
@@ -240,7 +240,7 @@ impl Explained {
                 reset: or_dash(it.reset_at.map(Moment)),
             })
         });
-        let is_idle = |it: &&ExplainedRule| it.fate == RuleFate::NotMatched;
+        let is_idle = |it: &&RuleExplanation| it.fate == RuleFate::NotMatched;
         let used = explanation.rules.iter().filter(|it| !is_idle(it));
         let idle = explanation.rules.iter().filter(is_idle).take(IDLE_MAX);
         Self {
@@ -262,7 +262,7 @@ impl Fact {
 }
 
 impl Fate {
-    fn of(rule: &ExplainedRule) -> Self {
+    fn of(rule: &RuleExplanation) -> Self {
         let word = match rule.fate {
             RuleFate::NotMatched => "does not match",
             RuleFate::Applied => "applies",

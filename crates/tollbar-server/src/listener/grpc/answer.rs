@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollbar::{Outcome, Timestamp};
 use tollbar_proto::v1;
 use tollbar_rules::{
-    Capacity, ExplainedLimit, ExplainedRule, Explanation, Reason, RuleDecision, RuleFate,
+    Capacity, ExplainedLimit, Explanation, Reason, RuleDecision, RuleExplanation, RuleFate,
     RuleSettlement, Summary,
 };
 
@@ -73,7 +73,7 @@ pub(super) fn of_explanation(explanation: Explanation) -> v1::ExplainResponse {
     }
 }
 
-fn of_rule(rule: ExplainedRule) -> v1::ExplainedRule {
+fn of_rule(rule: RuleExplanation) -> v1::ExplainedRule {
     v1::ExplainedRule {
         name: rule.name,
         applied: rule.fate == RuleFate::Applied,
