@@ -48,7 +48,7 @@ pub struct RuleExplanation {
     /// Whom it counts, where it counts.
     pub subject: Option<String>,
     /// Its limits that would be checked.
-    pub limits: Vec<ExplainedLimit>,
+    pub limits: Vec<LimitExplanation>,
 }
 
 /// What may become of a rule.
@@ -80,7 +80,7 @@ pub enum RuleFate {
 /// The state of one counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ExplainedLimit {
+pub struct LimitExplanation {
     /// The limit as it was written.
     pub text: String,
     /// The algorithm.
@@ -223,7 +223,7 @@ impl Explaining<'_> {
         }
     }
 
-    fn limit(&self, at: usize, binds: bool) -> ExplainedLimit {
+    fn limit(&self, at: usize, binds: bool) -> LimitExplanation {
         let ask = &self.asks[at];
         let rule = self.snapshot.rule(ask.rule);
         let limit = match ask.capacity {
@@ -231,7 +231,7 @@ impl Explaining<'_> {
             Capacity::Live | Capacity::Shadow => &rule.limits_of(ask.tier)[ask.limit],
         };
         let decision = self.decisions[at];
-        ExplainedLimit {
+        LimitExplanation {
             text: limit.text().to_owned(),
             algorithm: limit.policy().algorithm().name(),
             capacity: ask.capacity,

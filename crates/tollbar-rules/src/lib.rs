@@ -84,7 +84,7 @@ pub use engine::hold::{Hold, LimitSettlement, RuleSettlement, TokenError};
 pub use engine::in_process::Engine;
 pub use engine::rule_handle::{AsyncRuleHandle, RuleHandle, SubjectRequest};
 pub use engine::{Admission, AsyncEngine, EngineBuilder};
-pub use explain::{ExplainedLimit, Explanation, RuleExplanation, RuleFate};
+pub use explain::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
 pub use file::{FileError, Finding, Position, RuleFile};
 pub use limit::{Counting, Limit, LimitError, LimitOptions};
 pub use metered::UsageRecord;

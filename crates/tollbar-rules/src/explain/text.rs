@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ExplainedLimit, Explanation, RuleExplanation, RuleFate};
+use super::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
 use crate::verdict::Capacity;
 
 impl fmt::Display for Explanation {
@@ -45,7 +45,7 @@ impl fmt::Display for RuleExplanation {
     }
 }
 
-impl fmt::Display for ExplainedLimit {
+impl fmt::Display for LimitExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): ", self.text, self.algorithm)?;
         match self.remaining {

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollbar_rules::{ExplainedLimit, Explanation, RuleExplanation, RuleFate};
+use tollbar_rules::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
 
 use super::check_response::CapacityName;
 use crate::rfc3339::Instant;
@@ -116,7 +116,7 @@ impl<'e> Rule<'e> {
 }
 
 impl<'e> Limit<'e> {
-    fn of(limit: &'e ExplainedLimit) -> Self {
+    fn of(limit: &'e LimitExplanation) -> Self {
         Self {
             text: &limit.text,
             algorithm: limit.algorithm,

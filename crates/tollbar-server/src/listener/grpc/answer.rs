@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollbar::{Outcome, Timestamp};
 use tollbar_proto::v1;
 use tollbar_rules::{
-    Capacity, ExplainedLimit, Explanation, Reason, RuleDecision, RuleExplanation, RuleFate,
+    Capacity, Explanation, LimitExplanation, Reason, RuleDecision, RuleExplanation, RuleFate,
     RuleSettlement, Summary,
 };
 
@@ -85,7 +85,7 @@ fn of_rule(rule: RuleExplanation) -> v1::ExplainedRule {
     }
 }
 
-fn of_limit(limit: ExplainedLimit) -> v1::ExplainedLimit {
+fn of_limit(limit: LimitExplanation) -> v1::ExplainedLimit {
     v1::ExplainedLimit {
         text: limit.text,
         algorithm: limit.algorithm.to_owned(),
