@@ -14,7 +14,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use tollbar::{Degraded, Timestamp};
-use tollbar_rules::{Capacity, RuleDecision, Verdict};
+use tollbar_rules::{Enforcement, RuleDecision, Verdict};
 
 /// A header's name, lower case.
 pub(crate) static X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -173,7 +173,7 @@ fn listed<'v>(
     };
     let others = verdict
         .decisions()
-        .filter(move |it| it.capacity() == Capacity::Live && !is_binding(it))
+        .filter(move |it| it.capacity() == Enforcement::Live && !is_binding(it))
         .take(LISTED_MAX - 1);
     std::iter::once(binding).chain(others)
 }

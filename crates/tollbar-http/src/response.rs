@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::json;
-use tollbar_rules::{Capacity, CheckOutcome, DenialCode, RequestError, Verdict};
+use tollbar_rules::{CheckOutcome, DenialCode, Enforcement, RequestError, Verdict};
 
 use crate::grpc::{self, Code};
 use crate::headers::{name_of, write_retry_after};
@@ -174,7 +174,7 @@ pub(crate) fn refusal(error: &RequestError, format: Format) -> Response<Bytes> {
 fn violated(verdict: &Verdict) -> Vec<String> {
     let denying = verdict
         .decisions()
-        .filter(|it| it.capacity() == Capacity::Live && !it.decision().is_allowed());
+        .filter(|it| it.capacity() == Enforcement::Live && !it.decision().is_allowed());
     denying.map(|it| name_of(&it)).collect()
 }
 

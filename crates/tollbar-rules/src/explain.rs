@@ -10,7 +10,7 @@ use crate::matcher::ItemId;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
 use crate::subject::readable;
-use crate::verdict::{Capacity, Why};
+use crate::verdict::{Enforcement, Why};
 use crate::{AsyncEngine, Effect, Request, Rule};
 
 /// What every rule says to a request, and why. Prints as a text for people.
@@ -86,7 +86,7 @@ pub struct LimitExplanation {
     /// The algorithm.
     pub algorithm: &'static str,
     /// In what capacity it would be checked.
-    pub capacity: Capacity,
+    pub capacity: Enforcement,
     /// Tokens a window.
     pub limit: u64,
     /// The largest cost that would pass now; `None` where the store cannot say.
@@ -155,7 +155,7 @@ impl Explaining<'_> {
         let rules = self.snapshot.rules.rules().iter().enumerate();
         let rules = rules.map(|(at, rule)| self.rule(at as ItemId, rule, fates.0[at], binding));
         let denies =
-            |at: &usize| self.asks[*at].capacity == Capacity::Live && !self.would_pass(*at);
+            |at: &usize| self.asks[*at].capacity == Enforcement::Live && !self.would_pass(*at);
         let is_allowed =
             self.selection.denial.is_none() && !(0..self.asks.len()).any(|at| denies(&at));
         Explanation {
@@ -171,7 +171,7 @@ impl Explaining<'_> {
     /// Which limit binds: of those that deny, the one that resets last; else the one of which the
     /// least would remain.
     fn binding(&self) -> Option<usize> {
-        let live = (0..self.asks.len()).filter(|at| self.asks[*at].capacity == Capacity::Live);
+        let live = (0..self.asks.len()).filter(|at| self.asks[*at].capacity == Enforcement::Live);
         let weight = |at: &usize| {
             let (ask, decision) = (&self.asks[*at], self.decisions[*at]?);
             let remaining = decision.remaining()?;
@@ -227,8 +227,8 @@ impl Explaining<'_> {
         let ask = &self.asks[at];
         let rule = self.snapshot.rule(ask.rule);
         let limit = match ask.capacity {
-            Capacity::Candidate => &rule.candidate[ask.limit],
-            Capacity::Live | Capacity::Shadow => &rule.limits_of(ask.tier)[ask.limit],
+            Enforcement::Candidate => &rule.candidate[ask.limit],
+            Enforcement::Live | Enforcement::Shadow => &rule.limits_of(ask.tier)[ask.limit],
         };
         let decision = self.decisions[at];
         LimitExplanation {

@@ -98,5 +98,5 @@ pub use summary::{CheckOutcome, Summary};
 pub use tally::{Counts, RuleTally, Tallies, TallyId};
 pub use top::TopKey;
 pub use usage::{UnknownRule, Usage, UsageError};
-pub use verdict::{Capacity, Reason, RuleDecision, Verdict};
+pub use verdict::{Enforcement, Reason, RuleDecision, Verdict};
 pub use watch::{ReloadReport, RuleWatch, WatchGuard};

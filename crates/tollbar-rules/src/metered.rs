@@ -3,7 +3,7 @@
 
 use crate::matcher::ItemId;
 use crate::subject::{KeyBuffer, write_key};
-use crate::verdict::{Capacity, Why};
+use crate::verdict::{Enforcement, Why};
 use crate::{Missing, Request, Rule, Verdict};
 
 /// What one rule has admitted of a request, or denied.
@@ -70,7 +70,7 @@ impl Verdict {
                 each(UsageRecord { rule, tenant, key: &key, cost, is_admitted });
             }
         };
-        let live = self.made.iter().filter(|it| it.capacity == Capacity::Live);
+        let live = self.made.iter().filter(|it| it.capacity == Enforcement::Live);
         for it in live.filter(|it| it.decision.is_allowed() == is_admitted) {
             tell(it.rule, it.cost);
         }

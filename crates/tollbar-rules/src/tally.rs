@@ -14,7 +14,7 @@ use tollbar::Decision;
 
 use crate::matcher::ItemId;
 use crate::snapshot::{Snapshot, Tier};
-use crate::verdict::{Capacity, Made};
+use crate::verdict::{Enforcement, Made};
 use crate::{AsyncEngine, Limit, Rule};
 
 /// More threads than this share lines.
@@ -250,7 +250,7 @@ impl Tally {
 
 /// Counts all decisions of a check, each rule once.
 pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
-    let denies = |it: &Made| it.capacity == Capacity::Live && !it.decision.is_allowed();
+    let denies = |it: &Made| it.capacity == Enforcement::Live && !it.decision.is_allowed();
     let is_admitted = !made.iter().any(denies);
     // Those of one rule follow each other, its candidate's last.
     for these in made.chunk_by(|a, b| a.rule == b.rule && a.capacity == b.capacity) {
@@ -263,17 +263,17 @@ pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
         let line = snapshot.tally(first.rule, first.tier()).line();
         let is_allowed = these.iter().all(|it| it.decision.is_allowed());
         let counter = match (first.capacity, first.decision.degraded().is_some(), is_allowed) {
-            (Capacity::Live, false, true) => &line.allowed,
-            (Capacity::Live, false, false) => &line.denied,
-            (Capacity::Live, true, true) => &line.degraded_allowed,
-            (Capacity::Live, true, false) => &line.degraded_denied,
+            (Enforcement::Live, false, true) => &line.allowed,
+            (Enforcement::Live, false, false) => &line.denied,
+            (Enforcement::Live, true, true) => &line.degraded_allowed,
+            (Enforcement::Live, true, false) => &line.degraded_denied,
             // What it would have said, it can say only by a counter.
             (_, true, _) => continue,
             (_, false, true) => &line.shadow_allowed,
             (_, false, false) => &line.shadow_denied,
         };
         add(counter, 1);
-        let is_counted = first.capacity == Capacity::Live && first.decision.degraded().is_none();
+        let is_counted = first.capacity == Enforcement::Live && first.decision.degraded().is_none();
         if !(is_counted && is_allowed) {
             continue;
         }

@@ -106,7 +106,7 @@ impl Why {
 
 /// In what capacity a limit was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Capacity {
+pub enum Enforcement {
     /// It may deny.
     Live,
     /// Its rule is in shadow mode: it only reports.
@@ -122,7 +122,7 @@ pub(crate) struct Made {
     /// `u32::MAX` for the rule's own limits.
     pub(crate) tier: u32,
     pub(crate) limit: u32,
-    pub(crate) capacity: Capacity,
+    pub(crate) capacity: Enforcement,
     pub(crate) cost: u64,
     pub(crate) decision: Decision,
 }
@@ -231,7 +231,7 @@ impl Verdict {
     /// How long an allowed request has to wait for its turn: the longest of all queues.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        let live = self.made.iter().filter(|it| it.capacity == Capacity::Live);
+        let live = self.made.iter().filter(|it| it.capacity == Enforcement::Live);
         live.map(|it| it.decision.delay()).max().unwrap_or_default()
     }
 
@@ -242,7 +242,8 @@ impl Verdict {
 
     /// What would have denied, had it been live.
     pub fn would_deny(&self) -> impl Iterator<Item = RuleDecision<'_>> {
-        self.decisions().filter(|it| it.capacity() != Capacity::Live && !it.decision().is_allowed())
+        self.decisions()
+            .filter(|it| it.capacity() != Enforcement::Live && !it.decision().is_allowed())
     }
 
     /// Why the store could not answer, where the rules' failure policies did in its place.
@@ -278,7 +279,7 @@ impl<'v> RuleDecision<'v> {
         let rule = self.rule();
         let at = self.made.limit as usize;
         match (self.made.capacity, rule.tiers.limits.get(self.made.tier as usize)) {
-            (Capacity::Candidate, _) => &rule.candidate[at],
+            (Enforcement::Candidate, _) => &rule.candidate[at],
             (_, Some((_, limits))) => &limits.limits()[at],
             (_, None) => &rule.limits[at],
         }
@@ -292,7 +293,7 @@ impl<'v> RuleDecision<'v> {
 
     /// In what capacity it was checked.
     #[must_use]
-    pub fn capacity(&self) -> Capacity {
+    pub fn capacity(&self) -> Enforcement {
         self.made.capacity
     }
 

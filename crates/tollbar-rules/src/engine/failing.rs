@@ -7,7 +7,7 @@ use super::hold::Hold;
 use super::selection::{Ask, Selection};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
-use crate::verdict::{Capacity, Decisions, Made};
+use crate::verdict::{Decisions, Enforcement, Made};
 use crate::{OnStoreFailure, Request};
 
 /// How long a client that was turned away unseen is told to wait.
@@ -25,7 +25,7 @@ pub(super) fn decide(
 ) -> Option<Hold> {
     made.extend(selection.asks.iter().map(|ask| blind(snapshot, request, ask)));
     let denies =
-        |it: &Made| it.capacity == Capacity::Live && !is_share(it) && !it.decision.is_allowed();
+        |it: &Made| it.capacity == Enforcement::Live && !is_share(it) && !it.decision.is_allowed();
     let is_denied = made.iter().any(denies);
     let mut places: ArrayVec<usize, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
@@ -35,7 +35,7 @@ pub(super) fn decide(
             // Where the request is denied already, the shares are only looked at.
             let cost = if is_denied { 0 } else { ask.cost };
             let key = &selection.keys[ask.key.0..ask.key.1];
-            let role = if ask.capacity == Capacity::Live { Role::Enforce } else { Role::Shadow };
+            let role = if ask.capacity == Enforcement::Live { Role::Enforce } else { Role::Shadow };
             entries.push(Entry::new(key, share(snapshot, ask)).with_cost(cost).with_role(role));
         }
     }
@@ -47,7 +47,7 @@ pub(super) fn decide(
             }
         }
         // All or none: a denied batch has charged nothing.
-        let is_denial = |it: &Made| it.capacity == Capacity::Live && !it.decision.is_allowed();
+        let is_denial = |it: &Made| it.capacity == Enforcement::Live && !it.decision.is_allowed();
         if !made.iter().any(is_denial) {
             return Hold::of_permits(&entries, true);
         }
@@ -82,7 +82,7 @@ fn is_share(made: &Made) -> bool {
 fn share<'s>(snapshot: &'s Snapshot, ask: &Ask) -> &'s Policy {
     let plan = snapshot.plan(ask.rule);
     match ask.capacity {
-        Capacity::Live | Capacity::Shadow => &plan.shares(ask.tier)[ask.limit],
-        Capacity::Candidate => &plan.candidate().shares[ask.limit],
+        Enforcement::Live | Enforcement::Shadow => &plan.shares(ask.tier)[ask.limit],
+        Enforcement::Candidate => &plan.candidate().shares[ask.limit],
     }
 }

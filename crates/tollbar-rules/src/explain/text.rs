@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
-use crate::verdict::Capacity;
+use crate::verdict::Enforcement;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,12 +53,12 @@ impl fmt::Display for LimitExplanation {
             None => f.write_str("not known")?,
         }
         let would = match (self.capacity, self.would_pass) {
-            (Capacity::Live, true) => "",
-            (Capacity::Live, false) => ", denies",
-            (Capacity::Shadow, true) => ", in the shadow",
-            (Capacity::Shadow, false) => ", would deny were it not in the shadow",
-            (Capacity::Candidate, true) => ", a candidate",
-            (Capacity::Candidate, false) => ", would deny were it not a candidate",
+            (Enforcement::Live, true) => "",
+            (Enforcement::Live, false) => ", denies",
+            (Enforcement::Shadow, true) => ", in the shadow",
+            (Enforcement::Shadow, false) => ", would deny were it not in the shadow",
+            (Enforcement::Candidate, true) => ", a candidate",
+            (Enforcement::Candidate, false) => ", would deny were it not a candidate",
         };
         f.write_str(would)?;
         if self.binds { f.write_str(", binds") } else { Ok(()) }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use tollbar::Timestamp;
 use tollbar_http::{Denial, Format, HeaderStyle, retry_after_s};
-use tollbar_rules::{Capacity, DenialCode, Reason, RuleDecision, Summary, Verdict};
+use tollbar_rules::{DenialCode, Enforcement, Reason, RuleDecision, Summary, Verdict};
 
 use super::answer::{Answer, JSON, PROBLEM, body, json};
 use super::refusal::{ProblemBody, Refusal};
@@ -275,12 +275,12 @@ impl From<Reason<'_>> for ReasonName {
     }
 }
 
-impl From<Capacity> for CapacityName {
-    fn from(capacity: Capacity) -> Self {
+impl From<Enforcement> for CapacityName {
+    fn from(capacity: Enforcement) -> Self {
         match capacity {
-            Capacity::Live => Self::Live,
-            Capacity::Shadow => Self::Shadow,
-            Capacity::Candidate => Self::Candidate,
+            Enforcement::Live => Self::Live,
+            Enforcement::Shadow => Self::Shadow,
+            Enforcement::Candidate => Self::Candidate,
         }
     }
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use tollbar::{Degraded, Outcome};
-use tollbar_rules::{Capacity, Reason, Request, Verdict};
+use tollbar_rules::{Enforcement, Reason, Request, Verdict};
 
 use super::Api;
 use super::answer::{Answer, JSON, json};
@@ -143,7 +143,7 @@ impl Api {
         let (method, path) = (of("method").unwrap_or("GET"), of("path").unwrap_or("/"));
         let request = Request::new(method, path)?.with_attributes(&pairs)?.with_cost(0);
         let verdict = self.daemon.engine.check(&request).await;
-        let live = verdict.decisions().filter(|it| it.capacity() == Capacity::Live);
+        let live = verdict.decisions().filter(|it| it.capacity() == Enforcement::Live);
         let usage = live.map(|it| Usage {
             rule_id: it.rule().identity(),
             rule: &it.rule().name,

@@ -3,7 +3,7 @@
 use askama::Template;
 use hyper::StatusCode;
 use tollbar::Outcome;
-use tollbar_rules::{Capacity, Explanation, Request, RuleExplanation, RuleFate, Verdict};
+use tollbar_rules::{Enforcement, Explanation, Request, RuleExplanation, RuleFate, Verdict};
 
 use super::super::answer;
 use super::super::figure::{Count, Moment, Took};
@@ -308,11 +308,11 @@ fn limits(verdict: &Verdict) -> Vec<Limit> {
     verdict.decisions().map(limit).collect()
 }
 
-fn badge(capacity: Capacity) -> Option<&'static str> {
+fn badge(capacity: Enforcement) -> Option<&'static str> {
     match capacity {
-        Capacity::Live => None,
-        Capacity::Shadow => Some("shadow"),
-        Capacity::Candidate => Some("candidate"),
+        Enforcement::Live => None,
+        Enforcement::Shadow => Some("shadow"),
+        Enforcement::Candidate => Some("candidate"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollbar::{Outcome, Timestamp};
 use tollbar_proto::v1;
 use tollbar_rules::{
-    Capacity, Explanation, LimitExplanation, Reason, RuleDecision, RuleExplanation, RuleFate,
+    Enforcement, Explanation, LimitExplanation, Reason, RuleDecision, RuleExplanation, RuleFate,
     RuleSettlement, Summary,
 };
 
@@ -135,11 +135,11 @@ fn reason_of(reason: Reason<'_>) -> v1::Reason {
     }
 }
 
-fn capacity(capacity: Capacity) -> v1::Capacity {
+fn capacity(capacity: Enforcement) -> v1::Capacity {
     match capacity {
-        Capacity::Live => v1::Capacity::Live,
-        Capacity::Shadow => v1::Capacity::Shadow,
-        Capacity::Candidate => v1::Capacity::Candidate,
+        Enforcement::Live => v1::Capacity::Live,
+        Enforcement::Shadow => v1::Capacity::Shadow,
+        Enforcement::Candidate => v1::Capacity::Candidate,
     }
 }
 
