@@ -86,7 +86,7 @@ pub use engine::rule_handle::{AsyncRuleHandle, RuleHandle, SubjectRequest};
 pub use engine::{Admission, AsyncEngine, EngineBuilder};
 pub use explain::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
 pub use file::{FileError, Finding, Position, RuleFile};
-pub use limit::{Counting, Limit, LimitError, LimitOptions};
+pub use limit::{AlgorithmKind, Limit, LimitError, LimitOptions};
 pub use metered::UsageRecord;
 pub use overrides::{Effect, Override};
 pub use pattern::{PathPattern, PatternError};

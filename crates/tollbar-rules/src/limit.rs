@@ -17,7 +17,7 @@ const SUBWINDOWS_DEFAULT: u32 = 10;
 /// How a limit counts, by the names that files use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Counting {
+pub enum AlgorithmKind {
     /// [`Policy::sliding_window`].
     SlidingWindowCounter,
     /// [`Policy::sliding_window_strict`].
@@ -44,7 +44,7 @@ pub enum Counting {
 pub struct LimitOptions {
     /// The algorithm. By default a token bucket where there is a burst, a leaky queue where there is
     /// a queue, a calendar window where there is a calendar, and a sliding window counter otherwise.
-    pub counting: Option<Counting>,
+    pub counting: Option<AlgorithmKind>,
     /// What a bucket holds, instead of one window's worth.
     pub burst: Option<u64>,
     /// Whether a fixed window begins at another moment for every key.
@@ -122,7 +122,7 @@ pub enum LimitError {
     SubwindowsWithoutStrict,
 }
 
-impl Counting {
+impl AlgorithmKind {
     /// Every one with its name.
     pub(crate) const NAMED: [(&'static str, Self); 9] = [
         ("sliding_window_counter", Self::SlidingWindowCounter),
@@ -161,25 +161,25 @@ impl LimitOptions {
         }
         // The calendar is counted in one way only, and a burst of its own makes a limit a bucket.
         let is_bucket =
-            matches!(self.counting, Some(Counting::TokenBucket | Counting::LeakyBucket));
+            matches!(self.counting, Some(AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket));
         let has_its_own = calendar(written).is_some() || own.burst.is_some() && !is_bucket;
         if own.counting.is_none() && !has_its_own {
             let queue = self.queue.filter(|_| all.burst.is_none());
-            all.counting = self.counting.or(queue.map(|_| Counting::LeakyQueue));
+            all.counting = self.counting.or(queue.map(|_| AlgorithmKind::LeakyQueue));
         }
         match counting(written, all) {
-            Counting::FixedWindow => all.staggered |= self.staggered,
-            Counting::CalendarWindow => {
+            AlgorithmKind::FixedWindow => all.staggered |= self.staggered,
+            AlgorithmKind::CalendarWindow => {
                 all.utc_offset_minutes = own.utc_offset_minutes.or(self.utc_offset_minutes);
             }
-            Counting::SlidingWindowStrict => {
+            AlgorithmKind::SlidingWindowStrict => {
                 all.subwindows = own.subwindows.or(self.subwindows);
             }
-            Counting::LeakyQueue => {
+            AlgorithmKind::LeakyQueue => {
                 all.queue = own.queue.or(self.queue);
                 all.max_wait = own.max_wait.or(self.max_wait);
             }
-            Counting::Concurrency => all.lease = own.lease.or(self.lease),
+            AlgorithmKind::Concurrency => all.lease = own.lease.or(self.lease),
             _ => {}
         }
         all
@@ -236,13 +236,13 @@ impl PartialEq for Limit {
 impl Eq for Limit {}
 
 /// The algorithm a limit has, given or by default.
-fn counting(text: &str, options: LimitOptions) -> Counting {
+fn counting(text: &str, options: LimitOptions) -> AlgorithmKind {
     match options.counting {
         Some(counting) => counting,
-        None if calendar(text).is_some() => Counting::CalendarWindow,
-        None if options.burst.is_some() => Counting::TokenBucket,
-        None if options.queue.is_some() => Counting::LeakyQueue,
-        None => Counting::SlidingWindowCounter,
+        None if calendar(text).is_some() => AlgorithmKind::CalendarWindow,
+        None if options.burst.is_some() => AlgorithmKind::TokenBucket,
+        None if options.queue.is_some() => AlgorithmKind::LeakyQueue,
+        None => AlgorithmKind::SlidingWindowCounter,
     }
 }
 
@@ -251,36 +251,36 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
     let rate = || text.parse::<Rate>().map_err(PolicyError::from);
     let counting = counting(text, options);
     let policy = match (counting, calendar(text)) {
-        (Counting::CalendarWindow, Some((number, period))) => {
+        (AlgorithmKind::CalendarWindow, Some((number, period))) => {
             Policy::calendar_window(whole(number)?, parse_period(period)?)?
         }
-        (Counting::CalendarWindow, None) => {
+        (AlgorithmKind::CalendarWindow, None) => {
             return Err(LimitError::NoCalendar { text: crate::pattern::shorten(text) });
         }
         (_, Some(_)) => return Err(LimitError::CalendarCounting),
         // Permits have no window: what is in flight is a number.
-        (Counting::Concurrency, None) => match whole(text) {
+        (AlgorithmKind::Concurrency, None) => match whole(text) {
             Ok(limit) => Policy::concurrency(limit)?,
             Err(_) => return Err(LimitError::NoPermits { text: crate::pattern::shorten(text) }),
         },
-        (Counting::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
-        (Counting::SlidingWindowStrict, None) => {
+        (AlgorithmKind::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
+        (AlgorithmKind::SlidingWindowStrict, None) => {
             let subwindows = options.subwindows.unwrap_or(SUBWINDOWS_DEFAULT);
             Policy::sliding_window_strict(rate()?, subwindows)?
         }
-        (Counting::SlidingWindowLog, None) => Policy::sliding_window_log(rate()?)?,
-        (Counting::TokenBucket, None) => Policy::token_bucket(rate()?)?,
-        (Counting::LeakyBucket, None) => Policy::leaky_bucket(rate()?)?,
-        (Counting::LeakyQueue, None) => {
+        (AlgorithmKind::SlidingWindowLog, None) => Policy::sliding_window_log(rate()?)?,
+        (AlgorithmKind::TokenBucket, None) => Policy::token_bucket(rate()?)?,
+        (AlgorithmKind::LeakyBucket, None) => Policy::leaky_bucket(rate()?)?,
+        (AlgorithmKind::LeakyQueue, None) => {
             let length = options.queue.ok_or(LimitError::NoQueue)?;
             Policy::leaky_queue(rate()?, length)?
         }
-        (Counting::FixedWindow, None) => Policy::fixed_window(rate()?)?,
+        (AlgorithmKind::FixedWindow, None) => Policy::fixed_window(rate()?)?,
     };
-    if options.subwindows.is_some() && counting != Counting::SlidingWindowStrict {
+    if options.subwindows.is_some() && counting != AlgorithmKind::SlidingWindowStrict {
         return Err(LimitError::SubwindowsWithoutStrict);
     }
-    if options.queue.is_some() && counting != Counting::LeakyQueue {
+    if options.queue.is_some() && counting != AlgorithmKind::LeakyQueue {
         return Err(LimitError::QueueWithoutQueue);
     }
     let policy = match options.max_wait {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn options(counting: Counting) -> LimitOptions {
+fn options(counting: AlgorithmKind) -> LimitOptions {
     LimitOptions { counting: Some(counting), ..LimitOptions::default() }
 }
 
@@ -31,18 +31,18 @@ fn a_limit_means_a_policy() {
         (bucket.policy().algorithm().name(), bucket.policy().capacity()),
         ("token_bucket", 50)
     );
-    for (name, counting) in Counting::NAMED {
+    for (name, counting) in AlgorithmKind::NAMED {
         assert_eq!(counting.name(), name);
         let text = match counting {
-            Counting::CalendarWindow => "9/calendar day",
-            Counting::Concurrency => "9",
+            AlgorithmKind::CalendarWindow => "9/calendar day",
+            AlgorithmKind::Concurrency => "9",
             _ => "9/s",
         };
-        let queue = (counting == Counting::LeakyQueue).then_some(5);
+        let queue = (counting == AlgorithmKind::LeakyQueue).then_some(5);
         let limit = Limit::new(text, LimitOptions { queue, ..options(counting) }).unwrap();
         assert_eq!(limit.policy().algorithm().name(), name);
     }
-    let staggered = LimitOptions { staggered: true, ..options(Counting::FixedWindow) };
+    let staggered = LimitOptions { staggered: true, ..options(AlgorithmKind::FixedWindow) };
     assert_eq!(
         Limit::new("9/h", staggered).unwrap().policy().algorithm().name(),
         "staggered_window"
@@ -88,19 +88,19 @@ fn what_is_no_limit_is_refused_with_what_to_write() {
         ),
         (
             "10/calendar day",
-            options(Counting::TokenBucket),
+            options(AlgorithmKind::TokenBucket),
             "algorithm",
             "a calendar is counted by `calendar_window`: leave the algorithm out, or write `30 days` instead",
         ),
         (
             "10/day",
-            options(Counting::CalendarWindow),
+            options(AlgorithmKind::CalendarWindow),
             "limit",
             "`10/day` is not of the calendar: write `1000 per calendar day`, week or month",
         ),
         (
             "10/s",
-            LimitOptions { burst: Some(9), ..options(Counting::FixedWindow) },
+            LimitOptions { burst: Some(9), ..options(AlgorithmKind::FixedWindow) },
             "burst",
             "`fixed_window` has no burst: leave it out, or use a token bucket",
         ),
@@ -138,13 +138,13 @@ fn what_is_no_limit_is_refused_with_what_to_write() {
 #[test]
 fn the_shares_of_all_nodes_are_at_most_the_limit() {
     let burst = |burst| LimitOptions { burst: Some(burst), ..LimitOptions::default() };
-    let strict = options(Counting::SlidingWindowStrict);
+    let strict = options(AlgorithmKind::SlidingWindowStrict);
     let table = [
         ("100/s", LimitOptions::default(), 3, 33),
         ("100/min", burst(200), 3, 66),
         ("0.5/s", burst(10), 4, 2),
-        ("100/h", options(Counting::LeakyBucket), 8, 12),
-        ("100/h", options(Counting::FixedWindow), 7, 14),
+        ("100/h", options(AlgorithmKind::LeakyBucket), 8, 12),
+        ("100/h", options(AlgorithmKind::FixedWindow), 7, 14),
         ("100/h", strict, 7, 14),
         ("100/calendar month", LimitOptions::default(), 6, 16),
         // Never nothing: here the nodes together admit more than the limit.
