@@ -93,7 +93,7 @@ pub use pattern::{PathPattern, PatternError};
 pub use request::{Criticality, Request, RequestError};
 pub use rule::{Exemption, Mode, OnStoreFailure, Rule, TierLimits, Tiers};
 pub use rule_set::{RuleError, RuleProblem, RuleSet, RuleSetError};
-pub use subject::{Missing, Per, readable};
+pub use subject::{OnMissing, Per, readable};
 pub use summary::{CheckOutcome, Summary};
 pub use tally::{Counts, RuleTally, Tallies, TallyId};
 pub use top::TopKey;

@@ -4,7 +4,7 @@
 use crate::matcher::ItemId;
 use crate::subject::{KeyBuffer, write_key};
 use crate::verdict::{Enforcement, Why};
-use crate::{Missing, Request, Rule, Verdict};
+use crate::{OnMissing, Request, Rule, Verdict};
 
 /// What one rule has admitted of a request, or denied.
 #[derive(Debug, Clone, Copy)]
@@ -62,8 +62,8 @@ impl Verdict {
                 let mut key = KeyBuffer::new();
                 // Who lacks what the rule cannot do without is nobody in particular.
                 let missing = match rule.missing {
-                    Missing::Ip => Missing::Ip,
-                    Missing::Shared | Missing::Skip | Missing::Deny => Missing::Shared,
+                    OnMissing::Ip => OnMissing::Ip,
+                    OnMissing::Shared | OnMissing::Skip | OnMissing::Deny => OnMissing::Shared,
                 };
                 write_key(&rule.per, missing, request, &mut key);
                 let tenant = request.attribute("tenant");

@@ -7,7 +7,7 @@ use tollbar::Timestamp;
 
 use crate::engine::hold::is_unleased;
 use crate::snapshot::Tier;
-use crate::{Conditions, Costs, Criticality, Limit, Missing, Per, Request};
+use crate::{Conditions, Costs, Criticality, Limit, OnMissing, Per, Request};
 
 /// One rule. Make one with [`Rule::new`], and set what differs from the defaults.
 ///
@@ -42,7 +42,7 @@ pub struct Rule {
     /// Whom it counts apart. Empty: one counter for all.
     pub per: Vec<Per>,
     /// What stands for an attribute of `per` that a request lacks.
-    pub missing: Missing,
+    pub missing: OnMissing,
     /// The limits, all of which hold.
     pub limits: Vec<Limit>,
     /// Other limits for some tiers.
@@ -141,7 +141,7 @@ impl Rule {
             enabled: true,
             conditions: Conditions::new(),
             per: vec![Per::Client],
-            missing: Missing::default(),
+            missing: OnMissing::default(),
             limits: Vec::new(),
             tiers: Tiers::default(),
             costs: Costs::default(),

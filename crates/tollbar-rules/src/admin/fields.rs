@@ -12,7 +12,7 @@ use crate::date::instant_text;
 use crate::file::KEEP_DEFAULT;
 use crate::file::reader::Case;
 use crate::{
-    Condition, Conditions, Costs, Exemption, Limit, LimitOptions, Missing, Mode, OnStoreFailure,
+    Condition, Conditions, Costs, Exemption, Limit, LimitOptions, Mode, OnMissing, OnStoreFailure,
     Per, Rule, Test, TierLimits, Tiers,
 };
 
@@ -32,7 +32,7 @@ pub(super) fn of(rule: &Rule, case: Case) -> Fields {
         ("description", rule.description.as_ref().map(|it| json!(&**it))),
         ("match", said(!rule.conditions.all().is_empty(), &|| writer.conditions(&rule.conditions))),
         ("per", said(rule.per != [Per::Client], &per)),
-        ("missing", said(rule.missing != Missing::default(), &|| json!(rule.missing.name()))),
+        ("missing", said(rule.missing != OnMissing::default(), &|| json!(rule.missing.name()))),
         ("limit", said(!rule.limits.is_empty(), &|| writer.limits(&rule.limits, shared, true))),
     ];
     fields.extend(option_fields(shared));

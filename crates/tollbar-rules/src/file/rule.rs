@@ -8,7 +8,7 @@ use super::node::{Position, Value};
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_instant;
 use crate::pattern::shorten;
-use crate::{Costs, Criticality, Exemption, Missing, Mode, OnStoreFailure, Per, Rule, Test};
+use crate::{Costs, Criticality, Exemption, Mode, OnMissing, OnStoreFailure, Per, Rule, Test};
 
 /// Where the fields of a rule stand, for what is found only when all rules are together.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl<'n> Reading<'_, 'n> {
             rule.per = per;
         }
         if let Some(field) = self.take("missing") {
-            rule.missing = self.reader.choice(&field, &Missing::NAMED).unwrap_or_default();
+            rule.missing = self.reader.choice(&field, &OnMissing::NAMED).unwrap_or_default();
         }
     }
 
