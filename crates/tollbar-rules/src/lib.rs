@@ -91,7 +91,7 @@ pub use metered::UsageRecord;
 pub use overrides::{Effect, Override};
 pub use pattern::{PathPattern, PatternError};
 pub use request::{Criticality, Request, RequestError};
-pub use rule::{Exemption, Mode, OnStoreFailure, Rule, TierLimits, Tiers};
+pub use rule::{Exemption, Mode, OnOutage, Rule, TierLimits, Tiers};
 pub use rule_set::{RuleError, RuleProblem, RuleSet, RuleSetError};
 pub use subject::{OnMissing, Per, readable};
 pub use summary::{CheckOutcome, Summary};

@@ -64,7 +64,7 @@ pub struct Rule {
     /// Limits that are tried out beside the live ones: counted, reported, never denied.
     pub candidate: Vec<Limit>,
     /// What happens while the store cannot answer.
-    pub on_store_failure: OnStoreFailure,
+    pub on_store_failure: OnOutage,
     /// Who is not counted.
     pub exemptions: Vec<Exemption>,
 }
@@ -103,7 +103,7 @@ pub enum Mode {
 /// What happens to a rule's requests while the store cannot answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum OnStoreFailure {
+pub enum OnOutage {
     /// They pass: limiting is worth less than serving.
     #[default]
     Allow,
@@ -152,7 +152,7 @@ impl Rule {
             unlimited: false,
             mode: Mode::default(),
             candidate: Vec::new(),
-            on_store_failure: OnStoreFailure::default(),
+            on_store_failure: OnOutage::default(),
             exemptions: Vec::new(),
         }
     }

@@ -12,8 +12,8 @@ use crate::date::instant_text;
 use crate::file::KEEP_DEFAULT;
 use crate::file::reader::Case;
 use crate::{
-    Condition, Conditions, Costs, Exemption, Limit, LimitOptions, Mode, OnMissing, OnStoreFailure,
-    Per, Rule, Test, TierLimits, Tiers,
+    Condition, Conditions, Costs, Exemption, Limit, LimitOptions, Mode, OnMissing, OnOutage, Per,
+    Rule, Test, TierLimits, Tiers,
 };
 
 /// The fields of a rule or of a part of it, in order.
@@ -51,7 +51,7 @@ pub(super) fn of(rule: &Rule, case: Case) -> Fields {
         ("mode", said(rule.mode != Mode::default(), &|| json!(Mode::NAMED[rule.mode as usize].0))),
         (
             "on_store_failure",
-            said(rule.on_store_failure != OnStoreFailure::default(), &|| {
+            said(rule.on_store_failure != OnOutage::default(), &|| {
                 on_store_failure(rule.on_store_failure)
             }),
         ),
@@ -272,13 +272,13 @@ fn route(conditions: &Conditions) -> Option<String> {
     crate::file::route(&text).is_ok_and(|read| read == *conditions).then_some(text)
 }
 
-fn on_store_failure(on_store_failure: OnStoreFailure) -> Value {
+fn on_store_failure(on_store_failure: OnOutage) -> Value {
     match on_store_failure {
-        OnStoreFailure::Allow => json!("allow"),
-        OnStoreFailure::Deny => json!("deny"),
-        OnStoreFailure::Local => json!("local"),
-        OnStoreFailure::Shed { keep: KEEP_DEFAULT } => json!("shed"),
-        OnStoreFailure::Shed { keep } => json!({ "shed": keep.name() }),
+        OnOutage::Allow => json!("allow"),
+        OnOutage::Deny => json!("deny"),
+        OnOutage::Local => json!("local"),
+        OnOutage::Shed { keep: KEEP_DEFAULT } => json!("shed"),
+        OnOutage::Shed { keep } => json!({ "shed": keep.name() }),
     }
 }
 

@@ -8,7 +8,7 @@ use super::selection::{Ask, Selection};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
 use crate::verdict::{Decisions, Enforcement, Made};
-use crate::{OnStoreFailure, Request};
+use crate::{OnOutage, Request};
 
 /// How long a client that was turned away unseen is told to wait.
 const RETRY_AFTER_US: u64 = 1_000_000;
@@ -66,10 +66,10 @@ fn blind(snapshot: &Snapshot, request: &Request<'_>, ask: &Ask) -> Made {
     let (outcome, degraded) = match snapshot.rule(ask.rule).on_store_failure {
         // It would not pass if the store answered.
         _ if ask.cost > policy.capacity() => (Outcome::Never, Degraded::Denied),
-        OnStoreFailure::Local => (deny, Degraded::Fallback),
-        OnStoreFailure::Deny => (deny, Degraded::Denied),
-        OnStoreFailure::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
-        OnStoreFailure::Allow | OnStoreFailure::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
+        OnOutage::Local => (deny, Degraded::Fallback),
+        OnOutage::Deny => (deny, Degraded::Denied),
+        OnOutage::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
+        OnOutage::Allow | OnOutage::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
     };
     ask.made(Decision::uncounted(outcome, policy.limit(), degraded))
 }

@@ -8,7 +8,7 @@ use super::node::{Position, Value};
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_instant;
 use crate::pattern::shorten;
-use crate::{Costs, Criticality, Exemption, Mode, OnMissing, OnStoreFailure, Per, Rule, Test};
+use crate::{Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Per, Rule, Test};
 
 /// Where the fields of a rule stand, for what is found only when all rules are together.
 #[derive(Debug)]
@@ -192,20 +192,20 @@ fn costs(reader: &mut Reader, field: &Field<'_>) -> Costs {
 /// The least criticality that passes unless a rule says otherwise.
 pub(crate) const KEEP_DEFAULT: Criticality = Criticality::High;
 
-fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnStoreFailure {
+fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnOutage {
     if let Value::Map(_) = field.node.value {
         let Some(mut fields) = reader.fields(field, "a mapping") else {
-            return OnStoreFailure::default();
+            return OnOutage::default();
         };
         let keep = fields.take("shed").and_then(|it| reader.choice(&it, &Criticality::NAMED));
         fields.finish(reader);
-        return OnStoreFailure::Shed { keep: keep.unwrap_or(KEEP_DEFAULT) };
+        return OnOutage::Shed { keep: keep.unwrap_or(KEEP_DEFAULT) };
     }
     let words = [
-        ("allow", OnStoreFailure::Allow),
-        ("deny", OnStoreFailure::Deny),
-        ("local", OnStoreFailure::Local),
-        ("shed", OnStoreFailure::Shed { keep: KEEP_DEFAULT }),
+        ("allow", OnOutage::Allow),
+        ("deny", OnOutage::Deny),
+        ("local", OnOutage::Local),
+        ("shed", OnOutage::Shed { keep: KEEP_DEFAULT }),
     ];
     reader.choice(field, &words).unwrap_or_default()
 }

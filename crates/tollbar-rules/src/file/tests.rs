@@ -3,7 +3,7 @@
 mod schema;
 
 use super::*;
-use crate::{Criticality, Mode, OnMissing, OnStoreFailure, Per, Request, TierLimits};
+use crate::{Criticality, Mode, OnMissing, OnOutage, Per, Request, TierLimits};
 
 /// The example of the reference, whole.
 const WHOLE: &str = r#"
@@ -73,7 +73,7 @@ fn the_example_of_the_reference_says_what_it_says() {
     assert_eq!(texts, ["10/s", "450/15min"]);
     assert_eq!((first.tiers.limits.len(), first.tiers.default.as_deref()), (2, Some("free")));
     assert_eq!((first.missing, first.mode, first.priority), (OnMissing::Ip, Mode::Enforce, 10));
-    assert_eq!(first.on_store_failure, OnStoreFailure::Local);
+    assert_eq!(first.on_store_failure, OnOutage::Local);
     assert_eq!((first.candidate.len(), first.exemptions.len()), (1, 2));
     assert!(fallback.fallback && health.unlimited && health.limits.is_empty());
 
@@ -130,7 +130,7 @@ fn other_forms_are_read() {
     assert_eq!(rule("limit: 9/s, cost: 7").costs.default, 7);
     assert_eq!(rule("limit: 1/s, priority: -3").priority, -3);
     assert!(!rule("limit: 1/s, enabled: false").enabled);
-    let shed = |keep| OnStoreFailure::Shed { keep };
+    let shed = |keep| OnOutage::Shed { keep };
     assert_eq!(
         rule("limit: 1/s, on_store_failure: shed").on_store_failure,
         shed(Criticality::High)
