@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version};
 use http_body::Body;
-use tollbar_rules::{Admission, Hold, RequestError, Verdict};
+use tollbar_rules::{Admission, Hold, InvalidRequest, Verdict};
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
@@ -185,7 +185,7 @@ impl<'r> Head<'r> {
 
     /// As the rules see it, nobody having said who asks.
     #[inline]
-    fn request(&self) -> Result<tollbar_rules::Request<'r>, RequestError> {
+    fn request(&self) -> Result<tollbar_rules::Request<'r>, InvalidRequest> {
         tollbar_rules::Request::new(self.method.as_str(), self.uri.path())
     }
 
@@ -204,7 +204,7 @@ impl<'r> Head<'r> {
 
 /// The answer to a request that rules cannot look at.
 #[cold]
-fn refuse(error: &RequestError, head: &Head<'_>) -> Step {
+fn refuse(error: &InvalidRequest, head: &Head<'_>) -> Step {
     Step::Answer(Box::new(refusal(error, Format::wanted(head.headers))))
 }
 
@@ -308,7 +308,7 @@ impl Shared {
         request: &mut tollbar_rules::Request<'a>,
         head: &Head<'_>,
         pairs: &'a [(&'a str, &'a str)],
-    ) -> Result<(), RequestError> {
+    ) -> Result<(), InvalidRequest> {
         request.set_attributes(pairs)?;
         if let (Some(cost), Some(parts)) = (&self.cost, head.parts) {
             request.set_cost(cost(parts));

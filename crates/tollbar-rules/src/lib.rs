@@ -90,7 +90,7 @@ pub use limit::{AlgorithmKind, Limit, LimitError, LimitOptions};
 pub use metered::UsageRecord;
 pub use overrides::{Effect, Override};
 pub use pattern::{PathPattern, PatternError};
-pub use request::{Criticality, Request, RequestError};
+pub use request::{Criticality, InvalidRequest, Request};
 pub use rule::{Exemption, Mode, OnOutage, Rule, TierLimits, Tiers};
 pub use rule_set::{RuleError, RuleProblem, RuleSet, RuleSetError};
 pub use subject::{OnMissing, Per, readable};

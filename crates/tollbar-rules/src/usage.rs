@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tollbar::{StoreError, Timestamp};
 
-use crate::RequestError;
+use crate::InvalidRequest;
 
 /// What is left of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub enum UsageError {
     },
     /// The subject is not one that a request could have.
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(#[from] InvalidRequest),
     /// The store cannot answer.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tollbar_rules::{Criticality, Engine, Request, RequestError};
+use tollbar_rules::{Criticality, Engine, InvalidRequest, Request};
 
 use super::read;
 use crate::api::ExplainResponse;
@@ -81,7 +81,7 @@ impl RequestFlags {
     fn request<'a>(
         &'a self,
         attributes: &'a [(&'a str, &'a str)],
-    ) -> Result<Request<'a>, RequestError> {
+    ) -> Result<Request<'a>, InvalidRequest> {
         let (method, path) = &self.request;
         let request = Request::new(method, path)?.with_attributes(attributes)?;
         Ok(request.with_cost(self.cost).with_criticality(self.criticality))

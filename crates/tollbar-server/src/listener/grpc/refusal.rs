@@ -1,9 +1,9 @@
 //! Why there is no answer, as statuses of gRPC. A denial is an answer, and not here.
 
-use tollbar_rules::{DenialCode, RequestError, TokenError, UsageError, Verdict};
+use tollbar_rules::{DenialCode, InvalidRequest, TokenError, UsageError, Verdict};
 use tonic::Status;
 
-pub(super) fn request(error: &RequestError) -> Status {
+pub(super) fn request(error: &InvalidRequest) -> Status {
     Status::invalid_argument(error.to_string())
 }
 

@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use thiserror::Error;
 use tollbar::{Outcome, Timestamp};
 use tollbar_rules::{
-    CheckOutcome, Criticality, Request, RequestError, Summary, TokenError, UsageError,
+    CheckOutcome, Criticality, InvalidRequest, Request, Summary, TokenError, UsageError,
 };
 
 use super::frame::{ARGUMENTS_MAX, Arguments};
@@ -34,7 +34,7 @@ pub(super) enum CheckError {
     #[error("attributes come in pairs, and the last name has no value behind it")]
     OddAttributes,
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(#[from] InvalidRequest),
     #[error(transparent)]
     Subject(#[from] UsageError),
     #[error(transparent)]
