@@ -9,7 +9,7 @@ use tollbar::{Clock, SystemClock};
 
 use crate::cluster::{Cluster, Making};
 use crate::error::RedisStoreError;
-use crate::keys::{Colocate, Names, Subjects};
+use crate::keys::{Colocate, KeyNames, Names};
 use crate::node::{Connections, Node};
 use crate::route::{Route, Way};
 use crate::script::Scripts;
@@ -32,7 +32,7 @@ pub(crate) enum Address {
 /// A [`RedisStore`] in the making.
 pub struct RedisStoreBuilder {
     address: Address,
-    subjects: Subjects,
+    key_names: KeyNames,
     namespace: Option<String>,
     colocate: Option<Colocate>,
     tls: Option<Tls>,
@@ -46,10 +46,10 @@ pub struct RedisStoreBuilder {
 }
 
 impl RedisStoreBuilder {
-    pub(crate) fn new(address: Address, subjects: Subjects) -> Self {
+    pub(crate) fn new(address: Address, key_names: KeyNames) -> Self {
         Self {
             address,
-            subjects,
+            key_names,
             namespace: None,
             colocate: None,
             tls: None,
@@ -208,7 +208,7 @@ impl RedisStoreBuilder {
         RedisStore {
             route: Arc::new(Route { deadlines, way, counters: RemoteCounters::default() }),
             scripts: Arc::new(Scripts::new()),
-            names: Names::new(self.namespace.as_deref(), self.subjects, self.colocate),
+            names: Names::new(self.namespace.as_deref(), self.key_names, self.colocate),
             gate: Gate::of(self.same_in_flight_max).map(Arc::new),
             denials: DenyCache::of(self.denials_max),
             denials_max: self.denials_max,

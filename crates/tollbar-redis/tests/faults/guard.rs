@@ -9,7 +9,7 @@ use crate::support::{Patient, RUNTIME, cause};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollbar::{Batch, Entry, ManualClock, Policy, Store, Timestamp};
-use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError};
 use tollbar_testkit::redis_process::RedisProcess;
 use tollbar_testkit::subject::Subject;
 use tollbar_testkit::suite;
@@ -18,7 +18,7 @@ const ASKING: usize = 2_000;
 const SAME_MAX: usize = 4;
 
 fn builder(server: &RedisProcess) -> RedisStoreBuilder {
-    RedisStore::builder(&server.url(), Subjects::Hashed([7; 32])).patient()
+    RedisStore::builder(&server.url(), KeyNames::Hashed(FleetSecret::new([7; 32]))).patient()
 }
 
 fn ask(server: &RedisProcess, words: &[&str]) -> String {
