@@ -173,7 +173,7 @@ fn listed<'v>(
     };
     let others = verdict
         .decisions()
-        .filter(move |it| it.capacity() == Enforcement::Live && !is_binding(it))
+        .filter(move |it| it.enforcement() == Enforcement::Live && !is_binding(it))
         .take(LISTED_MAX - 1);
     std::iter::once(binding).chain(others)
 }

@@ -174,7 +174,7 @@ pub(crate) fn refusal(error: &InvalidRequest, format: Format) -> Response<Bytes>
 fn violated(verdict: &Verdict) -> Vec<String> {
     let denying = verdict
         .decisions()
-        .filter(|it| it.capacity() == Enforcement::Live && !it.decision().is_allowed());
+        .filter(|it| it.enforcement() == Enforcement::Live && !it.decision().is_allowed());
     denying.map(|it| name_of(&it)).collect()
 }
 

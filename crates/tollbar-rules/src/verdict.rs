@@ -104,7 +104,7 @@ impl Why {
     }
 }
 
-/// In what capacity a limit was checked.
+/// How a limit was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforcement {
     /// It may deny.
@@ -243,7 +243,7 @@ impl Verdict {
     /// What would have denied, had it been live.
     pub fn would_deny(&self) -> impl Iterator<Item = RuleDecision<'_>> {
         self.decisions()
-            .filter(|it| it.capacity() != Enforcement::Live && !it.decision().is_allowed())
+            .filter(|it| it.enforcement() != Enforcement::Live && !it.decision().is_allowed())
     }
 
     /// Why the store could not answer, where the rules' failure policies did in its place.
@@ -291,9 +291,9 @@ impl<'v> RuleDecision<'v> {
         self.made.limit as usize
     }
 
-    /// In what capacity it was checked.
+    /// Whether it may deny.
     #[must_use]
-    pub fn capacity(&self) -> Enforcement {
+    pub fn enforcement(&self) -> Enforcement {
         self.made.capacity
     }
 

@@ -62,7 +62,7 @@ fn told(verdict: &Verdict) -> String {
         .decisions()
         .map(|it| {
             let (rule, tier, place) = (&it.rule().name, it.tier(), it.place());
-            let (capacity, cost, degraded) = (it.capacity(), it.cost(), it.degraded());
+            let (capacity, cost, degraded) = (it.enforcement(), it.cost(), it.degraded());
             format!("{rule} {tier:?} {place} {capacity:?} {cost} {degraded:?} {:?}", it.decision())
         })
         .collect();

@@ -125,7 +125,7 @@ pub(crate) enum ReasonName {
     Unsupported,
 }
 
-/// In what capacity a limit was checked.
+/// How a limit was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CapacityName {
@@ -298,7 +298,7 @@ impl<'v> Decision<'v> {
             rule: &it.rule().name,
             limit_text: it.limit().text(),
             tier: it.tier(),
-            capacity: it.capacity().into(),
+            capacity: it.enforcement().into(),
             allowed: decision.is_allowed(),
             degraded: it.degraded().is_some(),
             cost: it.cost(),

@@ -143,7 +143,7 @@ impl Api {
         let (method, path) = (of("method").unwrap_or("GET"), of("path").unwrap_or("/"));
         let request = Request::new(method, path)?.with_attributes(&pairs)?.with_cost(0);
         let verdict = self.daemon.engine.check(&request).await;
-        let live = verdict.decisions().filter(|it| it.capacity() == Enforcement::Live);
+        let live = verdict.decisions().filter(|it| it.enforcement() == Enforcement::Live);
         let usage = live.map(|it| Usage {
             rule_id: it.rule().identity(),
             rule: &it.rule().name,

@@ -291,14 +291,15 @@ fn or_dash(value: Option<impl ToString>) -> String {
 
 /// What each limit said then.
 fn limits(verdict: &Verdict) -> Vec<Limit> {
-    let binding = verdict.binding().map(|it| (it.rule().name.clone(), it.place(), it.capacity()));
+    let binding =
+        verdict.binding().map(|it| (it.rule().name.clone(), it.place(), it.enforcement()));
     let limit = |it: tollbar_rules::RuleDecision<'_>| {
         let decision = it.decision();
         Limit {
-            binds: binding == Some((it.rule().name.clone(), it.place(), it.capacity())),
+            binds: binding == Some((it.rule().name.clone(), it.place(), it.enforcement())),
             rule: Shown::new(&*it.rule().name),
             text: Shown::new(it.limit().text()),
-            badge: if it.degraded().is_some() { Some("degraded") } else { badge(it.capacity()) },
+            badge: if it.degraded().is_some() { Some("degraded") } else { badge(it.enforcement()) },
             passes: decision.is_allowed(),
             cost: Count(it.cost()),
             remaining: or_dash(it.remaining().map(Count)),

@@ -51,7 +51,7 @@ fn of_decision(it: &RuleDecision<'_>) -> v1::Decision {
         rule: it.rule().name.to_string(),
         limit_text: it.limit().text().to_owned(),
         tier: it.tier().unwrap_or_default().to_owned(),
-        capacity: capacity(it.capacity()).into(),
+        capacity: capacity(it.enforcement()).into(),
         allowed: decision.is_allowed(),
         degraded: it.degraded().is_some(),
         cost: it.cost(),
