@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::Empty;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollbar_gateway::{Gateway, GatewayBuilder, Visitor};
@@ -36,9 +35,8 @@ fn answers_as(table: &Table, engine: fn(tollbar_rules::RuleSet) -> Arc<AsyncEngi
     let rules = RuleFile::parse("conformance.yaml", &(table.rules)()).unwrap().rules;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let gateway = runtime.block_on(builder()).build(engine(rules)).unwrap();
-    // A response whose body has not ended is a request in flight.
-    let mut responses = Vec::new();
-    go_through(table, |step| runtime.block_on(ask(&gateway, step, &mut responses)));
+    let mut bodies = Vec::new();
+    go_through(table, |step| runtime.block_on(ask(&gateway, step, &mut bodies)));
 }
 
 async fn builder() -> GatewayBuilder {
@@ -70,7 +68,7 @@ async fn begin_response(mut stream: TcpStream) {
     std::future::pending::<()>().await;
 }
 
-async fn ask(gateway: &Gateway, step: &Step, responses: &mut Vec<Incoming>) -> Answer {
+async fn ask(gateway: &Gateway, step: &Step, bodies: &mut Vec<Incoming>) -> Answer {
     let ip = step.attributes.iter().find(|it| it.0 == "ip").map(|it| it.1.parse().unwrap());
     let (client, server) = tokio::io::duplex(64 * 1_024);
     let gateway = gateway.clone();
@@ -86,13 +84,6 @@ async fn ask(gateway: &Gateway, step: &Step, responses: &mut Vec<Incoming>) -> A
         request = request.header(name, value.as_bytes());
     }
     let request = request.body(Empty::<Bytes>::new()).unwrap();
-    let (head, body) = sender.send_request(request).await.unwrap().into_parts();
-    let denial: Option<Value> = if head.status.is_success() {
-        responses.push(body);
-        None
-    } else {
-        Some(serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap())
-    };
-    let header = |name: &str| head.headers.get(name).map(|it| it.to_str().unwrap());
-    limit_headers::answer(step, head.status.as_u16(), header, denial.as_ref())
+    let response = sender.send_request(request).await.unwrap();
+    limit_headers::answer(step, response, bodies).await
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
-use serde_json::Value;
 use tollbar_http::{Attributes, TollbarBody, TollbarLayer, TollbarService};
 use tollbar_rules::{AsyncEngine, Engine, RuleFile, RuleSet};
 use tollbar_testkit::failing_store::FailingStore;
@@ -38,9 +37,8 @@ fn rules(table: &Table) -> RuleSet {
 fn answers_as(table: &Table, layer: &TollbarLayer) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut service = tower_layer::Layer::layer(layer, Served);
-    // A response whose body has not ended is a request in flight.
-    let mut responses = Vec::new();
-    go_through(table, |step| runtime.block_on(ask(&mut service, step, &mut responses)));
+    let mut bodies = Vec::new();
+    go_through(table, |step| runtime.block_on(ask(&mut service, step, &mut bodies)));
 }
 
 /// The cost of a request.
@@ -72,20 +70,12 @@ impl Service<Request<()>> for Served {
 async fn ask(
     service: &mut TollbarService<Served>,
     step: &Step,
-    responses: &mut Vec<TollbarBody<Full<Bytes>>>,
+    bodies: &mut Vec<TollbarBody<Full<Bytes>>>,
 ) -> Answer {
     let mut request = Request::builder().method(step.method).uri(step.path).body(()).unwrap();
     let attributes = step.attributes.iter();
     let attributes = attributes.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
     request.extensions_mut().insert(attributes);
     request.extensions_mut().insert(Cost(step.cost));
-    let (head, body) = service.call(request).await.unwrap().into_parts();
-    let denial: Option<Value> = if head.status.is_success() {
-        responses.push(body);
-        None
-    } else {
-        Some(serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap())
-    };
-    let header = |name: &str| head.headers.get(name).map(|it| it.to_str().unwrap());
-    limit_headers::answer(step, head.status.as_u16(), header, denial.as_ref())
+    limit_headers::answer(step, service.call(request).await.unwrap(), bodies).await
 }

@@ -1,18 +1,31 @@
 //! Answers of the tower layer, the gateway and forward-auth: a status, headers, and the JSON of a denial.
 
+use std::fmt::Debug;
+
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Body;
 use serde_json::Value;
 
 use super::step::{Expect, Step};
 use super::{Answer, Field};
 
-/// Reads a response of the layer or the gateway. `denial` is its body unless the request passed.
-pub(super) fn answer<'h>(
+/// Reads a response of the layer or the gateway. Keeps the body of a request that passed: while it has not
+/// ended, the request is in flight.
+pub(super) async fn answer<B: Body<Error: Debug>>(
     step: &Step,
-    status: u16,
-    header: impl Fn(&str) -> Option<&'h str>,
-    denial: Option<&Value>,
+    response: Response<B>,
+    bodies: &mut Vec<B>,
 ) -> Answer {
-    let answer = answer_of_any_status(step, header, denial);
+    let (head, body) = response.into_parts();
+    let denial: Option<Value> = if head.status.is_success() {
+        bodies.push(body);
+        None
+    } else {
+        Some(serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap())
+    };
+    let header = |name: &str| head.headers.get(name).map(|it| it.to_str().unwrap());
+    let answer = answer_of_any_status(step, header, denial.as_ref());
     let expected = match answer.outcome {
         Expect::Allow => 200,
         Expect::Lacks => 400,
@@ -20,7 +33,7 @@ pub(super) fn answer<'h>(
         Expect::Deny | Expect::Busy => 429,
         Expect::TooMany => 500,
     };
-    assert_eq!(status, expected, "{step:?} gave {answer:?}");
+    assert_eq!(head.status, expected, "{step:?} gave {answer:?}");
     answer
 }
 
