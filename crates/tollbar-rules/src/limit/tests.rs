@@ -163,7 +163,8 @@ fn the_shares_of_all_nodes_are_at_most_the_limit() {
     // Found by fuzzing: a rate that cannot be divided exactly once forgot its burst, and a share
     // held more than the whole.
     let share = Limit::new("117717377.77778/s", burst(100)).unwrap().policy().share(100_000);
-    assert_eq!((share.limit(), share.capacity()), (1_177, 1));
+    assert_eq!((share.limit(), share.capacity()), (117_717_377, 1));
+    assert_eq!(share.window(), Duration::from_secs(100_000));
     // 100/min over three nodes: a token every 1.8 s, not every 1.82 (33/min).
     let share = Limit::new("100/min", burst(200)).unwrap().policy().share(3);
     assert_eq!((share.limit(), share.window()), (100, Duration::from_mins(3)));
