@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tollbar::{AsyncLimiter, Policy};
-use tollbar_redis::{RedisStore, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
 use tollbar_testkit::redis_process::RedisProcess;
 
 /// The same in every process of a fleet, and known to nobody else.
@@ -39,7 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// One process of the fleet: a hundred requests of one client.
 async fn serve(url: &str) -> Result<(), Box<dyn Error>> {
-    let store = RedisStore::builder(url, Subjects::Hashed(SECRET)).connect().await?;
+    let store =
+        RedisStore::builder(url, KeyNames::Hashed(FleetSecret::new(SECRET))).connect().await?;
     let policy = Policy::fixed_window("100/h")?.with_name("per_user");
     let limiter = AsyncLimiter::builder(policy, Arc::new(store)).build()?;
     let mut admitted = 0;

@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let attributes = [("user", "ann"), ("org", "acme")];
     let request = Request::new("POST", "/v1/reports")?.with_attributes(&attributes)?;
     println!("\n{}", engine.explain(&request));
-    for limited in engine.top_limited("organisation", 10)? {
+    for limited in engine.rule("organisation")?.top_denied(10) {
         println!("limited by organisation: {} ({} times)", limited.subject, limited.count);
     }
     Ok(())

@@ -18,7 +18,7 @@ use tollbar_bench::machine::Machine;
 use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
 use tollbar_bench::timer::Stopwatch;
-use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreError};
 
 use crate::frame;
 use callers::{Asked, check, closed_loop, open_loop, policies};
@@ -112,9 +112,9 @@ fn measure(effort: Effort) -> Result<Report, Box<dyn std::error::Error>> {
 }
 
 async fn connect(server: &Server) -> Result<RedisStore, RedisStoreError> {
-    let builder = RedisStore::builder(&server.url(), Subjects::Hashed([7; 32]));
+    let builder = RedisStore::builder(&server.url(), KeyNames::Hashed(FleetSecret::new([7; 32])));
     // A busy machine must not make answers fail that are late.
-    builder.deadline(Duration::from_secs(5)).connect().await
+    builder.timeout(Duration::from_secs(5)).connect().await
 }
 
 /// What a check takes at so many a second, and beside it what the minimal script takes over the same

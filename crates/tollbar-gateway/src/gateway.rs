@@ -19,7 +19,9 @@ use hyper_util::server::conn::auto;
 use rustls::RootCertStore;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tollbar_http::{ClientIp, Identity, Tollbar, TollbarBody, TollbarLayer, TollbarLayerBuilder};
+use tollbar_http::{
+    ClientIp, Identity, TollbarBody, TollbarLayer, TollbarLayerBuilder, TollbarService,
+};
 use tollbar_rules::AsyncEngine;
 use tollbar_tls::{Pem, PemError};
 use tower_layer::Layer;
@@ -173,7 +175,7 @@ impl Gateway {
 
 /// One connection of a client.
 struct ClientConnection<A> {
-    service: Tollbar<Exchange>,
+    service: TollbarService<Exchange>,
     shared: Arc<Shared>,
     ledger: Arc<Ledger>,
     is_announced: A,

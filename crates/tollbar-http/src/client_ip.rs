@@ -82,7 +82,7 @@ impl ClientIp {
     /// For proxies whose addresses are not known. Whoever can reach the service around them can
     /// claim any address, so see to it that nobody can.
     #[must_use]
-    pub fn behind_hops(count: NonZeroU32) -> Self {
+    pub fn trusted_hops(count: NonZeroU32) -> Self {
         Self { trust: Trust::Hops(count), ..Self::peer() }
     }
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use tollbar::{Decision, Degraded, Timestamp};
-use tollbar_rules::{Capacity, RuleDecision, Verdict};
+use tollbar::{Degraded, Timestamp};
+use tollbar_rules::{Enforcement, RuleDecision, Verdict};
 
 /// A header's name, lower case.
 pub(crate) static X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -117,13 +117,17 @@ impl HeaderStyle {
             return;
         };
         if self.has_x {
-            let decision = binding.decision();
-            let reset_us = match self.reset {
-                Reset::Epoch => reset_at(decision).as_micros(),
-                Reset::Delta => micros(reset_at(decision).since(now())),
-            };
-            prepared.numbers = [decision.limit(), remaining(decision), reset_us.div_ceil(US_PER_S)];
-            prepared.numbers_told = if binding.is_counted() { 3 } else { 1 };
+            prepared.numbers[0] = binding.decision().limit();
+            prepared.number_count = 1;
+            if let Some(counter) = Counter::of(&binding) {
+                let reset_us = match self.reset {
+                    Reset::Epoch => counter.reset_at.as_micros(),
+                    Reset::Delta => micros(counter.reset_at.since(now())),
+                };
+                prepared.numbers[1] = counter.remaining;
+                prepared.numbers[2] = reset_us.div_ceil(US_PER_S);
+                prepared.number_count = 3;
+            }
         }
         if self.has_ietf {
             prepared.write_lists(verdict, &binding, now());
@@ -169,17 +173,13 @@ fn listed<'v>(
     };
     let others = verdict
         .decisions()
-        .filter(move |it| it.capacity() == Capacity::Live && !is_binding(it))
+        .filter(move |it| it.enforcement() == Enforcement::Live && !is_binding(it))
         .take(LISTED_MAX - 1);
     std::iter::once(binding).chain(others)
 }
 
 /// A list, its items apart by commas.
-fn write_list<'v>(
-    items: impl Iterator<Item = RuleDecision<'v>>,
-    write: impl Fn(&RuleDecision<'_>, &mut Text),
-    text: &mut Text,
-) {
+fn write_list<T>(items: impl Iterator<Item = T>, write: impl Fn(&T, &mut Text), text: &mut Text) {
     let start = text.len();
     for item in items {
         if text.len() > start {
@@ -199,11 +199,10 @@ fn write_policy(it: &RuleDecision<'_>, text: &mut Text) {
 }
 
 /// `"name";r=42;t=30`
-fn write_state(it: &RuleDecision<'_>, now: Timestamp, text: &mut Text) {
-    let decision = it.decision();
-    let reset_s = micros(reset_at(decision).since(now)).div_ceil(US_PER_S);
+fn write_state(it: &RuleDecision<'_>, counter: Counter, now: Timestamp, text: &mut Text) {
+    let reset_s = micros(counter.reset_at.since(now)).div_ceil(US_PER_S);
     write_string(it, text);
-    write_parameter(*b";r=", remaining(decision), text);
+    write_parameter(*b";r=", counter.remaining, text);
     write_parameter(*b";t=", reset_s, text);
 }
 
@@ -233,14 +232,17 @@ fn whole_seconds(it: &RuleDecision<'_>) -> Option<u64> {
     (is_whole && policy.period() != Some(tollbar::Period::Month)).then_some(window.as_secs())
 }
 
-/// What remains of the limit; 0 where nothing was counted.
-fn remaining(decision: Decision) -> u64 {
-    decision.remaining().unwrap_or(0)
+/// The state of a counter that was read.
+#[derive(Clone, Copy)]
+struct Counter {
+    remaining: u64,
+    reset_at: Timestamp,
 }
 
-/// When the limit resets; 1970 where nothing was counted.
-fn reset_at(decision: Decision) -> Timestamp {
-    decision.reset_at().unwrap_or(Timestamp::ZERO)
+impl Counter {
+    fn of(it: &RuleDecision<'_>) -> Option<Self> {
+        Some(Self { remaining: it.remaining()?, reset_at: it.reset_at()? })
+    }
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -297,8 +299,8 @@ impl Text {
 pub(crate) struct Prepared {
     /// The limit, what remains, the reset. Numbers wait as numbers.
     numbers: [u64; 3],
-    /// How many of them are told.
-    numbers_told: u8,
+    /// How many of them are known.
+    number_count: u8,
     degraded: Option<Degraded>,
     policy: Option<HeaderValue>,
     state: Option<HeaderValue>,
@@ -311,8 +313,8 @@ impl Prepared {
         let mut text = Text::new();
         write_list(listed(verdict, binding), write_policy, &mut text);
         self.policy = text.take();
-        let seen = listed(verdict, binding).filter(RuleDecision::is_counted);
-        write_list(seen, |it, text| write_state(it, now, text), &mut text);
+        let read = listed(verdict, binding).filter_map(|it| Some((it, Counter::of(&it)?)));
+        write_list(read, |(it, counter), text| write_state(it, *counter, now, text), &mut text);
         self.state = text.take();
     }
 
@@ -327,10 +329,10 @@ impl Prepared {
 
     pub(crate) fn insert_into(self, headers: &mut HeaderMap) {
         let [limit, remaining, reset] = self.numbers;
-        if self.numbers_told > 0 {
+        if self.number_count > 0 {
             headers.insert(&X_LIMIT, recent::number(limit));
         }
-        if self.numbers_told > 1 {
+        if self.number_count > 1 {
             headers.insert(&X_REMAINING, recent::fresh(remaining));
             headers.insert(&X_RESET, recent::number(reset));
         }

@@ -55,7 +55,7 @@ type PeerOf = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 ///     .client_ip(ClientIp::behind_proxies(["10.0.0.0/8".parse()?]))
 ///     .api_keys(ApiKeys::known([("partner", "k-8f3a")]).bearer())
 ///     .trusted_header("tenant", "x-tenant-id")?
-///     .claimed_header("client_version", "x-client-version")?;
+///     .untrusted_header("client_version", "x-client-version")?;
 /// # let _ = identity;
 /// # Ok(())
 /// # }
@@ -182,7 +182,7 @@ impl Identity {
     ///
     /// A rule per such an attribute counts whatever the client chooses to be: have another rule, per
     /// client, beside it.
-    pub fn claimed_header(self, attribute: &str, header: &str) -> Result<Self, IdentityError> {
+    pub fn untrusted_header(self, attribute: &str, header: &str) -> Result<Self, IdentityError> {
         self.header(attribute, header, false)
     }
 

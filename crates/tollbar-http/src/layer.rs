@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use tollbar_rules::{AsyncEngine, Criticality, Verdict};
+use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
 use tower_layer::Layer;
 
 use crate::jitter::Jitter;
-use crate::{Denial, HeaderStyle, Identity, Settle, Tollbar};
+use crate::{Denial, HeaderStyle, Identity, Settle, TollbarService};
 
 pub use per_client::PerClientError;
 
@@ -42,27 +42,12 @@ pub struct TollbarLayerBuilder {
     shared: Shared,
 }
 
-/// What happens to a request that is denied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum OnDenial {
-    /// It is turned away.
-    #[default]
-    Reject,
-    /// It waits until it passes, if that is soon, and is turned away otherwise.
-    Wait {
-        /// The longest that one request waits, all in all.
-        at_most: Duration,
-        /// How many may wait at once: who comes then is turned away.
-        waiting_max: usize,
-    },
-}
-
 type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
 type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
-type Observe = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
-type Respond = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
+type OnDecision = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
+type OnHoldError = dyn Fn(&TokenError) + Send + Sync;
+type DenialResponse = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 
 /// What all services share.
 pub(crate) struct Shared {
@@ -73,9 +58,12 @@ pub(crate) struct Shared {
     pub(crate) cost: Option<Box<CostOf>>,
     pub(crate) criticality: Option<Box<CriticalityOf>>,
     pub(crate) skip: Option<Box<Skips>>,
-    pub(crate) respond: Option<Box<Respond>>,
-    pub(crate) observe: Option<Box<Observe>>,
-    pub(crate) on_denial: OnDenial,
+    pub(crate) denial_response: Option<Box<DenialResponse>>,
+    pub(crate) on_decision: Option<Box<OnDecision>>,
+    pub(crate) on_hold_error: Option<Box<OnHoldError>>,
+    /// The longest that one request waits; zero where denied requests are turned away.
+    pub(crate) max_wait: Duration,
+    max_waiters: usize,
     pub(crate) settle: Option<Settle>,
     waiting: AtomicUsize,
 }
@@ -100,9 +88,11 @@ impl TollbarLayer {
                 cost: None,
                 criticality: None,
                 skip: None,
-                respond: None,
-                observe: None,
-                on_denial: OnDenial::Reject,
+                denial_response: None,
+                on_decision: None,
+                on_hold_error: None,
+                max_wait: Duration::ZERO,
+                max_waiters: 0,
                 settle: None,
                 waiting: AtomicUsize::new(0),
             },
@@ -117,10 +107,10 @@ impl TollbarLayer {
 }
 
 impl<S> Layer<S> for TollbarLayer {
-    type Service = Tollbar<S>;
+    type Service = TollbarService<S>;
 
-    fn layer(&self, inner: S) -> Tollbar<S> {
-        Tollbar::new(inner, Arc::clone(&self.shared))
+    fn layer(&self, inner: S) -> TollbarService<S> {
+        TollbarService::new(inner, Arc::clone(&self.shared))
     }
 }
 
@@ -179,7 +169,7 @@ impl TollbarLayerBuilder {
     /// # use tollbar_rules::{Engine, RuleFile};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let rules = RuleFile::parse("rules.yaml", "rules: [{ name: a, limit: 10/s }]")?.rules;
-    /// let layer = TollbarLayer::builder(Engine::new(rules)).respond(|denial, _request| {
+    /// let layer = TollbarLayer::builder(Engine::new(rules)).denial_response(|denial, _request| {
     ///     let mut response = http::Response::new("<h1>Slow down</h1>".into());
     ///     *response.status_mut() = denial.status();
     ///     response
@@ -189,29 +179,52 @@ impl TollbarLayerBuilder {
     /// # }
     /// ```
     #[must_use]
-    pub fn respond(
+    pub fn denial_response(
         mut self,
-        respond: impl Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync + 'static,
+        denial_response: impl Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
-        self.shared.respond = Some(Box::new(respond));
+        self.shared.denial_response = Some(Box::new(denial_response));
         self
     }
 
     /// Is told of every request that passes or is turned away, once, before that happens: to keep
     /// accounts, for example with [`Verdict::meter`]. It is on the way of requests, and should be quick.
     #[must_use]
-    pub fn observe(
+    pub fn on_decision(
         mut self,
-        observe: impl Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync + 'static,
+        on_decision: impl Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync + 'static,
     ) -> Self {
-        self.shared.observe = Some(Box::new(observe));
+        self.shared.on_decision = Some(Box::new(on_decision));
         self
     }
 
-    /// Whether requests that are denied wait. Waiting needs tokio's timer.
+    /// Lets denied requests wait until they pass, each for at most `max_wait` all in all and at most
+    /// `max_waiters` of them at once. All others are turned away, as every denied request is without this.
+    /// Waiting needs tokio's timer.
     #[must_use]
-    pub fn on_denial(mut self, on_denial: OnDenial) -> Self {
-        self.shared.on_denial = on_denial;
+    pub fn wait(mut self, max_wait: Duration, max_waiters: usize) -> Self {
+        (self.shared.max_wait, self.shared.max_waiters) = (max_wait, max_waiters);
+        self
+    }
+
+    /// Is called with the error if permits or a reservation could not be renewed, settled or given back. The
+    /// client is not affected: a reservation stays charged as a whole, and permits come back when their
+    /// leases end.
+    ///
+    /// ```
+    /// # use tollbar_http::TollbarLayer;
+    /// # use tollbar_rules::{Engine, RuleFile};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let rules = RuleFile::parse("rules.yaml", "rules: [{ name: a, limit: 10/s }]")?.rules;
+    /// let layer = TollbarLayer::builder(Engine::new(rules))
+    ///     .on_hold_error(|error| eprintln!("not settled: {error}"));
+    /// # let _ = layer.build();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn on_hold_error(mut self, on_error: impl Fn(&TokenError) + Send + Sync + 'static) -> Self {
+        self.shared.on_hold_error = Some(Box::new(on_error));
         self
     }
 
@@ -235,13 +248,17 @@ pub(crate) struct Place<'s>(&'s AtomicUsize);
 impl Shared {
     /// A place among those who wait, if there is one.
     pub(crate) fn place(&self) -> Option<Place<'_>> {
-        let OnDenial::Wait { waiting_max, .. } = self.on_denial else {
-            return None;
-        };
         // Taken first and looked at then: two who come at once do not both take the last one.
         let place = Place(&self.waiting);
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        (before < waiting_max).then_some(place)
+        (before < self.max_waiters).then_some(place)
+    }
+
+    /// Reports why what a request holds was not renewed, settled or given back.
+    pub(crate) fn report<T>(&self, result: &Result<T, TokenError>) {
+        if let (Some(on_error), Err(error)) = (&self.on_hold_error, result) {
+            on_error(error);
+        }
     }
 }
 

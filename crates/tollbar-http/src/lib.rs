@@ -48,7 +48,7 @@ pub use headers::{HeaderStyle, Reset, retry_after_s};
 pub use identity::{ApiKeys, Attributes, Identity, IdentityError, Peer};
 #[cfg(feature = "jwt")]
 pub use identity::{Jwt, JwtAlgorithm, JwtKey};
-pub use layer::{OnDenial, PerClientError, TollbarLayer, TollbarLayerBuilder};
+pub use layer::{PerClientError, TollbarLayer, TollbarLayerBuilder};
 pub use response::{Denial, Format, status_of};
-pub use service::Tollbar;
-pub use settle::{Ending, Settle};
+pub use service::TollbarService;
+pub use settle::{ResponseEnd, Settle};

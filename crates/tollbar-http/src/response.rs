@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::json;
-use tollbar_rules::{Capacity, CheckOutcome, DenialCode, RequestError, Verdict};
+use tollbar_rules::{CheckOutcome, DenialCode, Enforcement, InvalidRequest, Verdict};
 
 use crate::grpc::{self, Code};
 use crate::headers::{name_of, write_retry_after};
@@ -152,9 +152,9 @@ fn grpc_code_of(code: DenialCode) -> Code {
 }
 
 /// The response to a request that rules cannot look at: its path is too long, for instance.
-pub(crate) fn refusal(error: &RequestError, format: Format) -> Response<Bytes> {
+pub(crate) fn refusal(error: &InvalidRequest, format: Format) -> Response<Bytes> {
     let status = match error {
-        RequestError::PathTooLong { .. } => StatusCode::URI_TOO_LONG,
+        InvalidRequest::PathTooLong { .. } => StatusCode::URI_TOO_LONG,
         _ => StatusCode::BAD_REQUEST,
     };
     let told = Told {
@@ -174,7 +174,7 @@ pub(crate) fn refusal(error: &RequestError, format: Format) -> Response<Bytes> {
 fn violated(verdict: &Verdict) -> Vec<String> {
     let denying = verdict
         .decisions()
-        .filter(|it| it.capacity() == Capacity::Live && !it.decision().is_allowed());
+        .filter(|it| it.enforcement() == Enforcement::Live && !it.decision().is_allowed());
     denying.map(|it| name_of(&it)).collect()
 }
 

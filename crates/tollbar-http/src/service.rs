@@ -16,13 +16,13 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version};
 use http_body::Body;
-use tollbar_rules::{Admission, Hold, RequestError, Verdict};
+use tollbar_rules::{Admission, Hold, InvalidRequest, Verdict};
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
 use crate::headers::{Prepared, write_retry_after};
 use crate::identity::Pairs;
-use crate::layer::{OnDenial, Shared};
+use crate::layer::Shared;
 use crate::response::refusal;
 use crate::settle::Held;
 use crate::{Denial, Format, Peer, TollbarBody};
@@ -32,7 +32,7 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// A service behind rules. Made by a [`TollbarLayer`](crate::TollbarLayer).
 #[derive(Clone)]
-pub struct Tollbar<S> {
+pub struct TollbarService<S> {
     inner: S,
     shared: Arc<Shared>,
     peer: Option<IpAddr>,
@@ -69,7 +69,7 @@ enum Step {
     Answer(Box<Response<Bytes>>),
 }
 
-impl<S> Tollbar<S> {
+impl<S> TollbarService<S> {
     pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Self {
         Self { inner, shared, peer: None }
     }
@@ -92,7 +92,7 @@ impl<S> Tollbar<S> {
     }
 }
 
-impl<S, Q, R> Service<Request<Q>> for Tollbar<S>
+impl<S, Q, R> Service<Request<Q>> for TollbarService<S>
 where
     S: Service<Request<Q>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -185,7 +185,7 @@ impl<'r> Head<'r> {
 
     /// As the rules see it, nobody having said who asks.
     #[inline]
-    fn request(&self) -> Result<tollbar_rules::Request<'r>, RequestError> {
+    fn request(&self) -> Result<tollbar_rules::Request<'r>, InvalidRequest> {
         tollbar_rules::Request::new(self.method.as_str(), self.uri.path())
     }
 
@@ -204,7 +204,7 @@ impl<'r> Head<'r> {
 
 /// The answer to a request that rules cannot look at.
 #[cold]
-fn refuse(error: &RequestError, head: &Head<'_>) -> Step {
+fn refuse(error: &InvalidRequest, head: &Head<'_>) -> Step {
     Step::Answer(Box::new(refusal(error, Format::wanted(head.headers))))
 }
 
@@ -232,7 +232,7 @@ impl Shared {
         }
         self.engine.try_admit_then(&request, self.reserve_for(), |verdict, hold| {
             let reserved = hold.map(|hold| (hold, request.cost()));
-            let step = self.conclude(verdict, reserved, head, self.patience(), ticket);
+            let step = self.conclude(verdict, reserved, head, self.max_wait, ticket);
             self.tell(&request, verdict, step)
         })
     }
@@ -269,7 +269,7 @@ impl Shared {
         step: Option<Step>,
         ticket: &mut Ticket,
     ) -> Result<(), Box<Response<Bytes>>> {
-        let mut patience = self.patience();
+        let mut patience = self.max_wait;
         let mut place = None;
         let mut next = step;
         loop {
@@ -308,7 +308,7 @@ impl Shared {
         request: &mut tollbar_rules::Request<'a>,
         head: &Head<'_>,
         pairs: &'a [(&'a str, &'a str)],
-    ) -> Result<(), RequestError> {
+    ) -> Result<(), InvalidRequest> {
         request.set_attributes(pairs)?;
         if let (Some(cost), Some(parts)) = (&self.cost, head.parts) {
             request.set_cost(cost(parts));
@@ -321,13 +321,6 @@ impl Shared {
 
     fn reserve_for(&self) -> Option<Duration> {
         self.settle.as_ref().map(crate::Settle::reserve_for)
-    }
-
-    fn patience(&self) -> Duration {
-        match self.on_denial {
-            OnDenial::Reject => Duration::ZERO,
-            OnDenial::Wait { at_most, .. } => at_most,
-        }
     }
 
     /// Turns the engine's answer into the next step. `reserved` is what the request holds, and its cost.
@@ -355,8 +348,8 @@ impl Shared {
     /// Tells whoever observes; of those who wait, when they no longer do.
     #[inline]
     fn tell(&self, request: &tollbar_rules::Request<'_>, verdict: &Verdict, step: Step) -> Step {
-        if let (Some(observe), Step::Pass(_) | Step::Answer(_)) = (&self.observe, &step) {
-            observe(request, verdict);
+        if let (Some(on_decision), Step::Pass(_) | Step::Answer(_)) = (&self.on_decision, &step) {
+            on_decision(request, verdict);
         }
         step
     }
@@ -366,9 +359,9 @@ impl Shared {
     fn answer(&self, verdict: &Verdict, head: &Head<'_>) -> Response<Bytes> {
         let retry_after = verdict.retry_after().map(|wait| self.jitter.lengthen(wait));
         let denial = Denial::new(verdict, retry_after);
-        let mut response = match (&self.respond, head.parts) {
-            (Some(respond), Some(parts)) => respond(&denial, parts),
-            (Some(respond), None) => respond(&denial, &head.to_parts()),
+        let mut response = match (&self.denial_response, head.parts) {
+            (Some(denial_response), Some(parts)) => denial_response(&denial, parts),
+            (Some(denial_response), None) => denial_response(&denial, &head.to_parts()),
             (None, _) => denial.response(Format::wanted(head.headers)),
         };
         if let Some(wait) = retry_after {
@@ -379,8 +372,8 @@ impl Shared {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Tollbar<S> {
+impl<S: fmt::Debug> fmt::Debug for TollbarService<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tollbar").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("TollbarService").field("inner", &self.inner).finish_non_exhaustive()
     }
 }

@@ -18,7 +18,7 @@ use crate::layer::Shared;
 /// was reserved.
 const RESERVE_FOR_DEFAULT: Duration = Duration::from_mins(10);
 
-type Spent = dyn Fn(&Ending) -> u64 + Send + Sync;
+type Spent = dyn Fn(&ResponseEnd) -> u64 + Send + Sync;
 
 /// How requests are settled: what they have spent, by how they ended. Charged before they are served
 /// is what the layer's cost function says.
@@ -41,10 +41,10 @@ pub struct Settle {
 
 /// How a request ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
+pub struct ResponseEnd {
     reserved: u64,
     status: Option<StatusCode>,
-    told_cost: Option<u64>,
+    reported_cost: Option<u64>,
     body_bytes: u64,
     is_complete: bool,
 }
@@ -53,10 +53,10 @@ impl Settle {
     /// By what `spent` makes of the ending, in the layer's own costs, before rules multiply them.
     ///
     /// Think of clients that disconnect as soon as the work is done: what costs nothing without
-    /// a [status](Ending::status), or without a [complete](Ending::is_complete) body, is free for
+    /// a [status](ResponseEnd::status), or without a [complete](ResponseEnd::is_complete) body, is free for
     /// them.
     #[must_use]
-    pub fn by(spent: impl Fn(&Ending) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn by(spent: impl Fn(&ResponseEnd) -> u64 + Send + Sync + 'static) -> Self {
         Self { spent: Arc::new(spent), cost_header: None, reserve_for: RESERVE_FOR_DEFAULT }
     }
 
@@ -74,7 +74,7 @@ impl Settle {
     /// it: what was reserved.
     #[must_use]
     pub fn by_header(name: HeaderName) -> Self {
-        let settle = Self::by(|ending| ending.told_cost.unwrap_or(ending.reserved));
+        let settle = Self::by(|ending| ending.reported_cost.unwrap_or(ending.reserved));
         Self { cost_header: Some(name), ..settle }
     }
 
@@ -100,7 +100,7 @@ impl Settle {
     }
 }
 
-impl Ending {
+impl ResponseEnd {
     /// What was charged in advance.
     #[must_use]
     pub fn reserved(&self) -> u64 {
@@ -116,8 +116,8 @@ impl Ending {
 
     /// What the service has said that it costs, in the header of [`Settle::by_header`].
     #[must_use]
-    pub fn told_cost(&self) -> Option<u64> {
-        self.told_cost
+    pub fn reported_cost(&self) -> Option<u64> {
+        self.reported_cost
     }
 
     /// How much of the response's body was handed to the server.
@@ -138,7 +138,7 @@ impl Ending {
 pub(crate) struct Held {
     shared: Arc<Shared>,
     hold: Arc<Hold>,
-    ending: Ending,
+    ending: ResponseEnd,
     /// Renews leases while the request lasts.
     renewing: Option<AbortHandle>,
 }
@@ -146,8 +146,13 @@ pub(crate) struct Held {
 impl Held {
     /// Of a request whose cost was `reserved`.
     pub(crate) fn new(shared: Arc<Shared>, hold: Hold, reserved: u64) -> Self {
-        let ending =
-            Ending { reserved, status: None, told_cost: None, body_bytes: 0, is_complete: false };
+        let ending = ResponseEnd {
+            reserved,
+            status: None,
+            reported_cost: None,
+            body_bytes: 0,
+            is_complete: false,
+        };
         let hold = Arc::new(hold);
         let renewing = hold.lease_ttl().and_then(|ttl| renew_every(ttl / 3, &shared, &hold));
         Self { shared, hold, ending, renewing }
@@ -159,7 +164,7 @@ impl Held {
         let settle = self.shared.settle.as_ref();
         if let Some(name) = settle.and_then(|it| it.cost_header.as_ref()) {
             let told = response.headers_mut().remove(name);
-            self.ending.told_cost = told.and_then(|it| it.to_str().ok()?.trim().parse().ok());
+            self.ending.reported_cost = told.and_then(|it| it.to_str().ok()?.trim().parse().ok());
         }
     }
 
@@ -185,12 +190,12 @@ impl Held {
 /// another. Ends when the request does.
 fn renew_every(period: Duration, shared: &Arc<Shared>, hold: &Arc<Hold>) -> Option<AbortHandle> {
     let runtime = Handle::try_current().ok()?;
-    let (engine, hold) = (Arc::clone(&shared.engine), Arc::clone(hold));
+    let (shared, hold) = (Arc::clone(shared), Arc::clone(hold));
     let task = runtime.spawn(async move {
         loop {
             tokio::time::sleep(period).await;
             // A renewal that fails is tried again next time; without any, the lease ends by itself.
-            let _ = engine.renew(&hold).await;
+            shared.report(&shared.engine.renew(&hold).await);
         }
     });
     Some(task.abort_handle())
@@ -202,15 +207,15 @@ impl Drop for Held {
             renewing.abort();
         }
         let spent = self.spent();
-        let (engine, hold) = (Arc::clone(&self.shared.engine), Arc::clone(&self.hold));
-        let answers_at_once = engine.answers_at_once();
+        let (shared, hold) = (Arc::clone(&self.shared), Arc::clone(&self.hold));
+        let answers_at_once = shared.engine.answers_at_once();
         // If the store cannot be reached, what was reserved stays charged, and leases end by
         // themselves: the safe side.
         let end = async move {
             if hold.is_reservation() {
-                let _ = engine.settle(&hold, Some(spent)).await;
+                shared.report(&shared.engine.settle(&hold, Some(spent)).await);
             } else {
-                let _ = engine.release(&hold).await;
+                shared.report(&shared.engine.release(&hold).await);
             }
         };
         if answers_at_once {

@@ -43,7 +43,7 @@ use crate::v1::limiter_client::LimiterClient;
 use crate::v1::{CheckRequest, CheckResponse};
 use line::Line;
 
-pub use builder::{Builder, ConnectError};
+pub use builder::{ClientBuilder, ConnectError};
 pub use error::{CheckError, FailurePolicy};
 pub use session::Bearer;
 
@@ -73,8 +73,8 @@ impl Client {
     }
 
     /// A client with other settings.
-    pub fn builder(uri: impl Into<String>) -> Builder {
-        Builder::new(uri.into())
+    pub fn builder(uri: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(uri.into())
     }
 
     /// May the request pass? Charged if so.

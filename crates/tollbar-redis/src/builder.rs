@@ -9,14 +9,14 @@ use tollbar::{Clock, SystemClock};
 
 use crate::cluster::{Cluster, Making};
 use crate::error::RedisStoreError;
-use crate::keys::{Colocate, Names, Subjects};
+use crate::keys::{Colocate, KeyNames, Names};
 use crate::node::{Connections, Node};
 use crate::route::{Route, Way};
 use crate::script::Scripts;
 use crate::store::{RedisStore, TestClock};
 use crate::tls::Tls;
 
-const DEADLINE_DEFAULT: Duration = Duration::from_millis(25);
+const TIMEOUT_DEFAULT: Duration = Duration::from_millis(25);
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 const FAILURES_MAX_DEFAULT: u32 = 5;
 const DENIALS_MAX_DEFAULT: usize = 4_096;
@@ -32,32 +32,32 @@ pub(crate) enum Address {
 /// A [`RedisStore`] in the making.
 pub struct RedisStoreBuilder {
     address: Address,
-    subjects: Subjects,
+    key_names: KeyNames,
     namespace: Option<String>,
     colocate: Option<Colocate>,
     tls: Option<Tls>,
-    deadline: Duration,
+    timeout: Duration,
     connect_timeout: Duration,
     failures_max: u32,
     denials_max: usize,
-    in_flight_max: usize,
+    max_in_flight: usize,
     same_in_flight_max: usize,
     test_clock: Option<TestClock>,
 }
 
 impl RedisStoreBuilder {
-    pub(crate) fn new(address: Address, subjects: Subjects) -> Self {
+    pub(crate) fn new(address: Address, key_names: KeyNames) -> Self {
         Self {
             address,
-            subjects,
+            key_names,
             namespace: None,
             colocate: None,
             tls: None,
-            deadline: DEADLINE_DEFAULT,
+            timeout: TIMEOUT_DEFAULT,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             failures_max: FAILURES_MAX_DEFAULT,
             denials_max: DENIALS_MAX_DEFAULT,
-            in_flight_max: IN_FLIGHT_MAX_DEFAULT,
+            max_in_flight: IN_FLIGHT_MAX_DEFAULT,
             same_in_flight_max: 0,
             test_clock: None,
         }
@@ -87,8 +87,8 @@ impl RedisStoreBuilder {
 
     /// How long a check may take; after that, the limiter's failure policy answers. 25 ms by default.
     #[must_use]
-    pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// How long an attempt to connect may take. A second by default.
@@ -118,8 +118,8 @@ impl RedisStoreBuilder {
     /// limiter's failure policy answers: a server that is slow is not buried under what waits for it.
     /// 16,384 by default, at least 1.
     #[must_use]
-    pub fn in_flight_max(self, in_flight_max: usize) -> Self {
-        Self { in_flight_max: in_flight_max.max(1), ..self }
+    pub fn max_in_flight(self, max_in_flight: usize) -> Self {
+        Self { max_in_flight: max_in_flight.max(1), ..self }
     }
 
     /// Keeps a stampede on one key from the network: of those who ask the same at the same time, so many
@@ -131,7 +131,7 @@ impl RedisStoreBuilder {
     /// 0.5 ms, a process asks for one key 128,000 times a second at most. Needs the
     /// [deny cache](Self::deny_cache) to be of use.
     #[must_use]
-    pub fn local_guard(self, same_in_flight_max: usize) -> Self {
+    pub fn max_in_flight_per_key(self, same_in_flight_max: usize) -> Self {
         Self { same_in_flight_max, ..self }
     }
 
@@ -204,11 +204,11 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, way: Way) -> RedisStore {
-        let deadlines = Deadlines::new(Handle::current(), self.deadline, self.in_flight_max);
+        let deadlines = Deadlines::new(Handle::current(), self.timeout, self.max_in_flight);
         RedisStore {
             route: Arc::new(Route { deadlines, way, counters: RemoteCounters::default() }),
             scripts: Arc::new(Scripts::new()),
-            names: Names::new(self.namespace.as_deref(), self.subjects, self.colocate),
+            names: Names::new(self.namespace.as_deref(), self.key_names, self.colocate),
             gate: Gate::of(self.same_in_flight_max).map(Arc::new),
             denials: DenyCache::of(self.denials_max),
             denials_max: self.denials_max,
@@ -223,7 +223,7 @@ impl std::fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("RedisStoreBuilder")
-            .field("deadline", &self.deadline)
+            .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }

@@ -30,10 +30,10 @@ pub enum RedisStoreError {
         deadline: Duration,
     },
     /// As many checks are under way as may be; this one was not sent.
-    #[error("{in_flight_max} checks are under way already: `in_flight_max` allows no more")]
+    #[error("{max_in_flight} checks are under way already: `max_in_flight` allows no more")]
     Overloaded {
         /// How many may be.
-        in_flight_max: usize,
+        max_in_flight: usize,
     },
     /// The connection failed, or the server refused.
     #[error("the server could not be asked")]
@@ -124,7 +124,9 @@ impl From<RemoteError> for RedisStoreError {
         match error {
             RemoteError::Disconnected { node, cause } => Self::Disconnected { node, cause },
             RemoteError::DeadlineMissed { deadline } => Self::DeadlineMissed { deadline },
-            RemoteError::Overloaded { in_flight_max } => Self::Overloaded { in_flight_max },
+            RemoteError::Overloaded { in_flight_max: max_in_flight } => {
+                Self::Overloaded { max_in_flight }
+            }
         }
     }
 }

@@ -22,13 +22,24 @@ const SUBJECT_CHARS: usize = 14;
 const POLICY_CHARS: usize = 6;
 
 /// How keys appear in Redis.
-#[derive(Clone)]
-pub enum Subjects {
-    /// As hashes under a secret of 32 bytes, such as the output of `openssl rand 32`. Processes that
-    /// share counters have the same one.
-    Hashed([u8; 32]),
+#[derive(Debug, Clone)]
+pub enum KeyNames {
+    /// As hashes under a secret.
+    Hashed(FleetSecret),
     /// As they are: for whoever wants to read them there, and may.
     Raw,
+}
+
+/// The secret under which keys are hashed. Processes that share counters have the same one.
+#[derive(Clone)]
+pub struct FleetSecret([u8; 32]);
+
+impl FleetSecret {
+    /// Returns the secret of 32 random bytes, such as the output of `openssl rand 32`.
+    #[must_use]
+    pub const fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
 }
 
 /// Which part of a key decides where in a cluster its counters are.
@@ -38,23 +49,19 @@ pub(crate) type Colocate = Arc<dyn Fn(&[u8]) -> &[u8] + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Names {
     prefix: String,
-    subjects: Subjects,
+    form: KeyNames,
     colocate: Option<Colocate>,
 }
 
 impl Names {
-    pub(crate) fn new(
-        namespace: Option<&str>,
-        subjects: Subjects,
-        colocate: Option<Colocate>,
-    ) -> Self {
+    pub(crate) fn new(namespace: Option<&str>, form: KeyNames, colocate: Option<Colocate>) -> Self {
         let prefix =
             namespace.map_or_else(|| PREFIX.to_owned(), |name| format!("{PREFIX}:{name}:"));
-        Self { prefix, subjects, colocate }
+        Self { prefix, form, colocate }
     }
 
     pub(crate) fn with_namespace(&self, namespace: &str) -> Self {
-        Self::new(Some(namespace), self.subjects.clone(), self.colocate.clone())
+        Self::new(Some(namespace), self.form.clone(), self.colocate.clone())
     }
 
     /// Of the counter of `key` under `policy`.
@@ -104,9 +111,9 @@ impl Names {
     }
 
     fn push_subject(&self, domain: u8, subject: &[u8], name: &mut Vec<u8>) {
-        match self.subjects {
-            Subjects::Raw => name.extend_from_slice(subject),
-            Subjects::Hashed(_) => {
+        match self.form {
+            KeyNames::Raw => name.extend_from_slice(subject),
+            KeyNames::Hashed(_) => {
                 name.extend_from_slice(&self.hash(domain, subject));
             }
         }
@@ -114,9 +121,9 @@ impl Names {
 
     /// The hash of `bytes` as text; in each domain another one.
     fn hash(&self, domain: u8, bytes: &[u8]) -> [u8; SUBJECT_CHARS] {
-        let secret = match &self.subjects {
-            Subjects::Hashed(secret) => secret,
-            Subjects::Raw => &[0; 32],
+        let secret = match &self.form {
+            KeyNames::Hashed(FleetSecret(secret)) => secret,
+            KeyNames::Raw => &[0; 32],
         };
         let mut hasher = blake3::Hasher::new_keyed(secret);
         hasher.update(&[domain]).update(bytes);
@@ -157,13 +164,10 @@ impl fmt::Debug for Names {
     }
 }
 
-impl fmt::Debug for Subjects {
-    /// Without the secret, which would end up in a log.
+impl fmt::Debug for FleetSecret {
+    /// Leaves the secret out, which would end up in a log.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Hashed(_) => "Hashed(..)",
-            Self::Raw => "Raw",
-        })
+        formatter.write_str("FleetSecret(..)")
     }
 }
 
@@ -180,7 +184,7 @@ mod tests {
     }
 
     fn hashed(secret: u8) -> Names {
-        Names::new(None, Subjects::Hashed([secret; 32]), None)
+        Names::new(None, KeyNames::Hashed(FleetSecret::new([secret; 32])), None)
     }
 
     fn slot_part(name: &[u8]) -> &[u8] {
@@ -198,7 +202,10 @@ mod tests {
         assert_ne!(name, hashed(1).counter(b"user:42", &policy("10/min")));
         assert_ne!(name, hashed(1).counter(b"user:42", &policy("10/s").with_name("a")));
         assert!(!String::from_utf8(name).unwrap().contains("42"));
-        assert!(!format!("{:?}{:?}", hashed(77), Subjects::Hashed([77; 32])).contains("77"));
+        assert!(
+            !format!("{:?}{:?}", hashed(77), KeyNames::Hashed(FleetSecret::new([77; 32])))
+                .contains("77")
+        );
     }
 
     fn text(name: Vec<u8>) -> String {
@@ -252,9 +259,10 @@ mod tests {
     fn names_of_marks_and_namespaces_stay_as_they_are() {
         let plain = hashed(1);
         let shop = plain.with_namespace("shop");
-        let colocated = Names::new(None, Subjects::Hashed([1; 32]), Some(by_tenant()));
-        let raw = Names::new(None, Subjects::Raw, None);
-        let raw_colocated = Names::new(None, Subjects::Raw, Some(by_tenant()));
+        let colocated =
+            Names::new(None, KeyNames::Hashed(FleetSecret::new([1; 32])), Some(by_tenant()));
+        let raw = Names::new(None, KeyNames::Raw, None);
+        let raw_colocated = Names::new(None, KeyNames::Raw, Some(by_tenant()));
         let (key, id) = (&b"acme/42"[..], ReservationId(7));
         let bucket = policy("10/s");
         let table = [
@@ -302,7 +310,8 @@ mod tests {
 
     #[test]
     fn keys_may_share_a_slot_by_a_part_of_theirs() {
-        let names = Names::new(None, Subjects::Hashed([1; 32]), Some(by_tenant()));
+        let names =
+            Names::new(None, KeyNames::Hashed(FleetSecret::new([1; 32])), Some(by_tenant()));
         let [one, two, other] =
             [&b"acme/1"[..], b"acme/2", b"else/1"].map(|key| names.counter(key, &policy("10/s")));
         assert_eq!(slot_part(&one), slot_part(&two));
@@ -312,7 +321,7 @@ mod tests {
 
     #[test]
     fn raw_names_can_be_read() {
-        let names = Names::new(Some("shop"), Subjects::Raw, None);
+        let names = Names::new(Some("shop"), KeyNames::Raw, None);
         let name = names.counter(b"user:42", &policy("10/s"));
         assert!(String::from_utf8(name).unwrap().starts_with("tollbar1:shop:{user:42}"));
     }

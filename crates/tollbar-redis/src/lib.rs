@@ -3,10 +3,10 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use tollbar::{AsyncLimiter, Policy};
-//! use tollbar_redis::{RedisStore, Subjects};
+//! use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
 //!
 //! # async fn serve(secret: [u8; 32]) -> Result<(), Box<dyn std::error::Error>> {
-//! let store = RedisStore::builder("redis://127.0.0.1", Subjects::Hashed(secret)).connect().await?;
+//! let store = RedisStore::builder("redis://127.0.0.1", KeyNames::Hashed(FleetSecret::new(secret))).connect().await?;
 //! let policy = Policy::token_bucket("10/s")?.with_name("api");
 //! let limiter = AsyncLimiter::builder(policy, Arc::new(store)).build()?;
 //! if limiter.check("user:42").await?.is_allowed() {
@@ -46,7 +46,7 @@ mod tls;
 
 pub use builder::RedisStoreBuilder;
 pub use error::RedisStoreError;
-pub use keys::Subjects;
+pub use keys::{FleetSecret, KeyNames};
 pub use store::RedisStore;
 pub use tls::Tls;
 pub use tollbar::remote::{BreakerState, Health, LATENCY_BOUNDS_US, RemoteStats, StoreErrors};

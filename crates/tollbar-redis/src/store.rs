@@ -16,7 +16,7 @@ use crate::answer;
 use crate::blob::Blob;
 use crate::builder::{Address, RedisStoreBuilder};
 use crate::error::RedisStoreError;
-use crate::keys::{Names, Subjects};
+use crate::keys::{KeyNames, Names};
 use crate::question::{Place, Question};
 use crate::route::Route;
 use crate::script::{Script, Scripts};
@@ -49,16 +49,16 @@ pub(crate) struct TestClock {
 impl RedisStore {
     /// A store at `url`: `redis://[user:password@]host[:port][/database]`, or `unix:///path`.
     #[must_use]
-    pub fn builder(url: &str, subjects: Subjects) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(Address::Server(url.to_owned()), subjects)
+    pub fn builder(url: &str, key_names: KeyNames) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(Address::Server(url.to_owned()), key_names)
     }
 
     /// A store at the master that sentinels call `master`. These are at `urls`; their user, password and
     /// database are taken to be the master's as well.
     #[must_use]
-    pub fn sentinel_builder(urls: &[&str], master: &str, subjects: Subjects) -> RedisStoreBuilder {
+    pub fn sentinel_builder(urls: &[&str], master: &str, key_names: KeyNames) -> RedisStoreBuilder {
         let urls = urls.iter().map(ToString::to_string).collect();
-        RedisStoreBuilder::new(Address::Sentinels { urls, master: master.to_owned() }, subjects)
+        RedisStoreBuilder::new(Address::Sentinels { urls, master: master.to_owned() }, key_names)
     }
 
     /// A store in the cluster that the servers at `urls` are part of.
@@ -69,9 +69,9 @@ impl RedisStore {
     /// moment others may be denied for nothing. One with a request id, or a reservation, must be in one
     /// slot.
     #[must_use]
-    pub fn cluster_builder(urls: &[&str], subjects: Subjects) -> RedisStoreBuilder {
+    pub fn cluster_builder(urls: &[&str], key_names: KeyNames) -> RedisStoreBuilder {
         let urls = urls.iter().map(ToString::to_string).collect();
-        RedisStoreBuilder::new(Address::Cluster(urls), subjects)
+        RedisStoreBuilder::new(Address::Cluster(urls), key_names)
     }
 
     /// The same server over the same connection, with counters of their own. Replaces the namespace it

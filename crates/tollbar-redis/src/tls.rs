@@ -19,11 +19,11 @@ use crate::error::RedisStoreError;
 /// Without it, a server is trusted whose certificate one of the public authorities has signed.
 ///
 /// ```no_run
-/// use tollbar_redis::{RedisStore, Subjects, Tls};
+/// use tollbar_redis::{FleetSecret, KeyNames, RedisStore, Tls};
 ///
 /// # fn make(secret: [u8; 32]) -> Result<(), tollbar_redis::RedisStoreError> {
 /// let tls = Tls::new().ca_file("ca.pem")?.client_files("client.pem", "client-key.pem")?;
-/// let builder = RedisStore::builder("rediss://redis.internal", Subjects::Hashed(secret)).tls(tls);
+/// let builder = RedisStore::builder("rediss://redis.internal", KeyNames::Hashed(FleetSecret::new(secret))).tls(tls);
 /// # Ok(())
 /// # }
 /// ```

@@ -15,7 +15,7 @@ pub struct Diff {
     /// Rules that are gone.
     pub removed: Vec<Arc<str>>,
     /// Rules that say something else.
-    pub changed: Vec<Changed>,
+    pub changed: Vec<RuleChange>,
     /// How many say what they said.
     pub unchanged: usize,
 }
@@ -23,7 +23,7 @@ pub struct Diff {
 /// A rule that says something else than it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Changed {
+pub struct RuleChange {
     /// Its name, the new one.
     pub rule: Arc<str>,
     /// Which of its fields.
@@ -51,7 +51,7 @@ impl Diff {
             match old.remove(&**rule.identity()) {
                 None => diff.added.push(Arc::clone(&rule.name)),
                 Some(same) if *same == **rule => diff.unchanged += 1,
-                Some(other) => diff.changed.push(Changed::between(other, rule)),
+                Some(other) => diff.changed.push(RuleChange::between(other, rule)),
             }
         }
         let gone = others().filter(|(rule, _)| old.contains_key(&**rule.identity()));
@@ -66,7 +66,7 @@ impl Diff {
     }
 }
 
-impl Changed {
+impl RuleChange {
     fn between(before: &Rule, after: &Rule) -> Self {
         let pairs = [
             ("name", before.name == after.name),
@@ -115,7 +115,7 @@ impl fmt::Display for Diff {
         for rule in &self.removed {
             writeln!(f, "- {rule}")?;
         }
-        for Changed { rule, fields, starts_fresh } in &self.changed {
+        for RuleChange { rule, fields, starts_fresh } in &self.changed {
             write!(f, "~ {rule}: {}", fields.join(", "))?;
             match starts_fresh.as_slice() {
                 [] => writeln!(f)?,

@@ -10,7 +10,7 @@ mod failing;
 pub(crate) mod hold;
 pub(crate) mod in_process;
 mod once;
-pub(crate) mod one_rule;
+pub(crate) mod rule_handle;
 pub(crate) mod selection;
 
 use std::any::Any;

@@ -10,7 +10,7 @@ use crate::matcher::ItemId;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
 use crate::subject::readable;
-use crate::verdict::{Capacity, Why};
+use crate::verdict::{Enforcement, Why};
 use crate::{AsyncEngine, Effect, Request, Rule};
 
 /// What every rule says to a request, and why. Prints as a text for people.
@@ -26,7 +26,7 @@ pub struct Explanation {
     /// Why, in a sentence.
     pub summary: String,
     /// Every rule, in the order in which they are looked at.
-    pub rules: Vec<ExplainedRule>,
+    pub rules: Vec<RuleExplanation>,
     /// Why the counters could not be read.
     pub store_error: Option<String>,
 }
@@ -34,7 +34,7 @@ pub struct Explanation {
 /// What became of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ExplainedRule {
+pub struct RuleExplanation {
     /// Its name.
     pub name: String,
     /// What became of it, for programs.
@@ -48,7 +48,7 @@ pub struct ExplainedRule {
     /// Whom it counts, where it counts.
     pub subject: Option<String>,
     /// Its limits that would be checked.
-    pub limits: Vec<ExplainedLimit>,
+    pub limits: Vec<LimitExplanation>,
 }
 
 /// What may become of a rule.
@@ -80,13 +80,13 @@ pub enum RuleFate {
 /// The state of one counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ExplainedLimit {
+pub struct LimitExplanation {
     /// The limit as it was written.
     pub text: String,
     /// The algorithm.
     pub algorithm: &'static str,
     /// In what capacity it would be checked.
-    pub capacity: Capacity,
+    pub capacity: Enforcement,
     /// Tokens a window.
     pub limit: u64,
     /// The largest cost that would pass now; `None` where the store cannot say.
@@ -155,7 +155,7 @@ impl Explaining<'_> {
         let rules = self.snapshot.rules.rules().iter().enumerate();
         let rules = rules.map(|(at, rule)| self.rule(at as ItemId, rule, fates.0[at], binding));
         let denies =
-            |at: &usize| self.asks[*at].capacity == Capacity::Live && !self.would_pass(*at);
+            |at: &usize| self.asks[*at].capacity == Enforcement::Live && !self.would_pass(*at);
         let is_allowed =
             self.selection.denial.is_none() && !(0..self.asks.len()).any(|at| denies(&at));
         Explanation {
@@ -171,10 +171,10 @@ impl Explaining<'_> {
     /// Which limit binds: of those that deny, the one that resets last; else the one of which the
     /// least would remain.
     fn binding(&self) -> Option<usize> {
-        let live = (0..self.asks.len()).filter(|at| self.asks[*at].capacity == Capacity::Live);
+        let live = (0..self.asks.len()).filter(|at| self.asks[*at].capacity == Enforcement::Live);
         let weight = |at: &usize| {
             let (ask, decision) = (&self.asks[*at], self.decisions[*at]?);
-            let remaining = decision.remaining().unwrap_or(0);
+            let remaining = decision.remaining()?;
             let share = u128::from(remaining.saturating_sub(ask.cost)) * 1_000_000
                 / u128::from(decision.limit().max(1));
             Some((ask.cost > remaining, std::cmp::Reverse(share), decision.reset_at()))
@@ -193,7 +193,7 @@ impl Explaining<'_> {
         rule: &Rule,
         fate: Option<Fate>,
         binding: Option<usize>,
-    ) -> ExplainedRule {
+    ) -> RuleExplanation {
         let asks = || (0..self.asks.len()).filter(move |ask| self.asks[*ask].rule == at);
         let first = asks().next();
         let subject = first.map(|ask| {
@@ -212,7 +212,7 @@ impl Explaining<'_> {
         };
         let boost = first.and_then(|ask| self.boost(&self.asks[ask]));
         let why = boost.map_or_else(|| why.clone(), |boost| format!("{why}; {boost}"));
-        ExplainedRule {
+        RuleExplanation {
             name: rule.name.to_string(),
             fate,
             why,
@@ -223,15 +223,15 @@ impl Explaining<'_> {
         }
     }
 
-    fn limit(&self, at: usize, binds: bool) -> ExplainedLimit {
+    fn limit(&self, at: usize, binds: bool) -> LimitExplanation {
         let ask = &self.asks[at];
         let rule = self.snapshot.rule(ask.rule);
         let limit = match ask.capacity {
-            Capacity::Candidate => &rule.candidate[ask.limit],
-            Capacity::Live | Capacity::Shadow => &rule.limits_of(ask.tier)[ask.limit],
+            Enforcement::Candidate => &rule.candidate[ask.limit],
+            Enforcement::Live | Enforcement::Shadow => &rule.limits_of(ask.tier)[ask.limit],
         };
         let decision = self.decisions[at];
-        ExplainedLimit {
+        LimitExplanation {
             text: limit.text().to_owned(),
             algorithm: limit.policy().algorithm().name(),
             capacity: ask.capacity,

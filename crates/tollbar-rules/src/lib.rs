@@ -26,8 +26,8 @@
 //! [`Verdict`] says which rule binds and why, and what shadows and candidates would have said.
 //! [`AsyncEngine`] is the same over any store, such as Redis.
 //! [`Engine::replace`](AsyncEngine::replace) and [`RuleWatch`] change the rules while checks go on; counters are kept by the
-//! rules' names. [`Engine::explain`] says what every rule makes of a request, [`Engine::usage`] what is
-//! left, [`Engine::top_limited`](AsyncEngine::top_limited) who is limited most.
+//! rules' names. [`Engine::explain`] says what every rule makes of a request. [`Engine::rule`] looks one
+//! rule up, which says what is left and which keys it denies most.
 //!
 //! The format of the file is in `docs/reference/rules.md`. Listeners, headers and where attributes come
 //! from are other crates' business.
@@ -78,24 +78,25 @@ pub use cidr::{Cidr, CidrError};
 pub use condition::{Condition, Conditions, Test};
 pub use cost::Costs;
 pub use denial::DenialCode;
-pub use diff::{Changed, Diff};
+pub use diff::{Diff, RuleChange};
 pub use engine::ahead::{AheadDenial, AheadNews, AheadOfClock};
 pub use engine::hold::{Hold, LimitSettlement, RuleSettlement, TokenError};
 pub use engine::in_process::Engine;
+pub use engine::rule_handle::{AsyncRuleHandle, RuleHandle, SubjectRequest};
 pub use engine::{Admission, AsyncEngine, EngineBuilder};
-pub use explain::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
+pub use explain::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
 pub use file::{FileError, Finding, Position, RuleFile};
-pub use limit::{Counting, Limit, LimitError, LimitOptions};
-pub use metered::Metered;
+pub use limit::{AlgorithmKind, Limit, LimitError, LimitOptions};
+pub use metered::UsageRecord;
 pub use overrides::{Effect, Override};
 pub use pattern::{PathPattern, PatternError};
-pub use request::{Criticality, Request, RequestError};
-pub use rule::{Exemption, Mode, OnStoreFailure, Rule, TierLimits, Tiers};
+pub use request::{Criticality, InvalidRequest, Request};
+pub use rule::{Exemption, Mode, OnOutage, Rule, TierLimits, Tiers};
 pub use rule_set::{RuleError, RuleProblem, RuleSet, RuleSetError};
-pub use subject::{Missing, Per, readable};
+pub use subject::{OnMissing, Per, readable};
 pub use summary::{CheckOutcome, Summary};
 pub use tally::{Counts, RuleTally, Tallies, TallyId};
-pub use top::Limited;
-pub use usage::{Usage, UsageError};
-pub use verdict::{Capacity, Reason, RuleDecision, Verdict};
-pub use watch::{Reloaded, RuleWatch, Watching};
+pub use top::TopKey;
+pub use usage::{UnknownRule, Usage, UsageError};
+pub use verdict::{Enforcement, Reason, RuleDecision, Verdict};
+pub use watch::{ReloadReport, RuleWatch, WatchGuard};

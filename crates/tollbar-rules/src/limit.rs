@@ -17,7 +17,7 @@ const SUBWINDOWS_DEFAULT: u32 = 10;
 /// How a limit counts, by the names that files use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Counting {
+pub enum AlgorithmKind {
     /// [`Policy::sliding_window`].
     SlidingWindowCounter,
     /// [`Policy::sliding_window_strict`].
@@ -44,7 +44,7 @@ pub enum Counting {
 pub struct LimitOptions {
     /// The algorithm. By default a token bucket where there is a burst, a leaky queue where there is
     /// a queue, a calendar window where there is a calendar, and a sliding window counter otherwise.
-    pub counting: Option<Counting>,
+    pub counting: Option<AlgorithmKind>,
     /// What a bucket holds, instead of one window's worth.
     pub burst: Option<u64>,
     /// Whether a fixed window begins at another moment for every key.
@@ -122,7 +122,7 @@ pub enum LimitError {
     SubwindowsWithoutStrict,
 }
 
-impl Counting {
+impl AlgorithmKind {
     /// Every one with its name.
     pub(crate) const NAMED: [(&'static str, Self); 9] = [
         ("sliding_window_counter", Self::SlidingWindowCounter),
@@ -161,25 +161,25 @@ impl LimitOptions {
         }
         // The calendar is counted in one way only, and a burst of its own makes a limit a bucket.
         let is_bucket =
-            matches!(self.counting, Some(Counting::TokenBucket | Counting::LeakyBucket));
+            matches!(self.counting, Some(AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket));
         let has_its_own = calendar(written).is_some() || own.burst.is_some() && !is_bucket;
         if own.counting.is_none() && !has_its_own {
             let queue = self.queue.filter(|_| all.burst.is_none());
-            all.counting = self.counting.or(queue.map(|_| Counting::LeakyQueue));
+            all.counting = self.counting.or(queue.map(|_| AlgorithmKind::LeakyQueue));
         }
         match counting(written, all) {
-            Counting::FixedWindow => all.staggered |= self.staggered,
-            Counting::CalendarWindow => {
+            AlgorithmKind::FixedWindow => all.staggered |= self.staggered,
+            AlgorithmKind::CalendarWindow => {
                 all.utc_offset_minutes = own.utc_offset_minutes.or(self.utc_offset_minutes);
             }
-            Counting::SlidingWindowStrict => {
+            AlgorithmKind::SlidingWindowStrict => {
                 all.subwindows = own.subwindows.or(self.subwindows);
             }
-            Counting::LeakyQueue => {
+            AlgorithmKind::LeakyQueue => {
                 all.queue = own.queue.or(self.queue);
                 all.max_wait = own.max_wait.or(self.max_wait);
             }
-            Counting::Concurrency => all.lease = own.lease.or(self.lease),
+            AlgorithmKind::Concurrency => all.lease = own.lease.or(self.lease),
             _ => {}
         }
         all
@@ -224,101 +224,6 @@ impl Limit {
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
-
-    /// One node's share where `node_count` of them hold the limit together: rounded down, but at
-    /// least one token, so that a share is never nothing.
-    #[must_use]
-    pub fn share(&self, node_count: u64) -> Policy {
-        if node_count <= 1 {
-            return self.policy.clone();
-        }
-        let whole = || self.scaled(|tokens| tokens / node_count);
-        let made = match counting(&self.text, self.options) {
-            Counting::TokenBucket => self.bucket_share(node_count).or_else(|_| whole()),
-            _ => whole(),
-        };
-        // A smaller limit fits wherever a larger one did; should it not, the whole limit is still one.
-        made.unwrap_or_else(|_| self.policy.clone())
-    }
-
-    /// The limit and what may be held of it, `factor_percent` of what they are: rounded down, but at
-    /// least one token. It counts in the same counter. As it is where that would not fit.
-    #[must_use]
-    pub fn boosted(&self, factor_percent: u32) -> Policy {
-        // 150% of 3 is 4: down, never in the client's favour.
-        let boost = |tokens: u64| {
-            let tokens = u128::from(tokens) * u128::from(factor_percent) / 100;
-            u64::try_from(tokens).unwrap_or(u64::MAX)
-        };
-        self.scaled(boost).unwrap_or_else(|_| self.policy.clone())
-    }
-
-    /// The same algorithm and window with other tokens, at least one wherever there is any.
-    fn scaled(&self, scale: impl Fn(u64) -> u64) -> Result<Policy, PolicyError> {
-        let share = |tokens: u64| scale(tokens).max(1);
-        let limit = share(self.policy.limit());
-        let window = self.policy.window();
-        let options = self.options;
-        let made = match counting(&self.text, options) {
-            Counting::TokenBucket => Policy::token_bucket(Rate::new(limit, window))
-                .and_then(|policy| policy.with_burst(share(self.policy.capacity()))),
-            Counting::LeakyBucket => Policy::leaky_bucket(Rate::new(limit, window))
-                .and_then(|policy| policy.with_burst(share(self.policy.capacity()))),
-            Counting::FixedWindow => {
-                let policy = Policy::fixed_window(Rate::new(limit, window));
-                if options.staggered { policy.and_then(Policy::with_stagger) } else { policy }
-            }
-            Counting::SlidingWindowStrict => {
-                let subwindows = options.subwindows.unwrap_or(SUBWINDOWS_DEFAULT);
-                Policy::sliding_window_strict(Rate::new(limit, window), subwindows)
-            }
-            Counting::CalendarWindow => {
-                let period = self.policy.period().unwrap_or(Period::Day);
-                Policy::calendar_window(limit, period).and_then(|policy| {
-                    match options.utc_offset_minutes {
-                        Some(minutes) => policy.with_utc_offset(minutes),
-                        None => Ok(policy),
-                    }
-                })
-            }
-            Counting::SlidingWindowCounter => Policy::sliding_window(Rate::new(limit, window)),
-            Counting::SlidingWindowLog => Policy::sliding_window_log(Rate::new(limit, window)),
-            Counting::LeakyQueue => {
-                let length = scale(options.queue.unwrap_or(0));
-                let policy = Policy::leaky_queue(Rate::new(limit, window), length);
-                match options.max_wait {
-                    Some(max_wait) => policy.and_then(|policy| policy.with_max_wait(max_wait)),
-                    None => policy,
-                }
-            }
-            Counting::Concurrency => {
-                let policy = Policy::concurrency(limit);
-                match options.lease {
-                    Some(ttl) => policy.and_then(|policy| policy.leased(ttl)),
-                    None => policy,
-                }
-            }
-        };
-        made.map(|policy| match options.warm_up {
-            // One token has nothing to climb.
-            Some(warm_up) => {
-                let warm_up = WarmUp { start: share(warm_up.start), ..warm_up };
-                policy.clone().with_warm_up(warm_up).unwrap_or(policy)
-            }
-            None => policy,
-        })
-    }
-
-    /// A bucket takes fractions: a third of `100/s` is `100/3s`, and holds a third.
-    fn bucket_share(&self, node_count: u64) -> Result<Policy, PolicyError> {
-        let burst = (self.policy.capacity() / node_count).max(1);
-        let (tokens, divisor) = decimal(&self.text);
-        let factor = u32::try_from(divisor.saturating_mul(node_count)).ok();
-        let window = factor.and_then(|factor| self.policy.window().checked_mul(factor));
-        // Too long to be one: the caller then shares whole tokens.
-        let window = window.ok_or(PolicyError::WindowTooLong { window_us: u64::MAX })?;
-        Policy::token_bucket(Rate::new(tokens, window))?.with_burst(burst)
-    }
 }
 
 /// Two limits are the same if they were written the same.
@@ -331,13 +236,13 @@ impl PartialEq for Limit {
 impl Eq for Limit {}
 
 /// The algorithm a limit has, given or by default.
-fn counting(text: &str, options: LimitOptions) -> Counting {
+fn counting(text: &str, options: LimitOptions) -> AlgorithmKind {
     match options.counting {
         Some(counting) => counting,
-        None if calendar(text).is_some() => Counting::CalendarWindow,
-        None if options.burst.is_some() => Counting::TokenBucket,
-        None if options.queue.is_some() => Counting::LeakyQueue,
-        None => Counting::SlidingWindowCounter,
+        None if calendar(text).is_some() => AlgorithmKind::CalendarWindow,
+        None if options.burst.is_some() => AlgorithmKind::TokenBucket,
+        None if options.queue.is_some() => AlgorithmKind::LeakyQueue,
+        None => AlgorithmKind::SlidingWindowCounter,
     }
 }
 
@@ -346,36 +251,36 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
     let rate = || text.parse::<Rate>().map_err(PolicyError::from);
     let counting = counting(text, options);
     let policy = match (counting, calendar(text)) {
-        (Counting::CalendarWindow, Some((number, period))) => {
+        (AlgorithmKind::CalendarWindow, Some((number, period))) => {
             Policy::calendar_window(whole(number)?, parse_period(period)?)?
         }
-        (Counting::CalendarWindow, None) => {
+        (AlgorithmKind::CalendarWindow, None) => {
             return Err(LimitError::NoCalendar { text: crate::pattern::shorten(text) });
         }
         (_, Some(_)) => return Err(LimitError::CalendarCounting),
         // Permits have no window: what is in flight is a number.
-        (Counting::Concurrency, None) => match whole(text) {
+        (AlgorithmKind::Concurrency, None) => match whole(text) {
             Ok(limit) => Policy::concurrency(limit)?,
             Err(_) => return Err(LimitError::NoPermits { text: crate::pattern::shorten(text) }),
         },
-        (Counting::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
-        (Counting::SlidingWindowStrict, None) => {
+        (AlgorithmKind::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
+        (AlgorithmKind::SlidingWindowStrict, None) => {
             let subwindows = options.subwindows.unwrap_or(SUBWINDOWS_DEFAULT);
             Policy::sliding_window_strict(rate()?, subwindows)?
         }
-        (Counting::SlidingWindowLog, None) => Policy::sliding_window_log(rate()?)?,
-        (Counting::TokenBucket, None) => Policy::token_bucket(rate()?)?,
-        (Counting::LeakyBucket, None) => Policy::leaky_bucket(rate()?)?,
-        (Counting::LeakyQueue, None) => {
+        (AlgorithmKind::SlidingWindowLog, None) => Policy::sliding_window_log(rate()?)?,
+        (AlgorithmKind::TokenBucket, None) => Policy::token_bucket(rate()?)?,
+        (AlgorithmKind::LeakyBucket, None) => Policy::leaky_bucket(rate()?)?,
+        (AlgorithmKind::LeakyQueue, None) => {
             let length = options.queue.ok_or(LimitError::NoQueue)?;
             Policy::leaky_queue(rate()?, length)?
         }
-        (Counting::FixedWindow, None) => Policy::fixed_window(rate()?)?,
+        (AlgorithmKind::FixedWindow, None) => Policy::fixed_window(rate()?)?,
     };
-    if options.subwindows.is_some() && counting != Counting::SlidingWindowStrict {
+    if options.subwindows.is_some() && counting != AlgorithmKind::SlidingWindowStrict {
         return Err(LimitError::SubwindowsWithoutStrict);
     }
-    if options.queue.is_some() && counting != Counting::LeakyQueue {
+    if options.queue.is_some() && counting != AlgorithmKind::LeakyQueue {
         return Err(LimitError::QueueWithoutQueue);
     }
     let policy = match options.max_wait {
@@ -428,16 +333,6 @@ pub(crate) fn whole(number: &str) -> Result<u64, LimitError> {
         Ok(value) if is_number => Ok(value),
         _ => Err(LimitError::Number { number: crate::pattern::shorten(number) }),
     }
-}
-
-/// The number of a rate that has been read before: `2.50/s` is (250, 100).
-fn decimal(text: &str) -> (u64, u64) {
-    let (number, _) =
-        text.split_once('/').or_else(|| text.split_once(" per ")).unwrap_or((text, ""));
-    let number = number.trim();
-    let digits: String = number.chars().filter(char::is_ascii_digit).collect();
-    let places = number.split_once('.').map_or(0, |(_, fraction)| fraction.len() as u32);
-    (digits.parse().unwrap_or(u64::MAX), 10_u64.saturating_pow(places))
 }
 
 impl LimitError {

@@ -1,16 +1,15 @@
 //! What a request's answer means for whoever keeps accounts: which rule, whose subject, how much was
 //! admitted or denied. Keeps none itself.
 
-use crate::engine::one_rule::Small;
 use crate::matcher::ItemId;
 use crate::subject::{KeyBuffer, write_key};
-use crate::verdict::{Capacity, Why};
-use crate::{Missing, Request, Rule, Verdict};
+use crate::verdict::{Enforcement, Why};
+use crate::{OnMissing, Request, Rule, Verdict};
 
 /// What one rule has admitted of a request, or denied.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Metered<'m> {
+pub struct UsageRecord<'m> {
     /// The rule.
     pub rule: &'m Rule,
     /// The request's attribute `tenant`.
@@ -50,7 +49,7 @@ impl Verdict {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn meter(&self, request: &Request<'_>, mut each: impl FnMut(Metered<'_>)) {
+    pub fn meter(&self, request: &Request<'_>, mut each: impl FnMut(UsageRecord<'_>)) {
         if request.cost() == 0 {
             return;
         }
@@ -63,15 +62,15 @@ impl Verdict {
                 let mut key = KeyBuffer::new();
                 // Who lacks what the rule cannot do without is nobody in particular.
                 let missing = match rule.missing {
-                    Missing::Ip => Missing::Ip,
-                    Missing::Shared | Missing::Skip | Missing::Deny => Missing::Shared,
+                    OnMissing::Ip => OnMissing::Ip,
+                    OnMissing::Shared | OnMissing::Skip | OnMissing::Deny => OnMissing::Shared,
                 };
                 write_key(&rule.per, missing, request, &mut key);
                 let tenant = request.attribute("tenant");
-                each(Metered { rule, tenant, key: &key, cost, is_admitted });
+                each(UsageRecord { rule, tenant, key: &key, cost, is_admitted });
             }
         };
-        let live = self.made.iter().filter(|it| it.capacity == Capacity::Live);
+        let live = self.made.iter().filter(|it| it.capacity == Enforcement::Live);
         for it in live.filter(|it| it.decision.is_allowed() == is_admitted) {
             tell(it.rule, it.cost);
         }
@@ -83,14 +82,6 @@ impl Verdict {
                 tell(at, self.snapshot.cost(at, request));
             }
             _ => {}
-        }
-    }
-
-    /// Meters a verdict that [`admit_subject`](crate::Engine::admit_subject) made on `subject` at `cost`.
-    pub fn meter_subject(&self, subject: &str, cost: u64, each: impl FnMut(Metered<'_>)) {
-        let small = self.rule().and_then(|rule| Small::of(rule, subject).ok());
-        if let Some(Ok(request)) = small.as_ref().map(Small::request) {
-            self.meter(&request.with_cost(cost), each);
         }
     }
 }

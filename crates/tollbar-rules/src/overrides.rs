@@ -224,7 +224,7 @@ impl Boosted {
             let tiers = rule.tiers.limits.iter().map(|(_, limits)| TierLimits::limits(limits));
             let boosted = |limits: &[crate::Limit]| {
                 let named = |limit: &crate::Limit| {
-                    limit.boosted(self.factor_percent).with_name(rule.identity())
+                    limit.policy().boosted(self.factor_percent).with_name(rule.identity())
                 };
                 limits.iter().map(named).collect()
             };

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use crate::RequestError;
+use crate::InvalidRequest;
 
 /// The longest path, query included.
 pub(crate) const PATH_BYTES_MAX: usize = 8_192;
@@ -30,15 +30,15 @@ pub(crate) struct NormalPath<'a> {
 
 /// The normal form of `raw`, which is borrowed where it is normal already.
 #[inline]
-pub(crate) fn normalise(raw: &str) -> Result<NormalPath<'_>, RequestError> {
+pub(crate) fn normalise(raw: &str) -> Result<NormalPath<'_>, InvalidRequest> {
     if raw.len() > PATH_BYTES_MAX {
-        return Err(RequestError::PathTooLong { bytes: raw.len() });
+        return Err(InvalidRequest::PathTooLong { bytes: raw.len() });
     }
     match segments_if_normal(raw) {
         Some(0..=PATH_SEGMENTS_MAX) => {
             Ok(NormalPath { decoded: Cow::Borrowed(raw), with_slashes_kept: None })
         }
-        Some(segments) => Err(RequestError::TooManySegments { segments }),
+        Some(segments) => Err(InvalidRequest::TooManySegments { segments }),
         None => rewrite(raw),
     }
 }
@@ -80,7 +80,7 @@ static CLASSES: [u8; 256] = {
 };
 
 #[cold]
-fn rewrite(raw: &str) -> Result<NormalPath<'_>, RequestError> {
+fn rewrite(raw: &str) -> Result<NormalPath<'_>, InvalidRequest> {
     let path = without_origin(raw);
     let path = &path[..path.find(['?', '#']).unwrap_or(path.len())];
     let decoded = resolve(&decode(path, Slashes::Decode))?;
@@ -158,7 +158,7 @@ fn encoded_byte(bytes: &[u8]) -> Option<u8> {
 }
 
 /// Without empty segments and dots. `..` at the root stays there.
-fn resolve(decoded: &str) -> Result<String, RequestError> {
+fn resolve(decoded: &str) -> Result<String, InvalidRequest> {
     let mut kept: Vec<&str> = Vec::new();
     for segment in decoded.split('/') {
         match segment {
@@ -170,7 +170,7 @@ fn resolve(decoded: &str) -> Result<String, RequestError> {
         }
     }
     if kept.len() > PATH_SEGMENTS_MAX {
-        return Err(RequestError::TooManySegments { segments: kept.len() });
+        return Err(InvalidRequest::TooManySegments { segments: kept.len() });
     }
     Ok(format!("/{}", kept.join("/")))
 }
@@ -243,10 +243,10 @@ mod tests {
         let long = "a".repeat(PATH_BYTES_MAX);
         assert!(normalise(&long).is_ok());
         let error = normalise(&format!("/{long}")).unwrap_err();
-        assert_eq!(error, RequestError::PathTooLong { bytes: PATH_BYTES_MAX + 1 });
+        assert_eq!(error, InvalidRequest::PathTooLong { bytes: PATH_BYTES_MAX + 1 });
         for many in ["/a".repeat(300), "/%61".repeat(300)] {
             let error = normalise(&many).unwrap_err();
-            assert_eq!(error, RequestError::TooManySegments { segments: 300 });
+            assert_eq!(error, InvalidRequest::TooManySegments { segments: 300 });
         }
         assert!(normalise(&"/a".repeat(PATH_SEGMENTS_MAX)).is_ok());
         assert!(normalise(&"/%61".repeat(PATH_SEGMENTS_MAX)).is_ok());

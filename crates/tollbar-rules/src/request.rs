@@ -25,7 +25,7 @@ pub(crate) const METHOD_BYTES_MAX: usize = 64;
 ///
 /// ```
 /// use tollbar_rules::Request;
-/// # fn main() -> Result<(), tollbar_rules::RequestError> {
+/// # fn main() -> Result<(), tollbar_rules::InvalidRequest> {
 /// let attributes = [("user", "42"), ("ip", "203.0.113.7")];
 /// let request = Request::new("GET", "/v1//users/?page=2")?.with_attributes(&attributes)?;
 /// assert_eq!(request.path(), "/v1/users");
@@ -61,7 +61,7 @@ pub enum Criticality {
 /// Why something is not a request that rules can look at.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum RequestError {
+pub enum InvalidRequest {
     /// The method.
     #[error("a method of {bytes} bytes is too long: send at most {METHOD_BYTES_MAX}")]
     MethodTooLong {
@@ -115,9 +115,9 @@ const RESERVED: [&str; 3] = ["method", "path", "client"];
 impl<'a> Request<'a> {
     /// A request of cost 1. The path is brought into its normal form, the method into capitals.
     #[inline]
-    pub fn new(method: &'a str, path: &'a str) -> Result<Self, RequestError> {
+    pub fn new(method: &'a str, path: &'a str) -> Result<Self, InvalidRequest> {
         if method.len() > METHOD_BYTES_MAX {
-            return Err(RequestError::MethodTooLong { bytes: method.len() });
+            return Err(InvalidRequest::MethodTooLong { bytes: method.len() });
         }
         let method = if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
             Cow::Owned(method.to_ascii_uppercase())
@@ -140,7 +140,7 @@ impl<'a> Request<'a> {
     pub fn with_attributes(
         mut self,
         attributes: &'a [(&'a str, &'a str)],
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self, InvalidRequest> {
         self.set_attributes(attributes)?;
         Ok(self)
     }
@@ -150,18 +150,18 @@ impl<'a> Request<'a> {
     pub fn set_attributes(
         &mut self,
         attributes: &'a [(&'a str, &'a str)],
-    ) -> Result<(), RequestError> {
+    ) -> Result<(), InvalidRequest> {
         if attributes.len() > ATTRIBUTES_MAX {
-            return Err(RequestError::TooManyAttributes { count: attributes.len() });
+            return Err(InvalidRequest::TooManyAttributes { count: attributes.len() });
         }
         for (at, (name, value)) in attributes.iter().enumerate() {
             check_length(name, value)?;
             if RESERVED.contains(name) {
-                return Err(RequestError::ReservedAttribute { name: (*name).to_owned() });
+                return Err(InvalidRequest::ReservedAttribute { name: (*name).to_owned() });
             }
             let is_other = |(other, its_value): &(&str, &str)| other == name && its_value != value;
             if attributes[..at].iter().any(is_other) {
-                return Err(RequestError::DuplicateAttribute { name: (*name).to_owned() });
+                return Err(InvalidRequest::DuplicateAttribute { name: (*name).to_owned() });
             }
         }
         self.attributes = attributes;
@@ -172,7 +172,7 @@ impl<'a> Request<'a> {
     pub(crate) fn with_known_attributes(
         self,
         attributes: &'a [(&'a str, &'a str)],
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self, InvalidRequest> {
         attributes.iter().try_for_each(|(name, value)| check_length(name, value))?;
         Ok(Self { attributes, ..self })
     }
@@ -265,9 +265,9 @@ impl<'a> Request<'a> {
     }
 }
 
-fn check_length(name: &str, value: &str) -> Result<(), RequestError> {
+fn check_length(name: &str, value: &str) -> Result<(), InvalidRequest> {
     if name.len() > ATTRIBUTE_NAME_BYTES_MAX || value.len() > ATTRIBUTE_VALUE_BYTES_MAX {
-        return Err(RequestError::AttributeTooLong { name: crate::pattern::shorten(name) });
+        return Err(InvalidRequest::AttributeTooLong { name: crate::pattern::shorten(name) });
     }
     Ok(())
 }
@@ -305,7 +305,7 @@ mod tests {
         let long = "x".repeat(65);
         assert_eq!(
             Request::new(&long, "/").unwrap_err(),
-            RequestError::MethodTooLong { bytes: 65 }
+            InvalidRequest::MethodTooLong { bytes: 65 }
         );
     }
 

@@ -7,7 +7,7 @@ use tollbar::Timestamp;
 
 use crate::engine::hold::is_unleased;
 use crate::snapshot::Tier;
-use crate::{Conditions, Costs, Criticality, Limit, Missing, Per, Request};
+use crate::{Conditions, Costs, Criticality, Limit, OnMissing, Per, Request};
 
 /// One rule. Make one with [`Rule::new`], and set what differs from the defaults.
 ///
@@ -42,7 +42,7 @@ pub struct Rule {
     /// Whom it counts apart. Empty: one counter for all.
     pub per: Vec<Per>,
     /// What stands for an attribute of `per` that a request lacks.
-    pub missing: Missing,
+    pub missing: OnMissing,
     /// The limits, all of which hold.
     pub limits: Vec<Limit>,
     /// Other limits for some tiers.
@@ -64,7 +64,7 @@ pub struct Rule {
     /// Limits that are tried out beside the live ones: counted, reported, never denied.
     pub candidate: Vec<Limit>,
     /// What happens while the store cannot answer.
-    pub on_store_failure: OnStoreFailure,
+    pub on_store_failure: OnOutage,
     /// Who is not counted.
     pub exemptions: Vec<Exemption>,
 }
@@ -103,7 +103,7 @@ pub enum Mode {
 /// What happens to a rule's requests while the store cannot answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum OnStoreFailure {
+pub enum OnOutage {
     /// They pass: limiting is worth less than serving.
     #[default]
     Allow,
@@ -141,7 +141,7 @@ impl Rule {
             enabled: true,
             conditions: Conditions::new(),
             per: vec![Per::Client],
-            missing: Missing::default(),
+            missing: OnMissing::default(),
             limits: Vec::new(),
             tiers: Tiers::default(),
             costs: Costs::default(),
@@ -152,7 +152,7 @@ impl Rule {
             unlimited: false,
             mode: Mode::default(),
             candidate: Vec::new(),
-            on_store_failure: OnStoreFailure::default(),
+            on_store_failure: OnOutage::default(),
             exemptions: Vec::new(),
         }
     }
@@ -222,7 +222,7 @@ impl TierLimits {
     }
 }
 
-impl OnStoreFailure {
+impl OnOutage {
     /// Those that a word is enough for, each with its name.
     pub const NAMED: [(&'static str, Self); 4] = [
         ("allow", Self::Allow),

@@ -10,7 +10,7 @@ use crate::{Request, cidr};
 
 /// What an attribute of `per` is replaced by where a request has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Missing {
+pub enum OnMissing {
     /// The client's address, so that dropping a header escapes nothing.
     #[default]
     Ip,
@@ -83,7 +83,7 @@ impl Per {
     }
 }
 
-impl Missing {
+impl OnMissing {
     /// Every one with its name.
     pub(crate) const NAMED: [(&'static str, Self); 4] =
         [("ip", Self::Ip), ("shared", Self::Shared), ("skip", Self::Skip), ("deny", Self::Deny)];
@@ -99,7 +99,7 @@ impl Missing {
 #[inline]
 pub(crate) fn write_key(
     per: &[Per],
-    missing: Missing,
+    missing: OnMissing,
     request: &Request<'_>,
     keys: &mut KeyBuffer,
 ) -> Found {
@@ -112,10 +112,10 @@ pub(crate) fn write_key(
             continue;
         }
         match missing {
-            Missing::Skip => return Found::Skip(at),
-            Missing::Deny => return Found::Deny(at),
-            Missing::Ip if write_ip(request, keys) => {}
-            Missing::Ip | Missing::Shared => push(Tag::Shared, "", keys),
+            OnMissing::Skip => return Found::Skip(at),
+            OnMissing::Deny => return Found::Deny(at),
+            OnMissing::Ip if write_ip(request, keys) => {}
+            OnMissing::Ip | OnMissing::Shared => push(Tag::Shared, "", keys),
         }
     }
     Found::Key
@@ -206,7 +206,11 @@ mod tests {
 
     use super::*;
 
-    fn key(per: &[&str], missing: Missing, attributes: &[(&str, &str)]) -> Result<Vec<u8>, String> {
+    fn key(
+        per: &[&str],
+        missing: OnMissing,
+        attributes: &[(&str, &str)],
+    ) -> Result<Vec<u8>, String> {
         let per: Vec<Per> = per.iter().map(|name| Per::of_name(name)).collect();
         let request = Request::new("GET", "/x").unwrap().with_attributes(attributes).unwrap();
         let mut keys = KeyBuffer::new();
@@ -217,7 +221,7 @@ mod tests {
         }
     }
 
-    fn read(per: &[&str], missing: Missing, attributes: &[(&str, &str)]) -> String {
+    fn read(per: &[&str], missing: OnMissing, attributes: &[(&str, &str)]) -> String {
         match key(per, missing, attributes) {
             Ok(key) => readable(&key),
             Err(what) => what,
@@ -227,35 +231,35 @@ mod tests {
     #[test]
     fn the_client_is_the_strongest_link_of_the_chain() {
         let all = [("ip", "::ffff:1.2.3.4"), ("user", "7"), ("api_key", "abc")];
-        assert_eq!(read(&["client"], Missing::Ip, &all), "api:abc");
-        assert_eq!(read(&["client"], Missing::Ip, &all[..2]), "user:7");
-        assert_eq!(read(&["client"], Missing::Ip, &all[..1]), "ip:1.2.3.4");
-        assert_eq!(read(&["client"], Missing::Ip, &[]), "(none)");
-        assert_eq!(read(&["client"], Missing::Deny, &[]), "deny client");
-        assert_eq!(read(&["ip", "path"], Missing::Ip, &all), "ip:1.2.3.4 | /x");
-        assert_eq!(read(&[], Missing::Ip, &all), "(everybody)");
+        assert_eq!(read(&["client"], OnMissing::Ip, &all), "api:abc");
+        assert_eq!(read(&["client"], OnMissing::Ip, &all[..2]), "user:7");
+        assert_eq!(read(&["client"], OnMissing::Ip, &all[..1]), "ip:1.2.3.4");
+        assert_eq!(read(&["client"], OnMissing::Ip, &[]), "(none)");
+        assert_eq!(read(&["client"], OnMissing::Deny, &[]), "deny client");
+        assert_eq!(read(&["ip", "path"], OnMissing::Ip, &all), "ip:1.2.3.4 | /x");
+        assert_eq!(read(&[], OnMissing::Ip, &all), "(everybody)");
     }
 
     #[test]
     fn a_missing_attribute_is_answered_as_the_rule_says() {
         let at = [("ip", "1.2.3.4"), ("user", "")];
-        assert_eq!(read(&["user"], Missing::Ip, &at), "ip:1.2.3.4");
-        assert_eq!(read(&["user"], Missing::Ip, &[]), "(none)");
-        assert_eq!(read(&["user"], Missing::Shared, &at), "(none)");
-        assert_eq!(read(&["user"], Missing::Skip, &at), "skip user");
-        assert_eq!(read(&["user"], Missing::Deny, &at), "deny user");
+        assert_eq!(read(&["user"], OnMissing::Ip, &at), "ip:1.2.3.4");
+        assert_eq!(read(&["user"], OnMissing::Ip, &[]), "(none)");
+        assert_eq!(read(&["user"], OnMissing::Shared, &at), "(none)");
+        assert_eq!(read(&["user"], OnMissing::Skip, &at), "skip user");
+        assert_eq!(read(&["user"], OnMissing::Deny, &at), "deny user");
     }
 
     #[test]
     fn nobody_can_pose_as_somebody_else() {
         let at = [("ip", "1.2.3.4")];
         let posing = [("user", "ip:1.2.3.4"), ("ip", "9.9.9.9")];
-        assert_ne!(key(&["user"], Missing::Ip, &at), key(&["user"], Missing::Ip, &posing));
+        assert_ne!(key(&["user"], OnMissing::Ip, &at), key(&["user"], OnMissing::Ip, &posing));
         let same = [("user", "1.2.3.4"), ("ip", "9.9.9.9")];
-        assert_ne!(key(&["user"], Missing::Ip, &at), key(&["user"], Missing::Ip, &same));
+        assert_ne!(key(&["user"], OnMissing::Ip, &at), key(&["user"], OnMissing::Ip, &same));
         let api = [("api_key", "7")];
         let user = [("user", "7")];
-        assert_ne!(key(&["client"], Missing::Ip, &api), key(&["client"], Missing::Ip, &user));
+        assert_ne!(key(&["client"], OnMissing::Ip, &api), key(&["client"], OnMissing::Ip, &user));
     }
 
     proptest! {
@@ -265,7 +269,7 @@ mod tests {
         ) {
             let mut seen: HashMap<Vec<u8>, Vec<String>> = HashMap::new();
             for subject in subjects {
-                let key = key(&["a", "b"], Missing::Ip, &[("a", &subject[0]), ("b", &subject[1])]).unwrap();
+                let key = key(&["a", "b"], OnMissing::Ip, &[("a", &subject[0]), ("b", &subject[1])]).unwrap();
                 let before = seen.entry(key).or_insert_with(|| subject.clone());
                 prop_assert_eq!(&*before, &subject);
             }

@@ -10,9 +10,11 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use tollbar::Decision;
+
 use crate::matcher::ItemId;
 use crate::snapshot::{Snapshot, Tier};
-use crate::verdict::{Capacity, Made};
+use crate::verdict::{Enforcement, Made};
 use crate::{AsyncEngine, Limit, Rule};
 
 /// More threads than this share lines.
@@ -248,7 +250,7 @@ impl Tally {
 
 /// Counts all decisions of a check, each rule once.
 pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
-    let denies = |it: &Made| it.capacity == Capacity::Live && !it.decision.is_allowed();
+    let denies = |it: &Made| it.capacity == Enforcement::Live && !it.decision.is_allowed();
     let is_admitted = !made.iter().any(denies);
     // Those of one rule follow each other, its candidate's last.
     for these in made.chunk_by(|a, b| a.rule == b.rule && a.capacity == b.capacity) {
@@ -260,18 +262,18 @@ pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
         }
         let line = snapshot.tally(first.rule, first.tier()).line();
         let is_allowed = these.iter().all(|it| it.decision.is_allowed());
-        let counter = match (first.capacity, first.degraded.is_some(), is_allowed) {
-            (Capacity::Live, false, true) => &line.allowed,
-            (Capacity::Live, false, false) => &line.denied,
-            (Capacity::Live, true, true) => &line.degraded_allowed,
-            (Capacity::Live, true, false) => &line.degraded_denied,
+        let counter = match (first.capacity, first.decision.degraded().is_some(), is_allowed) {
+            (Enforcement::Live, false, true) => &line.allowed,
+            (Enforcement::Live, false, false) => &line.denied,
+            (Enforcement::Live, true, true) => &line.degraded_allowed,
+            (Enforcement::Live, true, false) => &line.degraded_denied,
             // What it would have said, it can say only by a counter.
             (_, true, _) => continue,
             (_, false, true) => &line.shadow_allowed,
             (_, false, false) => &line.shadow_denied,
         };
         add(counter, 1);
-        let is_counted = first.capacity == Capacity::Live && first.degraded.is_none();
+        let is_counted = first.capacity == Enforcement::Live && first.decision.degraded().is_none();
         if !(is_counted && is_allowed) {
             continue;
         }
@@ -283,7 +285,7 @@ pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
         let limits = snapshot.policies(first.rule, first.tier(), 0).unwrap_or_default();
         let is_near = |it: &Made| {
             let capacity = limits.get(it.limit as usize).map_or(0, tollbar::Policy::capacity);
-            is_near(it.decision.remaining().unwrap_or(0), capacity)
+            is_near(&it.decision, capacity)
         };
         if is_admitted && these.iter().any(is_near) {
             add(&line.near_limit, 1);
@@ -291,10 +293,10 @@ pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
     }
 }
 
-/// True where at least four fifths are used: 20 of 100 remain, not 21.
+/// Returns true if at least four fifths are known to be used: 20 of 100 remain, not 21.
 #[inline]
-pub(crate) fn is_near(remaining: u64, capacity: u64) -> bool {
-    remaining <= capacity / 5
+pub(crate) fn is_near(decision: &Decision, capacity: u64) -> bool {
+    decision.remaining().is_some_and(|remaining| remaining <= capacity / 5)
 }
 
 #[inline]

@@ -43,7 +43,7 @@ struct Counter {
 /// A key that was limited, and how often.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Limited {
+pub struct TopKey {
     /// The subject, for people.
     pub subject: String,
     /// How often it was denied, at most: `count - error` times at least.
@@ -66,7 +66,7 @@ impl Top {
     }
 
     /// The `count` keys that were denied most often, those first.
-    pub(crate) fn list(&self, count: usize) -> Vec<Limited> {
+    pub(crate) fn list(&self, count: usize) -> Vec<TopKey> {
         let Some(shards) = self.shards.get() else {
             return Vec::new();
         };
@@ -76,7 +76,7 @@ impl Top {
             counters.extend_from_slice(&shard.counters);
         }
         counters.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
-        let limited = |counter: Counter| Limited {
+        let limited = |counter: Counter| TopKey {
             subject: crate::readable(&counter.key),
             count: counter.count,
             error: counter.error,

@@ -1,17 +1,11 @@
-//! What a subject has used of a rule's limits, without charging anything.
+//! What is left of a rule's limits, and why it cannot be said.
 
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use thiserror::Error;
-use tollbar::{Batch, Entry, Policy, StoreError, Timestamp};
+use tollbar::{StoreError, Timestamp};
 
-use crate::rule_set::LIMITS_PER_RULE_MAX;
-use crate::snapshot::Snapshot;
-use crate::subject::{Found, KeyBuffer, readable, write_key};
-use crate::suggest::nearest;
-use crate::top::Limited;
-use crate::{AsyncEngine, Limit, Request, RequestError};
+use crate::InvalidRequest;
 
 /// What is left of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,18 +25,24 @@ pub struct Usage {
     pub window: Duration,
 }
 
-/// Why there is nothing to be told.
+/// There is no rule of that name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("there is no rule `{rule}`{}", did_you_mean(suggestion.as_deref()))]
+#[non_exhaustive]
+pub struct UnknownRule {
+    /// The name asked for.
+    pub rule: String,
+    /// A name that is near.
+    pub suggestion: Option<String>,
+}
+
+/// Why a rule cannot say what is left, or make it fresh.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum UsageError {
     /// There is no such rule.
-    #[error("there is no rule `{rule}`{}", did_you_mean(suggestion.as_deref()))]
-    UnknownRule {
-        /// The name asked for.
-        rule: String,
-        /// A name that is near.
-        suggestion: Option<String>,
-    },
+    #[error(transparent)]
+    UnknownRule(#[from] UnknownRule),
     /// The request does not say whom the rule would count.
     #[error("rule `{rule}` counts per `{attribute}`, which the request lacks: send it")]
     MissingAttribute {
@@ -70,103 +70,10 @@ pub enum UsageError {
     },
     /// The subject is not one that a request could have.
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(#[from] InvalidRequest),
     /// The store cannot answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// The limits of a rule that a request would be under, and its key.
-struct Place<'s> {
-    limits: &'s [Limit],
-    policies: &'s [Policy],
-    key: KeyBuffer,
-}
-
-impl AsyncEngine {
-    /// What the request's subject has left of the limits of `rule`, whether or not the rule applies
-    /// to the request. Charges nothing. An unlimited tier has no limits.
-    pub async fn usage(&self, rule: &str, request: &Request<'_>) -> Result<Vec<Usage>, UsageError> {
-        self.usage_of(&self.snapshot(), rule, request).await
-    }
-
-    pub(crate) async fn usage_of(
-        &self,
-        snapshot: &Snapshot,
-        rule: &str,
-        request: &Request<'_>,
-    ) -> Result<Vec<Usage>, UsageError> {
-        let place = Place::find(snapshot, rule, request, self.now())?;
-        let ask = |policy| Entry::new(&*place.key, policy).with_cost(0);
-        let mut entries: ArrayVec<Entry<'_>, LIMITS_PER_RULE_MAX> =
-            place.policies.iter().map(ask).collect();
-        self.store().decide(Batch::all_or_none(&mut entries)).await?;
-        let usage = |(entry, limit): (&Entry<'_>, &Limit)| {
-            let decision = entry.decision()?;
-            Some(Usage {
-                text: limit.text().to_owned(),
-                subject: readable(entry.key()),
-                limit: decision.limit(),
-                remaining: decision.remaining().unwrap_or(0),
-                reset_at: decision.reset_at().unwrap_or(Timestamp::ZERO),
-                window: entry.policy().window(),
-            })
-        };
-        Ok(entries.iter().zip(place.limits).filter_map(usage).collect())
-    }
-
-    /// Makes the counters of the request's subject under `rule` fresh.
-    pub async fn reset(&self, rule: &str, request: &Request<'_>) -> Result<(), UsageError> {
-        self.reset_of(&self.snapshot(), rule, request).await
-    }
-
-    pub(crate) async fn reset_of(
-        &self,
-        snapshot: &Snapshot,
-        rule: &str,
-        request: &Request<'_>,
-    ) -> Result<(), UsageError> {
-        let place = Place::find(snapshot, rule, request, self.now())?;
-        for policy in place.policies {
-            self.store().reset(&place.key, policy).await?;
-        }
-        Ok(())
-    }
-
-    /// The keys that `rule` has denied most often since it has been there, the first first: at most
-    /// 256, by a sketch of bounded size.
-    pub fn top_limited(&self, rule: &str, count: usize) -> Result<Vec<Limited>, UsageError> {
-        let snapshot = self.snapshot();
-        let at = snapshot.find(rule).ok_or_else(|| unknown(&snapshot, rule))?;
-        Ok(snapshot.plan(at).top.list(count))
-    }
-}
-
-impl<'s> Place<'s> {
-    fn find(
-        snapshot: &'s Snapshot,
-        name: &str,
-        request: &Request<'_>,
-        now: Timestamp,
-    ) -> Result<Self, UsageError> {
-        let at = snapshot.find(name).ok_or_else(|| unknown(snapshot, name))?;
-        let rule = snapshot.rule(at);
-        let mut key = KeyBuffer::new();
-        match write_key(&rule.per, rule.missing, request, &mut key) {
-            Found::Key => {}
-            Found::Skip(per) | Found::Deny(per) => {
-                let (rule, attribute) = (name.to_owned(), rule.per[per].name().to_owned());
-                return Err(UsageError::MissingAttribute { rule, attribute });
-            }
-        }
-        let tier = snapshot.tier(at, request);
-        let boost = match &snapshot.overrides {
-            Some(overrides) => snapshot.said(overrides, at, &key, request, now).1,
-            None => 0,
-        };
-        let policies = snapshot.policies(at, tier, boost).unwrap_or_default();
-        Ok(Self { limits: rule.limits_of(tier), policies, key })
-    }
 }
 
 fn per_text(per: &[String]) -> String {
@@ -175,10 +82,4 @@ fn per_text(per: &[String]) -> String {
 
 fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |it| format!(": did you mean `{it}`?"))
-}
-
-pub(crate) fn unknown(snapshot: &Snapshot, name: &str) -> UsageError {
-    let names = snapshot.rules.rules().iter().map(|rule| &*rule.name);
-    let suggestion = nearest(name, names).map(str::to_owned);
-    UsageError::UnknownRule { rule: crate::pattern::shorten(name), suggestion }
 }

@@ -104,9 +104,9 @@ impl Why {
     }
 }
 
-/// In what capacity a limit was checked.
+/// How a limit was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Capacity {
+pub enum Enforcement {
     /// It may deny.
     Live,
     /// Its rule is in shadow mode: it only reports.
@@ -122,10 +122,9 @@ pub(crate) struct Made {
     /// `u32::MAX` for the rule's own limits.
     pub(crate) tier: u32,
     pub(crate) limit: u32,
-    pub(crate) capacity: Capacity,
+    pub(crate) capacity: Enforcement,
     pub(crate) cost: u64,
     pub(crate) decision: Decision,
-    pub(crate) degraded: Option<Degraded>,
 }
 
 impl Made {
@@ -232,7 +231,7 @@ impl Verdict {
     /// How long an allowed request has to wait for its turn: the longest of all queues.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        let live = self.made.iter().filter(|it| it.capacity == Capacity::Live);
+        let live = self.made.iter().filter(|it| it.capacity == Enforcement::Live);
         live.map(|it| it.decision.delay()).max().unwrap_or_default()
     }
 
@@ -243,7 +242,8 @@ impl Verdict {
 
     /// What would have denied, had it been live.
     pub fn would_deny(&self) -> impl Iterator<Item = RuleDecision<'_>> {
-        self.decisions().filter(|it| it.capacity() != Capacity::Live && !it.decision().is_allowed())
+        self.decisions()
+            .filter(|it| it.enforcement() != Enforcement::Live && !it.decision().is_allowed())
     }
 
     /// Why the store could not answer, where the rules' failure policies did in its place.
@@ -279,7 +279,7 @@ impl<'v> RuleDecision<'v> {
         let rule = self.rule();
         let at = self.made.limit as usize;
         match (self.made.capacity, rule.tiers.limits.get(self.made.tier as usize)) {
-            (Capacity::Candidate, _) => &rule.candidate[at],
+            (Enforcement::Candidate, _) => &rule.candidate[at],
             (_, Some((_, limits))) => &limits.limits()[at],
             (_, None) => &rule.limits[at],
         }
@@ -291,9 +291,9 @@ impl<'v> RuleDecision<'v> {
         self.made.limit as usize
     }
 
-    /// In what capacity it was checked.
+    /// Whether it may deny.
     #[must_use]
-    pub fn capacity(&self) -> Capacity {
+    pub fn enforcement(&self) -> Enforcement {
         self.made.capacity
     }
 
@@ -312,27 +312,18 @@ impl<'v> RuleDecision<'v> {
     /// What is left of the limit; `None` where no counter was read.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        self.made.decision.remaining().filter(|_| self.is_counted())
+        self.made.decision.remaining()
     }
 
     /// The window's end, or when a bucket is full again; `None` where no counter was read.
     #[must_use]
     pub fn reset_at(&self) -> Option<Timestamp> {
-        self.made.decision.reset_at().filter(|_| self.is_counted())
-    }
-
-    /// True where a counter was read: the store's, or the share of this process.
-    #[must_use]
-    pub fn is_counted(&self) -> bool {
-        match self.made.degraded {
-            Some(Degraded::Allowed | Degraded::Denied) => false,
-            Some(Degraded::Fallback) | None => true,
-        }
+        self.made.decision.reset_at()
     }
 
     /// Set where the store could not answer and the rule's failure policy did.
     #[must_use]
     pub fn degraded(&self) -> Option<Degraded> {
-        self.made.degraded
+        self.made.decision.degraded()
     }
 }

@@ -41,7 +41,7 @@ pub struct RuleWatch {
 /// Rules that were put in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Reloaded {
+pub struct ReloadReport {
     /// What they change.
     pub diff: Diff,
     /// What their writer should know.
@@ -50,7 +50,7 @@ pub struct Reloaded {
 
 /// A thread that looks at a file. Ends when this is dropped, or when nobody has the engine any more.
 #[derive(Debug)]
-pub struct Watching {
+pub struct WatchGuard {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,10 +64,10 @@ impl RuleWatch {
 
     /// Looks once. `None` where the file is as it was when it was last looked at. A file that
     /// cannot be used leaves the rules as they are, and is told of once.
-    pub fn look(&mut self, engine: &AsyncEngine) -> Option<Result<Reloaded, FileError>> {
+    pub fn look(&mut self, engine: &AsyncEngine) -> Option<Result<ReloadReport, FileError>> {
         let read = self.read_changed()?;
         Some(read.and_then(|RuleFile { rules, warnings }| match engine.replace(rules) {
-            Ok(diff) => Ok(Reloaded { diff, warnings }),
+            Ok(diff) => Ok(ReloadReport { diff, warnings }),
             Err(source) => {
                 Err(FileError::Unsupported { file: self.path.display().to_string(), source })
             }
@@ -103,8 +103,8 @@ impl RuleWatch {
         mut self,
         engine: impl Into<Arc<AsyncEngine>>,
         every: Duration,
-        mut report: impl FnMut(Result<Reloaded, FileError>) + Send + 'static,
-    ) -> std::io::Result<Watching> {
+        mut report: impl FnMut(Result<ReloadReport, FileError>) + Send + 'static,
+    ) -> std::io::Result<WatchGuard> {
         let engine: Weak<AsyncEngine> = Arc::downgrade(&engine.into());
         let (stop, stopped) = mpsc::channel();
         let look = move || {
@@ -120,11 +120,11 @@ impl RuleWatch {
             }
         };
         let thread = thread::Builder::new().name("tollbar-rules".to_owned()).spawn(look)?;
-        Ok(Watching { stop: Some(stop), thread: Some(thread) })
+        Ok(WatchGuard { stop: Some(stop), thread: Some(thread) })
     }
 }
 
-impl Drop for Watching {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         // Hanging up ends the thread's wait.
         drop(self.stop.take());

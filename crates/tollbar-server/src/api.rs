@@ -2,14 +2,14 @@
 //! and fields are in `route.rs`; what is decided is the engine's business.
 
 mod answer;
-mod explained;
+mod check_response;
+mod explain_response;
 mod holding;
 mod openapi;
 mod question;
 mod reading;
 mod refusal;
 mod route;
-mod told;
 
 #[cfg(test)]
 mod tests;
@@ -22,12 +22,14 @@ use hyper::{Method, StatusCode, Uri};
 use tollbar_http::Format;
 
 use crate::ahead::AheadOfClock;
-use crate::daemon::{Answered, Daemon, Shown};
+use crate::daemon::{AnswerRef, CheckAnswer, Daemon};
 use crate::forward_auth;
 use crate::metrics::TextFormat;
 pub(crate) use answer::Answer;
 use answer::{JSON, empty, json, text, written};
-pub(crate) use explained::Explained;
+use check_response::BatchResponse;
+pub(crate) use check_response::{ReasonName, millis};
+pub(crate) use explain_response::ExplainResponse;
 pub(crate) use openapi::{Explaining, document};
 pub(crate) use question::Object;
 use question::{About, Batch, Form, Question, parse};
@@ -36,8 +38,6 @@ pub(crate) use reading::why;
 pub(crate) use refusal::Refusal;
 pub(crate) use route::Route;
 use route::{BATCH_EXAMPLE, CHECK, PEEK, What};
-use told::Batched;
-pub(crate) use told::{Why, millis};
 
 /// The largest body that is read.
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -55,11 +55,10 @@ pub(crate) struct Head<'a> {
     pub(crate) headers: &'a HeaderMap,
 }
 
-/// What became of a check.
-enum Checked<'b> {
-    Told(Result<Answer, Refusal>),
-    /// Somebody has to be waited for.
-    Later(Box<Question<'b>>),
+/// A check that was answered, or that has to wait for the store.
+enum CheckProgress<'b> {
+    Ready(Result<Answer, Refusal>),
+    Waiting(Box<Question<'b>>),
 }
 
 /// Answers what is asked over HTTP.
@@ -105,9 +104,11 @@ impl Api {
     pub(crate) async fn answer(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Answer {
         let answer = match route.what {
             What::Check => match self.check(head, body) {
-                Checked::Told(answer) => answer,
+                CheckProgress::Ready(answer) => answer,
                 // In a box, so that a check does not carry the room for all the others around.
-                Checked::Later(question) => Box::pin(self.check_later(head, &question)).await,
+                CheckProgress::Waiting(question) => {
+                    Box::pin(self.check_later(head, &question)).await
+                }
             },
             _ => Box::pin(self.seldom(route, head, body)).await,
         };
@@ -147,17 +148,17 @@ impl Api {
     }
 
     /// Answers at once what can be: a request under all rules, by a store in this process.
-    fn check<'b>(&self, head: &Head<'_>, body: &'b [u8]) -> Checked<'b> {
+    fn check<'b>(&self, head: &Head<'_>, body: &'b [u8]) -> CheckProgress<'b> {
         let parsed: Result<Question<'_>, Refusal> = parse(body, CHECK.example);
         // Where it is: it is half a kilobyte.
         if let Ok(question) = &parsed
             && let Some(answer) = self.check_at_once(head, question).transpose()
         {
-            return Checked::Told(answer);
+            return CheckProgress::Ready(answer);
         }
         match parsed {
-            Ok(question) => Checked::Later(Box::new(question)),
-            Err(refusal) => Checked::Told(Err(refusal)),
+            Ok(question) => CheckProgress::Waiting(Box::new(question)),
+            Err(refusal) => CheckProgress::Ready(Err(refusal)),
         }
     }
 
@@ -171,7 +172,7 @@ impl Api {
         };
         let pairs = question.pairs();
         let request = question.request(&pairs, question.cost_or_one())?;
-        Ok(self.daemon.check_at_once(&request, |shown| self.tell(head, shown)))
+        Ok(self.daemon.check_at_once(&request, |answer| self.response(head, answer)))
     }
 
     async fn check_later(
@@ -179,18 +180,18 @@ impl Api {
         head: &Head<'_>,
         question: &Question<'_>,
     ) -> Result<Answer, Refusal> {
-        let answered = self.ask(question, &CHECK, question.cost_or_one()).await?;
-        Ok(self.tell(head, answered.shown()))
+        let answer = self.ask(question, &CHECK, question.cost_or_one()).await?;
+        Ok(self.response(head, answer.as_ref()))
     }
 
-    fn tell(&self, head: &Head<'_>, shown: Shown<'_>) -> Answer {
-        told::answer(shown, self.daemon.now(), || Format::wanted(head.headers))
+    fn response(&self, head: &Head<'_>, answer: AnswerRef<'_>) -> Answer {
+        check_response::response(answer, self.daemon.now(), || Format::wanted(head.headers))
     }
 
     async fn peek(&self, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
         let question: Question<'_> = parse(body, PEEK.example)?;
-        let answered = self.ask(&question, &PEEK, 0).await?;
-        Ok(self.tell(head, answered.shown()))
+        let answer = self.ask(&question, &PEEK, 0).await?;
+        Ok(self.response(head, answer.as_ref()))
     }
 
     async fn check_batch(&self, body: &[u8]) -> Result<Answer, Refusal> {
@@ -212,7 +213,7 @@ impl Api {
             let asked = some.iter().map(|Object(it)| self.ask(it, &CHECK, it.cost_or_one()));
             answers.extend(join_all(asked).await);
         }
-        Ok(json(StatusCode::OK, JSON, &Batched::of(&answers)))
+        Ok(json(StatusCode::OK, JSON, &BatchResponse::of(&answers)))
     }
 
     async fn ask(
@@ -220,7 +221,7 @@ impl Api {
         question: &Question<'_>,
         form: &Form,
         cost: u64,
-    ) -> Result<Answered, Refusal> {
+    ) -> Result<CheckAnswer, Refusal> {
         let about = question.about(form)?;
         if let About::Subject { rule, subject } = about {
             let id = question.request_id();
@@ -230,7 +231,7 @@ impl Api {
         let request = question.request(&pairs, cost)?;
         match about {
             About::Rule(rule) => Ok(self.daemon.check_rule(rule, &request).await?),
-            _ => Ok(self.daemon.check(&request).await),
+            _ => Ok(self.daemon.check(&request, None).await),
         }
     }
 }

@@ -115,7 +115,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let has_database = config.database.database.is_some();
     let tally = has_database.then(|| Arc::new(config.metering.tally()));
     let daemon = Daemon::new(Arc::clone(&engine), counters.clone(), tokens.clone());
-    let daemon = daemon.metered(tally.clone()).telling(config.denials.open(), traces.clone());
+    let daemon =
+        daemon.with_metering(tally.clone()).with_telemetry(config.denials.open(), traces.clone());
     let daemon = Arc::new(daemon);
     let database = Database::open(&config, &daemon, tally).await?;
 
@@ -126,8 +127,8 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let (stop, stopped) = Stopped::new();
     let envoy = Arc::new(envoy);
     let options = envoy::Options::new(&config.envoy, config.rules.is_some());
-    let service = Envoy::new(daemon.over(Wire::Envoy), Arc::clone(&envoy), options);
-    let grpc = Grpc::new(daemon.over(Wire::Grpc), service, &stopped);
+    let service = Envoy::new(daemon.for_protocol(Wire::Envoy), Arc::clone(&envoy), options);
+    let grpc = Grpc::new(daemon.for_protocol(Wire::Grpc), service, &stopped);
     let metrics = Arc::clone(&daemon.metrics);
     let (is_secure, watched) = (tls.is_some(), stopped.clone());
     let mut listeners = Listeners::new(config.bounds, tls, stopped, Arc::clone(&metrics));
@@ -135,9 +136,10 @@ async fn serve(prepared: Prepared) -> Result<(), AppError> {
     let http = Http::new(Arc::clone(&daemon), Arc::clone(&trust));
     start(&mut listeners, "--listen", &config.listen, http).await?;
     start(&mut listeners, "--grpc", &config.grpc, grpc).await?;
-    start(&mut listeners, "--resp", &config.resp, Resp::new(daemon.over(Wire::Resp))).await?;
+    start(&mut listeners, "--resp", &config.resp, Resp::new(daemon.for_protocol(Wire::Resp)))
+        .await?;
     if let Some(proxy) = proxy {
-        let proxy = proxy.open(&daemon.over(Wire::Proxy))?;
+        let proxy = proxy.open(&daemon.for_protocol(Wire::Proxy))?;
         start(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
     // The counters are written once more after the last answer.

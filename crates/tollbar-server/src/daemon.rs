@@ -8,11 +8,12 @@ use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
 use tollbar_rules::{
-    Admission, AsyncEngine, Hold, Request, RuleSettlement, TokenError, UsageError, Verdict,
+    Admission, AsyncEngine, AsyncRuleHandle, Hold, Request, RuleSettlement, TokenError, UsageError,
+    Verdict,
 };
 
 use crate::counters::{Counters, Health};
-use crate::decisions::{Asked, Decisions};
+use crate::decisions::{Decisions, LoggedRequest};
 use crate::metering::Tally;
 use crate::metrics::{Metrics, Outcome, TextFormat, Wire};
 use crate::repository::Live;
@@ -44,9 +45,10 @@ pub(crate) struct Daemon {
     clock: SystemClock,
 }
 
-/// A verdict, and the name by which it can be asked about.
+/// The answer to a check: a verdict, the id by which it can be looked up, and the tokens of what the request
+/// holds.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct CheckAnswer {
     pub(crate) verdict: Verdict,
     pub(crate) decision_id: DecisionId,
     /// The permits that the request holds.
@@ -55,24 +57,16 @@ pub(crate) struct Answered {
     pub(crate) receipt: Option<String>,
 }
 
-/// A decision, and what the request holds, which the caller has to end.
-#[derive(Debug)]
-pub(crate) struct Admitted {
-    pub(crate) verdict: Verdict,
-    pub(crate) decision_id: DecisionId,
-    pub(crate) hold: Option<Hold>,
-}
-
 /// A borrowed answer. A verdict is most of a kilobyte, so renderers borrow it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct AnswerRef<'a> {
     pub(crate) verdict: &'a Verdict,
     pub(crate) decision_id: DecisionId,
     pub(crate) lease: Option<&'a Lease>,
     pub(crate) receipt: Option<&'a str>,
 }
 
-/// Permits that a request holds, for whoever is to give them back.
+/// The token of the permits that a request holds.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) text: String,
@@ -115,18 +109,18 @@ impl Daemon {
         daemon
     }
 
-    /// The same, which counts usage there.
-    pub(crate) fn metered(self, tally: Option<Arc<Tally>>) -> Self {
+    /// Counts usage in `tally`.
+    pub(crate) fn with_metering(self, tally: Option<Arc<Tally>>) -> Self {
         Self { tally, ..self }
     }
 
-    /// The same, telling of some denials and checks.
-    pub(crate) fn telling(self, denial_log: DenialLog, traces: Option<Arc<Traces>>) -> Self {
+    /// Logs denials to `denial_log` and traces checks to `traces`.
+    pub(crate) fn with_telemetry(self, denial_log: DenialLog, traces: Option<Arc<Traces>>) -> Self {
         Self { denial_log: Arc::new(denial_log), traces, ..self }
     }
 
-    /// The same for those who come over another wire.
-    pub(crate) fn over(&self, wire: Wire) -> Arc<Self> {
+    /// Returns a handle that labels its metrics with `wire`.
+    pub(crate) fn for_protocol(&self, wire: Wire) -> Arc<Self> {
         Arc::new(Self {
             engine: Arc::clone(&self.engine),
             live: Arc::clone(&self.live),
@@ -153,9 +147,14 @@ impl Daemon {
         self.counters.health()
     }
 
-    /// Decides and charges a request that came over any wire. What it holds is given out as text.
-    pub(crate) async fn check(&self, request: &Request<'_>) -> Answered {
-        self.answer(self.admit(request, None).await)
+    /// Decides and charges a request, to be settled within `reserve_for`. What it holds is given out as text.
+    pub(crate) async fn check(
+        &self,
+        request: &Request<'_>,
+        reserve_for: Option<Duration>,
+    ) -> CheckAnswer {
+        let (admission, decision_id) = self.admit(request, reserve_for).await;
+        self.answer(admission, decision_id)
     }
 
     /// Decides and charges a request, to be settled within `reserve_for`. What it holds stays with the
@@ -164,7 +163,7 @@ impl Daemon {
         &self,
         request: &Request<'_>,
         reserve_for: Option<Duration>,
-    ) -> Admitted {
+    ) -> (Admission, DecisionId) {
         let check = self.begin(request.cost());
         let admission = match self.engine.try_admit(request, reserve_for) {
             Some(admission) => admission,
@@ -173,15 +172,16 @@ impl Daemon {
             None => Box::pin(self.engine.admit(request, reserve_for)).await,
         };
         self.meter(&admission.verdict, request);
-        self.admitted(admission, &check, || Asked::request(request))
+        self.conclude(&admission.verdict, &check, || LoggedRequest::of(request));
+        (admission, check.id)
     }
 
-    /// Decides and charges a request and lends the answer to `tell`, without moving it about. `None`, and
-    /// nothing is done, if the store is across a network.
+    /// Decides and charges a request and lends the answer to `render`, without moving it about. Returns `None`,
+    /// having done nothing, if the store is across a network.
     pub(crate) fn check_at_once<T>(
         &self,
         request: &Request<'_>,
-        tell: impl FnOnce(Shown<'_>) -> T,
+        render: impl FnOnce(AnswerRef<'_>) -> T,
     ) -> Option<T> {
         if !self.engine.answers_at_once() {
             return None;
@@ -189,10 +189,10 @@ impl Daemon {
         let check = self.begin(request.cost());
         self.engine.try_admit_then(request, None, |verdict, hold| {
             self.meter(verdict, request);
-            self.conclude(verdict, &check, || Asked::request(request));
-            let (lease, receipt) = self.give_out(hold);
+            self.conclude(verdict, &check, || LoggedRequest::of(request));
+            let (lease, receipt) = self.tokens_of(hold);
             let (lease, receipt) = (lease.as_ref(), receipt.as_deref());
-            tell(Shown { verdict, decision_id: check.id, lease, receipt })
+            render(AnswerRef { verdict, decision_id: check.id, lease, receipt })
         })
     }
 
@@ -201,12 +201,9 @@ impl Daemon {
         &self,
         rule: &str,
         request: &Request<'_>,
-    ) -> Result<Answered, UsageError> {
-        let check = self.begin(request.cost());
-        let admission = Box::pin(self.engine.admit_rule(rule, request)).await?;
-        self.meter(&admission.verdict, request);
-        let asked = || Asked::request(request).under(rule);
-        Ok(self.answer(self.admitted(admission, &check, asked)))
+    ) -> Result<CheckAnswer, UsageError> {
+        let asked = LoggedRequest::of(request).under(rule);
+        Ok(self.check_under(&self.engine.rule(rule)?, request, asked).await)
     }
 
     /// Decides and charges one value that a rule counts by, in place of a request.
@@ -216,21 +213,27 @@ impl Daemon {
         subject: &str,
         cost: u64,
         request_id: Option<&str>,
-    ) -> Result<Answered, UsageError> {
-        let check = self.begin(cost);
-        let admission = self.engine.admit_subject(rule, subject, cost, request_id);
-        let admission = Box::pin(admission).await?;
-        if let Some(tally) = &self.tally {
-            let at = self.now();
-            admission.verdict.meter_subject(subject, cost, |it| tally.count(at, &it));
+    ) -> Result<CheckAnswer, UsageError> {
+        let handle = self.engine.rule(rule)?;
+        let request = handle.subject(subject)?;
+        let mut request = request.request()?.with_cost(cost);
+        if let Some(id) = request_id {
+            request = request.with_request_id(id);
         }
-        let asked = || Asked::subject(rule, subject, cost);
-        Ok(self.answer(self.admitted(admission, &check, asked)))
+        Ok(self.check_under(&handle, &request, LoggedRequest::subject(rule, subject, cost)).await)
     }
 
-    /// Charges a request in advance, to be settled within `ttl` by its receipt.
-    pub(crate) async fn reserve(&self, request: &Request<'_>, ttl: Duration) -> Answered {
-        self.answer(self.admit(request, Some(ttl)).await)
+    async fn check_under(
+        &self,
+        rule: &AsyncRuleHandle<'_>,
+        request: &Request<'_>,
+        asked: LoggedRequest<'_>,
+    ) -> CheckAnswer {
+        let check = self.begin(request.cost());
+        let admission = Box::pin(rule.admit(request)).await;
+        self.meter(&admission.verdict, request);
+        self.conclude(&admission.verdict, &check, || asked);
+        self.answer(admission, check.id)
     }
 
     /// Settles a reservation that came to `spent`; `None` is as much as was reserved, 0 cancels it.
@@ -253,25 +256,14 @@ impl Daemon {
         self.engine.renew(&self.engine.resume(token)?).await
     }
 
-    fn admitted<'a>(
-        &self,
-        admission: Admission,
-        check: &Check,
-        asked: impl FnOnce() -> Asked<'a>,
-    ) -> Admitted {
+    fn answer(&self, admission: Admission, decision_id: DecisionId) -> CheckAnswer {
         let Admission { verdict, hold } = admission;
-        self.conclude(&verdict, check, asked);
-        Admitted { verdict, decision_id: check.id, hold }
+        let (lease, receipt) = self.tokens_of(hold);
+        CheckAnswer { verdict, decision_id, lease, receipt }
     }
 
-    fn answer(&self, admitted: Admitted) -> Answered {
-        let Admitted { verdict, decision_id, hold } = admitted;
-        let (lease, receipt) = self.give_out(hold);
-        Answered { verdict, decision_id, lease, receipt }
-    }
-
-    /// The text of what a request holds: a lease, or the receipt of a reservation.
-    fn give_out(&self, hold: Option<Hold>) -> (Option<Lease>, Option<String>) {
+    /// Returns the token of what a request holds: a lease, or the receipt of a reservation.
+    fn tokens_of(&self, hold: Option<Hold>) -> (Option<Lease>, Option<String>) {
         let Some(hold) = hold else {
             return (None, None);
         };
@@ -306,7 +298,12 @@ impl Daemon {
     }
 
     /// Counts a verdict, and keeps it if it denies, so that it can be asked about.
-    fn conclude<'a>(&self, verdict: &Verdict, check: &Check, asked: impl FnOnce() -> Asked<'a>) {
+    fn conclude<'a>(
+        &self,
+        verdict: &Verdict,
+        check: &Check,
+        asked: impl FnOnce() -> LoggedRequest<'a>,
+    ) {
         let &Check { id, cost, began, ref traced } = check;
         if cost > 0 {
             let took = began.map(|it| it.elapsed());
@@ -336,7 +333,7 @@ impl Daemon {
     }
 
     /// Keeps a denial that was made elsewhere; the name by which it can be asked about.
-    pub(crate) fn denied(&self, asked: &Asked<'_>, verdict: &Verdict) -> DecisionId {
+    pub(crate) fn denied(&self, asked: &LoggedRequest<'_>, verdict: &Verdict) -> DecisionId {
         let id = DecisionId::random();
         self.decisions.record(id, self.now(), asked, verdict);
         id
@@ -356,11 +353,11 @@ impl Daemon {
     }
 }
 
-impl Answered {
-    pub(crate) fn shown(&self) -> Shown<'_> {
+impl CheckAnswer {
+    pub(crate) fn as_ref(&self) -> AnswerRef<'_> {
         let Self { verdict, decision_id, lease, receipt } = self;
         let (lease, receipt) = (lease.as_ref(), receipt.as_deref());
-        Shown { verdict, decision_id: *decision_id, lease, receipt }
+        AnswerRef { verdict, decision_id: *decision_id, lease, receipt }
     }
 }
 

@@ -55,10 +55,10 @@ pub(crate) struct Denial {
     pub(crate) asked: Option<Box<str>>,
 }
 
-/// What was asked, in the words of the HTTP interface.
+/// A request as it is logged: what can be sent to `POST /v1/check` again.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Asked<'a> {
+pub(crate) struct LoggedRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,8 +75,8 @@ pub(crate) struct Asked<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Attributes<'a>(&'a [(&'a str, &'a str)]);
 
-impl<'a> Asked<'a> {
-    pub(crate) fn request(request: &'a Request<'_>) -> Self {
+impl<'a> LoggedRequest<'a> {
+    pub(crate) fn of(request: &'a Request<'_>) -> Self {
         Self {
             method: Some(request.method()),
             path: Some(request.path()),
@@ -136,7 +136,7 @@ impl Decisions {
         &self,
         id: DecisionId,
         at: Timestamp,
-        asked: &Asked<'_>,
+        asked: &LoggedRequest<'_>,
         verdict: &Verdict,
     ) {
         let denial = Denial { id, at, verdict: verdict.clone(), asked: asked.text() };
@@ -225,7 +225,7 @@ mod tests {
         let verdict = engine.check(&request);
         assert!(!verdict.is_allowed());
         let at = Timestamp::from_micros(1);
-        decisions.record(DecisionId(id), at, &Asked::request(&request), &verdict);
+        decisions.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
     }
 
     fn kept(decisions: &Decisions) -> (usize, usize) {
@@ -282,7 +282,7 @@ mod tests {
         let verdict = engine.check(&request);
         for id in 0..100 {
             let at = Timestamp::from_micros(id as u64);
-            decisions.record(DecisionId(id), at, &Asked::request(&request), &verdict);
+            decisions.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
         }
         let latest: Vec<u128> = decisions.latest(20).iter().map(|it| it.id.0).collect();
         assert_eq!(latest, (80..100).rev().collect::<Vec<_>>());

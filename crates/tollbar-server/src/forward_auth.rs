@@ -28,10 +28,10 @@ use hyper::body::Bytes;
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use tollbar_http::{Denial, Format, HeaderStyle};
-use tollbar_rules::{Request, Verdict};
+use tollbar_rules::{Admission, Request, Verdict};
 
 use crate::api::{Answer, Refusal};
-use crate::daemon::{Admitted, Daemon, DecisionId};
+use crate::daemon::{Daemon, DecisionId};
 use crate::listener::Peer;
 pub(crate) use options::{ApiKeysError, ProxyFlags, Trust};
 use profile::{Original, Profile};
@@ -62,17 +62,17 @@ impl ForwardAuth {
     /// The answer to a question whose path begins with [`PREFIX`].
     pub(crate) async fn answer(&self, mut head: Parts, peer: Peer) -> Answer {
         let trust = self.trust.load_full();
-        let asked = match self.admit(&trust, &head, peer) {
-            Ok(asked) => asked,
+        let question = match self.read(&trust, &head, peer) {
+            Ok(question) => question,
             Err(refusal) => return refusal.answer(format_of(&head.headers)),
         };
-        let Asked { profile, method, target, client } = asked;
+        let Question { profile, method, target, client } = question;
         head.extensions.insert(tollbar_http::Peer(client));
         let attributes = trust.identity.attributes(&head, self.daemon.now());
         let pairs: Vec<_> =
             trust.names().filter_map(|name| Some((name, attributes.get(name)?))).collect();
         let request = Request::new(&method, &target).and_then(|it| it.with_attributes(&pairs));
-        let Admitted { verdict, decision_id, hold } = match request {
+        let (Admission { verdict, hold }, decision_id) = match request {
             Ok(request) => self.daemon.admit(&request, None).await,
             Err(error) => return Refusal::from(error).answer(format_of(&head.headers)),
         };
@@ -87,11 +87,11 @@ impl ForwardAuth {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        self.tell(profile, &verdict, decision_id, &head.headers)
+        self.response(profile, &verdict, decision_id, &head.headers)
     }
 
-    /// What is asked, if whoever asks is to be believed.
-    fn admit(&self, trust: &Trust, head: &Parts, peer: Peer) -> Result<Asked, Refusal> {
+    /// Reads the question of a proxy that is trusted.
+    fn read(&self, trust: &Trust, head: &Parts, peer: Peer) -> Result<Question, Refusal> {
         let (profile, rest) = find(head.uri.path())?;
         if !trust.trusts(peer) {
             return Err(Refusal::bad_request(format!(
@@ -108,21 +108,21 @@ impl ForwardAuth {
             ));
         }
         let Original { method, target, client } = profile.read(head, rest, &trust.chain)?;
-        Ok(Asked { profile, method: method.to_owned(), target: target.to_owned(), client })
+        Ok(Question { profile, method: method.to_owned(), target: target.to_owned(), client })
     }
 
-    fn tell(
+    fn response(
         &self,
         profile: &Profile,
         verdict: &Verdict,
         decision_id: DecisionId,
-        asked: &HeaderMap,
+        headers: &HeaderMap,
     ) -> Answer {
         let mut answer = if verdict.is_allowed() {
             Answer::new(Bytes::new())
         } else {
             let denial = Denial::new(verdict, verdict.retry_after());
-            let mut answer = denial.response(format_of(asked));
+            let mut answer = denial.response(format_of(headers));
             *answer.status_mut() = profile.status_of(&denial);
             answer.headers_mut().extend(decision_id.header());
             answer
@@ -133,7 +133,7 @@ impl ForwardAuth {
 }
 
 /// A question that is to be answered.
-struct Asked {
+struct Question {
     profile: &'static Profile,
     method: String,
     target: String,

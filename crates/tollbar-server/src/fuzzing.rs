@@ -68,8 +68,9 @@ impl Http {
         let Ok(request) = Request::new("GET", "/") else {
             return Vec::new();
         };
-        let left = |rule| self.engine.usage(rule, &request).unwrap_or_default();
-        ["all", "jobs"].into_iter().flat_map(left).map(|it| it.remaining).collect()
+        let rules = ["all", "jobs"].into_iter().filter_map(|name| self.engine.rule(name).ok());
+        let usages = rules.flat_map(|rule| rule.usage(&request).unwrap_or_default());
+        usages.map(|it| it.remaining).collect()
     }
 }
 

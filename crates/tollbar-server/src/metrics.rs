@@ -16,6 +16,7 @@ mod store;
 mod text;
 mod wire;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ pub(crate) struct Metrics {
     durations: Histogram,
     reloads: Reloads,
     connections: Connections,
+    hold_failures: AtomicU64,
     memory: MemoryLook,
     series: Mutex<Series>,
     history: Mutex<History>,
@@ -62,6 +64,11 @@ impl Metrics {
     /// which ones is, too.
     pub(crate) fn begin(id: DecisionId, is_timed: bool) -> Option<Instant> {
         (is_timed || id.0.is_multiple_of(TIMED_EVERY)).then(Instant::now)
+    }
+
+    /// Counts what a request of the gateway held and the store did not renew or take back.
+    pub(crate) fn hold_failed(&self) {
+        self.hold_failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A check over `wire` is decided.

@@ -8,7 +8,7 @@ use hyper::header::{ALLOW, CONNECTION, HeaderMap, HeaderValue, RETRY_AFTER, WWW_
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_rules::admin::FormError;
-use tollbar_rules::{RequestError, RuleSetError, UsageError};
+use tollbar_rules::{InvalidRequest, RuleSetError, UsageError};
 
 use crate::api::Refusal;
 use crate::listener::Unread;
@@ -254,8 +254,8 @@ impl From<UsageError> for Problem {
     }
 }
 
-impl From<RequestError> for Problem {
-    fn from(error: RequestError) -> Self {
+impl From<InvalidRequest> for Problem {
+    fn from(error: InvalidRequest) -> Self {
         Self::invalid_field("attributes", error.to_string())
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use clap::Args;
 use thiserror::Error;
 use tollbar::SnapshotError;
-use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects, Tls};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError, Tls};
 
 use crate::counters::Counters;
 use crate::secret::{self, SecretError};
@@ -144,20 +144,20 @@ impl StoreFlags {
         if self.snapshot.snapshot.is_some() {
             return Err(StoreFlagsError::NothingToKeep);
         }
-        let subjects = self.subjects()?;
+        let key_names = self.key_names()?;
         let builder = match &self.store {
             Place::Memory => return Ok(None),
-            Place::Server(url) => RedisStore::builder(url, subjects),
+            Place::Server(url) => RedisStore::builder(url, key_names),
             Place::Cluster(urls) => {
                 let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-                RedisStore::cluster_builder(&urls, subjects)
+                RedisStore::cluster_builder(&urls, key_names)
             }
             Place::Sentinels { urls, master } => {
                 let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-                RedisStore::sentinel_builder(&urls, master, subjects)
+                RedisStore::sentinel_builder(&urls, master, key_names)
             }
         };
-        let builder = builder.deadline(self.store_deadline.0);
+        let builder = builder.timeout(self.store_deadline.0);
         let builder = match self.tls()? {
             Some(tls) => builder.tls(tls),
             None => builder,
@@ -197,15 +197,15 @@ impl StoreFlags {
         }
     }
 
-    fn subjects(&self) -> Result<Subjects, StoreFlagsError> {
+    fn key_names(&self) -> Result<KeyNames, StoreFlagsError> {
         let Some(path) = &self.store_secret_file else {
             return if self.store_raw_keys {
-                Ok(Subjects::Raw)
+                Ok(KeyNames::Raw)
             } else {
                 Err(StoreFlagsError::NoSecret)
             };
         };
-        Ok(Subjects::Hashed(secret::read("--store-secret-file", path)?))
+        Ok(KeyNames::Hashed(FleetSecret::new(secret::read("--store-secret-file", path)?)))
     }
 }
 

@@ -131,7 +131,8 @@ impl Decision {
     }
 
     /// Marks the answer as given without the store.
-    pub(crate) const fn into_degraded(mut self, how: Degraded) -> Self {
+    #[must_use]
+    pub const fn into_degraded(mut self, how: Degraded) -> Self {
         self.rarities = self.rarities.with_degraded(how);
         self
     }

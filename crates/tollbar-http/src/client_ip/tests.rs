@@ -11,8 +11,8 @@ fn behind_proxies() -> ClientIp {
     ClientIp::behind_proxies(PROXIES.map(|it| it.parse().unwrap()))
 }
 
-fn behind_hops(count: u32) -> ClientIp {
-    ClientIp::behind_hops(NonZeroU32::new(count).unwrap())
+fn trusted_hops(count: u32) -> ClientIp {
+    ClientIp::trusted_hops(NonZeroU32::new(count).unwrap())
 }
 
 fn headers(name: &'static str, lines: &[&[u8]]) -> HeaderMap {
@@ -138,7 +138,7 @@ fn behind_so_many_hops_the_client_is_so_many_from_the_right() {
         ("10.0.0.1", &[b"1.2.3.4, unknown"], "10.0.0.1"),
         ("-", &[b"1.2.3.4, 203.0.113.7"], "203.0.113.7"),
     ];
-    holds(&behind_hops(1), "x-forwarded-for", one);
+    holds(&trusted_hops(1), "x-forwarded-for", one);
     let two: &[Row<'_>] = &[
         ("10.0.0.1", &[b"1.2.3.4, 203.0.113.7, 172.16.0.1"], "203.0.113.7"),
         ("10.0.0.1", &[b"1.2.3.4", b"203.0.113.7", b"172.16.0.1"], "203.0.113.7"),
@@ -147,7 +147,7 @@ fn behind_so_many_hops_the_client_is_so_many_from_the_right() {
         // It came by one proxy only: whom that has seen.
         ("10.0.0.1", &[b"203.0.113.7"], "203.0.113.7"),
     ];
-    holds(&behind_hops(2), "x-forwarded-for", two);
+    holds(&trusted_hops(2), "x-forwarded-for", two);
 }
 
 #[test]
@@ -240,7 +240,7 @@ proptest! {
                 Err(_) => return Ok(()),
             };
         }
-        let client_ip = if hops { behind_hops(1) } else { behind_proxies() };
+        let client_ip = if hops { trusted_hops(1) } else { behind_proxies() };
         let client_ip = if by_forwarded { client_ip.by_forwarded() } else { client_ip };
         prop_assert_eq!(client_ip.of(ip("10.0.0.1"), &headers), ip(client));
         // And who comes around the proxy is himself, unless proxies are counted only.

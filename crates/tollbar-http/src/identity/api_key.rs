@@ -65,14 +65,14 @@ impl ApiKeys {
     /// Those keys whose hash `is_key` knows. Others are as good as none: their senders are counted by
     /// the next link of the chain.
     #[must_use]
-    pub fn checked_by(is_key: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+    pub fn verify_hash_with(is_key: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self::new(Checked::By(Arc::new(is_key)))
     }
 
     /// All keys: a layer or a proxy in front of this one turns away requests with keys that are none.
     /// Where nobody does, a client can invent one for every request and is not limited at all.
     #[must_use]
-    pub fn checked_elsewhere() -> Self {
+    pub fn verified_upstream() -> Self {
         Self::new(Checked::Elsewhere)
     }
 

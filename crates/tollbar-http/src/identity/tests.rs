@@ -92,9 +92,9 @@ fn every_number_of_an_ipv4_address_is_written_as_the_standard_library_writes_it(
 
 #[test]
 fn api_keys_are_hashed_and_those_that_are_none_tell_nothing() {
-    let elsewhere = Identity::new().api_keys(ApiKeys::checked_elsewhere().bearer());
+    let elsewhere = Identity::new().api_keys(ApiKeys::verified_upstream().bearer());
     let key = |headers: Lines<'_>| read(&elsewhere, "1.2.3.4", headers, "api_key");
-    let hash = ApiKeys::checked_elsewhere().hash("s3cret");
+    let hash = ApiKeys::verified_upstream().hash("s3cret");
     assert!(hash.len() == 32 && !hash.contains("s3cret"));
     assert_eq!(key(&[("x-api-key", b"s3cret")]), Some(hash.clone()));
     assert_eq!(key(&[("authorization", b"Bearer s3cret")]), Some(hash.clone()));
@@ -120,7 +120,7 @@ fn api_keys_are_hashed_and_those_that_are_none_tell_nothing() {
     }
 
     let good = hash.clone();
-    let checked = Identity::new().api_keys(ApiKeys::checked_by(move |it| it == good));
+    let checked = Identity::new().api_keys(ApiKeys::verify_hash_with(move |it| it == good));
     let key = |key: &[u8]| read(&checked, "1.2.3.4", &[("x-api-key", key)], "api_key");
     assert_eq!((key(b"s3cret"), key(b"invented")), (Some(hash), None));
 }
@@ -146,7 +146,7 @@ fn headers_become_attributes_by_name() {
     let identity = behind_proxy()
         .trusted_header("tenant", "X-Tenant-Id")
         .unwrap()
-        .claimed_header("version", "x-client-version")
+        .untrusted_header("version", "x-client-version")
         .unwrap()
         .content_length();
     let headers: Lines<'_> =
@@ -162,7 +162,7 @@ fn headers_become_attributes_by_name() {
     for (attribute, header) in
         [("path", "x"), ("client", "x"), ("ip", "x"), ("api_key", "x"), ("", "x"), ("a", "a b")]
     {
-        let refused = Identity::new().claimed_header(attribute, header).unwrap_err().to_string();
+        let refused = Identity::new().untrusted_header(attribute, header).unwrap_err().to_string();
         assert!(refused.contains("write"), "{refused}");
     }
 }
@@ -202,10 +202,10 @@ fn the_first_64_attributes_count_and_rules_accept_them() {
 #[test]
 fn a_name_has_1_to_128_bytes() {
     let longest = "n".repeat(128);
-    let identity = Identity::new().claimed_header(&longest, "x-long").unwrap();
+    let identity = Identity::new().untrusted_header(&longest, "x-long").unwrap();
     let found = read(&identity, "1.2.3.4", &[("x-long", b"v")], &longest);
     assert_eq!(found.as_deref(), Some("v"));
-    assert!(Identity::new().claimed_header(&"n".repeat(129), "x-long").is_err());
+    assert!(Identity::new().untrusted_header(&"n".repeat(129), "x-long").is_err());
 }
 
 #[cfg(feature = "jwt")]
@@ -388,8 +388,8 @@ proptest! {
         peer in prop::sample::select(vec!["10.0.0.1", "203.0.113.7", "::ffff:10.0.0.1"]),
     ) {
         let identity = behind_proxy()
-            .api_keys(ApiKeys::checked_elsewhere().bearer())
-            .claimed_header("claimed", "x-claimed").unwrap()
+            .api_keys(ApiKeys::verified_upstream().bearer())
+            .untrusted_header("claimed", "x-claimed").unwrap()
             .content_length();
         let mut request = Request::new(());
         request.extensions_mut().insert(Peer(peer.parse().unwrap()));

@@ -3,7 +3,7 @@
 use thiserror::Error;
 use tollbar::Policy;
 use tollbar_rules::{
-    Counting, Engine, Limit, LimitError, LimitOptions, Rule, RuleSet, RuleSetError,
+    AlgorithmKind, Engine, Limit, LimitError, LimitOptions, Rule, RuleSet, RuleSetError,
 };
 
 use super::TollbarLayer;
@@ -59,9 +59,9 @@ fn limit_of(policy: &Policy) -> Result<Limit, PerClientError> {
     let algorithm = policy.algorithm().name();
     let mut options = LimitOptions::default();
     options.counting = Some(match algorithm {
-        _ if policy.has_permits() => Counting::Concurrency,
-        _ if policy.stagger_us(b"").is_some() => Counting::FixedWindow,
-        name => match Counting::of_name(name) {
+        _ if policy.has_permits() => AlgorithmKind::Concurrency,
+        _ if policy.stagger_us(b"").is_some() => AlgorithmKind::FixedWindow,
+        name => match AlgorithmKind::of_name(name) {
             Some(counting) if !policy.is_custom() => counting,
             _ => return Err(PerClientError::CustomAlgorithm { algorithm }),
         },
@@ -73,7 +73,7 @@ fn limit_of(policy: &Policy) -> Result<Limit, PerClientError> {
     options.queue = policy.queue_length();
     options.max_wait = policy.max_wait();
     options.lease = policy.lease_ttl();
-    if matches!(options.counting, Some(Counting::TokenBucket | Counting::LeakyBucket)) {
+    if matches!(options.counting, Some(AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket)) {
         options.burst = Some(policy.capacity());
     }
     let text = match (policy.period(), policy.rate()) {

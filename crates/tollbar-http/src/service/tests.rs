@@ -54,7 +54,7 @@ fn layer(yaml: &str) -> TollbarLayer {
     TollbarLayer::new(engine(yaml).0)
 }
 
-async fn get(service: &Tollbar<Answers>, path: &str) -> Response<TollbarBody<Full<Bytes>>> {
+async fn get(service: &TollbarService<Answers>, path: &str) -> Response<TollbarBody<Full<Bytes>>> {
     service.clone().oneshot(request(path)).await.unwrap()
 }
 
@@ -128,7 +128,7 @@ async fn a_service_of_a_connection_knows_who_asks() {
         Response::new(peer.unwrap_or_default().into())
     };
     let rules = "rules: [{ name: a, limit: 1/100s, algorithm: fixed_window }]";
-    let plain = || TollbarLayer::builder(engine(rules).0).respond(says_who);
+    let plain = || TollbarLayer::builder(engine(rules).0).denial_response(says_who);
     let looking = plain().cost(|parts| u64::from(parts.extensions.get::<Peer>().is_some()));
     for layer in [plain().build(), looking.build()] {
         for peer in ["203.0.113.7", "203.0.113.8"] {
@@ -206,7 +206,7 @@ async fn responses_of_ones_own_get_the_headers_too() {
         .cost(|_| 5)
         .headers(HeaderStyle::default().without_x())
         .retry_jitter(Duration::from_secs(50))
-        .respond(|denial, request| {
+        .denial_response(|denial, request| {
             assert!(denial.retry_after() >= denial.verdict().retry_after());
             let mut response = Response::new(Bytes::from(format!("not {}", request.uri.path())));
             *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;

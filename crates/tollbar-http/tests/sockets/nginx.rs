@@ -108,7 +108,7 @@ async fn clients_behind_nginx_are_counted_apart_whatever_they_claim() {
 
 #[tokio::test]
 async fn one_hop_is_nginx() {
-    let upstream = serve(app(ClientIp::behind_hops(1.try_into().unwrap()))).await;
+    let upstream = serve(app(ClientIp::trusted_hops(1.try_into().unwrap()))).await;
     let nginx = Nginx::start("hop", upstream, APPENDS).await;
     for left in ["2", "1", "0"] {
         let response = nginx.get([127, 0, 0, 2], "x-forwarded-for: 9.9.9.9\r\n").await;

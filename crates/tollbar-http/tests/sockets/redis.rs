@@ -8,7 +8,7 @@ use axum::Router;
 use axum::routing::get;
 use tokio::task::JoinSet;
 use tollbar_http::TollbarLayer;
-use tollbar_redis::{RedisStore, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
 use tollbar_rules::{AsyncEngine, RuleFile};
 use tollbar_testkit::redis_process::RedisProcess;
 
@@ -20,7 +20,8 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// An instance of a service: a store, an engine and a listener of its own.
 async fn instance(redis: &RedisProcess, yaml: &str, deadline: Duration) -> SocketAddr {
-    let store = RedisStore::builder(&redis.url(), Subjects::Hashed([7; 32])).deadline(deadline);
+    let store = RedisStore::builder(&redis.url(), KeyNames::Hashed(FleetSecret::new([7; 32])))
+        .timeout(deadline);
     let store = store.connect().await.expect("the server is there");
     let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|it| panic!("{it}")).rules;
     let engine = AsyncEngine::new(rules, Arc::new(store)).unwrap();

@@ -21,15 +21,15 @@ const WAITING_MAX: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 /// A [`Client`] to be.
 #[derive(Clone)]
 #[must_use]
-pub struct Builder {
+pub struct ClientBuilder {
     uri: String,
     token: Option<String>,
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Vec<u8>)>,
     deadline: Duration,
-    connect_time_max: Duration,
-    silence_max: Duration,
-    waiting_max: usize,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+    max_waiting: usize,
 }
 
 /// What is wrong with the settings of a client. That nobody answers is not: see
@@ -71,7 +71,7 @@ pub enum ConnectError {
     NoRuntime,
 }
 
-impl Builder {
+impl ClientBuilder {
     pub(super) fn new(uri: String) -> Self {
         Self {
             uri,
@@ -79,9 +79,9 @@ impl Builder {
             ca: None,
             identity: None,
             deadline: Duration::from_millis(100),
-            connect_time_max: Duration::from_secs(2),
-            silence_max: Duration::from_secs(5),
-            waiting_max: 4_096,
+            connect_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(5),
+            max_waiting: 4_096,
         }
     }
 
@@ -114,22 +114,22 @@ impl Builder {
     }
 
     /// How long a connection may take to be made: 2 s unless it is set.
-    pub fn connect_time_max(mut self, time: Duration) -> Self {
-        self.connect_time_max = time;
+    pub fn connect_timeout(mut self, time: Duration) -> Self {
+        self.connect_timeout = time;
         self
     }
 
     /// How long the daemon may leave what was sent unanswered before the client connects anew: 5 s
     /// unless it is set, and up to twice as long.
-    pub fn silence_max(mut self, time: Duration) -> Self {
-        self.silence_max = time;
+    pub fn idle_timeout(mut self, time: Duration) -> Self {
+        self.idle_timeout = time;
         self
     }
 
     /// How many checks may wait at once, to be sent or for their answers: 4,096 unless it is set. More
     /// are turned away.
-    pub fn waiting_max(mut self, count: usize) -> Self {
-        self.waiting_max = count;
+    pub fn max_waiting(mut self, count: usize) -> Self {
+        self.max_waiting = count;
         self
     }
 
@@ -138,26 +138,26 @@ impl Builder {
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         for (setting, time) in [
             ("deadline", self.deadline),
-            ("connect_time_max", self.connect_time_max),
-            ("silence_max", self.silence_max),
+            ("connect_timeout", self.connect_timeout),
+            ("idle_timeout", self.idle_timeout),
         ] {
             if time.is_zero() {
                 let instead = "use more than 0";
                 return Err(ConnectError::Setting { setting, instead });
             }
         }
-        if !WAITING_MAX.contains(&self.waiting_max) {
-            let (setting, instead) = ("waiting_max", "use 1 to 1,000,000");
+        if !WAITING_MAX.contains(&self.max_waiting) {
+            let (setting, instead) = ("max_waiting", "use 1 to 1,000,000");
             return Err(ConnectError::Setting { setting, instead });
         }
         let server = self.server()?;
-        let line = Arc::new(Line::new(self.waiting_max));
+        let line = Arc::new(Line::new(self.max_waiting));
         let session = Session {
             server: server.clone(),
             bearer: self.bearer()?,
             line: Arc::clone(&line),
-            connect_time_max: self.connect_time_max,
-            silence_max: self.silence_max,
+            connect_timeout: self.connect_timeout,
+            idle_timeout: self.idle_timeout,
         };
         let calls = session.calls(server.connect_lazy());
         runtime.spawn(session.run());
@@ -194,7 +194,7 @@ impl Builder {
             endpoint = endpoint.origin(self.uri.parse().map_err(|_| wrong())?);
         }
         let endpoint = endpoint
-            .connect_timeout(self.connect_time_max)
+            .connect_timeout(self.connect_timeout)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIME_MAX)
             .keep_alive_while_idle(true);
@@ -219,8 +219,8 @@ impl Builder {
 }
 
 /// Without its secrets.
-impl std::fmt::Debug for Builder {
+impl std::fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("ClientBuilder").field("uri", &self.uri).finish_non_exhaustive()
     }
 }

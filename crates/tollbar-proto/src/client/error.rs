@@ -19,10 +19,10 @@ pub enum CheckError {
         message: String,
     },
     /// As many callers wait as may: nothing was sent.
-    #[error("{waiting_max} checks are waiting already: slow down, or raise `waiting_max`")]
+    #[error("{max_waiting} checks are waiting already: slow down, or raise `max_waiting`")]
     Full {
         /// The bound.
-        waiting_max: usize,
+        max_waiting: usize,
     },
     /// The daemon cannot be reached: nothing was sent.
     #[error("the daemon cannot be reached: {reason}")]
@@ -86,7 +86,7 @@ mod tests {
         let allowed =
             CheckError::Lost { reason: String::new() }.decide(FailurePolicy::Allow).unwrap();
         assert!(allowed.allowed && allowed.degraded && allowed.retry_after.is_none());
-        let denied = CheckError::Full { waiting_max: 1 }.decide(FailurePolicy::Deny).unwrap();
+        let denied = CheckError::Full { max_waiting: 1 }.decide(FailurePolicy::Deny).unwrap();
         assert!(!denied.allowed && denied.degraded);
         assert_eq!(denied.retry_after.unwrap().seconds, 1);
     }

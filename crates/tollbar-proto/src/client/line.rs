@@ -21,7 +21,7 @@ type Answer = Result<CheckResponse, CheckError>;
 pub(super) struct Line {
     state: Mutex<State>,
     places: Arc<Semaphore>,
-    waiting_max: usize,
+    max_waiting: usize,
     /// Told when the last client is gone.
     closed: Notify,
 }
@@ -68,7 +68,7 @@ pub(super) struct Outbound {
 }
 
 impl Line {
-    pub(super) fn new(waiting_max: usize) -> Self {
+    pub(super) fn new(max_waiting: usize) -> Self {
         let state = State {
             queued: VecDeque::new(),
             session: 0,
@@ -78,8 +78,8 @@ impl Line {
             down: None,
             is_closed: false,
         };
-        let places = Arc::new(Semaphore::new(waiting_max));
-        Self { state: Mutex::new(state), places, waiting_max, closed: Notify::new() }
+        let places = Arc::new(Semaphore::new(max_waiting));
+        Self { state: Mutex::new(state), places, max_waiting, closed: Notify::new() }
     }
 
     /// Takes a place, and asks for the request to be sent.
@@ -98,7 +98,7 @@ impl Line {
             take()
         });
         let Some(place) = place else {
-            return Err(CheckError::Full { waiting_max: self.waiting_max });
+            return Err(CheckError::Full { max_waiting: self.max_waiting });
         };
         let (answer, receiver) = oneshot::channel();
         state.queued.push_back(Waiting { request, caller: Caller { answer, _place: place } });

@@ -39,8 +39,8 @@ pub(super) struct Session {
     pub(super) server: Server,
     pub(super) bearer: Bearer,
     pub(super) line: Arc<Line>,
-    pub(super) connect_time_max: Duration,
-    pub(super) silence_max: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) idle_timeout: Duration,
 }
 
 /// Where the daemon is, and how it is reached.
@@ -127,11 +127,11 @@ impl Session {
             let opened = self.calls(channel).check_many(outbound).await;
             opened.map(tonic::Response::into_inner).map_err(|status| of_status(&status))
         };
-        let mut answers = match timeout(self.connect_time_max, opened).await {
+        let mut answers = match timeout(self.connect_timeout, opened).await {
             Ok(Ok(answers)) => answers,
             Ok(Err(reason)) => return Ended::Broken(reason),
             Err(_) => {
-                return Ended::Broken(format!("no connection within {:?}", self.connect_time_max));
+                return Ended::Broken(format!("no connection within {:?}", self.connect_timeout));
             }
         };
         self.line.open();
@@ -148,7 +148,7 @@ impl Session {
         sent: &Sent,
         backoff: &mut Backoff,
     ) -> Option<String> {
-        let mut looks = interval(self.silence_max);
+        let mut looks = interval(self.idle_timeout);
         looks.tick().await;
         // Who was the next to be answered at the last look.
         let mut awaited = None;
@@ -158,7 +158,7 @@ impl Session {
                 _ = looks.tick() => {
                     let next = sent.next();
                     if next.is_some() && next == awaited {
-                        return Some(format!("no answer within {:?}", self.silence_max));
+                        return Some(format!("no answer within {:?}", self.idle_timeout));
                     }
                     awaited = next;
                     continue;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::{Patient, RUNTIME};
 use tollbar::{Batch, Entry, ManualClock, Outcome, Policy, Store, Timestamp};
-use tollbar_redis::{RedisStore, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
 use tollbar_testkit::redis_process::RedisProcess;
 
 const URL: &str = "TOLLBAR_TEST_REDIS";
@@ -18,7 +18,7 @@ const LIMIT: u64 = 1_000;
 fn member_of_a_fleet() {
     let Ok(url) = std::env::var(URL) else { return };
     let admitted = RUNTIME.block_on(async {
-        let builder = RedisStore::builder(&url, Subjects::Hashed([7; 32]));
+        let builder = RedisStore::builder(&url, KeyNames::Hashed(FleetSecret::new([7; 32])));
         let store = std::sync::Arc::new(builder.patient().connect().await.unwrap());
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..TASKS {
@@ -73,7 +73,7 @@ fn evalsha_calls(server: &RedisProcess) -> u64 {
 /// A store with a deny cache, and its clock, which is the server's as well.
 fn with_deny_cache(server: &RedisProcess, now: Timestamp) -> (RedisStore, ManualClock) {
     let clock = ManualClock::at(now);
-    let builder = RedisStore::builder(&server.url(), Subjects::Hashed([7; 32]))
+    let builder = RedisStore::builder(&server.url(), KeyNames::Hashed(FleetSecret::new([7; 32])))
         .patient()
         .test_clock(clock.clone(), Duration::from_hours(1))
         .deny_cache(64);

@@ -9,7 +9,7 @@ use crate::support::{Patient, RUNTIME, cause};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollbar::{Batch, Entry, ManualClock, Policy, Store, Timestamp};
-use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError};
 use tollbar_testkit::redis_process::RedisProcess;
 use tollbar_testkit::subject::Subject;
 use tollbar_testkit::suite;
@@ -18,7 +18,7 @@ const ASKING: usize = 2_000;
 const SAME_MAX: usize = 4;
 
 fn builder(server: &RedisProcess) -> RedisStoreBuilder {
-    RedisStore::builder(&server.url(), Subjects::Hashed([7; 32])).patient()
+    RedisStore::builder(&server.url(), KeyNames::Hashed(FleetSecret::new([7; 32]))).patient()
 }
 
 fn ask(server: &RedisProcess, words: &[&str]) -> String {
@@ -68,7 +68,8 @@ fn a_stampede_on_one_key_is_answered_by_the_first_that_are_denied() {
     for policies in [vec![ten()], several()] {
         let server = RedisProcess::start();
         let policies = leaked(policies);
-        let store = RUNTIME.block_on(builder(&server).local_guard(SAME_MAX).connect()).unwrap();
+        let store =
+            RUNTIME.block_on(builder(&server).max_in_flight_per_key(SAME_MAX).connect()).unwrap();
         let (admitted, calls) = stampede(store, &server, policies);
         assert_eq!(admitted, 10);
         // Ten that pass, and those that were under way with them; the server forgets what takes a second.
@@ -87,7 +88,7 @@ fn a_stampede_on_one_key_is_answered_by_the_first_that_are_denied() {
 fn a_guard_denies_nobody_whom_the_limit_allows() {
     let server = RedisProcess::start();
     let policies = leaked(vec![Policy::fixed_window("1500/day").unwrap()]);
-    let store = RUNTIME.block_on(builder(&server).local_guard(1).connect()).unwrap();
+    let store = RUNTIME.block_on(builder(&server).max_in_flight_per_key(1).connect()).unwrap();
     let (admitted, calls) = stampede(store, &server, policies);
     assert_eq!((admitted, calls), (1_500, 1_501));
 }
@@ -121,7 +122,7 @@ fn a_guarded_store_passes_the_whole_suite() {
         let builder = crate::support::builder(&server)
             .patient()
             .test_clock(clock.clone(), Duration::from_hours(1))
-            .local_guard(1);
+            .max_in_flight_per_key(1);
         let store = RUNTIME.block_on(builder.connect()).unwrap();
         Box::new(Guarded { store, clock, _server: server })
     });
@@ -130,7 +131,7 @@ fn a_guarded_store_passes_the_whole_suite() {
 #[test]
 fn one_check_too_many_fails_at_once_and_leaves_room_when_others_are_done() {
     let server = RedisProcess::start();
-    let store = RUNTIME.block_on(builder(&server).in_flight_max(3).connect()).unwrap();
+    let store = RUNTIME.block_on(builder(&server).max_in_flight(3).connect()).unwrap();
     let policy = Policy::fixed_window("10/day").unwrap();
     RUNTIME.block_on(async {
         let check = |_| Box::pin(store.check(b"key", &policy, 1).into_future());
@@ -141,7 +142,7 @@ fn one_check_too_many_fails_at_once_and_leaves_room_when_others_are_done() {
         }
         for _ in 0..10 {
             let error = store.check(b"key", &policy, 1).await.unwrap_err();
-            let is_it = matches!(cause(&error), RedisStoreError::Overloaded { in_flight_max: 3 });
+            let is_it = matches!(cause(&error), RedisStoreError::Overloaded { max_in_flight: 3 });
             assert!(is_it, "{error:?}");
         }
         // One that is given up makes room.
@@ -159,7 +160,8 @@ fn one_check_too_many_fails_at_once_and_leaves_room_when_others_are_done() {
 fn whoever_waits_at_the_guard_does_so_within_the_deadline() {
     const DEADLINE: Duration = Duration::from_millis(60);
     let server = RedisProcess::start();
-    let builder = builder(&server).local_guard(1).deadline(DEADLINE).breaker_failures(1_000);
+    let builder =
+        builder(&server).max_in_flight_per_key(1).timeout(DEADLINE).breaker_failures(1_000);
     let store = Arc::new(RUNTIME.block_on(builder.connect()).unwrap());
     RUNTIME.block_on(async {
         let policy = Policy::fixed_window("10/day").unwrap();

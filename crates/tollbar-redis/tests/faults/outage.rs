@@ -9,7 +9,9 @@ use crate::support::proxy::Proxy;
 use redis::Value;
 use tokio::time::{Instant, sleep};
 use tollbar::{AsyncLimiter, Batch, Degraded, Entry, OutagePolicy, Policy, Store, StoreError};
-use tollbar_redis::{BreakerState, RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
+use tollbar_redis::{
+    BreakerState, FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError,
+};
 use tollbar_testkit::redis_process::RedisProcess;
 
 const DEADLINE: Duration = Duration::from_millis(40);
@@ -20,7 +22,9 @@ const SCHEDULING: Duration = Duration::from_millis(250);
 const SERVICE_BACK_WITHIN: Duration = Duration::from_secs(20);
 
 fn builder(url: &str) -> RedisStoreBuilder {
-    RedisStore::builder(url, Subjects::Hashed([7; 32])).deadline(DEADLINE).deny_cache(0)
+    RedisStore::builder(url, KeyNames::Hashed(FleetSecret::new([7; 32])))
+        .timeout(DEADLINE)
+        .deny_cache(0)
 }
 
 async fn connect(url: &str) -> Arc<RedisStore> {

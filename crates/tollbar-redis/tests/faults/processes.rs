@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::support::Patient;
 use tokio::task::{LocalSet, yield_now};
 use tollbar::{Policy, PolicyError, Store};
-use tollbar_redis::{RedisStore, RedisStoreBuilder, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder};
 use tollbar_testkit::client_log::{ClientClock, ClientLog};
 use tollbar_testkit::redis_cluster::RedisCluster;
 use tollbar_testkit::redis_process::RedisProcess;
@@ -52,13 +52,13 @@ fn builder() -> Option<RedisStoreBuilder> {
     let told = std::env::var(STORE).ok()?;
     let (kind, urls) = told.split_once(' ')?;
     let urls: Vec<&str> = urls.split(' ').collect();
-    let subjects = Subjects::Hashed([7; 32]);
+    let subjects = KeyNames::Hashed(FleetSecret::new([7; 32]));
     let builder = match kind {
         "cluster" => RedisStore::cluster_builder(&urls, subjects),
         _ => RedisStore::builder(urls[0], subjects),
     };
     let has_gates = std::env::var(GATES).is_ok_and(|it| it == "on");
-    let gated = if has_gates { builder.local_guard(1) } else { builder.deny_cache(0) };
+    let gated = if has_gates { builder.max_in_flight_per_key(1) } else { builder.deny_cache(0) };
     Some(gated.patient())
 }
 

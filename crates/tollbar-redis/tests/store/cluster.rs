@@ -10,7 +10,7 @@ use tollbar::{
     Batch, Charge, Decision, Entry, ManualClock, Outcome, Policy, Role, Store, StoreError,
     Timestamp,
 };
-use tollbar_redis::{RedisStore, RedisStoreBuilder, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder};
 use tollbar_testkit::redis_cluster::RedisCluster;
 use tollbar_testkit::redis_launch::{Launch, Program};
 use tollbar_testkit::subject::{Factory, Subject};
@@ -30,7 +30,7 @@ fn cluster() -> Arc<RedisCluster> {
 fn builder(cluster: &RedisCluster) -> RedisStoreBuilder {
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-    RedisStore::cluster_builder(&urls, Subjects::Hashed([7; 32]))
+    RedisStore::cluster_builder(&urls, KeyNames::Hashed(FleetSecret::new([7; 32])))
         .namespace(&crate::support::unique())
         .patient()
         .connect_timeout(crate::support::DEADLINE)
@@ -246,7 +246,7 @@ fn a_master_that_dies_is_replaced_and_nothing_waits_longer_than_its_deadline() {
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let builder =
-        RedisStore::cluster_builder(&urls, Subjects::Raw).deadline(FAILOVER_DEADLINE).deny_cache(0);
+        RedisStore::cluster_builder(&urls, KeyNames::Raw).timeout(FAILOVER_DEADLINE).deny_cache(0);
     let store =
         RUNTIME.block_on(builder.connect_timeout(Duration::from_secs(5)).connect()).unwrap();
     let policy = Policy::fixed_window("1000000/day").unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::{Patient, RUNTIME, server, unique};
 use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
 use tollbar::{Batch, Decision, Entry, ManualClock, Period, Policy, Store, Timestamp, WarmUp};
-use tollbar_redis::{RedisStore, Subjects};
+use tollbar_redis::{KeyNames, RedisStore};
 use tollbar_testkit::redis_process::RedisProcess;
 
 /// 14 November 2023, 00:00 UTC, a Tuesday. Windows of 100 s begin there as well.
@@ -48,7 +48,7 @@ impl World {
         let server = server();
         let namespace = unique();
         let clock = ManualClock::default();
-        let store = RedisStore::builder(&server.url(), Subjects::Raw)
+        let store = RedisStore::builder(&server.url(), KeyNames::Raw)
             .namespace(&namespace)
             .test_clock(clock.clone(), Duration::ZERO)
             .patient();

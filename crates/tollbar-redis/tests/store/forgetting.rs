@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::store::{Hold, Once, ReservationId};
 use tollbar::{Charge, Clock, ManualClock, Policy, Store, Timestamp};
-use tollbar_redis::{RedisStore, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
 use tollbar_testkit::adversary::Standing;
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::oracle::Question;
@@ -66,7 +66,7 @@ impl Forgetful {
         let server = server();
         let namespace = unique();
         let clock = ManualClock::at(now);
-        let store = RedisStore::builder(&server.url(), Subjects::Hashed([7; 32]))
+        let store = RedisStore::builder(&server.url(), KeyNames::Hashed(FleetSecret::new([7; 32])))
             .namespace(&namespace)
             .test_clock(clock.clone(), GRACE)
             .patient();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
 use tollbar::{Batch, Entry, Policy, Store};
-use tollbar_redis::{BreakerState, RedisStore, RedisStoreBuilder, Subjects};
+use tollbar_redis::{BreakerState, KeyNames, RedisStore, RedisStoreBuilder};
 use tollbar_testkit::redis_cluster::{Master, RedisCluster};
 use tollbar_testkit::redis_launch::Launch;
 use tollbar_testkit::redis_process::RedisProcess;
@@ -18,7 +18,7 @@ const SLOT: u16 = 12_182;
 fn builder(cluster: &RedisCluster) -> RedisStoreBuilder {
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-    RedisStore::cluster_builder(&urls, Subjects::Raw).patient().deny_cache(0)
+    RedisStore::cluster_builder(&urls, KeyNames::Raw).patient().deny_cache(0)
 }
 
 fn connect(builder: RedisStoreBuilder) -> RedisStore {
@@ -85,7 +85,7 @@ fn with_few_rights(cluster: &RedisCluster) -> RedisStoreBuilder {
         assert_eq!(cluster.ask(port, &words).trim(), "OK");
     }
     let url = urls[0].replace("redis://", "redis://limiter:secret@");
-    RedisStore::cluster_builder(&[&url], Subjects::Raw).patient().deny_cache(0)
+    RedisStore::cluster_builder(&[&url], KeyNames::Raw).patient().deny_cache(0)
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn keys_of_living_masters_notice_nothing_of_one_that_dies() {
     const DEADLINE: Duration = Duration::from_millis(500);
     let whatever = ["--cluster-require-full-coverage", "no"];
     let mut cluster = RedisCluster::launch(&Launch::default().with(&whatever));
-    let store = connect(builder(&cluster).deadline(DEADLINE));
+    let store = connect(builder(&cluster).timeout(DEADLINE));
     let policy = Policy::fixed_window("1000000/day").unwrap();
     let dead = cluster.masters().into_iter().find(|master| has(master, SLOT)).unwrap();
     let keys: Vec<String> = (0..200).map(|number| format!("user:{number}")).collect();
@@ -220,11 +220,11 @@ fn a_program_can_start_before_its_cluster_and_is_told_where_there_is_none() {
         }
     });
     let alone = RedisProcess::start();
-    let builder = RedisStore::cluster_builder(&[&alone.url()], Subjects::Raw);
+    let builder = RedisStore::cluster_builder(&[&alone.url()], KeyNames::Raw);
     let error = RUNTIME.block_on(builder.connect()).unwrap_err();
     let source = std::error::Error::source(&error).expect("the server said why").to_string();
     assert!(source.contains("cluster support disabled"), "{source}");
-    let none = RedisStore::cluster_builder(&[], Subjects::Raw);
+    let none = RedisStore::cluster_builder(&[], KeyNames::Raw);
     let error = RUNTIME.block_on(none.connect()).unwrap_err().to_string();
     assert!(error.contains("no address"), "{error}");
 }

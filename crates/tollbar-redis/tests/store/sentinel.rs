@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
 use tollbar::{Policy, Store};
-use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreError};
 use tollbar_testkit::redis_launch::{Launch, Program};
 use tollbar_testkit::redis_process::RedisProcess;
 
@@ -50,8 +50,12 @@ fn takes_over(program: Program) {
 
         // One that is gone holds nobody up.
         let urls = ["redis://127.0.0.1:1", &url];
-        let builder = RedisStore::sentinel_builder(&urls, "limits", Subjects::Hashed([7; 32]));
-        let builder = builder.deadline(DEADLINE).deny_cache(0).connect_timeout(PATIENCE);
+        let builder = RedisStore::sentinel_builder(
+            &urls,
+            "limits",
+            KeyNames::Hashed(FleetSecret::new([7; 32])),
+        );
+        let builder = builder.timeout(DEADLINE).deny_cache(0).connect_timeout(PATIENCE);
         let store = builder.connect().await.expect("the master is there");
         let policy = Policy::fixed_window("1000000/day").unwrap();
         for _ in 0..20 {
@@ -89,7 +93,7 @@ fn a_master_that_no_sentinel_knows_is_an_error() {
     let master = RedisProcess::start();
     let sentinel = RedisProcess::start_sentinel(&master, "limits");
     let url = sentinel.url();
-    let builder = RedisStore::sentinel_builder(&[&url], "others", Subjects::Raw);
+    let builder = RedisStore::sentinel_builder(&[&url], "others", KeyNames::Raw);
     let error = RUNTIME.block_on(builder.connect()).unwrap_err();
     assert!(matches!(error, RedisStoreError::UnknownMaster { .. }), "{error:?}");
     assert!(error.to_string().contains("`others`"), "{error}");
@@ -113,11 +117,11 @@ fn a_user_with_few_rights_does() {
     // A database is the master's alone: sentinels have none.
     let url = sentinel.url().replace("redis://", "redis://limiter:secret@");
     let policy = Policy::fixed_window("10/day").unwrap();
-    let builder = RedisStore::sentinel_builder(&[&url], "limits", Subjects::Raw);
+    let builder = RedisStore::sentinel_builder(&[&url], "limits", KeyNames::Raw);
     let store = RUNTIME.block_on(builder.patient().connect()).unwrap();
     assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining().unwrap(), 9);
     let url = sentinel.url() + "/3";
-    let builder = RedisStore::sentinel_builder(&[&url], "limits", Subjects::Raw);
+    let builder = RedisStore::sentinel_builder(&[&url], "limits", KeyNames::Raw);
     let store = RUNTIME.block_on(builder.patient().connect()).unwrap();
     assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining().unwrap(), 9);
 }

@@ -4,7 +4,7 @@ use crate::support::{Patient, RUNTIME, builder, cause, server};
 use redis::Value;
 use tollbar::store::{Hold, ReservationId};
 use tollbar::{Batch, Entry, Period, Policy, Store, StoreError, WarmUp};
-use tollbar_redis::{RedisStore, RedisStoreError, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreError};
 use tollbar_testkit::redis_process::RedisProcess;
 
 /// A client of the test's own, and a store on the clock of the server.
@@ -17,7 +17,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let server = RedisProcess::start();
-        let secret = Subjects::Hashed([7; 32]);
+        let secret = KeyNames::Hashed(FleetSecret::new([7; 32]));
         let builder = RedisStore::builder(&server.url(), secret).patient().deny_cache(0);
         let store = RUNTIME.block_on(builder.connect()).expect("the server is there");
         let client = redis::Client::open(server.url()).and_then(|it| it.get_connection());
@@ -291,7 +291,7 @@ fn a_unix_socket_and_a_user_with_few_rights_do() {
     let socket = format!("unix://{}", world.server.socket().display());
     let policy = Policy::fixed_window("2/h").unwrap();
     for (url, left) in [(url, 1), (socket, 0)] {
-        let builder = RedisStore::builder(&url, Subjects::Hashed([7; 32]));
+        let builder = RedisStore::builder(&url, KeyNames::Hashed(FleetSecret::new([7; 32])));
         let store = RUNTIME.block_on(builder.patient().connect()).unwrap();
         assert_eq!(store.check(b"key", &policy, 1).wait().unwrap().remaining().unwrap(), left);
     }
@@ -306,7 +306,8 @@ fn stores_of_two_namespaces_or_two_secrets_share_nothing() {
         assert!(store.check(b"key", &policy, 1).wait().unwrap().is_allowed());
     }
     for secret in [1, 2] {
-        let builder = RedisStore::builder(&server.url(), Subjects::Hashed([secret; 32]));
+        let builder =
+            RedisStore::builder(&server.url(), KeyNames::Hashed(FleetSecret::new([secret; 32])));
         let store = RUNTIME.block_on(builder.patient().connect()).unwrap();
         assert!(store.check(b"key", &policy, 1).wait().unwrap().is_allowed());
     }

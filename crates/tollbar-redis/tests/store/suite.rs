@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::{Patient, RUNTIME, RedisSubject};
 use tollbar::{Policy, Store};
-use tollbar_redis::{RedisStore, Subjects};
+use tollbar_redis::{KeyNames, RedisStore};
 use tollbar_testkit::redis_launch::{Launch, Program};
 use tollbar_testkit::redis_process::RedisProcess;
 use tollbar_testkit::suite;
@@ -31,7 +31,7 @@ fn redis_store_passes_the_whole_suite_on_valkey() {
 fn all_servers_count_by_their_own_clocks_and_refuse_whole_requests() {
     for program in Program::ALL {
         let server = RedisProcess::launch(Launch::of(program));
-        let builder = RedisStore::builder(&server.url(), Subjects::Raw).patient();
+        let builder = RedisStore::builder(&server.url(), KeyNames::Raw).patient();
         let store = RUNTIME.block_on(builder.connect()).expect("the server is there");
         let policies = [Policy::fixed_window("10/day"), Policy::token_bucket("10/day")];
         for policy in policies.map(Result::unwrap) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::authority::{Authority, Identity};
 use crate::support::{Patient, RUNTIME};
 use tollbar::{Batch, Entry, Policy, Store};
-use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects, Tls};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError, Tls};
 use tollbar_testkit::redis_cluster::RedisCluster;
 use tollbar_testkit::redis_launch::{Launch, TlsFiles};
 use tollbar_testkit::redis_process::RedisProcess;
@@ -47,7 +47,7 @@ fn files(authority: &Authority, asks_clients: bool) -> TlsFiles {
 }
 
 fn builder(url: &str) -> RedisStoreBuilder {
-    RedisStore::builder(url, Subjects::Hashed([7; 32]))
+    RedisStore::builder(url, KeyNames::Hashed(FleetSecret::new([7; 32])))
         .patient()
         .connect_timeout(Duration::from_secs(5))
 }
@@ -154,7 +154,7 @@ fn a_cluster_is_reached_by_tls_at_all_its_nodes() {
     let tls = Tls::new().ca_file(authority.ca()).unwrap();
     let urls = cluster.urls();
     let builder = || {
-        RedisStore::cluster_builder(&[&urls[0]], Subjects::Hashed([7; 32]))
+        RedisStore::cluster_builder(&[&urls[0]], KeyNames::Hashed(FleetSecret::new([7; 32])))
             .patient()
             .connect_timeout(Duration::from_secs(5))
     };
@@ -174,10 +174,14 @@ fn sentinels_and_their_master_are_reached_by_tls() {
     let world = World::new(true);
     let sentinel = RedisProcess::start_sentinel(&world.server, "limits");
     let builder = |tls| {
-        RedisStore::sentinel_builder(&[&sentinel.url()], "limits", Subjects::Hashed([7; 32]))
-            .patient()
-            .connect_timeout(Duration::from_secs(5))
-            .tls(tls)
+        RedisStore::sentinel_builder(
+            &[&sentinel.url()],
+            "limits",
+            KeyNames::Hashed(FleetSecret::new([7; 32])),
+        )
+        .patient()
+        .connect_timeout(Duration::from_secs(5))
+        .tls(tls)
     };
     counts(&connect(builder(world.tls_of_client())).unwrap());
     refused(builder(world.tls()), "Tls::client_files");

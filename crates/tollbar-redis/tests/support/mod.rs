@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tollbar::{ManualClock, Store, StoreError, Timestamp};
-use tollbar_redis::{RedisStore, RedisStoreBuilder, RedisStoreError, Subjects};
+use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError};
 use tollbar_testkit::redis_launch::{Launch, Program};
 use tollbar_testkit::redis_process::RedisProcess;
 use tollbar_testkit::subject::Subject;
@@ -47,7 +47,8 @@ pub(crate) fn unique() -> String {
 
 /// A store whose counters nobody else has.
 pub(crate) fn builder(server: &RedisProcess) -> RedisStoreBuilder {
-    RedisStore::builder(&server.url(), Subjects::Hashed([7; 32])).namespace(&unique())
+    RedisStore::builder(&server.url(), KeyNames::Hashed(FleetSecret::new([7; 32])))
+        .namespace(&unique())
 }
 
 /// A store and the clock it decides by.
@@ -70,7 +71,7 @@ pub(crate) trait Patient {
 
 impl Patient for RedisStoreBuilder {
     fn patient(self) -> Self {
-        self.deadline(DEADLINE).connect_timeout(DEADLINE)
+        self.timeout(DEADLINE).connect_timeout(DEADLINE)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::view::{CONDITIONS, RuleView, limit_of, scope_problems};
 use super::{FormError, Problem, fields};
 use crate::file::reader::Case;
-use crate::{Condition, Counting, Limit, LimitError, LimitOptions, Rule, Test, TierLimits};
+use crate::{AlgorithmKind, Condition, Limit, LimitError, LimitOptions, Rule, Test, TierLimits};
 
 impl RuleView {
     /// Makes `rule` say what this view says. What the flat fields of `rule` leave out stays as it is.
@@ -48,12 +48,12 @@ impl RuleView {
         [&self.tenant_id, &self.http_method, &self.path_pattern].map(Option::as_deref)
     }
 
-    fn numbers(&self) -> (Option<Counting>, [Option<u64>; 3]) {
+    fn numbers(&self) -> (Option<AlgorithmKind>, [Option<u64>; 3]) {
         (self.algorithm, [self.max_requests, self.window_seconds, self.burst_capacity])
     }
 
     fn put_limit(&self, rule: &mut Rule, before: &Self) -> Result<(), Problem> {
-        let is_of_permits = self.algorithm == Some(Counting::Concurrency);
+        let is_of_permits = self.algorithm == Some(AlgorithmKind::Concurrency);
         let text = limit_of(self.max_requests, self.window_seconds, is_of_permits)?;
         let is_shown = before.max_requests.is_some() || rule.limits.is_empty();
         if text.is_some() && !is_shown {
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(edited(base.clone(), |_| {}).unwrap(), rule(base.clone()));
         let changed = edited(base.clone(), |it| {
             (it.max_requests, it.burst_capacity) = (Some(7), None);
-            it.algorithm = Some(Counting::LeakyBucket);
+            it.algorithm = Some(AlgorithmKind::LeakyBucket);
             it.tenant_id = None;
             (it.path_pattern, it.http_method) = (Some("/v1/**".into()), Some("get".into()));
         });
@@ -180,7 +180,7 @@ mod tests {
         let several = json!({
             "name": "a", "limit": ["1/s", "9/h"], "match": { "tenant": ["a", "b"], "path": ["/x", "/y"] },
         });
-        let algorithm = |it: &mut RuleView| it.algorithm = Some(Counting::FixedWindow);
+        let algorithm = |it: &mut RuleView| it.algorithm = Some(AlgorithmKind::FixedWindow);
         let changed = edited(several.clone(), algorithm).unwrap();
         assert!(changed.limits.iter().all(|it| it.policy().algorithm().name() == "fixed_window"));
         for (change, field) in [
@@ -202,10 +202,10 @@ mod tests {
             (|it| it.window_seconds = None, "windowSeconds"),
             (|it| it.max_requests = None, "maxRequests"),
             (|it| it.max_requests = Some(u64::MAX), "maxRequests"),
-            (|it| it.algorithm = Some(Counting::Concurrency), "windowSeconds"),
+            (|it| it.algorithm = Some(AlgorithmKind::Concurrency), "windowSeconds"),
             (
                 |it| {
-                    (it.burst_capacity, it.algorithm) = (Some(9), Some(Counting::FixedWindow));
+                    (it.burst_capacity, it.algorithm) = (Some(9), Some(AlgorithmKind::FixedWindow));
                 },
                 "burstCapacity",
             ),

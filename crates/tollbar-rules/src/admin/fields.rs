@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use crate::date::instant_text;
 use crate::file::reader::Case;
 use crate::{
-    Condition, Conditions, Costs, Exemption, Limit, LimitOptions, Missing, Mode, OnStoreFailure,
-    Per, Rule, Test, TierLimits, Tiers,
+    Condition, Conditions, Costs, Exemption, Limit, LimitOptions, Mode, OnMissing, OnOutage, Per,
+    Rule, Test, TierLimits, Tiers,
 };
 
 /// The fields of a rule or of a part of it, in order.
@@ -31,7 +31,7 @@ pub(super) fn of(rule: &Rule, case: Case) -> Fields {
         ("description", rule.description.as_ref().map(|it| json!(&**it))),
         ("match", said(!rule.conditions.all().is_empty(), &|| writer.conditions(&rule.conditions))),
         ("per", said(rule.per != [Per::Client], &per)),
-        ("missing", said(rule.missing != Missing::default(), &|| json!(rule.missing.name()))),
+        ("missing", said(rule.missing != OnMissing::default(), &|| json!(rule.missing.name()))),
         ("limit", said(!rule.limits.is_empty(), &|| writer.limits(&rule.limits, shared, true))),
     ];
     fields.extend(option_fields(shared));
@@ -50,7 +50,7 @@ pub(super) fn of(rule: &Rule, case: Case) -> Fields {
         ("mode", said(rule.mode != Mode::default(), &|| json!(Mode::NAMED[rule.mode as usize].0))),
         (
             "on_store_failure",
-            said(rule.on_store_failure != OnStoreFailure::default(), &|| {
+            said(rule.on_store_failure != OnOutage::default(), &|| {
                 on_store_failure(rule.on_store_failure)
             }),
         ),
@@ -271,9 +271,9 @@ fn route(conditions: &Conditions) -> Option<String> {
     crate::file::route(&text).is_ok_and(|read| read == *conditions).then_some(text)
 }
 
-fn on_store_failure(on_store_failure: OnStoreFailure) -> Value {
+fn on_store_failure(on_store_failure: OnOutage) -> Value {
     match (on_store_failure.name(), on_store_failure) {
-        (None, OnStoreFailure::Shed { keep }) => json!({ "shed": keep.name() }),
+        (None, OnOutage::Shed { keep }) => json!({ "shed": keep.name() }),
         (name, _) => json!(name),
     }
 }

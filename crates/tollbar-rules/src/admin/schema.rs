@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Scope;
 use crate::file::reader::camel;
-use crate::{Counting, Rule};
+use crate::{AlgorithmKind, Rule};
 
 /// The schema of files of rules, by which editors complete them.
 pub const FILE_SCHEMA: &str = include_str!("rules.schema.json");
@@ -59,7 +59,7 @@ fn flat_properties() -> Map<String, Value> {
         json!({ "enum": names, "description": what })
     };
     let scopes = Scope::NAMED.iter().map(|(name, _)| *name).collect();
-    let algorithms = Counting::NAMED.iter().map(|(name, _)| *name).collect();
+    let algorithms = AlgorithmKind::NAMED.iter().map(|(name, _)| *name).collect();
     let fields = json!({
         "name": { "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[A-Za-z0-9_.:/-]+$",
                   "description": "What people call it" },

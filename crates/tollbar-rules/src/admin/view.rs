@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use super::{FormError, Problem, fields, node};
 use crate::file::reader::Case;
 use crate::pattern::shorten;
-use crate::{Condition, Counting, Finding, Limit, LimitOptions, Rule, Test};
+use crate::{AlgorithmKind, Condition, Finding, Limit, LimitOptions, Rule, Test};
 
 type Fields = Map<String, Value>;
 
@@ -52,7 +52,7 @@ pub struct RuleView {
     /// The one path of an endpoint, as in `match`.
     pub path_pattern: Option<String>,
     /// How its limits count, where the rule says so.
-    pub algorithm: Option<Counting>,
+    pub algorithm: Option<AlgorithmKind>,
     /// The limit, where it is one in whole seconds. For permits, how many may be in flight.
     pub max_requests: Option<u64>,
     /// The window of that limit. Permits have none.
@@ -191,7 +191,7 @@ pub fn to_json(rule: &Rule) -> Fields {
         "tenantId": view.tenant_id,
         "httpMethod": view.http_method,
         "pathPattern": view.path_pattern,
-        "algorithm": view.algorithm.map(Counting::name),
+        "algorithm": view.algorithm.map(AlgorithmKind::name),
         "maxRequests": view.max_requests,
         "windowSeconds": view.window_seconds,
         "burstCapacity": view.burst_capacity,

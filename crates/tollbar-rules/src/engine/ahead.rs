@@ -13,7 +13,7 @@ use tollbar::{Decision, Outcome, Policy, Reply, StoreError, Timestamp};
 
 use super::AsyncEngine;
 use super::deciding::Asked;
-use crate::verdict::Capacity;
+use crate::verdict::Enforcement;
 
 /// A wait that is longer by less than this is that of a clock reading that was a little old.
 const SLACK_US: u64 = 1_000_000;
@@ -184,7 +184,7 @@ impl AsyncEngine {
     }
 
     fn resets<'a>(&'a self, asked: &Asked<'a>) -> impl Iterator<Item = Reply<'a, ()>> {
-        let live = asked.selection.asks.iter().map(|ask| ask.capacity == Capacity::Live);
+        let live = asked.selection.asks.iter().map(|ask| ask.capacity == Enforcement::Live);
         let entries = asked.entries.iter().zip(live).filter(|(_, is_live)| *is_live);
         let is_ahead = |entry: &&tollbar::Entry<'a>| {
             entry.decision().is_some_and(|it| beyond(entry.policy(), &it).is_some())

@@ -11,7 +11,7 @@ use crate::matcher::ItemId;
 use crate::snapshot::Snapshot;
 use crate::subject::{Found, KeyBuffer};
 use crate::tally::is_near;
-use crate::verdict::{Capacity, Decisions, Made};
+use crate::verdict::{Decisions, Enforcement, Made};
 
 /// What stands in a decision's place until it is made.
 const UNDECIDED: Decision = Decision::new(Outcome::Never, 0, 0, Timestamp::ZERO);
@@ -42,8 +42,8 @@ impl AsyncEngine {
             return false;
         }
         let cost = snapshot.cost(rule, request);
-        let (tier, limit, capacity) = (u32::MAX, 0, Capacity::Live);
-        made.push(Made { rule, tier, limit, capacity, cost, decision: UNDECIDED, degraded: None });
+        let (tier, limit, capacity) = (u32::MAX, 0, Enforcement::Live);
+        made.push(Made { rule, tier, limit, capacity, cost, decision: UNDECIDED });
         let decision = &mut made[0].decision;
         memory.check_now_into(&key, policy, cost, decision);
         let is_allowed = decision.is_allowed();
@@ -56,7 +56,7 @@ impl AsyncEngine {
                 self.ahead.clear(memory.reset(&key, policy).wait());
             }
         }
-        let is_near = || is_near(decision.remaining().unwrap_or(0), policy.capacity());
+        let is_near = || is_near(decision, policy.capacity());
         sketch.tally.decided(is_allowed, cost, is_near);
         true
     }

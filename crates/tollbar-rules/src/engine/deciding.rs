@@ -20,7 +20,7 @@ use crate::matcher::Items;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
 use crate::tally;
-use crate::verdict::{Capacity, Decisions, Made, Verdict, Why};
+use crate::verdict::{Decisions, Enforcement, Made, Verdict, Why};
 
 /// The questions of one check.
 pub(super) type Entries<'e> = ArrayVec<Entry<'e>, POLICIES_PER_REQUEST_MAX>;
@@ -176,7 +176,7 @@ impl AsyncEngine {
             let Some(decision) = entry.decision() else {
                 continue;
             };
-            if ask.capacity == Capacity::Live && !decision.is_allowed() {
+            if ask.capacity == Enforcement::Live && !decision.is_allowed() {
                 let top = &snapshot.plan(ask.rule).top;
                 top.record(entry.key());
                 is_denied = true;
@@ -242,7 +242,7 @@ impl Verdict {
         let mut binding: Option<(usize, &Made)> = None;
         for (at, it) in self.made.iter().enumerate() {
             let binds = |(_, before): (_, &Made)| it.decision.binds_before(&before.decision);
-            if it.capacity == Capacity::Live && binding.is_none_or(binds) {
+            if it.capacity == Enforcement::Live && binding.is_none_or(binds) {
                 binding = Some((at, it));
             }
         }
@@ -269,8 +269,8 @@ impl Ask {
     pub(crate) fn entry<'e>(&self, snapshot: &'e Snapshot, selection: &'e Selection) -> Entry<'e> {
         let key = &selection.keys[self.key.0..self.key.1];
         let role = match self.capacity {
-            Capacity::Live => Role::Enforce,
-            Capacity::Shadow | Capacity::Candidate => Role::Shadow,
+            Enforcement::Live => Role::Enforce,
+            Enforcement::Shadow | Enforcement::Candidate => Role::Shadow,
         };
         Entry::new(key, self.policy(snapshot)).with_cost(self.cost).with_role(role)
     }
@@ -278,7 +278,7 @@ impl Ask {
     #[inline]
     pub(crate) fn policy<'s>(&self, snapshot: &'s Snapshot) -> &'s Policy {
         match (self.capacity, snapshot.policies(self.rule, self.tier, self.boost)) {
-            (Capacity::Live | Capacity::Shadow, Some(policies)) => &policies[self.limit],
+            (Enforcement::Live | Enforcement::Shadow, Some(policies)) => &policies[self.limit],
             _ => &snapshot.plan(self.rule).candidate().whole[self.limit],
         }
     }
@@ -290,6 +290,6 @@ impl Ask {
             Tier::At(at) => at as u32,
         };
         let Self { rule, limit, capacity, cost, .. } = *self;
-        Made { rule, tier, limit: limit as u32, capacity, cost, decision, degraded: None }
+        Made { rule, tier, limit: limit as u32, capacity, cost, decision }
     }
 }

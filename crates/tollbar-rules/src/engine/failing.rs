@@ -1,14 +1,14 @@
 //! What the rules say while the store cannot answer: each as it declared, and marked.
 
 use arrayvec::ArrayVec;
-use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store, Timestamp};
+use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store};
 
 use super::hold::Hold;
 use super::selection::{Ask, Selection};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
-use crate::verdict::{Capacity, Decisions, Made};
-use crate::{OnStoreFailure, Request};
+use crate::verdict::{Decisions, Enforcement, Made};
+use crate::{OnOutage, Request};
 
 /// How long a client that was turned away unseen is told to wait.
 const RETRY_AFTER_US: u64 = 1_000_000;
@@ -24,20 +24,18 @@ pub(super) fn decide(
     made: &mut Decisions,
 ) -> Option<Hold> {
     made.extend(selection.asks.iter().map(|ask| blind(snapshot, request, ask)));
-    let denies = |it: &Made| {
-        let is_live = it.capacity == Capacity::Live && it.degraded != Some(Degraded::Fallback);
-        is_live && !it.decision.is_allowed()
-    };
+    let denies =
+        |it: &Made| it.capacity == Enforcement::Live && !is_share(it) && !it.decision.is_allowed();
     let is_denied = made.iter().any(denies);
     let mut places: ArrayVec<usize, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     for (at, ask) in selection.asks.iter().enumerate().take(POLICIES_PER_REQUEST_MAX) {
-        if made[at].degraded == Some(Degraded::Fallback) {
+        if is_share(&made[at]) {
             places.push(at);
             // Where the request is denied already, the shares are only looked at.
             let cost = if is_denied { 0 } else { ask.cost };
             let key = &selection.keys[ask.key.0..ask.key.1];
-            let role = if ask.capacity == Capacity::Live { Role::Enforce } else { Role::Shadow };
+            let role = if ask.capacity == Enforcement::Live { Role::Enforce } else { Role::Shadow };
             entries.push(Entry::new(key, share(snapshot, ask)).with_cost(cost).with_role(role));
         }
     }
@@ -45,16 +43,18 @@ pub(super) fn decide(
     if local.decide(Batch::all_or_none(&mut entries)).wait().is_ok() {
         for (at, entry) in places.iter().zip(&entries) {
             if let Some(decision) = entry.decision() {
-                made[*at].decision = decision;
+                made[*at].decision = decision.into_degraded(Degraded::Fallback);
             }
         }
         // All or none: a denied batch has charged nothing.
-        let is_denial = |it: &Made| it.capacity == Capacity::Live && !it.decision.is_allowed();
+        let is_denial = |it: &Made| it.capacity == Enforcement::Live && !it.decision.is_allowed();
         if !made.iter().any(is_denial) {
             return Hold::of_permits(&entries, true);
         }
     } else {
-        places.iter().for_each(|at| made[*at].degraded = Some(Degraded::Denied));
+        for at in places {
+            made[at].decision = made[at].decision.into_degraded(Degraded::Denied);
+        }
     }
     None
 }
@@ -66,19 +66,23 @@ fn blind(snapshot: &Snapshot, request: &Request<'_>, ask: &Ask) -> Made {
     let (outcome, degraded) = match snapshot.rule(ask.rule).on_store_failure {
         // It would not pass if the store answered.
         _ if ask.cost > policy.capacity() => (Outcome::Never, Degraded::Denied),
-        OnStoreFailure::Local => (deny, Degraded::Fallback),
-        OnStoreFailure::Deny => (deny, Degraded::Denied),
-        OnStoreFailure::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
-        OnStoreFailure::Allow | OnStoreFailure::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
+        OnOutage::Local => (deny, Degraded::Fallback),
+        OnOutage::Deny => (deny, Degraded::Denied),
+        OnOutage::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
+        OnOutage::Allow | OnOutage::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
     };
-    let decision = Decision::new(outcome, policy.limit(), 0, Timestamp::ZERO);
-    Made { degraded: Some(degraded), ..ask.made(decision) }
+    ask.made(Decision::uncounted(outcome, policy.limit(), degraded))
+}
+
+/// Returns true if this process counts a share of the limit.
+fn is_share(made: &Made) -> bool {
+    made.decision.degraded() == Some(Degraded::Fallback)
 }
 
 fn share<'s>(snapshot: &'s Snapshot, ask: &Ask) -> &'s Policy {
     let plan = snapshot.plan(ask.rule);
     match ask.capacity {
-        Capacity::Live | Capacity::Shadow => &plan.shares(ask.tier)[ask.limit],
-        Capacity::Candidate => &plan.candidate().shares[ask.limit],
+        Enforcement::Live | Enforcement::Shadow => &plan.shares(ask.tier)[ask.limit],
+        Enforcement::Candidate => &plan.candidate().shares[ask.limit],
     }
 }

@@ -10,7 +10,7 @@ use tollbar::Timestamp;
 
 use super::hold::{Hold, RuleSettlement, TokenError};
 use super::{Admission, AsyncEngine, EngineBuilder};
-use crate::{Diff, Explanation, Request, RuleSet, Usage, UsageError, Verdict};
+use crate::{Diff, Explanation, Request, RuleSet, Verdict};
 
 /// Checks requests against rules, over counters in this process. No method blocks. Clones are handles of
 /// one engine.
@@ -41,7 +41,7 @@ pub struct Engine {
 }
 
 /// Returns what a future over a memory store comes to.
-fn now<F: Future>(future: F) -> F::Output {
+pub(super) fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
         Poll::Pending => unreachable!("a memory store answers at once"),
@@ -152,58 +152,6 @@ impl Engine {
     /// Begins the leases of a hold anew: the request goes on. See [`AsyncEngine::renew`].
     pub fn renew(&self, hold: &Hold) -> Result<Option<Timestamp>, TokenError> {
         now(self.inner.renew(hold))
-    }
-
-    /// Decides whether the request may pass under `rule`, whatever the rule matches, and charges it if so.
-    /// See [`AsyncEngine::admit_rule`].
-    pub fn admit_rule(&self, rule: &str, request: &Request<'_>) -> Result<Admission, UsageError> {
-        now(self.inner.admit_rule(rule, request))
-    }
-
-    /// Decides whether `subject` may pay `cost` under `rule`, and charges it if so; cost 0 peeks. See
-    /// [`AsyncEngine::admit_subject`].
-    ///
-    /// ```
-    /// use tollbar_rules::{Engine, Request, RuleFile};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let rules = "rules: [{ name: per_client, match: { path: /v1/** }, limit: 10/h }]";
-    /// let engine = Engine::new(RuleFile::parse("rules.yaml", rules)?.rules);
-    ///
-    /// let request = Request::new("GET", "/v1/users")?.with_attributes(&[("user", "42")])?;
-    /// assert!(engine.check(&request).is_allowed());
-    /// let admission = engine.admit_subject("per_client", "user:42", 3, Some("request-7f3a"))?;
-    /// assert_eq!(admission.verdict.binding().unwrap().decision().remaining(), Some(6));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn admit_subject(
-        &self,
-        rule: &str,
-        subject: &str,
-        cost: u64,
-        request_id: Option<&str>,
-    ) -> Result<Admission, UsageError> {
-        now(self.inner.admit_subject(rule, subject, cost, request_id))
-    }
-
-    /// What the request's subject has left of the limits of `rule`. See [`AsyncEngine::usage`].
-    pub fn usage(&self, rule: &str, request: &Request<'_>) -> Result<Vec<Usage>, UsageError> {
-        now(self.inner.usage(rule, request))
-    }
-
-    /// What `subject` has left of the limits of `rule`. Charges nothing.
-    pub fn usage_subject(&self, rule: &str, subject: &str) -> Result<Vec<Usage>, UsageError> {
-        now(self.inner.usage_subject(rule, subject))
-    }
-
-    /// Makes the counters of the request's subject under `rule` fresh.
-    pub fn reset(&self, rule: &str, request: &Request<'_>) -> Result<(), UsageError> {
-        now(self.inner.reset(rule, request))
-    }
-
-    /// Makes the counters of `subject` under `rule` fresh.
-    pub fn reset_subject(&self, rule: &str, subject: &str) -> Result<(), UsageError> {
-        now(self.inner.reset_subject(rule, subject))
     }
 
     /// Why the request would be limited now, or not. Charges nothing.

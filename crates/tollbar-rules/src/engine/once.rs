@@ -11,7 +11,7 @@ use super::selection::{Ask, Selection};
 use crate::snapshot::Snapshot;
 use crate::subject::{KeyBuffer, write_key};
 use crate::verdict::Why;
-use crate::{Missing, Per, Request};
+use crate::{OnMissing, Per, Request};
 
 /// The most limits whose answers are remembered together.
 const LIMITS_ONCE_MAX: usize = 20;
@@ -39,7 +39,7 @@ impl Name {
         }
         selection.keep(LIMITS_ONCE_MAX);
         let mut client = KeyBuffer::new();
-        write_key(&[Per::Client], Missing::Shared, request, &mut client);
+        write_key(&[Per::Client], OnMissing::Shared, request, &mut client);
         let mut hasher = blake3::Hasher::new();
         for part in [id.as_bytes(), &client, &selection.keys] {
             hasher.update(&(part.len() as u64).to_le_bytes());

@@ -14,7 +14,7 @@ use crate::overrides::Overrides;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Flags, RecipeId, Snapshot, Tier};
 use crate::subject::{Found, KeyBuffer};
-use crate::verdict::{Capacity, Why};
+use crate::verdict::{Enforcement, Why};
 
 /// One limit to be asked for.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ pub(crate) struct Ask {
     pub(crate) rule: ItemId,
     pub(crate) tier: Tier,
     pub(crate) limit: usize,
-    pub(crate) capacity: Capacity,
+    pub(crate) capacity: Enforcement,
     pub(crate) cost: u64,
     /// Which of its rule's boosts the subject has, counted from 1.
     pub(crate) boost: u32,
@@ -266,7 +266,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         }
         let tier = self.snapshot.tier(at, self.request);
         let cost = self.snapshot.cost(at, self.request);
-        let capacity = if flags.is_live { Capacity::Live } else { Capacity::Shadow };
+        let capacity = if flags.is_live { Enforcement::Live } else { Enforcement::Shadow };
         selection.has_permits |= flags.has_permits;
         let policies = self.snapshot.policies(at, tier, boost);
         let ask = Ask { rule: at, tier, limit: 0, capacity, cost, boost, key };
@@ -275,7 +275,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         }
         if flags.has_candidate {
             for limit in 0..self.snapshot.plan(at).candidate().whole.len() {
-                selection.asks.push(Ask { limit, capacity: Capacity::Candidate, ..ask });
+                selection.asks.push(Ask { limit, capacity: Enforcement::Candidate, ..ask });
             }
         }
         if policies.is_some() {
@@ -312,7 +312,7 @@ impl Selection {
     pub(crate) fn keep(&mut self, count_max: usize) {
         let count = self.asks.len();
         if count > count_max {
-            let is_live = |ask: &Ask| ask.capacity == Capacity::Live;
+            let is_live = |ask: &Ask| ask.capacity == Enforcement::Live;
             let live_count = self.asks.iter().filter(|ask| is_live(ask)).count();
             if live_count > count_max {
                 self.denial = Some(Why::TooMany { count: live_count });

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
-use crate::verdict::Capacity;
+use super::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
+use crate::verdict::Enforcement;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,7 +19,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl fmt::Display for ExplainedRule {
+impl fmt::Display for RuleExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = match self.fate {
             RuleFate::Applied => "x",
@@ -45,7 +45,7 @@ impl fmt::Display for ExplainedRule {
     }
 }
 
-impl fmt::Display for ExplainedLimit {
+impl fmt::Display for LimitExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): ", self.text, self.algorithm)?;
         match self.remaining {
@@ -53,12 +53,12 @@ impl fmt::Display for ExplainedLimit {
             None => f.write_str("not known")?,
         }
         let would = match (self.capacity, self.would_pass) {
-            (Capacity::Live, true) => "",
-            (Capacity::Live, false) => ", denies",
-            (Capacity::Shadow, true) => ", in the shadow",
-            (Capacity::Shadow, false) => ", would deny were it not in the shadow",
-            (Capacity::Candidate, true) => ", a candidate",
-            (Capacity::Candidate, false) => ", would deny were it not a candidate",
+            (Enforcement::Live, true) => "",
+            (Enforcement::Live, false) => ", denies",
+            (Enforcement::Shadow, true) => ", in the shadow",
+            (Enforcement::Shadow, false) => ", would deny were it not in the shadow",
+            (Enforcement::Candidate, true) => ", a candidate",
+            (Enforcement::Candidate, false) => ", would deny were it not a candidate",
         };
         f.write_str(would)?;
         if self.binds { f.write_str(", binds") } else { Ok(()) }

@@ -7,7 +7,7 @@ use tollbar::{WarmUp, parse_duration};
 use super::node::Value;
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_offset;
-use crate::{Counting, Limit, LimitOptions, TierLimits, Tiers};
+use crate::{AlgorithmKind, Limit, LimitOptions, TierLimits, Tiers};
 
 /// The options of a rule, which its limits inherit as far as they fit.
 #[derive(Debug)]
@@ -206,7 +206,7 @@ fn place<'p, 'n>(places: &'p Places<'n>, name: &str) -> Option<&'p Field<'n>> {
 fn take_options<'n>(reader: &mut Reader, fields: &mut Fields<'n>) -> (LimitOptions, Places<'n>) {
     let mut options = LimitOptions::default();
     if let Some(field) = fields.take("algorithm") {
-        options.counting = reader.choice(&field, &Counting::NAMED);
+        options.counting = reader.choice(&field, &AlgorithmKind::NAMED);
     }
     let places = OPTIONS.map(|(name, _)| fields.take(name));
     for ((name, _), field) in OPTIONS.into_iter().zip(&places) {

@@ -8,7 +8,7 @@ use super::node::{Position, Value};
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_instant;
 use crate::pattern::shorten;
-use crate::{Costs, Criticality, Exemption, Missing, Mode, OnStoreFailure, Per, Rule, Test};
+use crate::{Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Per, Rule, Test};
 
 /// Where the fields of a rule stand, for what is found only when all rules are together.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl<'n> Reading<'_, 'n> {
             rule.per = per;
         }
         if let Some(field) = self.take("missing") {
-            rule.missing = self.reader.choice(&field, &Missing::NAMED).unwrap_or_default();
+            rule.missing = self.reader.choice(&field, &OnMissing::NAMED).unwrap_or_default();
         }
     }
 
@@ -189,16 +189,16 @@ fn costs(reader: &mut Reader, field: &Field<'_>) -> Costs {
     costs
 }
 
-fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnStoreFailure {
+fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnOutage {
     if let Value::Map(_) = field.node.value {
         let Some(mut fields) = reader.fields(field, "a mapping") else {
-            return OnStoreFailure::default();
+            return OnOutage::default();
         };
         let keep = fields.take("shed").and_then(|it| reader.choice(&it, &Criticality::NAMED));
         fields.finish(reader);
-        return OnStoreFailure::Shed { keep: keep.unwrap_or(Criticality::High) };
+        return OnOutage::Shed { keep: keep.unwrap_or(Criticality::High) };
     }
-    reader.choice(field, &OnStoreFailure::NAMED).unwrap_or_default()
+    reader.choice(field, &OnOutage::NAMED).unwrap_or_default()
 }
 
 fn exemption(reader: &mut Reader, field: &Field<'_>) -> Option<Exemption> {

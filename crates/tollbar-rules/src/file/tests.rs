@@ -3,7 +3,7 @@
 mod schema;
 
 use super::*;
-use crate::{Criticality, Missing, Mode, OnStoreFailure, Per, Request, TierLimits};
+use crate::{Criticality, Mode, OnMissing, OnOutage, Per, Request, TierLimits};
 
 /// The example of the reference, whole.
 const WHOLE: &str = r#"
@@ -72,8 +72,8 @@ fn the_example_of_the_reference_says_what_it_says() {
     let texts: Vec<&str> = first.limits.iter().map(crate::Limit::text).collect();
     assert_eq!(texts, ["10/s", "450/15min"]);
     assert_eq!((first.tiers.limits.len(), first.tiers.default.as_deref()), (2, Some("free")));
-    assert_eq!((first.missing, first.mode, first.priority), (Missing::Ip, Mode::Enforce, 10));
-    assert_eq!(first.on_store_failure, OnStoreFailure::Local);
+    assert_eq!((first.missing, first.mode, first.priority), (OnMissing::Ip, Mode::Enforce, 10));
+    assert_eq!(first.on_store_failure, OnOutage::Local);
     assert_eq!((first.candidate.len(), first.exemptions.len()), (1, 2));
     assert!(fallback.fallback && health.unlimited && health.limits.is_empty());
 
@@ -110,7 +110,7 @@ fn other_forms_are_read() {
     let warm = rule("limit: 100/s, warm_up: { start: 10, over: 1min }");
     let warm_up = warm.limits[0].policy().warm_up().unwrap();
     assert_eq!((warm_up.start, warm_up.over.as_secs(), warm_up.steps), (10, 60, 4));
-    assert_eq!(warm.limits[0].share(4).warm_up().map(|it| it.start), Some(2));
+    assert_eq!(warm.limits[0].policy().share(4).warm_up().map(|it| it.start), Some(2));
     let tiers = "tiers: { gold: 5/s, platinum: { limit: 9/s, warm_up: { start: 3, over: 1h } } }";
     let tiered = rule(&format!("limit: 100/s, warm_up: {{ start: 10, over: 1min }}, {tiers}"));
     let starts = tiered.tiers.limits.iter().map(|(_, tier)| tier.limits()[0].policy().warm_up());
@@ -125,12 +125,12 @@ fn other_forms_are_read() {
     assert_eq!(algorithms, ["leased_concurrency", "sliding_window_counter"]);
     assert_eq!(rule("limit: 1/s, per: []").per, []);
     assert_eq!(rule("limit: 1/s, per: user").per, [Per::of_name("user")]);
-    assert_eq!(rule("limit: 1/s, missing: deny").missing, Missing::Deny);
+    assert_eq!(rule("limit: 1/s, missing: deny").missing, OnMissing::Deny);
     assert_eq!(rule("limit: 1/s, mode: shadow").mode, Mode::Shadow);
     assert_eq!(rule("limit: 9/s, cost: 7").costs.default, 7);
     assert_eq!(rule("limit: 1/s, priority: -3").priority, -3);
     assert!(!rule("limit: 1/s, enabled: false").enabled);
-    let shed = |keep| OnStoreFailure::Shed { keep };
+    let shed = |keep| OnOutage::Shed { keep };
     assert_eq!(
         rule("limit: 1/s, on_store_failure: shed").on_store_failure,
         shed(Criticality::High)

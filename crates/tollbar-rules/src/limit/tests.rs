@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn options(counting: Counting) -> LimitOptions {
+fn options(counting: AlgorithmKind) -> LimitOptions {
     LimitOptions { counting: Some(counting), ..LimitOptions::default() }
 }
 
@@ -31,18 +31,18 @@ fn a_limit_means_a_policy() {
         (bucket.policy().algorithm().name(), bucket.policy().capacity()),
         ("token_bucket", 50)
     );
-    for (name, counting) in Counting::NAMED {
+    for (name, counting) in AlgorithmKind::NAMED {
         assert_eq!(counting.name(), name);
         let text = match counting {
-            Counting::CalendarWindow => "9/calendar day",
-            Counting::Concurrency => "9",
+            AlgorithmKind::CalendarWindow => "9/calendar day",
+            AlgorithmKind::Concurrency => "9",
             _ => "9/s",
         };
-        let queue = (counting == Counting::LeakyQueue).then_some(5);
+        let queue = (counting == AlgorithmKind::LeakyQueue).then_some(5);
         let limit = Limit::new(text, LimitOptions { queue, ..options(counting) }).unwrap();
         assert_eq!(limit.policy().algorithm().name(), name);
     }
-    let staggered = LimitOptions { staggered: true, ..options(Counting::FixedWindow) };
+    let staggered = LimitOptions { staggered: true, ..options(AlgorithmKind::FixedWindow) };
     assert_eq!(
         Limit::new("9/h", staggered).unwrap().policy().algorithm().name(),
         "staggered_window"
@@ -88,19 +88,19 @@ fn what_is_no_limit_is_refused_with_what_to_write() {
         ),
         (
             "10/calendar day",
-            options(Counting::TokenBucket),
+            options(AlgorithmKind::TokenBucket),
             "algorithm",
             "a calendar is counted by `calendar_window`: leave the algorithm out, or write `30 days` instead",
         ),
         (
             "10/day",
-            options(Counting::CalendarWindow),
+            options(AlgorithmKind::CalendarWindow),
             "limit",
             "`10/day` is not of the calendar: write `1000 per calendar day`, week or month",
         ),
         (
             "10/s",
-            LimitOptions { burst: Some(9), ..options(Counting::FixedWindow) },
+            LimitOptions { burst: Some(9), ..options(AlgorithmKind::FixedWindow) },
             "burst",
             "`fixed_window` has no burst: leave it out, or use a token bucket",
         ),
@@ -138,13 +138,13 @@ fn what_is_no_limit_is_refused_with_what_to_write() {
 #[test]
 fn the_shares_of_all_nodes_are_at_most_the_limit() {
     let burst = |burst| LimitOptions { burst: Some(burst), ..LimitOptions::default() };
-    let strict = options(Counting::SlidingWindowStrict);
+    let strict = options(AlgorithmKind::SlidingWindowStrict);
     let table = [
         ("100/s", LimitOptions::default(), 3, 33),
         ("100/min", burst(200), 3, 66),
         ("0.5/s", burst(10), 4, 2),
-        ("100/h", options(Counting::LeakyBucket), 8, 12),
-        ("100/h", options(Counting::FixedWindow), 7, 14),
+        ("100/h", options(AlgorithmKind::LeakyBucket), 8, 12),
+        ("100/h", options(AlgorithmKind::FixedWindow), 7, 14),
         ("100/h", strict, 7, 14),
         ("100/calendar month", LimitOptions::default(), 6, 16),
         // Never nothing: here the nodes together admit more than the limit.
@@ -152,19 +152,20 @@ fn the_shares_of_all_nodes_are_at_most_the_limit() {
     ];
     for (text, options, nodes, capacity) in table {
         let limit = Limit::new(text, options).unwrap();
-        let share = limit.share(nodes);
+        let share = limit.policy().share(nodes);
         assert_eq!(share.capacity(), capacity, "{text}");
         assert_eq!(share.algorithm().name(), limit.policy().algorithm().name());
-        assert_eq!(limit.share(1).capacity(), limit.policy().capacity());
+        assert_eq!(limit.policy().share(1).capacity(), limit.policy().capacity());
     }
     // Found by fuzzing: space around the number was once taken for more digits of it.
-    let share = Limit::new(" 1_0.50 / s", burst(200)).unwrap().share(2);
-    assert_eq!((share.limit(), share.window()), (1_050, Duration::from_secs(200)));
+    let share = Limit::new(" 1_0.50 / s", burst(200)).unwrap().policy().share(2);
+    assert_eq!(share, Policy::token_bucket("10.50/2s").unwrap().with_burst(100).unwrap());
     // Found by fuzzing: a rate that cannot be divided exactly once forgot its burst, and a share
     // held more than the whole.
-    let share = Limit::new("117717377.77778/s", burst(100)).unwrap().share(100_000);
-    assert_eq!((share.limit(), share.capacity()), (1_177, 1));
+    let share = Limit::new("117717377.77778/s", burst(100)).unwrap().policy().share(100_000);
+    assert_eq!((share.limit(), share.capacity()), (117_717_377, 1));
+    assert_eq!(share.window(), Duration::from_secs(100_000));
     // 100/min over three nodes: a token every 1.8 s, not every 1.82 (33/min).
-    let share = Limit::new("100/min", burst(200)).unwrap().share(3);
+    let share = Limit::new("100/min", burst(200)).unwrap().policy().share(3);
     assert_eq!((share.limit(), share.window()), (100, Duration::from_mins(3)));
 }

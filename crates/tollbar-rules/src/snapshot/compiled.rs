@@ -211,7 +211,7 @@ impl Plan {
 impl Policies {
     fn new(limits: &[Limit], name: &str, node_count: u64) -> Self {
         let whole = limits.iter().map(|limit| limit.policy().clone().with_name(name));
-        let shares = limits.iter().map(|limit| limit.share(node_count).with_name(name));
+        let shares = limits.iter().map(|limit| limit.policy().share(node_count).with_name(name));
         Self { whole: whole.collect(), shares: shares.collect() }
     }
 }

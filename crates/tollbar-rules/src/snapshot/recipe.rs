@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::subject::{Found, KeyBuffer, write_key};
-use crate::{Missing, Per, Request, Rule};
+use crate::{OnMissing, Per, Request, Rule};
 
 /// One way.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Recipe {
     per: Box<[Per]>,
-    missing: Missing,
+    missing: OnMissing,
 }
 
 /// Tells recipes apart for as long as they last.

@@ -62,7 +62,7 @@ fn told(verdict: &Verdict) -> String {
         .decisions()
         .map(|it| {
             let (rule, tier, place) = (&it.rule().name, it.tier(), it.place());
-            let (capacity, cost, degraded) = (it.capacity(), it.cost(), it.degraded());
+            let (capacity, cost, degraded) = (it.enforcement(), it.cost(), it.degraded());
             format!("{rule} {tier:?} {place} {capacity:?} {cost} {degraded:?} {:?}", it.decision())
         })
         .collect();
@@ -115,7 +115,7 @@ proptest! {
             prop_assert_eq!(by_short.hold.is_some(), by_long.hold.is_some());
             holds.extend(by_short.hold.zip(by_long.hold));
         }
-        let top = |engine: &AsyncEngine| format!("{:?}", engine.top_limited("plain", 9));
+        let top = |engine: &AsyncEngine| format!("{:?}", engine.rule("plain").map(|it| it.top_denied(9)));
         prop_assert_eq!(top(short), top(long));
         for (by_short, by_long) in holds {
             prop_assert!(short.release(&by_short).unwrap());

@@ -1,7 +1,7 @@
 //! Ways around a limit that work elsewhere. None may work here.
 
 use tollbar::{ManualClock, Timestamp};
-use tollbar_rules::{Engine, Request, RequestError, RuleFile};
+use tollbar_rules::{Engine, InvalidRequest, Request, RuleFile};
 
 const RULES: &str = r#"
 rules:
@@ -134,7 +134,7 @@ fn dropping_or_emptying_a_header_escapes_nothing() {
 fn two_values_for_one_attribute_are_refused_before_any_rule_sees_them() {
     let request = Request::new("GET", "/v1/users/me").unwrap();
     let error = request.with_attributes(&[("user", "1"), ("user", "2")]).unwrap_err();
-    assert_eq!(error, RequestError::DuplicateAttribute { name: "user".to_owned() });
+    assert_eq!(error, InvalidRequest::DuplicateAttribute { name: "user".to_owned() });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Why was I limited: every rule, its counters, and what they say; usage besides.
 
 use tollbar::{ManualClock, Timestamp};
-use tollbar_rules::{Engine, Request, RuleFate, RuleFile, UsageError};
+use tollbar_rules::{Engine, Request, RuleFate, RuleFile};
 
 const RULES: &str = r#"
 rules:
@@ -132,24 +132,22 @@ fn usage_is_told_without_charging() {
     let engine = engine();
     let attributes = [("tenant", "acorn")];
     let request = Request::new("GET", "/v1/x").unwrap().with_attributes(&attributes).unwrap();
-    let left = |rule| engine.usage(rule, &request).unwrap()[0].remaining;
+    let left = |rule| engine.rule(rule).unwrap().usage(&request).unwrap()[0].remaining;
     assert_eq!((left("tenants"), left("general"), left("partner")), (9, 3, 5));
     assert!(engine.check(&request).is_allowed());
     assert_eq!((left("tenants"), left("general"), left("partner")), (7, 2, 5));
     assert_eq!((left("tenants"), left("general")), (7, 2));
-    let usage = engine.usage("tenants", &request).unwrap();
+    let usage = engine.rule("tenants").unwrap().usage(&request).unwrap();
     assert_eq!((usage[0].text.as_str(), usage[0].subject.as_str()), ("9/h", "acorn"));
     assert_eq!((usage[0].limit, usage[0].window.as_secs()), (9, 3_600));
-    engine.reset("tenants", &request).unwrap();
+    engine.rule("tenants").unwrap().reset(&request).unwrap();
     assert_eq!((left("tenants"), left("general")), (9, 2));
-    let refused = |rule| engine.usage(rule, &request).unwrap_err().to_string();
-    assert_eq!(refused("tenant"), "there is no rule `tenant`: did you mean `tenants`?");
+    let error = engine.rule("named").unwrap().usage(&request).unwrap_err();
     assert_eq!(
-        refused("named"),
+        error.to_string(),
         "rule `named` counts per `user`, which the request lacks: send it"
     );
-    assert!(matches!(
-        engine.usage("x", &request),
-        Err(UsageError::UnknownRule { suggestion: None, .. })
-    ));
+    let error = engine.rule("tenant").unwrap_err();
+    assert_eq!(error.to_string(), "there is no rule `tenant`: did you mean `tenants`?");
+    assert_eq!(engine.rule("x").unwrap_err().suggestion, None);
 }

@@ -153,8 +153,10 @@ fn the_futures_can_be_sent_to_another_thread() {
     let request = Request::new("GET", "/").unwrap();
     drop(sent(engine.check(&request)));
     drop(sent(engine.admit(&request, Some(Duration::ZERO))));
-    drop(sent(engine.admit_rule("jobs", &request)));
-    drop(sent(engine.admit_subject("jobs", "1", 1, None)));
+    let rule = engine.rule("jobs").unwrap();
+    drop(sent(rule.admit(&request)));
+    drop(sent(rule.usage(&request)));
+    drop(sent(rule.reset(&request)));
     drop(sent(engine.settle(&hold, None)));
     drop(sent(engine.renew(&hold)));
     drop(sent(engine.release(&hold)));

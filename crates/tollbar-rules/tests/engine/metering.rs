@@ -110,9 +110,11 @@ fn a_subject_counts_as_the_request_it_stands_for() {
         ("t", "acme", 1, "acme acme +1"),
         ("off", "user:7", 1, ""),
     ] {
-        let verdict = engine.admit_subject(rule, subject, cost, None).unwrap().verdict;
+        let handle = engine.rule(rule).unwrap();
+        let request = handle.subject(subject).unwrap();
+        let request = request.request().unwrap().with_cost(cost);
         let mut told = String::new();
-        verdict.meter_subject(subject, cost, |it| {
+        handle.check(&request).meter(&request, |it| {
             let sign = if it.is_admitted { '+' } else { '-' };
             let (tenant, key) = (it.tenant.unwrap_or("-"), readable(it.key));
             told = format!("{tenant} {key} {sign}{}", it.cost);

@@ -1,8 +1,25 @@
 //! Checks under one rule alone.
 
-use tollbar_rules::UsageError;
+use tollbar_rules::{Engine, UsageError, Verdict};
 
 use crate::support::{answer, ask, check, clock, engine, engine_at, expect};
+
+/// Checks `subject` under `rule`.
+fn check_subject(
+    engine: &Engine,
+    rule: &str,
+    subject: &str,
+    cost: u64,
+    id: Option<&str>,
+) -> Result<Verdict, UsageError> {
+    let handle = engine.rule(rule)?;
+    let subject = handle.subject(subject)?;
+    let request = subject.request()?.with_cost(cost);
+    Ok(match id {
+        Some(id) => handle.check(&request.with_request_id(id)),
+        None => handle.check(&request),
+    })
+}
 
 #[test]
 fn one_rule_alone_decides_whatever_it_matches() {
@@ -18,7 +35,7 @@ fn one_rule_alone_decides_whatever_it_matches() {
          - { name: lax, per: tenant, missing: skip, limit: 1/h }",
     );
     let under = |rule: &str, line: &str| {
-        answer(&ask(line, |request| engine.admit_rule(rule, request)).unwrap().verdict)
+        answer(&ask(line, |request| engine.rule(rule).unwrap().check(request)))
     };
     for left in ["4", "3", "2", "1", "0"] {
         assert_eq!(under("writes", "GET / user=1"), format!("allow writes {left}"));
@@ -36,9 +53,9 @@ fn one_rule_alone_decides_whatever_it_matches() {
     assert_eq!(under("lax", "GET /"), "allow (no rule)");
     assert_eq!(under("tight", "GET /"), "allow tight 0");
     assert_eq!(under("tight", "GET / cost=2"), "never tight");
-    let error = ask("GET /", |request| engine.admit_rule("write", request)).unwrap_err();
+    let error = engine.rule("write").unwrap_err();
     assert_eq!(error.to_string(), "there is no rule `write`: did you mean `writes`?");
-    assert!(matches!(error, UsageError::UnknownRule { .. }));
+    assert_eq!(error.suggestion.as_deref(), Some("writes"));
 }
 
 #[test]
@@ -65,20 +82,17 @@ fn a_subject_is_the_value_that_the_rule_counts_by() {
         ("method", "get", "GET /"),
     ];
     for (rule, subject, line) in table {
-        let remaining = |verdict: &tollbar_rules::Verdict| {
-            verdict.binding().unwrap().decision().remaining().unwrap()
-        };
-        let under = |cost| engine.admit_subject(rule, subject, cost, None).unwrap().verdict;
+        let remaining = |verdict: &Verdict| verdict.binding().unwrap().remaining().unwrap();
+        let under = |cost| check_subject(&engine, rule, subject, cost, None).unwrap();
+        let handle = engine.rule(rule).unwrap();
+        let request = handle.subject(subject).unwrap();
+        let request = request.request().unwrap();
         assert_eq!(remaining(&under(2)), 7, "{rule} {subject}");
-        assert_eq!(
-            remaining(&ask(line, |it| engine.admit_rule(rule, it)).unwrap().verdict),
-            6,
-            "{line}"
-        );
+        assert_eq!(remaining(&ask(line, |it| handle.check(it))), 6, "{line}");
         assert_eq!(remaining(&under(0)), 6, "{rule} {subject}");
-        let usage = engine.usage_subject(rule, subject).unwrap();
+        let usage = handle.usage(&request).unwrap();
         assert_eq!((usage[0].limit, usage[0].remaining), (9, 6));
-        engine.reset_subject(rule, subject).unwrap();
+        handle.reset(&request).unwrap();
         assert_eq!(remaining(&under(0)), 9, "{rule} {subject}");
     }
 }
@@ -87,8 +101,8 @@ fn a_subject_is_the_value_that_the_rule_counts_by() {
 fn any_other_client_is_counted_as_it_stands() {
     let engine = engine("rules: [{ name: a, limit: 9/h }]");
     let left = |subject| {
-        let verdict = engine.admit_subject("a", subject, 1, None).unwrap().verdict;
-        verdict.binding().unwrap().decision().remaining().unwrap()
+        let verdict = check_subject(&engine, "a", subject, 1, None).unwrap();
+        verdict.binding().unwrap().remaining().unwrap()
     };
     assert_eq!((left("42"), left("42"), left("43"), left("User:42")), (8, 7, 8, 8));
     // Apart from the users, keys and addresses of that name, and from nobody.
@@ -101,7 +115,9 @@ fn any_other_client_is_counted_as_it_stands() {
             ("GET /", "allow a 8"),
         ],
     );
-    assert_eq!(engine.usage_subject("a", "42").unwrap()[0].subject, "42");
+    let rule = engine.rule("a").unwrap();
+    let usage = rule.usage(&rule.subject("42").unwrap().request().unwrap()).unwrap();
+    assert_eq!(usage[0].subject, "42");
 }
 
 #[test]
@@ -118,7 +134,7 @@ fn exemptions_tiers_costs_and_ids_are_as_usual() {
         &clock,
     );
     let under =
-        |subject, cost, id| answer(&engine.admit_subject("a", subject, cost, id).unwrap().verdict);
+        |subject, cost, id| answer(&check_subject(&engine, "a", subject, cost, id).unwrap());
     assert_eq!(under("1", 1, Some("x")), "allow a 4");
     assert_eq!(under("1", 1, Some("x")), "allow a 4");
     assert_eq!(under("1", 2, Some("x")), "busy (id reused)");
@@ -163,9 +179,7 @@ fn what_is_no_subject_is_refused_with_what_to_send() {
         ("path", &long, "a path of 9000 bytes is too long: send at most 8192"),
     ];
     for (rule, subject, message) in table {
-        let error = engine.admit_subject(rule, subject, 1, None).unwrap_err();
+        let error = check_subject(&engine, rule, subject, 1, None).unwrap_err();
         assert_eq!(error.to_string(), message);
-        assert_eq!(engine.usage_subject(rule, subject).unwrap_err().to_string(), message);
-        assert_eq!(engine.reset_subject(rule, subject).unwrap_err().to_string(), message);
     }
 }

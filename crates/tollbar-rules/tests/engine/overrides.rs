@@ -87,12 +87,14 @@ fn a_ban_denies_whatever_the_rules_say() {
         let verdict = world.ask(attributes);
         assert!(is_banned(&verdict) && verdict.outcome() == Outcome::Busy, "{attributes:?}");
         assert!(verdict.rule().is_none() && verdict.binding().is_none());
-        assert!(is_banned(&world.engine.admit_rule("a", &request(attributes)).unwrap().verdict));
+        assert!(is_banned(&world.engine.rule("a").unwrap().check(&request(attributes))));
     }
     for attributes in [&[("user", "k")][..], &[("api_key", "7")], &[("ip", "2001:db9::1")], &[]] {
         assert!(world.ask(attributes).is_allowed(), "{attributes:?}");
     }
-    assert!(is_banned(&world.engine.admit_subject("a", "user:7", 1, None).unwrap().verdict));
+    let rule = world.engine.rule("a").unwrap();
+    let subject = rule.subject("user:7").unwrap();
+    assert!(is_banned(&rule.check(&subject.request().unwrap())));
 }
 
 #[test]
@@ -148,7 +150,7 @@ fn a_boost_multiplies_limits_on_the_same_counter() {
     let decision = world.ask(&user).binding().unwrap().decision();
     // 260% of 4 is 10.4: down. Four are spent.
     assert_eq!((decision.limit(), decision.remaining().unwrap()), (10, 6));
-    assert_eq!(world.engine.usage("a", &request(&user)).unwrap()[0].limit, 10);
+    assert_eq!(world.engine.rule("a").unwrap().usage(&request(&user)).unwrap()[0].limit, 10);
     assert_eq!(world.passed(&user, 9), 6);
     assert_eq!(world.passed(&[("user", "8")], 9), 2, "a factor below 100 is less");
     world.clock.advance(Duration::from_mins(1));

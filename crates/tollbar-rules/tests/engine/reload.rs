@@ -260,8 +260,8 @@ fn who_was_limited_is_remembered_over_a_change() {
         let _ = engine.check(&request);
     }
     engine.replace(rules("rules: [{ name: a, limit: 1/h, mode: enforce, priority: 3 }]"));
-    let top = engine.top_limited("a", 10).unwrap();
+    let top = engine.rule("a").unwrap().top_denied(10);
     assert_eq!(top.len(), 1);
     assert_eq!((top[0].subject.as_str(), top[0].count, top[0].error), ("user:7", 2, 0));
-    assert!(engine.top_limited("b", 10).is_err());
+    assert!(engine.rule("b").is_err());
 }

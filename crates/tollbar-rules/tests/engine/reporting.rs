@@ -1,7 +1,7 @@
 //! Shadows and candidates.
 
 use crate::support::{answer, check, engine};
-use tollbar_rules::Capacity;
+use tollbar_rules::Enforcement;
 
 #[test]
 fn shadows_and_candidates_report_and_never_deny() {
@@ -14,7 +14,7 @@ fn shadows_and_candidates_report_and_never_deny() {
         let verdict = check(&engine, request);
         let would: Vec<String> = verdict
             .would_deny()
-            .map(|it| format!("{} {:?}", it.rule().name, it.capacity()))
+            .map(|it| format!("{} {:?}", it.rule().name, it.enforcement()))
             .collect();
         (answer(&verdict), would.join(", "))
     };
@@ -37,6 +37,6 @@ fn a_shadow_is_charged_only_if_the_live_verdict_allows() {
         let _ = check(&engine, "GET / user=1");
     }
     let verdict = check(&engine, "GET / user=2");
-    let shadow = verdict.decisions().find(|it| it.capacity() == Capacity::Shadow).unwrap();
+    let shadow = verdict.decisions().find(|it| it.enforcement() == Enforcement::Shadow).unwrap();
     assert_eq!((shadow.decision().is_allowed(), shadow.decision().remaining().unwrap()), (true, 0));
 }

@@ -90,7 +90,7 @@ pub(crate) fn answer(verdict: &Verdict) -> String {
         Reason::Limits => {
             let binding = verdict.binding().unwrap();
             let remaining = if binding.decision().is_allowed() {
-                format!(" {}", binding.decision().remaining().unwrap())
+                binding.remaining().map_or_else(|| " ?".to_owned(), |it| format!(" {it}"))
             } else {
                 String::new()
             };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollbar_rules::{Request, Rule};
+use tollbar_rules::{Request, Rule, UsageError};
 
 use super::access::{Actor, Need, Reach};
 use super::problem::Problem;
@@ -79,12 +79,12 @@ pub(crate) struct ResetKey {
 /// What is left to a key.
 pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usages, Problem> {
     let rule = in_force(admin, actor.reach(Need::See)?, &key.rule_id)?;
-    let engine = &admin.daemon.engine;
+    let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     let usages = match key.whom()? {
-        Whom::Subject(subject) => engine.usage_subject(&rule.name, subject).await?,
+        Whom::Subject(subject) => handle.usage(&handle.subject(subject)?.request()?).await?,
         Whom::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
-            engine.usage(&rule.name, &request).await?
+            handle.usage(&request).await?
         }
     };
     Usages::of(usages.into_iter().map(|it| Left::of(&rule, it)).collect())
@@ -94,12 +94,12 @@ pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usag
 /// Makes the counters of a key fresh.
 pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<ResetKey, Problem> {
     let rule = in_force(admin, actor.reach(Need::Change)?, &key.rule_id)?;
-    let engine = &admin.daemon.engine;
+    let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     match key.whom()? {
-        Whom::Subject(subject) => engine.reset_subject(&rule.name, subject).await?,
+        Whom::Subject(subject) => handle.reset(&handle.subject(subject)?.request()?).await?,
         Whom::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
-            engine.reset(&rule.name, &request).await?;
+            handle.reset(&request).await?;
         }
     }
     tracing::info!(actor = actor.audited(), rule = %rule.name, "counters were made fresh");

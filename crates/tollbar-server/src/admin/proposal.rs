@@ -177,9 +177,8 @@ impl Proposal {
         let mut denied = Vec::new();
         for some in subjects.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
             let asked = some.iter().map(|subject| async {
-                let engine = &admin.daemon.engine;
-                let now = engine.usage_subject(&old.name, subject).await.ok()?;
-                let then = alone.usage_subject(&new.name, subject).await.ok()?;
+                let now = usage(&admin.daemon.engine, old, subject).await?;
+                let then = usage(&alone, new, subject).await?;
                 let is_denied = |it: &&Usage| it.remaining == 0;
                 let first = then.into_iter().find(|it| it.remaining == 0);
                 first.filter(|_| !now.iter().any(|it| is_denied(&it))).map(|it| (*subject, it))
@@ -210,6 +209,12 @@ impl Proposal {
     }
 }
 
+/// Returns what `subject` has left of a rule's limits; `None` if that cannot be said.
+async fn usage(engine: &AsyncEngine, rule: &Rule, subject: &str) -> Option<Vec<Usage>> {
+    let handle = engine.rule(&rule.name).ok()?;
+    handle.usage(&handle.subject(subject).ok()?.request().ok()?).await.ok()
+}
+
 /// Returns the rule as it would be in force, with the exemptions that the database has beside it: those
 /// of the rule in force that the one before does not say itself.
 fn put(rule: &Rule, id: Option<RuleId>, before: Option<&Rule>, old: Option<&Rule>) -> Rule {
@@ -224,7 +229,8 @@ fn put(rule: &Rule, id: Option<RuleId>, before: Option<&Rule>, old: Option<&Rule
 
 /// Who was denied by the rule on this node since it started, and who was counted today.
 async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
-    let denied = admin.daemon.engine.top_limited(&rule.name, KEYS_MAX).unwrap_or_default();
+    let handle = admin.daemon.engine.rule(&rule.name).ok();
+    let denied = handle.map_or_else(Vec::new, |it| it.top_denied(KEYS_MAX));
     let mut subjects: BTreeSet<String> = denied.into_iter().map(|it| it.subject).collect();
     let today = instant::day_of(admin.now()).0;
     let filter = UsageFilter {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollbar_rules::{Per, Request, Rule, Usage};
+use tollbar_rules::{Per, Request, Rule, Usage, UsageError};
 
 use super::access::{Actor, Need, Reach};
 use super::keys::in_force;
@@ -108,7 +108,8 @@ async fn left(admin: &Admin, reach: Reach<'_>, whose: Whose<'_>) -> Result<Usage
     };
     let mut limits = Vec::new();
     for rule in &rules {
-        let usages = admin.daemon.engine.usage(&rule.name, &request).await?;
+        let usages =
+            admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?.usage(&request).await?;
         limits.extend(usages.into_iter().map(|it| Left::of(rule, it)));
     }
     Usages::of(limits).ok_or_else(|| Problem::not_found("limit: no rule counts such a subject"))
@@ -148,7 +149,8 @@ pub(crate) fn top(
     let mut items = Vec::new();
     for rule in &rules {
         // One that is gone by now denies nobody.
-        let limited = admin.daemon.engine.top_limited(&rule.name, count).unwrap_or_default();
+        let handle = admin.daemon.engine.rule(&rule.name).ok();
+        let limited = handle.map_or_else(Vec::new, |it| it.top_denied(count));
         items.extend(limited.into_iter().map(|it| Limited {
             rule_id: rule.identity().to_string(),
             rule: rule.name.to_string(),

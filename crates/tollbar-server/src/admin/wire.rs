@@ -19,7 +19,7 @@ use super::problem::Problem;
 use super::proposal::DryRun;
 use super::rule_json::RuleJson;
 use super::rules::{Found, Outcome};
-use crate::api::Explained;
+use crate::api::ExplainResponse;
 use crate::openapi::response;
 
 /// A response, with its body.
@@ -100,7 +100,7 @@ answer! {
 answer! {
     /// What every rule makes of a request.
     Explanation(crate::api::Answer) => |it| it.map(Body::from),
-    200 "It is answered, or done" json_of::<Explained<'static>>
+    200 "It is answered, or done" json_of::<ExplainResponse<'static>>
 }
 answer! {
     /// A document that is part of the program.

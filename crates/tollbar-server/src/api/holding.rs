@@ -12,7 +12,7 @@ use super::answer::{Answer, JSON, json};
 use super::question::{Cancel, Commit, Holder, Question, parse};
 use super::refusal::Refusal;
 use super::route::{CANCEL_EXAMPLE, COMMIT_EXAMPLE, LEASE_EXAMPLE, RESERVE};
-use super::{Api, told};
+use super::{Api, check_response};
 use crate::rfc3339::Instant;
 
 /// For a reservation that does not say.
@@ -21,10 +21,10 @@ const TTL_MS_DEFAULT: u64 = 60_000;
 /// A day: until then the store remembers what was reserved.
 const TTL_MS_MAX: u64 = 86_400_000;
 
-/// What a settled reservation came to.
+/// The JSON body of `POST /v1/commit` and `/v1/cancel`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Settled {
+pub(crate) struct SettleResponse {
     /// Each limit that had been paid.
     charges: Vec<Charge>,
     /// How many permits came back.
@@ -46,17 +46,17 @@ struct Charge {
     overdrawn: u64,
 }
 
-/// What became of permits that were given back.
+/// The JSON body of `POST /v1/release`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Released {
+pub(crate) struct ReleaseResponse {
     /// False where the lease had ended before.
     released: bool,
 }
 
-/// What became of permits that were to be kept.
+/// The JSON body of `POST /v1/renew`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Renewed {
+pub(crate) struct RenewResponse {
     /// False where the lease had ended before: the permits are somebody else's now.
     renewed: bool,
     /// When they come back by themselves, unless they are renewed again.
@@ -80,8 +80,8 @@ impl Api {
         let pairs = question.pairs();
         let request = question.request(&pairs, question.cost_or_one())?;
         let ttl = Duration::from_millis(ttl_ms);
-        let answered = self.daemon.reserve(&request, ttl).await;
-        Ok(told::answer(answered.shown(), self.daemon.now(), format))
+        let answer = self.daemon.check(&request, Some(ttl)).await;
+        Ok(check_response::response(answer.as_ref(), self.daemon.now(), format))
     }
 
     pub(super) async fn commit(&self, body: &[u8]) -> Result<Answer, Refusal> {
@@ -97,13 +97,13 @@ impl Api {
     pub(super) async fn release(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let Holder { lease } = parse(body, LEASE_EXAMPLE)?;
         let released = self.daemon.release(&lease).await?;
-        Ok(json(StatusCode::OK, JSON, &Released { released }))
+        Ok(json(StatusCode::OK, JSON, &ReleaseResponse { released }))
     }
 
     pub(super) async fn renew(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let Holder { lease } = parse(body, LEASE_EXAMPLE)?;
         let ends_at = self.daemon.renew(&lease).await?.map(Instant);
-        Ok(json(StatusCode::OK, JSON, &Renewed { renewed: ends_at.is_some(), ends_at }))
+        Ok(json(StatusCode::OK, JSON, &RenewResponse { renewed: ends_at.is_some(), ends_at }))
     }
 }
 
@@ -117,5 +117,5 @@ fn settled(settlement: RuleSettlement) -> Answer {
     };
     let RuleSettlement { limits, permits_returned, .. } = settlement;
     let charges = limits.into_iter().map(charge).collect();
-    json(StatusCode::OK, JSON, &Settled { charges, permits_returned })
+    json(StatusCode::OK, JSON, &SettleResponse { charges, permits_returned })
 }

@@ -10,7 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use smallvec::SmallVec;
-use tollbar_rules::{Criticality, Request, RequestError};
+use tollbar_rules::{Criticality, InvalidRequest, Request};
 
 use super::refusal::Refusal;
 
@@ -190,7 +190,7 @@ impl Question<'_> {
         &'q self,
         pairs: &'q [(&'q str, &'q str)],
         cost: u64,
-    ) -> Result<Request<'q>, RequestError> {
+    ) -> Result<Request<'q>, InvalidRequest> {
         let method = self.method.as_ref().map_or("GET", |it| &it.0);
         let path = self.path.as_ref().map_or("/", |it| &it.0);
         let mut request = Request::new(method, path)?;

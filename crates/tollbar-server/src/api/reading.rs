@@ -1,22 +1,24 @@
 //! What is there to be read: what is left to somebody, why somebody was denied, what every rule makes
 //! of a request. And the one thing that puts counters back.
 
+use std::time::Duration;
+
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use tollbar::Outcome;
-use tollbar_rules::{Capacity, Reason, Request, Verdict};
+use tollbar::{Degraded, Outcome};
+use tollbar_rules::{Enforcement, Reason, Request, Verdict};
 
+use super::Api;
 use super::answer::{Answer, JSON, json};
-use super::explained::Explained;
+use super::check_response::{self, CheckResponse, ReasonName};
+use super::explain_response::ExplainResponse;
 use super::question::{About, Pairs, Question, parse};
 use super::refusal::Refusal;
 use super::route::{CHECK, EXPLAIN, RESET};
-use super::told::{Told, Why};
-use super::{Api, told};
 use crate::ahead::AheadOfClock;
-use crate::daemon::{DecisionId, Shown};
+use crate::daemon::{AnswerRef, DecisionId};
 use crate::rfc3339::Instant;
 
 /// The daemon is there.
@@ -37,7 +39,7 @@ pub(crate) struct Health {
 
 /// Counters that were made fresh.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Reset<'a> {
+pub(crate) struct ResetResponse<'a> {
     rule: &'a str,
     /// Always true.
     reset: bool,
@@ -45,9 +47,9 @@ pub(crate) struct Reset<'a> {
 
 /// What is left to somebody.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Usages<'v> {
+pub(crate) struct UsageResponse<'v> {
     /// Why there are limits, or none.
-    reason: Why,
+    reason: ReasonName,
     /// Whether the store could not answer.
     degraded: bool,
     /// Every limit that may deny.
@@ -68,9 +70,9 @@ struct Usage<'v> {
     limit: u64,
     /// The largest cost that would pass now; null where no counter was read.
     remaining: Option<u64>,
-    /// The window's end; for a bucket, when it is full again.
-    #[schemars(with = "String", extend("format" = "date-time"))]
-    reset_at: Instant,
+    /// The window's end; for a bucket, when it is full again. Null where no counter was read.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    reset_at: Option<Instant>,
     /// The window, rounded up; 0 for permits, which have none.
     window_seconds: u64,
 }
@@ -78,7 +80,7 @@ struct Usage<'v> {
 /// A request that was denied.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Remembered<'v> {
+pub(crate) struct DecisionResponse<'v> {
     /// When it was denied.
     #[schemars(with = "String", extend("format" = "date-time"))]
     decided_at: Instant,
@@ -87,9 +89,9 @@ pub(crate) struct Remembered<'v> {
     /// What was asked, as it can be sent to `/v1/check` again; null where it was too long to be kept.
     request: Option<Value>,
     /// What was answered.
-    verdict: Told<'v>,
+    verdict: CheckResponse<'v>,
     /// What every rule makes of the same request now; null where that cannot be told.
-    now: Option<Explained<'v>>,
+    now: Option<ExplainResponse<'v>>,
 }
 
 impl Api {
@@ -99,7 +101,7 @@ impl Api {
         let pairs = question.pairs();
         let request = question.request(&pairs, question.cost_or_one())?;
         let explanation = self.daemon.engine.explain(&request).await;
-        Ok(json(StatusCode::OK, JSON, &Explained::of(&explanation)))
+        Ok(json(StatusCode::OK, JSON, &ExplainResponse::of(&explanation)))
     }
 
     pub(super) async fn reset(&self, body: &[u8]) -> Result<Answer, Refusal> {
@@ -107,17 +109,18 @@ impl Api {
         let engine = &self.daemon.engine;
         let rule = match question.about(&RESET)? {
             About::Subject { rule, subject } => {
-                engine.reset_subject(rule, subject).await?;
+                let handle = engine.rule(rule)?;
+                handle.reset(&handle.subject(subject)?.request()?).await?;
                 rule
             }
             About::Rule(rule) => {
                 let pairs = question.pairs();
-                engine.reset(rule, &question.request(&pairs, 1)?).await?;
+                engine.rule(rule)?.reset(&question.request(&pairs, 1)?).await?;
                 rule
             }
             About::Request => return Err(Refusal::bad_request("a reset needs `rule`")),
         };
-        Ok(json(StatusCode::OK, JSON, &Reset { rule, reset: true }))
+        Ok(json(StatusCode::OK, JSON, &ResetResponse { rule, reset: true }))
     }
 
     /// Whoever asks says on whose behalf, as in a check; here the query does.
@@ -140,22 +143,22 @@ impl Api {
         let (method, path) = (of("method").unwrap_or("GET"), of("path").unwrap_or("/"));
         let request = Request::new(method, path)?.with_attributes(&pairs)?.with_cost(0);
         let verdict = self.daemon.engine.check(&request).await;
-        let live = verdict.decisions().filter(|it| it.capacity() == Capacity::Live);
+        let live = verdict.decisions().filter(|it| it.enforcement() == Enforcement::Live);
         let usage = live.map(|it| Usage {
             rule_id: it.rule().identity(),
             rule: &it.rule().name,
             limit_text: it.limit().text(),
             limit: it.decision().limit(),
             remaining: it.remaining(),
-            reset_at: Instant(it.decision().reset_at().unwrap_or(tollbar::Timestamp::ZERO)),
+            reset_at: it.reset_at().map(Instant),
             window_seconds: it.limit().policy().window().as_millis().div_ceil(1_000) as u64,
         });
-        let usages = Usages {
+        let response = UsageResponse {
             reason: verdict.reason().into(),
             degraded: verdict.degraded().is_some(),
             usage: usage.collect(),
         };
-        Ok(json(StatusCode::OK, JSON, &usages))
+        Ok(json(StatusCode::OK, JSON, &response))
     }
 
     pub(super) async fn decision(&self, id: &str) -> Result<Answer, Refusal> {
@@ -168,15 +171,15 @@ impl Api {
         };
         let why = why(&denial.verdict);
         let verdict = &denial.verdict;
-        let shown = Shown { verdict, decision_id: id, lease: None, receipt: None };
-        let remembered = Remembered {
+        let answer = AnswerRef { verdict, decision_id: id, lease: None, receipt: None };
+        let response = DecisionResponse {
             decided_at: Instant(denial.at),
             why,
             request: asked.and_then(|it| serde_json::from_str(it).ok()),
-            verdict: Told::of(shown),
-            now: explanation.as_ref().map(Explained::of),
+            verdict: CheckResponse::of(answer),
+            now: explanation.as_ref().map(ExplainResponse::of),
         };
-        Ok(json(StatusCode::OK, JSON, &remembered))
+        Ok(json(StatusCode::OK, JSON, &response))
     }
 
     /// Only a request under all rules can be explained.
@@ -219,17 +222,26 @@ pub(crate) fn why(verdict: &Verdict) -> String {
         (Reason::Unsupported, _) => "the store could not do what it asked".to_owned(),
         (_, Some(it)) => {
             let (limit, cost) = (it.limit().text(), it.cost());
-            let left = it.decision().remaining().unwrap_or(0);
-            let how = match verdict.outcome() {
-                _ if verdict.degraded().is_some() => {
+            let share = match it.degraded() {
+                Some(Degraded::Fallback) => " of this node's share",
+                Some(Degraded::Allowed | Degraded::Denied) | None => "",
+            };
+            let how = match (verdict.outcome(), it.remaining()) {
+                (Outcome::Never, _) => {
+                    format!("the request cost {cost}, more than that can ever hold")
+                }
+                (_, None) => {
                     "the store could not answer, and the rule says to deny then".to_owned()
                 }
-                Outcome::Never => format!("the request cost {cost}, more than that can ever hold"),
-                Outcome::Deny { .. } => {
-                    let wait_ms = verdict.retry_after().map_or(0, told::millis);
-                    format!("the request cost {cost}, {left} were left, for another {wait_ms} ms")
+                (Outcome::Deny { retry_after_us }, Some(left)) => {
+                    let wait_ms = check_response::millis(Duration::from_micros(retry_after_us));
+                    format!(
+                        "the request cost {cost}, {left}{share} were left, for another {wait_ms} ms"
+                    )
                 }
-                _ => format!("the request needed {cost}, {left} were free"),
+                (Outcome::Allow | Outcome::Busy, Some(left)) => {
+                    format!("the request needed {cost}, {left}{share} were free")
+                }
             };
             format!("`{name}` allows {limit}: {how}")
         }

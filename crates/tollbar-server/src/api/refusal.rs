@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_http::Format;
-use tollbar_rules::{RequestError, TokenError, UsageError};
+use tollbar_rules::{InvalidRequest, TokenError, UnknownRule, UsageError};
 
 use super::answer::{Answer, JSON, PROBLEM, json};
 use crate::listener::Unread;
@@ -111,9 +111,15 @@ impl From<Unread> for Refusal {
     }
 }
 
-impl From<RequestError> for Refusal {
-    fn from(error: RequestError) -> Self {
+impl From<InvalidRequest> for Refusal {
+    fn from(error: InvalidRequest) -> Self {
         Self::bad_request(error.to_string())
+    }
+}
+
+impl From<UnknownRule> for Refusal {
+    fn from(error: UnknownRule) -> Self {
+        UsageError::from(error).into()
     }
 }
 

@@ -3,11 +3,11 @@
 
 use schemars::JsonSchema;
 
-use super::explained::Explained;
-use super::holding::{Released, Renewed, Settled};
+use super::check_response::{BatchResponse, CheckResponse};
+use super::explain_response::ExplainResponse;
+use super::holding::{ReleaseResponse, RenewResponse, SettleResponse};
 use super::question::{Batch, Cancel, Commit, Form, Holder};
-use super::reading::{Health, Remembered, Reset, Usages};
-use super::told::{Batched, Told};
+use super::reading::{DecisionResponse, Health, ResetResponse, UsageResponse};
 use crate::openapi::{SchemaOf, schema_of};
 
 /// One path.
@@ -130,29 +130,29 @@ macro_rules! routes {
 // The one that is asked most comes first.
 routes! {
     "/v1/check" Check "May the request pass? Charges it if so"
-        Sent::Question(&CHECK) => Told<'_>, verdicts: DENIALS, errors: &[404];
+        Sent::Question(&CHECK) => CheckResponse<'_>, verdicts: DENIALS, errors: &[404];
     "/v1/check/batch" CheckBatch "The same for up to 1,000 requests, each decided by itself"
-        Sent::Body(schema_of::<Batch<'_>>, BATCH_EXAMPLE) => Batched<'_>;
+        Sent::Body(schema_of::<Batch<'_>>, BATCH_EXAMPLE) => BatchResponse<'_>;
     "/v1/peek" Peek "What is left; charges nothing"
-        Sent::Question(&PEEK) => Told<'_>, verdicts: DENIALS, errors: &[404];
+        Sent::Question(&PEEK) => CheckResponse<'_>, verdicts: DENIALS, errors: &[404];
     "/v1/explain" Explain "What every rule makes of the request; charges nothing"
-        Sent::Question(&EXPLAIN) => Explained<'_>;
+        Sent::Question(&EXPLAIN) => ExplainResponse<'_>;
     "/v1/reset" Reset "Makes the counters of one subject under one rule fresh"
-        Sent::Question(&RESET) => Reset<'_>, errors: &[404, 503];
+        Sent::Question(&RESET) => ResetResponse<'_>, errors: &[404, 503];
     "/v1/reserve" Reserve "A check whose charge is settled later"
-        Sent::Question(&RESERVE) => Told<'_>, verdicts: DENIALS;
+        Sent::Question(&RESERVE) => CheckResponse<'_>, verdicts: DENIALS;
     "/v1/commit" Commit "Settles a reservation: what it really came to"
-        Sent::Body(schema_of::<Commit<'_>>, COMMIT_EXAMPLE) => Settled, errors: &[409, 503];
+        Sent::Body(schema_of::<Commit<'_>>, COMMIT_EXAMPLE) => SettleResponse, errors: &[409, 503];
     "/v1/cancel" Cancel "Gives all of a reservation back"
-        Sent::Body(schema_of::<Cancel<'_>>, CANCEL_EXAMPLE) => Settled, errors: &[409, 503];
+        Sent::Body(schema_of::<Cancel<'_>>, CANCEL_EXAMPLE) => SettleResponse, errors: &[409, 503];
     "/v1/release" Release "Gives the permits of a lease back"
-        Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE) => Released, errors: &[503];
+        Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE) => ReleaseResponse, errors: &[503];
     "/v1/renew" Renew "Keeps the permits of a lease for longer"
-        Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE) => Renewed, errors: &[503];
+        Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE) => RenewResponse, errors: &[503];
     "/v1/rate-limit/usage/me" Usage "What is left to whoever the query names; charges nothing"
-        Sent::Query => Usages<'_>;
-    "/v1/decisions/{id}" Decision "Why a request was denied"
-        Sent::Id => Remembered<'_>, errors: &[404];
+        Sent::Query => UsageResponse<'_>;
+    "/v1/decisions/{id}" Decision "ReasonName a request was denied"
+        Sent::Id => DecisionResponse<'_>, errors: &[404];
     "/openapi.json" OpenApi "This document"
         Sent::Nothing => serde_json::Map<String, serde_json::Value>, is_open: true;
     "/healthz" Health "200 while the daemon answers" Sent::Nothing => Health, is_open: true;

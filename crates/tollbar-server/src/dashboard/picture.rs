@@ -223,7 +223,8 @@ impl Keys {
         let mut rows: Vec<(u64, KeyRow)> = Vec::new();
         for rule in rules.rules().iter().filter(|it| rule.is_none_or(|name| *it.name == *name)) {
             // One that is gone by now denies nobody.
-            let limited = admin.daemon.engine.top_limited(&rule.name, count).unwrap_or_default();
+            let handle = admin.daemon.engine.rule(&rule.name).ok();
+            let limited = handle.map_or_else(Vec::new, |it| it.top_denied(count));
             rows.extend(limited.into_iter().map(|it| {
                 let subject = Shown::new(it.subject);
                 let row = KeyRow {

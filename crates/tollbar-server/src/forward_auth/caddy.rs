@@ -8,12 +8,12 @@
 //!
 //! `X-Real-Ip` and `X-Original-*` are not read: Caddy passes them on as they come.
 
-use super::profile::{Client, Profile, Told};
+use super::profile::{Client, Profile, Source};
 
 pub(super) static PROFILE: Profile = Profile {
     name: "caddy",
-    method: Told::Header("x-forwarded-method"),
-    target: Told::Header("x-forwarded-uri"),
+    method: Source::Header("x-forwarded-method"),
+    target: Source::Header("x-forwarded-uri"),
     client: Client::ForwardedFor,
     denied_as: None,
     example: "examples/proxies/caddy/Caddyfile",

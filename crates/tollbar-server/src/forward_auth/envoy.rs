@@ -10,12 +10,12 @@
 //! `X-Forwarded-For` is not read: without `use_remote_address` it is the client's own, and that cannot be
 //! seen from here. `X-Envoy-External-Address` is not there for clients with private addresses.
 
-use super::profile::{Client, Profile, Told};
+use super::profile::{Client, Profile, Source};
 
 pub(super) static PROFILE: Profile = Profile {
     name: "envoy",
-    method: Told::Itself,
-    target: Told::Itself,
+    method: Source::Request,
+    target: Source::Request,
     client: Client::Header("x-real-ip"),
     denied_as: None,
     example: "examples/proxies/envoy/envoy.yaml",

@@ -9,12 +9,12 @@
 //! The action makes a request of its own, in which nothing is the client's but `X-Api-Key`,
 //! `Authorization` and `Accept`.
 
-use super::profile::{Client, Profile, Told};
+use super::profile::{Client, Profile, Source};
 
 pub(super) static PROFILE: Profile = Profile {
     name: "haproxy",
-    method: Told::Header("x-original-method"),
-    target: Told::Header("x-original-uri"),
+    method: Source::Header("x-original-method"),
+    target: Source::Header("x-original-uri"),
     client: Client::Header("x-real-ip"),
     denied_as: None,
     example: "examples/proxies/haproxy/tollbar.lua",

@@ -11,12 +11,12 @@
 
 use hyper::StatusCode;
 
-use super::profile::{Client, Profile, Told};
+use super::profile::{Client, Profile, Source};
 
 pub(super) static PROFILE: Profile = Profile {
     name: "nginx",
-    method: Told::Header("x-original-method"),
-    target: Told::Header("x-original-uri"),
+    method: Source::Header("x-original-method"),
+    target: Source::Header("x-original-uri"),
     client: Client::Header("x-real-ip"),
     // It knows 2xx, 401 and 403; all else is an error to it.
     denied_as: Some(StatusCode::FORBIDDEN),

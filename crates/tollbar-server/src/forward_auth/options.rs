@@ -98,7 +98,7 @@ impl ProxyFlags {
         }
         for TrustedHeader { attribute, header } in &self.trusted_headers {
             // Was found good when the flag was read.
-            identity = identity.clone().claimed_header(attribute, header).unwrap_or(identity);
+            identity = identity.clone().untrusted_header(attribute, header).unwrap_or(identity);
         }
         let proxies = self.trusted_proxies.clone();
         let chain = ClientIp::behind_proxies(proxies.iter().copied()).trusting_nameless_peers();
@@ -136,7 +136,7 @@ impl FromStr for TrustedHeader {
             let text = text.chars().take(64).collect();
             return Err(TrustedHeaderError::Form { text });
         };
-        Identity::new().claimed_header(attribute, header)?;
+        Identity::new().untrusted_header(attribute, header)?;
         Ok(Self { attribute: attribute.to_owned(), header: header.to_owned() })
     }
 }

@@ -13,8 +13,8 @@ use crate::api::Refusal;
 #[derive(Debug)]
 pub(super) struct Profile {
     pub(super) name: &'static str,
-    pub(super) method: Told,
-    pub(super) target: Told,
+    pub(super) method: Source,
+    pub(super) target: Source,
     pub(super) client: Client,
     /// The only status by which it can be told of a denial, where there is only one.
     pub(super) denied_as: Option<StatusCode>,
@@ -24,11 +24,11 @@ pub(super) struct Profile {
 
 /// Where a fact about the original request is found.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Told {
+pub(super) enum Source {
     /// In a header that the proxy sets.
     Header(&'static str),
-    /// The proxy asks in the words of the original request.
-    Itself,
+    /// The method or the path of the proxy's own request.
+    Request,
 }
 
 /// Where the client's address is found.
@@ -59,13 +59,13 @@ impl Profile {
     ) -> Result<Original<'h>, Refusal> {
         let header = |name| only(&head.headers, name).ok_or_else(|| self.lacks(name));
         let method = match self.method {
-            Told::Header(name) => header(name)?,
-            Told::Itself => head.method.as_str(),
+            Source::Header(name) => header(name)?,
+            Source::Request => head.method.as_str(),
         };
         let target = match self.target {
-            Told::Header(name) => header(name)?,
-            Told::Itself if rest.is_empty() => return Err(self.lacks_path()),
-            Told::Itself => rest,
+            Source::Header(name) => header(name)?,
+            Source::Request if rest.is_empty() => return Err(self.lacks_path()),
+            Source::Request => rest,
         };
         let client = match self.client {
             Client::Header(name) => {

@@ -10,12 +10,12 @@
 //! from nobody but a proxy in front (`forwardedHeaders.trustedIPs`). `X-Real-Ip` and `X-Original-*` are
 //! not read: Traefik passes them on as they come.
 
-use super::profile::{Client, Profile, Told};
+use super::profile::{Client, Profile, Source};
 
 pub(super) static PROFILE: Profile = Profile {
     name: "traefik",
-    method: Told::Header("x-forwarded-method"),
-    target: Told::Header("x-forwarded-uri"),
+    method: Source::Header("x-forwarded-method"),
+    target: Source::Header("x-forwarded-uri"),
     client: Client::ForwardedFor,
     denied_as: None,
     example: "examples/proxies/traefik/dynamic.yaml",

@@ -20,7 +20,7 @@ use tollbar_rules::{Cidr, Request, Verdict};
 use super::stream::Peer;
 use super::{Bounds, Connection, Protocol, Stopped};
 use crate::daemon::Daemon;
-use crate::decisions::Asked;
+use crate::decisions::LoggedRequest;
 use crate::endpoint::Endpoint;
 use crate::span::Span;
 
@@ -213,14 +213,18 @@ impl PreparedProxy {
     /// Over the engine of `daemon`, which counts what passes, as usage too, and keeps denials.
     pub(crate) fn open(self, daemon: &Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
         let identity = Identity::new().client_ip(self.client_ip);
-        let (counting, telling) = (Arc::clone(daemon), Arc::clone(daemon));
-        let observe = move |request: &Request<'_>, verdict: &Verdict| {
-            counting.count_verdict(verdict);
-            counting.meter(verdict, request);
+        let [for_decisions, for_denials, for_holds] = [(); 3].map(|()| Arc::clone(daemon));
+        let on_decision = move |request: &Request<'_>, verdict: &Verdict| {
+            for_decisions.count_verdict(verdict);
+            for_decisions.meter(verdict, request);
         };
         let builder = self.builder.layer(move |layer| {
-            let layer = layer.observe(observe);
-            layer.respond(move |denial, parts| denied(&telling, &identity, denial, parts))
+            layer
+                .on_decision(on_decision)
+                .on_hold_error(move |_| for_holds.metrics.hold_failed())
+                .denial_response(move |denial, parts| {
+                    denied(&for_denials, &identity, denial, parts)
+                })
         });
         let gateway = builder.build(Arc::clone(&daemon.engine))?;
         Ok(Proxy { gateway, balancers: self.balancers })
@@ -240,7 +244,7 @@ fn denied(
     let request = Request::new(parts.method.as_str(), parts.uri.path());
     // It was one when it was denied.
     if let Ok(request) = request.and_then(|it| it.with_attributes(&pairs)) {
-        let id = daemon.denied(&Asked::request(&request), denial.verdict());
+        let id = daemon.denied(&LoggedRequest::of(&request), denial.verdict());
         response.headers_mut().extend(id.header());
     }
     response

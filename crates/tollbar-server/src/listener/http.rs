@@ -28,7 +28,7 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
-        let forward_auth = ForwardAuth::new(daemon.over(Wire::ForwardAuth), trust);
+        let forward_auth = ForwardAuth::new(daemon.for_protocol(Wire::ForwardAuth), trust);
         let traces = daemon.traces.clone();
         Self { api: Api::new(daemon), forward_auth, traces }
     }

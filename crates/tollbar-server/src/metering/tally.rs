@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 use tollbar::Timestamp;
-use tollbar_rules::{Metered, readable};
+use tollbar_rules::{UsageRecord, readable};
 
 use crate::repository::UsageRow;
 
@@ -68,8 +68,8 @@ impl Tally {
     }
 
     /// Counts what one rule has admitted or denied.
-    pub(crate) fn count(&self, at: Timestamp, metered: &Metered<'_>) {
-        let Metered { rule, tenant, key, cost, is_admitted, .. } = *metered;
+    pub(crate) fn count(&self, at: Timestamp, metered: &UsageRecord<'_>) {
+        let UsageRecord { rule, tenant, key, cost, is_admitted, .. } = *metered;
         let day = (at.as_micros() / DAY_US) as i32;
         let name = name(day, rule.identity(), tenant.unwrap_or_default(), key);
         let shard = &self.shards[shard_of(&name)];
@@ -89,11 +89,11 @@ impl Tally {
     fn name_for_new(
         &self,
         day: i32,
-        metered: &Metered<'_>,
+        metered: &UsageRecord<'_>,
         name: Name,
         shard: &Shard,
     ) -> (Name, bool) {
-        let Metered { rule, tenant, .. } = *metered;
+        let UsageRecord { rule, tenant, .. } = *metered;
         let room = self.entries_max - self.entries_max / TENANTS_SHARE;
         if self.take(room) {
             return (name, true);

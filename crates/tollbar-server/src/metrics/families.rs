@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tollbar_redis::LATENCY_BOUNDS_US;
 use tollbar_rules::Counts;
@@ -239,6 +240,12 @@ fn store(text: &mut Text, store: &StoreState) {
 
 fn connections(text: &mut Text, metrics: &Metrics) {
     let ports = metrics.connections.all();
+    text.family(
+        "tollbar_hold_failures",
+        Kind::Counter,
+        "Permits of the gateway's requests that the store did not renew or take back.",
+    );
+    text.counter(&[], metrics.hold_failures.load(Ordering::Relaxed));
     text.family("tollbar_connections", Kind::Gauge, "Connections that are open.");
     for port in &ports {
         text.gauge(&[("listener", port.listener)], port.open_count());

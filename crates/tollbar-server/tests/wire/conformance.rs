@@ -1,12 +1,15 @@
-//! One table of requests and answers, gone through over every wire: what the library decides is what
-//! everybody is told. A new wire is a file in `conformance/` and a line here.
+//! One table of requests and answers that every protocol is asked: each answers what the library decides.
+//! A new protocol is a file in `conformance/` and a line here.
 
 mod cases;
 mod envoy;
+mod forward_auth;
+mod gateway;
 mod grpc;
 mod http;
 mod layer;
 mod library;
+mod limit_headers;
 mod resp;
 mod rules;
 mod step;
@@ -39,85 +42,91 @@ impl Table {
     }
 }
 
-/// What a wire has told.
+/// What a protocol has answered.
 #[derive(Debug)]
-struct Told {
+struct Answer {
     outcome: Expect,
-    rule: Said<String>,
-    limit: Said<u64>,
-    remaining: Said<u64>,
+    rule: Field<String>,
+    limit: Field<u64>,
+    remaining: Field<u64>,
     /// Whether there is an instant at which the limit resets.
-    has_reset: Said<bool>,
-    is_degraded: Said<bool>,
+    has_reset: Field<bool>,
+    is_degraded: Field<bool>,
 }
 
-impl Told {
-    /// Nothing but what it comes to.
+impl Answer {
+    /// An answer that has an outcome and no fields.
     fn only(outcome: Expect) -> Self {
         Self {
             outcome,
-            rule: Said::Nothing,
-            limit: Said::Nothing,
-            remaining: Said::Nothing,
-            has_reset: Said::Nothing,
-            is_degraded: Said::Nothing,
+            rule: Field::Unsupported,
+            limit: Field::Unsupported,
+            remaining: Field::Unsupported,
+            has_reset: Field::Unsupported,
+            is_degraded: Field::Unsupported,
         }
     }
 }
 
-/// One thing that a wire has told.
+/// One field of an answer.
 #[derive(Debug)]
-enum Said<T> {
-    /// It has no words for that, so it is not compared.
-    Nothing,
-    /// This, or that there is none.
-    This(Option<T>),
+enum Field<T> {
+    /// The protocol has no such field, so it is not compared.
+    Unsupported,
+    /// The field's value; `None` where it is null or absent.
+    Is(Option<T>),
 }
 
-impl<T: PartialEq> Said<T> {
+impl<T: PartialEq> Field<T> {
     fn agrees(&self, expected: Option<&T>) -> bool {
         match self {
-            Self::Nothing => true,
-            Self::This(said) => said.as_ref() == expected,
+            Self::Unsupported => true,
+            Self::Is(value) => value.as_ref() == expected,
         }
     }
 }
 
-/// Asks all of a table, in order, and reports all that differs. When a limit resets is known where it is
-/// known what remains of it: where a counter was read.
-fn go_through(table: &Table, mut ask: impl FnMut(&Step) -> Told) {
+/// Asks every step of a table in order, and reports all differences.
+fn go_through(table: &Table, ask: impl FnMut(&Step) -> Answer) {
+    compare(table.cases.iter(), ask);
+}
+
+/// Asks the cases of a table in which every request costs 1, for a protocol whose requests have no cost.
+fn go_through_without_costs(table: &Table, ask: impl FnMut(&Step) -> Answer) {
+    compare(table.cases.iter().filter(|it| !it.has_costs()), ask);
+}
+
+/// The reset of a limit is known where its remaining tokens are known: where a counter was read.
+fn compare<'c>(cases: impl Iterator<Item = &'c Case>, mut ask: impl FnMut(&Step) -> Answer) {
     let mut differences = Vec::new();
-    for case in table.cases {
+    for case in cases {
         for (at, step) in case.steps.iter().enumerate() {
-            let (told, expected) = (ask(step), &step.expected);
-            let is_same = told.outcome == expected.outcome
-                && told.rule.agrees(expected.rule.map(str::to_owned).as_ref())
-                && told.limit.agrees(expected.limit.as_ref())
-                && told.remaining.agrees(expected.remaining.as_ref())
-                && told.has_reset.agrees(Some(&expected.remaining.is_some()))
-                && told.is_degraded.agrees(Some(&expected.is_degraded));
+            let (answer, expected) = (ask(step), &step.expected);
+            let is_same = answer.outcome == expected.outcome
+                && answer.rule.agrees(expected.rule.map(str::to_owned).as_ref())
+                && answer.limit.agrees(expected.limit.as_ref())
+                && answer.remaining.agrees(expected.remaining.as_ref())
+                && answer.has_reset.agrees(Some(&expected.remaining.is_some()))
+                && answer.is_degraded.agrees(Some(&expected.is_degraded));
             if !is_same {
                 let name = case.name;
-                differences.push(format!("{name}, step {at}: {expected:?} was told {told:?}"));
+                differences.push(format!("{name}, step {at}: {expected:?} got {answer:?}"));
             }
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
+/// Also without the cases that have costs, which not every protocol can ask.
 #[test]
-fn the_table_is_long_enough_to_mean_something() {
+fn the_tables_have_every_outcome() {
     assert!(CASES.len() >= 40, "{}", CASES.len());
-    let has = |cases: &[Case], outcome: Expect| {
-        let mut steps = cases.iter().flat_map(|it| it.steps);
-        assert!(steps.any(|it| it.expected.outcome == outcome), "{outcome:?}");
-    };
-    for outcome in
-        [Expect::Allow, Expect::Deny, Expect::Never, Expect::Lacks, Expect::Busy, Expect::TooMany]
-    {
-        has(CASES, outcome);
-    }
-    for outcome in [Expect::Allow, Expect::Deny, Expect::Never, Expect::Lacks] {
-        has(CASES_WITHOUT_STORE, outcome);
+    for cases in [CASES, CASES_WITHOUT_STORE] {
+        let plain = cases.iter().filter(|it| !it.has_costs());
+        let outcomes: Vec<Expect> =
+            plain.flat_map(|it| it.steps).map(|it| it.expected.outcome).collect();
+        for outcome in Expect::ALL {
+            assert!(outcomes.contains(&outcome), "{outcome:?}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::common::{Daemon, Scratch, serve};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
-use tollbar_proto::client::{Builder, CheckError, Client, FailurePolicy};
+use tollbar_proto::client::{CheckError, Client, ClientBuilder, FailurePolicy};
 use tollbar_proto::v1::CheckRequest;
 
 /// Long enough for a machine that has other things to do.
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 const ROOMY: &str = "rules: [{ name: roomy, limit: 1000000/day, burst: 1000000 }]";
 
-fn builder(daemon: &Daemon) -> Builder {
+fn builder(daemon: &Daemon) -> ClientBuilder {
     let address = daemon.address("grpc");
     let uri = match address.strip_prefix("unix:") {
         Some(_) => address.to_owned(),
@@ -140,7 +140,7 @@ async fn a_client_may_be_there_before_the_daemon() {
 async fn callers_that_go_away_leave_nothing_behind() {
     let scratch = Scratch::new("grpc-cancel");
     let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", ROOMY)]);
-    let client = builder(&daemon).waiting_max(64).connect().unwrap();
+    let client = builder(&daemon).max_waiting(64).connect().unwrap();
     for round in 0..300_u32 {
         let mut callers = JoinSet::new();
         for _ in 0..64 {
@@ -177,9 +177,9 @@ async fn a_daemon_that_hangs_holds_nobody_longer_than_the_deadline() {
     let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", ROOMY)]);
     let client = builder(&daemon)
         .deadline(Duration::from_millis(200))
-        .connect_time_max(Duration::from_millis(300))
-        .silence_max(Duration::from_millis(500))
-        .waiting_max(100)
+        .connect_timeout(Duration::from_millis(300))
+        .idle_timeout(Duration::from_millis(500))
+        .max_waiting(100)
         .connect()
         .unwrap();
     answered(&client).await;
@@ -190,7 +190,7 @@ async fn a_daemon_that_hangs_holds_nobody_longer_than_the_deadline() {
         callers.spawn(async move { client.check(request("7")).await.unwrap_err() });
     }
     let errors = timeout(PATIENCE, callers.join_all()).await.expect("somebody waits for ever");
-    let full = errors.iter().filter(|it| matches!(it, CheckError::Full { waiting_max: 100 }));
+    let full = errors.iter().filter(|it| matches!(it, CheckError::Full { max_waiting: 100 }));
     assert_eq!(full.count(), 900, "only as many wait as may");
     // The daemon says nothing, so the client looks for another connection, and callers are told.
     let told = timeout(PATIENCE, async {
@@ -259,7 +259,7 @@ async fn a_daemon_with_a_token_answers_those_who_have_it() {
 
 #[tokio::test]
 async fn settings_that_cannot_be_used_are_told() {
-    let told = |builder: Builder| builder.connect().unwrap_err().to_string();
+    let told = |builder: ClientBuilder| builder.connect().unwrap_err().to_string();
     let at = |uri: &str| Client::builder(uri);
     for (builder, expected) in [
         (at("127.0.0.1:8081"), "`127.0.0.1:8081` is no address: write http://HOST:PORT"),
@@ -273,7 +273,7 @@ async fn settings_that_cannot_be_used_are_told() {
         (at("http://x:1").token("two words"), "the token cannot be sent"),
         (at("http://x:1").token(""), "the token cannot be sent"),
         (at("http://x:1").deadline(Duration::ZERO), "`deadline` cannot be kept: use more than 0"),
-        (at("http://x:1").waiting_max(0), "`waiting_max` cannot be kept: use 1 to 1,000,000"),
+        (at("http://x:1").max_waiting(0), "`max_waiting` cannot be kept: use 1 to 1,000,000"),
     ] {
         let told = told(builder);
         assert!(told.starts_with(expected), "{told}");

@@ -1,16 +1,16 @@
 //! What requests hold, and that it always comes back.
 
 use http_body::Frame;
-use tollbar_rules::Request as Asked;
+use tollbar_rules::{Request as Asked, TokenError};
 
 use super::*;
 use crate::testing::{later_by, rules};
-use crate::{Ending, Settle};
+use crate::{ResponseEnd, Settle};
 
 const HUNDRED: &str = "rules: [{ name: a, limit: 100/100s, algorithm: fixed_window }]";
 const TWO_IN_FLIGHT: &str = "rules: [{ name: a, limit: 2, algorithm: concurrency }]";
 
-fn settling(yaml: &str, settle: Settle) -> (Tollbar<Answers>, Engine) {
+fn settling(yaml: &str, settle: Settle) -> (TollbarService<Answers>, Engine) {
     let engine = engine(yaml).0;
     let layer = TollbarLayer::builder(&engine).cost(|_| 10).settle(settle).build();
     (layer.layer(Answers), engine)
@@ -81,9 +81,9 @@ async fn rules_multiply_what_was_spent() {
 }
 
 /// How the last request ended.
-type Seen = Arc<std::sync::Mutex<Vec<Ending>>>;
+type Seen = Arc<std::sync::Mutex<Vec<ResponseEnd>>>;
 
-fn watching(spent: impl Fn(&Ending) -> u64 + Send + Sync + 'static) -> (Settle, Seen) {
+fn watching(spent: impl Fn(&ResponseEnd) -> u64 + Send + Sync + 'static) -> (Settle, Seen) {
     let seen = Seen::default();
     let watched = Arc::clone(&seen);
     let settle = Settle::by(move |ending| {
@@ -171,7 +171,7 @@ fn futures_now<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn endings_tell_how_much_was_sent_and_whether_that_was_all() {
-    let (settle, seen) = watching(Ending::reserved);
+    let (settle, seen) = watching(ResponseEnd::reserved);
     let layer = TollbarLayer::builder(engine(HUNDRED).0).settle(settle).build();
     let last = || {
         let ending = seen.lock().unwrap().pop().unwrap();
@@ -269,4 +269,40 @@ async fn leases_are_renewed_while_a_response_lasts() {
     assert_eq!(left(&engine), 1);
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(left(&engine), 1);
+}
+
+/// Such errors were dropped: nobody could see that a store had not taken a charge back.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_settled_renewed_or_given_back_is_reported() {
+    let leases = "rules: [{ name: a, limit: 1, algorithm: concurrency, lease: 30s }]";
+    for (yaml, settle) in [(HUNDRED, Some(Settle::by(|_| 1))), (leases, None)] {
+        let store = Arc::new(later_by(Duration::from_millis(5)));
+        let engine = AsyncEngine::new(rules(yaml), Arc::clone(&store) as Arc<_>).unwrap();
+        let (sender, mut errors) = tokio::sync::mpsc::unbounded_channel();
+        let report = move |error: &TokenError| sender.send(error.to_string()).unwrap();
+        let layer = TollbarLayer::builder(engine).on_hold_error(report);
+        let is_leased = settle.is_none();
+        let layer = match settle {
+            Some(settle) => layer.settle(settle),
+            None => layer,
+        };
+        let service = layer.build().layer(Answers);
+        let response = get(&service, "/200/x").await;
+        assert_eq!(response.status(), 200);
+        store.set_down(true);
+        if is_leased {
+            // The next renewal.
+            next(&mut errors).await;
+        }
+        assert!(errors.try_recv().is_err());
+        drop(response);
+        next(&mut errors).await;
+        assert!(errors.try_recv().is_err());
+    }
+}
+
+/// The next error that is reported, within the minute in which a lease ends twice.
+async fn next(errors: &mut tokio::sync::mpsc::UnboundedReceiver<String>) -> String {
+    let next = tokio::time::timeout(Duration::from_mins(1), errors.recv()).await;
+    next.expect("an error is reported").expect("the layer is there")
 }

@@ -9,9 +9,9 @@ use crate::testing::{later_by, rules};
 
 const ONE_A_SECOND: &str = "rules: [{ name: a, limit: 1/s, burst: 1 }]";
 
-fn waiting(yaml: &str, at_most: Duration, waiting_max: usize) -> Tollbar<Answers> {
-    let on_denial = OnDenial::Wait { at_most, waiting_max };
-    TollbarLayer::builder(engine_by_tokio(yaml)).on_denial(on_denial).build().layer(Answers)
+fn waiting(yaml: &str, max_wait: Duration, max_waiters: usize) -> TollbarService<Answers> {
+    let layer = TollbarLayer::builder(engine_by_tokio(yaml)).wait(max_wait, max_waiters).build();
+    layer.layer(Answers)
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,13 +82,12 @@ async fn no_more_wait_than_may_and_places_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_observes_is_told_once_of_each_request_however_long_it_waits() {
-    for (waiting_max, expected) in [(10, [true, true, true]), (1, [true, false, true])] {
+    for (max_waiters, expected) in [(10, [true, true, true]), (1, [true, false, true])] {
         let told = Arc::new(std::sync::Mutex::new(Vec::new()));
         let by = Arc::clone(&told);
-        let on_denial = OnDenial::Wait { at_most: Duration::from_secs(5), waiting_max };
         let service = TollbarLayer::builder(engine_by_tokio(ONE_A_SECOND))
-            .on_denial(on_denial)
-            .observe(move |request, verdict| {
+            .wait(Duration::from_secs(5), max_waiters)
+            .on_decision(move |request, verdict| {
                 assert_eq!(request.path(), "/x");
                 by.lock().unwrap().push(verdict.is_allowed());
             })
@@ -101,7 +100,10 @@ async fn whoever_observes_is_told_once_of_each_request_however_long_it_waits() {
 }
 
 /// When each of so many requests at once was answered, and how.
-async fn burst(service: &Tollbar<Answers>, count: usize) -> Vec<(u16, Duration, Option<String>)> {
+async fn burst(
+    service: &TollbarService<Answers>,
+    count: usize,
+) -> Vec<(u16, Duration, Option<String>)> {
     let start = Instant::now();
     let requests: Vec<_> = (0..count)
         .map(|_| {

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 
 use super::*;
 
-fn line(waiting_max: usize) -> Arc<Line> {
-    Arc::new(Line::new(waiting_max))
+fn line(max_waiting: usize) -> Arc<Line> {
+    Arc::new(Line::new(max_waiting))
 }
 
 fn open(line: &Arc<Line>) -> (Outbound, Arc<Sent>) {
@@ -50,7 +50,7 @@ fn more_than_the_bound_are_turned_away_until_one_is_answered() {
     let line = line(2);
     let (mut outbound, sent) = open(&line);
     let (_a, _b) = (line.join(request("a")).unwrap(), line.join(request("b")).unwrap());
-    assert!(matches!(line.join(request("c")), Err(CheckError::Full { waiting_max: 2 })));
+    assert!(matches!(line.join(request("c")), Err(CheckError::Full { max_waiting: 2 })));
     assert_eq!(paths(&mut outbound), ["a", "b"]);
     assert!(matches!(line.join(request("c")), Err(CheckError::Full { .. })), "sent ones count");
     assert!(sent.answer(1, Ok(CheckResponse::default())));

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tollbar_rules::{Criticality, Engine, Request, RequestError};
+use tollbar_rules::{Criticality, Engine, InvalidRequest, Request};
 
 use super::read;
-use crate::api::Explained;
+use crate::api::ExplainResponse;
 use crate::command::{EXIT_CODES, Ending};
 
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ impl Explain {
         };
         let explanation = Engine::new(file.rules).explain(&request);
         if self.json {
-            match serde_json::to_string_pretty(&Explained::of(&explanation)) {
+            match serde_json::to_string_pretty(&ExplainResponse::of(&explanation)) {
                 Ok(text) => println!("{text}"),
                 Err(error) => eprintln!("{error}"),
             }
@@ -80,7 +80,7 @@ impl RequestFlags {
     fn request<'a>(
         &'a self,
         attributes: &'a [(&'a str, &'a str)],
-    ) -> Result<Request<'a>, RequestError> {
+    ) -> Result<Request<'a>, InvalidRequest> {
         let (method, path) = &self.request;
         let request = Request::new(method, path)?.with_attributes(attributes)?;
         Ok(request.with_cost(self.cost).with_criticality(self.criticality))

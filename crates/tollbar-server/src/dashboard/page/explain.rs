@@ -2,8 +2,8 @@
 
 use askama::Template;
 use hyper::StatusCode;
-use tollbar::{Degraded, Outcome};
-use tollbar_rules::{Capacity, ExplainedRule, Explanation, Request, RuleFate, Verdict};
+use tollbar::Outcome;
+use tollbar_rules::{Enforcement, Explanation, Request, RuleExplanation, RuleFate, Verdict};
 
 use super::super::answer;
 use super::super::figure::{Count, Moment, Took};
@@ -236,11 +236,11 @@ impl Explained {
                 passes: it.would_pass,
                 binds: it.binds,
                 cost: Count(rule.cost),
-                remaining: it.remaining.map_or_else(|| "–".to_owned(), |it| Count(it).to_string()),
-                reset: it.reset_at.map_or_else(|| "–".to_owned(), |it| Moment(it).to_string()),
+                remaining: or_dash(it.remaining.map(Count)),
+                reset: or_dash(it.reset_at.map(Moment)),
             })
         });
-        let is_idle = |it: &&ExplainedRule| it.fate == RuleFate::NotMatched;
+        let is_idle = |it: &&RuleExplanation| it.fate == RuleFate::NotMatched;
         let used = explanation.rules.iter().filter(|it| !is_idle(it));
         let idle = explanation.rules.iter().filter(is_idle).take(IDLE_MAX);
         Self {
@@ -262,7 +262,7 @@ impl Fact {
 }
 
 impl Fate {
-    fn of(rule: &ExplainedRule) -> Self {
+    fn of(rule: &RuleExplanation) -> Self {
         let word = match rule.fate {
             RuleFate::NotMatched => "does not match",
             RuleFate::Applied => "applies",
@@ -284,35 +284,36 @@ impl Fate {
     }
 }
 
+/// Returns a dash for what is not known.
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".to_owned(), |it| it.to_string())
+}
+
 /// What each limit said then.
 fn limits(verdict: &Verdict) -> Vec<Limit> {
-    let binding = verdict.binding().map(|it| (it.rule().name.clone(), it.place(), it.capacity()));
+    let binding =
+        verdict.binding().map(|it| (it.rule().name.clone(), it.place(), it.enforcement()));
     let limit = |it: tollbar_rules::RuleDecision<'_>| {
-        let is_read = !matches!(it.degraded(), Some(Degraded::Allowed | Degraded::Denied));
         let decision = it.decision();
         Limit {
-            binds: binding == Some((it.rule().name.clone(), it.place(), it.capacity())),
+            binds: binding == Some((it.rule().name.clone(), it.place(), it.enforcement())),
             rule: Shown::new(&*it.rule().name),
             text: Shown::new(it.limit().text()),
-            badge: if it.degraded().is_some() { Some("degraded") } else { badge(it.capacity()) },
+            badge: if it.degraded().is_some() { Some("degraded") } else { badge(it.enforcement()) },
             passes: decision.is_allowed(),
             cost: Count(it.cost()),
-            remaining: if is_read {
-                Count(decision.remaining().unwrap_or(0)).to_string()
-            } else {
-                "–".to_owned()
-            },
-            reset: Moment(decision.reset_at().unwrap_or(tollbar::Timestamp::ZERO)).to_string(),
+            remaining: or_dash(it.remaining().map(Count)),
+            reset: or_dash(it.reset_at().map(Moment)),
         }
     };
     verdict.decisions().map(limit).collect()
 }
 
-fn badge(capacity: Capacity) -> Option<&'static str> {
+fn badge(capacity: Enforcement) -> Option<&'static str> {
     match capacity {
-        Capacity::Live => None,
-        Capacity::Shadow => Some("shadow"),
-        Capacity::Candidate => Some("candidate"),
+        Enforcement::Live => None,
+        Enforcement::Shadow => Some("shadow"),
+        Enforcement::Candidate => Some("candidate"),
     }
 }
 

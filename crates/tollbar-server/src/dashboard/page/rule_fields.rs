@@ -1,7 +1,7 @@
 //! The form of a rule: its fields, what they mean, and the rule that is meant by what stands in them.
 
 use tollbar_rules::admin::{RuleView, changed_fields};
-use tollbar_rules::{Counting, Mode, OnStoreFailure, Per, Rule};
+use tollbar_rules::{AlgorithmKind, Mode, OnOutage, Per, Rule};
 
 use super::super::form::Fields;
 use crate::admin::problem::{Problem, Wrong};
@@ -108,8 +108,8 @@ const KINDS: [Kind; 14] = [
     },
     Kind {
         choices: ALGORITHMS,
-        get: |it| it.view.algorithm.map_or("", Counting::name).to_owned(),
-        set: |it, text| put(&mut it.view.algorithm, choice(text, Counting::of_name)?),
+        get: |it| it.view.algorithm.map_or("", AlgorithmKind::name).to_owned(),
+        set: |it, text| put(&mut it.view.algorithm, choice(text, AlgorithmKind::of_name)?),
         ..kind("algorithm", "Algorithm", "How the limit counts.", "")
     },
     Kind {
@@ -135,7 +135,7 @@ const KINDS: [Kind; 14] = [
         ],
         get: |it| it.rule.on_store_failure.name().filter(|it| *it != "allow").unwrap_or("").into(),
         set: |it, text| {
-            let named = |text: &str| OnStoreFailure::NAMED.into_iter().find(|it| it.0 == text);
+            let named = |text: &str| OnOutage::NAMED.into_iter().find(|it| it.0 == text);
             let chosen = choice(text, |it| named(it).map(|it| it.1))?;
             // An outage can be met in more ways than there are choices: such a way stays.
             if chosen.is_some() || it.rule.on_store_failure.name().is_some() {

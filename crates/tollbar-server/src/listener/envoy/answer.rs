@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tollbar::Timestamp;
+use tollbar_http::{Denial, Format};
 use tollbar_proto::envoy::config::core::v3::HeaderValue;
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -10,7 +12,7 @@ use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
 };
 use tollbar_rules::{CheckOutcome, Reason, Summary, Verdict};
 
-use super::charge::Counted;
+use super::charge::CounterReading;
 use super::limit::Limit;
 use super::options::Headers;
 use super::tree::Mode;
@@ -18,18 +20,18 @@ use super::unit::Unit;
 
 /// The status of one descriptor, and what it does to the whole.
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct DescriptorAnswer {
     status: DescriptorStatus,
     mode: Mode,
-    /// The rule that denies, for the body.
-    rule: Option<String>,
+    /// The body of a denial, which Envoy sends to the client.
+    body: Option<Bytes>,
 }
 
-impl Answered {
+impl DescriptorAnswer {
     /// No limit is met.
     pub(super) fn free() -> Self {
         let status = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
-        Self { status, mode: Mode::Enforce, rule: None }
+        Self { status, mode: Mode::Enforce, body: None }
     }
 
     /// What is met is unlimited, which is told by the largest number there is.
@@ -44,7 +46,7 @@ impl Answered {
         limit: &Limit,
         name: &str,
         mode: Mode,
-        counted: Counted,
+        counted: CounterReading,
         now: Timestamp,
     ) -> Self {
         let is_denied = counted.is_over && mode != Mode::Shadow;
@@ -55,7 +57,7 @@ impl Answered {
         };
         let remaining = if counted.is_over { 0 } else { counted.remaining };
         let status = status(is_denied, current, remaining, until(counted.reset_at, now));
-        Self { status, mode, rule: None }
+        Self { status, mode, body: None }
     }
 
     /// By our own rules: the decision that binds is the limit.
@@ -67,14 +69,16 @@ impl Answered {
             outcome: _,
             reason,
             denial: _,
-            rule,
+            rule: _,
             limit,
             remaining,
             reset_at,
             retry_after: _,
             delay: _,
         } = verdict.summary();
-        let rule = rule.filter(|_| !is_allowed).map(|rule| rule.name.to_string());
+        let denial = (!is_allowed).then(|| Denial::new(verdict, verdict.retry_after()));
+        // The body that the tower layer has for the denial.
+        let body = denial.map(|it| it.response(Format::Json).into_body());
         let binding = match check {
             CheckOutcome::Decided(verdict) | CheckOutcome::Degraded(verdict, _) => {
                 verdict.binding()
@@ -92,7 +96,7 @@ impl Answered {
             if !is_allowed {
                 answered.status.code = Code::OverLimit as i32;
             }
-            return Self { rule, ..answered };
+            return Self { body, ..answered };
         };
         let current = RateLimit {
             name: binding.rule().name.to_string(),
@@ -102,7 +106,7 @@ impl Answered {
                 .map_or(0, |unit| unit.wire() as i32),
         };
         let status = status(!is_allowed, current, remaining, until(reset_at, now));
-        Self { status, mode: Mode::Enforce, rule }
+        Self { status, mode: Mode::Enforce, body }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -142,22 +146,21 @@ fn narrow(number: u64) -> u32 {
 }
 
 /// What statuses come to: denied where a limit is exceeded, or all quotas are.
-pub(super) fn is_denied(answers: &[Answered]) -> bool {
+pub(super) fn is_denied(answers: &[DescriptorAnswer]) -> bool {
     let is_exceeded = answers.iter().any(|it| it.is_over() && it.mode != Mode::Quota);
     let mut quotas = answers.iter().filter(|it| it.mode == Mode::Quota).peekable();
-    is_exceeded || quotas.peek().is_some() && quotas.all(Answered::is_over)
+    is_exceeded || quotas.peek().is_some() && quotas.all(DescriptorAnswer::is_over)
 }
 
 /// All statuses, and what they come to.
-pub(super) fn response(answers: Vec<Answered>, headers: Headers) -> RateLimitResponse {
+pub(super) fn response(answers: Vec<DescriptorAnswer>, headers: Headers) -> RateLimitResponse {
     let code = if is_denied(&answers) { Code::OverLimit } else { Code::Ok };
 
     let mut to_add = nearest(&answers).map_or_else(Vec::new, |it| headers.of(it));
-    let rule = answers.iter().find_map(|it| it.rule.as_deref());
-    let raw_body = rule.map_or_else(Vec::new, |rule| {
+    let raw_body = answers.iter().find_map(|it| it.body.as_deref()).unwrap_or_default().to_vec();
+    if !raw_body.is_empty() {
         to_add.push(header("content-type", "application/json"));
-        body(rule)
-    });
+    }
     RateLimitResponse {
         overall_code: code as i32,
         statuses: answers.into_iter().map(|it| it.status).collect(),
@@ -167,18 +170,8 @@ pub(super) fn response(answers: Vec<Answered>, headers: Headers) -> RateLimitRes
     }
 }
 
-/// The body that the daemon has for a denial over HTTP, sent to the client by Envoy.
-fn body(rule: &str) -> Vec<u8> {
-    let body = serde_json::json!({
-        "error": "rate_limit_exceeded",
-        "message": "Too many requests",
-        "rule": rule,
-    });
-    body.to_string().into_bytes()
-}
-
 /// The limit that headers tell: the last that is exceeded, otherwise the first that has least left.
-fn nearest(answers: &[Answered]) -> Option<&DescriptorStatus> {
+fn nearest(answers: &[DescriptorAnswer]) -> Option<&DescriptorStatus> {
     let exceeded = answers.iter().rev().find(|it| it.is_over() && it.mode != Mode::Quota);
     let limited = || answers.iter().filter(|it| it.status.current_limit.is_some());
     let least = || limited().min_by_key(|it| it.status.limit_remaining);

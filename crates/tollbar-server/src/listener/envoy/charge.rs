@@ -30,7 +30,7 @@ pub(super) enum Hits {
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct CounterReading {
     /// More than the limit, whatever follows from that.
     pub(super) is_over: bool,
     pub(super) remaining: u64,
@@ -41,7 +41,7 @@ pub(super) struct Counted {
 pub(super) async fn count_each(
     store: &dyn Store,
     questions: &[Question<'_>],
-) -> Result<Vec<Counted>, StoreError> {
+) -> Result<Vec<CounterReading>, StoreError> {
     let cost = |question: &Question<'_>| match question.hits {
         Hits::Add(hits) => question.limit.charge(hits),
         Hits::Refund(_) => 0,
@@ -67,21 +67,29 @@ pub(super) async fn count_each(
 
 impl Question<'_> {
     /// What the counter's answer comes to, hits taken back.
-    async fn counted(&self, store: &dyn Store, answer: Decision) -> Result<Counted, StoreError> {
+    async fn counted(
+        &self,
+        store: &dyn Store,
+        answer: Decision,
+    ) -> Result<CounterReading, StoreError> {
         let limit = u64::from(self.limit.requests_per_unit);
         let counter = &self.limit.counter;
-        let count = counter.limit().saturating_sub(answer.remaining().unwrap_or(0));
-        let reset_at = answer.reset_at().unwrap_or(Timestamp::ZERO);
+        let (remaining, reset_at) = counter_of(answer)?;
+        let count = counter.limit().saturating_sub(remaining);
         let Hits::Refund(hits) = self.hits else {
             // A counter that is full denies, and is above the limit.
             let is_over = count > limit || !answer.is_allowed();
-            return Ok(Counted { is_over, remaining: limit.saturating_sub(count), reset_at });
+            return Ok(CounterReading {
+                is_over,
+                remaining: limit.saturating_sub(count),
+                reset_at,
+            });
         };
         // A charge of a window is known by the window's end.
         let refunded = store.refund(&self.key, counter, reset_at.as_micros(), hits).await?;
         let remaining = limit.saturating_sub(count.saturating_sub(refunded));
         // As in the reference: who gives back is never told that it was too much.
-        Ok(Counted { is_over: false, remaining, reset_at })
+        Ok(CounterReading { is_over: false, remaining, reset_at })
     }
 
     fn adds(&self) -> bool {
@@ -95,7 +103,7 @@ pub(super) async fn count_all_or_none(
     store: &dyn Store,
     questions: &[Question<'_>],
     now: Timestamp,
-) -> Result<Vec<Counted>, StoreError> {
+) -> Result<Vec<CounterReading>, StoreError> {
     let is_quota = |question: &Question<'_>| question.mode == Mode::Quota && question.adds();
     let quota_count = questions.iter().filter(|it| is_quota(it)).count();
     let denies = |question: &Question<'_>| match question.mode {
@@ -132,15 +140,14 @@ pub(super) async fn count_all_or_none(
             continue;
         }
         let decision = answers.next().and_then(Entry::decision).ok_or_else(undecided)?;
-        let reset_at = decision.reset_at().unwrap_or(Timestamp::ZERO);
-        let mut remaining = decision.remaining().unwrap_or(0);
+        let (mut remaining, reset_at) = counter_of(decision)?;
         if let (Hits::Refund(hits), Some(bound)) = (question.hits, &question.limit.bound) {
             let refunded = store.refund(&question.key, bound, reset_at.as_micros(), hits).await?;
             remaining = remaining.saturating_add(refunded).min(bound.limit());
         }
-        all.push(Counted { is_over: !decision.is_allowed(), remaining, reset_at });
+        all.push(CounterReading { is_over: !decision.is_allowed(), remaining, reset_at });
     }
-    let over_count = |all: &[Counted]| {
+    let over_count = |all: &[CounterReading]| {
         questions.iter().zip(all).filter(|(it, counted)| is_quota(it) && counted.is_over).count()
     };
     if quota_count > 1 && over_count(&all) == quota_count {
@@ -151,10 +158,14 @@ pub(super) async fn count_all_or_none(
 
 impl Question<'_> {
     /// The answer where nothing passes: no counter is needed for it.
-    pub(super) fn never(&self, now: Timestamp) -> Counted {
+    pub(super) fn never(&self, now: Timestamp) -> CounterReading {
         let window_us = self.limit.unit.window().as_micros() as u64;
         let end_us = (now.as_micros() / window_us + 1) * window_us;
-        Counted { is_over: self.adds(), remaining: 0, reset_at: Timestamp::from_micros(end_us) }
+        CounterReading {
+            is_over: self.adds(),
+            remaining: 0,
+            reset_at: Timestamp::from_micros(end_us),
+        }
     }
 }
 
@@ -163,7 +174,7 @@ async fn give_back(
     store: &dyn Store,
     entries: &[Entry<'_>],
     questions: &[Question<'_>],
-    all: &mut [Counted],
+    all: &mut [CounterReading],
 ) -> Result<(), StoreError> {
     let mut entries = entries.iter();
     for (question, counted) in questions.iter().zip(all) {
@@ -180,6 +191,11 @@ async fn give_back(
         }
     }
     Ok(())
+}
+
+/// What remains of a counter, and when it resets.
+fn counter_of(decision: Decision) -> Result<(u64, Timestamp), StoreError> {
+    decision.remaining().zip(decision.reset_at()).ok_or_else(undecided)
 }
 
 /// A store that says it has answered, and has not.

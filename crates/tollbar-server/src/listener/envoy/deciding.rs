@@ -9,8 +9,8 @@ use tollbar_rules::{Hold, Verdict};
 use tonic::Status;
 use tracing::warn;
 
-use super::answer::{self, Answered};
-use super::charge::{self, Counted, Hits, Question};
+use super::answer::{self, DescriptorAnswer};
+use super::charge::{self, CounterReading, Hits, Question};
 use super::facts::Facts;
 use super::plan::{Plan, Step, bad_descriptor};
 use super::tree::Mode;
@@ -21,7 +21,7 @@ const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 
 /// What rules have said, and what they have charged for it.
 struct Ruling {
-    answered: Answered,
+    answered: DescriptorAnswer,
     hold: Option<Hold>,
     /// What is to be counted as usage, once it is known that nothing is given back.
     usage: Option<Usage>,
@@ -39,7 +39,7 @@ impl Envoy {
         &self,
         request: &RateLimitRequest,
         mut plan: Plan<'_>,
-    ) -> Result<Vec<Answered>, Status> {
+    ) -> Result<Vec<DescriptorAnswer>, Status> {
         let now = self.daemon.now();
         let is_one = self.options.charge == ChargeBy::AllOrNone && plan.steps.len() > 1;
         let mut rulings = Vec::new();
@@ -85,14 +85,15 @@ impl Envoy {
             }
         };
         self.look_ahead(questions, &counted, now).await;
-        let answer = |ruled: &mut dyn Iterator<Item = Answered>, step: &Step<'_>| match step {
-            Step::Unlimited => Answered::unlimited(),
+        let answer = |ruled: &mut dyn Iterator<Item = DescriptorAnswer>, step: &Step<'_>| match step
+        {
+            Step::Unlimited => DescriptorAnswer::unlimited(),
             Step::Counted { at, name } => {
                 let question = &questions[*at];
-                Answered::counted(&question.limit, name, question.mode, counted[*at], now)
+                DescriptorAnswer::counted(&question.limit, name, question.mode, counted[*at], now)
             }
-            Step::Ruled { .. } => ruled.next().unwrap_or_else(Answered::free),
-            Step::Free => Answered::free(),
+            Step::Ruled { .. } => ruled.next().unwrap_or_else(DescriptorAnswer::free),
+            Step::Free => DescriptorAnswer::free(),
         };
         let mut answers = Vec::new();
         let (mut holds, mut usages) = (Vec::new(), Vec::new());
@@ -102,7 +103,7 @@ impl Envoy {
             usages.extend(ruling.usage);
         }
         let mut ruled = answers.into_iter();
-        let answers: Vec<Answered> =
+        let answers: Vec<DescriptorAnswer> =
             plan.steps.iter().map(|step| answer(&mut ruled, step)).collect();
         for (step, answered) in plan.steps.iter().zip(&answers) {
             if matches!(step, Step::Counted { .. }) {
@@ -127,7 +128,12 @@ impl Envoy {
 
     /// Has the engine look for counters that are ahead of the clock. Only in memory: there the end of a
     /// window and `now` are by the same clock.
-    async fn look_ahead(&self, questions: &[Question<'_>], counted: &[Counted], now: Timestamp) {
+    async fn look_ahead(
+        &self,
+        questions: &[Question<'_>],
+        counted: &[CounterReading],
+        now: Timestamp,
+    ) {
         if self.daemon.counters.memory().is_none() {
             return;
         }
@@ -156,8 +162,8 @@ impl Envoy {
             self.daemon.count_verdict(&admission.verdict);
             (admission.verdict, admission.hold)
         } else {
-            let admitted = self.daemon.admit(&asked, None).await;
-            (admitted.verdict, admitted.hold)
+            let (admission, _) = self.daemon.admit(&asked, None).await;
+            (admission.verdict, admission.hold)
         };
         if let Some(rule) = in_flight(&verdict) {
             self.give_back_all(hold.iter()).await;
@@ -167,7 +173,7 @@ impl Envoy {
                 request.domain
             )));
         }
-        let answered = Answered::ruled(&verdict, now);
+        let answered = DescriptorAnswer::ruled(&verdict, now);
         // A check by itself has been counted already.
         let is_open = is_one_of_many && self.daemon.is_metered();
         let usage = is_open.then_some(Usage { at, cost, verdict });

@@ -1,7 +1,7 @@
 //! A descriptor as a request to our own rules: its entries are attributes.
 
 use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use tollbar_rules::{Request, RequestError};
+use tollbar_rules::{InvalidRequest, Request};
 
 /// What Envoy's actions call something that rules know by another name.
 const NAMES: [(&str, &str); 3] =
@@ -18,7 +18,7 @@ impl<'a> Facts<'a> {
     pub(super) fn of(
         domain: &'a str,
         descriptor: &'a RateLimitDescriptor,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self, InvalidRequest> {
         let mut facts = Self { method: None, path: None, attributes: vec![("domain", domain)] };
         for entry in &descriptor.entries {
             let known = NAMES.iter().find(|(envoy, _)| *envoy == entry.key);
@@ -33,13 +33,13 @@ impl<'a> Facts<'a> {
             };
             // Which of two counts would be a guess.
             if own.replace(&entry.value).is_some_and(|before| before != entry.value) {
-                return Err(RequestError::DuplicateAttribute { name: name.to_owned() });
+                return Err(InvalidRequest::DuplicateAttribute { name: name.to_owned() });
             }
         }
         Ok(facts)
     }
 
-    pub(super) fn request(&self, cost: u64) -> Result<Request<'_>, RequestError> {
+    pub(super) fn request(&self, cost: u64) -> Result<Request<'_>, InvalidRequest> {
         let request = Request::new(self.method.unwrap_or("GET"), self.path.unwrap_or("/"))?;
         Ok(request.with_attributes(&self.attributes)?.with_cost(cost))
     }

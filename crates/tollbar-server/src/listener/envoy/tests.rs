@@ -53,7 +53,7 @@ impl Service {
         let engine = AsyncEngine::new(rules, counters.store()).unwrap();
         let tally = Arc::new(Tally::new(100));
         let daemon = Daemon::new(Arc::new(engine), counters, None);
-        let daemon = Arc::new(daemon.metered(Some(Arc::clone(&tally))));
+        let daemon = Arc::new(daemon.with_metering(Some(Arc::clone(&tally))));
         let options = Options {
             charge: ChargeBy::Independent,
             headers: Headers::Off,

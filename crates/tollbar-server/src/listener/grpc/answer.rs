@@ -5,14 +5,14 @@ use std::time::Duration;
 use tollbar::{Outcome, Timestamp};
 use tollbar_proto::v1;
 use tollbar_rules::{
-    Capacity, ExplainedLimit, ExplainedRule, Explanation, Reason, RuleDecision, RuleFate,
+    Enforcement, Explanation, LimitExplanation, Reason, RuleDecision, RuleExplanation, RuleFate,
     RuleSettlement, Summary,
 };
 
-use crate::daemon::Shown;
+use crate::daemon::AnswerRef;
 
-pub(super) fn of_verdict(shown: Shown<'_>) -> v1::CheckResponse {
-    let Shown { verdict, decision_id, lease, .. } = shown;
+pub(super) fn check_response(answer: AnswerRef<'_>) -> v1::CheckResponse {
+    let AnswerRef { verdict, decision_id, lease, .. } = answer;
     let Summary {
         is_allowed,
         check,
@@ -51,7 +51,7 @@ fn of_decision(it: &RuleDecision<'_>) -> v1::Decision {
         rule: it.rule().name.to_string(),
         limit_text: it.limit().text().to_owned(),
         tier: it.tier().unwrap_or_default().to_owned(),
-        capacity: capacity(it.capacity()).into(),
+        capacity: capacity(it.enforcement()).into(),
         allowed: decision.is_allowed(),
         degraded: it.degraded().is_some(),
         cost: it.cost(),
@@ -73,7 +73,7 @@ pub(super) fn of_explanation(explanation: Explanation) -> v1::ExplainResponse {
     }
 }
 
-fn of_rule(rule: ExplainedRule) -> v1::ExplainedRule {
+fn of_rule(rule: RuleExplanation) -> v1::ExplainedRule {
     v1::ExplainedRule {
         name: rule.name,
         applied: rule.fate == RuleFate::Applied,
@@ -85,7 +85,7 @@ fn of_rule(rule: ExplainedRule) -> v1::ExplainedRule {
     }
 }
 
-fn of_limit(limit: ExplainedLimit) -> v1::ExplainedLimit {
+fn of_limit(limit: LimitExplanation) -> v1::ExplainedLimit {
     v1::ExplainedLimit {
         text: limit.text,
         algorithm: limit.algorithm.to_owned(),
@@ -135,11 +135,11 @@ fn reason_of(reason: Reason<'_>) -> v1::Reason {
     }
 }
 
-fn capacity(capacity: Capacity) -> v1::Capacity {
+fn capacity(capacity: Enforcement) -> v1::Capacity {
     match capacity {
-        Capacity::Live => v1::Capacity::Live,
-        Capacity::Shadow => v1::Capacity::Shadow,
-        Capacity::Candidate => v1::Capacity::Candidate,
+        Enforcement::Live => v1::Capacity::Live,
+        Enforcement::Shadow => v1::Capacity::Shadow,
+        Enforcement::Candidate => v1::Capacity::Candidate,
     }
 }
 

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::many::{self, Answers};
 use super::question::{self, Form, filled};
 use super::{answer, refusal};
-use crate::daemon::{Daemon, Shown};
+use crate::daemon::{AnswerRef, Daemon};
 use crate::listener::Stopped;
 
 /// Where a reservation does not say how long it lasts.
@@ -37,31 +37,31 @@ pub(super) async fn decide(
     asked: &v1::CheckRequest,
     cost: u64,
 ) -> Result<v1::CheckResponse, Status> {
-    let answered = match Form::of(asked)? {
+    let answer = match Form::of(asked)? {
         Form::Small { rule, subject } => {
             let id = filled(&asked.request_id);
-            let answered = daemon.check_subject(rule, subject, cost, id).await;
-            answered.map_err(|error| refusal::usage(&error))?
+            let answer = daemon.check_subject(rule, subject, cost, id).await;
+            answer.map_err(|error| refusal::usage(&error))?
         }
         Form::Full { rule: Some(rule), attributes } => {
             let request = question::request(asked, &attributes, cost)?;
-            let answered = daemon.check_rule(rule, &request).await;
-            answered.map_err(|error| refusal::usage(&error))?
+            let answer = daemon.check_rule(rule, &request).await;
+            answer.map_err(|error| refusal::usage(&error))?
         }
         Form::Full { rule: None, attributes } => {
             let request = question::request(asked, &attributes, cost)?;
-            if let Some(told) = daemon.check_at_once(&request, tell) {
-                return told;
+            if let Some(response) = daemon.check_at_once(&request, response) {
+                return response;
             }
-            daemon.check(&request).await
+            daemon.check(&request, None).await
         }
     };
-    tell(answered.shown())
+    response(answer.as_ref())
 }
 
-fn tell(shown: Shown<'_>) -> Result<v1::CheckResponse, Status> {
-    refusal::verdict(shown.verdict)?;
-    Ok(answer::of_verdict(shown))
+fn response(answer: AnswerRef<'_>) -> Result<v1::CheckResponse, Status> {
+    refusal::verdict(answer.verdict)?;
+    Ok(answer::check_response(answer))
 }
 
 #[tonic::async_trait]
@@ -107,11 +107,10 @@ impl v1::limiter_server::Limiter for Limiter {
             ));
         };
         let request = question::request(asked, &attributes, asked.cost.unwrap_or(1))?;
-        let reserved = self.daemon.reserve(&request, time_to_live(*ttl)?).await;
-        refusal::verdict(&reserved.verdict)?;
-        let told = answer::of_verdict(reserved.shown());
-        let receipt = reserved.receipt.unwrap_or_default();
-        Ok(Response::new(v1::ReserveResponse { answer: Some(told), receipt }))
+        let answer = self.daemon.check(&request, Some(time_to_live(*ttl)?)).await;
+        let response = response(answer.as_ref())?;
+        let receipt = answer.receipt.unwrap_or_default();
+        Ok(Response::new(v1::ReserveResponse { answer: Some(response), receipt }))
     }
 
     async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::SettleResponse> {
@@ -144,19 +143,22 @@ impl v1::limiter_server::Limiter for Limiter {
 
     async fn reset(&self, request: Request<v1::ResetRequest>) -> Answer<v1::ResetResponse> {
         let v1::ResetRequest { rule, method, path, attributes, subject } = request.get_ref();
-        let rule = text("rule", rule)?;
-        let engine = &self.daemon.engine;
+        let rule = self.daemon.engine.rule(text("rule", rule)?);
+        let rule = rule.map_err(|error| refusal::usage(&error.into()))?;
         let reset = match filled(subject) {
             Some(_) if !(method.is_empty() && path.is_empty() && attributes.is_empty()) => {
                 return Err(Status::invalid_argument(
                     "`subject` stands in place of `method`, `path` and `attributes`: send it or them",
                 ));
             }
-            Some(subject) => engine.reset_subject(rule, subject).await,
+            Some(subject) => {
+                let subject = rule.subject(subject).map_err(|error| refusal::usage(&error))?;
+                rule.reset(&subject.request().map_err(|error| refusal::usage(&error))?).await
+            }
             None => {
                 let attributes = question::pairs(attributes);
                 let request = question::plain(method, path, &attributes)?;
-                engine.reset(rule, &request).await
+                rule.reset(&request).await
             }
         };
         reset.map_err(|error| refusal::usage(&error))?;

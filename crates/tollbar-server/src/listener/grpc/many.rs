@@ -22,12 +22,12 @@ const IN_FLIGHT_MAX: usize = 256;
 const CLOSING_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// What is sent back.
-pub(super) type Answers = Pin<Box<dyn Stream<Item = Told> + Send>>;
-type Told = Result<v1::CheckManyResponse, Status>;
+pub(super) type Answers = Pin<Box<dyn Stream<Item = StreamItem> + Send>>;
+type StreamItem = Result<v1::CheckManyResponse, Status>;
 
 /// A stream that is being answered.
 struct Answering<S> {
-    told: S,
+    answers: S,
     stopped: Stopped,
     /// Set once the client was told to send no more.
     end: Option<Pin<Box<Sleep>>>,
@@ -39,26 +39,26 @@ pub(super) fn answers(
     daemon: Arc<Daemon>,
     stopped: Stopped,
 ) -> Answers {
-    let told = asked
+    let answers = asked
         .map(move |asked| {
             let daemon = Arc::clone(&daemon);
             async move { Ok(answer(&daemon, asked?).await) }
         })
         .buffered(IN_FLIGHT_MAX);
-    let answering = Answering { told, stopped, end: None, is_over: false };
+    let answering = Answering { answers, stopped, end: None, is_over: false };
     Box::pin(stream::unfold(answering, |mut answering| async move {
-        let told = answering.next().await?;
-        Some((told, answering))
+        let item = answering.next().await?;
+        Some((item, answering))
     }))
 }
 
 async fn answer(daemon: &Daemon, asked: v1::CheckManyRequest) -> v1::CheckManyResponse {
     let v1::CheckManyRequest { id, request } = asked;
-    let told = match &request {
+    let response = match &request {
         Some(request) => decide(daemon, request, request.cost.unwrap_or(1)).await,
         None => Err(Status::invalid_argument("there is nothing to check: send `request`")),
     };
-    let result = told.map_or_else(
+    let result = response.map_or_else(
         |status| {
             let (code, message) = (status.code().into(), status.message().to_owned());
             Answer::Error(v1::Error { code, message })
@@ -68,8 +68,8 @@ async fn answer(daemon: &Daemon, asked: v1::CheckManyRequest) -> v1::CheckManyRe
     v1::CheckManyResponse { id, result: Some(result) }
 }
 
-impl<S: Stream<Item = Told> + Unpin> Answering<S> {
-    async fn next(&mut self) -> Option<Told> {
+impl<S: Stream<Item = StreamItem> + Unpin> Answering<S> {
+    async fn next(&mut self) -> Option<StreamItem> {
         if self.is_over {
             return None;
         }
@@ -80,7 +80,7 @@ impl<S: Stream<Item = Told> + Unpin> Answering<S> {
             }
             return tokio::select! {
                 biased;
-                told = self.told.next() => told,
+                item = self.answers.next() => item,
                 () = self.stopped.wait() => Some(Ok(self.close())),
             };
         };
@@ -90,7 +90,7 @@ impl<S: Stream<Item = Told> + Unpin> Answering<S> {
                 self.is_over = true;
                 Some(Err(Status::unavailable("the daemon has stopped: connect again")))
             }
-            told = self.told.next() => told,
+            item = self.answers.next() => item,
         }
     }
 

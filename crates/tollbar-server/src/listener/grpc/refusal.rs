@@ -1,27 +1,27 @@
 //! Why there is no answer, as statuses of gRPC. A denial is an answer, and not here.
 
-use tollbar_rules::{DenialCode, RequestError, TokenError, UsageError, Verdict};
+use tollbar_rules::{DenialCode, InvalidRequest, TokenError, UsageError, Verdict};
 use tonic::Status;
 
-pub(super) fn request(error: &RequestError) -> Status {
+pub(super) fn request(error: &InvalidRequest) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
 pub(super) fn usage(error: &UsageError) -> Status {
-    let told = error.to_string();
+    let message = error.to_string();
     match error {
-        UsageError::UnknownRule { .. } => Status::not_found(told),
-        UsageError::Store(_) => Status::unavailable(told),
-        _ => Status::invalid_argument(told),
+        UsageError::UnknownRule { .. } => Status::not_found(message),
+        UsageError::Store(_) => Status::unavailable(message),
+        _ => Status::invalid_argument(message),
     }
 }
 
 pub(super) fn receipt(error: &TokenError) -> Status {
-    let told = error.to_string();
+    let message = error.to_string();
     match error {
-        TokenError::NotOpen => Status::failed_precondition(told),
-        TokenError::Store(_) => Status::unavailable(told),
-        _ => Status::invalid_argument(told),
+        TokenError::NotOpen => Status::failed_precondition(message),
+        TokenError::Store(_) => Status::unavailable(message),
+        _ => Status::invalid_argument(message),
     }
 }
 

@@ -5,13 +5,13 @@ use arrayvec::ArrayVec;
 use thiserror::Error;
 use tollbar::{Outcome, Timestamp};
 use tollbar_rules::{
-    CheckOutcome, Criticality, Request, RequestError, Summary, TokenError, UsageError,
+    CheckOutcome, Criticality, InvalidRequest, Request, Summary, TokenError, UsageError,
 };
 
 use super::frame::{ARGUMENTS_MAX, Arguments};
 use super::reply::{Repeated, Replies};
-use crate::api::{Why, millis};
-use crate::daemon::{Daemon, Shown};
+use crate::api::{ReasonName, millis};
+use crate::daemon::{AnswerRef, Daemon};
 
 /// Pairs of what remains of a frame.
 type Attributes<'b> = ArrayVec<(&'b str, &'b str), { ARGUMENTS_MAX / 2 }>;
@@ -34,7 +34,7 @@ pub(super) enum CheckError {
     #[error("attributes come in pairs, and the last name has no value behind it")]
     OddAttributes,
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(#[from] InvalidRequest),
     #[error(transparent)]
     Subject(#[from] UsageError),
     #[error(transparent)]
@@ -82,7 +82,7 @@ pub(super) async fn subject(
     let (rule, subject) = (text(arguments[1])?, text(arguments[2])?);
     let options = Options::parse(&arguments[3..], OF_SUBJECT)?;
     let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
-    write(daemon.check_subject(rule, subject, cost, id).await?.shown(), replies);
+    write(daemon.check_subject(rule, subject, cost, id).await?.as_ref(), replies);
     Ok(())
 }
 
@@ -124,8 +124,8 @@ async fn ask(
     if let Some(id) = options.request_id {
         request = request.with_request_id(id);
     }
-    if daemon.check_at_once(&request, |shown| write(shown, replies)).is_none() {
-        write(daemon.check(&request).await.shown(), replies);
+    if daemon.check_at_once(&request, |answer| write(answer, replies)).is_none() {
+        write(daemon.check(&request, None).await.as_ref(), replies);
     }
     Ok(())
 }
@@ -193,9 +193,9 @@ fn repeated(text: &str) -> String {
     Repeated(text.as_bytes()).to_string()
 }
 
-/// Names and values, the same as over HTTP.
-fn write(shown: Shown<'_>, replies: &mut Replies) {
-    let Shown { verdict, decision_id, lease, .. } = shown;
+/// Writes names and values, those of HTTP's `CheckResponse`.
+fn write(answer: AnswerRef<'_>, replies: &mut Replies) {
+    let AnswerRef { verdict, decision_id, lease, .. } = answer;
     let Summary {
         is_allowed,
         check,
@@ -225,7 +225,7 @@ fn write(shown: Shown<'_>, replies: &mut Replies) {
     name(replies, "outcome");
     name(replies, outcome_name(outcome));
     name(replies, "reason");
-    name(replies, Why::from(reason).name());
+    name(replies, ReasonName::from(reason).name());
     name(replies, "rule");
     replies.bulk_or_null(rule.map(|rule| rule.name.as_bytes()));
     name(replies, "limit");

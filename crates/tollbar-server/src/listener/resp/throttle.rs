@@ -194,7 +194,9 @@ impl<'b> Throttles<'b> {
                         let (engine, policy) = (&shared.daemon.engine, entry.policy());
                         engine.denied_elsewhere(COMMAND, entry.key(), policy, wait).await;
                     }
-                    write(throttle.numbers.limit(), &decision, now, replies);
+                    if !write(throttle.numbers.limit(), &decision, now, replies) {
+                        replies.error("UNAVAILABLE the store has not counted");
+                    }
                 }
                 // Five numbers have no place for a mark, so what was not counted is an error.
                 (Err(error), _) => replies.error(format_args!("UNAVAILABLE {error}")),
@@ -209,19 +211,22 @@ impl<'b> Throttles<'b> {
     }
 }
 
-/// Limited or not, the limit, what remains, when to come back or -1, when all is there again.
-fn write(limit: u64, decision: &Decision, now: Timestamp, replies: &mut Replies) {
+/// Writes five numbers: limited or not, the limit, what remains, when to come back or -1, when all is there
+/// again. Returns false, having written nothing, if no counter was read.
+fn write(limit: u64, decision: &Decision, now: Timestamp, replies: &mut Replies) -> bool {
+    let (Some(remaining), Some(reset_at)) = (decision.remaining(), decision.reset_at()) else {
+        return false;
+    };
     replies.array(5);
     replies.integer(u8::from(!decision.is_allowed()));
     replies.integer(limit);
-    replies.integer(decision.remaining().unwrap_or(0));
+    replies.integer(remaining);
     match decision.outcome() {
         Outcome::Deny { retry_after_us } => replies.integer(seconds(retry_after_us)),
         Outcome::Allow | Outcome::Busy | Outcome::Never => replies.integer(-1),
     }
-    replies.integer(seconds(
-        decision.reset_at().unwrap_or(now).as_micros().saturating_sub(now.as_micros()),
-    ));
+    replies.integer(seconds(reset_at.as_micros().saturating_sub(now.as_micros())));
+    true
 }
 
 /// Up: who waits so many seconds does not come too early.

@@ -392,6 +392,30 @@ pub(crate) const CASES_WITHOUT_STORE: &[Case] = &[
             get("/share").denied("share", (0, 2)).degraded(),
         ],
     ),
+    case(
+        "a price above the limit, in an attribute",
+        &[
+            get("/priced").with(&[("user", "7"), ("tokens", "3")]).unseen(
+                Expect::Allow,
+                "priced",
+                3,
+            ),
+            get("/priced").with(&[("user", "7"), ("tokens", "4")]).unseen(
+                Expect::Never,
+                "priced",
+                3,
+            ),
+        ],
+    ),
+    case(
+        "a share of what may be in flight",
+        &[
+            get("/jobs").passes("jobs", (0, 1)).degraded(),
+            get("/jobs").busy("jobs", (0, 1)).degraded(),
+        ],
+    ),
+    case("a rule in shadow mode turns nobody away", &[get("/tried").free().degraded()]),
+    case("more limits than can be checked at once", &[get("/many").too_many()]),
     case("an attribute that is missing", &[get("/lacking").lacks("lacking")]),
     case(
         "what no limit meets is not degraded",

@@ -1,5 +1,5 @@
 //! The table, asked of the real daemon by Envoy's protocol: a request is a descriptor, its attributes are
-//! entries. It has one word for all denials.
+//! entries. Its status has one word for all denials, and the body for Envoy's client says more.
 
 use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -8,7 +8,7 @@ use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
 use super::step::{Expect, Step};
-use super::{COUNTED, Said, Table, Told, WITHOUT_STORE, go_through};
+use super::{Answer, COUNTED, Field, Table, WITHOUT_STORE, go_through};
 use crate::common::Scratch;
 
 #[test]
@@ -30,35 +30,48 @@ fn answers_as(table: &Table) {
             // Envoy never says when a request is over, so what is in flight is no business of its.
             let status = runtime.block_on(client.should_rate_limit(request(step))).unwrap_err();
             assert_eq!(status.code(), tonic::Code::FailedPrecondition);
-            return Told::only(step.expected.outcome);
+            return Answer::only(step.expected.outcome);
         }
         let response = runtime.block_on(client.should_rate_limit(request(step))).unwrap();
         let response = response.into_inner();
         let status = &response.statuses[0];
         assert_eq!(response.overall_code, status.code);
-        let outcome = match (status.code == Code::Ok as i32, step.expected.outcome) {
-            (true, _) => Expect::Allow,
-            (false, Expect::Allow) => Expect::Deny,
-            (false, denial) => denial,
+        let outcome = if status.code == Code::Ok as i32 {
+            Expect::Allow
+        } else {
+            outcome_of(&response.raw_body, step.expected.outcome)
         };
         let limit = status.current_limit.as_ref();
-        Told {
+        Answer {
             outcome,
-            // It is told with its limit, and otherwise not.
-            rule: limit.map_or(Said::Nothing, |it| Said::This(Some(it.name.clone()))),
-            // A limit whose counter was not read is not told: Envoy would write headers from it.
+            // The name comes with a limit, and without one there is none.
+            rule: limit.map_or(Field::Unsupported, |it| Field::Is(Some(it.name.clone()))),
+            // A limit whose counter was not read is left out: Envoy would write headers from it.
             limit: match (limit, step.expected.remaining) {
-                (None, None) => Said::Nothing,
-                _ => Said::This(limit.map(|it| it.requests_per_unit.into())),
+                (None, None) => Field::Unsupported,
+                _ => Field::Is(limit.map(|it| it.requests_per_unit.into())),
             },
-            remaining: Said::This(limit.map(|_| status.limit_remaining.into())),
-            has_reset: Said::This(Some(status.duration_until_reset.is_some())),
-            is_degraded: Said::Nothing,
+            remaining: Field::Is(limit.map(|_| status.limit_remaining.into())),
+            has_reset: Field::Is(Some(status.duration_until_reset.is_some())),
+            is_degraded: Field::Unsupported,
         }
     });
     drop(client);
     drop(runtime);
     assert_eq!(daemon.stop(), 0);
+}
+
+/// The outcome that a body tells Envoy's client. It has one word for limits that are used up and for permits.
+fn outcome_of(body: &[u8], expected: Expect) -> Expect {
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+    match body["error"].as_str() {
+        Some("missing_attribute") => Expect::Lacks,
+        Some("too_many_limits") => Expect::TooMany,
+        Some("cost_exceeds_limit") => Expect::Never,
+        Some("rate_limit_exceeded") if expected == Expect::Busy => Expect::Busy,
+        Some("rate_limit_exceeded") => Expect::Deny,
+        _ => panic!("{body}"),
+    }
 }
 
 fn request(step: &Step) -> RateLimitRequest {

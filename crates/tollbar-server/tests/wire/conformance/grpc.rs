@@ -4,7 +4,7 @@ use tollbar_proto::client::Client;
 use tollbar_proto::v1::{CheckRequest, CheckResponse, Outcome, Reason};
 
 use super::step::{Expect, Step};
-use super::{COUNTED, Said, Table, Told, WITHOUT_STORE, go_through};
+use super::{Answer, COUNTED, Field, Table, WITHOUT_STORE, go_through};
 use crate::common::Scratch;
 
 fn with_daemon(name: &str, table: &Table, go: impl FnOnce(&tokio::runtime::Runtime, &Client)) {
@@ -26,8 +26,8 @@ fn grpc_answers_as_the_tables_say() {
     for table in [&COUNTED, &WITHOUT_STORE] {
         with_daemon("conformance-grpc", table, |runtime, client| {
             go_through(table, |step| {
-                let answer = runtime.block_on(client.calls().check(request(step)));
-                told(step, &answer.unwrap().into_inner())
+                let response = runtime.block_on(client.calls().check(request(step)));
+                answer(step, &response.unwrap().into_inner())
             });
         });
     }
@@ -37,7 +37,7 @@ fn grpc_answers_as_the_tables_say() {
 fn a_stream_answers_as_the_table_says() {
     with_daemon("conformance-grpc-stream", &COUNTED, |runtime, client| {
         go_through(&COUNTED, |step| {
-            told(step, &runtime.block_on(client.check(request(step))).unwrap())
+            answer(step, &runtime.block_on(client.check(request(step))).unwrap())
         });
     });
 }
@@ -54,7 +54,7 @@ fn request(step: &Step) -> CheckRequest {
     }
 }
 
-fn told(step: &Step, answer: &CheckResponse) -> Told {
+fn answer(step: &Step, answer: &CheckResponse) -> Answer {
     let outcome = match (answer.outcome(), answer.reason()) {
         (Outcome::Busy, Reason::MissingAttribute) => Expect::Lacks,
         (Outcome::Busy, Reason::TooManyLimits) => Expect::TooMany,
@@ -66,12 +66,12 @@ fn told(step: &Step, answer: &CheckResponse) -> Told {
     };
     assert_eq!(answer.allowed, outcome == Expect::Allow, "{step:?} gave {answer:?}");
     assert_eq!(answer.retry_after.is_some(), outcome == Expect::Deny, "{step:?} gave {answer:?}");
-    Told {
+    Answer {
         outcome,
-        rule: Said::This(Some(answer.rule.clone()).filter(|it| !it.is_empty())),
-        limit: Said::This(answer.limit),
-        remaining: Said::This(answer.remaining),
-        has_reset: Said::This(Some(answer.reset_at.is_some())),
-        is_degraded: Said::This(Some(answer.degraded)),
+        rule: Field::Is(Some(answer.rule.clone()).filter(|it| !it.is_empty())),
+        limit: Field::Is(answer.limit),
+        remaining: Field::Is(answer.remaining),
+        has_reset: Field::Is(Some(answer.reset_at.is_some())),
+        is_degraded: Field::Is(Some(answer.degraded)),
     }
 }

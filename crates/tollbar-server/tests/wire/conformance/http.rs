@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::step::{Expect, Step};
-use super::{COUNTED, Said, Told, WITHOUT_STORE, go_through};
+use super::{Answer, COUNTED, Field, WITHOUT_STORE, go_through};
 use crate::common::{Daemon, Scratch, status};
 
 #[test]
@@ -16,7 +16,7 @@ fn http_answers_as_the_tables_say() {
     }
 }
 
-fn ask(daemon: &Daemon, step: &Step) -> Told {
+fn ask(daemon: &Daemon, step: &Step) -> Answer {
     let attributes: serde_json::Map<String, Value> =
         step.attributes.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
     let body = json!({
@@ -37,12 +37,12 @@ fn ask(daemon: &Daemon, step: &Step) -> Told {
     assert_eq!(answer["allowed"], outcome == Expect::Allow, "{step:?} gave {response}");
     let has_wait = answer["retryAfterMs"].as_u64().is_some_and(|it| it > 0);
     assert_eq!(has_wait, outcome == Expect::Deny, "{step:?} gave {response}");
-    Told {
+    Answer {
         outcome,
-        rule: Said::This(answer["rule"].as_str().map(str::to_owned)),
-        limit: Said::This(answer["limit"].as_u64()),
-        remaining: Said::This(answer["remaining"].as_u64()),
-        has_reset: Said::This(Some(answer["resetAt"].is_string())),
-        is_degraded: Said::This(answer["degraded"].as_bool()),
+        rule: Field::Is(answer["rule"].as_str().map(str::to_owned)),
+        limit: Field::Is(answer["limit"].as_u64()),
+        remaining: Field::Is(answer["remaining"].as_u64()),
+        has_reset: Field::Is(Some(answer["resetAt"].is_string())),
+        is_degraded: Field::Is(answer["degraded"].as_bool()),
     }
 }

@@ -1,5 +1,4 @@
-//! The table, asked of the tower layer, which the gateway is behind as well. Attributes are what a layer in front
-//! has found out, and costs are the layer's.
+//! The table, asked of the tower layer. Attributes and costs come from extensions of the request.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -7,17 +6,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
-use serde_json::Value;
-use tollbar_http::{Attributes, Tollbar, TollbarBody, TollbarLayer};
+use tollbar_http::{Attributes, TollbarBody, TollbarLayer, TollbarService};
 use tollbar_rules::{AsyncEngine, Engine, RuleFile, RuleSet};
 use tollbar_testkit::failing_store::FailingStore;
 use tonic::codegen::Service;
 
-use super::step::{Expect, Step};
-use super::{COUNTED, Said, Table, Told, WITHOUT_STORE, go_through};
+use super::step::Step;
+use super::{Answer, COUNTED, Table, WITHOUT_STORE, go_through, limit_headers};
 
 #[test]
 fn the_layer_answers_as_the_table_says() {
@@ -39,12 +37,11 @@ fn rules(table: &Table) -> RuleSet {
 fn answers_as(table: &Table, layer: &TollbarLayer) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut service = tower_layer::Layer::layer(layer, Served);
-    // A response whose body has not ended is a request in flight.
-    let mut responses = Vec::new();
-    go_through(table, |step| runtime.block_on(ask(&mut service, step, &mut responses)));
+    let mut bodies = Vec::new();
+    go_through(table, |step| runtime.block_on(ask(&mut service, step, &mut bodies)));
 }
 
-/// What a request costs, as the layer is told.
+/// The cost of a request.
 #[derive(Debug, Clone, Copy)]
 struct Cost(u64);
 
@@ -71,43 +68,14 @@ impl Service<Request<()>> for Served {
 }
 
 async fn ask(
-    service: &mut Tollbar<Served>,
+    service: &mut TollbarService<Served>,
     step: &Step,
-    responses: &mut Vec<TollbarBody<Full<Bytes>>>,
-) -> Told {
+    bodies: &mut Vec<TollbarBody<Full<Bytes>>>,
+) -> Answer {
     let mut request = Request::builder().method(step.method).uri(step.path).body(()).unwrap();
     let attributes = step.attributes.iter();
     let attributes = attributes.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
     request.extensions_mut().insert(attributes);
     request.extensions_mut().insert(Cost(step.cost));
-    let (head, body) = service.call(request).await.unwrap().into_parts();
-    let number =
-        |name: &str| head.headers.get(name).map(|it| it.to_str().unwrap().parse().unwrap());
-    let has_wait = head.headers.contains_key("retry-after");
-    let (mut rule, mut error) = (Said::Nothing, None);
-    if head.status.is_success() {
-        responses.push(body);
-    } else {
-        let body = body.collect().await.unwrap().to_bytes();
-        let answer: Value = serde_json::from_slice(&body).unwrap();
-        rule = Said::This(answer["rule"].as_str().map(str::to_owned));
-        error = answer["error"].as_str().map(str::to_owned);
-    }
-    let outcome = match (head.status.as_u16(), error.as_deref()) {
-        (200, None) => Expect::Allow,
-        (400, Some("missing_attribute")) => Expect::Lacks,
-        (500, Some("too_many_limits")) => Expect::TooMany,
-        (429, Some("rate_limit_exceeded")) if has_wait => Expect::Deny,
-        (429, Some("rate_limit_exceeded")) => Expect::Busy,
-        (422, Some("cost_exceeds_limit")) => Expect::Never,
-        _ => panic!("{step:?} gave {head:?}"),
-    };
-    Told {
-        outcome,
-        rule,
-        limit: Said::This(number("x-ratelimit-limit")),
-        remaining: Said::This(number("x-ratelimit-remaining")),
-        has_reset: Said::This(Some(head.headers.contains_key("x-ratelimit-reset"))),
-        is_degraded: Said::This(Some(head.headers.contains_key("x-ratelimit-degraded"))),
-    }
+    limit_headers::answer(step, service.call(request).await.unwrap(), bodies).await
 }

@@ -8,7 +8,7 @@ use tollbar_rules::{AsyncEngine, CheckOutcome, DenialCode, Engine, Request, Rule
 use tollbar_testkit::failing_store::FailingStore;
 
 use super::step::{Expect, Step};
-use super::{COUNTED, Said, Told, WITHOUT_STORE, go_through};
+use super::{Answer, COUNTED, Field, WITHOUT_STORE, go_through};
 
 #[test]
 fn the_library_answers_as_the_table_says() {
@@ -25,7 +25,7 @@ fn the_library_answers_as_the_table_says_without_its_store() {
     go_through(&WITHOUT_STORE, |step| ask(&engine, step));
 }
 
-fn ask(engine: &AsyncEngine, step: &Step) -> Told {
+fn ask(engine: &AsyncEngine, step: &Step) -> Answer {
     let request = Request::new(step.method, step.path).unwrap();
     let request = request.with_attributes(step.attributes).unwrap().with_cost(step.cost);
     let verdict = block_on(engine.check(&request));
@@ -42,12 +42,12 @@ fn ask(engine: &AsyncEngine, step: &Step) -> Told {
             Outcome::Busy => Expect::Busy,
         },
     };
-    Told {
+    Answer {
         outcome,
-        rule: Said::This(summary.rule.map(|it| it.name.to_string())),
-        limit: Said::This(summary.limit),
-        remaining: Said::This(summary.remaining),
-        has_reset: Said::This(Some(summary.reset_at.is_some())),
-        is_degraded: Said::This(Some(summary.check.is_degraded())),
+        rule: Field::Is(summary.rule.map(|it| it.name.to_string())),
+        limit: Field::Is(summary.limit),
+        remaining: Field::Is(summary.remaining),
+        has_reset: Field::Is(Some(summary.reset_at.is_some())),
+        is_degraded: Field::Is(Some(summary.check.is_degraded())),
     }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use super::step::{Expect, Step};
-use super::{COUNTED, Said, Told, WITHOUT_STORE, go_through};
+use super::{Answer, COUNTED, Field, WITHOUT_STORE, go_through};
 use crate::common::Scratch;
 
 #[test]
@@ -20,7 +20,7 @@ fn resp_answers_as_the_tables_say() {
     }
 }
 
-fn ask(stream: &mut BufReader<TcpStream>, step: &Step) -> Told {
+fn ask(stream: &mut BufReader<TcpStream>, step: &Step) -> Answer {
     let cost = step.cost.to_string();
     let mut words = vec!["TB.CHECK", step.method, step.path, "COST", &cost, "WITH"];
     words.extend(step.attributes.iter().flat_map(|(name, value)| [*name, *value]));
@@ -33,7 +33,7 @@ fn ask(stream: &mut BufReader<TcpStream>, step: &Step) -> Told {
         Ok(answer) => answer,
         // What the request has to be changed for is an error, in one word and a sentence.
         Err(error) => {
-            return Told::only(match error.split(' ').next() {
+            return Answer::only(match error.split(' ').next() {
                 Some("MISSING_ATTRIBUTE") => Expect::Lacks,
                 Some("TOO_MANY_LIMITS") => Expect::TooMany,
                 _ => panic!("{step:?} gave {error}"),
@@ -53,13 +53,13 @@ fn ask(stream: &mut BufReader<TcpStream>, step: &Step) -> Told {
     let has_wait = said("retry_after_ms").is_some_and(|it| it != "0");
     assert_eq!(has_wait, outcome == Expect::Deny, "{step:?} gave {answer:?}");
     let number = |name: &str| said(name).map(|it| it.parse().unwrap());
-    Told {
+    Answer {
         outcome,
-        rule: Said::This(said("rule")),
-        limit: Said::This(number("limit")),
-        remaining: Said::This(number("remaining")),
-        has_reset: Said::This(Some(number("reset_at_ms").is_some())),
-        is_degraded: Said::This(Some(number("degraded") == Some(1))),
+        rule: Field::Is(said("rule")),
+        limit: Field::Is(number("limit")),
+        remaining: Field::Is(number("remaining")),
+        has_reset: Field::Is(Some(number("reset_at_ms").is_some())),
+        is_degraded: Field::Is(Some(number("degraded") == Some(1))),
     }
 }
 

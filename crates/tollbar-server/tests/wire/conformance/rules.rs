@@ -8,15 +8,20 @@ const MANY: usize = 33;
 
 /// The rules of all cases.
 pub(crate) fn counted() -> String {
-    let many = |at: usize| {
-        format!("  - {{ name: many_{at}, match: {{ path: /many }}, limit: 9/day, burst: 9 }}\n")
-    };
-    RULES.to_owned() + &(0..MANY).map(many).collect::<String>()
+    with_many(RULES)
 }
 
 /// The rules of all cases in which the store is out of reach.
 pub(crate) fn without_store() -> String {
-    RULES_WITHOUT_STORE.to_owned()
+    with_many(RULES_WITHOUT_STORE)
+}
+
+/// Adds more rules for `/many` than a store takes at once.
+fn with_many(rules: &str) -> String {
+    let many = |at: usize| {
+        format!("  - {{ name: many_{at}, match: {{ path: /many }}, limit: 9/day, burst: 9 }}\n")
+    };
+    rules.to_owned() + &(0..MANY).map(many).collect::<String>()
 }
 
 const RULES_WITHOUT_STORE: &str = "
@@ -29,6 +34,8 @@ rules:
   - { name: lacking, match: { path: /lacking }, per: [tenant], missing: deny, limit: 3/day }
   - { name: free, match: { path: /free }, unlimited: true }
   - { name: tried, match: { path: /tried }, limit: 3/day, mode: shadow, on_store_failure: deny }
+  - { name: priced, match: { path: /priced }, limit: 3/day, cost: { attribute: tokens } }
+  - { name: jobs, match: { path: /jobs }, algorithm: concurrency, limit: 2, lease: 1h, on_store_failure: local }
 ";
 
 const RULES: &str = r#"

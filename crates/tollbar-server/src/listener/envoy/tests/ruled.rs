@@ -48,15 +48,21 @@ fn the_rule_that_binds_is_the_limit_that_is_told() {
 fn a_denial_has_the_body_that_the_daemon_has_for_one() {
     let service = Service::of_rules(RULES);
     let asked = hitting(call("edge", &[&[("remote_address", "192.0.2.1")]]), 3);
-    let response = service.ask(&asked).unwrap();
-    assert_eq!(response.overall_code, Code::OverLimit as i32);
-    let body = String::from_utf8(response.raw_body).unwrap();
-    let expected =
-        r#"{"error":"rate_limit_exceeded","message":"Too many requests","rule":"per_ip"}"#;
-    assert_eq!(body, expected);
-    assert_eq!(response.response_headers_to_add[0].key, "content-type");
+    let denied = |asked: &RateLimitRequest| {
+        let response = service.ask(asked).unwrap();
+        assert_eq!(response.overall_code, Code::OverLimit as i32);
+        assert_eq!(response.response_headers_to_add[0].key, "content-type");
+        String::from_utf8(response.raw_body).unwrap()
+    };
+    let message = "This request costs more than its limit can ever hold";
+    let never =
+        format!(r#"{{"error":"cost_exceeds_limit","message":"{message}","rule":"per_ip"}}"#);
+    assert_eq!(denied(&asked), never);
     // Nothing was charged: rules are all or nothing.
-    assert_eq!(service.says(&hitting(asked, 2)), "OK: OK 0/2");
+    let asked = hitting(asked, 2);
+    assert_eq!(service.says(&asked), "OK: OK 0/2");
+    let later = r#"{"error":"rate_limit_exceeded","message":"Too many requests","rule":"per_ip"}"#;
+    assert_eq!(denied(&asked), later);
 }
 
 #[test]

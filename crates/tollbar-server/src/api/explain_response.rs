@@ -2,15 +2,15 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollbar_rules::{ExplainedLimit, ExplainedRule, Explanation, RuleFate};
+use tollbar_rules::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
 
-use super::told::Standing;
+use super::check_response::CapacityName;
 use crate::rfc3339::Instant;
 
 /// What every rule makes of a request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Explained<'e> {
+pub(crate) struct ExplainResponse<'e> {
     /// The method, as rules see it.
     method: &'e str,
     /// The path, as rules see it.
@@ -56,7 +56,7 @@ struct Limit<'e> {
     text: &'e str,
     algorithm: &'static str,
     /// Whether it may deny.
-    capacity: Standing,
+    capacity: CapacityName,
     /// Tokens a window.
     limit: u64,
     /// The largest cost that would pass now; null where the store cannot say.
@@ -88,7 +88,7 @@ enum Fate {
     Unknown,
 }
 
-impl<'e> Explained<'e> {
+impl<'e> ExplainResponse<'e> {
     pub(crate) fn of(explanation: &'e Explanation) -> Self {
         Self {
             method: &explanation.method,
@@ -102,7 +102,7 @@ impl<'e> Explained<'e> {
 }
 
 impl<'e> Rule<'e> {
-    fn of(rule: &'e ExplainedRule) -> Self {
+    fn of(rule: &'e RuleExplanation) -> Self {
         Self {
             name: &rule.name,
             fate: Fate::of(rule.fate),
@@ -116,7 +116,7 @@ impl<'e> Rule<'e> {
 }
 
 impl<'e> Limit<'e> {
-    fn of(limit: &'e ExplainedLimit) -> Self {
+    fn of(limit: &'e LimitExplanation) -> Self {
         Self {
             text: &limit.text,
             algorithm: limit.algorithm,

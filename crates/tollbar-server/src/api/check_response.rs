@@ -1,4 +1,4 @@
-//! A verdict as clients get it: JSON, and the headers that go with it.
+//! The responses to checks: JSON, and the headers that go with it.
 
 mod write;
 
@@ -11,27 +11,27 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use tollbar::Timestamp;
 use tollbar_http::{Denial, Format, HeaderStyle, retry_after_s};
-use tollbar_rules::{Capacity, DenialCode, Reason, RuleDecision, Summary, Verdict};
+use tollbar_rules::{DenialCode, Enforcement, Reason, RuleDecision, Summary, Verdict};
 
 use super::answer::{Answer, JSON, PROBLEM, body, json};
 use super::refusal::{ProblemBody, Refusal};
-use crate::daemon::{Answered, Shown};
+use crate::daemon::{AnswerRef, CheckAnswer};
 use crate::rfc3339::Instant;
 
-/// What was decided about a request.
+/// The JSON body of `POST /v1/check`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Told<'v> {
+pub(crate) struct CheckResponse<'v> {
     /// Whether it may pass; then it has paid.
     allowed: bool,
     /// Whether the store could not answer, and the rules' failure policies did in its place.
     degraded: bool,
     /// Why.
-    reason: Why,
+    reason: ReasonName,
     /// Where it may not pass: why, for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'static str>,
-    /// The same for people.
+    /// The reason as a sentence for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<Cow<'static, str>>,
     /// The rule that binds, or that lets the request pass.
@@ -79,7 +79,7 @@ pub(crate) struct Decision<'v> {
     /// The tier whose limit it is, where it is one's.
     tier: Option<&'v str>,
     /// Whether it may deny.
-    capacity: Standing,
+    capacity: CapacityName,
     /// Whether it lets the request pass.
     allowed: bool,
     /// Whether it was decided without the store.
@@ -97,10 +97,10 @@ pub(crate) struct Decision<'v> {
     reset_at: Option<Instant>,
 }
 
-/// Why a verdict is what it is.
+/// The reason of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Why {
+pub(crate) enum ReasonName {
     /// Limits were checked.
     Limits,
     /// No rule applies.
@@ -125,10 +125,10 @@ pub(crate) enum Why {
     Unsupported,
 }
 
-/// In what capacity a limit was checked.
+/// How a limit was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Standing {
+pub(crate) enum CapacityName {
     /// It may deny.
     Live,
     /// Its rule is in shadow mode: it only reports.
@@ -141,51 +141,51 @@ pub(crate) enum Standing {
 #[derive(Debug)]
 struct Decisions<'v>(&'v Verdict);
 
-/// The answers to a batch, in its order.
+/// The JSON body of `POST /v1/check/batch`: the answers in the order of the requests.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Batched<'v> {
-    results: Vec<InBatch<'v>>,
+pub(crate) struct BatchResponse<'v> {
+    results: Vec<BatchItem<'v>>,
 }
 
-/// One of a batch.
+/// The answer to one request of a batch.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-enum InBatch<'v> {
-    Told(Told<'v>),
-    Refused(Refused<'v>),
+enum BatchItem<'v> {
+    Answer(CheckResponse<'v>),
+    Error(BatchError<'v>),
 }
 
-/// One of a batch that could not be decided: there is no such rule, for instance.
+/// A request of a batch that could not be decided: there is no such rule, for instance.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Refused<'v> {
+struct BatchError<'v> {
     /// The status that the request would have had by itself.
     status: u16,
     #[serde(flatten)]
     error: super::refusal::Error<'v>,
 }
 
-impl<'v> Batched<'v> {
-    pub(super) fn of(answers: &'v [Result<Answered, Refusal>]) -> Self {
-        let one = |it: &'v Result<Answered, Refusal>| match it {
-            Ok(answered) => InBatch::Told(Told::in_batch(answered.shown())),
-            Err(refusal) => InBatch::Refused(Refused {
+impl<'v> BatchResponse<'v> {
+    pub(super) fn of(answers: &'v [Result<CheckAnswer, Refusal>]) -> Self {
+        let item = |it: &'v Result<CheckAnswer, Refusal>| match it {
+            Ok(answer) => BatchItem::Answer(CheckResponse::in_batch(answer.as_ref())),
+            Err(refusal) => BatchItem::Error(BatchError {
                 status: refusal.status().as_u16(),
                 error: refusal.error(),
             }),
         };
-        Self { results: answers.iter().map(one).collect() }
+        Self { results: answers.iter().map(item).collect() }
     }
 }
 
-impl<'v> Told<'v> {
-    /// One of a batch, with its status.
-    pub(super) fn in_batch(shown: Shown<'v>) -> Self {
-        let status = Some(status_of(shown.verdict).as_u16());
-        Self { status, ..Self::of(shown) }
+impl<'v> CheckResponse<'v> {
+    /// Returns the answer to a request of a batch, with its status.
+    pub(super) fn in_batch(answer: AnswerRef<'v>) -> Self {
+        let status = Some(status_of(answer.verdict).as_u16());
+        Self { status, ..Self::of(answer) }
     }
 
-    pub(super) fn of(shown: Shown<'v>) -> Self {
-        let Shown { verdict, decision_id, lease, receipt } = shown;
+    pub(super) fn of(answer: AnswerRef<'v>) -> Self {
+        let AnswerRef { verdict, decision_id, lease, receipt } = answer;
         let Summary {
             is_allowed,
             check,
@@ -222,13 +222,17 @@ impl<'v> Told<'v> {
     }
 }
 
-/// The whole answer to a check.
-pub(super) fn answer(shown: Shown<'_>, now: Timestamp, format: impl Fn() -> Format) -> Answer {
-    let Shown { verdict, decision_id, .. } = shown;
+/// Returns the whole response to a check.
+pub(super) fn response(
+    answer: AnswerRef<'_>,
+    now: Timestamp,
+    format: impl Fn() -> Format,
+) -> Answer {
+    let AnswerRef { verdict, decision_id, .. } = answer;
     let status = status_of(verdict);
-    let mut answer = if verdict.is_allowed() || format() != Format::Problem {
-        let told = Told::of(shown);
-        body(status, JSON, |to| write::told(&told, to))
+    let mut response = if verdict.is_allowed() || format() != Format::Problem {
+        let response = CheckResponse::of(answer);
+        body(status, JSON, |to| write::response(&response, to))
     } else {
         let denial = Denial::new(verdict, verdict.retry_after());
         let problem = ProblemBody {
@@ -240,12 +244,12 @@ pub(super) fn answer(shown: Shown<'_>, now: Timestamp, format: impl Fn() -> Form
         };
         json(status, PROBLEM, &problem)
     };
-    let headers = answer.headers_mut();
+    let headers = response.headers_mut();
     HeaderStyle::default().write(verdict, now, headers);
     if let Some(wait) = verdict.retry_after() {
         headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s(wait)));
     }
-    answer
+    response
 }
 
 /// The status of the answer to a check.
@@ -253,7 +257,7 @@ fn status_of(verdict: &Verdict) -> StatusCode {
     verdict.denial_code().map_or(StatusCode::OK, tollbar_http::status_of)
 }
 
-impl From<Reason<'_>> for Why {
+impl From<Reason<'_>> for ReasonName {
     fn from(reason: Reason<'_>) -> Self {
         match reason {
             Reason::Limits => Self::Limits,
@@ -271,12 +275,12 @@ impl From<Reason<'_>> for Why {
     }
 }
 
-impl From<Capacity> for Standing {
-    fn from(capacity: Capacity) -> Self {
+impl From<Enforcement> for CapacityName {
+    fn from(capacity: Enforcement) -> Self {
         match capacity {
-            Capacity::Live => Self::Live,
-            Capacity::Shadow => Self::Shadow,
-            Capacity::Candidate => Self::Candidate,
+            Enforcement::Live => Self::Live,
+            Enforcement::Shadow => Self::Shadow,
+            Enforcement::Candidate => Self::Candidate,
         }
     }
 }
@@ -294,7 +298,7 @@ impl<'v> Decision<'v> {
             rule: &it.rule().name,
             limit_text: it.limit().text(),
             tier: it.tier(),
-            capacity: it.capacity().into(),
+            capacity: it.enforcement().into(),
             allowed: decision.is_allowed(),
             degraded: it.degraded().is_some(),
             cost: it.cost(),

@@ -1,7 +1,7 @@
 //! The answer to a check, written by hand: what serde writes, in a third of the instructions, because
 //! names of fields are not searched for characters to escape. A test compares the two.
 
-use super::{Decision, Standing, Told, Why};
+use super::{CapacityName, CheckResponse, Decision, ReasonName};
 use crate::rfc3339::Instant;
 
 /// JSON in the making.
@@ -59,56 +59,56 @@ impl Out<'_> {
     }
 }
 
-pub(super) fn told(told: &Told<'_>, to: &mut Vec<u8>) {
+pub(super) fn response(response: &CheckResponse<'_>, to: &mut Vec<u8>) {
     let mut out = Out(to);
     out.put("{\"allowed\":");
-    out.boolean(told.allowed);
+    out.boolean(response.allowed);
     out.put(",\"degraded\":");
-    out.boolean(told.degraded);
+    out.boolean(response.degraded);
     out.put(",\"reason\":\"");
-    out.put(told.reason.name());
+    out.put(response.reason.name());
     out.put("\"");
-    if let Some(error) = told.error {
+    if let Some(error) = response.error {
         out.put(",\"error\":");
         out.text(error);
     }
-    if let Some(message) = &told.message {
+    if let Some(message) = &response.message {
         out.put(",\"message\":");
         out.text(message);
     }
     out.put(",\"rule\":");
-    out.text_or_null(told.rule);
+    out.text_or_null(response.rule);
     out.put(",\"limit\":");
-    out.number_or_null(told.limit);
+    out.number_or_null(response.limit);
     out.put(",\"remaining\":");
-    out.number_or_null(told.remaining);
+    out.number_or_null(response.remaining);
     out.put(",\"retryAfterMs\":");
-    out.number_or_null(told.retry_after_ms);
+    out.number_or_null(response.retry_after_ms);
     out.put(",\"delayMs\":");
-    out.number(told.delay_ms);
+    out.number(response.delay_ms);
     out.put(",\"resetAt\":");
-    out.instant_or_null(told.reset_at);
+    out.instant_or_null(response.reset_at);
     out.put(",\"decisionId\":\"");
-    out.0.extend_from_slice(&told.decision_id.digits());
+    out.0.extend_from_slice(&response.decision_id.digits());
     out.put("\"");
-    if let Some(lease) = told.lease {
+    if let Some(lease) = response.lease {
         out.put(",\"lease\":");
         out.text(lease);
     }
-    if let Some(ends_at) = told.lease_ends_at {
+    if let Some(ends_at) = response.lease_ends_at {
         out.put(",\"leaseEndsAt\":");
         out.instant(ends_at);
     }
-    if let Some(receipt) = told.receipt {
+    if let Some(receipt) = response.receipt {
         out.put(",\"receipt\":");
         out.text(receipt);
     }
-    if let Some(status) = told.status {
+    if let Some(status) = response.status {
         out.put(",\"status\":");
         out.number(status.into());
     }
     out.put(",\"decisions\":[");
-    for (at, it) in told.decisions.0.decisions().enumerate() {
+    for (at, it) in response.decisions.0.decisions().enumerate() {
         if at > 0 {
             out.put(",");
         }
@@ -143,7 +143,7 @@ fn decision(it: &Decision<'_>, out: &mut Out<'_>) {
     out.put("}");
 }
 
-impl Why {
+impl ReasonName {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Limits => "limits",
@@ -161,7 +161,7 @@ impl Why {
     }
 }
 
-impl Standing {
+impl CapacityName {
     fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -176,7 +176,7 @@ mod tests {
     use tollbar_rules::{Admission, Engine, Request, RuleFile};
 
     use super::*;
-    use crate::daemon::{Answered, DecisionId, Lease};
+    use crate::daemon::{CheckAnswer, DecisionId, Lease};
 
     const RULES: &str = "
 rules:
@@ -209,10 +209,13 @@ rules:
                     });
                     let receipt = (cost == 0).then(|| "a\n\u{1}b".to_owned());
                     let decision_id = DecisionId::random();
-                    let answered = Answered { verdict, decision_id, lease, receipt };
-                    for it in [Told::of(answered.shown()), Told::in_batch(answered.shown())] {
+                    let answer = CheckAnswer { verdict, decision_id, lease, receipt };
+                    for it in [
+                        CheckResponse::of(answer.as_ref()),
+                        CheckResponse::in_batch(answer.as_ref()),
+                    ] {
                         let mut by_hand = Vec::new();
-                        told(&it, &mut by_hand);
+                        response(&it, &mut by_hand);
                         let by_hand = String::from_utf8(by_hand).unwrap();
                         assert_eq!(by_hand, serde_json::to_string(&it).unwrap());
                         seen += by_hand.len();
@@ -225,23 +228,23 @@ rules:
 
     #[test]
     fn every_word_is_serdes() {
-        for why in [
-            Why::Limits,
-            Why::NoRule,
-            Why::Unlimited,
-            Why::Exempt,
-            Why::MissingAttribute,
-            Why::Banned,
-            Why::TooManyLimits,
-            Why::RequestIdReused,
-            Why::ReceiptTooLong,
-            Why::CrossSlot,
-            Why::Unsupported,
+        for reason in [
+            ReasonName::Limits,
+            ReasonName::NoRule,
+            ReasonName::Unlimited,
+            ReasonName::Exempt,
+            ReasonName::MissingAttribute,
+            ReasonName::Banned,
+            ReasonName::TooManyLimits,
+            ReasonName::RequestIdReused,
+            ReasonName::ReceiptTooLong,
+            ReasonName::CrossSlot,
+            ReasonName::Unsupported,
         ] {
-            assert_eq!(serde_json::to_value(why).unwrap(), why.name());
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
         }
-        for standing in [Standing::Live, Standing::Shadow, Standing::Candidate] {
-            assert_eq!(serde_json::to_value(standing).unwrap(), standing.name());
+        for capacity in [CapacityName::Live, CapacityName::Shadow, CapacityName::Candidate] {
+            assert_eq!(serde_json::to_value(capacity).unwrap(), capacity.name());
         }
     }
 }
