@@ -7,9 +7,10 @@ use thiserror::Error;
 
 use crate::charge::HeldPermits;
 use crate::limiter::BuildError;
+use crate::outage::StoreRef;
 use crate::permit::Permit;
 use crate::policy::Kind;
-use crate::store::{Batch, Entry, Store, StoreError};
+use crate::store::{StoreError, answer_now};
 use crate::{Concurrency, Decision, Denied, Key, Lease, MemoryStore, Policies, Policy};
 
 /// Limits how many requests of a key are in flight at once. No method blocks.
@@ -135,9 +136,15 @@ impl ConcurrencyLimiter {
         policy: &Policy,
         count: u64,
     ) -> Result<Permit<'_>, Denied> {
-        let (decision, held) = self.take_leased(key, policy, count);
+        // A store in this process answers a batch of one.
+        let (decision, held) = answer_now(self.store_ref().take(key, policy, count))
+            .unwrap_or((Decision::UNDECIDED, None));
         decision.ok()?;
         Ok(self.lend(held))
+    }
+
+    pub(crate) fn store_ref(&self) -> StoreRef<'_> {
+        StoreRef { store: &*self.store, outage: None }
     }
 
     /// The permit of what was taken under a lease.
@@ -146,24 +153,6 @@ impl ConcurrencyLimiter {
         #[cfg(feature = "until-ready")]
         let permit = permit.waking(&self.waiting);
         permit
-    }
-
-    fn take_leased(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        count: u64,
-    ) -> (Decision, Option<HeldPermits>) {
-        let mut entries = [Entry::new(key, policy).with_cost(count)];
-        let answer = self.store.decide(Batch::all_or_none(&mut entries)).wait();
-        match answer {
-            Ok(()) => {
-                let decision = entries[0].decision.unwrap_or(Decision::UNDECIDED);
-                (decision, HeldPermits::of(&entries[0]))
-            }
-            // A batch of one that the memory store cannot make room for.
-            Err(_) => (Decision::UNDECIDED, None),
-        }
     }
 
     /// Takes one permit of `key` as a [`Lease`]: data that can travel, and that ends by itself.
@@ -197,31 +186,20 @@ impl ConcurrencyLimiter {
     pub fn lease_n<'k>(&self, key: impl Into<Key<'k>>, count: u64) -> Result<Lease, LeaseError> {
         let key = key.into();
         let key = key.as_bytes();
-        self.policies.with(key, |policy| {
-            if policy.lease_ttl().is_none() {
-                return Err(LeaseError::NoLease);
-            }
-            let (decision, held) = self.take_leased(key, policy, count);
-            decision.ok()?;
-            Ok(Lease::granted(key, held))
-        })
+        self.policies.with(key, |policy| answer_now(self.store_ref().lease(key, policy, count)))
     }
 
     /// Lets a lease begin anew. False where it has ended, or was released.
     pub fn renew(&self, lease: &mut Lease) -> bool {
-        self.policies.with(&lease.key.clone(), |policy| {
-            lease.is_of(policy)
-                && lease
-                    .prolong(self.store.renew(&lease.key, policy, lease.id).wait().ok().flatten())
-        })
+        let policy = self.policies.resolve(&lease.key);
+        answer_now(self.store_ref().renew(lease, policy.as_policy()))
     }
 
     /// Gives the permits of a lease back. False where it has ended, or was released before.
     #[expect(clippy::must_use_candidate, reason = "a lease that has ended needs no care")]
     pub fn release(&self, lease: &Lease) -> bool {
         self.policies.with(&lease.key, |policy| {
-            let is_released = lease.is_of(policy)
-                && self.store.refund_now(&lease.key, policy, lease.id, u64::MAX) > 0;
+            let is_released = answer_now(self.store_ref().release(lease, policy));
             #[cfg(feature = "until-ready")]
             if is_released {
                 self.waiting.notify(self.store.counter_id(&lease.key, policy));

@@ -1,13 +1,18 @@
 //! What several decisions about one request come to.
 
+use smallvec::SmallVec;
+
 use crate::store::{Entry, Role};
 use crate::{Decision, Denied, Outcome};
+
+/// As many as most requests have, without an allocation.
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
 /// The decisions about one request under several limits, in the order of its charges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "it says whether the request may pass"]
 pub struct Decisions {
-    each: Vec<Decision>,
+    each: Few<Decision>,
     /// The charge that binds; `None` where nothing was enforced.
     binding: Option<usize>,
 }
@@ -18,7 +23,7 @@ impl Decisions {
     /// Shadows do not bind. Denied: the longest retry binds, and one that can never pass before any
     /// other. Allowed: the one with the least of its limit remaining. Ties: the first.
     pub fn of(entries: &[Entry<'_>]) -> Self {
-        let each: Vec<Decision> =
+        let each: Few<Decision> =
             entries.iter().map(|entry| entry.decision.unwrap_or(Decision::UNDECIDED)).collect();
         let mut binding: Option<usize> = None;
         for (at, entry) in entries.iter().enumerate() {

@@ -1,16 +1,18 @@
 //! Waiting for a turn: `Limiter::wait` and `ConcurrencyLimiter::acquire`.
 //!
-//! For each key with waiters there is a line of them, in the order they came; only the first of a line
-//! has a timer armed. Under most policies the first asks the store, sleeps for as long as the answer
-//! says, and asks again. In a [leaky queue](crate::Policy::leaky_queue) each waiter has its turn from the
-//! moment it came, which the store has charged, and the first sleeps until the first turn.
+//! For each key with waiters there is a line of them, in the order they came. In a
+//! [leaky queue](crate::Policy::leaky_queue) the store charges each waiter its turn at once, so each sleeps
+//! until its own turn and none has to wake another, unless one gives up. Under every other policy only
+//! the first asks the store, sleeps for as long as the answer says, asks again, and wakes the next when it
+//! goes.
 //!
-//! Nothing here needs a runtime, and nothing is kept of a key that nobody waits for.
+//! Nothing here needs a runtime, and nothing is kept of a key without waiters.
 //!
 //! | file | noun |
 //! |---|---|
 //! | `lines` | the waiters of all keys, and their turns: no clock, no store |
 //! | `timer` | what sleeps: a thread of our own, a runtime's, or one that tests move |
+//! | `verbs` | the methods of limiters and builders |
 
 mod error;
 mod lines;
@@ -23,17 +25,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lines::{Lines, Progress, Room, Ticket, Turn};
+use lines::{Line, Lines, Ticket, Turn, Wakers};
 use timer::ThreadTimer;
 
 use crate::algorithm::leaky_queue::LeakyQueue;
 use crate::memory::counter_id::{CounterHash, CounterId};
-use crate::outage::Outage;
+use crate::outage::StoreRef;
 use crate::policy::Kind;
-use crate::store::{Batch, Entry};
-use crate::{
-    Clock, Decision, Degraded, Interval, Outcome, Policy, Reply, Store, StoreError, SystemClock,
-};
+use crate::store::Entry;
+use crate::{Clock, Decision, Degraded, Interval, Outcome, Policy, Reply, SystemClock};
 
 pub use error::WaitError;
 pub use lines::WaitingStats;
@@ -42,8 +42,8 @@ pub use timer::{ManualTimer, Sleep, Timer};
 /// Waiters a limiter has room for unless the builder says otherwise.
 const WAITERS_MAX_DEFAULT: usize = 65_536;
 
-/// How long the first waiter for a permit sleeps before it looks again unasked: permits of leases that
-/// end, and of other processes, come back without notice. The sleep doubles each time.
+/// How long the first waiter for a permit sleeps before it asks again without a notification: permits of
+/// leases that end, and of other processes, come back without one. The sleep doubles each time.
 const BUSY_SLEEP_MIN: Duration = Duration::from_millis(1);
 const BUSY_SLEEP_MAX: Duration = Duration::from_millis(100);
 
@@ -64,11 +64,10 @@ pub(crate) struct WaitingBuilder {
     pub(crate) jitter: Duration,
 }
 
-/// A request that wants its turn, and who answers it.
+/// A request that wants its turn.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    pub(crate) store: &'a dyn Store,
-    pub(crate) outage: Option<&'a Outage>,
+    pub(crate) store: StoreRef<'a>,
     pub(crate) id: CounterId,
     pub(crate) key: &'a [u8],
     pub(crate) policy: &'a Policy,
@@ -76,28 +75,21 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Asks the store, and leaves its answer in an entry.
-    async fn ask(self) -> Result<Entry<'a>, StoreError> {
-        let mut entries = [Entry::new(self.key, self.policy).with_cost(self.cost)];
-        let answer = self.store.decide(Batch::all_or_none(&mut entries)).await;
-        match (answer, self.outage) {
-            (Ok(()), _) => {}
-            (Err(error), Some(outage)) => outage.decide(error, &mut entries)?,
-            (Err(error), None) => return Err(error),
-        }
-        let [entry] = entries;
-        Ok(entry)
+    async fn ask(self) -> Result<(Entry<'a>, Decision), WaitError> {
+        let entry = self.store.ask(self.key, self.policy, self.cost).await?;
+        let decision = entry.decision.unwrap_or(Decision::UNDECIDED);
+        Ok((entry, decision))
     }
 
-    /// True where a turn is the store's again, or must be taken for it.
+    /// Gives a turn back to the store. False where the store refuses, so that a later waiter may have it.
     fn refund(&self, turn: Turn) -> bool {
         if turn.stamp == 0 || Some(turn.interval) != self.policy.interval() {
             return false;
         }
-        match self.store.refund(self.key, self.policy, turn.stamp, turn.places) {
+        match self.store.store.refund(self.key, self.policy, turn.stamp, turn.places) {
             Reply::Ready(refunded) => refunded.is_ok_and(|places| places > 0),
-            // Nobody is left to wait for the answer. Whether it was in time is not known, so nobody
-            // else may have the turn.
+            // The answer comes too late to be used. The turn may be the store's again, so no other
+            // waiter may have it.
             reply @ Reply::Pending(_) => {
                 crate::permit::send_off(reply);
                 true
@@ -106,11 +98,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A waiter's place in its line, which it leaves when this is dropped.
+/// A request among the waiters, which it leaves when this is dropped.
 struct Place<'a> {
     waiting: &'a Waiting,
     request: Request<'a>,
-    ticket: Ticket,
+    /// False where so many wait that this one may not.
+    has_room: bool,
+    /// `None` before it has joined a line, and after it has left it.
+    ticket: Option<Ticket>,
 }
 
 impl Waiting {
@@ -123,11 +118,11 @@ impl Waiting {
         self.lines.stats()
     }
 
-    /// A permit of `id` has come back: the first of those that wait for it looks again.
+    /// Lets the first waiter for a permit of `id` ask again, because one has come back.
     #[inline]
     pub(crate) fn notify(&self, id: CounterId) {
         if !self.lines.is_empty() {
-            self.lines.with(id, lines::Line::notify);
+            self.lines.with(id, Line::notify);
         }
     }
 
@@ -135,7 +130,7 @@ impl Waiting {
     pub(crate) async fn turn<'a>(&'a self, request: Request<'a>) -> Result<Entry<'a>, WaitError> {
         if request.cost == 0 {
             // A peek charges nothing, so it takes no turn.
-            return Ok(request.ask().await?);
+            return Ok(request.ask().await?.0);
         }
         let (entry, has_waited) = match &request.policy.kind {
             Kind::LeakyQueue(queue) => self.queue_up(request, queue).await?,
@@ -148,16 +143,14 @@ impl Waiting {
         Ok(entry)
     }
 
-    /// Stands in line, and asks the store once it is the first.
+    /// Joins the line, and asks the store once it is the first.
     async fn line_up<'a>(&'a self, request: Request<'a>) -> Result<(Entry<'a>, bool), WaitError> {
-        let place = Place { waiting: self, request, ticket: self.lines.next_ticket() };
-        let is_first = self.lines.with(request.id, |line, _| line.join(place.ticket, 0));
-        let mut room = if is_first { None } else { Some(self.room()?) };
-        place.first().await;
+        let mut place = self.place(request);
+        place.ticket = Some(self.lines.with(request.id, |line, _| line.join(0)));
+        let mut has_waited = place.first().await?;
         let mut busy_sleep = BUSY_SLEEP_MIN;
         loop {
-            let entry = request.ask().await?;
-            let decision = entry.decision.unwrap_or(Decision::UNDECIDED);
+            let (entry, decision) = request.ask().await?;
             let sleep = match decision.outcome() {
                 Outcome::Allow => {
                     drop(place);
@@ -165,7 +158,7 @@ impl Waiting {
                     if !delay.is_zero() {
                         self.timer.sleep(delay).await;
                     }
-                    return Ok((entry, room.is_some() || !delay.is_zero()));
+                    return Ok((entry, has_waited || !delay.is_zero()));
                 }
                 Outcome::Deny { retry_after_us }
                     if decision.degraded() != Some(Degraded::Denied) =>
@@ -180,52 +173,55 @@ impl Waiting {
                     return Err(decision.into_denied().into());
                 }
             };
-            if room.is_none() {
-                room = Some(self.room()?);
+            if !has_waited {
+                place.check_room()?;
+                has_waited = true;
             }
             place.sleep(sleep).await;
         }
     }
 
-    /// Takes a turn in a queue, and waits for it in line.
+    /// Takes a turn in a queue, and waits for it.
     async fn queue_up<'a>(
         &'a self,
         request: Request<'a>,
         queue: &LeakyQueue,
     ) -> Result<(Entry<'a>, bool), WaitError> {
-        let entry = request.ask().await?;
-        let decision = entry.decision.unwrap_or(Decision::UNDECIDED).ok()?;
+        let (entry, decision) = request.ask().await?;
+        let decision = decision.ok()?;
         if decision.delay().is_zero() {
             return Ok((entry, false));
         }
-        let clock = request.store.clock().unwrap_or(&self.clock);
-        let is_exact = request.store.clock().is_some() && decision.degraded().is_none();
+        let store_clock = request.store.store.clock();
+        let clock = store_clock.unwrap_or(&self.clock);
+        let is_exact = store_clock.is_some() && decision.degraded().is_none();
+        let now = clock.now();
+        // Without the store's clock by one of our own, which is read after the store's: never early.
         let at_us = if is_exact {
             turn_us(queue, &entry, decision)
         } else {
-            // By a clock of our own, which is read after the store's: never early.
-            clock.now().after(decision.delay()).as_micros()
+            now.after(decision.delay()).as_micros()
         };
         let interval = queue.interval();
         let width_ns = width_ns(interval, request.cost);
         let turn = Turn { at_us, places: request.cost, width_ns, interval, stamp: entry.stamp };
-        let Ok(_room) = self.room() else {
+        let mut place = self.place(request);
+        if let Err(error) = place.check_room() {
             request.refund(turn);
-            return Err(WaitError::TooManyWaiters { waiters_max: self.lines.waiters_max() });
-        };
-        let place = Place { waiting: self, request, ticket: self.lines.next_ticket() };
-        self.lines.with(request.id, |line, wakers| {
-            line.add_turn(turn, is_exact, clock.now().as_micros(), wakers);
-            line.join(place.ticket, width_ns);
+            return Err(error);
+        }
+        place.ticket = Some(self.lines.with(request.id, |line, wakers| {
+            let ticket = line.join_queue(turn, is_exact, now.as_micros(), wakers);
             line.give_back(|turn| request.refund(turn));
-        });
-        place.turn(clock).await;
+            ticket
+        }));
+        let mut sleep = None;
+        poll_fn(|context| place.poll_turn(clock, &mut sleep, context)).await;
         Ok((entry, true))
     }
 
-    fn room(&self) -> Result<Room<'_>, WaitError> {
-        let waiters_max = self.lines.waiters_max();
-        self.lines.room().ok_or(WaitError::TooManyWaiters { waiters_max })
+    fn place<'a>(&'a self, request: Request<'a>) -> Place<'a> {
+        Place { waiting: self, request, has_room: self.lines.enter(), ticket: None }
     }
 }
 
@@ -249,67 +245,71 @@ fn turn_us(queue: &LeakyQueue, entry: &Entry<'_>, decision: Decision) -> u64 {
 }
 
 impl Place<'_> {
-    /// Waits until it is the first of its line.
-    async fn first(&self) {
+    fn check_room(&self) -> Result<(), WaitError> {
+        let waiters_max = self.waiting.lines.waiters_max;
+        if self.has_room { Ok(()) } else { Err(WaitError::TooManyWaiters { waiters_max }) }
+    }
+
+    /// Waits until it is the first of its line. True where it has waited.
+    async fn first(&self) -> Result<bool, WaitError> {
+        let mut has_waited = false;
         poll_fn(|context| {
-            let is_first = self.waiting.lines.with(self.request.id, |line, wakers| {
-                line.is_first(self.ticket, context.waker(), wakers)
-            });
-            if is_first { Poll::Ready(()) } else { Poll::Pending }
+            let is_first = self
+                .with_line(|ticket, line, wakers| line.is_first(ticket, context.waker(), wakers));
+            if is_first != Some(false) {
+                return Poll::Ready(Ok(has_waited));
+            }
+            has_waited = true;
+            self.check_room().map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
         })
-        .await;
+        .await
+    }
+
+    /// Looks at its line, or changes it. `None` where it is in none.
+    fn with_line<T>(&self, f: impl FnOnce(Ticket, &mut Line, &mut Wakers) -> T) -> Option<T> {
+        let ticket = self.ticket?;
+        Some(self.waiting.lines.with(self.request.id, |line, wakers| f(ticket, line, wakers)))
     }
 
     /// Sleeps, or until it is notified that a permit has come back.
     async fn sleep(&self, duration: Duration) {
         let mut sleep = self.waiting.timer.sleep(duration);
         poll_fn(|context| {
-            let is_notified = self.waiting.lines.with(self.request.id, |line, wakers| {
-                line.is_first(self.ticket, context.waker(), wakers);
+            let is_notified = self.with_line(|ticket, line, wakers| {
+                line.is_first(ticket, context.waker(), wakers);
                 line.take_notification()
             });
-            if is_notified { Poll::Ready(()) } else { sleep.as_mut().poll(context) }
+            if is_notified == Some(true) { Poll::Ready(()) } else { sleep.as_mut().poll(context) }
         })
         .await;
     }
 
-    /// Waits for its turn in a queue.
-    async fn turn(&self, clock: &dyn Clock) {
-        let mut sleep: Option<(u64, Sleep)> = None;
-        poll_fn(|context| self.poll_turn(clock, &mut sleep, context)).await;
-    }
-
+    /// Waits for its turn in a queue. `sleep` ends when the turn comes that it had at the last poll.
     fn poll_turn(
-        &self,
+        &mut self,
         clock: &dyn Clock,
         sleep: &mut Option<(u64, Sleep)>,
         context: &mut Context<'_>,
     ) -> Poll<()> {
-        for has_slept in [false, true] {
-            let now_us = clock.now().as_micros();
-            let progress = self.waiting.lines.with(self.request.id, |line, wakers| {
-                line.look(self.ticket, now_us, context.waker(), wakers)
-            });
-            let until_us = match progress {
-                Progress::Go => return Poll::Ready(()),
-                Progress::Behind => return Poll::Pending,
-                Progress::First { until_us } => until_us,
-            };
-            if has_slept {
-                // The timer is ahead of the store's clock. Come again, but let others run.
-                context.waker().wake_by_ref();
-                return Poll::Pending;
+        let now_us = clock.now().as_micros();
+        let turn_us = self.with_line(|ticket, line, wakers| {
+            line.turn_us(ticket, now_us, context.waker(), wakers)
+        });
+        let Some(turn_us) = turn_us.flatten() else {
+            self.ticket = None;
+            return Poll::Ready(());
+        };
+        let (_, sleeping) = match sleep {
+            Some(same) if same.0 == turn_us => same,
+            _ => {
+                let duration = Duration::from_micros(turn_us - now_us);
+                sleep.insert((turn_us, self.waiting.timer.sleep(duration)))
             }
-            if sleep.as_ref().is_none_or(|(until, _)| *until != until_us) {
-                let duration = Duration::from_micros(until_us.saturating_sub(now_us));
-                *sleep = Some((until_us, self.waiting.timer.sleep(duration)));
-            }
-            if let Some((_, sleeping)) = sleep
-                && sleeping.as_mut().poll(context).is_pending()
-            {
-                return Poll::Pending;
-            }
+        };
+        if sleeping.as_mut().poll(context).is_ready() {
+            // The timer is ahead of the store's clock. Ask for another poll, but let other tasks run.
             *sleep = None;
+            context.waker().wake_by_ref();
         }
         Poll::Pending
     }
@@ -317,11 +317,11 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.waiting.lines.with(self.request.id, |line, wakers| {
-            if line.leave(self.ticket, wakers) {
-                line.give_back(|turn| self.request.refund(turn));
-            }
+        self.with_line(|ticket, line, wakers| {
+            line.leave(ticket, wakers);
+            line.give_back(|turn| self.request.refund(turn));
         });
+        self.waiting.lines.exit();
     }
 }
 

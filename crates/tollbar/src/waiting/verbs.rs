@@ -3,13 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Request, Timer, WaitError, WaitingStats};
+use super::{Request, Timer, WaitError, Waiting, WaitingStats};
 use crate::async_concurrency_limiter::{AsyncConcurrencyLimiter, AsyncConcurrencyLimiterBuilder};
 use crate::async_limiter::{AsyncLimiter, AsyncLimiterBuilder};
 use crate::charge::HeldPermits;
 use crate::concurrency_limiter::{ConcurrencyLimiter, ConcurrencyLimiterBuilder};
+use crate::outage::StoreRef;
 use crate::policy::Kind;
-use crate::{Decision, Key, Limiter, LimiterBuilder, Permit};
+use crate::{Decision, Key, Limiter, LimiterBuilder, Permit, Policies};
+
+impl Waiting {
+    async fn wait(
+        &self,
+        store: StoreRef<'_>,
+        policies: &Policies,
+        key: Key<'_>,
+        cost: u64,
+    ) -> Result<Decision, WaitError> {
+        let key = key.as_bytes();
+        let policy = policies.resolve_rate(key)?;
+        let policy = policy.as_policy();
+        let id = self.id(key, policy);
+        let entry = self.turn(Request { store, id, key, policy, cost }).await?;
+        Ok(entry.decision.unwrap_or(Decision::UNDECIDED))
+    }
+}
 
 impl Limiter {
     /// Waits until `key` may pass, and charges it.
@@ -35,7 +53,7 @@ impl Limiter {
     ///
     /// Dropping the future gives the turn to the next one in line, so a timeout around it is fine. A
     /// future that has been polled and is then neither polled nor dropped holds up those behind it
-    /// once it is the first.
+    /// once it is the first, except in a leaky queue, where each has a turn of its own.
     ///
     /// # Errors
     /// If waiting would not help, or too many requests wait already: see [`WaitError`].
@@ -53,20 +71,8 @@ impl Limiter {
         key: impl Into<Key<'k>>,
         cost: u64,
     ) -> Result<Decision, WaitError> {
-        let key = key.into();
-        let key = key.as_bytes();
-        let policy = self.policies.resolve(key);
-        let policy = policy.as_policy();
-        let id = self.store.counter_id(key, policy);
-        let request = Request { store: &*self.store, outage: None, id, key, policy, cost };
-        let entry = self.parts.waiting.turn(request).await?;
-        Ok(entry.decision.unwrap_or(Decision::UNDECIDED))
-    }
-
-    /// How many requests [wait](Self::wait) at this moment, and what they take up.
-    #[must_use]
-    pub fn waiting(&self) -> WaitingStats {
-        self.parts.waiting.stats()
+        let (store, waiting) = (self.store_ref(), &self.parts.waiting);
+        waiting.wait(store, &self.policies, key.into(), cost).await
     }
 }
 
@@ -92,21 +98,8 @@ impl AsyncLimiter {
         key: impl Into<Key<'k>>,
         cost: u64,
     ) -> Result<Decision, WaitError> {
-        let key = key.into();
-        let key = key.as_bytes();
-        let policy = self.policies.resolve(key);
-        let policy = policy.as_policy();
-        let waiting = &self.parts.waiting;
-        let id = waiting.id(key, policy);
-        let (store, outage) = (&*self.store, Some(&*self.outage));
-        let entry = waiting.turn(Request { store, outage, id, key, policy, cost }).await?;
-        Ok(entry.decision.unwrap_or(Decision::UNDECIDED))
-    }
-
-    /// How many requests [wait](Self::wait) at this moment, and what they take up.
-    #[must_use]
-    pub fn waiting(&self) -> WaitingStats {
-        self.parts.waiting.stats()
+        let (store, waiting) = (self.store_ref(), &self.parts.waiting);
+        waiting.wait(store, &self.policies, key.into(), cost).await
     }
 }
 
@@ -136,18 +129,12 @@ impl ConcurrencyLimiter {
         let policy = self.policies.resolve(key);
         let policy = policy.as_policy();
         let id = self.store.counter_id(key, policy);
-        let request = Request { store: &*self.store, outage: None, id, key, policy, cost: count };
+        let request = Request { store: self.store_ref(), id, key, policy, cost: count };
         let entry = self.waiting.turn(request).await?;
         Ok(match &policy.kind {
             Kind::Concurrency(_) => Permit::here(self, self.store.taken(key, policy, count)),
             _ => self.lend(HeldPermits::of(&entry)),
         })
-    }
-
-    /// How many requests wait in [`acquire`](Self::acquire) at this moment, and what they take up.
-    #[must_use]
-    pub fn waiting(&self) -> WaitingStats {
-        self.waiting.stats()
     }
 }
 
@@ -176,17 +163,24 @@ impl AsyncConcurrencyLimiter {
         let policy = self.policies.resolve(key);
         let policy = policy.as_policy();
         let id = self.waiting.id(key, policy);
-        let (store, outage) = (&*self.store, Some(&*self.outage));
-        let request = Request { store, outage, id, key, policy, cost: count };
+        let request = Request { store: self.store_ref(), id, key, policy, cost: count };
         let entry = self.waiting.turn(request).await?;
         let decision = entry.decision.unwrap_or(Decision::UNDECIDED);
         Ok(self.lend(decision, HeldPermits::of(&entry)))
     }
 }
 
-/// The same three settings for each builder.
+/// What every limiter says about its waiters, and what its builder says about waiting.
 macro_rules! waiting_settings {
-    ($builder:ty, $($waiting:ident).+) => {
+    ($limiter:ty, $builder:ty, $($waiting:ident).+) => {
+        impl $limiter {
+            /// How many requests wait at this moment, and what they take up.
+            #[must_use]
+            pub fn waiting(&self) -> WaitingStats {
+                self.$($waiting).+.stats()
+            }
+        }
+
         impl $builder {
             /// Sleeps by `timer`: any function from a duration to a future, such as
             /// `tokio::time::sleep`. By default a thread of this library, which is started when
@@ -214,7 +208,7 @@ macro_rules! waiting_settings {
     };
 }
 
-waiting_settings!(LimiterBuilder, parts.waiting);
-waiting_settings!(AsyncLimiterBuilder, parts.waiting);
-waiting_settings!(ConcurrencyLimiterBuilder, waiting);
-waiting_settings!(AsyncConcurrencyLimiterBuilder, waiting);
+waiting_settings!(Limiter, LimiterBuilder, parts.waiting);
+waiting_settings!(AsyncLimiter, AsyncLimiterBuilder, parts.waiting);
+waiting_settings!(ConcurrencyLimiter, ConcurrencyLimiterBuilder, waiting);
+waiting_settings!(AsyncConcurrencyLimiter, AsyncConcurrencyLimiterBuilder, waiting);
