@@ -9,8 +9,10 @@ use crate::concurrency_limiter::{LeaseError, check_names};
 use crate::limiter::BuildError;
 use crate::outage::{Outage, StoreRef};
 use crate::permit::Permit;
-use crate::store::{Store, StoreError};
+use crate::store::{Entry, Store, StoreError};
 use crate::{Concurrency, Decision, Denied, Key, Lease, OutagePolicy, Policies};
+#[cfg(feature = "until-ready")]
+use crate::{Policy, memory::counter_id::CounterId};
 
 /// Limits how many requests of a key are in flight at once, by counters in any store. It has the verbs
 /// of a [`ConcurrencyLimiter`](crate::ConcurrencyLimiter), `async`.
@@ -34,7 +36,7 @@ pub struct AsyncConcurrencyLimiterBuilder {
     store: Arc<dyn Store>,
     on_outage: OutagePolicy,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::WaitingBuilder,
+    pub(crate) waiting: crate::waiting::WaitingSettings,
 }
 
 /// Why permits were not taken. Nothing is held.
@@ -61,7 +63,7 @@ impl AsyncConcurrencyLimiter {
             store,
             on_outage: OutagePolicy::default(),
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::WaitingBuilder::default(),
+            waiting: crate::waiting::WaitingSettings::default(),
         }
     }
 
@@ -89,14 +91,15 @@ impl AsyncConcurrencyLimiter {
         let key = key.into();
         let key = key.as_bytes();
         let policy = self.policies.resolve(key);
-        let (decision, held) = self.store_ref().take(key, policy.as_policy(), count).await?;
-        decision.ok()?;
-        Ok(self.lend(decision, held))
+        let entry = self.store_ref().ask(key, policy.as_policy(), count).await?;
+        entry.decision.unwrap_or(Decision::UNDECIDED).ok()?;
+        Ok(self.lend(&entry))
     }
 
-    /// The permit of what was taken, here or in the store.
-    pub(crate) fn lend(&self, decision: Decision, held: Option<HeldPermits>) -> Permit<'static> {
-        if decision.degraded().is_some() {
+    /// The permit of what an entry was charged, by the store or in this process.
+    pub(crate) fn lend(&self, entry: &Entry<'_>) -> Permit<'static> {
+        let held = HeldPermits::of(entry);
+        if entry.decision.is_some_and(|decision| decision.degraded().is_some()) {
             let permit = match self.outage.local() {
                 Some(local) => Permit::there(local, held),
                 None => Permit::NOTHING,
@@ -105,8 +108,14 @@ impl AsyncConcurrencyLimiter {
         }
         let permit = Permit::there(Arc::clone(&self.store), held);
         #[cfg(feature = "until-ready")]
-        let permit = permit.waking(&self.waiting);
+        let permit = permit.waking(&self.waiting, self.waiting_id(entry.key, entry.policy));
         permit
+    }
+
+    /// The name of the line in which requests wait for permits.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn waiting_id(&self, key: &[u8], policy: &Policy) -> CounterId {
+        self.waiting.id(key, policy)
     }
 
     pub(crate) fn store_ref(&self) -> StoreRef<'_> {
@@ -152,7 +161,7 @@ impl AsyncConcurrencyLimiter {
         let is_released = self.store_ref().release(lease, policy).await;
         #[cfg(feature = "until-ready")]
         if is_released {
-            self.waiting.notify(self.waiting.id(&lease.key, policy));
+            self.waiting.notify(self.waiting_id(&lease.key, policy));
         }
         is_released
     }
@@ -165,7 +174,8 @@ impl AsyncConcurrencyLimiter {
         let key = key.into();
         let key = key.as_bytes();
         let policy = self.policies.resolve(key);
-        Ok(self.store_ref().take(key, policy.as_policy(), 0).await?.0)
+        let entry = self.store_ref().ask(key, policy.as_policy(), 0).await?;
+        Ok(entry.decision.unwrap_or(Decision::UNDECIDED))
     }
 
     /// Forgets the permits of `key` that are in flight: see
@@ -198,7 +208,7 @@ impl AsyncConcurrencyLimiterBuilder {
             store: self.store,
             outage: Arc::new(Outage::new(self.on_outage)),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(self.waiting.build()),
+            waiting: Arc::new(crate::waiting::Waiting::new(self.waiting)),
         })
     }
 }

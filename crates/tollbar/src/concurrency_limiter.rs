@@ -7,10 +7,12 @@ use thiserror::Error;
 
 use crate::charge::HeldPermits;
 use crate::limiter::BuildError;
+#[cfg(feature = "until-ready")]
+use crate::memory::counter_id::CounterId;
 use crate::outage::StoreRef;
 use crate::permit::Permit;
 use crate::policy::Kind;
-use crate::store::{StoreError, answer_now};
+use crate::store::{Entry, StoreError, answer_now};
 use crate::{Concurrency, Decision, Denied, Key, Lease, MemoryStore, Policies, Policy};
 
 /// Limits how many requests of a key are in flight at once. No method blocks.
@@ -46,7 +48,7 @@ pub struct ConcurrencyLimiterBuilder {
     policies: Policies,
     store: Option<Arc<MemoryStore>>,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::WaitingBuilder,
+    pub(crate) waiting: crate::waiting::WaitingSettings,
 }
 
 /// Why there is no lease. Nothing is held.
@@ -84,7 +86,9 @@ impl ConcurrencyLimiter {
             policies,
             store: Arc::new(MemoryStore::new()),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(crate::waiting::WaitingBuilder::default().build()),
+            waiting: Arc::new(crate::waiting::Waiting::new(
+                crate::waiting::WaitingSettings::default(),
+            )),
         }
     }
 
@@ -94,7 +98,7 @@ impl ConcurrencyLimiter {
             policies: concurrency.into_policy().into(),
             store: None,
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::WaitingBuilder::default(),
+            waiting: crate::waiting::WaitingSettings::default(),
         }
     }
 
@@ -136,23 +140,34 @@ impl ConcurrencyLimiter {
         policy: &Policy,
         count: u64,
     ) -> Result<Permit<'_>, Denied> {
-        // A store in this process answers a batch of one.
-        let (decision, held) = answer_now(self.store_ref().take(key, policy, count))
-            .unwrap_or((Decision::UNDECIDED, None));
-        decision.ok()?;
-        Ok(self.lend(held))
+        let Ok(entry) = answer_now(self.store_ref().ask(key, policy, count)) else {
+            // A store in this process answers a batch of one.
+            return Err(Decision::UNDECIDED.into_denied());
+        };
+        entry.decision.unwrap_or(Decision::UNDECIDED).ok()?;
+        Ok(self.lend(&entry))
+    }
+
+    /// The permit of what an entry was charged.
+    pub(crate) fn lend(&self, entry: &Entry<'_>) -> Permit<'_> {
+        if let Kind::Concurrency(_) = entry.policy.kind {
+            return Permit::here(self, self.store.taken(entry.key, entry.policy, entry.cost));
+        }
+        let permit = Permit::there(self.store.clone(), HeldPermits::of(entry));
+        #[cfg(feature = "until-ready")]
+        let permit = permit.waking(&self.waiting, self.waiting_id(entry.key, entry.policy));
+        permit
+    }
+
+    /// The name of the line in which requests wait for permits.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn waiting_id(&self, key: &[u8], policy: &Policy) -> CounterId {
+        // Permits without a lease come back by the store's name.
+        self.store.counter_id(key, policy)
     }
 
     pub(crate) fn store_ref(&self) -> StoreRef<'_> {
         StoreRef { store: &*self.store, outage: None }
-    }
-
-    /// The permit of what was taken under a lease.
-    pub(crate) fn lend(&self, held: Option<HeldPermits>) -> Permit<'static> {
-        let permit = Permit::there(self.store.clone(), held);
-        #[cfg(feature = "until-ready")]
-        let permit = permit.waking(&self.waiting);
-        permit
     }
 
     /// Takes one permit of `key` as a [`Lease`]: data that can travel, and that ends by itself.
@@ -202,7 +217,7 @@ impl ConcurrencyLimiter {
             let is_released = answer_now(self.store_ref().release(lease, policy));
             #[cfg(feature = "until-ready")]
             if is_released {
-                self.waiting.notify(self.store.counter_id(&lease.key, policy));
+                self.waiting.notify(self.waiting_id(&lease.key, policy));
             }
             is_released
         })
@@ -245,7 +260,7 @@ impl ConcurrencyLimiterBuilder {
             policies: self.policies,
             store: self.store.unwrap_or_default(),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(self.waiting.build()),
+            waiting: Arc::new(crate::waiting::Waiting::new(self.waiting)),
         })
     }
 }

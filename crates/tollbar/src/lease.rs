@@ -2,7 +2,7 @@
 
 use crate::charge::HeldPermits;
 use crate::outage::StoreRef;
-use crate::{Decision, Key, LeaseError, Policy, StoreError, Timestamp};
+use crate::{Decision, Key, LeaseError, Policy, Timestamp};
 
 /// Permits that are in flight until they end or are given back, from
 /// [`ConcurrencyLimiter::lease`](crate::ConcurrencyLimiter::lease).
@@ -42,19 +42,8 @@ impl Lease {
     }
 }
 
-/// Permits and leases, taken and returned: what limiters over memory and over other stores share.
+/// Leases, granted and returned: what limiters over memory and over other stores share.
 impl StoreRef<'_> {
-    /// Takes permits, and returns what is held if they were free.
-    pub(crate) async fn take(
-        self,
-        key: &[u8],
-        policy: &Policy,
-        count: u64,
-    ) -> Result<(Decision, Option<HeldPermits>), StoreError> {
-        let entry = self.ask(key, policy, count).await?;
-        Ok((entry.decision.unwrap_or(Decision::UNDECIDED), HeldPermits::of(&entry)))
-    }
-
     pub(crate) async fn lease(
         self,
         key: &[u8],
@@ -64,10 +53,10 @@ impl StoreRef<'_> {
         if policy.lease_ttl().is_none() {
             return Err(LeaseError::NoLease);
         }
-        let (decision, held) = self.take(key, policy, count).await?;
-        decision.ok()?;
+        let entry = self.ask(key, policy, count).await?;
+        let decision = entry.decision.unwrap_or(Decision::UNDECIDED).ok()?;
         // A lease of this process could not be renewed or released by its id elsewhere.
-        Ok(match held.filter(|_| decision.degraded().is_none()) {
+        Ok(match HeldPermits::of(&entry).filter(|_| decision.degraded().is_none()) {
             Some(held) => Lease {
                 id: held.stamp,
                 count: held.count,

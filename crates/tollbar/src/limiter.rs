@@ -54,7 +54,7 @@ pub(crate) struct PartsBuilder {
     pub(crate) request_id_ttl: Duration,
     pub(crate) reservation_ttl: Duration,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::WaitingBuilder,
+    pub(crate) waiting: crate::waiting::WaitingSettings,
 }
 
 /// Builds a [`Limiter`].
@@ -293,7 +293,7 @@ impl Default for PartsBuilder {
             request_id_ttl: ChargeIds::REQUEST_ID_TTL_DEFAULT,
             reservation_ttl: RESERVATION_TTL_DEFAULT,
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::WaitingBuilder::default(),
+            waiting: crate::waiting::WaitingSettings::default(),
         }
     }
 }
@@ -305,7 +305,7 @@ impl PartsBuilder {
             charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl),
             reservation_ttl: self.reservation_ttl,
             #[cfg(feature = "until-ready")]
-            waiting: self.waiting.build(),
+            waiting: crate::waiting::Waiting::new(self.waiting),
         }
     }
 }

@@ -35,7 +35,6 @@ pub struct WaitingStats {
 pub(super) struct Lines {
     shards: Box<[Mutex<BTreeMap<u64, Line>>]>,
     waiter_count: AtomicU64,
-    pub(super) waiters_max: usize,
 }
 
 /// The waiters of one key.
@@ -49,7 +48,7 @@ pub(super) struct Line {
     ticket_last: Ticket,
     /// True once two turns had different widths.
     is_mixed: bool,
-    /// A permit has come back: the first waiter has to ask again.
+    /// A permit has come back, or an earlier turn: the first waiter has to look again.
     is_notified: bool,
 }
 
@@ -61,8 +60,6 @@ struct Waiter {
     ticket: Ticket,
     width_ns: u64,
     waker: Option<Waker>,
-    /// When its own timer wakes it. `u64::MAX` where it has none.
-    wakes_at_us: u64,
 }
 
 /// A place in the store's queue, or several in a row.
@@ -89,14 +86,9 @@ pub(super) struct Wakers {
 }
 
 impl Lines {
-    pub(super) fn new(waiters_max: usize) -> Self {
-        let shards = (0..SHARD_COUNT).map(|_| Mutex::default()).collect();
-        Self { shards, waiter_count: AtomicU64::new(0), waiters_max }
-    }
-
-    /// Counts one more waiter. False where there is no room for it, unless it need not wait.
-    pub(super) fn enter(&self) -> bool {
-        self.waiter_count.fetch_add(1, Ordering::SeqCst) < self.waiters_max as u64
+    /// Counts one more waiter, and says how many there were before it.
+    pub(super) fn enter(&self) -> u64 {
+        self.waiter_count.fetch_add(1, Ordering::SeqCst)
     }
 
     pub(super) fn exit(&self) {
@@ -141,12 +133,19 @@ impl Lines {
     }
 }
 
+impl Default for Lines {
+    fn default() -> Self {
+        let shards = (0..SHARD_COUNT).map(|_| Mutex::default()).collect();
+        Self { shards, waiter_count: AtomicU64::new(0) }
+    }
+}
+
 impl Line {
     /// Joins at the end.
     pub(super) fn join(&mut self, width_ns: u64) -> Ticket {
         self.ticket_last += 1;
         let ticket = self.ticket_last;
-        self.waiters.push_back(Waiter { ticket, width_ns, waker: None, wakes_at_us: u64::MAX });
+        self.waiters.push_back(Waiter { ticket, width_ns, waker: None });
         ticket
     }
 
@@ -174,14 +173,15 @@ impl Line {
             // Any turn will do for any waiter, so the first to come has the first.
             let at = self.turns.partition_point(|other| other.at_us <= turn.at_us);
             self.turns.insert(at, turn);
+            if at == 0 {
+                self.notify(wakers);
+            }
         } else {
             let end_us = |last: &Turn| last.at_us.saturating_add(last.width_ns / 1_000);
             turn.at_us = turn.at_us.max(self.turns.back().map_or(0, end_us));
             self.turns.push_back(turn);
         }
-        let ticket = self.join(turn.width_ns);
-        self.wake_first(wakers);
-        ticket
+        self.join(turn.width_ns)
     }
 
     /// Gives the turns at the end back that no waiter needs, the last one first, until the store
@@ -194,41 +194,31 @@ impl Line {
         }
     }
 
-    /// When the turn of a waiter in a queue comes; `waker` is woken if it moves up. `None` where it has
-    /// come: then the waiter has left the line with it.
-    pub(super) fn turn_us(
-        &mut self,
-        ticket: Ticket,
-        now_us: u64,
-        waker: &Waker,
-        wakers: &mut Wakers,
-    ) -> Option<u64> {
-        let at = self.find(ticket)?;
-        match self.turns.get(at) {
-            Some(turn) if turn.at_us > now_us => {
-                self.set_waker(at, waker, turn.at_us, wakers);
-                Some(self.waiters[at].wakes_at_us)
-            }
-            _ => {
-                self.turns.remove(at);
-                wakers.dropped = self.waiters.remove(at).and_then(|waiter| waiter.waker);
-                self.wake_first(wakers);
-                None
-            }
+    /// When the turn of the first waiter in a queue comes. `None` where it has come: then the waiter has
+    /// left the line with it.
+    pub(super) fn take_turn(&mut self, now_us: u64, wakers: &mut Wakers) -> Option<u64> {
+        if let Some(turn) = self.turns.front().filter(|turn| turn.at_us > now_us) {
+            return Some(turn.at_us);
         }
+        self.turns.pop_front();
+        self.remove(0, wakers);
+        None
     }
 
     /// True where the waiter is the first. `waker` is woken when it becomes so, or is notified.
     pub(super) fn is_first(&mut self, ticket: Ticket, waker: &Waker, wakers: &mut Wakers) -> bool {
         let Some(at) = self.find(ticket) else { return true };
-        self.set_waker(at, waker, u64::MAX, wakers);
+        let own = &mut self.waiters[at].waker;
+        if !own.as_ref().is_some_and(|own| own.will_wake(waker)) {
+            wakers.dropped = own.replace(waker.clone());
+        }
         at == 0
     }
 
-    /// A waiter leaves, and those behind it move up.
+    /// A waiter gives up, and those behind it move up.
     pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut Wakers) {
         let Some(at) = self.find(ticket) else { return };
-        wakers.dropped = self.waiters.remove(at).and_then(|waiter| waiter.waker);
+        self.remove(at, wakers);
         if self.is_mixed {
             // A turn that is too narrow for the waiter that would move up into it is lost, and all from
             // there on keep their own.
@@ -237,10 +227,9 @@ impl Line {
                 self.turns.remove(at + lost);
             }
         }
-        self.wake_first(wakers);
     }
 
-    /// A permit has come back.
+    /// Lets the first waiter look again.
     pub(super) fn notify(&mut self, wakers: &mut Wakers) {
         self.is_notified = true;
         wakers.woken = self.waiters.front_mut().and_then(|first| first.waker.take());
@@ -251,26 +240,14 @@ impl Line {
         std::mem::take(&mut self.is_notified)
     }
 
-    /// Wakes the first waiter if its timer would wake it too late. Those behind it are looked at when
-    /// they become the first.
-    fn wake_first(&mut self, wakers: &mut Wakers) {
-        let due_us = self.turns.front().map_or(0, |turn| turn.at_us);
-        if let Some(first) = self.waiters.front_mut()
-            && first.wakes_at_us > due_us
-        {
-            wakers.woken = first.waker.take();
-        }
-    }
-
     fn find(&self, ticket: Ticket) -> Option<usize> {
         self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
     }
 
-    fn set_waker(&mut self, at: usize, waker: &Waker, wakes_at_us: u64, wakers: &mut Wakers) {
-        let waiter = &mut self.waiters[at];
-        waiter.wakes_at_us = wakes_at_us;
-        if !waiter.waker.as_ref().is_some_and(|own| own.will_wake(waker)) {
-            wakers.dropped = waiter.waker.replace(waker.clone());
+    fn remove(&mut self, at: usize, wakers: &mut Wakers) {
+        wakers.dropped = self.waiters.remove(at).and_then(|waiter| waiter.waker);
+        if at == 0 {
+            wakers.woken = self.waiters.front_mut().and_then(|first| first.waker.take());
         }
     }
 }

@@ -34,7 +34,6 @@ impl Wake for Woken {
 struct Task {
     future: Option<Waiting>,
     woken: Arc<Woken>,
-    is_neglected: bool,
 }
 
 /// Who went, and when.
@@ -81,7 +80,7 @@ impl World {
         let future = Box::pin(future);
         let woken = Arc::new(Woken::default());
         woken.is_due.store(true, Ordering::SeqCst);
-        self.tasks.push(Task { future: Some(future), woken, is_neglected: false });
+        self.tasks.push(Task { future: Some(future), woken });
         self.run();
         self.tasks.len() - 1
     }
@@ -96,17 +95,10 @@ impl World {
         self.run();
     }
 
-    /// Keeps a waiter, but polls it no more.
-    pub(crate) fn neglect(&mut self, task: usize) {
-        self.tasks[task].is_neglected = true;
-    }
-
     /// Polls whoever was woken, until nobody is.
     pub(crate) fn run(&mut self) {
         while let Some(task) = self.tasks.iter().position(|task| {
-            task.future.is_some()
-                && !task.is_neglected
-                && task.woken.is_due.swap(false, Ordering::SeqCst)
+            task.future.is_some() && task.woken.is_due.swap(false, Ordering::SeqCst)
         }) {
             self.poll(task);
         }
