@@ -12,9 +12,10 @@ pub(crate) type Few<T> = SmallVec<[T; 4]>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "it says whether the request may pass"]
 pub struct Decisions {
-    each: Few<Decision>,
+    /// Two without an allocation: more would make every error that holds them large.
+    each: SmallVec<[Decision; 2]>,
     /// The charge that binds; `None` where nothing was enforced.
-    binding: Option<usize>,
+    binding: Option<u32>,
 }
 
 impl Decisions {
@@ -23,7 +24,7 @@ impl Decisions {
     /// Shadows do not bind. Denied: the longest retry binds, and one that can never pass before any
     /// other. Allowed: the one with the least of its limit remaining. Ties: the first.
     pub fn of(entries: &[Entry<'_>]) -> Self {
-        let each: Few<Decision> =
+        let each: SmallVec<[Decision; 2]> =
             entries.iter().map(|entry| entry.decision.unwrap_or(Decision::UNDECIDED)).collect();
         let mut binding: Option<usize> = None;
         for (at, entry) in entries.iter().enumerate() {
@@ -32,6 +33,7 @@ impl Decisions {
                 binding = Some(at);
             }
         }
+        let binding = binding.map(|at| u32::try_from(at).expect("so many entries fit no memory"));
         Self { each, binding }
     }
 
@@ -50,13 +52,13 @@ impl Decisions {
     /// The place of the charge that binds; `None` where nothing was enforced.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
-        self.binding
+        self.binding.map(|at| at as usize)
     }
 
     /// The decision that binds.
     #[must_use]
     pub fn decision(&self) -> Option<Decision> {
-        self.binding.map(|at| self.each[at])
+        self.binding().map(|at| self.each[at])
     }
 
     /// The denial that binds; `None` where the request may pass.

@@ -32,8 +32,12 @@ fn no_check_allocates() {
         Policy::token_bucket("3/month").unwrap().with_warm_up(warm_up).unwrap(),
         Policy::fixed_window("3/h").unwrap().with_stagger().unwrap().with_warm_up(warm_up).unwrap(),
         Policy::sliding_window_strict("3/month", 60).unwrap().with_warm_up(warm_up).unwrap(),
-        Policy::concurrency(3).unwrap(),
-        Policy::concurrency(3).unwrap().leased(std::time::Duration::from_mins(1)).unwrap(),
+        Concurrency::new(3).unwrap().into_policy(),
+        Concurrency::new(3)
+            .unwrap()
+            .with_lease(std::time::Duration::from_mins(1))
+            .unwrap()
+            .into_policy(),
     ];
     for policy in &policies {
         let named = policy.clone().with_name("test");

@@ -252,7 +252,6 @@ impl Limiter {
     /// # Errors
     /// If a limit denies, if there are too many charges, or if the request id was used for others.
     /// Nothing is charged then.
-    #[expect(clippy::result_large_err, reason = "a denial allocates nothing")]
     pub fn admit(&self, charges: Charges<'_>) -> Result<Grant, AdmitError> {
         let home = |_| Some(Arc::clone(&self.store) as Arc<dyn Store>);
         answer_now(self.parts.admit(self.store_ref(), charges, home))

@@ -53,7 +53,7 @@ fn policies() -> Vec<Policy> {
         Policy::sliding_window("50/month").unwrap(),
         Policy::sliding_window_strict("50/month", 4).unwrap(),
         Policy::sliding_window_log("50/month").unwrap(),
-        Policy::concurrency(50).unwrap(),
+        Concurrency::new(50).unwrap().into_policy(),
     ]
 }
 
