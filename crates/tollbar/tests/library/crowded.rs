@@ -58,7 +58,8 @@ fn every_counter_that_is_forgotten_early_is_counted() {
 #[test]
 fn every_reservation_that_is_forgotten_early_is_counted() {
     let store = smallest_store();
-    let limiter = limiter_over(&store, Policy::fixed_window("1000000/day").unwrap());
+    let limiter =
+        limiter_over(&store, Policy::fixed_window("1000000/day").unwrap().with_name("daily"));
     let receipts: Vec<_> = (0..6_000)
         .map(|_| limiter.reserve("key", 1).unwrap().receipt().expect("it is allowed").clone())
         .collect();
@@ -74,7 +75,7 @@ fn every_reservation_that_is_forgotten_early_is_counted() {
 #[test]
 fn every_request_id_that_is_forgotten_early_is_counted() {
     let store = smallest_store();
-    let policy = Policy::fixed_window("1000000/day").unwrap();
+    let policy = Policy::fixed_window("1000000/day").unwrap().with_name("daily");
     let limiter = limiter_over(&store, policy.clone());
     let once = |id: &str, cost| {
         limiter.admit(Charges::new().charge("key", &policy, cost).request_id(id)).map(drop)
