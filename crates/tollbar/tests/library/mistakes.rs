@@ -179,3 +179,11 @@ fn an_outage_that_is_counted_here_goes_by_the_policies_of_the_charges() {
     let error = ask().unwrap_err();
     assert_eq!(error.decisions().unwrap().binding(), Some(1), "half of two a minute is spent");
 }
+
+/// Five nodes share five tokens, one each. A cost that fits the whole limit takes a node's whole share.
+#[test]
+fn a_cost_that_fits_the_limit_fits_a_fresh_share_of_it() {
+    let limiter = limiter(&FailingStore::unavailable(), OutagePolicy::Local { nodes: 5 });
+    assert!(block_on(limiter.check_n("a", 5)).unwrap().is_allowed());
+    assert!(!block_on(limiter.check("a")).unwrap().is_allowed());
+}

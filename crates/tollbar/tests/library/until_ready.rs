@@ -8,7 +8,7 @@ mod world;
 
 use std::time::Duration;
 
-use tollbar::{DenyReason, Policy, WaitError};
+use tollbar::{DenyReason, Policy, Timer, WaitError};
 use world::World;
 
 /// One every 10 us; four wait.
@@ -198,6 +198,26 @@ fn a_turn_that_was_kept_is_not_for_one_that_needs_more() {
     world.come("key", 2);
     world.finish();
     assert_eq!(world.went(), [(0, 0), (1, 10), (3, 40)]);
+    world.assert_empty();
+}
+
+/// Used late, it would meet the one after it, which a check elsewhere has.
+#[test]
+fn a_turn_that_was_kept_and_has_passed_is_lost() {
+    let mut world = World::new(long());
+    let (limiter, timer) = (world.limiter.clone(), world.timer.clone());
+    let late = world.spawn(async move {
+        timer.sleep(Duration::from_micros(35)).await;
+        limiter.wait("key").await
+    });
+    let tasks = world.come_times("key", 4);
+    assert_eq!(world.limiter.check("key").delay(), Duration::from_micros(40));
+    world.cancel(tasks[1]);
+    // The turn at 30 was kept. The late one comes before anybody else is polled.
+    world.timer.advance(Duration::from_micros(35));
+    world.run();
+    world.finish();
+    assert_eq!(world.went(), [(tasks[0], 0), (tasks[2], 35), (tasks[3], 35), (late, 50)]);
     world.assert_empty();
 }
 
