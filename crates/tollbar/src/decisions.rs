@@ -33,8 +33,8 @@ impl Decisions {
                 binding = Some(at);
             }
         }
-        let binding = binding.map(|at| u32::try_from(at).expect("so many entries fit no memory"));
-        Self { each, binding }
+        // Four billion entries fit no memory.
+        Self { each, binding: binding.map(|at| at as u32) }
     }
 
     /// True where the request may pass. With nothing enforced, it may.
