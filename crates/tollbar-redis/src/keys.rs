@@ -175,7 +175,7 @@ impl fmt::Debug for FleetSecret {
 mod tests {
     use std::time::Duration;
 
-    use tollbar::{Period, WarmUp};
+    use tollbar::{Concurrency, Period, WarmUp};
 
     use super::*;
 
@@ -242,9 +242,12 @@ mod tests {
             (Policy::sliding_window_strict("10/s", 10).unwrap(), "3f1Zrg"),
             (Policy::sliding_window_strict("10/s", 20).unwrap(), "SXbdfz"),
             (Policy::sliding_window_log("10/s").unwrap(), "7qLXkS"),
-            (Policy::concurrency(10).unwrap(), "WvYcJD"),
+            (Concurrency::new(10).unwrap().into_policy(), "WvYcJD"),
             (
-                Policy::concurrency(10).and_then(|it| it.leased(Duration::from_secs(30))).unwrap(),
+                Concurrency::new(10)
+                    .and_then(|it| it.with_lease(Duration::from_secs(30)))
+                    .map(Concurrency::into_policy)
+                    .unwrap(),
                 "7mhqUD",
             ),
             (policy("100/s").with_warm_up(warm_up).unwrap(), "cE7tQm"),

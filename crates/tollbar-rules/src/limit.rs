@@ -9,7 +9,7 @@ mod tests;
 use std::time::Duration;
 
 use thiserror::Error;
-use tollbar::{Period, Policy, PolicyError, Rate, RateError, WarmUp};
+use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, RateError, WarmUp};
 
 /// Parts of a strict window unless a limit says otherwise: it then admits 10/11 of the limit.
 const SUBWINDOWS_DEFAULT: u32 = 10;
@@ -34,7 +34,7 @@ pub enum AlgorithmKind {
     FixedWindow,
     /// [`Policy::calendar_window`].
     CalendarWindow,
-    /// [`Policy::concurrency`].
+    /// [`tollbar::Concurrency`].
     Concurrency,
 }
 
@@ -260,7 +260,7 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
         (_, Some(_)) => return Err(LimitError::CalendarCounting),
         // Permits have no window: what is in flight is a number.
         (AlgorithmKind::Concurrency, None) => match whole(text) {
-            Ok(limit) => Policy::concurrency(limit)?,
+            Ok(limit) => permits(limit, options.lease)?,
             Err(_) => return Err(LimitError::NoPermits { text: crate::pattern::shorten(text) }),
         },
         (AlgorithmKind::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
@@ -296,14 +296,23 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
         Some(minutes) => policy.with_utc_offset(minutes)?,
         None => policy,
     };
-    let policy = match options.lease {
-        Some(ttl) => policy.leased(ttl)?,
-        None => policy,
-    };
+    if options.lease.is_some() && counting != AlgorithmKind::Concurrency {
+        let algorithm = policy.algorithm().name();
+        return Err(PolicyError::LeaseWithoutPermits { algorithm }.into());
+    }
     Ok(match options.warm_up {
         Some(warm_up) => policy.with_warm_up(warm_up)?,
         None => policy,
     })
+}
+
+fn permits(limit: u64, lease: Option<Duration>) -> Result<Policy, PolicyError> {
+    let permits = Concurrency::new(limit)?;
+    let permits = match lease {
+        Some(ttl) => permits.with_lease(ttl)?,
+        None => permits,
+    };
+    Ok(permits.into_policy())
 }
 
 /// `10000 per calendar month` as its number and its period.

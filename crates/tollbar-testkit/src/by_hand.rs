@@ -7,7 +7,7 @@ mod warm_up;
 
 use std::time::Duration;
 
-use tollbar::{Outcome, Period, Policy, PolicyError, Timestamp};
+use tollbar::{Concurrency, Outcome, Period, Policy, PolicyError, Timestamp};
 
 use crate::subject::{Factory, Subject};
 use crate::suite::Case;
@@ -154,7 +154,7 @@ fn cost_10_never_passes_a_capacity_of_5(factory: &Factory<'_>) {
         Policy::calendar_window(5, Period::Day),
         Policy::sliding_window("5/s"),
         Policy::sliding_window_strict("5/s", 10),
-        Policy::concurrency(5),
+        Concurrency::new(5).map(Concurrency::into_policy),
     ] {
         let rows = [(0, 10, Never(5)), (0, 6, Never(5)), (0, 5, Allow(0)), (0, u64::MAX, Never(0))];
         table(factory, policy, &rows);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tollbar::{Period, Policy, PolicyError, Rate, WarmUp};
+use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, WarmUp};
 
 /// The algorithms the crate has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -263,10 +263,12 @@ impl PolicySpec {
                 Policy::sliding_window_strict(rate, self.strict_n.unwrap_or(10))
             }
             Kind::SlidingWindowLog => Policy::sliding_window_log(rate),
-            Kind::Concurrency => Policy::concurrency(self.limit),
+            Kind::Concurrency => Concurrency::new(self.limit).map(Concurrency::into_policy),
             Kind::LeasedConcurrency => {
                 let ttl = Duration::from_micros(self.ttl_us.unwrap_or_default());
-                Policy::concurrency(self.limit).and_then(|permits| permits.leased(ttl))
+                Concurrency::new(self.limit)
+                    .and_then(|permits| permits.with_lease(ttl))
+                    .map(Concurrency::into_policy)
             }
         }?;
         let policy = match self.burst {

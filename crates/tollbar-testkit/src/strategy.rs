@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollbar::{Period, Policy, PolicyError, Rate, Role, Timestamp, WarmUp};
+use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, Role, Timestamp, WarmUp};
 
 use crate::adversary::{Advance, Price};
 use crate::oracle::Terms;
@@ -207,7 +207,7 @@ fn permits_max() -> impl Strategy<Value = u64> {
 }
 
 fn permits(limit: u64) -> Policy {
-    Policy::concurrency(limit).expect("a limit within bounds is a policy")
+    Concurrency::new(limit).expect("a limit within bounds is one").into_policy()
 }
 
 /// A limit of leases, up to the largest; a lease of more than 2,047 permits is kept in parts.
@@ -220,7 +220,8 @@ fn ttl() -> impl Strategy<Value = Duration> {
 }
 
 fn leased(limit: u64, ttl: Duration) -> Policy {
-    permits(limit).leased(ttl).expect("a lease within bounds is a policy")
+    let permits = Concurrency::new(limit).and_then(|permits| permits.with_lease(ttl));
+    permits.expect("a lease within bounds is one").into_policy()
 }
 
 /// A few policies no two of which share a counter.

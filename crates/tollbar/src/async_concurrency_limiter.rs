@@ -7,10 +7,12 @@ use crate::async_limiter::check_supported;
 use crate::charge::HeldPermits;
 use crate::concurrency_limiter::{LeaseError, check_names};
 use crate::limiter::BuildError;
-use crate::outage::Outage;
+use crate::outage::{Outage, StoreRef};
 use crate::permit::Permit;
-use crate::store::{Batch, Entry, Store, StoreError};
-use crate::{Concurrency, Decision, Denied, Key, Lease, OutagePolicy, Policies, Policy};
+use crate::store::{Entry, Store, StoreError};
+use crate::{Concurrency, Decision, Denied, Key, Lease, OutagePolicy, Policies};
+#[cfg(feature = "until-ready")]
+use crate::{Policy, memory::counter_id::CounterId};
 
 /// Limits how many requests of a key are in flight at once, by counters in any store. It has the verbs
 /// of a [`ConcurrencyLimiter`](crate::ConcurrencyLimiter), `async`.
@@ -34,7 +36,7 @@ pub struct AsyncConcurrencyLimiterBuilder {
     store: Arc<dyn Store>,
     on_outage: OutagePolicy,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::WaitingBuilder,
+    pub(crate) waiting: crate::waiting::WaitingSettings,
 }
 
 /// Why permits were not taken. Nothing is held.
@@ -61,7 +63,7 @@ impl AsyncConcurrencyLimiter {
             store,
             on_outage: OutagePolicy::default(),
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::WaitingBuilder::default(),
+            waiting: crate::waiting::WaitingSettings::default(),
         }
     }
 
@@ -89,14 +91,15 @@ impl AsyncConcurrencyLimiter {
         let key = key.into();
         let key = key.as_bytes();
         let policy = self.policies.resolve(key);
-        let (decision, held) = self.take(key, policy.as_policy(), count).await?;
-        decision.ok()?;
-        Ok(self.lend(decision, held))
+        let entry = self.store_ref().ask(key, policy.as_policy(), count).await?;
+        entry.decision.unwrap_or(Decision::UNDECIDED).ok()?;
+        Ok(self.lend(&entry))
     }
 
-    /// The permit of what was taken, here or in the store.
-    pub(crate) fn lend(&self, decision: Decision, held: Option<HeldPermits>) -> Permit<'static> {
-        if decision.degraded().is_some() {
+    /// The permit of what an entry was charged, by the store or in this process.
+    pub(crate) fn lend(&self, entry: &Entry<'_>) -> Permit<'static> {
+        let held = HeldPermits::of(entry);
+        if entry.decision.is_some_and(|decision| decision.degraded().is_some()) {
             let permit = match self.outage.local() {
                 Some(local) => Permit::there(local, held),
                 None => Permit::NOTHING,
@@ -105,22 +108,18 @@ impl AsyncConcurrencyLimiter {
         }
         let permit = Permit::there(Arc::clone(&self.store), held);
         #[cfg(feature = "until-ready")]
-        let permit = permit.waking(&self.waiting);
+        let permit = permit.waking(&self.waiting, self.waiting_id(entry.key, entry.policy));
         permit
     }
 
-    async fn take(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        count: u64,
-    ) -> Result<(Decision, Option<HeldPermits>), StoreError> {
-        let mut entries = [Entry::new(key, policy).with_cost(count)];
-        if let Err(error) = self.store.decide(Batch::all_or_none(&mut entries)).await {
-            self.outage.decide(error, &mut entries)?;
-        }
-        let decision = entries[0].decision.unwrap_or(Decision::UNDECIDED);
-        Ok((decision, HeldPermits::of(&entries[0])))
+    /// The name of the line in which requests wait for permits.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn waiting_id(&self, key: &[u8], policy: &Policy) -> CounterId {
+        self.waiting.id(key, policy)
+    }
+
+    pub(crate) fn store_ref(&self) -> StoreRef<'_> {
+        StoreRef { store: &*self.store, outage: Some(&self.outage) }
     }
 
     /// Takes one permit of `key` as a [`Lease`]: see
@@ -144,27 +143,14 @@ impl AsyncConcurrencyLimiter {
         let key = key.into();
         let key = key.as_bytes();
         let policy = self.policies.resolve(key);
-        let policy = policy.as_policy();
-        if policy.lease_ttl().is_none() {
-            return Err(LeaseError::NoLease);
-        }
-        let (decision, held) = self.take(key, policy, count).await?;
-        decision.ok()?;
-        // A lease of this process could not be renewed or released by its id elsewhere.
-        Ok(Lease::granted(key, held.filter(|_| decision.degraded().is_none())))
+        self.store_ref().lease(key, policy.as_policy(), count).await
     }
 
     /// Lets a lease begin anew. False where it has ended or was released, and while the store cannot
     /// answer.
     pub async fn renew(&self, lease: &mut Lease) -> bool {
-        let key = lease.key.clone();
-        let policy = self.policies.resolve(&key);
-        let policy = policy.as_policy();
-        if !lease.is_of(policy) {
-            return false;
-        }
-        let ends_at = self.store.renew(&lease.key, policy, lease.id).await.ok().flatten();
-        lease.prolong(ends_at)
+        let policy = self.policies.resolve(&lease.key);
+        self.store_ref().renew(lease, policy.as_policy()).await
     }
 
     /// Gives the permits of a lease back. False where it has ended or was released before, and while
@@ -172,14 +158,10 @@ impl AsyncConcurrencyLimiter {
     pub async fn release(&self, lease: &Lease) -> bool {
         let policy = self.policies.resolve(&lease.key);
         let policy = policy.as_policy();
-        if !lease.is_of(policy) {
-            return false;
-        }
-        let released = self.store.refund(&lease.key, policy, lease.id, u64::MAX).await;
-        let is_released = released.is_ok_and(|count| count > 0);
+        let is_released = self.store_ref().release(lease, policy).await;
         #[cfg(feature = "until-ready")]
         if is_released {
-            self.waiting.notify(self.waiting.id(&lease.key, policy));
+            self.waiting.notify(self.waiting_id(&lease.key, policy));
         }
         is_released
     }
@@ -192,7 +174,19 @@ impl AsyncConcurrencyLimiter {
         let key = key.into();
         let key = key.as_bytes();
         let policy = self.policies.resolve(key);
-        Ok(self.take(key, policy.as_policy(), 0).await?.0)
+        let entry = self.store_ref().ask(key, policy.as_policy(), 0).await?;
+        Ok(entry.decision.unwrap_or(Decision::UNDECIDED))
+    }
+
+    /// Forgets the permits of `key` that are in flight: see
+    /// [`ConcurrencyLimiter::reset`](crate::ConcurrencyLimiter::reset).
+    ///
+    /// # Errors
+    /// If the store cannot answer, or cannot reset counters. The permits stay in flight then.
+    pub async fn reset<'k>(&self, key: impl Into<Key<'k>>) -> Result<(), StoreError> {
+        let key = key.into();
+        let key = key.as_bytes();
+        self.store.reset(key, self.policies.resolve(key).as_policy()).await
     }
 }
 
@@ -214,7 +208,7 @@ impl AsyncConcurrencyLimiterBuilder {
             store: self.store,
             outage: Arc::new(Outage::new(self.on_outage)),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(self.waiting.build()),
+            waiting: Arc::new(crate::waiting::Waiting::new(self.waiting)),
         })
     }
 }

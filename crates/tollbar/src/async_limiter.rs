@@ -2,14 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::limiter::{
     BuildError, CHECK_MANY_CHUNK, Chunk, Parts, PartsBuilder, check_policies, entries_of,
     resolve_chunk,
 };
-use crate::outage::Outage;
-use crate::receipt::ReceiptKey;
+use crate::outage::{Outage, StoreRef};
 use crate::store::{Batch, Entry, Feature, Store, StoreError};
 use crate::{Decision, Key, OutagePolicy, Policies, Policy};
 
@@ -85,7 +83,7 @@ impl AsyncLimiter {
     ) -> Result<Decision, StoreError> {
         let key = key.into();
         let key = key.as_bytes();
-        let policy = self.policies.resolve(key);
+        let policy = self.policies.resolve_rate(key)?;
         let policy = policy.as_policy();
         match self.store.check(key, policy, cost).await {
             Ok(decision) => Ok(decision),
@@ -125,7 +123,7 @@ impl AsyncLimiter {
         decisions.clear();
         decisions.reserve(keys.len());
         for keys in keys.chunks(CHECK_MANY_CHUNK) {
-            let policies = resolve_chunk(&self.policies, keys);
+            let policies = resolve_chunk(&self.policies, keys)?;
             let mut entries: Chunk<'_> = entries_of(keys, &policies);
             if let Err(error) = self.store.decide(Batch::independent(&mut entries)).await {
                 for entry in &mut entries {
@@ -138,19 +136,14 @@ impl AsyncLimiter {
         Ok(())
     }
 
-    /// Takes the store's answer to a batch, or lets the outage policy answer.
-    pub(crate) fn accept(
-        &self,
-        answer: Result<(), StoreError>,
-        entries: &mut [Entry<'_>],
-    ) -> Result<(), StoreError> {
-        answer.or_else(|error| self.outage.decide(error, entries))
-    }
-
     /// The store that counts.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    pub(crate) fn store_ref(&self) -> StoreRef<'_> {
+        StoreRef { store: &*self.store, outage: Some(&self.outage) }
     }
 }
 
@@ -158,26 +151,6 @@ impl AsyncLimiterBuilder {
     /// What to answer while the store cannot. By default, [`OutagePolicy::Allow`].
     pub fn on_outage(self, on_outage: OutagePolicy) -> Self {
         Self { on_outage, ..self }
-    }
-
-    /// Signs receipts that every limiter with the same key and the same store can settle. By
-    /// default, a key of its own that is gone when the limiter is.
-    pub fn receipt_key(mut self, key: ReceiptKey) -> Self {
-        self.parts.receipt_key = Some(key);
-        self
-    }
-
-    /// For how long an allowed request is remembered by its id. By default, ten minutes.
-    pub fn request_id_ttl(mut self, ttl: Duration) -> Self {
-        self.parts.request_id_ttl = ttl;
-        self
-    }
-
-    /// For how long a reservation can be settled. By default, ten minutes; after that its charge
-    /// stands as it is.
-    pub fn reservation_ttl(mut self, ttl: Duration) -> Self {
-        self.parts.reservation_ttl = ttl;
-        self
     }
 
     /// Builds the limiter.

@@ -7,9 +7,12 @@ use thiserror::Error;
 
 use crate::charge::HeldPermits;
 use crate::limiter::BuildError;
+#[cfg(feature = "until-ready")]
+use crate::memory::counter_id::CounterId;
+use crate::outage::StoreRef;
 use crate::permit::Permit;
 use crate::policy::Kind;
-use crate::store::{Batch, Entry, Store, StoreError};
+use crate::store::{Entry, StoreError, answer_now};
 use crate::{Concurrency, Decision, Denied, Key, Lease, MemoryStore, Policies, Policy};
 
 /// Limits how many requests of a key are in flight at once. No method blocks.
@@ -45,7 +48,7 @@ pub struct ConcurrencyLimiterBuilder {
     policies: Policies,
     store: Option<Arc<MemoryStore>>,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::WaitingBuilder,
+    pub(crate) waiting: crate::waiting::WaitingSettings,
 }
 
 /// Why there is no lease. Nothing is held.
@@ -83,7 +86,9 @@ impl ConcurrencyLimiter {
             policies,
             store: Arc::new(MemoryStore::new()),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(crate::waiting::WaitingBuilder::default().build()),
+            waiting: Arc::new(crate::waiting::Waiting::new(
+                crate::waiting::WaitingSettings::default(),
+            )),
         }
     }
 
@@ -93,7 +98,7 @@ impl ConcurrencyLimiter {
             policies: concurrency.into_policy().into(),
             store: None,
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::WaitingBuilder::default(),
+            waiting: crate::waiting::WaitingSettings::default(),
         }
     }
 
@@ -135,35 +140,34 @@ impl ConcurrencyLimiter {
         policy: &Policy,
         count: u64,
     ) -> Result<Permit<'_>, Denied> {
-        let (decision, held) = self.take_leased(key, policy, count);
-        decision.ok()?;
-        Ok(self.lend(held))
+        let Ok(entry) = answer_now(self.store_ref().ask(key, policy, count)) else {
+            // A store in this process answers a batch of one.
+            return Err(Decision::UNDECIDED.into_denied());
+        };
+        entry.decision.unwrap_or(Decision::UNDECIDED).ok()?;
+        Ok(self.lend(&entry))
     }
 
-    /// The permit of what was taken under a lease.
-    pub(crate) fn lend(&self, held: Option<HeldPermits>) -> Permit<'static> {
-        let permit = Permit::there(self.store.clone(), held);
+    /// The permit of what an entry was charged.
+    pub(crate) fn lend(&self, entry: &Entry<'_>) -> Permit<'_> {
+        if let Kind::Concurrency(_) = entry.policy.kind {
+            return Permit::here(self, self.store.taken(entry.key, entry.policy, entry.cost));
+        }
+        let permit = Permit::there(self.store.clone(), HeldPermits::of(entry));
         #[cfg(feature = "until-ready")]
-        let permit = permit.waking(&self.waiting);
+        let permit = permit.waking(&self.waiting, self.waiting_id(entry.key, entry.policy));
         permit
     }
 
-    fn take_leased(
-        &self,
-        key: &[u8],
-        policy: &Policy,
-        count: u64,
-    ) -> (Decision, Option<HeldPermits>) {
-        let mut entries = [Entry::new(key, policy).with_cost(count)];
-        let answer = self.store.decide(Batch::all_or_none(&mut entries)).wait();
-        match answer {
-            Ok(()) => {
-                let decision = entries[0].decision.unwrap_or(Decision::UNDECIDED);
-                (decision, HeldPermits::of(&entries[0]))
-            }
-            // A batch of one that the memory store cannot make room for.
-            Err(_) => (Decision::UNDECIDED, None),
-        }
+    /// The name of the line in which requests wait for permits.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn waiting_id(&self, key: &[u8], policy: &Policy) -> CounterId {
+        // Permits without a lease come back by the store's name.
+        self.store.counter_id(key, policy)
+    }
+
+    pub(crate) fn store_ref(&self) -> StoreRef<'_> {
+        StoreRef { store: &*self.store, outage: None }
     }
 
     /// Takes one permit of `key` as a [`Lease`]: data that can travel, and that ends by itself.
@@ -197,34 +201,23 @@ impl ConcurrencyLimiter {
     pub fn lease_n<'k>(&self, key: impl Into<Key<'k>>, count: u64) -> Result<Lease, LeaseError> {
         let key = key.into();
         let key = key.as_bytes();
-        self.policies.with(key, |policy| {
-            if policy.lease_ttl().is_none() {
-                return Err(LeaseError::NoLease);
-            }
-            let (decision, held) = self.take_leased(key, policy, count);
-            decision.ok()?;
-            Ok(Lease::granted(key, held))
-        })
+        self.policies.with(key, |policy| answer_now(self.store_ref().lease(key, policy, count)))
     }
 
     /// Lets a lease begin anew. False where it has ended, or was released.
     pub fn renew(&self, lease: &mut Lease) -> bool {
-        self.policies.with(&lease.key.clone(), |policy| {
-            lease.is_of(policy)
-                && lease
-                    .prolong(self.store.renew(&lease.key, policy, lease.id).wait().ok().flatten())
-        })
+        let policy = self.policies.resolve(&lease.key);
+        answer_now(self.store_ref().renew(lease, policy.as_policy()))
     }
 
     /// Gives the permits of a lease back. False where it has ended, or was released before.
     #[expect(clippy::must_use_candidate, reason = "a lease that has ended needs no care")]
     pub fn release(&self, lease: &Lease) -> bool {
         self.policies.with(&lease.key, |policy| {
-            let is_released = lease.is_of(policy)
-                && self.store.refund_now(&lease.key, policy, lease.id, u64::MAX) > 0;
+            let is_released = answer_now(self.store_ref().release(lease, policy));
             #[cfg(feature = "until-ready")]
             if is_released {
-                self.waiting.notify(self.store.counter_id(&lease.key, policy));
+                self.waiting.notify(self.waiting_id(&lease.key, policy));
             }
             is_released
         })
@@ -267,7 +260,7 @@ impl ConcurrencyLimiterBuilder {
             policies: self.policies,
             store: self.store.unwrap_or_default(),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(self.waiting.build()),
+            waiting: Arc::new(crate::waiting::Waiting::new(self.waiting)),
         })
     }
 }

@@ -1,15 +1,21 @@
 //! What several decisions about one request come to.
 
+use smallvec::SmallVec;
+
 use crate::store::{Entry, Role};
 use crate::{Decision, Denied, Outcome};
+
+/// As many as most requests have, without an allocation.
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
 /// The decisions about one request under several limits, in the order of its charges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "it says whether the request may pass"]
 pub struct Decisions {
-    each: Vec<Decision>,
+    /// Two without an allocation: more would make every error that holds them large.
+    each: SmallVec<[Decision; 2]>,
     /// The charge that binds; `None` where nothing was enforced.
-    binding: Option<usize>,
+    binding: Option<u32>,
 }
 
 impl Decisions {
@@ -18,7 +24,7 @@ impl Decisions {
     /// Shadows do not bind. Denied: the longest retry binds, and one that can never pass before any
     /// other. Allowed: the one with the least of its limit remaining. Ties: the first.
     pub fn of(entries: &[Entry<'_>]) -> Self {
-        let each: Vec<Decision> =
+        let each: SmallVec<[Decision; 2]> =
             entries.iter().map(|entry| entry.decision.unwrap_or(Decision::UNDECIDED)).collect();
         let mut binding: Option<usize> = None;
         for (at, entry) in entries.iter().enumerate() {
@@ -27,7 +33,8 @@ impl Decisions {
                 binding = Some(at);
             }
         }
-        Self { each, binding }
+        // Four billion entries fit no memory.
+        Self { each, binding: binding.map(|at| at as u32) }
     }
 
     /// True where the request may pass. With nothing enforced, it may.
@@ -45,13 +52,13 @@ impl Decisions {
     /// The place of the charge that binds; `None` where nothing was enforced.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
-        self.binding
+        self.binding.map(|at| at as usize)
     }
 
     /// The decision that binds.
     #[must_use]
     pub fn decision(&self) -> Option<Decision> {
-        self.binding.map(|at| self.each[at])
+        self.binding().map(|at| self.each[at])
     }
 
     /// The denial that binds; `None` where the request may pass.

@@ -1,7 +1,8 @@
 //! A lease: permits for a while, as data that can travel.
 
 use crate::charge::HeldPermits;
-use crate::{Key, Policy, Timestamp};
+use crate::outage::StoreRef;
+use crate::{Decision, Key, LeaseError, Policy, Timestamp};
 
 /// Permits that are in flight until they end or are given back, from
 /// [`ConcurrencyLimiter::lease`](crate::ConcurrencyLimiter::lease).
@@ -35,26 +36,50 @@ impl Lease {
         self.id == 0
     }
 
-    /// The lease of what was taken; one that holds nothing where nothing was.
-    pub(crate) fn granted(key: &[u8], held: Option<HeldPermits>) -> Self {
-        match held {
-            Some(held) => Self {
+    /// Under another policy an id would mean something else, such as another request's permit.
+    fn is_of(&self, policy: &Policy) -> bool {
+        self.id != 0 && policy.lease_ttl().is_some()
+    }
+}
+
+/// Leases, granted and returned: what limiters over memory and over other stores share.
+impl StoreRef<'_> {
+    pub(crate) async fn lease(
+        self,
+        key: &[u8],
+        policy: &Policy,
+        count: u64,
+    ) -> Result<Lease, LeaseError> {
+        if policy.lease_ttl().is_none() {
+            return Err(LeaseError::NoLease);
+        }
+        let entry = self.ask(key, policy, count).await?;
+        let decision = entry.decision.unwrap_or(Decision::UNDECIDED).ok()?;
+        // A lease of this process could not be renewed or released by its id elsewhere.
+        Ok(match HeldPermits::of(&entry).filter(|_| decision.degraded().is_none()) {
+            Some(held) => Lease {
                 id: held.stamp,
                 count: held.count,
                 ends_at: held.ends_at().unwrap_or(held.granted_at),
                 key: held.key,
             },
-            None => Self::of(key, 0),
+            None => Lease::of(key, 0),
+        })
+    }
+
+    /// False where the lease has ended, and while the store cannot answer.
+    pub(crate) async fn renew(self, lease: &mut Lease, policy: &Policy) -> bool {
+        if !lease.is_of(policy) {
+            return false;
         }
-    }
-
-    /// Under another policy an id would mean something else, such as somebody's permit.
-    pub(crate) fn is_of(&self, policy: &Policy) -> bool {
-        self.id != 0 && policy.lease_ttl().is_some()
-    }
-
-    pub(crate) fn prolong(&mut self, ends_at: Option<Timestamp>) -> bool {
-        self.ends_at = ends_at.unwrap_or(self.ends_at);
+        let ends_at = self.store.renew(&lease.key, policy, lease.id).await.ok().flatten();
+        lease.ends_at = ends_at.unwrap_or(lease.ends_at);
         ends_at.is_some()
+    }
+
+    /// False where the lease has ended, and while the store cannot answer.
+    pub(crate) async fn release(self, lease: &Lease, policy: &Policy) -> bool {
+        let refund = || self.store.refund(&lease.key, policy, lease.id, u64::MAX);
+        lease.is_of(policy) && refund().await.is_ok_and(|count| count > 0)
     }
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::charge::ChargeIds;
+use crate::outage::StoreRef;
+use crate::policies::PERMITS;
 use crate::receipt::ReceiptKey;
 use crate::store::Entry;
 use crate::{Clock, Decision, Key, MemoryStore, MemoryStoreBuilder, Policies, Policy, StoreError};
@@ -52,7 +54,7 @@ pub(crate) struct PartsBuilder {
     pub(crate) request_id_ttl: Duration,
     pub(crate) reservation_ttl: Duration,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::WaitingBuilder,
+    pub(crate) waiting: crate::waiting::WaitingSettings,
 }
 
 /// Builds a [`Limiter`].
@@ -79,7 +81,7 @@ pub enum BuildError {
         algorithm: &'static str,
     },
     /// Permits have to come back, which a rate limiter does not see to.
-    #[error("a limiter counts rates: use `ConcurrencyLimiter` for permits")]
+    #[error("{PERMITS}")]
     Permits,
     /// The store cannot count by the policy.
     #[error(transparent)]
@@ -131,7 +133,13 @@ impl Limiter {
     pub fn check_n<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         let key = key.into();
         let key = key.as_bytes();
-        self.policies.with(key, |policy| self.store.check_now(key, policy, cost))
+        self.policies.with(key, |policy| {
+            if policy.has_permits() {
+                // A permit would never come back. Nothing is charged, and no retry will change that.
+                return Decision::UNDECIDED;
+            }
+            self.store.check_now(key, policy, cost)
+        })
     }
 
     /// What remains of `key`, without charging it.
@@ -161,7 +169,10 @@ impl Limiter {
         decisions.clear();
         decisions.reserve(keys.len());
         for keys in keys.chunks(CHECK_MANY_CHUNK) {
-            let policies = resolve_chunk(&self.policies, keys);
+            let Ok(policies) = resolve_chunk(&self.policies, keys) else {
+                decisions.extend(keys.iter().map(|key| self.check(key)));
+                continue;
+            };
             let mut entries: Chunk<'_> = entries_of(keys, &policies);
             self.store.check_independent(&mut entries);
             decisions.extend(entries.iter().filter_map(Entry::decision));
@@ -173,6 +184,10 @@ impl Limiter {
     pub fn store(&self) -> &Arc<MemoryStore> {
         &self.store
     }
+
+    pub(crate) fn store_ref(&self) -> StoreRef<'_> {
+        StoreRef { store: &*self.store, outage: None }
+    }
 }
 
 /// How many keys `check_many` asks for at once.
@@ -181,8 +196,11 @@ pub(crate) const CHECK_MANY_CHUNK: usize = 16;
 pub(crate) type Chunk<'a> = arrayvec::ArrayVec<Entry<'a>, CHECK_MANY_CHUNK>;
 pub(crate) type ChunkPolicies = arrayvec::ArrayVec<Policy, CHECK_MANY_CHUNK>;
 
-pub(crate) fn resolve_chunk<K: AsRef<[u8]>>(policies: &Policies, keys: &[K]) -> ChunkPolicies {
-    keys.iter().map(|key| policies.with(key.as_ref(), Policy::clone)).collect()
+pub(crate) fn resolve_chunk<K: AsRef<[u8]>>(
+    policies: &Policies,
+    keys: &[K],
+) -> Result<ChunkPolicies, StoreError> {
+    keys.iter().map(|key| Ok(policies.resolve_rate(key.as_ref())?.as_policy().clone())).collect()
 }
 
 pub(crate) fn entries_of<'a, K: AsRef<[u8]>>(
@@ -223,26 +241,6 @@ impl LimiterBuilder {
         Self { own_store: self.own_store.clock(clock), ..self }
     }
 
-    /// Signs receipts that every limiter with the same key and the same store can settle. By
-    /// default, a key of its own that is gone when the limiter is.
-    pub fn receipt_key(mut self, key: ReceiptKey) -> Self {
-        self.parts.receipt_key = Some(key);
-        self
-    }
-
-    /// For how long an allowed request is remembered by its id. By default, ten minutes.
-    pub fn request_id_ttl(mut self, ttl: Duration) -> Self {
-        self.parts.request_id_ttl = ttl;
-        self
-    }
-
-    /// For how long a reservation can be settled. By default, ten minutes; after that its charge
-    /// stands as it is.
-    pub fn reservation_ttl(mut self, ttl: Duration) -> Self {
-        self.parts.reservation_ttl = ttl;
-        self
-    }
-
     /// Builds the limiter.
     ///
     /// # Errors
@@ -258,6 +256,36 @@ impl LimiterBuilder {
     }
 }
 
+/// What the builders of both limiters say about receipts, request ids and reservations.
+macro_rules! parts_settings {
+    ($builder:ty) => {
+        impl $builder {
+            /// Signs receipts that every limiter with the same key and the same store can settle. By
+            /// default, a key of its own that is gone when the limiter is.
+            pub fn receipt_key(mut self, key: ReceiptKey) -> Self {
+                self.parts.receipt_key = Some(key);
+                self
+            }
+
+            /// For how long an allowed request is remembered by its id. By default, ten minutes.
+            pub fn request_id_ttl(mut self, ttl: Duration) -> Self {
+                self.parts.request_id_ttl = ttl;
+                self
+            }
+
+            /// For how long a reservation can be settled. By default, ten minutes; after that its charge
+            /// stands as it is.
+            pub fn reservation_ttl(mut self, ttl: Duration) -> Self {
+                self.parts.reservation_ttl = ttl;
+                self
+            }
+        }
+    };
+}
+
+parts_settings!(LimiterBuilder);
+parts_settings!(crate::AsyncLimiterBuilder);
+
 impl Default for PartsBuilder {
     fn default() -> Self {
         Self {
@@ -265,7 +293,7 @@ impl Default for PartsBuilder {
             request_id_ttl: ChargeIds::REQUEST_ID_TTL_DEFAULT,
             reservation_ttl: RESERVATION_TTL_DEFAULT,
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::WaitingBuilder::default(),
+            waiting: crate::waiting::WaitingSettings::default(),
         }
     }
 }
@@ -277,7 +305,7 @@ impl PartsBuilder {
             charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl),
             reservation_ttl: self.reservation_ttl,
             #[cfg(feature = "until-ready")]
-            waiting: self.waiting.build(),
+            waiting: crate::waiting::Waiting::new(self.waiting),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::charge::Marks;
 use crate::store::{Batch, Entry, Store, StoreError};
 use crate::{Decision, Degraded, MemoryStore, Outcome, Policy};
 
@@ -37,6 +38,41 @@ const LOCAL_KEYS_MAX: usize = 100_000;
 pub(crate) struct Outage {
     policy: OutagePolicy,
     local: Option<Arc<MemoryStore>>,
+}
+
+/// A store, and what answers while it cannot: how limiters of every kind ask.
+#[derive(Clone, Copy)]
+pub(crate) struct StoreRef<'a> {
+    pub(crate) store: &'a dyn Store,
+    /// `None` for a store in this process, which has no outages.
+    pub(crate) outage: Option<&'a Outage>,
+}
+
+impl<'a> StoreRef<'a> {
+    /// Decides one request under several limits, all or none.
+    pub(crate) async fn decide(
+        self,
+        marks: Marks<'_>,
+        entries: &mut [Entry<'_>],
+    ) -> Result<(), StoreError> {
+        match (self.store.decide(marks.batch(entries)).await, self.outage) {
+            (Err(error), Some(outage)) => outage.decide(error, entries),
+            (answer, _) => answer,
+        }
+    }
+
+    /// Decides one request under one limit, and leaves the decision in an entry.
+    pub(crate) async fn ask(
+        self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        cost: u64,
+    ) -> Result<Entry<'a>, StoreError> {
+        let mut entries = [Entry::new(key, policy).with_cost(cost)];
+        self.decide(Marks::default(), &mut entries).await?;
+        let [entry] = entries;
+        Ok(entry)
+    }
 }
 
 impl Outage {

@@ -6,10 +6,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use crate::ConcurrencyLimiter;
 use crate::charge::HeldPermits;
 use crate::memory::Taken;
+#[cfg(feature = "until-ready")]
+use crate::memory::counter_id::CounterId;
 use crate::store::{Reply, Store};
-use crate::{ConcurrencyLimiter, MemoryStore};
 
 /// Leave to go on, from [`ConcurrencyLimiter::try_acquire`]: it is in flight until it is dropped.
 ///
@@ -43,19 +45,16 @@ enum Held<'a> {
 
 enum Lender<'a> {
     Borrowed(&'a ConcurrencyLimiter),
-    Owned {
-        store: Arc<MemoryStore>,
-        #[cfg(feature = "until-ready")]
-        waiting: Arc<crate::waiting::Waiting>,
-    },
+    Owned(ConcurrencyLimiter),
 }
 
 /// Permits of a store that is asked by key.
 struct Loan {
     store: Arc<dyn Store>,
     held: HeldPermits,
+    /// The requests that wait for these permits.
     #[cfg(feature = "until-ready")]
-    waiting: Option<Arc<crate::waiting::Waiting>>,
+    waiting: Option<(Arc<crate::waiting::Waiting>, CounterId)>,
 }
 
 impl<'a> Permit<'a> {
@@ -86,11 +85,11 @@ impl<'a> Permit<'a> {
         self
     }
 
-    /// Has the first of those that wait for the key look again once the permit is back.
+    /// Lets the first request that waits in line `id` ask again once the permit is back.
     #[cfg(feature = "until-ready")]
-    pub(crate) fn waking(mut self, waiting: &Arc<crate::waiting::Waiting>) -> Self {
+    pub(crate) fn waking(mut self, waiting: &Arc<crate::waiting::Waiting>, id: CounterId) -> Self {
         if let Held::There(loan) = &mut self.held {
-            loan.waiting = Some(Arc::clone(waiting));
+            loan.waiting = Some((Arc::clone(waiting), id));
         }
         self
     }
@@ -130,25 +129,7 @@ impl<'a> Permit<'a> {
     pub fn into_owned(mut self) -> Permit<'static> {
         let held = match mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => Held::Nothing,
-            Held::Here { limiter, taken } => {
-                let limiter = match limiter {
-                    Lender::Borrowed(limiter) => Lender::Owned {
-                        store: Arc::clone(&limiter.store),
-                        #[cfg(feature = "until-ready")]
-                        waiting: Arc::clone(&limiter.waiting),
-                    },
-                    Lender::Owned {
-                        store,
-                        #[cfg(feature = "until-ready")]
-                        waiting,
-                    } => Lender::Owned {
-                        store,
-                        #[cfg(feature = "until-ready")]
-                        waiting,
-                    },
-                };
-                Held::Here { limiter, taken }
-            }
+            Held::Here { limiter, taken } => Held::Here { limiter: limiter.into_owned(), taken },
             Held::There(loan) => Held::There(loan),
         };
         Permit { held, is_degraded: self.is_degraded }
@@ -172,8 +153,8 @@ impl Loan {
     )]
     fn notify(&self) {
         #[cfg(feature = "until-ready")]
-        if let Some(waiting) = &self.waiting {
-            waiting.notify(waiting.id(&self.held.key, &self.held.policy));
+        if let Some((waiting, id)) = &self.waiting {
+            waiting.notify(*id);
         }
     }
 }
@@ -193,21 +174,22 @@ impl Drop for Permit<'_> {
 }
 
 impl Lender<'_> {
+    fn into_owned(self) -> Lender<'static> {
+        match self {
+            Self::Borrowed(limiter) => Lender::Owned(limiter.clone()),
+            Self::Owned(limiter) => Lender::Owned(limiter),
+        }
+    }
+
     #[inline]
     fn put_back(&self, taken: &Taken) {
-        let store = match self {
-            Self::Borrowed(limiter) => &limiter.store,
-            Self::Owned { store, .. } => store,
+        let limiter = match self {
+            Self::Borrowed(limiter) => *limiter,
+            Self::Owned(limiter) => limiter,
         };
-        store.put_back(taken);
+        limiter.store.put_back(taken);
         #[cfg(feature = "until-ready")]
-        {
-            let waiting = match self {
-                Self::Borrowed(limiter) => &limiter.waiting,
-                Self::Owned { waiting, .. } => waiting,
-            };
-            waiting.notify(taken.id());
-        }
+        limiter.waiting.notify(taken.id());
     }
 }
 

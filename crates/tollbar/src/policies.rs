@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::{Key, Policy};
+use crate::{Key, Policy, StoreError};
 
 /// The policies of a limiter: one for all keys, a [`PolicyMap`], or a function of the key.
 #[derive(Clone)]
@@ -22,6 +22,9 @@ enum Source {
     Function(Arc<PolicyOf>),
 }
 
+/// Says what to use instead of a rate limiter under a policy with permits.
+pub(crate) const PERMITS: &str = "a limiter counts rates: use `ConcurrencyLimiter` for permits";
+
 /// A policy that is borrowed where all keys have the same one.
 pub(crate) enum Resolved<'a> {
     Borrowed(&'a Policy),
@@ -31,6 +34,9 @@ pub(crate) enum Resolved<'a> {
 impl Policies {
     /// Chooses the policy by a function of the key. It is called on every check, so it should be
     /// quick.
+    ///
+    /// A policy of [permits](crate::Concurrency) is refused by every check, as one whose cost exceeds
+    /// the capacity: use [`ConcurrencyLimiter::from_fn`](crate::ConcurrencyLimiter::from_fn) for those.
     ///
     /// ```
     /// use tollbar::{Limiter, Policies, Policy};
@@ -64,6 +70,16 @@ impl Policies {
             Source::Map(map) => Resolved::Owned(map.resolve(key)),
             Source::Function(policy_of) => Resolved::Owned(policy_of(key)),
         }
+    }
+
+    /// The policy of `key`, unless it has permits: they have to come back, which a rate limiter does
+    /// not see to. The policies known when a limiter is built are checked there.
+    pub(crate) fn resolve_rate(&self, key: &[u8]) -> Result<Resolved<'_>, StoreError> {
+        let policy = self.resolve(key);
+        if policy.as_policy().has_permits() {
+            return Err(StoreError::unsupported(PERMITS));
+        }
+        Ok(policy)
     }
 
     /// The one policy of all keys.

@@ -188,14 +188,13 @@ impl Policy {
     }
 
     /// At most `limit` permits in flight at any instant: the policy of a
-    /// [`Concurrency`](crate::Concurrency), for code that sends batches to a store itself. There is no
-    /// window: [`window`](Self::window) is zero.
-    pub fn concurrency(limit: u64) -> Result<Self, PolicyError> {
+    /// [`Concurrency`](crate::Concurrency). There is no window: [`window`](Self::window) is zero.
+    pub(crate) fn concurrency(limit: u64) -> Result<Self, PolicyError> {
         Ok(Self::of(Kind::Concurrency(Concurrency::new(limit)?), None))
     }
 
     /// Gives permits a lease: see [`Concurrency::with_lease`](crate::Concurrency::with_lease).
-    pub fn leased(self, ttl: Duration) -> Result<Self, PolicyError> {
+    pub(crate) fn leased(self, ttl: Duration) -> Result<Self, PolicyError> {
         match &self.kind {
             Kind::Concurrency(permits) => {
                 let kind = Kind::Leased(Leased::new(permits, ttl)?);

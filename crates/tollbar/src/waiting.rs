@@ -1,16 +1,19 @@
 //! Waiting for a turn: `Limiter::wait` and `ConcurrencyLimiter::acquire`.
 //!
-//! For each key with waiters there is a line of them, in the order they came; only the first of a line
-//! has a timer armed. Under most policies the first asks the store, sleeps for as long as the answer
-//! says, and asks again. In a [leaky queue](crate::Policy::leaky_queue) each waiter has its turn from the
-//! moment it came, which the store has charged, and the first sleeps until the first turn.
+//! For each key with waiters there is a line of them, in the order they came. Only the first of a line
+//! sleeps, and it wakes the next when it goes: of a thousand turns in a millisecond most have come by the
+//! time a timer fires, and a task that wakes the next costs less than a timer that wakes each. In a
+//! [leaky queue](crate::Policy::leaky_queue) each waiter has a turn from the moment it came, which the store
+//! has charged, and the first sleeps until the first turn. Under every other policy the first asks the
+//! store, sleeps for as long as the answer says, and asks again.
 //!
-//! Nothing here needs a runtime, and nothing is kept of a key that nobody waits for.
+//! Nothing here needs a runtime, and nothing is kept of a key without waiters.
 //!
 //! | file | noun |
 //! |---|---|
 //! | `lines` | the waiters of all keys, and their turns: no clock, no store |
 //! | `timer` | what sleeps: a thread of our own, a runtime's, or one that tests move |
+//! | `verbs` | the methods of limiters and builders |
 
 mod error;
 mod lines;
@@ -20,20 +23,18 @@ mod verbs;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use lines::{Lines, Progress, Room, Ticket, Turn};
+use lines::{Line, Lines, Ticket, Turn, Wakers};
 use timer::ThreadTimer;
 
 use crate::algorithm::leaky_queue::LeakyQueue;
 use crate::memory::counter_id::{CounterHash, CounterId};
-use crate::outage::Outage;
+use crate::outage::StoreRef;
 use crate::policy::Kind;
-use crate::store::{Batch, Entry};
-use crate::{
-    Clock, Decision, Degraded, Interval, Outcome, Policy, Reply, Store, StoreError, SystemClock,
-};
+use crate::store::Entry;
+use crate::{Decision, Degraded, Interval, Outcome, Policy, Reply, SystemClock};
 
 pub use error::WaitError;
 pub use lines::WaitingStats;
@@ -42,33 +43,32 @@ pub use timer::{ManualTimer, Sleep, Timer};
 /// Waiters a limiter has room for unless the builder says otherwise.
 const WAITERS_MAX_DEFAULT: usize = 65_536;
 
-/// How long the first waiter for a permit sleeps before it looks again unasked: permits of leases that
-/// end, and of other processes, come back without notice. The sleep doubles each time.
+/// How long the first waiter for a permit sleeps before it asks again without a notification: permits of
+/// leases that end, and of other processes, come back without one. The sleep doubles each time.
 const BUSY_SLEEP_MIN: Duration = Duration::from_millis(1);
 const BUSY_SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// What a limiter needs to let requests wait.
+#[derive(Debug)]
 pub(crate) struct Waiting {
     lines: Lines,
     hash: CounterHash,
-    timer: Arc<dyn Timer>,
-    jitter_us_max: u64,
+    settings: WaitingSettings,
     /// For stores whose own clock cannot be read here.
     clock: SystemClock,
 }
 
 /// How a limiter lets requests wait.
-pub(crate) struct WaitingBuilder {
+pub(crate) struct WaitingSettings {
     pub(crate) waiters_max: usize,
     pub(crate) timer: Arc<dyn Timer>,
     pub(crate) jitter: Duration,
 }
 
-/// A request that wants its turn, and who answers it.
+/// A request that wants its turn.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    pub(crate) store: &'a dyn Store,
-    pub(crate) outage: Option<&'a Outage>,
+    pub(crate) store: StoreRef<'a>,
     pub(crate) id: CounterId,
     pub(crate) key: &'a [u8],
     pub(crate) policy: &'a Policy,
@@ -76,28 +76,21 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Asks the store, and leaves its answer in an entry.
-    async fn ask(self) -> Result<Entry<'a>, StoreError> {
-        let mut entries = [Entry::new(self.key, self.policy).with_cost(self.cost)];
-        let answer = self.store.decide(Batch::all_or_none(&mut entries)).await;
-        match (answer, self.outage) {
-            (Ok(()), _) => {}
-            (Err(error), Some(outage)) => outage.decide(error, &mut entries)?,
-            (Err(error), None) => return Err(error),
-        }
-        let [entry] = entries;
-        Ok(entry)
+    async fn ask(self) -> Result<(Entry<'a>, Decision), WaitError> {
+        let entry = self.store.ask(self.key, self.policy, self.cost).await?;
+        let decision = entry.decision.unwrap_or(Decision::UNDECIDED);
+        Ok((entry, decision))
     }
 
-    /// True where a turn is the store's again, or must be taken for it.
+    /// Gives a turn back to the store. False where the store refuses, so that a later waiter may have it.
     fn refund(&self, turn: Turn) -> bool {
         if turn.stamp == 0 || Some(turn.interval) != self.policy.interval() {
             return false;
         }
-        match self.store.refund(self.key, self.policy, turn.stamp, turn.places) {
+        match self.store.store.refund(self.key, self.policy, turn.stamp, turn.places) {
             Reply::Ready(refunded) => refunded.is_ok_and(|places| places > 0),
-            // Nobody is left to wait for the answer. Whether it was in time is not known, so nobody
-            // else may have the turn.
+            // The answer comes too late to be used. The turn may be the store's again, so no other
+            // waiter may have it.
             reply @ Reply::Pending(_) => {
                 crate::permit::send_off(reply);
                 true
@@ -106,28 +99,32 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A waiter's place in its line, which it leaves when this is dropped.
+/// A request among the waiters, which it leaves when this is dropped.
 struct Place<'a> {
     waiting: &'a Waiting,
     request: Request<'a>,
-    ticket: Ticket,
+    /// False where so many wait that this one may not.
+    has_room: bool,
+    /// `None` before it has joined a line, and after it has left it.
+    ticket: Option<Ticket>,
 }
 
 impl Waiting {
+    pub(crate) fn new(settings: WaitingSettings) -> Self {
+        let (lines, hash) = (Lines::default(), CounterHash::random());
+        Self { lines, hash, settings, clock: SystemClock::new() }
+    }
+
     /// The name of the counter of `key`, for a store whose own names are not known here.
     pub(crate) fn id(&self, key: &[u8], policy: &Policy) -> CounterId {
         self.hash.id(key, policy)
     }
 
-    pub(crate) fn stats(&self) -> WaitingStats {
-        self.lines.stats()
-    }
-
-    /// A permit of `id` has come back: the first of those that wait for it looks again.
+    /// Lets the first waiter for a permit of `id` ask again, because one has come back.
     #[inline]
     pub(crate) fn notify(&self, id: CounterId) {
         if !self.lines.is_empty() {
-            self.lines.with(id, lines::Line::notify);
+            self.lines.with(id, Line::notify);
         }
     }
 
@@ -135,37 +132,35 @@ impl Waiting {
     pub(crate) async fn turn<'a>(&'a self, request: Request<'a>) -> Result<Entry<'a>, WaitError> {
         if request.cost == 0 {
             // A peek charges nothing, so it takes no turn.
-            return Ok(request.ask().await?);
+            return Ok(request.ask().await?.0);
         }
         let (entry, has_waited) = match &request.policy.kind {
             Kind::LeakyQueue(queue) => self.queue_up(request, queue).await?,
             _ => self.line_up(request).await?,
         };
-        if has_waited && self.jitter_us_max > 0 {
-            let jitter_us = rand::random_range(0..=self.jitter_us_max);
-            self.timer.sleep(Duration::from_micros(jitter_us)).await;
+        let jitter_max = self.settings.jitter;
+        if has_waited && !jitter_max.is_zero() {
+            self.settings.timer.sleep(rand::random_range(Duration::ZERO..=jitter_max)).await;
         }
         Ok(entry)
     }
 
-    /// Stands in line, and asks the store once it is the first.
+    /// Joins the line, and asks the store once it is the first.
     async fn line_up<'a>(&'a self, request: Request<'a>) -> Result<(Entry<'a>, bool), WaitError> {
-        let place = Place { waiting: self, request, ticket: self.lines.next_ticket() };
-        let is_first = self.lines.with(request.id, |line, _| line.join(place.ticket, 0));
-        let mut room = if is_first { None } else { Some(self.room()?) };
-        place.first().await;
+        let mut place = self.place(request);
+        place.ticket = Some(self.lines.with(request.id, |line, _| line.join(0)));
+        let mut has_waited = place.first().await?;
         let mut busy_sleep = BUSY_SLEEP_MIN;
         loop {
-            let entry = request.ask().await?;
-            let decision = entry.decision.unwrap_or(Decision::UNDECIDED);
+            let (entry, decision) = request.ask().await?;
             let sleep = match decision.outcome() {
                 Outcome::Allow => {
                     drop(place);
                     let delay = decision.delay();
                     if !delay.is_zero() {
-                        self.timer.sleep(delay).await;
+                        self.settings.timer.sleep(delay).await;
                     }
-                    return Ok((entry, room.is_some() || !delay.is_zero()));
+                    return Ok((entry, has_waited || !delay.is_zero()));
                 }
                 Outcome::Deny { retry_after_us }
                     if decision.degraded() != Some(Degraded::Denied) =>
@@ -180,52 +175,63 @@ impl Waiting {
                     return Err(decision.into_denied().into());
                 }
             };
-            if room.is_none() {
-                room = Some(self.room()?);
+            if !has_waited {
+                place.check_room()?;
+                has_waited = true;
             }
             place.sleep(sleep).await;
         }
     }
 
-    /// Takes a turn in a queue, and waits for it in line.
+    /// Takes a turn in a queue, and waits for it.
     async fn queue_up<'a>(
         &'a self,
         request: Request<'a>,
         queue: &LeakyQueue,
     ) -> Result<(Entry<'a>, bool), WaitError> {
-        let entry = request.ask().await?;
-        let decision = entry.decision.unwrap_or(Decision::UNDECIDED).ok()?;
+        let (entry, decision) = request.ask().await?;
+        let decision = decision.ok()?;
         if decision.delay().is_zero() {
             return Ok((entry, false));
         }
-        let clock = request.store.clock().unwrap_or(&self.clock);
-        let is_exact = request.store.clock().is_some() && decision.degraded().is_none();
+        let store_clock = request.store.store.clock();
+        let clock = store_clock.unwrap_or(&self.clock);
+        let is_exact = store_clock.is_some() && decision.degraded().is_none();
+        let now = clock.now();
+        // Without the store's clock by one of our own, which is read after the store's: never early.
         let at_us = if is_exact {
             turn_us(queue, &entry, decision)
         } else {
-            // By a clock of our own, which is read after the store's: never early.
-            clock.now().after(decision.delay()).as_micros()
+            now.after(decision.delay()).as_micros()
         };
         let interval = queue.interval();
         let width_ns = width_ns(interval, request.cost);
         let turn = Turn { at_us, places: request.cost, width_ns, interval, stamp: entry.stamp };
-        let Ok(_room) = self.room() else {
+        let mut place = self.place(request);
+        if let Err(error) = place.check_room() {
             request.refund(turn);
-            return Err(WaitError::TooManyWaiters { waiters_max: self.lines.waiters_max() });
-        };
-        let place = Place { waiting: self, request, ticket: self.lines.next_ticket() };
-        self.lines.with(request.id, |line, wakers| {
-            line.add_turn(turn, is_exact, clock.now().as_micros(), wakers);
-            line.join(place.ticket, width_ns);
+            return Err(error);
+        }
+        place.ticket = Some(self.lines.with(request.id, |line, wakers| {
+            let ticket = line.join_queue(turn, is_exact, now.as_micros(), wakers);
             line.give_back(|turn| request.refund(turn));
-        });
-        place.turn(clock).await;
-        Ok((entry, true))
+            ticket
+        }));
+        place.first().await?;
+        loop {
+            let now_us = clock.now().as_micros();
+            let turn_us = place.with_line(|_, line, wakers| line.take_turn(now_us, wakers));
+            let Some(turn_us) = turn_us.flatten() else {
+                place.ticket = None;
+                return Ok((entry, true));
+            };
+            place.sleep(Duration::from_micros(turn_us - now_us)).await;
+        }
     }
 
-    fn room(&self) -> Result<Room<'_>, WaitError> {
-        let waiters_max = self.lines.waiters_max();
-        self.lines.room().ok_or(WaitError::TooManyWaiters { waiters_max })
+    fn place<'a>(&'a self, request: Request<'a>) -> Place<'a> {
+        let has_room = self.lines.enter() < self.settings.waiters_max as u64;
+        Place { waiting: self, request, has_room, ticket: None }
     }
 }
 
@@ -249,115 +255,66 @@ fn turn_us(queue: &LeakyQueue, entry: &Entry<'_>, decision: Decision) -> u64 {
 }
 
 impl Place<'_> {
-    /// Waits until it is the first of its line.
-    async fn first(&self) {
-        poll_fn(|context| {
-            let is_first = self.waiting.lines.with(self.request.id, |line, wakers| {
-                line.is_first(self.ticket, context.waker(), wakers)
-            });
-            if is_first { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+    fn check_room(&self) -> Result<(), WaitError> {
+        let waiters_max = self.waiting.settings.waiters_max;
+        if self.has_room { Ok(()) } else { Err(WaitError::TooManyWaiters { waiters_max }) }
     }
 
-    /// Sleeps, or until it is notified that a permit has come back.
-    async fn sleep(&self, duration: Duration) {
-        let mut sleep = self.waiting.timer.sleep(duration);
+    /// Waits until it is the first of its line. True where it has waited.
+    async fn first(&self) -> Result<bool, WaitError> {
+        let mut has_waited = false;
         poll_fn(|context| {
-            let is_notified = self.waiting.lines.with(self.request.id, |line, wakers| {
-                line.is_first(self.ticket, context.waker(), wakers);
+            let is_first = self
+                .with_line(|ticket, line, wakers| line.is_first(ticket, context.waker(), wakers));
+            if is_first != Some(false) {
+                return Poll::Ready(Ok(has_waited));
+            }
+            has_waited = true;
+            self.check_room().map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
+        })
+        .await
+    }
+
+    /// Looks at its line, or changes it. `None` where it is in none.
+    fn with_line<T>(&self, f: impl FnOnce(Ticket, &mut Line, &mut Wakers) -> T) -> Option<T> {
+        let ticket = self.ticket?;
+        Some(self.waiting.lines.with(self.request.id, |line, wakers| f(ticket, line, wakers)))
+    }
+
+    /// Sleeps, or until it is notified.
+    async fn sleep(&self, duration: Duration) {
+        let mut sleep = self.waiting.settings.timer.sleep(duration);
+        poll_fn(|context| {
+            let is_notified = self.with_line(|ticket, line, wakers| {
+                line.is_first(ticket, context.waker(), wakers);
                 line.take_notification()
             });
-            if is_notified { Poll::Ready(()) } else { sleep.as_mut().poll(context) }
+            if is_notified == Some(true) { Poll::Ready(()) } else { sleep.as_mut().poll(context) }
         })
         .await;
-    }
-
-    /// Waits for its turn in a queue.
-    async fn turn(&self, clock: &dyn Clock) {
-        let mut sleep: Option<(u64, Sleep)> = None;
-        poll_fn(|context| self.poll_turn(clock, &mut sleep, context)).await;
-    }
-
-    fn poll_turn(
-        &self,
-        clock: &dyn Clock,
-        sleep: &mut Option<(u64, Sleep)>,
-        context: &mut Context<'_>,
-    ) -> Poll<()> {
-        for has_slept in [false, true] {
-            let now_us = clock.now().as_micros();
-            let progress = self.waiting.lines.with(self.request.id, |line, wakers| {
-                line.look(self.ticket, now_us, context.waker(), wakers)
-            });
-            let until_us = match progress {
-                Progress::Go => return Poll::Ready(()),
-                Progress::Behind => return Poll::Pending,
-                Progress::First { until_us } => until_us,
-            };
-            if has_slept {
-                // The timer is ahead of the store's clock. Come again, but let others run.
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            if sleep.as_ref().is_none_or(|(until, _)| *until != until_us) {
-                let duration = Duration::from_micros(until_us.saturating_sub(now_us));
-                *sleep = Some((until_us, self.waiting.timer.sleep(duration)));
-            }
-            if let Some((_, sleeping)) = sleep
-                && sleeping.as_mut().poll(context).is_pending()
-            {
-                return Poll::Pending;
-            }
-            *sleep = None;
-        }
-        Poll::Pending
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.waiting.lines.with(self.request.id, |line, wakers| {
-            if line.leave(self.ticket, wakers) {
-                line.give_back(|turn| self.request.refund(turn));
-            }
+        self.with_line(|ticket, line, wakers| {
+            line.leave(ticket, wakers);
+            line.give_back(|turn| self.request.refund(turn));
         });
+        self.waiting.lines.exit();
     }
 }
 
-impl Default for WaitingBuilder {
+impl Default for WaitingSettings {
     fn default() -> Self {
-        Self {
-            waiters_max: WAITERS_MAX_DEFAULT,
-            timer: Arc::new(ThreadTimer),
-            jitter: Duration::ZERO,
-        }
+        let timer = Arc::new(ThreadTimer);
+        Self { waiters_max: WAITERS_MAX_DEFAULT, timer, jitter: Duration::ZERO }
     }
 }
 
-impl WaitingBuilder {
-    pub(crate) fn build(self) -> Waiting {
-        Waiting {
-            lines: Lines::new(self.waiters_max),
-            hash: CounterHash::random(),
-            timer: self.timer,
-            jitter_us_max: u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX),
-            clock: SystemClock::new(),
-        }
-    }
-}
-
-impl fmt::Debug for Waiting {
+impl fmt::Debug for WaitingSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for WaitingBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitingBuilder")
-            .field("waiters_max", &self.waiters_max)
-            .field("jitter", &self.jitter)
-            .finish_non_exhaustive()
+        let Self { waiters_max, jitter, .. } = self;
+        write!(f, "WaitingSettings {{ waiters_max: {waiters_max}, jitter: {jitter:?}, .. }}")
     }
 }

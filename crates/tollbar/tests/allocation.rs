@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollbar::{
-    AsyncLimiter, Batch, Concurrency, ConcurrencyLimiter, Entry, Limiter, MemoryStore, Period,
-    Policy, Store, WarmUp,
+    AdmitError, AsyncLimiter, Batch, Charges, Concurrency, ConcurrencyLimiter, Entry, Limiter,
+    MemoryStore, Period, Policy, Store, WarmUp,
 };
 use tollbar_testkit::allocations::{Counting, allocates_nothing};
 
@@ -32,8 +32,12 @@ fn no_check_allocates() {
         Policy::token_bucket("3/month").unwrap().with_warm_up(warm_up).unwrap(),
         Policy::fixed_window("3/h").unwrap().with_stagger().unwrap().with_warm_up(warm_up).unwrap(),
         Policy::sliding_window_strict("3/month", 60).unwrap().with_warm_up(warm_up).unwrap(),
-        Policy::concurrency(3).unwrap(),
-        Policy::concurrency(3).unwrap().leased(std::time::Duration::from_mins(1)).unwrap(),
+        Concurrency::new(3).unwrap().into_policy(),
+        Concurrency::new(3)
+            .unwrap()
+            .with_lease(std::time::Duration::from_mins(1))
+            .unwrap()
+            .into_policy(),
     ];
     for policy in &policies {
         let named = policy.clone().with_name("test");
@@ -83,6 +87,19 @@ fn no_permit_allocates() {
             drop((first, second));
         }
     });
+    let rate = Policy::token_bucket("4/month").unwrap().with_name("rate");
+    let permits = Concurrency::new(2).unwrap();
+    let limiter = Limiter::new(rate.clone());
+    allocates_nothing("a permit beside a rate", || {
+        let charges = || Charges::new().charge("c", &rate, 1).permit("c", &permits, 1);
+        let first = limiter.admit(charges()).unwrap();
+        let second = limiter.admit(charges()).unwrap();
+        assert!(matches!(limiter.admit(charges()), Err(AdmitError::Denied(_))), "busy");
+        assert_eq!((first.permit_count(), second.decisions().each().len()), (1, 2));
+        drop((first, second));
+        let _grants = (limiter.admit(charges()).unwrap(), limiter.admit(charges()).unwrap());
+    });
+    assert!(!limiter.check("c").is_allowed(), "each was charged once");
 }
 
 /// Over a store in memory the async form answers at the first poll, and allocates nothing.
@@ -90,7 +107,8 @@ fn no_permit_allocates() {
 fn no_async_check_over_memory_suspends_or_allocates() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::builder().max_keys(64).build());
     let policy = Policy::token_bucket("3/month").unwrap().with_name("async");
-    let limiter = AsyncLimiter::builder(policy, store).build().unwrap();
+    let permits = Concurrency::new(1).unwrap().with_name("permits");
+    let limiter = AsyncLimiter::builder(policy.clone(), store).build().unwrap();
     let mut decisions = Vec::with_capacity(4);
     allocates_nothing("async checks", || {
         for key in ["a", "b", "a"] {
@@ -99,6 +117,9 @@ fn no_async_check_over_memory_suspends_or_allocates() {
         }
         poll_once(limiter.check_many(&["a", "c"], &mut decisions)).unwrap();
         poll_once(limiter.reset("a")).unwrap();
+        let charges = Charges::new().charge("d", &policy, 1).permit("d", &permits, 1);
+        let grant = poll_once(limiter.admit(charges)).unwrap();
+        assert_eq!(grant.permit_count(), 1);
     });
     assert_eq!(decisions.len(), 2);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::RedisSubject;
 use tollbar::store::{Hold, Once, ReservationId};
-use tollbar::{Period, Policy, Rate, Role, Timestamp, WarmUp};
+use tollbar::{Concurrency, Period, Policy, Rate, Role, Timestamp, WarmUp};
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::oracle::Question;
 use tollbar_testkit::spec::{Kind, PolicySpec};
@@ -203,7 +203,7 @@ fn counts_are_kept_whole_at_every_width_of_a_state() {
         Policy::calendar_window(2_000_000_000_000, Period::Day),
         Policy::sliding_window("2000000000000/h"),
         Policy::sliding_window_strict("2000000000000/h", 3),
-        Policy::concurrency(1 << 32),
+        Concurrency::new(1 << 32).map(Concurrency::into_policy),
     ];
     for policy in policies.map(Result::unwrap) {
         let mut duel = Duel::new(RedisSubject::boxed(START));

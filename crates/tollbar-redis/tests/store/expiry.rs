@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::support::{Patient, RUNTIME, server, unique};
 use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
-use tollbar::{Batch, Decision, Entry, ManualClock, Period, Policy, Store, Timestamp, WarmUp};
+use tollbar::{
+    Batch, Concurrency, Decision, Entry, ManualClock, Period, Policy, Store, Timestamp, WarmUp,
+};
 use tollbar_redis::{KeyNames, RedisStore};
 use tollbar_testkit::redis_process::RedisProcess;
 
@@ -310,10 +312,12 @@ fn rows() -> Vec<Row> {
             Policy::sliding_window_log("10/100s"),
             [First(100), Last(100), Last(100), First(100), Last(100), Last(100)],
         ),
-        row("concurrency", Policy::concurrency(10), [Never; 6]),
+        row("concurrency", Concurrency::new(10).map(Concurrency::into_policy), [Never; 6]),
         row(
             "leased concurrency",
-            Policy::concurrency(10).and_then(|it| it.leased(Duration::from_secs(30))),
+            Concurrency::new(10)
+                .and_then(|it| it.with_lease(Duration::from_secs(30)))
+                .map(Concurrency::into_policy),
             [First(30), Last(30), Last(30), First(30), Last(30), First(30)],
         ),
         // A key is new again after as long as its climb takes, counted from its last charge.
@@ -419,7 +423,9 @@ fn a_refund_of_an_older_charge_leaves_the_life_of_the_newest() {
 /// A state that was written at a later time stays in force, and so does its life.
 #[test]
 fn a_charge_lives_until_it_is_fresh_where_the_clock_has_gone_back() {
-    let leased = Policy::concurrency(10).and_then(|it| it.leased(Duration::from_secs(30)));
+    let leased = Concurrency::new(10)
+        .and_then(|it| it.with_lease(Duration::from_secs(30)))
+        .map(Concurrency::into_policy);
     let table = [
         (Policy::token_bucket("10/100s"), First(20)),
         (Policy::leaky_queue("10/100s", 9), First(20)),
@@ -446,7 +452,9 @@ fn a_charge_lives_until_it_is_fresh_where_the_clock_has_gone_back() {
 /// A lease keeps the end it was granted, whatever the rule says later.
 #[test]
 fn leases_live_to_their_ends_after_the_time_of_leases_was_cut() {
-    let leased = |seconds| Policy::concurrency(10)?.leased(Duration::from_secs(seconds));
+    let leased = |seconds| {
+        Concurrency::new(10)?.with_lease(Duration::from_secs(seconds)).map(Concurrency::into_policy)
+    };
     let mut world = World::new();
     let (first_us, ..) = world.charge(Way::One, &leased(30).unwrap(), 1);
     let (_, decision, _) = world.charge(Way::One, &leased(10).unwrap(), 1);
@@ -531,7 +539,9 @@ fn a_reservation_that_time_has_paid_is_not_given_back_after_the_bucket_was_forgo
 
 #[test]
 fn a_counter_of_leases_lives_until_the_last_lease_ends() {
-    let policy = Policy::concurrency(10).and_then(|it| it.leased(Duration::from_secs(30)));
+    let policy = Concurrency::new(10)
+        .and_then(|it| it.with_lease(Duration::from_secs(30)))
+        .map(Concurrency::into_policy);
     let policy = policy.unwrap();
     let mut world = World::new();
     let stamp_of = |held: Option<Held>| held.expect("it was not a single check").stamp;
@@ -561,7 +571,9 @@ fn a_counter_of_leases_lives_until_the_last_lease_ends() {
 /// A lease that has ended holds nothing back, and a renewal of it brings nothing back.
 #[test]
 fn a_renewal_after_the_end_leaves_the_other_leases() {
-    let policy = Policy::concurrency(10).and_then(|it| it.leased(Duration::from_secs(30)));
+    let policy = Concurrency::new(10)
+        .and_then(|it| it.with_lease(Duration::from_secs(30)))
+        .map(Concurrency::into_policy);
     let policy = policy.unwrap();
     let mut world = World::new();
     let (_, _, first) = world.charge(Way::Few, &policy, 2);
@@ -578,7 +590,7 @@ fn a_renewal_after_the_end_leaves_the_other_leases() {
 
 #[test]
 fn permits_that_all_came_back_leave_no_key() {
-    let policy = Policy::concurrency(10).unwrap();
+    let policy = Concurrency::new(10).unwrap().into_policy();
     let mut world = World::new();
     world.charge(Way::One, &policy, 5);
     for (count, left) in [(3, 2), (9, 0)] {
@@ -595,7 +607,7 @@ fn permits_that_all_came_back_leave_no_key() {
 /// moment must not go with it.
 #[test]
 fn a_permit_that_is_taken_just_after_all_came_back_does_not_expire() {
-    let policy = Policy::concurrency(10).unwrap();
+    let policy = Concurrency::new(10).unwrap().into_policy();
     let mut world = World::new();
     world.charge(Way::One, &policy, 1);
     // As if all had come back, with time enough for the next charge to find the key.

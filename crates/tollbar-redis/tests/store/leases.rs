@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::RedisSubject;
-use tollbar::{Policy, Role, Timestamp};
+use tollbar::{Concurrency, Policy, Role, Timestamp};
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::oracle::Question;
 use tollbar_testkit::subject::Subject;
@@ -13,7 +13,10 @@ const START: Timestamp = Timestamp::from_micros(1_699_999_987_000_000);
 const TTL: Duration = Duration::from_secs(30);
 
 fn ten_leases() -> Policy {
-    Policy::concurrency(10).and_then(|it| it.leased(TTL)).expect("it is a policy")
+    Concurrency::new(10)
+        .and_then(|it| it.with_lease(TTL))
+        .map(Concurrency::into_policy)
+        .expect("it is a policy")
 }
 
 fn later(micros: u64) -> Timestamp {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollbar::Policy;
+use tollbar::Concurrency;
 
 use super::Want::{Allow, Busy, Never};
 use super::{SECOND_US, at, passing, table};
@@ -12,7 +12,7 @@ pub(super) fn two_permits_are_busy_until_one_comes_back(factory: &Factory<'_>) {
     let year_us = 365 * 86_400 * SECOND_US;
     table(
         factory,
-        Policy::concurrency(2),
+        Concurrency::new(2).map(Concurrency::into_policy),
         &[
             (0, 0, Allow(2)),
             (0, 1, Allow(1)),
@@ -22,7 +22,7 @@ pub(super) fn two_permits_are_busy_until_one_comes_back(factory: &Factory<'_>) {
             (year_us, 1, Busy),
         ],
     );
-    let policy = Policy::concurrency(2).expect("two in flight is a policy");
+    let policy = Concurrency::new(2).expect("two in flight is a policy").into_policy();
     let subject = factory(at(0));
     assert_eq!(passing(&*subject, &policy, 0, 5), 2);
     assert_eq!(subject.release(at(1), b"key", &policy, 1), 1);
@@ -35,7 +35,8 @@ pub(super) fn two_permits_are_busy_until_one_comes_back(factory: &Factory<'_>) {
 }
 
 pub(super) fn a_lowered_limit_refuses(factory: &Factory<'_>) {
-    let limit = |limit| Policy::concurrency(limit).expect("a few in flight are a policy");
+    let limit =
+        |limit| Concurrency::new(limit).expect("a few in flight are a policy").into_policy();
     let subject = factory(at(0));
     assert_eq!(passing(&*subject, &limit(5), 0, 9), 5);
     // Five are out where three may be: three must come back before one may go.
@@ -66,5 +67,11 @@ pub(super) fn leases_of_10_s_end_one_by_one(factory: &Factory<'_>) {
         (20 * SECOND_US, 4, Never(3)),
         (20 * SECOND_US, 3, Allow(0)),
     ];
-    table(factory, Policy::concurrency(3).and_then(|permits| permits.leased(ttl)), &rows);
+    table(
+        factory,
+        Concurrency::new(3)
+            .and_then(|permits| permits.with_lease(ttl))
+            .map(Concurrency::into_policy),
+        &rows,
+    );
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
-use tollbar::{Charge, Outcome, Period, Policy, Role, Timestamp};
+use tollbar::{Charge, Concurrency, Outcome, Period, Policy, Role, Timestamp};
 
 use super::{Case, four_a_minute, is_denial, minute_start};
 use crate::oracle::Question;
@@ -289,8 +289,10 @@ fn algorithms_and_windows_do_not_share(factory: &Factory<'_>) {
             Policy::sliding_window_strict(*rate, 9),
         ]
     });
-    let leased = Policy::concurrency(4).and_then(|permits| permits.leased(Duration::from_secs(1)));
-    let policies = policies.chain([Policy::concurrency(4), leased]);
+    let leased = Concurrency::new(4)
+        .and_then(|permits| permits.with_lease(Duration::from_secs(1)))
+        .map(Concurrency::into_policy);
+    let policies = policies.chain([Concurrency::new(4).map(Concurrency::into_policy), leased]);
     let calendars = [Period::Day, Period::Week, Period::Month].into_iter().flat_map(|period| {
         let policy = |minutes| {
             Policy::calendar_window(4, period).and_then(|policy| policy.with_utc_offset(minutes))
@@ -321,7 +323,7 @@ fn a_changed_limit_keeps_its_counter(factory: &Factory<'_>) {
 }
 
 fn four_in_flight() -> Policy {
-    Policy::concurrency(4).expect("four in flight is a policy")
+    Concurrency::new(4).expect("four in flight is a policy").into_policy()
 }
 
 fn permits_are_in_flight_until_they_come_back(factory: &Factory<'_>) {

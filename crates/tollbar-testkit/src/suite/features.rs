@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
-use tollbar::{Algorithm, Batch, Decision, Entry, Feature, Outcome, Policy, StoreError, Timestamp};
+use tollbar::{
+    Algorithm, Batch, Concurrency, Decision, Entry, Feature, Outcome, Policy, StoreError, Timestamp,
+};
 
 use super::{Case, four_a_minute, minute_start};
 use crate::subject::{Factory, Subject};
@@ -152,7 +154,7 @@ fn reservations_as_declared(factory: &Factory<'_>) {
 
 fn refunds_as_declared(factory: &Factory<'_>) {
     let subject = factory(minute_start());
-    let permits = Policy::concurrency(4).expect("four in flight is a policy");
+    let permits = Concurrency::new(4).expect("four in flight is a policy").into_policy();
     if subject.store().supports(Feature::Policy(&permits)).is_ok() {
         let taken = subject.check(minute_start(), KEY, &permits, 3);
         assert_eq!(taken.outcome, Outcome::Allow, "{}", subject.name());
@@ -167,7 +169,9 @@ fn refunds_as_declared(factory: &Factory<'_>) {
 
 fn lease_renewals_as_declared(factory: &Factory<'_>) {
     let subject = factory(minute_start());
-    let leased = Policy::concurrency(4).and_then(|permits| permits.leased(TTL));
+    let leased = Concurrency::new(4)
+        .and_then(|permits| permits.with_lease(TTL))
+        .map(Concurrency::into_policy);
     let leased = leased.expect("ten minutes are a lease");
     let mut entries = [Entry::new(KEY, &leased)];
     if subject.store().supports(Feature::Policy(&leased)).is_ok() {

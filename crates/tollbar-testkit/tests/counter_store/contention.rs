@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollbar::counter::{CounterBackend, CounterStore};
 use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
-use tollbar::{Batch, Entry, ManualClock, Policy, Store, StoreError, Timestamp};
+use tollbar::{Batch, Concurrency, Entry, ManualClock, Policy, Store, StoreError, Timestamp};
 use tollbar_testkit::memory_backend::MemoryBackend;
 
 use crate::contract::AlwaysChanged;
@@ -113,7 +113,7 @@ fn keys_are_forgotten_after_they_are_fresh() {
     assert_eq!(backend.key_count(), 1);
     clock.advance(Duration::from_secs(60 + 10));
     assert_eq!(backend.key_count(), 0);
-    let permits = Policy::concurrency(1).unwrap();
+    let permits = Concurrency::new(1).unwrap().into_policy();
     assert!(store.check(b"key", &permits, 1).wait().unwrap().is_allowed());
     clock.advance(Duration::from_hours(10_000));
     assert_eq!(backend.key_count(), 1);

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use tollbar::counter::{BackendLimits, CounterStore};
 use tollbar::store::{Hold, Once, ReservationId};
-use tollbar::{Batch, Entry, Feature, ManualClock, Policy, Store, StoreError, Timestamp};
+use tollbar::{
+    Batch, Concurrency, Entry, Feature, ManualClock, Policy, Store, StoreError, Timestamp,
+};
 use tollbar_testkit::memory_backend::{CounterSubject, MemoryBackend};
 use tollbar_testkit::redis_process::RedisProcess;
 use tollbar_testkit::subject::Subject;
@@ -84,9 +86,9 @@ fn keys_expire_in_redis_once_they_are_fresh() {
     };
     let minute = expiry_ms(&Policy::token_bucket("1/min").unwrap());
     assert!((60_000..=70_000).contains(&minute), "{minute}");
-    let permits = Policy::concurrency(1).unwrap();
-    assert_eq!(expiry_ms(&permits), -1);
-    let lease = expiry_ms(&permits.leased(Duration::from_mins(5)).unwrap());
+    let permits = Concurrency::new(1).unwrap();
+    assert_eq!(expiry_ms(permits.as_policy()), -1);
+    let lease = expiry_ms(permits.with_lease(Duration::from_mins(5)).unwrap().as_policy());
     assert!((300_000..=310_000).contains(&lease), "{lease}");
 }
 

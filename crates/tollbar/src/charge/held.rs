@@ -25,16 +25,21 @@ impl HeldPermits {
     /// denied, and where nothing was counted because the store could not answer.
     #[must_use]
     pub fn of(entry: &Entry<'_>) -> Option<Self> {
-        let decision = entry.decision.filter(|it| entry.cost > 0 && it.is_allowed())?;
-        decision.remaining()?;
-        entry.policy.has_permits().then(|| Self {
+        // A decision about permits resets at the present.
+        Self::granted_at(entry).map(|granted_at| Self {
             key: entry.key.into(),
             policy: entry.policy.clone(),
             stamp: entry.stamp,
             count: entry.cost,
-            // A decision about permits resets at the present.
-            granted_at: decision.reset_at,
+            granted_at,
         })
+    }
+
+    /// When the permits of an entry were granted, if it holds any.
+    pub(crate) fn granted_at(entry: &Entry<'_>) -> Option<Timestamp> {
+        let decision = entry.decision.filter(|it| entry.cost > 0 && it.is_allowed())?;
+        decision.remaining()?;
+        entry.policy.has_permits().then_some(decision.reset_at)
     }
 
     /// When the lease ends unless it is renewed. `None` for permits without a lease.

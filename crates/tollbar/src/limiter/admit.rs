@@ -1,18 +1,26 @@
 //! One request under several limits: all of them are charged, or none.
 
+use std::any::Any;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
-use super::Limiter;
 use super::reserve::draft;
-use crate::charge::{HeldPermits, Marks, SettleError, Settlement, Spent, release_all, settle};
+use super::{Limiter, Parts};
+use crate::charge::{HeldPermits, SettleError, Settlement, Spent, settle};
+use crate::decisions::Few;
+use crate::memory::Taken;
+use crate::outage::StoreRef;
 use crate::permit::send_off;
-use crate::receipt::{Content, Draft};
+use crate::policy::Kind;
+use crate::receipt::Content;
 use crate::store::{Entry, Role, Store, StoreError, answer_now};
-use crate::{AsyncLimiter, Concurrency, Decisions, Key, Policy, Receipt, ReceiptError};
+use crate::{
+    AsyncLimiter, Concurrency, Decisions, Key, MemoryStore, Policy, Receipt, ReceiptError, Reply,
+};
 
 /// What one request has to pay and to hold, for [`Limiter::admit`].
 ///
@@ -34,7 +42,7 @@ use crate::{AsyncLimiter, Concurrency, Decisions, Key, Policy, Receipt, ReceiptE
 #[derive(Debug, Clone, Default)]
 #[must_use = "charges do nothing until they are admitted"]
 pub struct Charges<'a> {
-    each: Vec<Item<'a>>,
+    each: Few<Item<'a>>,
     request_id: Option<&'a [u8]>,
     reserve_for: Option<Duration>,
 }
@@ -51,17 +59,30 @@ struct Item<'a> {
 /// returns its permits; what it has paid stays paid.
 #[must_use = "dropping a grant returns its permits"]
 pub struct Grant<L = Limiter> {
-    limiter: L,
     decisions: Decisions,
-    content: Option<Content>,
+    /// `None` where nothing can be settled.
+    reserved: Option<Reserved>,
     held: Held,
+    limiter: PhantomData<fn() -> L>,
+}
+
+struct Reserved {
+    content: Content,
+    parts: Arc<Parts>,
 }
 
 /// Permits that go back when they are dropped.
 struct Held {
     /// The store they go back to: the limiter's, or that of this process during an outage.
     store: Option<Arc<dyn Store>>,
-    permits: Vec<HeldPermits>,
+    permits: Few<HeldEntry>,
+}
+
+/// The permits of one charge.
+enum HeldEntry {
+    /// Without a lease, in a store in this process: they go back without the key.
+    Here(Taken),
+    There(Box<HeldPermits>),
 }
 
 /// Why a request was not admitted. Nothing was charged.
@@ -172,65 +193,53 @@ impl<'a> Charges<'a> {
         self
     }
 
-    fn entries(&self) -> Vec<Entry<'_>> {
-        let mut entries = Vec::with_capacity(self.each.len());
-        for Item { key, policy, cost, role } in &self.each {
-            entries.push(Entry::new(key.as_bytes(), policy).with_cost(*cost).with_role(*role));
-        }
-        entries
+    fn entries(&self) -> Few<Entry<'_>> {
+        let entries = self.each.iter().map(|Item { key, policy, cost, role }| {
+            Entry::new(key.as_bytes(), policy).with_cost(*cost).with_role(*role)
+        });
+        entries.collect()
     }
 
     /// A second return of permits without a lease cannot be told from the first, and a request that
     /// is sent twice would return them twice.
-    fn check(&self) -> Result<(), AdmitError> {
+    fn check(&self) -> Result<(), StoreError> {
         let is_unleased =
             |item: &Item<'_>| item.policy.has_permits() && item.policy.lease_ttl().is_none();
         if self.request_id.is_some() && self.each.iter().any(is_unleased) {
-            return Err(AdmitError::Store(StoreError::unsupported(
+            return Err(StoreError::unsupported(
                 "permits of a request with an id need a lease: write `Concurrency::with_lease`",
-            )));
+            ));
         }
         Ok(())
     }
 }
 
-/// What is known before the store is asked.
-struct Question<'c> {
-    marks: Marks<'c>,
-    draft: Option<Draft>,
-}
-
-impl super::Parts {
-    fn question<'c>(
-        &self,
-        charges: &'c Charges<'_>,
-        entries: &[Entry<'_>],
-    ) -> Result<Question<'c>, AdmitError> {
-        charges.check()?;
-        let marks = self.charge_ids.marks(charges.request_id, charges.reserve_for);
-        let draft = marks.hold.map(|_| draft(marks, entries)).transpose()?;
-        Ok(Question { marks, draft })
-    }
-}
-
-impl Question<'_> {
-    /// Turns decided entries into a grant, or into the denial.
-    fn grant<L>(
-        self,
-        limiter: L,
-        entries: &[Entry<'_>],
+impl Parts {
+    /// `home` is where permits go back to; its argument says whether the store could not answer.
+    async fn admit<L>(
+        self: &Arc<Self>,
+        store: StoreRef<'_>,
+        charges: Charges<'_>,
         home: impl FnOnce(bool) -> Option<Arc<dyn Store>>,
     ) -> Result<Grant<L>, AdmitError> {
-        let decisions = Decisions::of(entries);
+        charges.check()?;
+        let mut entries = charges.entries();
+        let marks = self.charge_ids.marks(charges.request_id, charges.reserve_for);
+        if marks.hold.is_some() {
+            draft(marks, &entries)?;
+        }
+        store.decide(marks, &mut entries).await?;
+        let decisions = Decisions::of(&entries);
         if !decisions.is_allowed() {
             return Err(AdmitError::Denied(decisions));
         }
         let is_degraded = decisions.is_degraded();
-        let reserved = self.draft.and(self.marks.hold).filter(|_| !is_degraded);
-        let content =
-            reserved.map(|hold| Content::of_paid(hold.id, entries.iter().map(|entry| (entry, 1))));
-        let permits = entries.iter().filter_map(HeldPermits::of).collect();
-        Ok(Grant { limiter, decisions, content, held: Held { store: home(is_degraded), permits } })
+        let reserved = marks.hold.filter(|_| !is_degraded).map(|hold| Reserved {
+            content: Content::of_paid(hold.id, entries.iter().map(|entry| (entry, 1))),
+            parts: Arc::clone(self),
+        });
+        let held = Held::of(home(is_degraded), &entries);
+        Ok(Grant { decisions, reserved, held, limiter: PhantomData })
     }
 }
 
@@ -243,12 +252,9 @@ impl Limiter {
     /// # Errors
     /// If a limit denies, if there are too many charges, or if the request id was used for others.
     /// Nothing is charged then.
-    #[expect(clippy::needless_pass_by_value, reason = "charges are spent, as in `AsyncLimiter`")]
     pub fn admit(&self, charges: Charges<'_>) -> Result<Grant, AdmitError> {
-        let mut entries = charges.entries();
-        let question = self.parts.question(&charges, &entries)?;
-        self.store.decide(question.marks.batch(&mut entries)).wait()?;
-        question.grant(self.clone(), &entries, |_| Some(self.store.clone()))
+        let home = |_| Some(Arc::clone(&self.store) as Arc<dyn Store>);
+        answer_now(self.parts.admit(self.store_ref(), charges, home))
     }
 }
 
@@ -258,13 +264,10 @@ impl AsyncLimiter {
     /// # Errors
     /// As [`Limiter::admit`], and if the store cannot do what is asked.
     pub async fn admit(&self, charges: Charges<'_>) -> Result<Grant<Self>, AdmitError> {
-        let mut entries = charges.entries();
-        let question = self.parts.question(&charges, &entries)?;
-        let answer = self.store.decide(question.marks.batch(&mut entries)).await;
-        self.accept(answer, &mut entries)?;
-        question.grant(self.clone(), &entries, |is_degraded| {
+        let home = |is_degraded| {
             if is_degraded { self.outage.local() } else { Some(Arc::clone(&self.store)) }
-        })
+        };
+        self.parts.admit(self.store_ref(), charges, home).await
     }
 }
 
@@ -277,33 +280,7 @@ impl<L> Grant<L> {
     /// How many permits are held.
     #[must_use]
     pub fn permit_count(&self) -> u64 {
-        self.held.permits.iter().map(|held| held.count).sum()
-    }
-}
-
-/// What a grant without a reservation is told.
-fn not_reserved() -> SettleError {
-    SettleError::NotReserved
-}
-
-impl Grant {
-    /// Settles a [reserved](Charges::reserve_for) request with an amount for each charge of tokens,
-    /// in their order; its permits come back.
-    ///
-    /// # Errors
-    /// If the request was not reserved, its time is up, or there are not as many amounts as charges.
-    pub fn settle(mut self, actual: &[u64]) -> Result<Settlement, SettleError> {
-        let content = self.content.take().ok_or_else(not_reserved)?;
-        answer_now(self.held.settle(&content, Spent::Each(actual)))
-    }
-
-    /// Gives everything back that a [reserved](Charges::reserve_for) request has paid.
-    ///
-    /// # Errors
-    /// If the request was not reserved, or its time is up.
-    pub fn cancel(mut self) -> Result<Settlement, SettleError> {
-        let content = self.content.take().ok_or_else(not_reserved)?;
-        answer_now(self.held.settle(&content, Spent::Total(0)))
+        self.held.permits.iter().map(HeldEntry::count).sum()
     }
 
     /// Turns a [reserved](Charges::reserve_for) request into a receipt that can be settled elsewhere.
@@ -312,10 +289,39 @@ impl Grant {
     /// # Errors
     /// If the request was not reserved.
     pub fn into_receipt(mut self) -> Result<Receipt, SettleError> {
-        let key = self.limiter.parts.charge_ids.receipt_key();
-        let receipt = self.content.take().ok_or_else(not_reserved)?.sign(key)?;
+        let Reserved { content, parts } = self.reserved.ok_or(SettleError::NotReserved)?;
+        let receipt = content.sign(parts.charge_ids.receipt_key())?;
         self.held.permits.clear();
         Ok(receipt)
+    }
+
+    /// The permits are among what is settled, so they do not go back by themselves.
+    async fn settle_with(mut self, spent: Spent<'_>) -> Result<Settlement, SettleError> {
+        let (Some(reserved), Some(store)) = (&self.reserved, &self.held.store) else {
+            return Err(SettleError::NotReserved);
+        };
+        let settled = settle(&**store, &reserved.content, spent).await?;
+        self.held.permits.clear();
+        Ok(settled)
+    }
+}
+
+impl Grant {
+    /// Settles a [reserved](Charges::reserve_for) request with an amount for each charge of tokens,
+    /// in their order; its permits come back.
+    ///
+    /// # Errors
+    /// If the request was not reserved, its time is up, or there are not as many amounts as charges.
+    pub fn settle(self, actual: &[u64]) -> Result<Settlement, SettleError> {
+        answer_now(self.settle_with(Spent::Each(actual)))
+    }
+
+    /// Gives everything back that a [reserved](Charges::reserve_for) request has paid.
+    ///
+    /// # Errors
+    /// If the request was not reserved, or its time is up.
+    pub fn cancel(self) -> Result<Settlement, SettleError> {
+        answer_now(self.settle_with(Spent::Total(0)))
     }
 }
 
@@ -324,30 +330,16 @@ impl Grant<AsyncLimiter> {
     ///
     /// # Errors
     /// As there, and if the store cannot answer.
-    pub async fn settle(mut self, actual: &[u64]) -> Result<Settlement, SettleError> {
-        let content = self.content.take().ok_or_else(not_reserved)?;
-        self.held.settle(&content, Spent::Each(actual)).await
+    pub async fn settle(self, actual: &[u64]) -> Result<Settlement, SettleError> {
+        self.settle_with(Spent::Each(actual)).await
     }
 
     /// Gives everything back that a reserved request has paid.
     ///
     /// # Errors
     /// As [`settle`](Self::settle).
-    pub async fn cancel(mut self) -> Result<Settlement, SettleError> {
-        let content = self.content.take().ok_or_else(not_reserved)?;
-        self.held.settle(&content, Spent::Total(0)).await
-    }
-
-    /// Turns a reserved request into a receipt that can be settled elsewhere. Its permits are on the
-    /// receipt: they come back when it is settled.
-    ///
-    /// # Errors
-    /// If the request was not reserved.
-    pub fn into_receipt(mut self) -> Result<Receipt, SettleError> {
-        let key = self.limiter.parts.charge_ids.receipt_key();
-        let receipt = self.content.take().ok_or_else(not_reserved)?.sign(key)?;
-        self.held.permits.clear();
-        Ok(receipt)
+    pub async fn cancel(self) -> Result<Settlement, SettleError> {
+        self.settle_with(Spent::Total(0)).await
     }
 
     /// Returns the permits, and waits until the store has taken them. Dropping a grant sends them off
@@ -355,23 +347,24 @@ impl Grant<AsyncLimiter> {
     pub async fn release(mut self) {
         let permits = std::mem::take(&mut self.held.permits);
         if let Some(store) = &self.held.store {
-            // A store that cannot be reached keeps what it has.
-            let _ = release_all(&**store, &permits).await;
+            for held in &permits {
+                // A store that cannot be reached keeps what it has.
+                let _ = held.release(&**store).await;
+            }
         }
     }
 }
 
 impl Held {
-    /// The permits are among what is settled, so they do not go back by themselves.
-    async fn settle(
-        &mut self,
-        content: &Content,
-        spent: Spent<'_>,
-    ) -> Result<Settlement, SettleError> {
-        let store = self.store.as_ref().ok_or_else(not_reserved)?;
-        let settled = settle(&**store, content, spent).await?;
-        self.permits.clear();
-        Ok(settled)
+    fn of(store: Option<Arc<dyn Store>>, entries: &[Entry<'_>]) -> Self {
+        let memory = store.as_deref().and_then(as_memory);
+        let held = |entry: &Entry<'_>| match (memory, &entry.policy.kind) {
+            (Some(memory), Kind::Concurrency(_)) => HeldPermits::granted_at(entry)
+                .map(|_| HeldEntry::Here(memory.taken(entry.key, entry.policy, entry.cost))),
+            _ => HeldPermits::of(entry).map(|held| HeldEntry::There(Box::new(held))),
+        };
+        let permits = entries.iter().filter_map(held).collect();
+        Self { store, permits }
     }
 }
 
@@ -383,6 +376,31 @@ impl Drop for Held {
             }
         }
     }
+}
+
+impl HeldEntry {
+    fn count(&self) -> u64 {
+        match self {
+            Self::Here(taken) => taken.count(),
+            Self::There(held) => held.count,
+        }
+    }
+
+    fn release<'a>(&'a self, store: &'a dyn Store) -> Reply<'a, u64> {
+        match self {
+            Self::Here(taken) => {
+                if let Some(memory) = as_memory(store) {
+                    memory.put_back(taken);
+                }
+                Reply::Ready(Ok(taken.count()))
+            }
+            Self::There(held) => held.release(store),
+        }
+    }
+}
+
+fn as_memory(store: &dyn Store) -> Option<&MemoryStore> {
+    (store as &dyn Any).downcast_ref()
 }
 
 impl<L> fmt::Debug for Grant<L> {

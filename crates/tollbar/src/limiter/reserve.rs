@@ -6,9 +6,10 @@ use thiserror::Error;
 
 use super::{Limiter, Parts};
 use crate::charge::{Marks, SettleError, Settlement, Spent, settle};
+use crate::outage::StoreRef;
 use crate::receipt::Draft;
 use crate::store::{Entry, ReservationId, Store, StoreError, answer_now};
-use crate::{AsyncLimiter, Decision, Denied, Key, Receipt, ReceiptError};
+use crate::{AsyncLimiter, Decision, Denied, Key, Policies, Receipt, ReceiptError};
 
 /// A request that was charged in advance, from [`Limiter::reserve`] or [`AsyncLimiter::reserve`].
 ///
@@ -67,15 +68,8 @@ impl Limiter {
         key: impl Into<Key<'k>>,
         cost: u64,
     ) -> Result<Reservation, ReserveError> {
-        let key = key.into();
-        let key = key.as_bytes();
-        self.policies.with(key, |policy| {
-            let marks = self.parts.charge_ids.marks(None, Some(self.parts.reservation_ttl));
-            let mut entries = [Entry::new(key, policy).with_cost(cost)];
-            let draft = draft(marks, &entries)?;
-            self.store.decide(marks.batch(&mut entries)).wait()?;
-            Ok(self.parts.reservation(self.clone(), draft, &entries)?)
-        })
+        let (store, limiter) = (self.store_ref(), self.clone());
+        answer_now(self.parts.reserve(store, &self.policies, key.into(), cost, limiter))
     }
 
     /// Settles a reservation of one charge by its receipt: it came to `actual` tokens. What was not
@@ -118,8 +112,7 @@ impl Limiter {
         receipt: &Receipt,
         spent: Spent<'_>,
     ) -> Result<Settlement, SettleError> {
-        let content = receipt.content(self.parts.charge_ids.receipt_key())?;
-        answer_now(settle(&*self.store, &content, spent))
+        answer_now(self.parts.settle(&*self.store, receipt, spent))
     }
 }
 
@@ -134,15 +127,8 @@ impl AsyncLimiter {
         key: impl Into<Key<'k>>,
         cost: u64,
     ) -> Result<Reservation<Self>, ReserveError> {
-        let key = key.into();
-        let key = key.as_bytes();
-        let policy = self.policies.resolve(key);
-        let marks = self.parts.charge_ids.marks(None, Some(self.parts.reservation_ttl));
-        let mut entries = [Entry::new(key, policy.as_policy()).with_cost(cost)];
-        let draft = draft(marks, &entries)?;
-        let answer = self.store.decide(marks.batch(&mut entries)).await;
-        self.accept(answer, &mut entries)?;
-        Ok(self.parts.reservation(self.clone(), draft, &entries)?)
+        let (store, limiter) = (self.store_ref(), self.clone());
+        self.parts.reserve(store, &self.policies, key.into(), cost, limiter).await
     }
 
     /// Settles a reservation of one charge by its receipt: see [`Limiter::commit`].
@@ -178,22 +164,39 @@ impl AsyncLimiter {
         receipt: &Receipt,
         spent: Spent<'_>,
     ) -> Result<Settlement, SettleError> {
-        let content = receipt.content(self.parts.charge_ids.receipt_key())?;
-        settle(&*self.store, &content, spent).await
+        self.parts.settle(&*self.store, receipt, spent).await
     }
 }
 
 impl Parts {
-    fn reservation<L>(
+    async fn reserve<L>(
         &self,
+        store: StoreRef<'_>,
+        policies: &Policies,
+        key: Key<'_>,
+        cost: u64,
         limiter: L,
-        draft: Draft,
-        entries: &[Entry<'_>; 1],
-    ) -> Result<Reservation<L>, Denied> {
+    ) -> Result<Reservation<L>, ReserveError> {
+        let key = key.as_bytes();
+        let policy = policies.resolve_rate(key)?;
+        let marks = self.charge_ids.marks(None, Some(self.reservation_ttl));
+        let mut entries = [Entry::new(key, policy.as_policy()).with_cost(cost)];
+        let draft = draft(marks, &entries)?;
+        store.decide(marks, &mut entries).await?;
         let decision = entries[0].decision.unwrap_or(Decision::UNDECIDED).ok()?;
         let is_charged = decision.degraded().is_none();
-        let receipt = is_charged.then(|| draft.sign(entries, self.charge_ids.receipt_key()));
+        let receipt = is_charged.then(|| draft.sign(&entries, self.charge_ids.receipt_key()));
         Ok(Reservation { limiter, decision, receipt })
+    }
+
+    async fn settle(
+        &self,
+        store: &dyn Store,
+        receipt: &Receipt,
+        spent: Spent<'_>,
+    ) -> Result<Settlement, SettleError> {
+        let content = receipt.content(self.charge_ids.receipt_key())?;
+        settle(store, &content, spent).await
     }
 }
 
@@ -225,10 +228,8 @@ impl Reservation {
     /// # Errors
     /// If the reservation's time is up.
     pub fn commit(self, actual: u64) -> Result<Settlement, SettleError> {
-        match &self.receipt {
-            Some(receipt) => self.limiter.commit(receipt, actual),
-            None => Ok(Settlement::of(&[])),
-        }
+        let settle = |receipt| self.limiter.commit(receipt, actual);
+        self.receipt.as_ref().map_or(Ok(Settlement::of(&[])), settle)
     }
 
     /// Gives the whole reservation back: the request was never served.
@@ -236,10 +237,8 @@ impl Reservation {
     /// # Errors
     /// If the reservation's time is up.
     pub fn cancel(self) -> Result<Settlement, SettleError> {
-        match &self.receipt {
-            Some(receipt) => self.limiter.cancel(receipt),
-            None => Ok(Settlement::of(&[])),
-        }
+        let settle = |receipt| self.limiter.cancel(receipt);
+        self.receipt.as_ref().map_or(Ok(Settlement::of(&[])), settle)
     }
 }
 
@@ -249,10 +248,8 @@ impl Reservation<AsyncLimiter> {
     /// # Errors
     /// If the reservation's time is up, or the store cannot answer.
     pub async fn commit(self, actual: u64) -> Result<Settlement, SettleError> {
-        match &self.receipt {
-            Some(receipt) => self.limiter.commit(receipt, actual).await,
-            None => Ok(Settlement::of(&[])),
-        }
+        let Some(receipt) = &self.receipt else { return Ok(Settlement::of(&[])) };
+        self.limiter.commit(receipt, actual).await
     }
 
     /// Gives the whole reservation back: the request was never served.
@@ -260,10 +257,8 @@ impl Reservation<AsyncLimiter> {
     /// # Errors
     /// If the reservation's time is up, or the store cannot answer.
     pub async fn cancel(self) -> Result<Settlement, SettleError> {
-        match &self.receipt {
-            Some(receipt) => self.limiter.cancel(receipt).await,
-            None => Ok(Settlement::of(&[])),
-        }
+        let Some(receipt) = &self.receipt else { return Ok(Settlement::of(&[])) };
+        self.limiter.cancel(receipt).await
     }
 }
 

@@ -71,7 +71,6 @@ impl MemoryStore {
     }
 
     /// What a batch has taken of `key` under `policy`, to be given back.
-    #[cfg(feature = "until-ready")]
     pub(crate) fn taken(&self, key: &[u8], policy: &Policy, count: u64) -> Taken {
         Taken { id: self.hash.id(key, policy), count }
     }

@@ -39,7 +39,7 @@ fn policies() -> Vec<Policy> {
         Policy::sliding_window_log("20/10ms"),
         Policy::sliding_window_log("1000/50ms"),
     ];
-    policies.into_iter().map(Result::unwrap).collect()
+    policies.into_iter().map(|policy| policy.unwrap().with_name("judged")).collect()
 }
 
 /// Asks for two keys from all `threads` for as long as `duration`, in every way there is: one key,

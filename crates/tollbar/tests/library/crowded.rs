@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollbar::{
-    AdmitError, Charges, ManualClock, MemoryStore, MemoryStoreBuilder, Policy, SettleError,
-    Timestamp,
+    AdmitError, Charges, Concurrency, ManualClock, MemoryStore, MemoryStoreBuilder, Policy,
+    SettleError, Timestamp,
 };
 
 use super::limiter_over;
@@ -35,7 +35,9 @@ fn every_counter_that_is_forgotten_early_is_counted() {
         Policy::sliding_window_strict("9/h", 2),
         Policy::sliding_window_strict("9/h", 62),
         Policy::sliding_window_log("9/h"),
-        Policy::concurrency(9).and_then(|it| it.leased(Duration::from_hours(1))),
+        Concurrency::new(9)
+            .and_then(|it| it.with_lease(Duration::from_hours(1)))
+            .map(Concurrency::into_policy),
     ];
     for policy in policies {
         let policy = policy.unwrap();
@@ -56,7 +58,8 @@ fn every_counter_that_is_forgotten_early_is_counted() {
 #[test]
 fn every_reservation_that_is_forgotten_early_is_counted() {
     let store = smallest_store();
-    let limiter = limiter_over(&store, Policy::fixed_window("1000000/day").unwrap());
+    let limiter =
+        limiter_over(&store, Policy::fixed_window("1000000/day").unwrap().with_name("daily"));
     let receipts: Vec<_> = (0..6_000)
         .map(|_| limiter.reserve("key", 1).unwrap().receipt().expect("it is allowed").clone())
         .collect();
@@ -72,7 +75,7 @@ fn every_reservation_that_is_forgotten_early_is_counted() {
 #[test]
 fn every_request_id_that_is_forgotten_early_is_counted() {
     let store = smallest_store();
-    let policy = Policy::fixed_window("1000000/day").unwrap();
+    let policy = Policy::fixed_window("1000000/day").unwrap().with_name("daily");
     let limiter = limiter_over(&store, policy.clone());
     let once = |id: &str, cost| {
         limiter.admit(Charges::new().charge("key", &policy, cost).request_id(id)).map(drop)
@@ -126,7 +129,7 @@ fn memory_for_wide_keys_grows_with_their_number_and_is_told() {
 fn a_store_has_room_for_as_many_leases_as_it_is_made_for() {
     const LEASES: u64 = 150;
     let store = builder().max_keys(1).max_leases(256 * LEASES as usize).build();
-    let policy = Policy::concurrency(LEASES).unwrap().leased(TTL).unwrap();
+    let policy = Concurrency::new(LEASES).unwrap().with_lease(TTL).unwrap().into_policy();
     for _ in 0..LEASES {
         assert!(store.check_now(b"key", &policy, 1).is_allowed());
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tollbar::store::Once;
 use tollbar::{
-    Batch, Decisions, Entry, ManualClock, MemoryStore, MemoryStoreBuilder, Policy, Rate, Store,
-    Timestamp, WarmUp,
+    Batch, Concurrency, Decisions, Entry, ManualClock, MemoryStore, MemoryStoreBuilder, Policy,
+    Rate, Store, Timestamp, WarmUp,
 };
 use tollbar_testkit::spec::{Kind, PolicySpec};
 
@@ -145,9 +145,9 @@ fn a_flood_on_rules_with_longer_windows_frees_no_victim_of_any_algorithm() {
 #[test]
 fn a_flood_of_one_permit_each_frees_no_victim_whose_permits_are_all_out() {
     let world = World::new();
-    world.exhaust_victims(&Policy::concurrency(5).unwrap());
-    world.flood("flood", &Policy::concurrency(1_000).unwrap(), 1);
-    world.assert_all_throttled(&Policy::concurrency(5).unwrap());
+    world.exhaust_victims(&Concurrency::new(5).unwrap().into_policy());
+    world.flood("flood", &Concurrency::new(1_000).unwrap().into_policy(), 1);
+    world.assert_all_throttled(&Concurrency::new(5).unwrap().into_policy());
 }
 
 /// The snapshot is taken of a full store, so that restored victims are among restored keys of the
@@ -186,7 +186,8 @@ fn a_flood_that_spends_whole_bursts_can_free_victims_and_is_counted() {
 /// throttled keys of other rules.
 #[test]
 fn a_flood_of_permits_that_are_all_held_can_free_victims_of_a_rate_and_is_counted() {
-    let (rate, permits) = (Policy::token_bucket("5/h").unwrap(), Policy::concurrency(5).unwrap());
+    let (rate, permits) =
+        (Policy::token_bucket("5/h").unwrap(), Concurrency::new(5).unwrap().into_policy());
     let world = World::new();
     world.exhaust_victims(&rate);
     world.flood("flood", &permits, 1);

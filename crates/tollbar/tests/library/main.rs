@@ -24,11 +24,9 @@ mod until_ready;
 
 use std::sync::Arc;
 
-use tollbar::{Limiter, MemoryStore, Policies, Policy};
+use tollbar::{Limiter, MemoryStore, Policy};
 
-/// A limiter over a store that a test looks into. Its policy needs no name, so that the test can ask
-/// the store under the same policy.
+/// A limiter over a store that a test looks into, under a policy that has a name.
 fn limiter_over(store: &Arc<MemoryStore>, policy: Policy) -> Limiter {
-    let policies = Policies::from_fn(move |_| policy.clone());
-    Limiter::builder(policies).store(Arc::clone(store)).build().unwrap()
+    Limiter::builder(policy).store(Arc::clone(store)).build().unwrap()
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tollbar::store::block_on;
 use tollbar::{
-    AcquireError, AdmitError, AsyncConcurrencyLimiter, AsyncLimiter, Charges, Concurrency,
-    Degraded, DenyReason, LeaseError, Limiter, OutagePolicy, Policy, ReserveError,
+    AcquireError, AdmitError, AsyncConcurrencyLimiter, AsyncLimiter, BuildError, Charges,
+    Concurrency, Degraded, DenyReason, LeaseError, Limiter, MemoryStore, OutagePolicy, Policies,
+    Policy, PolicyMap, ReserveError, StoreError,
 };
 use tollbar_testkit::failing_store::FailingStore;
 
@@ -28,6 +29,46 @@ fn permits(store: &FailingStore, on_outage: OutagePolicy) -> AsyncConcurrencyLim
     let permits = permits.with_lease(Duration::from_secs(30)).unwrap();
     let store = Arc::new(store.clone());
     AsyncConcurrencyLimiter::builder(permits, store).on_outage(on_outage).build().unwrap()
+}
+
+/// Permits have to come back, which a rate limiter does not see to: from a function or a map they were
+/// taken and never returned.
+#[test]
+fn a_rate_limiter_takes_no_permits() {
+    let permits = Concurrency::new(1).unwrap().with_name("permits");
+    let tenants = PolicyMap::new(policy());
+    let from_map = Limiter::new(tenants.clone());
+    tenants.set_default(permits.as_policy().clone());
+    let own = permits.clone();
+    let from_fn = Limiter::new(Policies::from_fn(move |_| own.as_policy().clone()));
+    for limiter in [from_map, from_fn] {
+        let mut decisions = Vec::new();
+        limiter.check_many(&["a", "b"], &mut decisions);
+        decisions.extend([limiter.check("a"), limiter.check_n("a", 1), limiter.peek("a")]);
+        for decision in decisions {
+            assert_eq!(decision.ok().unwrap_err().reason(), DenyReason::ExceedsCapacity);
+        }
+        let error = limiter.reserve("a", 1).unwrap_err().to_string();
+        assert!(error.contains("use `ConcurrencyLimiter`"), "{error}");
+        let free = limiter.store().check_now(b"a", permits.as_policy(), 0).remaining();
+        assert_eq!(free, Some(1), "nothing is in flight");
+    }
+
+    let store = Arc::new(MemoryStore::new());
+    let own = permits.clone();
+    let policies = Policies::from_fn(move |_| own.as_policy().clone());
+    let limiter = AsyncLimiter::builder(policies, store.clone()).build().unwrap();
+    let mut decisions = Vec::new();
+    let errors = [
+        block_on(limiter.check("a")).unwrap_err(),
+        block_on(limiter.check_many(&["a"], &mut decisions)).unwrap_err(),
+    ];
+    assert!(errors.iter().all(|error| matches!(error, StoreError::Unsupported { .. })));
+    assert!(block_on(limiter.reserve("a", 1)).is_err());
+    assert_eq!(store.check_now(b"a", permits.as_policy(), 0).remaining(), Some(1));
+
+    let builder = Limiter::builder(permits.into_policy());
+    assert!(matches!(builder.build(), Err(BuildError::Permits)));
 }
 
 #[test]
@@ -137,4 +178,12 @@ fn an_outage_that_is_counted_here_goes_by_the_policies_of_the_charges() {
     assert!(grant.decisions().each().iter().all(|it| it.degraded() == Some(Degraded::Fallback)));
     let error = ask().unwrap_err();
     assert_eq!(error.decisions().unwrap().binding(), Some(1), "half of two a minute is spent");
+}
+
+/// Five nodes share five tokens, one each. A cost that fits the whole limit takes a node's whole share.
+#[test]
+fn a_cost_that_fits_the_limit_fits_a_fresh_share_of_it() {
+    let limiter = limiter(&FailingStore::unavailable(), OutagePolicy::Local { nodes: 5 });
+    assert!(block_on(limiter.check_n("a", 5)).unwrap().is_allowed());
+    assert!(!block_on(limiter.check("a")).unwrap().is_allowed());
 }

@@ -19,6 +19,10 @@ use super::limiter_over;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
+fn rate() -> Policy {
+    Policy::token_bucket("10/min").unwrap().with_name("rate")
+}
+
 fn permits(limit: u64) -> Concurrency {
     Concurrency::new(limit).unwrap().with_name("permits")
 }
@@ -112,7 +116,7 @@ proptest! {
 
 #[test]
 fn a_rate_is_paid_and_only_the_permits_come_back() {
-    let (rate, in_flight) = (Policy::token_bucket("10/min").unwrap(), permits(4));
+    let (rate, in_flight) = (rate(), permits(4));
     let store = store(10);
     let limiter = limiter_over(&store, rate.clone());
     let left = |policy: &Policy| store.check_now(b"key", policy, 0).remaining().unwrap();
@@ -141,7 +145,7 @@ fn a_rate_is_paid_and_only_the_permits_come_back() {
 #[test]
 fn several_counters_come_back_together_and_shadows_with_them() {
     let store = store(10);
-    let limiter = limiter_over(&store, Policy::token_bucket("10/min").unwrap());
+    let limiter = limiter_over(&store, rate());
     let few = Concurrency::new(1).unwrap().with_name("few");
     let tenant = Concurrency::new(9).unwrap().with_name("tenant");
     let admit = || {
@@ -183,7 +187,7 @@ fn a_permit_of_nothing_gives_nothing_back() {
 #[test]
 fn a_request_with_an_id_has_leased_permits_or_none() {
     let store = store(10);
-    let limiter = limiter_over(&store, Policy::token_bucket("10/min").unwrap());
+    let limiter = limiter_over(&store, rate());
     let unleased = permits(4);
     let error =
         limiter.admit(Charges::new().permit("key", &unleased, 1).request_id("id")).unwrap_err();

@@ -8,8 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::charge::HeldPermits;
 use tollbar::{
-    Algorithm, Batch, Clock, Decision, Entry, Limiter, ManualClock, MemoryStore, Policies, Policy,
-    Receipt, ReceiptKey, ReserveError, Store, Timestamp,
+    Algorithm, Batch, Clock, Concurrency, Decision, Entry, Limiter, ManualClock, MemoryStore,
+    Policies, Policy, Receipt, ReceiptKey, ReserveError, Store, Timestamp,
 };
 use tollbar_testkit::strategy::cases;
 
@@ -204,8 +204,8 @@ proptest! {
         ttl_us in 1_u64..12,
         ops in vec(lease_op(), 1..60),
     ) {
-        let leased = Policy::concurrency(limit).unwrap().leased(Duration::from_micros(ttl_us));
-        let mut twins = Twins::new(leased.unwrap());
+        let leased = Concurrency::new(limit).unwrap().with_lease(Duration::from_micros(ttl_us));
+        let mut twins = Twins::new(leased.unwrap().into_policy());
         let mut held: Vec<Held> = Vec::new();
         for op in ops {
             match op {
@@ -240,7 +240,8 @@ proptest! {
 /// need the room.
 #[test]
 fn leases_that_end_now_make_room_for_those_that_begin_now() {
-    let leased = Policy::concurrency(2).unwrap().leased(Duration::from_micros(10)).unwrap();
+    let leased =
+        Concurrency::new(2).unwrap().with_lease(Duration::from_micros(10)).unwrap().into_policy();
     let mut twins = Twins::new(leased);
     for _ in 0..3 {
         assert!(twins.transition(1).0.is_allowed() && twins.transition(1).0.is_allowed());

@@ -20,7 +20,7 @@ impl World {
     }
 
     fn limiter(&self, policy: Policy) -> Limiter {
-        limiter_over(&self.store, policy)
+        limiter_over(&self.store, policy.with_name("settled"))
     }
 }
 

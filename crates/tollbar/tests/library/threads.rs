@@ -53,7 +53,7 @@ fn policies() -> Vec<Policy> {
         Policy::sliding_window("50/month").unwrap(),
         Policy::sliding_window_strict("50/month", 4).unwrap(),
         Policy::sliding_window_log("50/month").unwrap(),
-        Policy::concurrency(50).unwrap(),
+        Concurrency::new(50).unwrap().into_policy(),
     ]
 }
 
@@ -208,7 +208,7 @@ fn eight_threads_never_have_more_in_flight_than_the_limit() {
 #[test]
 fn eight_threads_with_batches_never_have_more_in_flight_than_the_limit() {
     let store = Arc::new(store(1_000));
-    let rate = Policy::token_bucket("1000000/s").unwrap();
+    let rate = Policy::token_bucket("1000000/s").unwrap().with_name("rate");
     let permits = Concurrency::new(3).unwrap();
     let limiter = super::limiter_over(&store, rate.clone());
     let (in_flight, granted) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -8,7 +8,7 @@ mod world;
 
 use std::time::Duration;
 
-use tollbar::{DenyReason, Policy, WaitError};
+use tollbar::{DenyReason, Policy, Timer, WaitError};
 use world::World;
 
 /// One every 10 us; four wait.
@@ -94,6 +94,7 @@ fn when_the_first_gives_up_the_others_move_up_and_the_last_place_is_free() {
     assert_eq!(world.limiter.peek("key").remaining().unwrap(), 0);
     world.cancel(1);
     assert_eq!(world.timer.sleepers(), 1, "the new first sleeps");
+    assert_eq!([2, 3, 4].map(|task| world.woken(task)), [1, 0, 0]);
     assert_eq!(world.limiter.peek("key").remaining().unwrap(), 1);
     world.come("key", 1);
     world.finish();
@@ -200,6 +201,26 @@ fn a_turn_that_was_kept_is_not_for_one_that_needs_more() {
     world.assert_empty();
 }
 
+/// Used late, it would meet the one after it, which a check elsewhere has.
+#[test]
+fn a_turn_that_was_kept_and_has_passed_is_lost() {
+    let mut world = World::new(long());
+    let (limiter, timer) = (world.limiter.clone(), world.timer.clone());
+    let late = world.spawn(async move {
+        timer.sleep(Duration::from_micros(35)).await;
+        limiter.wait("key").await
+    });
+    let tasks = world.come_times("key", 4);
+    assert_eq!(world.limiter.check("key").delay(), Duration::from_micros(40));
+    world.cancel(tasks[1]);
+    // The turn at 30 was kept. The late one comes before anybody else is polled.
+    world.timer.advance(Duration::from_micros(35));
+    world.run();
+    world.finish();
+    assert_eq!(world.went(), [(tasks[0], 0), (tasks[2], 35), (tasks[3], 35), (late, 50)]);
+    world.assert_empty();
+}
+
 #[test]
 fn ten_thousand_wait_and_each_goes_in_its_turn() {
     let mut world = World::new(long());
@@ -248,6 +269,24 @@ fn nobody_is_woken_for_nothing() {
     for task in 2..100 {
         assert!(world.woken(task) <= 2, "{task}: {}", world.woken(task));
     }
+}
+
+/// One that gives up moves all behind it up. They are woken one by one, as each becomes the first, so
+/// that a thousand that give up do not wake a thousand each.
+#[test]
+fn one_that_gives_up_wakes_those_behind_it_one_by_one() {
+    let mut world = World::new(long());
+    world.come_times("key", 100);
+    for task in 1..50 {
+        world.cancel(task);
+    }
+    assert!((51..100).all(|task| world.woken(task) == 0));
+    world.finish();
+    for task in 50..100 {
+        assert_eq!(world.departures[task - 49].after_us, (task as u64 - 49) * 10);
+        assert!(world.woken(task) <= 2, "{task}: {}", world.woken(task));
+    }
+    world.assert_empty();
 }
 
 #[test]

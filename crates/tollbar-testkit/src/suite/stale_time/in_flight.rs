@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollbar::{Outcome, Policy, Role, Timestamp};
+use tollbar::{Concurrency, Outcome, Policy, Role, Timestamp};
 
 use super::{World, run, staleness_us, stepping};
 use crate::bounds::in_flight_at_most;
@@ -37,13 +37,12 @@ struct Held {
 fn policies() -> impl Strategy<Value = Policy> {
     let ttl_us = prop_oneof![Just(None), (1_000_u64..200_000).prop_map(Some)];
     (1_u64..6, ttl_us).prop_map(|(limit, ttl_us)| {
-        let permits = Policy::concurrency(limit).expect("a small limit is a policy");
-        match ttl_us {
-            Some(ttl_us) => {
-                permits.leased(Duration::from_micros(ttl_us)).expect("a lease of that time is one")
-            }
+        let permits = Concurrency::new(limit).expect("a small limit is one");
+        let permits = match ttl_us.map(Duration::from_micros) {
+            Some(ttl) => permits.with_lease(ttl).expect("a lease of that time is one"),
             None => permits,
-        }
+        };
+        permits.into_policy()
     })
 }
 

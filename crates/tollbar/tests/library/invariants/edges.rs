@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollbar::{Charge, Outcome, Policy, PolicyError, Rate, Role, Timestamp};
+use tollbar::{Charge, Concurrency, Outcome, Policy, PolicyError, Rate, Role, Timestamp};
 use tollbar_testkit::admitted::Admitted;
 use tollbar_testkit::adversary::Standing;
 use tollbar_testkit::answer::Answer;
@@ -254,9 +254,12 @@ fn numbers_that_cannot_be_counted_are_refused() {
         |burst| refused(Policy::token_bucket("1/month").and_then(|it| it.with_burst(burst)));
     assert_eq!(burst(0), PolicyError::ZeroBurst);
     assert_eq!(burst(u64::MAX), PolicyError::BurstTooLarge { burst: u64::MAX });
-    assert_eq!(refused(Policy::concurrency(0)), PolicyError::ZeroLimit);
+    assert_eq!(refused(Concurrency::new(0).map(Concurrency::into_policy)), PolicyError::ZeroLimit);
     for limit in [(1 << 32) + 1, u64::MAX] {
-        assert_eq!(refused(Policy::concurrency(limit)), PolicyError::TooManyPermits { limit });
+        assert_eq!(
+            refused(Concurrency::new(limit).map(Concurrency::into_policy)),
+            PolicyError::TooManyPermits { limit }
+        );
     }
     let most = Rate::new(u64::MAX, Duration::MAX);
     for policy in [

@@ -206,7 +206,7 @@ fn who_has_to_wait_until_after_the_key_is_new_learns_for_how_long() {
     let store = Arc::new(MemoryStore::builder().max_keys(10).clock(clock.clone()).build());
     let warm_up = WarmUp { start: 9, over: Duration::from_secs(9), steps: 3 };
     let policy = Policy::fixed_window("10/h").unwrap().with_warm_up(warm_up).unwrap();
-    let limiter = crate::limiter_over(&store, policy);
+    let limiter = crate::limiter_over(&store, policy.with_name("warming"));
     assert!(limiter.check_n("key", 1).is_allowed());
     clock.advance(Duration::from_secs(1));
     assert!(limiter.check_n("key", 8).is_allowed());

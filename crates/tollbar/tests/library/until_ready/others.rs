@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollbar::store::block_on;
 use tollbar::{
-    Concurrency, ConcurrencyLimiter, DenyReason, MemoryStore, Policy, WaitError, WarmUp,
+    AsyncConcurrencyLimiter, Concurrency, ConcurrencyLimiter, DenyReason, MemoryStore, Policies,
+    Policy, StoreError, WaitError, WarmUp,
 };
 
 use super::world::World;
@@ -177,4 +179,52 @@ fn a_lease_that_is_released_goes_to_the_first_waiter_at_once() {
     assert!(permits.limiter.release(&lease));
     permits.world.run();
     assert_eq!((permits.order(), permits.world.after_us()), (vec![0], 0));
+}
+
+/// The limiter woke another line than the one in which requests waited.
+#[test]
+fn a_leased_permit_that_is_dropped_goes_to_the_first_waiter_at_once() {
+    let ttl = Duration::from_secs(1);
+    let mut permits = Permits::new(Concurrency::new(1).unwrap().with_lease(ttl).unwrap());
+    let limiter = permits.limiter.clone();
+    let permit = limiter.try_acquire("key").unwrap();
+    permits.come();
+    drop(permit);
+    permits.world.run();
+    assert_eq!((permits.order(), permits.world.after_us()), (vec![0], 0));
+}
+
+/// Over a store across a network as well.
+#[test]
+fn a_permit_of_any_store_goes_to_the_first_waiter_at_once() {
+    let mut world = World::new(bucket());
+    let store = MemoryStore::builder().max_keys(100).clock(world.clock.clone()).build();
+    let permits = Concurrency::new(1).unwrap().with_name("permits");
+    let builder = AsyncConcurrencyLimiter::builder(permits, Arc::new(store));
+    let limiter = builder.timer(world.timer.clone()).build().unwrap();
+    let permit = block_on(limiter.try_acquire("key")).unwrap();
+    let waiter = limiter.clone();
+    world.spawn(async move {
+        let _permit = waiter.acquire("key").await?;
+        Ok(waiter.peek("key").await?)
+    });
+    assert_eq!((world.departures.len(), limiter.waiting().waiters), (0, 1));
+    drop(permit);
+    world.run();
+    assert_eq!((world.went(), limiter.waiting().waiters), (vec![(0, 0)], 0));
+    let permit = block_on(limiter.acquire("key")).unwrap();
+    assert!(block_on(limiter.try_acquire("key")).is_err());
+    block_on(limiter.reset("key")).unwrap();
+    assert!(block_on(limiter.try_acquire("key")).is_ok(), "a reset forgets what is in flight");
+    drop(permit);
+}
+
+/// A function may return a policy of permits, which would never come back.
+#[test]
+fn a_policy_with_permits_is_not_waited_for() {
+    let permits = Concurrency::new(1).unwrap().into_policy();
+    let mut world = World::new(Policies::from_fn(move |_| permits.clone()));
+    world.come("key", 1);
+    assert!(matches!(world.refused[..], [(0, WaitError::Store(StoreError::Unsupported { .. }))]));
+    world.assert_empty();
 }

@@ -73,6 +73,20 @@ fn without_a_store_the_outage_policy_answers() {
     assert!(matches!(&world.refused[0].1, WaitError::Store(error) if error.is_outage()));
 }
 
+/// Nothing says when the store answers again, so a request is denied and not kept waiting.
+#[test]
+fn a_denial_of_the_outage_policy_is_not_waited_for() {
+    let store = remote();
+    store.set_down(true);
+    let mut world = World::new(policy());
+    let bucket = Policy::token_bucket("1/s").unwrap().with_name("bucket");
+    let builder = AsyncLimiter::builder(bucket, store).on_outage(OutagePolicy::Deny);
+    let limiter = builder.timer(world.timer.clone()).build().unwrap();
+    world.spawn(async move { limiter.wait("key").await });
+    assert_eq!(world.refused[0].1.denied().unwrap().reason(), DenyReason::Outage);
+    assert_eq!(world.timer.sleepers(), 0);
+}
+
 /// Somebody who waits under a rule that changes.
 struct Changing {
     world: World,
