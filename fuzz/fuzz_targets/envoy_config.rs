@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|text: &str| tollbar_server::envoy_fuzz::read_file(text));
+fuzz_target!(|text: &str| tollbar_daemon::protocol::envoy::fuzz::read_file(text));

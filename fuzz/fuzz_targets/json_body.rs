@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use tollbar_server::fuzzing::Http;
+use tollbar_daemon::fuzzing::Http;
 
 static HTTP: LazyLock<Http> = LazyLock::new(Http::new);
 

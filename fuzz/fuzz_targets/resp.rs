@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollbar_server::resp_frame::{ARGUMENTS_MAX, Arguments, FRAME_BYTES_MAX, parse};
+use tollbar_daemon::protocol::resp::frame::{ARGUMENTS_MAX, Arguments, FRAME_BYTES_MAX, parse};
 
 fn print(words: &[&[u8]]) -> Vec<u8> {
     let mut frame = format!("*{}\r\n", words.len()).into_bytes();

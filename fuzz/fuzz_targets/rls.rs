@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use tollbar_server::envoy_fuzz::Calls;
+use tollbar_daemon::protocol::envoy::fuzz::Calls;
 
 /// Limits of all kinds, in a domain that fuzzers find soon.
 const LIMITS: &str = "

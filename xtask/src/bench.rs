@@ -21,7 +21,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let (name, flags) = parse(args)?;
     if matches!(name, "admin" | "server" | "proxy") {
         // What is measured there is the daemon as a program.
-        shell::run(&mut shell::cargo(&["build", "--release", "--package", "tollbar-server"]))?;
+        shell::run(&mut shell::cargo(&["build", "--release", "--package", "tollbar-cli"]))?;
     }
     let mut command = shell::cargo(&["run", "--release", "--package", "tollbar-bench", "--"]);
     // The directory is the caller's, so that `--json FILE` lands where they are.

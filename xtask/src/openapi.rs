@@ -23,7 +23,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     std::fs::copy(root.join(schema), root.join(copy))
         .with_context(|| format!("cannot copy {schema}"))?;
     for (command, copy) in COPIES {
-        let args = ["run", "--quiet", "--package", "tollbar-server", "--"];
+        let args = ["run", "--quiet", "--package", "tollbar-cli", "--"];
         let document = read(cargo(&args).args(command).current_dir(root))?;
         std::fs::write(root.join(copy), document)
             .with_context(|| format!("cannot write {copy}"))?;

@@ -22,7 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar-http", &["tollbar", "tollbar-rules"]),
     ("tollbar-gateway", &["tollbar", "tollbar-http", "tollbar-rules", "tollbar-tls"]),
     (
-        "tollbar-server",
+        "tollbar-daemon",
         &[
             "tollbar",
             "tollbar-gateway",
@@ -32,6 +32,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "tollbar-rules",
             "tollbar-tls",
         ],
+    ),
+    ("tollbar-admin", &["tollbar", "tollbar-daemon", "tollbar-rules", "tollbar-tls"]),
+    (
+        "tollbar-cli",
+        &["tollbar", "tollbar-admin", "tollbar-daemon", "tollbar-rules", "tollbar-tls"],
     ),
     ("tollbar-testkit", &["tollbar"]),
     (

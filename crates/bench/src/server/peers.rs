@@ -35,7 +35,7 @@ pub(super) fn program() -> io::Result<PathBuf> {
         return Ok(program);
     }
     Err(io::Error::other(format!(
-        "there is no {}: run `cargo build --release -p tollbar-server`, as `cargo xtask bench server` \
+        "there is no {}: run `cargo build --release -p tollbar-cli`, as `cargo xtask bench server` \
          does",
         program.display()
     )))

@@ -1,0 +1,78 @@
+//! All of what was used as one stream, a page of the database at a time: how much there is does not
+//! matter to memory.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::body::Body;
+use futures_util::stream;
+
+use super::query::Format;
+use super::wire::{Answer, stream_of};
+use crate::database::{Cursor, PAGE_ROWS_MAX, Page, PageOf, UsageFilter};
+use crate::operations::access::Actor;
+use crate::operations::{Admin, usage};
+use crate::usage::export::{CSV_HEADER, write_csv, write_json};
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::usage::UsageRow;
+
+/// Where the stream is.
+struct Export {
+    admin: Arc<Admin>,
+    actor: Arc<Actor>,
+    filter: UsageFilter,
+    format: Format,
+    /// Written already.
+    text: String,
+    next: Option<Cursor>,
+}
+
+/// The answer, once the first page is there: until then it can still be refused.
+pub(crate) async fn stream(
+    admin: Arc<Admin>,
+    actor: Arc<Actor>,
+    filter: UsageFilter,
+    format: Format,
+) -> Result<Answer, Problem> {
+    let first = PageOf::first(PAGE_ROWS_MAX);
+    let page = usage::rows(&admin, &actor, filter.clone(), &first).await?;
+    let (kind, head) = match format {
+        Format::Csv => ("text/csv; charset=utf-8; header=present", CSV_HEADER),
+        Format::JsonLines => ("application/jsonl", ""),
+    };
+    let mut export = Export { admin, actor, filter, format, text: head.to_owned(), next: None };
+    export.write(&page);
+    export.next = page.next;
+    Ok(stream_of(kind, Body::from_stream(stream::unfold(Some(export), Export::step))))
+}
+
+impl Export {
+    /// The next piece; an error cuts the answer off, so that nobody takes a part for all of it.
+    async fn step(export: Option<Self>) -> Option<(io::Result<String>, Option<Self>)> {
+        let mut export = export?;
+        if export.text.is_empty() {
+            let next = export.next.take()?;
+            let page = PageOf::after(next, PAGE_ROWS_MAX);
+            let rows = usage::rows(&export.admin, &export.actor, export.filter.clone(), &page);
+            match rows.await {
+                Ok(page) => {
+                    export.write(&page);
+                    export.next = page.next;
+                }
+                Err(problem) => return Some((Err(io::Error::other(problem.detail)), None)),
+            }
+        }
+        let text = std::mem::take(&mut export.text);
+        Some((Ok(text), Some(export)))
+    }
+
+    fn write(&mut self, page: &Page<UsageRow>) {
+        let write = match self.format {
+            Format::Csv => write_csv,
+            Format::JsonLines => write_json,
+        };
+        for row in &page.rows {
+            write(row, &mut self.text);
+        }
+    }
+}

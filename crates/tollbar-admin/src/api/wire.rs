@@ -1,0 +1,198 @@
+//! Answers of the admin API over HTTP, as they are sent and as the document describes them.
+
+use aide::OperationOutput;
+use aide::generate::GenContext;
+use aide::openapi::{Operation, Response, StatusCode as Status};
+use axum::body::Body;
+use axum::response::IntoResponse;
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LOCATION,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Method, StatusCode};
+use schemars::{JsonSchema, Schema, json_schema};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::operations::precondition::etag;
+use crate::operations::proposal::DryRun;
+use crate::operations::rule_json::RuleJson;
+use crate::operations::rules::{Found, Outcome};
+use tollbar_daemon::openapi::response;
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::protocol::http::ExplainResponse;
+
+/// A response, with its body.
+pub(crate) type Answer = axum::response::Response;
+
+/// Defines an answer: what it is made of, how it is sent, and for the document each status that it may have
+/// with its meaning and the schemas of its body.
+macro_rules! answer {
+    ($(#[$doc:meta])* $name:ident $(<$T:ident>)? ($inner:ty) => $send:expr,
+     $($status:literal $meaning:literal $content:expr),+) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $name $(<$T>)? (pub(crate) $inner);
+
+        impl$(<$T: Serialize>)? IntoResponse for $name $(<$T>)? {
+            fn into_response(self) -> Answer {
+                let send: fn($inner) -> Answer = $send;
+                send(self.0)
+            }
+        }
+
+        impl$(<$T: JsonSchema>)? OperationOutput for $name $(<$T>)? {
+            type Inner = Self;
+
+            fn inferred_responses(
+                context: &mut GenContext,
+                _: &mut Operation,
+            ) -> Vec<(Option<Status>, Response)> {
+                vec![$((Some(Status::Code($status)), response($meaning, $content(context)))),+]
+            }
+        }
+    };
+}
+
+answer! {
+    /// 200 and JSON.
+    Json<T>(T) => |it| json(StatusCode::OK, &it), 200 "It is answered, or done" json_of::<T>
+}
+answer! {
+    /// 201 and JSON.
+    Created<T>(T) => |it| json(StatusCode::CREATED, &it), 201 "It is made" json_of::<T>
+}
+answer! {
+    /// 204.
+    Done(()) => |()| no_content(), 204 "It is done" nothing
+}
+answer! {
+    /// A rule that was made, or what making it would do.
+    MadeRule(Outcome) => |it| rule(StatusCode::CREATED, it),
+    200 "With `dryRun`: what would be different" json_of::<DryRun>,
+    201 "It is made" json_of::<RuleJson>
+}
+answer! {
+    /// A rule that was changed, or what the change would do.
+    ChangedRule(Outcome) => |it| rule(StatusCode::OK, it), 200 "It is answered, or done" rule_or_dry_run
+}
+answer! {
+    /// A rule that was deleted, or what that would do.
+    DeletedRule(Option<Box<DryRun>>) => |it| match it {
+        None => no_content(),
+        Some(dry_run) => json(StatusCode::OK, &dry_run),
+    },
+    200 "With `dryRun`: what would be different" json_of::<DryRun>,
+    204 "It is done" nothing
+}
+answer! {
+    /// A rule that was found.
+    FoundRule(Found) => |it| match it {
+        Found::Database(row) => rule(StatusCode::OK, Outcome::Done(row)),
+        Found::File(file) => json(StatusCode::OK, &file),
+    },
+    200 "It is answered, or done" json_of::<RuleJson>
+}
+answer! {
+    /// All of what was used, as a stream.
+    UsageExport(Answer) => |it| it, 200 "It is answered" |_| texts(&["text/csv", "application/jsonl"])
+}
+answer! {
+    /// What every rule makes of a request.
+    Explanation(tollbar_daemon::protocol::http::Answer) => |it| it.map(Body::from),
+    200 "It is answered, or done" json_of::<ExplainResponse<'static>>
+}
+answer! {
+    /// A document that is part of the program.
+    Document(&'static str) => |it| stream_of("application/json", it.into()),
+    200 "It is answered, or done" json_of::<Map<String, Value>>
+}
+answer! {
+    /// A page that is part of the program.
+    Page(&'static str) => |it| stream_of("text/html; charset=utf-8", it.into()),
+    200 "It is answered" |_| texts(&["text/html"])
+}
+
+/// Tells which methods a path takes, where the router found that it does not take this one.
+pub(crate) fn tell_methods(method: &Method, answer: Answer) -> Answer {
+    if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
+        return answer;
+    }
+    let allow = answer.headers().get(ALLOW).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let is_taken = |method: &&str| *method == "OPTIONS" || allow.split(',').any(|it| it == *method);
+    let methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"];
+    let allow = methods.into_iter().filter(is_taken).collect::<Vec<_>>().join(", ");
+    if method == Method::OPTIONS {
+        return with(no_content(), ALLOW, &allow);
+    }
+    Problem::wrong_method(allow).into_response()
+}
+
+/// Answers for a rule that was made or changed, with its version as `ETag`; or for a dry run.
+fn rule(status: StatusCode, outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::DryRun(dry_run) => json(StatusCode::OK, &dry_run),
+        Outcome::Done(row) => {
+            let answer = json(status, &RuleJson::of_row(&row));
+            let answer = with(answer, ETAG, &etag(row.version));
+            if status != StatusCode::CREATED {
+                return answer;
+            }
+            with(answer, LOCATION, &format!("/v1/rate-limit/rules/{}", row.id))
+        }
+    }
+}
+
+fn json(status: StatusCode, it: &impl Serialize) -> Answer {
+    // Fails only for maps whose keys are no texts, and there are none.
+    let mut bytes = serde_json::to_vec(it).unwrap_or_default();
+    bytes.push(b'\n');
+    let mut answer = stream_of("application/json", bytes.into());
+    *answer.status_mut() = status;
+    answer
+}
+
+fn no_content() -> Answer {
+    let mut answer = stream_of("", Body::empty());
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    answer.headers_mut().remove(CONTENT_TYPE);
+    answer
+}
+
+/// Answers 200 with a body of a media type.
+pub(crate) fn stream_of(kind: &'static str, body: Body) -> Answer {
+    let mut answer = Answer::new(body);
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    // What a token may see is nobody else's business, and a cache would not ask for it.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+pub(crate) fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        answer.headers_mut().insert(name, value);
+    }
+    answer
+}
+
+type Content = Vec<(&'static str, Schema)>;
+
+fn nothing(_: &mut GenContext) -> Content {
+    Vec::new()
+}
+
+fn json_of<T: JsonSchema>(context: &mut GenContext) -> Content {
+    vec![("application/json", context.schema.subschema_for::<T>())]
+}
+
+fn rule_or_dry_run(context: &mut GenContext) -> Content {
+    let (rule, dry_run) =
+        (context.schema.subschema_for::<RuleJson>(), context.schema.subschema_for::<DryRun>());
+    vec![("application/json", json_schema!({ "anyOf": [rule, dry_run] }))]
+}
+
+fn texts(kinds: &[&'static str]) -> Content {
+    kinds.iter().map(|kind| (*kind, json_schema!({ "type": "string" }))).collect()
+}

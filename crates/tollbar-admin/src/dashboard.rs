@@ -1,0 +1,337 @@
+//! The dashboard: pages for the operator, on the admin listener.
+//!
+//! Pages are written here, in Rust; what they need is in the binary, and no other host is asked for
+//! anything. They do what the admin API does by the same operations, for whoever has signed in with a
+//! token, and nothing besides.
+
+mod answer;
+mod asset;
+mod chart;
+mod figure;
+mod form;
+mod frame;
+mod guard;
+mod health;
+mod live;
+mod page;
+mod picture;
+mod rule_text;
+mod series;
+mod session;
+mod shown;
+mod visit;
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
+
+use crate::api::wire::{Answer, with};
+use crate::operations::Admin;
+use crate::origin::Origin;
+use answer::{cookie_name, see_other, with_cookie};
+use asset::ASSETS;
+use form::{FORM_BYTES_MAX, Fields};
+use frame::{Can, Frame, Place};
+use live::Live;
+use page::{exemptions, explain, keys, me, overview, rule, rule_edit, rules, tokens, usage};
+use session::{Entered, Id, Sessions};
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::shutdown::Stopped;
+use visit::Visit;
+
+/// The pages, and who looks at them.
+#[derive(Debug)]
+pub struct Dashboard {
+    admin: Arc<Admin>,
+    sessions: Arc<Sessions>,
+    live: Live,
+    /// Whether browsers come by TLS.
+    is_secure: bool,
+}
+
+/// The form for a token.
+#[derive(Debug, Template)]
+#[template(path = "login.html")]
+struct Login {
+    frame: Frame,
+    /// Where one wanted to go.
+    to: String,
+}
+
+/// What [`enter`] found out about a request: the session that it belongs to, and what was sent.
+#[derive(Debug, Clone)]
+struct Entrance {
+    /// `None` for `/login` only.
+    entered: Option<Entered>,
+    query: Fields,
+    sent: Fields,
+}
+
+/// A request of somebody who is signed in.
+#[derive(Debug)]
+struct Guest {
+    dashboard: Arc<Dashboard>,
+    entered: Entered,
+    query: Fields,
+    sent: Fields,
+    /// The segment of the path that is in braces; empty where there is none.
+    id: String,
+}
+
+/// A handler that shows a page for a [`Visit`], or a page that says what went wrong.
+macro_rules! page {
+    (|$visit:ident $(, $id:ident)?| $page:expr) => {
+        async |guest: Guest| {
+            let Guest { dashboard, entered, query, sent, id: _id } = guest;
+            let Dashboard { admin, sessions, live, .. } = &*dashboard;
+            let frame = Frame::inside(&entered, Place::Elsewhere);
+            let $visit = &Visit { admin, sessions, live, entered, query, sent };
+            $(let $id = _id.as_str();)?
+            $page.await.unwrap_or_else(|problem| answer::problem(frame, &problem))
+        }
+    };
+}
+
+/// Defines the pages: the method and the path of each, and what shows it.
+macro_rules! pages {
+    ($($method:ident $path:literal |$visit:ident $(, $id:ident)?| $page:expr;)+) => {
+        /// The paths of pages.
+        const PATHS: &[&str] = &[$($path),+];
+
+        fn pages() -> Router<Arc<Dashboard>> {
+            Router::new()$(.route($path, $method(page!(|$visit $(, $id)?| $page))))+
+        }
+    };
+}
+
+pages! {
+    get "/" |visit| overview::show(visit);
+    get "/live" |visit| async { overview::watch(visit) };
+    get "/me" |visit| me::show(visit);
+    get "/explain" |visit| explain::show(visit);
+    get "/usage" |visit| usage::show(visit);
+    get "/usage.csv" |visit| usage::csv(visit);
+    get "/tokens" |visit| tokens::list(visit);
+    post "/tokens" |visit| tokens::create(visit);
+    post "/tokens/{id}/revoke" |visit, id| tokens::revoke(visit, id);
+    get "/exemptions" |visit| exemptions::list(visit);
+    post "/exemptions/{id}/delete" |visit, id| exemptions::delete(visit, id);
+    get "/keys" |visit| keys::list(visit);
+    post "/keys/{id}/lift" |visit, id| keys::lift(visit, id);
+    get "/key" |visit| keys::show(visit);
+    post "/key/{what}" |visit, what| keys::act(visit, what);
+    get "/rules" |visit| rules::list(visit);
+    post "/rules" |visit| rule_edit::save(visit, None);
+    get "/rules/new" |visit| async { rule_edit::new(visit) };
+    // Rules may have these two names as well, and are shown under them.
+    get "/rules/review" |visit| rule::show(visit, "review");
+    get "/rules/edit" |visit| rule::show(visit, "edit");
+    post "/rules/review" |visit| rule_edit::review(visit, None);
+    post "/rules/edit" |visit| rule_edit::edit_again(visit, None);
+    get "/rules/{id}" |visit, id| rule::show(visit, id);
+    post "/rules/{id}" |visit, id| rule_edit::save(visit, Some(id));
+    get "/rules/{id}/edit" |visit, id| rule_edit::edit(visit, id);
+    post "/rules/{id}/edit" |visit, id| rule_edit::edit_again(visit, Some(id));
+    post "/rules/{id}/review" |visit, id| rule_edit::review(visit, Some(id));
+    get "/rules/{id}/delete" |visit, id| rule_edit::review_delete(visit, id);
+    post "/rules/{id}/delete" |visit, id| rule_edit::delete(visit, id);
+    get "/rules/{id}/rollback" |visit, id| rule_edit::review_rollback(visit, id);
+    post "/rules/{id}/rollback" |visit, id| rule_edit::roll_back(visit, id);
+    post "/rules/{id}/exemptions" |visit, id| exemptions::create(visit, id);
+}
+
+/// Paths that begin like these are the dashboard's as well.
+const OTHER_PATHS: [&str; 3] = ["/assets", "/login", "/logout"];
+
+/// Returns the router of all pages. Everything passes [`enter`] first.
+pub(crate) fn router(dashboard: Dashboard) -> Router {
+    let dashboard = Arc::new(dashboard);
+    let not_found = page!(|_visit| async { Err(Problem::not_found("page")) });
+    pages()
+        .route("/login", get(log_in).post(sign_in))
+        .route("/logout", post(sign_out))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_found)
+        .layer(from_fn_with_state(Arc::clone(&dashboard), enter))
+        .with_state(dashboard)
+}
+
+/// Lets a request in whose sender is signed in, and whose form was written for that session. Anybody may go
+/// to `/login`, and fetch what pages are made of.
+async fn enter(State(dashboard): State<Arc<Dashboard>>, request: Request, next: Next) -> Answer {
+    if let Some(asset) = ASSETS.find(request.uri().path()) {
+        return answer::asset(asset);
+    }
+    let (mut parts, body) = request.into_parts();
+    let body = match parts.method {
+        Method::POST => Origin::of(&parts.extensions).read(body, FORM_BYTES_MAX).await,
+        _ => Ok(Bytes::new()),
+    };
+    let body = match body {
+        Ok(body) => body,
+        Err(unread) => return Problem::from(unread).into_response(),
+    };
+    let entered = match dashboard.entered(&parts.headers).await {
+        Ok(entered) => entered,
+        Err(problem) => return answer::problem(Frame::outside(), &problem),
+    };
+    let frame = entered.as_ref().map(|it| Frame::inside(it, Place::Elsewhere));
+    match Entrance::of(&parts, entered, &body) {
+        Ok(Some(entrance)) => {
+            parts.extensions.insert(entrance);
+            next.run(Request::from_parts(parts, Body::empty())).await
+        }
+        Ok(None) => {
+            let path = parts.uri.path();
+            let to: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+            let login = format!("/login?to={to}");
+            see_other(if path == "/" { "/login" } else { &login })
+        }
+        Err(problem) => answer::problem(frame.unwrap_or_else(Frame::outside), &problem),
+    }
+}
+
+impl Entrance {
+    /// What is let in, or why not; `None` where somebody has to sign in first.
+    fn of(parts: &Parts, entered: Option<Entered>, body: &[u8]) -> Result<Option<Self>, Problem> {
+        let query = Fields::read(parts.uri.query().unwrap_or_default().as_bytes())?;
+        let is_post = parts.method == Method::POST;
+        let sent = match parts.method {
+            Method::GET | Method::HEAD => Fields::default(),
+            Method::POST if guard::is_ours(&parts.headers) => Fields::read(body)?,
+            Method::POST => {
+                return Err(Problem::forbidden(
+                    "this form was sent by another site: open the page here and send it again",
+                ));
+            }
+            _ => return Err(Problem::wrong_method("GET, HEAD, POST".to_owned())),
+        };
+        if parts.uri.path() != "/login" {
+            match &entered {
+                None if !is_post => return Ok(None),
+                // What was typed into a form is gone, and that is said.
+                None => {
+                    return Err(Problem::unauthorized(
+                        "you are not signed in any more: sign in, and do it again",
+                    ));
+                }
+                Some(entered) if is_post && !entered.has_written(sent.text("csrf")) => {
+                    return Err(Problem::forbidden(
+                        "this form was not written for you: open the page again and send it anew",
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(Some(Self { entered, query, sent }))
+    }
+}
+
+impl FromRequestParts<Arc<Dashboard>> for Guest {
+    type Rejection = Answer;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        dashboard: &Arc<Dashboard>,
+    ) -> Result<Self, Answer> {
+        let entrance = parts.extensions.remove::<Entrance>();
+        let Some(Entrance { entered: Some(entered), query, sent }) = entrance else {
+            return Err(see_other("/login"));
+        };
+        let Ok(path) = RawPathParams::from_request_parts(parts, &()).await else {
+            let frame = Frame::inside(&entered, Place::Elsewhere);
+            return Err(answer::problem(frame, &Problem::not_found("page")));
+        };
+        let id = path.iter().next().map_or_else(String::new, |(_, value)| value.to_owned());
+        Ok(Self { dashboard: Arc::clone(dashboard), entered, query, sent, id })
+    }
+}
+
+/// Shows the form for a token, or the first page to those who are signed in.
+async fn log_in(Extension(entrance): Extension<Entrance>) -> Answer {
+    if let Some(entered) = &entrance.entered {
+        return see_other(Can::of(&entered.actor).home());
+    }
+    let to = entrance.query.place("to").unwrap_or("/").to_owned();
+    answer::page(StatusCode::OK, &Login { frame: Frame::outside(), to })
+}
+
+/// Lets somebody in who shows a token, as the admin API would. Wrong ones are counted there.
+async fn sign_in(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(origin): Extension<Origin>,
+    Extension(Entrance { sent, .. }): Extension<Entrance>,
+) -> Answer {
+    let Dashboard { admin, sessions, is_secure, .. } = &*dashboard;
+    let to = sent.place("to").unwrap_or("/").to_owned();
+    let shown = HeaderValue::from_str(&format!("Bearer {}", sent.text("token").trim()));
+    let headers = shown.into_iter().map(|it| (AUTHORIZATION, it)).collect::<HeaderMap>();
+    let session = match admin.who(&headers, origin.peer).await {
+        Ok(actor) => {
+            let home = Can::of(&actor).home();
+            Ok((sessions.begin(actor, admin.now()), home))
+        }
+        Err(problem) if problem.status == StatusCode::UNAUTHORIZED => Err(Problem::unauthorized(
+            "this token is not known, was revoked or has expired: paste another one",
+        )),
+        Err(problem) => Err(problem),
+    };
+    match session {
+        Ok((session, home)) => {
+            let place = if to == "/" { home } else { &to };
+            with_cookie(see_other(place), Some(&session), *is_secure)
+        }
+        Err(problem) => {
+            let frame = Frame::outside().with_trouble(&problem);
+            let page = answer::page(problem.status, &Login { frame, to });
+            match problem.retry_after_s {
+                Some(seconds) => with(page, RETRY_AFTER, &seconds.to_string()),
+                None => page,
+            }
+        }
+    }
+}
+
+async fn sign_out(Guest { dashboard, entered, .. }: Guest) -> Answer {
+    dashboard.sessions.end(entered.id);
+    with_cookie(see_other("/login"), None, dashboard.is_secure)
+}
+
+impl Dashboard {
+    /// Watches until the daemon stops.
+    pub fn start(admin: Arc<Admin>, is_secure: bool, stopped: Stopped) -> Self {
+        let live = Live::start(Arc::clone(&admin), stopped);
+        Self { admin, sessions: Arc::default(), live, is_secure }
+    }
+
+    /// True where a path begins like one of the dashboard's. The others are the admin API's.
+    pub(crate) fn has(path: &str) -> bool {
+        let first = path.split('/').nth(1);
+        let mut paths = PATHS.iter().chain(&OTHER_PATHS);
+        first.is_some() && paths.any(|it| it.split('/').nth(1) == first)
+    }
+
+    /// Who is signed in.
+    async fn entered(&self, headers: &HeaderMap) -> Result<Option<Entered>, Problem> {
+        let Some(cookie) = cookie(headers, cookie_name(self.is_secure)) else {
+            return Ok(None);
+        };
+        self.sessions.enter(&self.admin.repository, Id::of(cookie), self.admin.now()).await
+    }
+}
+
+/// The value of a cookie.
+fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let lines = headers.get_all(COOKIE).iter().filter_map(|it| it.to_str().ok());
+    let pairs = lines.flat_map(|it| it.split(';'));
+    pairs.filter_map(|it| it.trim().split_once('=')).find(|it| it.0 == name).map(|it| it.1)
+}

@@ -1,0 +1,159 @@
+//! Pages as answers, with the headers that keep others out of them.
+
+use askama::Template;
+use axum::body::Body;
+use hyper::StatusCode;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
+    REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+
+use super::asset::Asset;
+use super::frame::Frame;
+use super::shown::spelled;
+use crate::api::wire::{Answer, with};
+use tollbar_daemon::problem::Problem;
+
+/// A page loads what is served here, sends forms to here, and runs nothing that is written in it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// For good: the address changes with what is there.
+const KEPT: &str = "public, max-age=31536000, immutable";
+
+/// Something went wrong.
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct ProblemPage {
+    frame: Frame,
+    status: u16,
+    title: &'static str,
+    detail: String,
+    back: &'static str,
+    back_text: &'static str,
+}
+
+/// A page.
+pub(crate) fn page(status: StatusCode, page: &impl Template) -> Answer {
+    // Fails only where a part of it does, and those are numbers and texts.
+    let html = page.render().unwrap_or_else(|error| {
+        tracing::error!(%error, "a page cannot be written");
+        String::new()
+    });
+    answer(status, "text/html; charset=utf-8", html.into())
+}
+
+/// A page about what went wrong.
+pub(crate) fn problem(frame: Frame, problem: &Problem) -> Answer {
+    let (back, back_text) = match problem.status {
+        StatusCode::UNAUTHORIZED => ("/login", "Sign in"),
+        _ if frame.who.is_none() => ("/login", "Sign in"),
+        _ => (frame.can.home(), "Back to the start"),
+    };
+    let status = problem.status;
+    let told = ProblemPage {
+        status: status.as_u16(),
+        title: title(status),
+        detail: spelled(&problem.detail),
+        back,
+        back_text,
+        frame,
+    };
+    let answer = page(status, &told);
+    match problem.retry_after_s {
+        Some(seconds) => with(answer, RETRY_AFTER, &seconds.to_string()),
+        None => answer,
+    }
+}
+
+/// What a status means to somebody at a page.
+fn title(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "Please sign in",
+        403 => "That is not allowed",
+        404 => "There is no such thing",
+        405 => "That cannot be done here",
+        409 | 412 => "Somebody else was faster",
+        413 => "That is too much",
+        429 => "Too many attempts",
+        503 => "Not available right now",
+        500.. => "Something broke",
+        _ => "That did not work",
+    }
+}
+
+/// Go there, by GET.
+pub(crate) fn see_other(place: &str) -> Answer {
+    with(answer(StatusCode::SEE_OTHER, "text/html; charset=utf-8", Body::empty()), LOCATION, place)
+}
+
+/// A file that a page needs.
+pub(crate) fn asset(asset: &'static Asset) -> Answer {
+    with(answer(StatusCode::OK, asset.kind, asset.text.into()), CACHE_CONTROL, KEPT)
+}
+
+/// An answer with the headers that keep others out of it.
+pub(crate) fn answer(status: StatusCode, kind: &'static str, body: Body) -> Answer {
+    let mut answer = Answer::new(body);
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, kind),
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// The name of the cookie. Under TLS it is one that only this very host can set.
+pub(crate) fn cookie_name(is_secure: bool) -> &'static str {
+    if is_secure { "__Host-tollbar" } else { "tollbar_session" }
+}
+
+/// Has the browser hold a session, or let go of it.
+pub(crate) fn with_cookie(answer: Answer, session: Option<&str>, is_secure: bool) -> Answer {
+    let name = cookie_name(is_secure);
+    let secure = if is_secure { "; Secure" } else { "" };
+    let (value, age) = session.map_or(("", "; Max-Age=0"), |it| (it, ""));
+    let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}");
+    with(answer, SET_COOKIE, &cookie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_held_by_the_browser_alone() {
+        let cookie = |session, is_secure| {
+            let answer = with_cookie(see_other("/"), session, is_secure);
+            answer.headers()[SET_COOKIE].to_str().unwrap().to_owned()
+        };
+        assert_eq!(
+            cookie(Some("ab"), true),
+            "__Host-tollbar=ab; Path=/; HttpOnly; SameSite=Strict; Secure"
+        );
+        assert_eq!(
+            cookie(Some("ab"), false),
+            "tollbar_session=ab; Path=/; HttpOnly; SameSite=Strict"
+        );
+        assert!(cookie(None, false).ends_with("Max-Age=0"));
+    }
+
+    #[test]
+    fn every_answer_forbids_what_it_does_not_need() {
+        let problem = Problem::forbidden("no <b>");
+        for answer in [see_other("/"), super::problem(Frame::outside(), &problem)] {
+            let policy = answer.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+            assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"));
+            assert_eq!(answer.headers()[CACHE_CONTROL], "no-store");
+        }
+    }
+}

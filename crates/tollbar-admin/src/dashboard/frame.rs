@@ -1,0 +1,218 @@
+//! What is around every page: where one is, who one is, what went well or wrong just now.
+
+use tollbar::Timestamp;
+
+use super::asset::{ASSETS, Assets};
+use super::session::Entered;
+use super::shown::{Shown, spelled};
+use crate::operations::access::{Actor, Need};
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::rfc3339::Instant;
+
+/// The frame of a page.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) place: Place,
+    pub(crate) assets: &'static Assets,
+    /// How long something may last: values and names.
+    pub(crate) spans: [(&'static str, &'static str); 5],
+    /// Nobody before they have signed in.
+    pub(crate) who: Option<Who>,
+    pub(crate) csrf: String,
+    pub(crate) can: Can,
+    /// What was done.
+    pub(crate) notice: Option<String>,
+    /// What was not, and why.
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// Who has signed in.
+#[derive(Debug, Clone)]
+pub(crate) struct Who {
+    pub(crate) name: Shown,
+    pub(crate) scopes: String,
+}
+
+/// What they may do: what they may not is not offered, and refused where it is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "templates ask for each by its name")]
+pub(crate) struct Can {
+    pub(crate) see: bool,
+    pub(crate) see_all: bool,
+    pub(crate) change: bool,
+    pub(crate) change_all: bool,
+    pub(crate) be_subject: bool,
+}
+
+/// Which page it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Overview,
+    Rules,
+    Keys,
+    Exemptions,
+    Usage,
+    Explain,
+    Tokens,
+    Me,
+    Elsewhere,
+}
+
+/// A place in the bar at the top.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) name: &'static str,
+    pub(crate) href: &'static str,
+    pub(crate) is_current: bool,
+}
+
+/// Why something was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) detail: String,
+    pub(crate) fields: Vec<WrongField>,
+}
+
+/// A field to be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WrongField {
+    pub(crate) field: String,
+    pub(crate) detail: String,
+}
+
+/// How long something may last, as forms offer it.
+const SPANS: [(&str, &str, u64); 5] = [
+    ("1h", "1 hour", 3_600),
+    ("1d", "1 day", 86_400),
+    ("7d", "7 days", 604_800),
+    ("30d", "30 days", 2_592_000),
+    ("", "without end", 0),
+];
+
+impl Can {
+    pub(crate) fn of(actor: &Actor) -> Self {
+        let may = |need| actor.reach(need).is_ok();
+        Self {
+            see: may(Need::See),
+            see_all: may(Need::SeeAll),
+            change: may(Need::Change),
+            change_all: may(Need::ChangeAll),
+            be_subject: may(Need::BeSubject),
+        }
+    }
+
+    /// Where somebody begins who may do this.
+    pub(crate) fn home(self) -> &'static str {
+        match self {
+            Self { see_all: true, .. } => "/",
+            Self { see: true, .. } => "/rules",
+            _ => "/me",
+        }
+    }
+}
+
+impl Frame {
+    /// For those who have not signed in.
+    pub(crate) fn outside() -> Self {
+        Self {
+            place: Place::Elsewhere,
+            assets: &ASSETS,
+            spans: SPANS.map(|(value, name, _)| (value, name)),
+            who: None,
+            csrf: String::new(),
+            can: Can::default(),
+            notice: None,
+            trouble: None,
+        }
+    }
+
+    /// For somebody who has.
+    pub(crate) fn inside(entered: &Entered, place: Place) -> Self {
+        let Entered { actor, csrf, .. } = entered;
+        let scopes: Vec<String> = actor.scopes.iter().map(ToString::to_string).collect();
+        let who = Who { name: Shown::new(&*actor.name), scopes: scopes.join(" ") };
+        let (csrf, can) = (csrf.clone(), Can::of(actor));
+        Self { place, who: Some(who), csrf, can, ..Self::outside() }
+    }
+
+    /// The places there are for this person.
+    pub(crate) fn places(&self) -> Vec<Item> {
+        let Can { see, see_all, change_all, be_subject, .. } = self.can;
+        let all = [
+            (see_all, Place::Overview, "Overview", "/"),
+            (see, Place::Rules, "Rules", "/rules"),
+            (see, Place::Keys, "Keys", "/keys"),
+            (see_all, Place::Exemptions, "Exemptions", "/exemptions"),
+            (see, Place::Usage, "Usage", "/usage"),
+            (see_all, Place::Explain, "Explain", "/explain"),
+            (change_all, Place::Tokens, "Tokens", "/tokens"),
+            (be_subject, Place::Me, "What is left", "/me"),
+        ];
+        let open = all.into_iter().filter(|it| it.0);
+        let item = |(_, place, name, href)| Item { name, href, is_current: place == self.place };
+        open.map(item).collect()
+    }
+
+    pub(crate) fn with_trouble(self, problem: &Problem) -> Self {
+        Self { trouble: Some(Trouble::of(problem)), ..self }
+    }
+}
+
+impl Trouble {
+    pub(crate) fn of(problem: &Problem) -> Self {
+        let field = |it: &tollbar_daemon::problem::Wrong| WrongField {
+            field: spelled(&it.field),
+            detail: spelled(&it.detail),
+        };
+        // One field is in the sentence already.
+        let fields = match problem.fields.as_slice() {
+            [] | [_] => Vec::new(),
+            all => all.iter().map(field).collect(),
+        };
+        Self { detail: spelled(&problem.detail), fields }
+    }
+}
+
+/// The end of a span that begins now; `None` where it has none.
+pub(crate) fn end_of(span: &str, now: Timestamp) -> Option<String> {
+    let (.., seconds) = SPANS.into_iter().find(|(value, ..)| *value == span)?;
+    let end = now.after(std::time::Duration::from_secs(seconds));
+    (seconds > 0).then(|| Instant(end).text().as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations::access::Scope;
+
+    fn actor(scopes: &[&str]) -> Actor {
+        Actor {
+            token_id: 1,
+            name: "x".to_owned(),
+            scopes: scopes.iter().filter_map(|it| Scope::parse(it)).collect(),
+            subject: None,
+        }
+    }
+
+    #[test]
+    fn nobody_is_offered_what_they_may_not_do() {
+        let places = |scopes: &[&str]| -> Vec<&str> {
+            let frame = Frame { can: Can::of(&actor(scopes)), ..Frame::outside() };
+            frame.places().iter().map(|it| it.name).collect()
+        };
+        assert!(places(&["admin"]).contains(&"Tokens"));
+        assert!(!places(&["read"]).contains(&"Tokens"));
+        assert_eq!(places(&["tenant:acme"]), ["Rules", "Keys", "Usage"]);
+        assert_eq!(places(&["usage:me"]), ["What is left"]);
+        assert!(places(&[]).is_empty());
+        assert_eq!(Can::of(&actor(&["tenant:acme"])).home(), "/rules");
+    }
+
+    #[test]
+    fn a_span_ends_or_does_not() {
+        let now = Timestamp::from_micros(0);
+        assert_eq!(end_of("1d", now).as_deref(), Some("1970-01-02T00:00:00.000Z"));
+        assert_eq!(end_of("", now), None);
+        assert_eq!(end_of("9y", now), None);
+    }
+}

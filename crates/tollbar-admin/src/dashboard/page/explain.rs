@@ -1,0 +1,358 @@
+//! Why: of a denial that is remembered, or of a request that is described. Nothing is charged.
+
+use askama::Template;
+use hyper::StatusCode;
+use tollbar::Outcome;
+use tollbar_rules::{Enforcement, Explanation, Request, RuleExplanation, RuleFate, Verdict};
+
+use super::super::answer;
+use super::super::figure::{Count, Moment, Took};
+use super::super::frame::{Frame, Place};
+use super::super::picture::{AskedFor, written};
+use super::super::shown::Shown;
+use super::super::visit::{Came, Visit};
+use crate::operations::access::Need;
+use tollbar_daemon::decision_log::DecisionId;
+use tollbar_daemon::decision_log::Denial;
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::protocol::http::why;
+
+/// Rules that are listed although they do not apply.
+const IDLE_MAX: usize = 50;
+
+#[derive(Debug, Template)]
+#[template(path = "explain.html")]
+struct Explain {
+    frame: Frame,
+    about: String,
+    is_described: bool,
+    method: String,
+    path: String,
+    cost: String,
+    attributes: String,
+    explained: Option<String>,
+}
+
+/// An explanation, on a page or by itself.
+#[derive(Debug, Default, Template)]
+#[template(path = "part/explained.html")]
+struct Explained {
+    is_allowed: bool,
+    heading: &'static str,
+    summary: String,
+    facts: Vec<Fact>,
+    limits: Vec<Limit>,
+    fates: Vec<Fate>,
+    /// Where the same is asked again.
+    again: Option<String>,
+}
+
+#[derive(Debug)]
+struct Fact {
+    name: &'static str,
+    value: Shown,
+}
+
+#[derive(Debug)]
+struct Limit {
+    rule: Shown,
+    text: Shown,
+    badge: Option<&'static str>,
+    passes: bool,
+    binds: bool,
+    cost: Count,
+    remaining: String,
+    reset: String,
+}
+
+#[derive(Debug)]
+struct Fate {
+    rule: Shown,
+    word: &'static str,
+    why: Shown,
+    is_used: bool,
+}
+
+/// A request in words.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Described {
+    method: String,
+    path: String,
+    attributes: Vec<(String, String)>,
+    cost: u64,
+}
+
+pub(crate) async fn show(visit: &Visit<'_>) -> Came {
+    visit.actor().reach(Need::SeeAll)?;
+    let query = &visit.query;
+    let about = query.text("about").trim();
+    let is_described = about.is_empty() && query.filled("path").is_some();
+    let explained = if about.is_empty() && !is_described {
+        Ok(None)
+    } else {
+        explained(visit, about).await.map(Some)
+    };
+    if !query.text("part").is_empty() {
+        return Visit::page(&explained?.unwrap_or_default());
+    }
+    let frame = visit.frame(Place::Explain);
+    let (frame, explained, status) = match explained {
+        Ok(explained) => (frame, explained, StatusCode::OK),
+        Err(problem) => (frame.with_trouble(&problem), None, problem.status),
+    };
+    let text = |name: &str| query.text(name).to_owned();
+    let page = Explain {
+        frame,
+        about: about.to_owned(),
+        is_described,
+        method: text("method"),
+        path: text("path"),
+        cost: text("cost"),
+        attributes: text("attributes"),
+        explained: explained.as_ref().map(written),
+    };
+    Ok(answer::page(status, &page))
+}
+
+async fn explained(visit: &Visit<'_>, about: &str) -> Result<Explained, Problem> {
+    if let Some(id) = DecisionId::parse(about) {
+        let denial = visit.admin.daemon.decisions.find(id).ok_or_else(|| {
+            let detail = "no denial of this id is remembered here: each node keeps its latest ones";
+            Problem::invalid_field("", detail)
+        })?;
+        return Ok(Explained::of_denial(&denial));
+    }
+    let described =
+        if about.is_empty() { Described::of_form(visit)? } else { Described::read(about)? };
+    let pairs: Vec<(&str, &str)> =
+        described.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let request = Request::new(&described.method, &described.path)?
+        .with_attributes(&pairs)?
+        .with_cost(described.cost);
+    let explanation = visit.admin.daemon.engine.explain(&request).await;
+    Ok(Explained::of(&explanation))
+}
+
+impl Described {
+    /// `GET /v1/orders user=42 tenant=acme cost=5`. A value with spaces is for the form.
+    fn read(text: &str) -> Result<Self, Problem> {
+        let mut described =
+            Self { method: "GET".to_owned(), path: "/".to_owned(), cost: 1, ..Self::default() };
+        for (at, word) in text.split_whitespace().enumerate() {
+            let is_method = at == 0 && !word.contains(['/', '=']);
+            match word.split_once('=') {
+                _ if word.starts_with('/') => word.clone_into(&mut described.path),
+                _ if is_method => word.clone_into(&mut described.method),
+                Some((name, value)) => described.say(name, value)?,
+                None => {
+                    let detail = "write a decision id of 32 digits, or a request such as \
+                                  GET /v1/orders user=42";
+                    return Err(Problem::invalid_field("", detail));
+                }
+            }
+        }
+        Ok(described)
+    }
+
+    fn of_form(visit: &Visit<'_>) -> Result<Self, Problem> {
+        let query = &visit.query;
+        let mut described = Self {
+            method: query.filled("method").unwrap_or("GET").to_owned(),
+            path: query.filled("path").unwrap_or("/").to_owned(),
+            cost: 1,
+            attributes: Vec::new(),
+        };
+        if query.filled("cost").is_some() {
+            described.cost = query.number("cost")?;
+        }
+        let lines = query.text("attributes").lines().filter(|it| !it.trim().is_empty());
+        for line in lines {
+            let (name, value) = line.split_once('=').ok_or_else(|| {
+                Problem::invalid_field("attributes", "write one a line, such as user=42")
+            })?;
+            described.attributes.push((name.trim().to_owned(), value.to_owned()));
+        }
+        Ok(described)
+    }
+
+    fn say(&mut self, name: &str, value: &str) -> Result<(), Problem> {
+        if name == "cost" {
+            self.cost = value.parse().map_err(|_| {
+                Problem::invalid_field("cost", "this is no whole number: write one such as 5")
+            })?;
+        } else {
+            self.attributes.push((name.to_owned(), value.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Explained {
+    fn of_denial(denial: &Denial) -> Self {
+        let asked = AskedFor::of(denial);
+        let verdict = &denial.verdict;
+        let mut facts = vec![
+            Fact::new("When (UTC)", Moment(denial.at).to_string()),
+            Fact::new("Request", asked.what()),
+        ];
+        facts.extend(asked.subject.as_ref().map(|it| Fact::new("Subject", it.clone())));
+        let attributes: Vec<String> =
+            asked.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if !attributes.is_empty() {
+            facts.push(Fact::new("Attributes", attributes.join(" ")));
+        }
+        if asked.cost > 1 {
+            facts.push(Fact::new("Cost", Count(asked.cost).to_string()));
+        }
+        if let Some(wait) = verdict.retry_after() {
+            facts.push(Fact::new("Retry after", Took(Some(wait.as_micros() as u64)).to_string()));
+        }
+        facts.push(Fact::new("Decision", denial.id.to_string()));
+        Self {
+            is_allowed: false,
+            heading: match verdict.outcome() {
+                Outcome::Never => "Denied for good.",
+                _ => "Denied.",
+            },
+            summary: sentence(&why(verdict)),
+            facts,
+            limits: limits(verdict),
+            fates: Vec::new(),
+            again: again(&asked),
+        }
+    }
+
+    fn of(explanation: &Explanation) -> Self {
+        let mut facts = vec![Fact::new(
+            "As rules see it",
+            format!("{} {}", explanation.method, explanation.path),
+        )];
+        facts.extend(explanation.store_error.as_ref().map(|it| Fact::new("Store", it.clone())));
+        let limits = explanation.rules.iter().flat_map(|rule| {
+            rule.limits.iter().map(|it| Limit {
+                rule: Shown::new(&*rule.name),
+                text: Shown::new(&*it.text),
+                badge: badge(it.capacity),
+                passes: it.would_pass,
+                binds: it.binds,
+                cost: Count(rule.cost),
+                remaining: or_dash(it.remaining.map(Count)),
+                reset: or_dash(it.reset_at.map(Moment)),
+            })
+        });
+        let is_idle = |it: &&RuleExplanation| it.fate == RuleFate::NotMatched;
+        let used = explanation.rules.iter().filter(|it| !is_idle(it));
+        let idle = explanation.rules.iter().filter(is_idle).take(IDLE_MAX);
+        Self {
+            is_allowed: explanation.is_allowed,
+            heading: if explanation.is_allowed { "It would pass." } else { "It would be denied." },
+            summary: sentence(&explanation.summary),
+            facts,
+            limits: limits.collect(),
+            fates: used.chain(idle).map(Fate::of).collect(),
+            again: None,
+        }
+    }
+}
+
+impl Fact {
+    fn new(name: &'static str, value: String) -> Self {
+        Self { name, value: Shown::new(value) }
+    }
+}
+
+impl Fate {
+    fn of(rule: &RuleExplanation) -> Self {
+        let word = match rule.fate {
+            RuleFate::NotMatched => "does not match",
+            RuleFate::Applied => "applies",
+            RuleFate::Disabled => "disabled",
+            RuleFate::Exempt => "exempt",
+            RuleFate::Unlimited => "unlimited",
+            RuleFate::Skipped => "skipped",
+            RuleFate::Denied => "denies",
+            RuleFate::Overruled => "overruled",
+            RuleFate::FallbackNotNeeded => "not needed",
+            _ => "other",
+        };
+        Self {
+            rule: Shown::new(&*rule.name),
+            word,
+            why: Shown::new(&*rule.why),
+            is_used: rule.fate != RuleFate::NotMatched,
+        }
+    }
+}
+
+/// Returns a dash for what is not known.
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".to_owned(), |it| it.to_string())
+}
+
+/// What each limit said then.
+fn limits(verdict: &Verdict) -> Vec<Limit> {
+    let binding =
+        verdict.binding().map(|it| (it.rule().name.clone(), it.place(), it.enforcement()));
+    let limit = |it: tollbar_rules::RuleDecision<'_>| {
+        let decision = it.decision();
+        Limit {
+            binds: binding == Some((it.rule().name.clone(), it.place(), it.enforcement())),
+            rule: Shown::new(&*it.rule().name),
+            text: Shown::new(it.limit().text()),
+            badge: if it.degraded().is_some() { Some("degraded") } else { badge(it.enforcement()) },
+            passes: decision.is_allowed(),
+            cost: Count(it.cost()),
+            remaining: or_dash(it.remaining().map(Count)),
+            reset: or_dash(it.reset_at().map(Moment)),
+        }
+    };
+    verdict.decisions().map(limit).collect()
+}
+
+fn badge(capacity: Enforcement) -> Option<&'static str> {
+    match capacity {
+        Enforcement::Live => None,
+        Enforcement::Shadow => Some("shadow"),
+        Enforcement::Candidate => Some("candidate"),
+    }
+}
+
+/// Where the same request is explained as of now.
+fn again(asked: &AskedFor) -> Option<String> {
+    let (Some(method), Some(path), None) = (&asked.method, &asked.path, &asked.rule) else {
+        return None;
+    };
+    let attributes: Vec<String> =
+        asked.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut pairs = form_urlencoded::Serializer::new(String::new());
+    pairs.append_pair("method", method).append_pair("path", path);
+    pairs.append_pair("cost", &asked.cost.to_string());
+    pairs.append_pair("attributes", &attributes.join("\n"));
+    Some(format!("/explain?{}", pairs.finish()))
+}
+
+/// Without what the heading says, and with a full stop.
+fn sentence(text: &str) -> String {
+    let text =
+        ["allowed: ", "denied: "].iter().find_map(|it| text.strip_prefix(it)).unwrap_or(text);
+    let text = super::super::shown::spelled(text);
+    if text.is_empty() || text.ends_with('.') { text } else { format!("{text}.") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_from_words() {
+        let read = Described::read("POST /v1/orders user=42 note=a=b cost=5").unwrap();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!((&*read.method, &*read.path, read.cost), ("POST", "/v1/orders", 5));
+        assert_eq!(read.attributes, [pair("user", "42"), pair("note", "a=b")]);
+        assert_eq!(Described::read("/x").unwrap().method, "GET");
+        assert_eq!(Described::read("user=42").unwrap().path, "/");
+        for text in ["GET /x 42", "GET /x cost=much"] {
+            assert!(Described::read(text).is_err(), "{text}");
+        }
+    }
+}

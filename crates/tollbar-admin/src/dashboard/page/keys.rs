@@ -1,0 +1,288 @@
+//! Keys: who is limited most, who is banned or boosted, and one key with all that can be done to it.
+
+use askama::Template;
+use hyper::StatusCode;
+
+use super::super::chart::Meter;
+use super::super::figure::{Count, Moment, Share};
+use super::super::frame::{Frame, Place};
+use super::super::picture::{KeyRow, Keys as Top, key_href, rule_href, until, written};
+use super::super::shown::{Shown, spelled};
+use super::super::visit::{Came, Visit};
+use crate::database::{KeyEffect, KeyFilter, KeyRow as KeyRecordRow, PageOf, RuleFilter, RuleId};
+use crate::operations::access::Need;
+use crate::operations::keys::{self, BanForm, BoostForm, Key};
+use crate::operations::usage::{self, Left};
+use tollbar_daemon::problem::Problem;
+use tollbar_rules::{Per, Rule};
+
+/// Records of a page, and keys of the list of those limited most.
+const ROWS: u32 = 100;
+const TOP: usize = 25;
+
+/// Rules to choose from; the address of a key takes any.
+const CHOICES_MAX: usize = 500;
+
+#[derive(Debug, Template)]
+#[template(path = "keys.html")]
+struct KeyList {
+    frame: Frame,
+    rules: Vec<(String, String)>,
+    top: String,
+    /// Those who may not see them all have no list of them.
+    records: Option<Vec<Record>>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "key.html")]
+struct KeyPage {
+    frame: Frame,
+    title: String,
+    href: String,
+    subject: Shown,
+    rule: Shown,
+    rule_id: String,
+    rule_href: String,
+    why_not: Option<String>,
+    limits: Vec<LimitRow>,
+    records: Vec<Record>,
+    factor: String,
+    /// As what, and whom, an exemption would be made; only of rules of the database.
+    exempt: Option<(&'static str, String)>,
+}
+
+/// A ban or a boost in a table.
+#[derive(Debug)]
+struct Record {
+    id: i64,
+    kind: &'static str,
+    factor: String,
+    subject: Shown,
+    label: String,
+    rule: Shown,
+    reason: Shown,
+    until: String,
+    by: Shown,
+}
+
+/// What is left of a limit.
+#[derive(Debug)]
+pub(crate) struct LimitRow {
+    pub(crate) rule: Shown,
+    pub(crate) text: Shown,
+    pub(crate) remaining: Count,
+    pub(crate) limit: Count,
+    pub(crate) used: Share,
+    pub(crate) meter: Meter,
+    pub(crate) reset: Moment,
+}
+
+pub(crate) async fn list(visit: &Visit<'_>) -> Came {
+    let (admin, actor) = (visit.admin, visit.actor());
+    let top = usage::top(admin, actor, None, TOP)?;
+    let row = |it: usage::Limited| {
+        let subject = Shown::new(it.subject);
+        KeyRow {
+            href: key_href(&it.rule_id, &subject),
+            subject,
+            rule: Shown::new(it.rule),
+            count: Count(it.count),
+        }
+    };
+    let top = written(&Top { rows: top.items.into_iter().map(row).collect() });
+    let wanted = RuleFilter::default();
+    let asked = PageOf::first(CHOICES_MAX as u32);
+    let rules = crate::operations::rules::list(admin, actor, &wanted, &asked).await?;
+    let rules = rules.rows.into_iter();
+    let rules = rules.map(|it| (it.rule_id.unwrap_or_default(), spelled(&it.rule.name)));
+    let (mut records, mut next) = (None, None);
+    if visit.can().see_all {
+        let filter = KeyFilter::default();
+        let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
+        records = Some(paged.rows.into_iter().map(|it| Record::of(visit, it)).collect());
+        next = Visit::next("/keys", paged.next);
+    }
+    let rules = rules.collect();
+    Visit::page(&KeyList { frame: visit.frame(Place::Keys), rules, top, records, next })
+}
+
+/// One key.
+pub(crate) async fn show(visit: &Visit<'_>) -> Came {
+    let (rule, subject) = (visit.query.text("rule"), visit.query.text("subject"));
+    show_with(visit, rule, subject, None).await
+}
+
+async fn show_with(
+    visit: &Visit<'_>,
+    rule_id: &str,
+    subject: &str,
+    problem: Option<&Problem>,
+) -> Came {
+    let (admin, actor) = (visit.admin, visit.actor());
+    let rule = keys::in_force(admin, actor.reach(Need::See)?, rule_id)?;
+    let subject = &named(&rule, subject);
+    let (limits, why_not) = match keys::peek(admin, actor, &key(&rule, subject)).await {
+        Ok(usages) => (usages.limits.iter().map(LimitRow::of).collect(), None),
+        Err(it) if it.status == StatusCode::SERVICE_UNAVAILABLE => return Err(it),
+        Err(it) => (Vec::new(), Some(spelled(&it.detail))),
+    };
+    let mut records = Vec::new();
+    if visit.can().see_all {
+        let filter = KeyFilter { subject: Some(subject.clone()), ..KeyFilter::default() };
+        let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
+        let holds =
+            |it: &KeyRecordRow| it.record.rule.as_deref().is_none_or(|it| *it == **rule.identity());
+        records.extend(paged.rows.into_iter().filter(holds).map(|it| Record::of(visit, it)));
+    }
+    let shown = Shown::new(subject);
+    let page = KeyPage {
+        frame: visit.frame_with(Place::Keys, problem),
+        title: format!("{} under {}", spelled(subject), rule.name),
+        href: key_href(rule.identity(), &shown),
+        subject: shown,
+        rule: Shown::new(&*rule.name),
+        rule_id: rule.identity().to_string(),
+        rule_href: rule_href(rule.identity()),
+        why_not,
+        limits,
+        records,
+        factor: visit.sent.filled("factorPercent").unwrap_or("200").to_owned(),
+        exempt: exemptable(&rule, subject).filter(|_| rule.identity().parse::<RuleId>().is_ok()),
+    };
+    let status = problem.map_or(StatusCode::OK, |it| it.status);
+    Ok(super::super::answer::page(status, &page))
+}
+
+/// Does something to a key: `reset`, `ban` or `boost`.
+pub(crate) async fn act(visit: &Visit<'_>, what: &str) -> Came {
+    let sent = &visit.sent;
+    let (rule, subject) = (sent.text("rule"), sent.text("subject"));
+    let notice = match done(visit, what, rule, subject).await {
+        Ok(notice) => notice,
+        Err(problem) if problem.status == StatusCode::UNPROCESSABLE_ENTITY => {
+            return show_with(visit, rule, subject, Some(&problem)).await;
+        }
+        Err(problem) => return Err(problem),
+    };
+    visit.done(notice, &key_href(rule, &Shown::new(subject)))
+}
+
+async fn done(
+    visit: &Visit<'_>,
+    what: &str,
+    rule: &str,
+    subject: &str,
+) -> Result<&'static str, Problem> {
+    let (admin, actor, sent) = (visit.admin, visit.actor(), &visit.sent);
+    let (rule_id, subject_text) = (Some(rule.to_owned()), subject.to_owned());
+    match what {
+        "reset" => {
+            let rule = keys::in_force(admin, actor.reach(Need::Change)?, rule)?;
+            keys::reset(admin, actor, &key(&rule, subject)).await?;
+            Ok("The counters are fresh.")
+        }
+        "ban" => {
+            let (reason, expires_at) = (sent.owned("reason"), visit.end());
+            let form = BanForm { rule_id, subject: subject_text, reason, expires_at };
+            keys::ban(admin, actor, &form).await?;
+            Ok("Banned from now on.")
+        }
+        "boost" => {
+            let form = BoostForm {
+                rule_id,
+                subject: subject_text,
+                factor_percent: sent.number("factorPercent")?,
+                reason: sent.owned("reason"),
+                expires_at: visit.end(),
+            };
+            keys::boost(admin, actor, &form).await?;
+            Ok("Boosted from now on.")
+        }
+        _ => Err(Problem::not_found("page")),
+    }
+}
+
+/// Ends a ban or a boost.
+pub(crate) async fn lift(visit: &Visit<'_>, id: &str) -> Came {
+    keys::lift(visit.admin, visit.actor(), id).await?;
+    visit.done("It has ended.", visit.sent.place("back").unwrap_or("/keys"))
+}
+
+/// A subject as people read it, which is how bans and boosts know it: addresses say that they are.
+fn named(rule: &Rule, subject: &str) -> String {
+    let is_bare = counts_addresses(rule) && !subject.starts_with("ip:");
+    if is_bare { format!("ip:{subject}") } else { subject.to_owned() }
+}
+
+/// The same as counters know it: where all are addresses, by itself.
+fn key(rule: &Rule, subject: &str) -> Key {
+    let bare = subject.strip_prefix("ip:").filter(|_| counts_addresses(rule));
+    let subject = bare.unwrap_or(subject).to_owned();
+    Key { rule_id: rule.identity().to_string(), subject: Some(subject), attributes: None }
+}
+
+fn counts_addresses(rule: &Rule) -> bool {
+    matches!(rule.per.as_slice(), [Per::Attribute(name)] if **name == *"ip")
+}
+
+/// Of what kind a subject is, where the rule or the subject itself says so.
+fn exemptable(rule: &Rule, subject: &str) -> Option<(&'static str, String)> {
+    let kinds = [("api", "api_key", "api_key"), ("user", "user", "user"), ("ip", "ip", "ip_cidr")];
+    let (prefix, value) = subject.split_once(':').unwrap_or_default();
+    let said = kinds.iter().find(|it| it.0 == prefix);
+    match (rule.per.as_slice(), said) {
+        ([Per::Client], Some((.., kind))) => Some((kind, value.to_owned())),
+        ([Per::Attribute(name)], said) => {
+            let (.., kind) = kinds.iter().find(|it| it.1 == &**name)?;
+            // Some subjects are told with what they are, some without.
+            let value = said.filter(|it| it.1 == &**name).map_or(subject, |_| value);
+            Some((kind, value.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+impl LimitRow {
+    pub(crate) fn of(it: &Left) -> Self {
+        let used = Share { part: it.limit.saturating_sub(it.remaining), whole: it.limit };
+        Self {
+            rule: Shown::new(&*it.rule),
+            text: Shown::new(&*it.limit_text),
+            remaining: Count(it.remaining),
+            limit: Count(it.limit),
+            used,
+            meter: Meter {
+                percent: used.percent(),
+                class: if it.remaining == 0 { "denied" } else { "used" },
+            },
+            reset: Moment(it.reset_at.0),
+        }
+    }
+}
+
+impl Record {
+    fn of(visit: &Visit<'_>, row: KeyRecordRow) -> Self {
+        let rules = visit.admin.daemon.engine.rules();
+        let name = |id: &str| {
+            let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
+            rule.map_or_else(|| id.to_owned(), |rule| rule.name.to_string())
+        };
+        let it = row.record;
+        let (kind, factor) = match it.effect {
+            KeyEffect::Ban => ("ban", String::new()),
+            KeyEffect::Boost { factor_percent } => ("boost", format!("to {factor_percent}%")),
+        };
+        Self {
+            id: row.id,
+            kind,
+            factor,
+            label: spelled(&it.subject),
+            subject: Shown::new(it.subject),
+            rule: Shown::new(it.rule.as_deref().map_or_else(|| "all rules".to_owned(), name)),
+            reason: Shown::new(it.reason.as_deref().unwrap_or("–")),
+            until: until(it.expires_at),
+            by: Shown::new(row.created_by),
+        }
+    }
+}

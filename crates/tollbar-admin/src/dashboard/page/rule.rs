@@ -1,0 +1,187 @@
+//! One rule: what it says, what it does, whom it limits, who is exempt, and what it said before.
+
+use askama::Template;
+use hyper::StatusCode;
+use tollbar_rules::Rule;
+use tollbar_rules::admin::to_yaml;
+
+use super::super::answer;
+use super::super::figure::Moment;
+use super::super::frame::{Frame, Place};
+use super::super::picture::{Keys, rule_href, written};
+use super::super::rule_text::{Changed, changes};
+use super::super::series::{Range, Traffic};
+use super::super::shown::{Shown, spelled};
+use super::super::visit::{Came, Visit};
+use super::exemptions::{ExemptForm, KINDS, Row as ExemptionRow};
+use super::rules::badges;
+use crate::database::{AuditAction, AuditRow, Audited, PageOf};
+use crate::operations::exemptions;
+use crate::operations::rules::{self, Found};
+use tollbar_daemon::problem::Problem;
+
+/// Keys, exemptions and changes of a page.
+const KEYS_MAX: usize = 10;
+const EXEMPTIONS_MAX: u32 = 100;
+const CHANGES_MAX: u32 = 20;
+
+#[derive(Debug, Template)]
+#[template(path = "rule.html")]
+struct RulePage {
+    frame: Frame,
+    title: String,
+    id: String,
+    href: String,
+    name: Shown,
+    badges: Vec<&'static str>,
+    is_file: bool,
+    is_gone: bool,
+    may_change: bool,
+    version: Option<u64>,
+    yaml: String,
+    traffic: Option<String>,
+    keys: String,
+    exemptions: Vec<ExemptionRow>,
+    exempt_form: ExemptForm,
+    kinds: [(&'static str, &'static str); 4],
+    history: Vec<HistoryRow>,
+    history_next: Option<String>,
+}
+
+#[derive(Debug)]
+struct HistoryRow {
+    version: String,
+    at: Moment,
+    action: &'static str,
+    fields: Vec<Changed>,
+    by: Shown,
+    is_current: bool,
+    can_return: bool,
+}
+
+/// A rule that is there, or was.
+pub(crate) struct Seen {
+    pub(crate) rule: Rule,
+    pub(crate) version: Option<u64>,
+    pub(crate) is_file: bool,
+    pub(crate) is_gone: bool,
+}
+
+impl Seen {
+    /// The rule, if it may be seen.
+    pub(crate) async fn find(visit: &Visit<'_>, id: &str) -> Result<Self, Problem> {
+        let gone = match rules::get(visit.admin, visit.actor(), id).await {
+            Ok(Found::Database(row)) => {
+                let version = Some(row.version);
+                return Ok(Self { rule: row.rule, version, is_file: false, is_gone: false });
+            }
+            Ok(Found::File(file)) => {
+                let rule = file.rule;
+                return Ok(Self { rule, version: None, is_file: true, is_gone: false });
+            }
+            Err(problem) if problem.status == StatusCode::NOT_FOUND => problem,
+            Err(problem) => return Err(problem),
+        };
+        // It may have been deleted, and can come back.
+        let asked = PageOf::first(1);
+        let history = rules::history(visit.admin, visit.actor(), id, &asked).await;
+        let last = history.ok().and_then(|it| it.rows.into_iter().next());
+        let version = last.as_ref().and_then(|it| it.version);
+        match last.and_then(|it| it.after.or(it.before)) {
+            Some(Audited::Rule(it)) => {
+                Ok(Self { rule: it.rule, version, is_file: false, is_gone: true })
+            }
+            _ => Err(gone),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.rule.name
+    }
+}
+
+pub(crate) async fn show(visit: &Visit<'_>, id: &str) -> Came {
+    show_with(visit, id, ExemptForm::default(), None).await
+}
+
+/// The page of a rule, with a form that was filled in, and what was wrong with it.
+pub(crate) async fn show_with(
+    visit: &Visit<'_>,
+    id: &str,
+    exempt_form: ExemptForm,
+    problem: Option<&Problem>,
+) -> Came {
+    let (admin, actor) = (visit.admin, visit.actor());
+    let seen = Seen::find(visit, id).await?;
+    let name = seen.name();
+    let traffic = Traffic::of(&admin.daemon.metrics.history(), Some(name), Range::Minutes);
+    let keys = written(&Keys::of(admin, Some(name), KEYS_MAX));
+    let (mut exempt, mut history, mut history_next) = (Vec::new(), Vec::new(), None);
+    if !seen.is_file {
+        if !seen.is_gone {
+            let asked = PageOf::first(EXEMPTIONS_MAX);
+            let paged = exemptions::of_rule(admin, actor, id, &asked).await?;
+            exempt = paged.rows.iter().map(|it| ExemptionRow::of(it, name)).collect();
+        }
+        let paged = rules::history(admin, actor, id, &visit.paging(CHANGES_MAX)).await?;
+        history = paged.rows.into_iter().map(|it| HistoryRow::of(it, seen.version)).collect();
+        let next = Visit::next(&rule_href(id), paged.next);
+        history_next = next.map(|it| format!("{it}#history"));
+    }
+    let mut badges = badges(&seen.rule, seen.is_file);
+    if seen.is_gone {
+        badges = vec!["deleted"];
+    }
+    let page = RulePage {
+        frame: visit.frame_with(Place::Rules, problem),
+        title: spelled(name),
+        id: id.to_owned(),
+        href: rule_href(id),
+        name: Shown::new(name),
+        badges,
+        is_file: seen.is_file,
+        is_gone: seen.is_gone,
+        may_change: visit.can().change && !seen.is_file,
+        version: seen.version,
+        yaml: spelled_lines(&to_yaml(&seen.rule)),
+        traffic: (!traffic.chart.columns.is_empty()).then(|| written(&traffic)),
+        keys,
+        exemptions: exempt,
+        exempt_form,
+        kinds: KINDS,
+        history,
+        history_next,
+    };
+    Ok(answer::page(problem.map_or(StatusCode::OK, |it| it.status), &page))
+}
+
+/// Line ends stay; everything else that cannot be seen is spelled out.
+fn spelled_lines(text: &str) -> String {
+    text.lines().map(spelled).collect::<Vec<_>>().join("\n")
+}
+
+impl HistoryRow {
+    fn of(change: AuditRow, current: Option<u64>) -> Self {
+        let [before, after] = [&change.before, &change.after].map(|it| match it {
+            Some(Audited::Rule(it)) => Some(&it.rule),
+            _ => None,
+        });
+        let is_deletion = change.action == AuditAction::Delete;
+        let is_current = change.version == current;
+        Self {
+            version: change.version.map_or_else(|| "–".to_owned(), |it| it.to_string()),
+            at: Moment(change.created_at),
+            action: match change.action {
+                AuditAction::Insert => "created",
+                AuditAction::Update => "changed",
+                AuditAction::Delete => "deleted",
+                AuditAction::Enable => "enabled",
+                AuditAction::Disable => "disabled",
+            },
+            fields: if is_deletion { Vec::new() } else { changes(before, after) },
+            by: Shown::new(change.actor),
+            can_return: change.version.is_some() && !is_current && !is_deletion,
+            is_current,
+        }
+    }
+}

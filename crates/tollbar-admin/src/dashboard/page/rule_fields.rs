@@ -1,0 +1,391 @@
+//! The form of a rule: its fields, what they mean, and the rule that is meant by what stands in them.
+
+use tollbar_rules::admin::{RuleView, changed_fields};
+use tollbar_rules::{AlgorithmKind, Mode, OnOutage, Per, Rule};
+
+use super::super::form::Fields;
+use tollbar_daemon::problem::{Problem, Wrong};
+
+/// A field of the form.
+#[derive(Debug, Clone)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) example: &'static str,
+    pub(crate) value: String,
+    pub(crate) choices: &'static [(&'static str, &'static str)],
+    pub(crate) is_number: bool,
+    pub(crate) is_needed: bool,
+    pub(crate) wrong: Option<String>,
+}
+
+struct Kind {
+    name: &'static str,
+    label: &'static str,
+    help: &'static str,
+    example: &'static str,
+    choices: &'static [(&'static str, &'static str)],
+    is_number: bool,
+    /// Returns what stands in the field; nothing for a default, and for what it cannot show.
+    get: fn(&Draft) -> String,
+    /// Takes what stands in the field, or says what to write instead.
+    set: fn(&mut Draft, &str) -> Result<(), String>,
+}
+
+/// A rule on its way through the form.
+struct Draft {
+    rule: Rule,
+    view: RuleView,
+}
+
+const ALGORITHMS: &[(&str, &str)] = &[
+    ("", "default"),
+    ("sliding_window_counter", "sliding window counter"),
+    ("sliding_window_strict", "sliding window, strict"),
+    ("sliding_window_log", "sliding window log"),
+    ("token_bucket", "token bucket"),
+    ("leaky_bucket", "leaky bucket"),
+    ("leaky_queue", "leaky queue"),
+    ("fixed_window", "fixed window"),
+    ("calendar_window", "calendar window"),
+    ("concurrency", "concurrency (in flight)"),
+];
+
+const KINDS: [Kind; 14] = [
+    Kind {
+        get: |it| it.rule.name.to_string(),
+        set: |it, text| {
+            it.rule.name = text.into();
+            let wrong = "the rule has no name: write one such as `per_client`";
+            if text.is_empty() { Err(wrong.to_owned()) } else { Ok(()) }
+        },
+        ..kind("name", "Name", "Letters, digits and _ . : / -", "per_client")
+    },
+    Kind {
+        get: |it| it.rule.description.as_deref().unwrap_or_default().to_owned(),
+        set: |it, text| put(&mut it.rule.description, filled(text).map(Into::into)),
+        ..kind("description", "Description", "For people.", "")
+    },
+    Kind {
+        get: |it| it.view.path_pattern.clone().unwrap_or_default(),
+        set: |it, text| put(&mut it.view.path_pattern, filled(text)),
+        ..kind("pathPattern", "Path", "Empty is every path; ** is any rest.", "/v1/**")
+    },
+    Kind {
+        get: |it| it.view.http_method.clone().unwrap_or_default(),
+        set: |it, text| put(&mut it.view.http_method, filled(text)),
+        ..kind("httpMethod", "Method", "Empty is any.", "GET")
+    },
+    Kind {
+        get: |it| it.view.tenant_id.clone().unwrap_or_default(),
+        set: |it, text| put(&mut it.view.tenant_id, filled(text)),
+        ..kind("tenantId", "Tenant", "Empty is every tenant.", "acme")
+    },
+    Kind {
+        get: |it| match it.rule.per.as_slice() {
+            [Per::Client] => String::new(),
+            [] => "none".to_owned(),
+            per => per.iter().map(Per::name).collect::<Vec<_>>().join(", "),
+        },
+        set: |it, text| put(&mut it.rule.per, per_of(text)?),
+        ..kind(
+            "per",
+            "Counted per",
+            "Empty: per client. `none`: one counter for all.",
+            "user, path",
+        )
+    },
+    Kind {
+        get: |it| number_text(it.view.max_requests),
+        set: |it, text| put(&mut it.view.max_requests, number(text)?),
+        ..number_kind("maxRequests", "Requests", "How many may pass in a window.", "100")
+    },
+    Kind {
+        get: |it| number_text(it.view.window_seconds),
+        set: |it, text| put(&mut it.view.window_seconds, number(text)?),
+        ..number_kind("windowSeconds", "Window, in seconds", "Empty for requests in flight.", "60")
+    },
+    Kind {
+        choices: ALGORITHMS,
+        get: |it| it.view.algorithm.map_or("", AlgorithmKind::name).to_owned(),
+        set: |it, text| put(&mut it.view.algorithm, choice(text, AlgorithmKind::of_name)?),
+        ..kind("algorithm", "Algorithm", "How the limit counts.", "")
+    },
+    Kind {
+        get: |it| number_text(it.view.burst_capacity),
+        set: |it, text| put(&mut it.view.burst_capacity, number(text)?),
+        ..number_kind("burstCapacity", "Burst", "What a bucket holds; empty is one window.", "20")
+    },
+    Kind {
+        choices: &[("", "enforce"), ("shadow", "shadow: count, never deny")],
+        get: |it| if it.rule.mode == Mode::Shadow { "shadow".to_owned() } else { String::new() },
+        set: |it, text| {
+            let mode = choice(text, |it| (it == "shadow").then_some(Mode::Shadow))?;
+            put(&mut it.rule.mode, mode.unwrap_or_default())
+        },
+        ..kind("mode", "Mode", "Try a rule in shadow before it denies.", "")
+    },
+    Kind {
+        choices: &[
+            ("", "allow"),
+            ("deny", "deny"),
+            ("local", "a local share"),
+            ("shed", "shed what matters least"),
+        ],
+        get: |it| it.rule.on_store_failure.name().filter(|it| *it != "allow").unwrap_or("").into(),
+        set: |it, text| {
+            let named = |text: &str| OnOutage::NAMED.into_iter().find(|it| it.0 == text);
+            let chosen = choice(text, |it| named(it).map(|it| it.1))?;
+            // An outage can be met in more ways than there are choices: such a way stays.
+            if chosen.is_some() || it.rule.on_store_failure.name().is_some() {
+                it.rule.on_store_failure = chosen.unwrap_or_default();
+            }
+            Ok(())
+        },
+        ..kind("onStoreFailure", "While the store is down", "What happens then.", "")
+    },
+    Kind {
+        get: |it| it.rule.priority.to_string(),
+        set: |it, text| {
+            let wrong = |_| "write a whole number of 32 bits, such as 10 or -1".to_owned();
+            let text = if text.is_empty() { "0" } else { text };
+            put(&mut it.rule.priority, text.parse().map_err(wrong)?)
+        },
+        ..number_kind("priority", "Priority", "Higher is looked at first.", "0")
+    },
+    Kind {
+        choices: &[("true", "enabled"), ("false", "disabled")],
+        get: |it| it.rule.enabled.to_string(),
+        set: |it, text| put(&mut it.rule.enabled, text != "false"),
+        ..kind("enabled", "State", "A disabled rule is not looked at.", "")
+    },
+];
+
+const fn kind(
+    name: &'static str,
+    label: &'static str,
+    help: &'static str,
+    example: &'static str,
+) -> Kind {
+    Kind {
+        name,
+        label,
+        help,
+        example,
+        choices: &[],
+        is_number: false,
+        get: |_| String::new(),
+        set: |_, _| Ok(()),
+    }
+}
+
+const fn number_kind(
+    name: &'static str,
+    label: &'static str,
+    help: &'static str,
+    example: &'static str,
+) -> Kind {
+    Kind { is_number: true, ..kind(name, label, help, example) }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "every field ends with one of these")]
+fn put<T>(place: &mut T, value: T) -> Result<(), String> {
+    *place = value;
+    Ok(())
+}
+
+fn filled(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn per_of(text: &str) -> Result<Vec<Per>, String> {
+    let mut per = Vec::new();
+    for name in text.split(',').map(str::trim).filter(|_| text != "none") {
+        let part = Per::of_name(if text.is_empty() { "client" } else { name });
+        if per.contains(&part) {
+            return Err(format!("`{name}` is there already: leave it out"));
+        }
+        per.push(part);
+    }
+    Ok(per)
+}
+
+fn number(text: &str) -> Result<Option<u64>, String> {
+    let number = filled(text).map(|it| it.parse().ok().filter(|it| *it > 0));
+    match number {
+        Some(None) => Err("write a whole number above 0, such as 100".to_owned()),
+        number => Ok(number.flatten()),
+    }
+}
+
+fn number_text(number: Option<u64>) -> String {
+    number.map_or_else(String::new, |it| it.to_string())
+}
+
+fn choice<T>(text: &str, of_name: impl Fn(&str) -> Option<T>) -> Result<Option<T>, String> {
+    match (text, of_name(text)) {
+        (_, Some(chosen)) => Ok(Some(chosen)),
+        ("", None) => Ok(None),
+        _ => Err("choose one of those there are".to_owned()),
+    }
+}
+
+/// The form, filled with what a rule says.
+pub(crate) fn of_rule(rule: &Rule) -> Vec<Field> {
+    let draft = Draft::of(rule.clone());
+    KINDS.iter().map(|kind| kind.field((kind.get)(&draft))).collect()
+}
+
+/// The form, filled with what was sent, and what is wrong with it.
+pub(crate) fn of_sent(sent: &Fields, problem: Option<&Problem>) -> Vec<Field> {
+    let wrongs: &[Wrong] = problem.map_or(&[], |it| &it.fields);
+    KINDS
+        .iter()
+        .map(|kind| {
+            let wrong = wrongs.iter().find(|it| it.field == kind.name);
+            Field {
+                wrong: wrong.map(|it| super::super::shown::spelled(&it.detail)),
+                ..kind.field(sent.text(kind.name).to_owned())
+            }
+        })
+        .collect()
+}
+
+/// Returns the rule that a form stands for: what the form has no field for stays as it is in `base`.
+pub(crate) fn rule_of(base: Option<&Rule>, sent: &Fields) -> Result<Rule, Problem> {
+    let base = base.cloned().unwrap_or_else(|| Rule::new(""));
+    Draft::of(base).filled(|kind| sent.text(kind.name))
+}
+
+/// True where a rule says more than the form has fields for.
+pub(crate) fn has_more(rule: &Rule) -> bool {
+    let draft = Draft::of(rule.clone());
+    let form = Draft::of(Rule::new("")).filled(|kind| (kind.get)(&draft));
+    form.is_ok_and(|form| !changed_fields(rule, &form).is_empty())
+}
+
+impl Draft {
+    fn of(rule: Rule) -> Self {
+        Self { view: RuleView::of(&rule), rule }
+    }
+
+    /// The rule with what stands in each field.
+    fn filled<T: AsRef<str>>(mut self, text: impl Fn(&Kind) -> T) -> Result<Rule, Problem> {
+        let mut wrong = Vec::new();
+        for kind in &KINDS {
+            if let Err(detail) = (kind.set)(&mut self, text(kind).as_ref().trim()) {
+                wrong.push(Wrong { field: kind.name.to_owned(), detail });
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(Problem::invalid(wrong));
+        }
+        self.view.apply(&mut self.rule)?;
+        Ok(self.rule)
+    }
+}
+
+impl Kind {
+    fn field(&self, value: String) -> Field {
+        Field {
+            name: self.name,
+            label: self.label,
+            help: self.help,
+            example: self.example,
+            value,
+            choices: self.choices,
+            is_number: self.is_number,
+            is_needed: self.name == "name",
+            wrong: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn rule(json: Value) -> Rule {
+        tollbar_rules::admin::from_json(json).unwrap()
+    }
+
+    #[test]
+    fn what_the_form_has_no_field_for_stays() {
+        let base = rule(json!({
+            "name": "a", "maxRequests": 5, "windowSeconds": 1, "mode": "shadow",
+            "exempt": [{ "api_key": "internal" }],
+        }));
+        let sent =
+            Fields::read(b"name=a&maxRequests=9&windowSeconds=1&per=none&enabled=false").unwrap();
+        let expected = rule(json!({
+            "name": "a", "maxRequests": 9, "windowSeconds": 1, "per": [], "enabled": false,
+            "exempt": [{ "api_key": "internal" }],
+        }));
+        assert_eq!(rule_of(Some(&base), &sent), Ok(expected));
+        assert!(has_more(&base));
+        let limited = |fields: Value| {
+            let mut json = json!({ "name": "a", "maxRequests": 5, "windowSeconds": 1 });
+            json.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            rule(json)
+        };
+        assert!(!has_more(&limited(json!({ "mode": "shadow", "tenantId": "acme" }))));
+        assert!(!has_more(&limited(json!({ "onStoreFailure": "local" }))));
+        let shedding = limited(json!({ "onStoreFailure": { "shed": "low" } }));
+        assert!(has_more(&shedding));
+        let sent = Fields::read(b"name=a&maxRequests=5&windowSeconds=1&onStoreFailure=").unwrap();
+        assert_eq!(rule_of(Some(&shedding), &sent), Ok(shedding), "it has no such choice");
+    }
+
+    #[test]
+    fn a_form_says_what_the_rule_says_that_it_was_filled_with() {
+        for json in [
+            json!({ "name": "a", "maxRequests": 5, "windowSeconds": 60 }),
+            json!({ "name": "a", "maxRequests": 5, "algorithm": "concurrency" }),
+            json!({
+                "name": "a", "maxRequests": 5, "windowSeconds": 60, "burstCapacity": 9,
+                "algorithm": "token_bucket", "tenantId": "acme", "httpMethod": "GET",
+                "pathPattern": "/v1/**", "per": ["user", "path"], "mode": "shadow", "priority": -3,
+                "onStoreFailure": "shed", "enabled": false, "description": "for people",
+            }),
+        ] {
+            let rule = rule(json);
+            let pairs = of_rule(&rule).into_iter().map(|it| (it.name, it.value));
+            let sent = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+            let sent = Fields::read(sent.as_bytes()).unwrap();
+            let read = rule_of(None, &sent).unwrap();
+            assert_eq!(changed_fields(&rule, &read), []);
+            assert!(!has_more(&rule));
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_told_at_its_field() {
+        let sent = Fields::read(b"name=a&maxRequests=many&windowSeconds=1").unwrap();
+        let problem = rule_of(None, &sent).unwrap_err();
+        let fields = of_sent(&sent, Some(&problem));
+        let wrong: Vec<&str> =
+            fields.iter().filter(|it| it.wrong.is_some()).map(|it| it.name).collect();
+        assert_eq!(wrong, ["maxRequests"]);
+        let kept = fields.iter().find(|it| it.name == "maxRequests").unwrap();
+        assert_eq!(kept.value, "many");
+        for (sent, field) in [
+            ("name=&maxRequests=1&windowSeconds=1", "name"),
+            ("name=a&maxRequests=0&windowSeconds=1", "maxRequests"),
+            ("name=a&maxRequests=1", "windowSeconds"),
+            ("name=a&maxRequests=1&windowSeconds=1&algorithm=fast", "algorithm"),
+            ("name=a&maxRequests=1&windowSeconds=1&burstCapacity=-1", "burstCapacity"),
+            ("name=a&maxRequests=1&windowSeconds=1&per=user,user", "per"),
+            ("name=a&maxRequests=1&windowSeconds=1&mode=loud", "mode"),
+            ("name=a&maxRequests=1&windowSeconds=1&onStoreFailure=panic", "onStoreFailure"),
+            ("name=a&maxRequests=1&windowSeconds=1&priority=high", "priority"),
+            ("name=a&maxRequests=1&windowSeconds=1&pathPattern=v1", "pathPattern"),
+            ("name=a&maxRequests=1&windowSeconds=1&httpMethod=GET", "pathPattern"),
+        ] {
+            let problem = rule_of(None, &Fields::read(sent.as_bytes()).unwrap()).unwrap_err();
+            assert_eq!(problem.fields[0].field, field, "{sent}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The list of rules, with what each does.
+
+use askama::Template;
+use tollbar_rules::{Mode, Rule};
+
+use super::super::chart::{Meter, Sparkline};
+use super::super::figure::Share;
+use super::super::frame::{Frame, Place};
+use super::super::picture::{RuleFigures, rule_href};
+use super::super::rule_text::{applies_to, limit_line};
+use super::super::shown::Shown;
+use super::super::visit::{Came, Visit};
+use crate::database::RuleFilter;
+use crate::operations::rule_json::{RuleJson, Source};
+use crate::operations::rules;
+
+/// Rules of a page.
+const ROWS: u32 = 100;
+
+#[derive(Debug, Template)]
+#[template(path = "rules.html")]
+struct Rules {
+    frame: Frame,
+    name: String,
+    enabled: String,
+    rows: Vec<Row>,
+    next: Option<String>,
+}
+
+#[derive(Debug)]
+struct Row {
+    href: String,
+    name: Shown,
+    badges: Vec<&'static str>,
+    is_enabled: bool,
+    scope: Shown,
+    limit: Shown,
+    denied: Share,
+    meter: Meter,
+    near: Share,
+    spark: Sparkline,
+    version: String,
+}
+
+pub(crate) async fn list(visit: &Visit<'_>) -> Came {
+    let query = &visit.query;
+    let enabled = match query.text("enabled") {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    };
+    let wanted = RuleFilter { enabled, name: query.owned("name"), ..RuleFilter::default() };
+    let paged = rules::list(visit.admin, visit.actor(), &wanted, &visit.paging(ROWS)).await?;
+    let figures = RuleFigures::all(visit.admin);
+    let row = |RuleJson { rule_id, source, version, rule, .. }: RuleJson| {
+        let figures = figures.get(&*rule.name).cloned().unwrap_or_default();
+        Row {
+            href: rule_href(&rule_id.unwrap_or_default()),
+            badges: badges(&rule, source == Source::File),
+            is_enabled: rule.enabled,
+            scope: Shown::new(applies_to(&rule)),
+            limit: Shown::new(limit_line(&rule)),
+            denied: figures.share_denied(),
+            meter: figures.meter(),
+            near: figures.share_near(),
+            spark: Sparkline(figures.denials),
+            version: version.map_or_else(|| "–".to_owned(), |it| it.to_string()),
+            name: Shown::new(&*rule.name),
+        }
+    };
+    let rows = paged.rows.into_iter().map(row).collect();
+    let next = paged.next.map(|cursor| {
+        let mut pairs = form_urlencoded::Serializer::new(String::new());
+        for name in ["name", "enabled"] {
+            if let Some(value) = query.filled(name) {
+                pairs.append_pair(name, value);
+            }
+        }
+        format!("/rules?{}", pairs.append_pair("cursor", cursor.as_text()).finish())
+    });
+    Visit::page(&Rules {
+        frame: visit.frame(Place::Rules),
+        name: query.text("name").to_owned(),
+        enabled: query.text("enabled").to_owned(),
+        rows,
+        next,
+    })
+}
+
+/// What is to be known of a rule at a glance.
+pub(crate) fn badges(rule: &Rule, is_file: bool) -> Vec<&'static str> {
+    let all = [
+        (rule.mode == Mode::Shadow, "shadow"),
+        (!rule.candidate.is_empty(), "candidate"),
+        (!rule.enabled, "disabled"),
+        (is_file, "file"),
+    ];
+    all.into_iter().filter(|it| it.0).map(|it| it.1).collect()
+}

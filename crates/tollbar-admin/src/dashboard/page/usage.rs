@@ -1,0 +1,242 @@
+//! What was used, day by day and tenant by tenant, and the same as CSV.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use askama::Template;
+
+use super::super::chart::{Bars, Day, Meter};
+use super::super::figure::{Count, Share, Short};
+use super::super::frame::{Frame, Place};
+use super::super::shown::Shown;
+use super::super::visit::{Came, Visit};
+use crate::api::export;
+use crate::api::query::Format;
+use crate::api::wire::with;
+use crate::database::{PAGE_ROWS_MAX, PageOf, UsageFilter};
+use crate::operations::usage;
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::rfc3339::Date;
+
+/// Lines that a page adds up. There may be millions; the CSV has all of them.
+const ROWS_MAX: usize = 100_000;
+
+/// Days of a chart.
+const DAYS_MAX: i32 = 92;
+const DAYS_DEFAULT: i32 = 30;
+
+/// Tenants and keys of a page.
+const LISTED_MAX: usize = 25;
+
+#[derive(Debug, Template)]
+#[template(path = "usage.html")]
+struct UsagePage {
+    frame: Frame,
+    from: Date,
+    to: Date,
+    tenant: String,
+    csv: String,
+    admitted: Count,
+    denied: Count,
+    bars: Bars,
+    top: Short,
+    ticks: Vec<String>,
+    is_empty: bool,
+    is_cut: bool,
+    rows_max: Count,
+    tenants: Vec<TenantRow>,
+    subjects: Vec<SubjectRow>,
+}
+
+#[derive(Debug)]
+struct TenantRow {
+    name: Shown,
+    href: Option<String>,
+    admitted: Count,
+    denied: Count,
+    share: Share,
+    meter: Meter,
+}
+
+#[derive(Debug)]
+struct SubjectRow {
+    name: Shown,
+    rule: Shown,
+    admitted: Count,
+    denied: Count,
+}
+
+/// What passed and what did not.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    admitted: u64,
+    denied: u64,
+}
+
+/// Everything that was used, added up by whatever it is looked at.
+#[derive(Debug, Default)]
+struct Sums {
+    all: Sum,
+    days: BTreeMap<i32, Sum>,
+    tenants: BTreeMap<String, Sum>,
+    subjects: BTreeMap<(String, String), Sum>,
+    is_cut: bool,
+}
+
+/// The days that are asked for: a month where nothing is said, and no more than a chart has room for.
+fn days(visit: &Visit<'_>) -> Result<(Date, Date), Problem> {
+    let today = Date((visit.admin.now().as_micros() / 86_400_000_000) as i32);
+    let day = |name: &str| match visit.query.filled(name) {
+        None => Ok(None),
+        Some(text) => {
+            text.parse().map(Some).map_err(|error: tollbar_daemon::rfc3339::DateError| {
+                Problem::bad_parameter(name, error.to_string())
+            })
+        }
+    };
+    let to = day("to")?.unwrap_or(today);
+    let from = day("from")?.unwrap_or(Date((to.0 - DAYS_DEFAULT + 1).max(0)));
+    if from > to {
+        return Err(Problem::bad_parameter("from", "this is after `to`: swap them"));
+    }
+    Ok((from, to))
+}
+
+fn filter(visit: &Visit<'_>, (from, to): (Date, Date)) -> UsageFilter {
+    UsageFilter {
+        first_day: Some(from.0),
+        last_day: Some(to.0),
+        tenant: visit.query.owned("tenant"),
+        ..UsageFilter::default()
+    }
+}
+
+pub(crate) async fn show(visit: &Visit<'_>) -> Came {
+    let (from, to) = days(visit)?;
+    if to.0 - from.0 >= DAYS_MAX {
+        let detail = format!("a page has at most {DAYS_MAX} days: ask for fewer, or take the CSV");
+        return Err(Problem::bad_parameter("from", detail));
+    }
+    let sums = Sums::of(visit, (from, to)).await?;
+    let query = |tenant: Option<&str>| {
+        let mut pairs = form_urlencoded::Serializer::new(String::new());
+        pairs.append_pair("from", &from.to_string()).append_pair("to", &to.to_string());
+        if let Some(tenant) = tenant {
+            pairs.append_pair("tenant", tenant);
+        }
+        pairs.finish()
+    };
+    let days: Vec<Day> = (from.0..=to.0)
+        .map(|day| {
+            let Sum { admitted, denied } = sums.days.get(&day).copied().unwrap_or_default();
+            let (day, passed, not) = (Date(day), Count(admitted), Count(denied));
+            Day { title: format!("{day}: {passed} admitted, {not} denied"), admitted, denied }
+        })
+        .collect();
+    let label = format!(
+        "Usage from {from} to {to}: {} admitted, {} denied",
+        sums.all.admitted, sums.all.denied
+    );
+    let bars = Bars { days, label };
+    let middle = Date(from.0 + (to.0 - from.0) / 2);
+    let ticks = if from == to { vec![from] } else { vec![from, middle, to] };
+    Visit::page(&UsagePage {
+        frame: visit.frame(Place::Usage),
+        tenant: visit.query.text("tenant").to_owned(),
+        csv: format!("/usage.csv?{}", query(visit.query.filled("tenant"))),
+        admitted: Count(sums.all.admitted),
+        denied: Count(sums.all.denied),
+        top: Short(bars.top()),
+        ticks: ticks.iter().map(ToString::to_string).collect(),
+        is_empty: sums.days.is_empty(),
+        is_cut: sums.is_cut,
+        rows_max: Count(ROWS_MAX as u64),
+        tenants: sums.tenants(|it| format!("/usage?{}", query(Some(it)))),
+        subjects: sums.subjects(visit),
+        bars,
+        from,
+        to,
+    })
+}
+
+/// The same as a file.
+pub(crate) async fn csv(visit: &Visit<'_>) -> Came {
+    let days = days(visit)?;
+    let (admin, actor) = (Arc::clone(visit.admin), Arc::clone(&visit.entered.actor));
+    let answer = export::stream(admin, actor, filter(visit, days), Format::Csv).await?;
+    let name = format!("attachment; filename=\"usage-{}-{}.csv\"", days.0, days.1);
+    Ok(with(answer, hyper::header::CONTENT_DISPOSITION, &name))
+}
+
+impl Sum {
+    fn add(&mut self, other: Self) {
+        self.admitted = self.admitted.saturating_add(other.admitted);
+        self.denied = self.denied.saturating_add(other.denied);
+    }
+
+    fn total(self) -> u64 {
+        self.admitted.saturating_add(self.denied)
+    }
+}
+
+impl Sums {
+    async fn of(visit: &Visit<'_>, days: (Date, Date)) -> Result<Self, Problem> {
+        let mut sums = Self::default();
+        let mut of = PageOf::first(PAGE_ROWS_MAX);
+        let mut row_count = 0;
+        loop {
+            let filter = filter(visit, days);
+            let page = usage::rows(visit.admin, visit.actor(), filter, &of).await?;
+            row_count += page.rows.len();
+            for row in page.rows {
+                let sum = Sum { admitted: row.admitted_cost, denied: row.denied_cost };
+                sums.all.add(sum);
+                sums.days.entry(row.day).or_default().add(sum);
+                sums.tenants.entry(row.tenant).or_default().add(sum);
+                sums.subjects.entry((row.subject, row.rule)).or_default().add(sum);
+            }
+            match page.next {
+                Some(_) if row_count >= ROWS_MAX => {
+                    sums.is_cut = true;
+                    return Ok(sums);
+                }
+                Some(next) => of = PageOf::after(next, PAGE_ROWS_MAX),
+                None => return Ok(sums),
+            }
+        }
+    }
+
+    fn tenants(&self, href: impl Fn(&str) -> String) -> Vec<TenantRow> {
+        let mut all: Vec<(&String, Sum)> = self.tenants.iter().map(|it| (it.0, *it.1)).collect();
+        all.sort_by_key(|it| std::cmp::Reverse(it.1.total()));
+        let row = |(tenant, sum): (&String, Sum)| {
+            let share = Share { part: sum.denied, whole: sum.total() };
+            TenantRow {
+                name: Shown::new(if tenant.is_empty() { "no tenant" } else { tenant }),
+                href: (!tenant.is_empty()).then(|| href(tenant)),
+                admitted: Count(sum.admitted),
+                denied: Count(sum.denied),
+                share,
+                meter: Meter { percent: share.percent(), class: "denied" },
+            }
+        };
+        all.into_iter().take(LISTED_MAX).map(row).collect()
+    }
+
+    fn subjects(&self, visit: &Visit<'_>) -> Vec<SubjectRow> {
+        let rules = visit.admin.daemon.engine.rules();
+        let name = |id: &str| {
+            let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
+            rule.map_or_else(|| id.to_owned(), |rule| rule.name.to_string())
+        };
+        let mut all: Vec<_> = self.subjects.iter().map(|it| (it.0, *it.1)).collect();
+        all.sort_by_key(|it| std::cmp::Reverse(it.1.total()));
+        let row = |((subject, rule), sum): (&(String, String), Sum)| SubjectRow {
+            name: Shown::new(&**subject),
+            rule: Shown::new(name(rule)),
+            admitted: Count(sum.admitted),
+            denied: Count(sum.denied),
+        };
+        all.into_iter().take(LISTED_MAX).map(row).collect()
+    }
+}

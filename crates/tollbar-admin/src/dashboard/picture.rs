@@ -1,0 +1,305 @@
+//! Everything the overview shows, as it is now: gathered once for a page, and once a second for all who
+//! watch. It names no person and holds no form, so that the same parts are everybody's.
+
+use std::collections::{BTreeMap, HashMap};
+
+use askama::Template;
+use serde::{Deserialize, Serialize};
+
+use super::chart::{Meter, Sparkline};
+use super::figure::{Clock, Count, Rate, Share};
+use super::health::Health;
+use super::series::{Range, Traffic, sums};
+use super::shown::Shown;
+use crate::operations::Admin;
+use tollbar::Timestamp;
+use tollbar_daemon::decision_log::Denial;
+use tollbar_daemon::metrics::Snapshot;
+
+/// Rules, keys and denials that there is room for.
+const RULES_MAX: usize = 12;
+const KEYS_MAX: usize = 8;
+const DENIALS_MAX: usize = 12;
+
+/// Columns of a small chart.
+const SPARK_COLUMNS: usize = 60;
+
+/// The parts of the overview, each as HTML by the id of its place.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Parts {
+    pub(crate) now: String,
+    pub(crate) health: String,
+    pub(crate) traffic: String,
+    pub(crate) rules: String,
+    pub(crate) keys: String,
+    pub(crate) tail: String,
+}
+
+/// What the rules do.
+#[derive(Debug, Template)]
+#[template(path = "part/rules.html")]
+struct Rules {
+    rows: Vec<RuleRow>,
+    more: usize,
+}
+
+#[derive(Debug)]
+struct RuleRow {
+    href: String,
+    name: Shown,
+    badges: Vec<&'static str>,
+    figures: RuleFigures,
+    rate: Rate,
+    denied: Share,
+    meter: Meter,
+    near: Share,
+    spark: Sparkline,
+}
+
+/// What one rule did lately.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RuleFigures {
+    pub(crate) total: u64,
+    pub(crate) denied: u64,
+    pub(crate) near: u64,
+    pub(crate) seconds: u64,
+    pub(crate) denials: Vec<u64>,
+}
+
+/// Who is limited most.
+#[derive(Debug, Template)]
+#[template(path = "part/keys.html")]
+pub(crate) struct Keys {
+    pub(crate) rows: Vec<KeyRow>,
+}
+
+#[derive(Debug)]
+pub(crate) struct KeyRow {
+    pub(crate) href: String,
+    pub(crate) subject: Shown,
+    pub(crate) rule: Shown,
+    pub(crate) count: Count,
+}
+
+/// The latest denials.
+#[derive(Debug, Template)]
+#[template(path = "part/tail.html")]
+struct Tail {
+    rows: Vec<TailRow>,
+}
+
+#[derive(Debug)]
+struct TailRow {
+    href: String,
+    at: Clock,
+    rule: Shown,
+    what: Shown,
+    whom: Shown,
+}
+
+/// A request that was denied, as it is kept.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct AskedFor {
+    pub(crate) method: Option<String>,
+    pub(crate) path: Option<String>,
+    pub(crate) attributes: BTreeMap<String, String>,
+    pub(crate) cost: u64,
+    pub(crate) rule: Option<String>,
+    pub(crate) subject: Option<String>,
+}
+
+impl Parts {
+    /// As it is now. What the database cannot tell is left out.
+    pub(crate) async fn gather(admin: &Admin, range: Range) -> Self {
+        let (daemon, now) = (&admin.daemon, admin.daemon.now());
+        let snapshot = daemon.metrics.snapshot(&daemon.engine, &daemon.counters, now);
+        let traffic = Traffic::of(&daemon.metrics.history(), None, range);
+        let lately = match range {
+            Range::Minutes => None,
+            Range::Day => Some(Traffic::of(&daemon.metrics.history(), None, Range::Minutes)),
+        };
+        let nodes = match (admin.repository.nodes().await, admin.repository.revisions().await) {
+            (Ok(nodes), Ok(revisions)) => Some((nodes, revisions.rules)),
+            _ => None,
+        };
+        let health = Health::of(&snapshot, lately.as_ref().unwrap_or(&traffic), nodes, now);
+        Self {
+            now: Clock(now).to_string(),
+            health: written(&health),
+            traffic: written(&traffic),
+            rules: written(&Rules::of(admin, &snapshot)),
+            keys: written(&Keys::of(admin, None, KEYS_MAX)),
+            tail: written(&Tail::of(daemon.decisions.latest(DENIALS_MAX))),
+        }
+    }
+}
+
+/// A part as HTML.
+pub(crate) fn written(part: &impl Template) -> String {
+    // Fails only where a number or a text does, and they do not.
+    part.render().unwrap_or_default()
+}
+
+impl RuleFigures {
+    /// Of every rule that did something lately, by name.
+    pub(crate) fn all(admin: &Admin) -> HashMap<String, Self> {
+        let history = admin.daemon.metrics.history();
+        let names: Vec<String> = history.rules().map(str::to_owned).collect();
+        let figures = |name: String| {
+            let series = history.seconds(Some(&name), tollbar_daemon::metrics::SECONDS_MAX)?;
+            Some((name, Self::of(&series)))
+        };
+        names.into_iter().filter_map(figures).collect()
+    }
+
+    fn of(series: &tollbar_daemon::metrics::Past) -> Self {
+        let mut figures = Self { seconds: series.points.len() as u64, ..Self::default() };
+        for it in &series.points {
+            let denied = u64::from(it.denied) + u64::from(it.shadow_denied);
+            figures.total += u64::from(it.allowed) + u64::from(it.degraded) + denied;
+            figures.denied += denied;
+            figures.near += u64::from(it.near_limit);
+        }
+        figures.denials = sums(&series.points, SPARK_COLUMNS, |it| {
+            u64::from(it.denied) + u64::from(it.shadow_denied)
+        });
+        figures
+    }
+
+    pub(crate) fn share_denied(&self) -> Share {
+        Share { part: self.denied, whole: self.total }
+    }
+
+    pub(crate) fn share_near(&self) -> Share {
+        Share { part: self.near, whole: self.total }
+    }
+
+    pub(crate) fn meter(&self) -> Meter {
+        Meter { percent: self.share_denied().percent(), class: "denied" }
+    }
+}
+
+impl Rules {
+    fn of(admin: &Admin, snapshot: &Snapshot) -> Self {
+        let mut figures = RuleFigures::all(admin);
+        let rules = admin.daemon.engine.rules();
+        let mut rows: Vec<RuleRow> = Vec::new();
+        for rule in rules.rules().iter().filter(|it| snapshot.limited.contains(&it.name)) {
+            let figures = figures.remove(&*rule.name).unwrap_or_default();
+            let mut badges = Vec::new();
+            if rule.mode == tollbar_rules::Mode::Shadow {
+                badges.push("shadow");
+            }
+            if !rule.candidate.is_empty() {
+                badges.push("candidate");
+            }
+            rows.push(RuleRow {
+                href: rule_href(rule.identity()),
+                name: Shown::new(&*rule.name),
+                badges,
+                rate: Rate { count: figures.total, seconds: figures.seconds },
+                denied: figures.share_denied(),
+                meter: figures.meter(),
+                near: figures.share_near(),
+                spark: Sparkline(figures.denials.clone()),
+                figures,
+            });
+        }
+        rows.sort_by(|a, b| {
+            let weight = |it: &RuleRow| (it.figures.denied, it.figures.total);
+            weight(b).cmp(&weight(a)).then_with(|| a.name.cmp(&b.name))
+        });
+        let more = rows.len().saturating_sub(RULES_MAX);
+        rows.truncate(RULES_MAX);
+        Self { rows, more }
+    }
+}
+
+impl Keys {
+    /// Of all rules, or of one.
+    pub(crate) fn of(admin: &Admin, rule: Option<&str>, count: usize) -> Self {
+        let rules = admin.daemon.engine.rules();
+        let mut rows: Vec<(u64, KeyRow)> = Vec::new();
+        for rule in rules.rules().iter().filter(|it| rule.is_none_or(|name| *it.name == *name)) {
+            // One that is gone by now denies nobody.
+            let handle = admin.daemon.engine.rule(&rule.name).ok();
+            let limited = handle.map_or_else(Vec::new, |it| it.top_denied(count));
+            rows.extend(limited.into_iter().map(|it| {
+                let subject = Shown::new(it.subject);
+                let row = KeyRow {
+                    href: key_href(rule.identity(), &subject),
+                    subject,
+                    rule: Shown::new(&*rule.name),
+                    count: Count(it.count),
+                };
+                (it.count, row)
+            }));
+            // Kept small on the way: there may be many rules.
+            rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.subject.cmp(&b.1.subject)));
+            rows.truncate(count);
+        }
+        Self { rows: rows.into_iter().map(|(_, row)| row).collect() }
+    }
+}
+
+impl Tail {
+    fn of(denials: Vec<Denial>) -> Self {
+        let row = |denial: Denial| {
+            let asked = AskedFor::of(&denial);
+            TailRow {
+                href: format!("/explain?about={}", denial.id),
+                at: Clock(denial.at),
+                rule: Shown::new(denial.verdict.rule().map_or("no rule", |it| &*it.name)),
+                what: Shown::new(asked.what()),
+                whom: Shown::new(asked.whom()),
+            }
+        };
+        Self { rows: denials.into_iter().map(row).collect() }
+    }
+}
+
+impl AskedFor {
+    /// What was asked for; nothing is known of what was too long to be kept.
+    pub(crate) fn of(denial: &Denial) -> Self {
+        let asked = denial.asked.as_deref().and_then(|it| serde_json::from_str(it).ok());
+        asked.unwrap_or_default()
+    }
+
+    pub(crate) fn what(&self) -> String {
+        match (&self.method, &self.path, &self.rule) {
+            (Some(method), Some(path), _) => format!("{method} {path}"),
+            (_, _, Some(rule)) => format!("a check of {rule}"),
+            _ => "too long to be kept".to_owned(),
+        }
+    }
+
+    pub(crate) fn whom(&self) -> String {
+        if let Some(subject) = &self.subject {
+            return subject.clone();
+        }
+        let client = [("api_key", "api"), ("user", "user"), ("ip", "ip")];
+        let known = client.iter().find_map(|(name, prefix)| {
+            self.attributes.get(*name).map(|value| format!("{prefix}:{value}"))
+        });
+        let first = || self.attributes.iter().next().map(|(name, value)| format!("{name}={value}"));
+        known.or_else(first).unwrap_or_else(|| "–".to_owned())
+    }
+}
+
+/// The page of a rule.
+pub(crate) fn rule_href(id: &str) -> String {
+    let id: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
+    format!("/rules/{}", id.replace('+', "%20"))
+}
+
+/// The page of a key.
+pub(crate) fn key_href(rule: &str, subject: &Shown) -> String {
+    let rule: String = form_urlencoded::byte_serialize(rule.as_bytes()).collect();
+    format!("/key?rule={rule}&subject={}", subject.in_query())
+}
+
+/// An instant that may not be there.
+pub(crate) fn until(instant: Option<Timestamp>) -> String {
+    instant.map_or_else(|| "without end".to_owned(), |it| super::figure::Moment(it).to_string())
+}

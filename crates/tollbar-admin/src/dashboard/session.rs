@@ -1,0 +1,185 @@
+//! Who has signed in. A browser holds a random id; here stands which token it was made with, and never
+//! the token. A session ends by itself, by signing out, and within a second of its token's end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollbar::Timestamp;
+
+use crate::database::{Repository, RepositoryError};
+use crate::operations::access::Actor;
+use tollbar_daemon::problem::Problem;
+
+/// Sessions at a time; the one that was used longest ago makes room.
+const SESSIONS_MAX: usize = 1_024;
+
+/// A session ends so long after it began.
+const LIVES_FOR: Duration = Duration::from_hours(12);
+
+/// A session ends when nobody has used it for so long. A page that is kept open uses it.
+const IDLE_FOR: Duration = Duration::from_hours(2);
+
+/// How long a token that was found good is believed.
+const BELIEVED_FOR: Duration = Duration::from_millis(500);
+
+/// Everybody who has signed in.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    all: Mutex<HashMap<Id, Session>>,
+}
+
+/// By a hash of what the browser holds, so that time tells nothing about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Id([u8; 32]);
+
+#[derive(Debug)]
+struct Session {
+    token_id: i64,
+    /// What every form must send along.
+    csrf: String,
+    began_at: Timestamp,
+    used_at: Timestamp,
+    /// Told on the next page, once.
+    notice: Option<String>,
+    actor: Arc<Actor>,
+    found_at: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+/// Somebody who is signed in.
+#[derive(Debug, Clone)]
+pub(crate) struct Entered {
+    pub(crate) id: Id,
+    pub(crate) actor: Arc<Actor>,
+    pub(crate) csrf: String,
+}
+
+impl Id {
+    pub(crate) fn of(cookie: &str) -> Self {
+        Self(*blake3::hash(cookie.as_bytes()).as_bytes())
+    }
+}
+
+impl Sessions {
+    /// Begins one; what the browser is to hold.
+    pub(crate) fn begin(&self, actor: Arc<Actor>, now: Timestamp) -> String {
+        let (cookie, csrf) = (random(), random());
+        let session = Session {
+            token_id: actor.token_id,
+            csrf,
+            began_at: now,
+            used_at: now,
+            notice: None,
+            actor,
+            // Looked up again at once, which tells when the token ends.
+            found_at: Timestamp::from_micros(0),
+            expires_at: None,
+        };
+        let mut all = self.lock();
+        if all.len() >= SESSIONS_MAX {
+            all.retain(|_, it| it.is_alive(now));
+        }
+        if all.len() >= SESSIONS_MAX
+            && let Some(oldest) = all.iter().min_by_key(|(_, it)| it.used_at).map(|(id, _)| *id)
+        {
+            all.remove(&oldest);
+        }
+        all.insert(Id::of(&cookie), session);
+        cookie
+    }
+
+    /// Who holds this; `None` where nobody is signed in by it any more.
+    pub(crate) async fn enter(
+        &self,
+        repository: &Repository,
+        id: Id,
+        now: Timestamp,
+    ) -> Result<Option<Entered>, Problem> {
+        let token_id = {
+            let mut all = self.lock();
+            let Some(session) = all.get_mut(&id) else {
+                return Ok(None);
+            };
+            if !session.is_alive(now) {
+                all.remove(&id);
+                return Ok(None);
+            }
+            session.used_at = now;
+            if session.is_believed(now) {
+                return Ok(Some(session.entered(id)));
+            }
+            session.token_id
+        };
+        let row = match repository.token(token_id).await {
+            Err(RepositoryError::NotFound { .. }) => None,
+            row => Some(row?),
+        };
+        let row =
+            row.filter(|it| it.revoked_at.is_none() && it.expires_at.is_none_or(|end| now < end));
+        let mut all = self.lock();
+        let Some(row) = row else {
+            all.remove(&id);
+            return Ok(None);
+        };
+        // Somebody may have signed out meanwhile.
+        Ok(all.get_mut(&id).map(|session| {
+            session.actor = Arc::new(Actor::of(&row));
+            (session.found_at, session.expires_at) = (now, row.expires_at);
+            session.entered(id)
+        }))
+    }
+
+    /// Signs out.
+    pub(crate) fn end(&self, id: Id) {
+        self.lock().remove(&id);
+    }
+
+    /// Has something told on the next page.
+    pub(crate) fn note(&self, id: Id, notice: impl Into<String>) {
+        if let Some(session) = self.lock().get_mut(&id) {
+            session.notice = Some(notice.into());
+        }
+    }
+
+    /// What is to be told, once.
+    pub(crate) fn take_notice(&self, id: Id) -> Option<String> {
+        self.lock().get_mut(&id)?.notice.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Session>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entered {
+    /// True where a form was written for this session. Compared by hashes, which takes the same time
+    /// wherever they differ.
+    pub(crate) fn has_written(&self, csrf: &str) -> bool {
+        blake3::hash(self.csrf.as_bytes()) == blake3::hash(csrf.as_bytes())
+    }
+}
+
+impl Session {
+    fn is_alive(&self, now: Timestamp) -> bool {
+        now < self.began_at.after(LIVES_FOR) && now < self.used_at.after(IDLE_FOR)
+    }
+
+    fn is_believed(&self, now: Timestamp) -> bool {
+        now >= self.found_at
+            && now < self.found_at.after(BELIEVED_FOR)
+            && self.expires_at.is_none_or(|it| now < it)
+    }
+
+    fn entered(&self, id: Id) -> Entered {
+        Entered { id, actor: Arc::clone(&self.actor), csrf: self.csrf.clone() }
+    }
+}
+
+/// 256 bits, in hexadecimal digits.
+fn random() -> String {
+    hex::encode(rand::random::<[u8; 32]>())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Texts of others as they are shown: keys, tenants, reasons, whatever a client can send. They are never
+//! taken for markup, their direction of writing ends with them, and what cannot be seen is spelled out.
+
+use std::fmt::{self, Write};
+
+use askama::filters::HtmlSafe;
+
+use crate::operations::text::is_hidden;
+
+/// The longest text that a page has room for.
+const CHARS_MAX: usize = 512;
+
+/// A text of somebody else's. It writes itself as HTML.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Shown(String);
+
+impl Shown {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// As it is, for fields of forms, which templates escape.
+    pub(crate) fn raw(&self) -> &str {
+        &self.0
+    }
+
+    /// For addresses of pages.
+    pub(crate) fn in_query(&self) -> String {
+        form_urlencoded::byte_serialize(self.0.as_bytes()).collect()
+    }
+}
+
+/// Of markup only what is written here.
+impl HtmlSafe for Shown {}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Isolated, so that Arabic does not turn the rest of the line round.
+        f.write_str("<bdi>")?;
+        if self.0.is_empty() {
+            f.write_str("<span class=\"ctl\">empty</span>")?;
+        }
+        for (at, it) in self.0.chars().enumerate() {
+            if at == CHARS_MAX {
+                f.write_str("<span class=\"ctl\">…</span>")?;
+                break;
+            }
+            match it {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                it if is_hidden(it) => {
+                    write!(f, "<span class=\"ctl\">\\u{{{:x}}}</span>", u32::from(it))?;
+                }
+                it => f.write_char(it)?,
+            }
+        }
+        f.write_str("</bdi>")
+    }
+}
+
+/// A text with what cannot be seen spelled out, for places that take no markup: titles and labels.
+pub(crate) fn spelled(text: &str) -> String {
+    let mut spelled = String::with_capacity(text.len());
+    for it in text.chars().take(CHARS_MAX) {
+        if is_hidden(it) {
+            // Writing to a string cannot fail.
+            let _ = write!(spelled, "\\u{{{:x}}}", u32::from(it));
+        } else {
+            spelled.push(it);
+        }
+    }
+    spelled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What clients may send, and how it is shown.
+    const TABLE: [(&str, &str); 8] = [
+        ("user:42", "user:42"),
+        ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
+        ("\"><img src=x onerror='x'>", "&quot;&gt;&lt;img src=x onerror=&#39;x&#39;&gt;"),
+        ("a&amp;b", "a&amp;amp;b"),
+        ("\u{202e}nimda", "<span class=\"ctl\">\\u{202e}</span>nimda"),
+        (
+            "a\0\u{1b}[31m\n",
+            "a<span class=\"ctl\">\\u{0}</span><span class=\"ctl\">\\u{1b}</span>[31m<span class=\"ctl\">\\u{a}</span>",
+        ),
+        ("שלום", "שלום"),
+        ("", "<span class=\"ctl\">empty</span>"),
+    ];
+
+    #[test]
+    fn texts_of_others_are_texts() {
+        for (text, html) in TABLE {
+            assert_eq!(Shown::new(text).to_string(), format!("<bdi>{html}</bdi>"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_where_a_character_ends() {
+        let html = Shown::new("é".repeat(10_000)).to_string();
+        assert_eq!(html.matches('é').count(), CHARS_MAX);
+        assert!(html.ends_with("…</span></bdi>"));
+        assert_eq!(spelled(&"é".repeat(10_000)).chars().count(), CHARS_MAX);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_spelled_out_in_titles_too() {
+        assert_eq!(spelled("a\u{202e}b\u{e0041}"), "a\\u{202e}b\\u{e0041}");
+    }
+}

@@ -1,0 +1,300 @@
+//! From the database to what is enforced: looks for changes, loads them, and puts them in force.
+//!
+//! Changes are heard of the moment they are made, and looked for every second all the same. While the
+//! database is away the last rules stay in force. One that accepts questions and answers none is away, too.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tollbar::Timestamp;
+use tollbar_rules::Diff;
+use tracing::{info, warn};
+
+use super::cache::{Cache, CacheError};
+use super::live::Live;
+use super::load::Loaded;
+use super::{Repository, RepositoryError, Result};
+use tollbar_daemon::background;
+use tollbar_daemon::shutdown::Stopped;
+
+/// How often it is looked, heard or not.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A look that takes longer than this may have much to read, or wait for a database that is silent.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// How often a node says what it enforces where nothing changes.
+const REPORT_EVERY_US: u64 = 10_000_000;
+
+/// After which a node that says nothing is forgotten.
+const SILENCE_MAX_US: u64 = 300_000_000;
+
+/// How often everything is read where only changes were: whatever went past them is found by then.
+const READ_EVERY_US: u64 = 600_000_000;
+
+/// How often the cache is written at most: it is all rules, each time.
+const SAVE_EVERY_US: u64 = 5_000_000;
+
+/// Keeps what is enforced up with the database.
+#[derive(Debug)]
+pub struct Follow {
+    live: Arc<Live>,
+    repository: Repository,
+    cache: Option<Cache>,
+    node: String,
+    /// What was reported last, and when.
+    reported: Option<(u64, Timestamp)>,
+    /// When everything was read last, and not only what had changed.
+    read_at: Option<Timestamp>,
+    /// True where what is in force is not in the cache yet.
+    is_unsaved: bool,
+    saved_at: Option<Timestamp>,
+    is_cache_failing: bool,
+}
+
+/// Why there are no rules to begin with.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    #[error("--database: {0}")]
+    Database(#[from] RepositoryError),
+    #[error("--database: {away}; and there are no rules from before to go on with: {cache}")]
+    NoCache { away: RepositoryError, cache: String },
+}
+
+impl Follow {
+    /// Puts in force what the database says, or, where it does not answer, what it said last.
+    pub async fn begin(
+        live: Arc<Live>,
+        repository: Repository,
+        cache: Option<Cache>,
+        node: String,
+    ) -> std::result::Result<Self, FollowError> {
+        let mut follow = Self {
+            live,
+            repository,
+            cache,
+            node,
+            reported: None,
+            read_at: None,
+            is_unsaved: false,
+            saved_at: None,
+            is_cache_failing: false,
+        };
+        match follow.read_all().await {
+            Ok(()) => {
+                follow.save().await;
+                follow.live.found_well();
+            }
+            Err(away) if away.is_outage() => {
+                let loaded = match follow.read_cache().await {
+                    Ok(Some(loaded)) => loaded,
+                    Ok(None) => {
+                        let cache = "nothing was kept in --rules-cache".to_owned();
+                        return Err(FollowError::NoCache { away, cache });
+                    }
+                    Err(error) => {
+                        let cache = error.to_string();
+                        return Err(FollowError::NoCache { away, cache });
+                    }
+                };
+                let (rules, revision) = (loaded.rules.len(), loaded.revisions.rules);
+                warn!(rules, revision, why = %away, "the database does not answer: starting with the rules that it said last");
+                follow.live.put_loaded(Arc::new(loaded));
+                follow.live.found_away(&away);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(follow)
+    }
+
+    async fn read_cache(&self) -> std::result::Result<Option<Loaded>, CacheError> {
+        let Some(cache) = self.cache.clone() else {
+            return Ok(None);
+        };
+        background::run(move || cache.read()).await.unwrap_or(Ok(None))
+    }
+
+    /// Follows until `stopped`.
+    pub async fn run(mut self, mut stopped: Stopped) {
+        let ear = Ear(tokio::spawn(hear(self.repository.clone())));
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let repository = self.repository.clone();
+        loop {
+            tokio::select! {
+                () = stopped.wait() => break,
+                () = repository.changed().notified() => {}
+                _ = looks.tick() => {}
+            }
+            tokio::select! {
+                () = stopped.wait() => break,
+                () = self.look() => {}
+            }
+        }
+        drop(ear);
+        self.save().await;
+    }
+
+    async fn look(&mut self) {
+        let (live, repository) = (Arc::clone(&self.live), self.repository.clone());
+        match watched(self.looked(), &live, &repository).await {
+            Ok(()) => live.found_well(),
+            Err(error) => live.found_away(&error),
+        }
+        self.save_in_time().await;
+    }
+
+    async fn looked(&mut self) -> Result<()> {
+        let found = self.repository.revisions().await?;
+        let enforced = self.live.enforced_revisions();
+        // Not only where it has grown: a database that was restored is at an older one. And what came
+        // from the file may be of another database that was at the same number.
+        if found.rules != enforced.rules || !self.live.is_of_database() {
+            self.read().await?;
+        } else if self.is_to_be_read() {
+            self.read_all().await?;
+        } else if found.tokens != enforced.tokens {
+            self.live.tokens_changed(found.tokens);
+        }
+        self.report().await
+    }
+
+    /// Reads what has changed, or everything where that is not known.
+    async fn read(&mut self) -> Result<()> {
+        let changes = match self.live.since() {
+            Some(since) => self.repository.changes_since(since).await?,
+            None => None,
+        };
+        if let Some(changes) = changes {
+            let live = Arc::clone(&self.live);
+            if let Some(Some(diff)) = background::run(move || live.put_changes(changes)).await {
+                self.told(&diff);
+                return Ok(());
+            }
+        }
+        self.read_all().await
+    }
+
+    async fn read_all(&mut self) -> Result<()> {
+        let loaded = self.repository.load().await?;
+        self.read_at = Some(self.repository.now());
+        let live = Arc::clone(&self.live);
+        let put = move || {
+            let is_enforced = live.is_of_database()
+                && live.enforced_revisions() == loaded.revisions
+                && *live.loaded() == loaded;
+            (!is_enforced).then(|| live.put_from_database(Arc::new(loaded)))
+        };
+        if let Some(Some(diff)) = background::run(put).await {
+            self.told(&diff);
+        }
+        Ok(())
+    }
+
+    /// True where everything is to be read again although nothing is known to have changed.
+    fn is_to_be_read(&self) -> bool {
+        let since_us =
+            |at: Timestamp| self.repository.now().as_micros().saturating_sub(at.as_micros());
+        self.read_at.is_none_or(|at| since_us(at) >= READ_EVERY_US)
+    }
+
+    fn told(&mut self, diff: &Diff) {
+        self.is_unsaved = true;
+        let revision = self.live.enforced_revisions().rules;
+        let [added, removed] = [diff.added.len(), diff.removed.len()];
+        let changed = diff.changed.len();
+        info!(revision, added, changed, removed, "rules of the database in force");
+    }
+
+    /// Keeps what is in force for a start without the database, where that is not so yet.
+    async fn save(&mut self) {
+        let Some(cache) = self.cache.clone().filter(|_| self.is_unsaved) else {
+            return;
+        };
+        self.is_unsaved = false;
+        let loaded = self.live.loaded();
+        self.saved_at = Some(self.repository.now());
+        let written = background::run(move || cache.write(&loaded)).await;
+        if let (Some(Err(error)), false) = (&written, self.is_cache_failing) {
+            warn!(%error, "cannot keep the rules for a start without the database");
+        }
+        self.is_cache_failing = !matches!(written, Some(Ok(())));
+    }
+
+    /// The same, but not at every change where many come one after the other.
+    async fn save_in_time(&mut self) {
+        let now = self.repository.now();
+        let is_recent =
+            |at: Timestamp| now.as_micros().saturating_sub(at.as_micros()) < SAVE_EVERY_US;
+        if !self.saved_at.is_some_and(is_recent) {
+            self.save().await;
+        }
+    }
+
+    /// Says what this node enforces, when that has changed and now and then.
+    async fn report(&mut self) -> Result<()> {
+        let (revision, now) = (self.live.enforced_revisions().rules, self.repository.now());
+        let is_due = |(said, at): (u64, Timestamp)| {
+            said != revision || now.as_micros().saturating_sub(at.as_micros()) >= REPORT_EVERY_US
+        };
+        if self.reported.is_some_and(|it| !is_due(it)) {
+            return Ok(());
+        }
+        self.repository.report_node(&self.node, revision).await?;
+        self.reported = Some((revision, now));
+        let silent = Timestamp::from_micros(now.as_micros().saturating_sub(SILENCE_MAX_US));
+        self.repository.forget_nodes(silent).await?;
+        Ok(())
+    }
+}
+
+/// Waits for `look`. While that takes long, the database is asked whether it is there: one that is silent is
+/// found away 2.5 s after a look began, however long a look may take.
+async fn watched(
+    look: impl Future<Output = Result<()>>,
+    live: &Live,
+    repository: &Repository,
+) -> Result<()> {
+    let mut look = pin!(look);
+    loop {
+        if let Ok(looked) = timeout(LOOK_MAX, &mut look).await {
+            return looked;
+        }
+        tokio::select! {
+            looked = &mut look => return looked,
+            pulse = repository.pulse() => if let Err(silent) = pulse {
+                live.found_away(&silent);
+            },
+        }
+    }
+}
+
+/// Ends with its owner.
+struct Ear(JoinHandle<()>);
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Passes on what other nodes change, for as long as it can be heard of; a file is looked at.
+async fn hear(repository: Repository) {
+    while let Some(listening) = repository.listen().await {
+        if let Ok(mut listening) = listening {
+            // Something may have been said while nobody listened.
+            repository.changed().notify_one();
+            while listening.next().await.is_ok() {
+                repository.changed().notify_one();
+            }
+        }
+        // It is looked every second meanwhile, so there is no hurry.
+        let _ = timeout(LOOK_EVERY, std::future::pending::<()>()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Everything that nodes enforce, read at one instant together with its revision; or, of a revision that
+//! is known, what has changed since.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollbar::Timestamp;
+
+use super::operation::changes::Kind;
+use super::operation::{exemptions, keys, nodes, rules};
+use super::sql::Sql;
+use super::{BrokenRule, ExemptionRow, KeyRow, Result, Revisions, RuleId, RuleRow};
+use crate::database::operation::changes::{self};
+
+/// What the database says is to be enforced.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Loaded {
+    /// As of when.
+    pub revisions: Revisions,
+    /// Rules that are enabled, in the order in which they were made.
+    pub rules: Vec<Arc<RuleRow>>,
+    /// Exemptions from them.
+    pub exemptions: BTreeMap<RuleId, Arc<[ExemptionRow]>>,
+    /// Bans and boosts that have not ended, in that order too.
+    pub keys: Vec<Arc<KeyRow>>,
+    /// Rows that say nothing that could be enforced.
+    pub bad: Vec<Skipped>,
+    /// What tells the revision from another of the same number, where anything does.
+    pub(super) mark: Option<i64>,
+}
+
+/// A row that is not enforced. The others are, all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// What it was meant to be: `rule`, `exemption` or `key record`.
+    pub what: &'static str,
+    /// Its id.
+    pub id: String,
+    /// Its name, where it has one.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// A revision that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Since {
+    pub(super) revision: u64,
+    pub(super) mark: i64,
+}
+
+/// What has become of some rows since a revision.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Changes {
+    pub(super) revisions: Revisions,
+    pub(super) mark: i64,
+    /// By the numbers of their rows: what is to be enforced, and none where nothing is any more.
+    pub(super) rules: Vec<(i64, Option<ChangedRule>)>,
+    pub(super) keys: Vec<(i64, Option<KeyRow>)>,
+    /// When they were read.
+    pub(super) now: Timestamp,
+}
+
+/// A rule and all exemptions from it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ChangedRule {
+    pub(super) row: RuleRow,
+    pub(super) exemptions: Vec<ExemptionRow>,
+}
+
+/// What changes came to.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Applied {
+    /// Rules that are not there any more, or not as they were.
+    pub(super) without: Vec<RuleId>,
+    /// Rules as they are.
+    pub(super) with: Vec<Arc<RuleRow>>,
+    pub(super) has_keys: bool,
+}
+
+pub(super) async fn load<S: Sql>(sql: &S) -> Result<Loaded> {
+    let revisions = nodes::revisions(sql).await?;
+    let mark = changes::mark_of(sql, revisions.rules).await?;
+    let mut loaded = Loaded { revisions, mark, ..Loaded::default() };
+    for row in rules::enabled(sql).await? {
+        match row {
+            Ok(row) => loaded.rules.push(Arc::new(row)),
+            Err(BrokenRule { id, name, why, .. }) => {
+                loaded.bad.push(Skipped { what: "rule", id, name, why });
+            }
+        }
+    }
+    let bad = |what, why: String| Skipped { what, id: String::new(), name: String::new(), why };
+    let mut exemptions: BTreeMap<RuleId, Vec<ExemptionRow>> = BTreeMap::new();
+    for row in exemptions::in_force(sql).await? {
+        match row {
+            Ok(row) => exemptions.entry(row.rule).or_default().push(row),
+            Err(error) => loaded.bad.push(bad("exemption", error.to_string())),
+        }
+    }
+    loaded.exemptions = exemptions.into_iter().map(|(rule, rows)| (rule, rows.into())).collect();
+    for row in keys::in_force(sql).await? {
+        match row {
+            Ok(row) => loaded.keys.push(Arc::new(row)),
+            Err(error) => loaded.bad.push(bad("key record", error.to_string())),
+        }
+    }
+    Ok(loaded)
+}
+
+/// What has changed since; `None` where that cannot be told, and where a row that has changed is one
+/// that cannot be enforced. Then everything is to be read.
+pub(super) async fn changes_since<S: Sql>(sql: &S, since: Since) -> Result<Option<Changes>> {
+    let revisions = nodes::revisions(sql).await?;
+    let Some(listed) = changes::since(sql, since, revisions.rules).await? else {
+        return Ok(None);
+    };
+    let (mark, now) = (listed.mark, sql.now());
+    let mut changes = Changes { revisions, mark, rules: Vec::new(), keys: Vec::new(), now };
+    for (kind, at) in listed.rows {
+        match kind {
+            Kind::Rule => {
+                let row = match rules::enabled_at(sql, at).await? {
+                    Some(Err(_)) => return Ok(None),
+                    row => row.and_then(std::result::Result::ok),
+                };
+                let exemptions = match row {
+                    None => Vec::new(),
+                    Some(_) => exemptions::in_force_of(sql, at).await?,
+                };
+                let Ok(exemptions) = exemptions.into_iter().collect() else {
+                    return Ok(None);
+                };
+                changes.rules.push((at, row.map(|row| ChangedRule { row, exemptions })));
+            }
+            Kind::Key => match keys::in_force_at(sql, at).await? {
+                Some(Err(_)) => return Ok(None),
+                row => changes.keys.push((at, row.and_then(std::result::Result::ok))),
+            },
+        }
+    }
+    Ok(Some(changes))
+}
+
+impl Loaded {
+    /// What it is of, where changes since then can be told of and nothing of it is in doubt.
+    pub(super) fn since(&self) -> Option<Since> {
+        let mark = self.mark.filter(|_| self.bad.is_empty())?;
+        Some(Since { revision: self.revisions.rules, mark })
+    }
+
+    pub(super) fn exemptions_of(&self, rule: RuleId) -> Arc<[ExemptionRow]> {
+        self.exemptions.get(&rule).cloned().unwrap_or_default()
+    }
+
+    /// Puts changes in their places, so that it is what would be loaded now. Whoever is done with them
+    /// sets their mark.
+    pub(super) fn apply(&mut self, changes: Changes) -> Applied {
+        let Changes { revisions, rules, keys, now, .. } = changes;
+        (self.revisions, self.mark) = (revisions, None);
+        let mut applied = Applied { has_keys: !keys.is_empty(), ..Applied::default() };
+        for (at, _) in &rules {
+            if let Ok(place) = self.rules.binary_search_by_key(at, |it| it.row) {
+                let gone = self.rules.remove(place).id;
+                self.exemptions.remove(&gone);
+                applied.without.push(gone);
+            }
+        }
+        for (_, rule) in rules {
+            let Some(ChangedRule { row, exemptions }) = rule else {
+                continue;
+            };
+            let row = Arc::new(row);
+            let place = self.rules.partition_point(|it| it.row < row.row);
+            if !exemptions.is_empty() {
+                self.exemptions.insert(row.id, exemptions.into());
+            }
+            applied.with.push(Arc::clone(&row));
+            self.rules.insert(place, row);
+        }
+        for (at, key) in keys {
+            // Whatever has ended meanwhile goes too.
+            let is_on = |it: &KeyRow| it.record.expires_at.is_none_or(|end| now < end);
+            self.keys.retain(|it| it.id != at && is_on(it));
+            let place = self.keys.partition_point(|it| it.id < at);
+            self.keys.splice(place..place, key.map(Arc::new));
+        }
+        applied
+    }
+}

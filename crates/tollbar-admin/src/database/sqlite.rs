@@ -1,0 +1,202 @@
+//! The repository in one file, by SQLite: a thread of its own does what is asked, one after the
+//! other, so that a disk that is slow makes nobody wait but those who asked.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, ToSql, Transaction, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tollbar::store::block_on;
+use tollbar::{Clock, Timestamp};
+
+use super::schema::Dialect;
+use super::sql::{Purpose, Row, Sql, Value};
+use super::{RepositoryError, Result};
+use crate::database::schema::{self};
+use tollbar_daemon::background::stand_back;
+
+/// How many wait for the thread at most; the next wait for a place.
+const QUEUE_MAX: usize = 256;
+
+/// How long another process may hold the file.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+
+/// How long somebody waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Statements that are kept prepared.
+const STATEMENTS_MAX: usize = 64;
+
+/// The file, behind its thread. The thread ends with the last clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Sqlite {
+    jobs: mpsc::Sender<Job>,
+}
+
+/// Something to be done with the file.
+type Job = Box<dyn FnOnce(Result<&mut Connection>) + Send>;
+
+/// A transaction of SQLite. Nothing in it ever waits.
+#[derive(Debug)]
+pub(crate) struct SqliteSql<'c> {
+    transaction: Transaction<'c>,
+    now: Timestamp,
+}
+
+impl Sqlite {
+    /// The file at `path`, which is opened, or made, when somebody first asks for something, and its
+    /// tables are brought up to now. Until that has gone well it is tried again by each who asks.
+    pub(crate) fn new(path: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
+        let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE_MAX);
+        let path = path.to_owned();
+        let serve = move || {
+            stand_back();
+            let mut opened = None;
+            while let Some(job) = asked.blocking_recv() {
+                let connection = match &mut opened {
+                    Some(connection) => Ok(connection),
+                    None => open(&path, &*clock).map(|it| opened.insert(it)),
+                };
+                job(connection);
+            }
+        };
+        let thread = thread::Builder::new().name("tollbar-sqlite".to_owned()).spawn(serve);
+        thread.map_err(RepositoryError::unavailable)?;
+        Ok(Self { jobs })
+    }
+
+    /// Does `work` in a transaction, which stands if it succeeds.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        purpose: Purpose,
+        now: Timestamp,
+        work: impl FnOnce(&SqliteSql<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            let done = connection.and_then(|it| transact(it, purpose, now, work));
+            // Who gave up waiting is not told.
+            let _ = answer.send(done);
+        });
+        let asked = async {
+            self.jobs.send(job).await.map_err(|_| gone())?;
+            answered.await.map_err(|_| gone())?
+        };
+        let late = |_| RepositoryError::unavailable("the file is busy for too long");
+        timeout(PATIENCE, asked).await.map_err(late)?
+    }
+}
+
+fn open(path: &Path, clock: &dyn Clock) -> Result<Connection> {
+    let failed = |error: rusqlite::Error| {
+        RepositoryError::unavailable(format!("cannot open {}: {error}", path.display()))
+    };
+    let mut connection = Connection::open(path).map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.busy_timeout(BUSY_MAX).map_err(failed)?;
+    // Readers of other processes are not kept waiting, and what was answered survives a power cut.
+    let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
+    connection.execute_batch(pragmas).map_err(failed)?;
+    migrate(&mut connection, clock)?;
+    Ok(connection)
+}
+
+fn migrate(connection: &mut Connection, clock: &dyn Clock) -> Result<()> {
+    let begin = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+    let sql = SqliteSql { transaction: begin.map_err(told)?, now: clock.now() };
+    for (number, statements) in block_on(schema::missing(&sql, Dialect::Sqlite))? {
+        sql.transaction.execute_batch(statements).map_err(told)?;
+        block_on(schema::taken(&sql, number))?;
+    }
+    sql.transaction.commit().map_err(told)
+}
+
+fn transact<T>(
+    connection: &mut Connection,
+    purpose: Purpose,
+    now: Timestamp,
+    work: impl FnOnce(&SqliteSql<'_>) -> Result<T>,
+) -> Result<T> {
+    let behavior = match purpose {
+        Purpose::Read => TransactionBehavior::Deferred,
+        // A transaction that begins to write later may find that it has read what is no longer so.
+        Purpose::Write | Purpose::Change => TransactionBehavior::Immediate,
+    };
+    let transaction = connection.transaction_with_behavior(behavior).map_err(told)?;
+    let sql = SqliteSql { transaction, now };
+    // What failed is rolled back when it is dropped.
+    let done = work(&sql)?;
+    sql.transaction.commit().map_err(told)?;
+    Ok(done)
+}
+
+impl Sql for SqliteSql<'_> {
+    async fn query(&self, statement: &str, values: &[Value]) -> Result<Vec<Row>> {
+        let mut statement =
+            self.transaction.prepare_cached(&statement.replace('$', "?")).map_err(told)?;
+        let columns = statement.column_count();
+        let mut found = statement.query(rusqlite::params_from_iter(values)).map_err(told)?;
+        let mut rows = Vec::new();
+        while let Some(row) = found.next().map_err(told)? {
+            let value = |at| row.get_ref(at).map_err(told).and_then(read);
+            rows.push(Row::new((0..columns).map(value).collect::<Result<_>>()?));
+        }
+        Ok(rows)
+    }
+
+    async fn execute(&self, statement: &str, values: &[Value]) -> Result<u64> {
+        let mut statement =
+            self.transaction.prepare_cached(&statement.replace('$', "?")).map_err(told)?;
+        let changed = statement.execute(rusqlite::params_from_iter(values)).map_err(told)?;
+        Ok(changed as u64)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Int(int) => ValueRef::Integer(*int),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+        }))
+    }
+}
+
+fn read(value: ValueRef<'_>) -> Result<Value> {
+    match value {
+        ValueRef::Null => Ok(Value::Null),
+        ValueRef::Integer(int) => Ok(Value::Int(int)),
+        ValueRef::Text(text) => match str::from_utf8(text) {
+            Ok(text) => Ok(Value::Text(text.to_owned())),
+            Err(_) => Err(super::sql::wrong("what is no UTF-8")),
+        },
+        ValueRef::Real(_) => Err(super::sql::wrong("a fraction")),
+        ValueRef::Blob(_) => Err(super::sql::wrong("bytes")),
+    }
+}
+
+fn gone() -> RepositoryError {
+    RepositoryError::unavailable("its thread has ended")
+}
+
+fn told(error: rusqlite::Error) -> RepositoryError {
+    match error.sqlite_error_code() {
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::DiskFull
+            | ErrorCode::CannotOpen
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::ReadOnly,
+        ) => RepositoryError::unavailable(error),
+        _ => RepositoryError::database(error),
+    }
+}

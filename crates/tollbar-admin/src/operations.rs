@@ -1,0 +1,138 @@
+//! Limits that people change while requests are checked: rules, exemptions, bans and boosts, tokens, and
+//! what was used.
+//!
+//! Each noun has a file of operations: plain functions of an [`Admin`], an [`Actor`](access::Actor) and what was
+//! sent, which ask first whether that actor may. The JSON of [`api`](crate::api) and pages for people call the
+//! same ones. What is kept, the repository keeps; what is enforced comes from there.
+
+pub(crate) mod access;
+pub(crate) mod audit;
+pub(crate) mod counters;
+pub mod credential;
+pub(crate) mod exemptions;
+pub(crate) mod gate;
+mod instant;
+pub(crate) mod keys;
+pub(crate) mod precondition;
+pub(crate) mod proposal;
+pub mod rule_json;
+pub(crate) mod rules;
+mod sub_limit;
+pub(crate) mod text;
+pub mod tokens;
+pub(crate) mod usage;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::time::timeout;
+use tollbar::Timestamp;
+use tollbar_rules::RuleSet;
+
+use crate::database::{Live, Repository};
+use access::Actor;
+use tollbar_daemon::daemon::Daemon;
+use tollbar_daemon::net::Peer;
+use tollbar_daemon::net::endpoint::Endpoint;
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::protocol::http::Api;
+use tollbar_daemon::store::ahead::AheadOfClock;
+
+/// How long somebody who changed something waits for it to be enforced here.
+const ENFORCED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Where the admin API listens.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Admin API")]
+pub struct AdminFlags {
+    /// Where to listen for the admin API, which needs --database: an address and a port (0 takes any
+    /// free one), unix:PATH, or off
+    #[arg(long, env = "TOLLBAR_ADMIN", value_name = "ENDPOINT", default_value = "127.0.0.1:8082")]
+    admin: Endpoint,
+}
+
+impl AdminFlags {
+    /// Where it listens: nowhere without a database.
+    pub fn endpoint(&self, has_database: bool) -> Endpoint {
+        if has_database { self.admin.clone() } else { Endpoint::Off }
+    }
+}
+
+/// What every operation works on.
+#[derive(Debug)]
+pub struct Admin {
+    pub repository: Repository,
+    pub(crate) daemon: Arc<Daemon>,
+    /// The rules in force.
+    pub(crate) live: Arc<Live>,
+    gate: gate::Gate,
+    /// For explanations, which are the same everywhere.
+    pub api: Api,
+}
+
+/// How the daemon and its database are doing.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "AdminHealth")]
+pub struct Health {
+    /// `ok`, or `degraded` while the store of counters does not answer.
+    status: &'static str,
+    /// `ok`, or `unavailable`: requests are checked all the same.
+    database: &'static str,
+    /// Denials by counters that owe more than their policy can, where there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ahead_of_clock: Option<AheadOfClock>,
+}
+
+impl Admin {
+    pub fn new(repository: Repository, daemon: Arc<Daemon>, live: Arc<Live>) -> Self {
+        let api = Api::new(Arc::clone(&daemon));
+        Self { repository, daemon, live, gate: gate::Gate::new(), api }
+    }
+
+    /// The time by which tokens and records end.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.repository.now()
+    }
+
+    /// The rules of the file.
+    pub(crate) fn file_rules(&self) -> Arc<RuleSet> {
+        self.live.file_rules()
+    }
+
+    /// Returns when this node enforces what was just written, or after a while: what was written stays
+    /// written.
+    pub(crate) async fn enforced(&self) {
+        let enforced = async {
+            if let Ok(revisions) = self.repository.revisions().await {
+                self.live.enforced(revisions.rules).await;
+            }
+        };
+        let _ = timeout(ENFORCED_WITHIN, enforced).await;
+    }
+
+    /// Returns whose token a request bears.
+    pub(crate) async fn who(&self, headers: &HeaderMap, peer: Peer) -> Result<Arc<Actor>, Problem> {
+        let mut sent = headers.get_all(AUTHORIZATION).iter();
+        let (first, second) = (sent.next(), sent.next());
+        // Of two that are sent, which one is meant would be a guess.
+        let token = first.filter(|_| second.is_none()).map(HeaderValue::as_bytes);
+        let token = token.and_then(|it| {
+            let (scheme, token) = it.split_at_checked(7)?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+        });
+        let shown = gate::Shown { token, peer, now: self.now() };
+        self.gate.admit(&self.repository, shown).await
+    }
+
+    pub fn health(&self) -> Health {
+        let is_database_well = self.live.status().away.is_none();
+        let database = if is_database_well { "ok" } else { "unavailable" };
+        let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
+        Health { status: self.daemon.health().word(), database, ahead_of_clock }
+    }
+}

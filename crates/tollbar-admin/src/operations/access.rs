@@ -1,0 +1,201 @@
+//! What a token may do. Every operation asks here before it does anything, whoever calls it.
+
+use std::fmt;
+
+use crate::database::TokenRow;
+use tollbar_daemon::problem::Problem;
+
+/// One thing that a token is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everything.
+    Admin,
+    /// To see everything but tokens.
+    Read,
+    /// To see and change the sub-limits of this tenant.
+    Tenant(String),
+    /// To see what is left to the token's own subject.
+    UsageMe,
+}
+
+/// Who asks, as far as is known by their token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Actor {
+    pub(crate) token_id: i64,
+    /// What the token is called.
+    pub(crate) name: String,
+    pub(crate) scopes: Vec<Scope>,
+    /// Who they are for `usage:me`: `user:42`.
+    pub(crate) subject: Option<String>,
+}
+
+/// How far somebody may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach<'a> {
+    All,
+    /// What this tenant has made itself.
+    Tenant(&'a str),
+}
+
+/// What an operation asks of whoever wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// To see what there is; tenants, what is theirs.
+    See,
+    /// To see what has no owner.
+    SeeAll,
+    /// To change what there is; tenants, what is theirs.
+    Change,
+    /// To change what has no owner, and who may do what.
+    ChangeAll,
+    /// To be somebody whose usage can be told.
+    BeSubject,
+    /// To have a token.
+    BeKnown,
+}
+
+/// A [`Need`] as a type, for handlers to name in their arguments.
+pub(crate) trait Needs: Send + 'static {
+    const NEED: Need;
+}
+
+macro_rules! needs {
+    ($($name:ident)*) => {$(
+        #[doc = concat!("[`Need::", stringify!($name), "`].")]
+        #[derive(Debug)]
+        pub(crate) enum $name {}
+
+        impl Needs for $name {
+            const NEED: Need = Need::$name;
+        }
+    )*};
+}
+
+needs! { See SeeAll Change ChangeAll BeSubject BeKnown }
+
+/// The longest name of a tenant.
+const TENANT_BYTES_MAX: usize = 64;
+
+impl Scope {
+    /// `admin`, `read`, `tenant:acme` or `usage:me`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "admin" => Some(Self::Admin),
+            "read" => Some(Self::Read),
+            "usage:me" => Some(Self::UsageMe),
+            text => {
+                let tenant = text.strip_prefix("tenant:")?;
+                is_tenant(tenant).then(|| Self::Tenant(tenant.to_owned()))
+            }
+        }
+    }
+}
+
+/// A tenant that can have a token. Its name begins those of its rules, so it is made of what they
+/// are made of, but for the `/` that ends it there.
+fn is_tenant(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    (1..=TENANT_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_part)
+}
+
+impl Need {
+    /// The kinds of scope that meet it, for the document.
+    pub(crate) fn scopes(self) -> &'static [&'static str] {
+        match self {
+            Self::See => &["admin", "read", "tenant"],
+            Self::SeeAll => &["admin", "read"],
+            Self::Change => &["admin", "tenant"],
+            Self::ChangeAll => &["admin"],
+            Self::BeSubject => &["usage:me"],
+            Self::BeKnown => &["admin", "read", "tenant", "usage:me"],
+        }
+    }
+}
+
+impl Actor {
+    /// Whose token it is. Scopes that are not known here, of a newer version, allow nothing.
+    pub(crate) fn of(row: &TokenRow) -> Self {
+        Self {
+            token_id: row.id,
+            name: row.name.clone(),
+            scopes: row.scopes.iter().filter_map(|it| Scope::parse(it)).collect(),
+            subject: row.subject.clone(),
+        }
+    }
+
+    /// How far they may go for what is needed, or why not at all.
+    pub(crate) fn reach(&self, need: Need) -> Result<Reach<'_>, Problem> {
+        let has = |scope: &Scope| self.scopes.contains(scope);
+        let tenant = self.scopes.iter().find_map(|it| match it {
+            Scope::Tenant(tenant) => Some(Reach::Tenant(tenant)),
+            _ => None,
+        });
+        let sees_all = (has(&Scope::Admin) || has(&Scope::Read)).then_some(Reach::All);
+        let changes_all = has(&Scope::Admin).then_some(Reach::All);
+        let reach = match need {
+            Need::See => sees_all.or(tenant),
+            Need::SeeAll => sees_all,
+            Need::Change => changes_all.or(tenant),
+            Need::ChangeAll => changes_all,
+            Need::BeSubject => has(&Scope::UsageMe).then_some(Reach::All),
+            Need::BeKnown => Some(Reach::All),
+        };
+        reach.ok_or_else(|| {
+            let scopes = need.scopes().join("`, `");
+            Problem::forbidden(format!("this token may not do that: use one of scope `{scopes}`"))
+        })
+    }
+
+    /// As audits name them.
+    pub(crate) fn audited(&self) -> String {
+        format!("token:{} {}", self.token_id, self.name)
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Admin => f.write_str("admin"),
+            Self::Read => f.write_str("read"),
+            Self::Tenant(tenant) => write!(f, "tenant:{tenant}"),
+            Self::UsageMe => f.write_str("usage:me"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_is_read_as_it_is_written_and_nothing_else_is() {
+        for text in ["admin", "read", "usage:me", "tenant:acme", "tenant:A.b-c_1", "tenant:a:b"] {
+            assert_eq!(Scope::parse(text).map(|it| it.to_string()).as_deref(), Some(text));
+        }
+        let long = format!("tenant:{}", "x".repeat(65));
+        let table =
+            ["", "Admin", "admin ", "tenant:", "tenant:a/b", "tenant:a b", "tenant:é", &long];
+        for text in table {
+            assert_eq!(Scope::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn scopes_add_up_and_a_tenant_never_reaches_all() {
+        let actor = |scopes: &[&str]| Actor {
+            token_id: 1,
+            name: "x".to_owned(),
+            scopes: scopes.iter().map(|it| Scope::parse(it).unwrap()).collect(),
+            subject: None,
+        };
+        let both = actor(&["read", "tenant:acme"]);
+        assert_eq!(both.reach(Need::See), Ok(Reach::All));
+        assert_eq!(both.reach(Need::Change), Ok(Reach::Tenant("acme")));
+        assert!(both.reach(Need::ChangeAll).is_err());
+        let tenant = actor(&["tenant:acme"]);
+        assert_eq!(tenant.reach(Need::See), Ok(Reach::Tenant("acme")));
+        assert!(tenant.reach(Need::SeeAll).is_err() && tenant.reach(Need::BeSubject).is_err());
+        let me = actor(&["usage:me"]);
+        assert!(me.reach(Need::See).is_err() && me.reach(Need::BeKnown).is_ok());
+    }
+}

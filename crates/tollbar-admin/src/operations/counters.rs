@@ -1,0 +1,74 @@
+//! Counters of this node that owe more than their policy can, cleared for a while.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tracing::info;
+
+use super::Admin;
+use super::access::{Actor, Need};
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::store::ahead::AheadOfClock;
+
+const SECONDS_DEFAULT: u64 = 600;
+const SECONDS_MAX: u64 = 86_400;
+
+/// For how long counters that are ahead of the clock are to be cleared.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ClearAheadForm {
+    /// In seconds; ten minutes where it is left out.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub(crate) for_seconds: Option<u64>,
+}
+
+/// Whether counters that are ahead of the clock are cleared, and how many were.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClearingAhead {
+    /// Until when each is cleared whose client is denied; null where none is.
+    clearing_until: Option<Instant>,
+    /// How many were cleared since the daemon started.
+    cleared: u64,
+    /// How many could not be, because the store did not answer.
+    failed: u64,
+    /// The denials that tell of such counters; null where there was none.
+    ahead_of_clock: Option<AheadOfClock>,
+}
+
+/// Clears counters that are ahead of the clock, for as long as `form` says: each when its client is denied.
+pub(crate) fn clear_ahead(
+    admin: &Admin,
+    actor: &Actor,
+    form: &ClearAheadForm,
+) -> Result<ClearingAhead, Problem> {
+    actor.reach(Need::ChangeAll)?;
+    let seconds = form.for_seconds.unwrap_or(SECONDS_DEFAULT);
+    if !(1..=SECONDS_MAX).contains(&seconds) {
+        return Err(Problem::invalid_field("forSeconds", "send 1 to 86400, which is a day"));
+    }
+    admin.daemon.engine.clear_ahead_for(Duration::from_secs(seconds));
+    info!(actor = actor.audited(), seconds, "counters ahead of the clock are cleared");
+    Ok(ClearingAhead::of(admin))
+}
+
+/// Whether they are cleared now.
+pub(crate) fn clearing_ahead(admin: &Admin, actor: &Actor) -> Result<ClearingAhead, Problem> {
+    actor.reach(Need::SeeAll)?;
+    Ok(ClearingAhead::of(admin))
+}
+
+impl ClearingAhead {
+    fn of(admin: &Admin) -> Self {
+        let engine = &admin.daemon.engine;
+        let found = engine.ahead_of_clock();
+        Self {
+            clearing_until: found.clearing_until.map(Instant),
+            cleared: found.cleared,
+            failed: found.clear_failures,
+            ahead_of_clock: AheadOfClock::of(engine),
+        }
+    }
+}

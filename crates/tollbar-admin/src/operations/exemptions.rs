@@ -1,0 +1,127 @@
+//! Exemptions from rules of the database: who is not counted, why and until when.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollbar_rules::admin::{ExemptionForm, SubjectType};
+
+use super::access::{Actor, Need, Reach};
+use super::rules::{Found, find_changeable};
+use super::{Admin, instant, rules, text};
+use crate::database::{ExemptionRow, Page, PageOf};
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::rfc3339::Instant;
+
+/// An exemption to be made.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schemars(rename = "ExemptionForm")]
+pub(crate) struct Sent {
+    /// What kind of subject it is.
+    pub(crate) subject_type: SubjectType,
+    /// Which one: a value, or for addresses a block.
+    #[schemars(length(min = 1, max = 1_024))]
+    pub(crate) subject_value: String,
+    /// Why, for people.
+    #[schemars(length(max = 1_024))]
+    pub(crate) reason: Option<String>,
+    /// Until when; for ever where it is left out.
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) expires_at: Option<String>,
+}
+
+/// An exemption.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
+pub(crate) struct Exemption {
+    pub(crate) exemption_id: i64,
+    pub(crate) rule_id: String,
+    pub(crate) subject_type: &'static str,
+    pub(crate) subject_value: String,
+    pub(crate) reason: Option<String>,
+    pub(crate) expires_at: Option<Instant>,
+    /// Who made it.
+    pub(crate) created_by: String,
+    pub(crate) created_at: Instant,
+}
+
+/// A page of all there are.
+pub(crate) async fn list(
+    admin: &Admin,
+    actor: &Actor,
+    page: &PageOf,
+) -> Result<Page<Exemption>, Problem> {
+    actor.reach(Need::SeeAll)?;
+    Ok(admin.repository.exemptions(None, page).await?.map(Into::into))
+}
+
+/// A page of those from one rule. Those of a file's rule are in the rule.
+pub(crate) async fn of_rule(
+    admin: &Admin,
+    actor: &Actor,
+    rule: &str,
+    page: &PageOf,
+) -> Result<Page<Exemption>, Problem> {
+    match rules::get(admin, actor, rule).await? {
+        Found::Database(row) => {
+            Ok(admin.repository.exemptions(Some(row.id), page).await?.map(Into::into))
+        }
+        Found::File(_) => Ok(Page { rows: Vec::new(), next: None }),
+    }
+}
+
+/// Exempts somebody.
+pub(crate) async fn create(
+    admin: &Admin,
+    actor: &Actor,
+    rule: &str,
+    sent: &Sent,
+) -> Result<Exemption, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let rule = find_changeable(admin, reach, rule).await?;
+    let form = sent.form(admin)?;
+    let row = admin.repository.add_exemption(rule.id, &form, &actor.audited()).await?;
+    admin.enforced().await;
+    Ok(row.into())
+}
+
+/// Ends an exemption.
+pub(crate) async fn delete(admin: &Admin, actor: &Actor, id: &str) -> Result<(), Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let id = id.parse().map_err(|_| Problem::not_found("exemption"))?;
+    if let Reach::Tenant(_) = reach {
+        let row = admin.repository.exemption(id).await?;
+        let found = find_changeable(admin, reach, &row.rule.to_string()).await;
+        found.map_err(|_| Problem::not_found("exemption"))?;
+    }
+    admin.repository.delete_exemption(id, &actor.audited()).await?;
+    admin.enforced().await;
+    Ok(())
+}
+
+impl Sent {
+    fn form(&self, admin: &Admin) -> Result<ExemptionForm, Problem> {
+        text::subject("subjectValue", &self.subject_value)?;
+        text::reason("reason", self.reason.as_deref())?;
+        let mut form = ExemptionForm::new(self.subject_type, &self.subject_value);
+        form.reason.clone_from(&self.reason);
+        form.expires_at = instant::future("expiresAt", self.expires_at.as_deref(), admin.now())?;
+        form.exemption()?;
+        Ok(form)
+    }
+}
+
+impl From<ExemptionRow> for Exemption {
+    fn from(row: ExemptionRow) -> Self {
+        Self {
+            exemption_id: row.id,
+            rule_id: row.rule.to_string(),
+            subject_type: row.form.subject_type.name(),
+            subject_value: row.form.subject_value,
+            reason: row.form.reason,
+            expires_at: row.form.expires_at.map(Instant),
+            created_by: row.created_by,
+            created_at: Instant(row.created_at),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Who asks: tokens are looked up by their hash, remembered for a moment, and wrong ones are limited
+//! by address. What a known token may do is [`access`](super::access)'s business.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tollbar::{Limiter, Outcome, Policy, Timestamp};
+use tracing::warn;
+
+use super::access::Actor;
+use super::credential::TokenHash;
+use crate::database::{Repository, TokenRow};
+use tollbar_daemon::net::Peer;
+use tollbar_daemon::problem::Problem;
+
+/// How long a token that was found good is believed: one that is revoked on any node is worth nothing
+/// on all of them within a second.
+const BELIEVED_FOR: Duration = Duration::from_millis(500);
+
+/// Tokens that are remembered at once.
+const KNOWN_MAX: usize = 1_024;
+
+/// A use is written down if the last one that was is so long ago.
+const USE_EVERY: Duration = Duration::from_mins(1);
+
+/// Wrong tokens of one address.
+const FAILURES: &str = "10/min";
+
+/// Addresses whose wrong tokens are counted at once.
+const ADDRESSES_MAX: usize = 10_000;
+
+/// Lets people in.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    known: Mutex<HashMap<[u8; 32], Known>>,
+    failures: Limiter,
+    /// Uses that are not written down yet.
+    used: Arc<Mutex<BTreeMap<i64, Timestamp>>>,
+}
+
+/// A token that was found good.
+#[derive(Debug, Clone)]
+struct Known {
+    actor: Arc<Actor>,
+    found_at: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+/// What was shown, by whom, when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    /// What stands behind `Bearer`.
+    pub(crate) token: Option<&'a [u8]>,
+    pub(crate) peer: Peer,
+    pub(crate) now: Timestamp,
+}
+
+const NO_TOKEN: &str = "no token was sent: send `Authorization: Bearer tbar_..`; `tollbar token create` \
+                        makes one";
+const UNKNOWN: &str = "the token is not known: send one that `tollbar token create` made";
+const REVOKED: &str = "the token was revoked: ask an administrator for another one";
+const EXPIRED: &str = "the token has expired: ask an administrator for another one";
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        let limit = Policy::token_bucket(FAILURES).expect("the limit is part of the program");
+        let failures = Limiter::builder(limit).max_keys(ADDRESSES_MAX).build();
+        let failures = failures.expect("a store of its own needs no name");
+        Self { known: Mutex::default(), failures, used: Arc::default() }
+    }
+
+    /// Whose token it is, or why nobody is let in.
+    pub(crate) async fn admit(
+        &self,
+        repository: &Repository,
+        shown: Shown<'_>,
+    ) -> Result<Arc<Actor>, Problem> {
+        let token = shown.token.ok_or_else(|| Problem::unauthorized(NO_TOKEN))?;
+        let Some(hash) = TokenHash::of_shown(token) else {
+            return Err(self.fail(shown.peer, UNKNOWN));
+        };
+        if let Some(actor) = self.known(&hash, shown.now) {
+            return Ok(actor);
+        }
+        // Whoever has sent too many wrong ones does not get to ask the database either. Tokens in use
+        // are known, so a neighbour behind the same address locks nobody out.
+        let failures = self.failures.peek(&address(shown.peer));
+        if failures.remaining() == Some(0) {
+            return Err(limited(self.failures.check(&address(shown.peer)).outcome()));
+        }
+        let Some(row) = repository.token_by_hash(hash.bytes()).await? else {
+            return Err(self.fail(shown.peer, UNKNOWN));
+        };
+        if row.revoked_at.is_some() {
+            return Err(self.fail(shown.peer, REVOKED));
+        }
+        if row.expires_at.is_some_and(|it| it <= shown.now) {
+            return Err(self.fail(shown.peer, EXPIRED));
+        }
+        self.note_use(repository, &row, shown.now);
+        let actor = Arc::new(Actor::of(&row));
+        let known =
+            Known { actor: Arc::clone(&actor), found_at: shown.now, expires_at: row.expires_at };
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= KNOWN_MAX {
+            all.retain(|_, it| it.is_good(shown.now));
+        }
+        // With so many in use at once the rest is looked up each time.
+        if all.len() < KNOWN_MAX {
+            all.insert(*hash.bytes(), known);
+        }
+        Ok(actor)
+    }
+
+    fn known(&self, hash: &TokenHash, now: Timestamp) -> Option<Arc<Actor>> {
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(hash.bytes()) {
+            Some(known) if known.is_good(now) => Some(Arc::clone(&known.actor)),
+            Some(_) => {
+                all.remove(hash.bytes());
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Counts a wrong token.
+    fn fail(&self, peer: Peer, why: &'static str) -> Problem {
+        let outcome = self.failures.check(&address(peer)).outcome();
+        if outcome == Outcome::Allow {
+            warn!(%peer, why, "a token was refused");
+            return Problem::unauthorized(why);
+        }
+        limited(outcome)
+    }
+
+    /// Has the use of a token written down, at most once a minute, together with those of others.
+    fn note_use(&self, repository: &Repository, row: &TokenRow, now: Timestamp) {
+        if row.last_used_at.is_some_and(|it| now < it.after(USE_EVERY)) {
+            return;
+        }
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = used.is_empty();
+        used.insert(row.id, now);
+        drop(used);
+        if is_first {
+            let (used, repository) = (Arc::clone(&self.used), repository.clone());
+            tokio::spawn(async move {
+                let noted: Vec<_> =
+                    std::mem::take(&mut *used.lock().unwrap_or_else(PoisonError::into_inner))
+                        .into_iter()
+                        .collect();
+                // One that is lost is noted with the next.
+                if let Err(error) = repository.tokens_used(&noted).await {
+                    warn!(%error, "when tokens were used is not written down");
+                }
+            });
+        }
+    }
+}
+
+impl Known {
+    fn is_good(&self, now: Timestamp) -> bool {
+        now >= self.found_at
+            && now < self.found_at.after(BELIEVED_FOR)
+            && self.expires_at.is_none_or(|it| now < it)
+    }
+}
+
+fn limited(outcome: Outcome) -> Problem {
+    let retry_after_us = match outcome {
+        Outcome::Deny { retry_after_us } => retry_after_us,
+        _ => 1,
+    };
+    Problem::too_many_failures(retry_after_us.div_ceil(1_000_000).max(1))
+}
+
+/// Whose failures are counted together: an address, of IPv6 the network that one customer has.
+fn address(peer: Peer) -> [u8; 16] {
+    let Peer::Tcp(peer) = peer else {
+        return [0; 16];
+    };
+    match peer.ip().to_canonical() {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => {
+            let mut octets = address.octets();
+            octets[8..].fill(0);
+            octets
+        }
+    }
+}

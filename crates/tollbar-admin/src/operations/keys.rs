@@ -1,0 +1,233 @@
+//! What is done to one key by hand: looked at, made fresh, banned, boosted. Bans and boosts are records in
+//! the database, and reach every node as rules do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollbar_rules::{Request, Rule, UsageError};
+
+use super::access::{Actor, Need, Reach};
+use super::usage::{Left, Usages};
+use super::{Admin, instant, rules, sub_limit, text};
+use crate::database::{KeyEffect, KeyFilter, KeyRecord, KeyRow, Page, PageOf, RuleId};
+use tollbar_daemon::problem::Problem;
+
+/// A key: whom one rule counts.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schemars(extend("oneOf" = [{ "required": ["subject"] }, { "required": ["attributes"] }]))]
+pub(crate) struct Key {
+    #[schemars(length(min = 1))]
+    pub(crate) rule_id: String,
+    /// Whom the rule counts, where it counts by one value: `user:42`.
+    #[schemars(length(min = 1, max = 1_024))]
+    pub(crate) subject: Option<String>,
+    /// The attributes of a request of theirs, where it counts by several.
+    pub(crate) attributes: Option<BTreeMap<String, String>>,
+}
+
+/// Somebody to be banned.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct BanForm {
+    /// Under which rule; under all where it is left out.
+    #[schemars(length(min = 1))]
+    pub(crate) rule_id: Option<String>,
+    /// Whom: `user:42`, `api:abc`, `ip:203.0.113.7`.
+    #[schemars(length(min = 1, max = 1_024))]
+    pub(crate) subject: String,
+    /// Why, for people.
+    #[schemars(length(max = 1_024))]
+    pub(crate) reason: Option<String>,
+    /// Until when; for good where it is left out.
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) expires_at: Option<String>,
+}
+
+/// Somebody whose limits are to be multiplied.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct BoostForm {
+    /// Under which rule; under all where it is left out.
+    #[schemars(length(min = 1))]
+    pub(crate) rule_id: Option<String>,
+    /// Whom: `user:42`, `api:abc`, `ip:203.0.113.7`.
+    #[schemars(length(min = 1, max = 1_024))]
+    pub(crate) subject: String,
+    /// By how much: 150 is one and a half times.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub(crate) factor_percent: u32,
+    /// Why, for people.
+    #[schemars(length(max = 1_024))]
+    pub(crate) reason: Option<String>,
+    /// Until when; for good where it is left out.
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) expires_at: Option<String>,
+}
+
+/// Counters that were made fresh.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ResetKey {
+    pub(crate) rule_id: String,
+    /// Always true.
+    pub(crate) reset: bool,
+}
+
+/// What is left to a key.
+pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usages, Problem> {
+    let rule = in_force(admin, actor.reach(Need::See)?, &key.rule_id)?;
+    let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
+    let usages = match key.whom()? {
+        Whom::Subject(subject) => handle.usage(&handle.subject(subject)?.request()?).await?,
+        Whom::Attributes(pairs) => {
+            let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
+            handle.usage(&request).await?
+        }
+    };
+    Usages::of(usages.into_iter().map(|it| Left::of(&rule, it)).collect())
+        .ok_or_else(|| Problem::not_found("limit: the rule, or the tier, is unlimited"))
+}
+
+/// Makes the counters of a key fresh.
+pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<ResetKey, Problem> {
+    let rule = in_force(admin, actor.reach(Need::Change)?, &key.rule_id)?;
+    let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
+    match key.whom()? {
+        Whom::Subject(subject) => handle.reset(&handle.subject(subject)?.request()?).await?,
+        Whom::Attributes(pairs) => {
+            let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
+            handle.reset(&request).await?;
+        }
+    }
+    tracing::info!(actor = actor.audited(), rule = %rule.name, "counters were made fresh");
+    Ok(ResetKey { rule_id: key.rule_id.clone(), reset: true })
+}
+
+/// Denies somebody until the ban ends.
+pub(crate) async fn ban(admin: &Admin, actor: &Actor, form: &BanForm) -> Result<KeyRow, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    if let (Reach::Tenant(_), None) = (reach, &form.rule_id) {
+        let detail = "a tenant bans under its own sub-limits: send the id of one";
+        return Err(Problem::forbidden_field("ruleId", detail));
+    }
+    let record = KeyRecord {
+        rule: known(admin, reach, form.rule_id.as_deref()).await?,
+        subject: text::subject("subject", &form.subject)?,
+        effect: KeyEffect::Ban,
+        reason: text::reason("reason", form.reason.as_deref())?,
+        expires_at: instant::future("expiresAt", form.expires_at.as_deref(), admin.now())?,
+    };
+    put(admin, actor, &record).await
+}
+
+/// Multiplies somebody's limits until the boost ends. Only the operator gives more than rules do.
+pub(crate) async fn boost(
+    admin: &Admin,
+    actor: &Actor,
+    form: &BoostForm,
+) -> Result<KeyRow, Problem> {
+    let reach = actor.reach(Need::ChangeAll)?;
+    if !(1..=100_000).contains(&form.factor_percent) {
+        let detail = "send 1 to 100000, in percent: 150 is one and a half times";
+        return Err(Problem::invalid_field("factorPercent", detail));
+    }
+    let record = KeyRecord {
+        rule: known(admin, reach, form.rule_id.as_deref()).await?,
+        subject: text::subject("subject", &form.subject)?,
+        effect: KeyEffect::Boost { factor_percent: form.factor_percent },
+        reason: text::reason("reason", form.reason.as_deref())?,
+        expires_at: instant::future("expiresAt", form.expires_at.as_deref(), admin.now())?,
+    };
+    put(admin, actor, &record).await
+}
+
+/// A page of bans and boosts that have not ended.
+pub(crate) async fn list(
+    admin: &Admin,
+    actor: &Actor,
+    filter: &KeyFilter,
+    page: &PageOf,
+) -> Result<Page<KeyRow>, Problem> {
+    actor.reach(Need::SeeAll)?;
+    Ok(admin.repository.keys(filter, page).await?)
+}
+
+/// Ends a ban or a boost.
+pub(crate) async fn lift(admin: &Admin, actor: &Actor, id: &str) -> Result<(), Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let id = id.parse().map_err(|_| Problem::not_found("key record"))?;
+    if let Reach::Tenant(_) = reach {
+        let row = admin.repository.key(id).await?;
+        // A boost is the operator's gift, and not the tenant's to end.
+        let is_ban = row.record.effect == KeyEffect::Ban;
+        let rule = row.record.rule.filter(|_| is_ban);
+        let rule = rule.ok_or_else(|| Problem::not_found("key record"))?;
+        let own = rules::find_changeable(admin, reach, &rule).await;
+        own.map_err(|_| Problem::not_found("key record"))?;
+    }
+    admin.repository.delete_key(id, &actor.audited()).await?;
+    admin.enforced().await;
+    Ok(())
+}
+
+async fn put(admin: &Admin, actor: &Actor, record: &KeyRecord) -> Result<KeyRow, Problem> {
+    let row = admin.repository.put_key(record, &actor.audited()).await?;
+    admin.enforced().await;
+    Ok(row)
+}
+
+/// The rule as records name it, if it is there.
+async fn known(
+    admin: &Admin,
+    reach: Reach<'_>,
+    rule: Option<&str>,
+) -> Result<Option<String>, Problem> {
+    let Some(rule) = rule else {
+        return Ok(None);
+    };
+    match rules::find(admin, reach, rule).await? {
+        rules::Found::Database(row) => Ok(Some(row.id.to_string())),
+        rules::Found::File(_) => Ok(Some(rule.to_owned())),
+    }
+}
+
+/// The rule in force, if it may be seen: one that is disabled counts nobody.
+pub(crate) fn in_force(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Arc<Rule>, Problem> {
+    let rules = admin.daemon.engine.rules();
+    // The id of a rule of the database may come in capital letters.
+    let id = id.parse::<RuleId>().map_or_else(|_| id.to_owned(), |it| it.to_string());
+    let rule = rules.rules().iter().find(|it| **it.identity() == *id);
+    let is_seen = |rule: &&Arc<Rule>| match reach {
+        Reach::All => true,
+        Reach::Tenant(tenant) => sub_limit::is_own_rule(rule, tenant),
+    };
+    rule.filter(is_seen).cloned().ok_or_else(|| Problem::not_found("rule in force"))
+}
+
+/// How a key was named.
+enum Whom<'k> {
+    Subject(&'k str),
+    Attributes(Vec<(&'k str, &'k str)>),
+}
+
+impl Key {
+    fn whom(&self) -> Result<Whom<'_>, Problem> {
+        match (&self.subject, &self.attributes) {
+            (Some(subject), None) => {
+                text::subject("subject", subject)?;
+                Ok(Whom::Subject(subject))
+            }
+            (None, Some(attributes)) => {
+                let pairs = attributes.iter().map(|(name, value)| (&**name, &**value));
+                Ok(Whom::Attributes(pairs.collect()))
+            }
+            _ => {
+                let detail = "send either this or `attributes`";
+                Err(Problem::invalid_field("subject", detail))
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A change that is only talked about: whether the rules would still fit together, what would be
+//! different, and who would be denied that is not denied now. Nothing is changed and nothing charged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollbar_rules::admin::changed_fields;
+use tollbar_rules::{AsyncEngine, Diff, Rule, RuleSet, Usage};
+
+use super::access::Reach;
+use super::rule_json::RuleJson;
+use super::{Admin, instant, sub_limit};
+use crate::database::{PageOf, RuleId, UsageFilter};
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::rfc3339::Instant;
+
+/// Keys of each source that are looked at.
+const KEYS_MAX: usize = 500;
+
+/// Questions to a store across a network that wait at the same time.
+const AT_ONCE: usize = 64;
+
+/// What is meant to become of one rule.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// It says this from now on, and said that before; a new one where there is no id.
+    Put { id: Option<RuleId>, before: Option<Box<Rule>>, rule: Box<Rule> },
+    /// It is gone; nothing changes where what has no id goes.
+    Remove { id: Option<RuleId> },
+}
+
+/// The rules as they are, and as they would be.
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    before: RuleSet,
+    diff: Diff,
+    /// The rule as it is in force, and as it would be.
+    old: Option<Arc<Rule>>,
+    new: Option<Arc<Rule>>,
+}
+
+/// What a change would do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
+pub(crate) struct DryRun {
+    /// Always true: nothing was changed.
+    dry_run: bool,
+    /// The rule as it would be; null where it would be gone.
+    pub(crate) rule: Option<RuleJson>,
+    pub(crate) diff: ToldDiff,
+    /// Of the keys that were denied or counted lately, those that would be denied now and are not.
+    pub(crate) newly_denied: Vec<NewlyDenied>,
+    /// How many keys were looked at.
+    pub(crate) examined_keys: usize,
+}
+
+/// What would be different.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Diff")]
+pub(crate) struct ToldDiff {
+    /// Names of rules that are not there now.
+    added: Vec<String>,
+    /// Names of rules that would be gone.
+    removed: Vec<String>,
+    pub(crate) changed: Vec<ToldChange>,
+    /// How many would say what they say.
+    pub(crate) unchanged: usize,
+}
+
+/// A rule that would say something else.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "ChangedRule")]
+pub(crate) struct ToldChange {
+    rule: String,
+    /// Which of its fields.
+    fields: Vec<String>,
+    /// Limits whose counters would start fresh.
+    pub(crate) starts_fresh: Vec<String>,
+}
+
+/// Somebody who would be denied and is not.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NewlyDenied {
+    rule_id: Option<String>,
+    rule: String,
+    pub(crate) subject: String,
+    /// The limit that would deny.
+    pub(crate) limit_text: String,
+    limit: u64,
+    remaining: u64,
+    pub(crate) reset_at: Instant,
+}
+
+impl Proposal {
+    /// The change, if the rules fit together with it.
+    pub(crate) fn new(before: RuleSet, change: &Change) -> Result<Self, Problem> {
+        let (Change::Put { id, .. } | Change::Remove { id }) = change;
+        let id = *id;
+        let id_text = id.map(|it| it.to_string());
+        let is_it = |rule: &&Arc<Rule>| id_text.as_deref() == Some(&**rule.identity());
+        let old = before.rules().iter().find(is_it).cloned();
+        let new = match change {
+            Change::Remove { .. } => None,
+            Change::Put { before, rule, .. } => {
+                Some(Arc::new(put(rule, id, before.as_deref(), old.as_deref())))
+            }
+        };
+        let without = id_text.as_deref();
+        let after = before.changed(without.as_slice(), new.iter().cloned().collect())?;
+        if let Some(rule) = new.as_ref().filter(|it| it.has_unleased_permits()) {
+            let detail = format!(
+                "rule `{}` limits what is in flight, and a client that dies would hold its permit for \
+                 good: send one such as \"30s\"",
+                rule.name
+            );
+            return Err(Problem::invalid_field("lease", detail));
+        }
+        let diff = Diff::between(&before, &after);
+        Ok(Self { before, diff, old, new })
+    }
+
+    /// What it would do.
+    pub(crate) async fn told(self, admin: &Admin, reach: Reach<'_>, rule: Option<&Rule>) -> DryRun {
+        let id = self.old.as_ref().map(|it| it.identity().to_string());
+        let (newly_denied, examined_keys) = self.newly_denied(admin, id.as_deref()).await;
+        DryRun {
+            dry_run: true,
+            rule: rule.map(|it| RuleJson::of_rule(it, id)),
+            diff: self.told_diff(reach),
+            newly_denied,
+            examined_keys,
+        }
+    }
+
+    fn told_diff(&self, reach: Reach<'_>) -> ToldDiff {
+        let names = |all: &[Arc<str>]| all.iter().map(ToString::to_string).collect();
+        // Only the one rule that is changed can be among them.
+        let rules = self.old.as_ref().zip(self.new.as_ref());
+        let changed = self.diff.changed.iter().zip(rules).map(|(it, (old, new))| ToldChange {
+            rule: it.rule.to_string(),
+            fields: changed_fields(old, new).into_iter().map(|it| it.field).collect(),
+            starts_fresh: it.starts_fresh.clone(),
+        });
+        ToldDiff {
+            added: names(&self.diff.added),
+            removed: names(&self.diff.removed),
+            changed: changed.collect(),
+            unchanged: self.unchanged(reach),
+        }
+    }
+
+    /// How many would say what they say, of those that may be seen.
+    fn unchanged(&self, reach: Reach<'_>) -> usize {
+        let Reach::Tenant(tenant) = reach else {
+            return self.diff.unchanged;
+        };
+        let own = self.before.rules().iter().filter(|it| sub_limit::is_own_rule(it, tenant));
+        let is_changed = |it: &&Arc<Rule>| self.old.as_ref() == Some(*it) && self.old != self.new;
+        own.filter(|it| !is_changed(it)).count()
+    }
+
+    /// Only a rule that is there has counters that tell.
+    async fn newly_denied(&self, admin: &Admin, id: Option<&str>) -> (Vec<NewlyDenied>, usize) {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else {
+            return (Vec::new(), 0);
+        };
+        let Some(alone) = self.alone(new, admin) else {
+            return (Vec::new(), 0);
+        };
+        let subjects = subjects(admin, old).await;
+        let mut denied = Vec::new();
+        for some in subjects.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
+            let asked = some.iter().map(|subject| async {
+                let now = usage(&admin.daemon.engine, old, subject).await?;
+                let then = usage(&alone, new, subject).await?;
+                let is_denied = |it: &&Usage| it.remaining == 0;
+                let first = then.into_iter().find(|it| it.remaining == 0);
+                first.filter(|_| !now.iter().any(|it| is_denied(&it))).map(|it| (*subject, it))
+            });
+            denied.extend(join_all(asked).await.into_iter().flatten().map(|(subject, it)| {
+                NewlyDenied {
+                    rule_id: id.map(str::to_owned),
+                    rule: new.name.to_string(),
+                    subject: subject.clone(),
+                    limit_text: it.text,
+                    limit: it.limit,
+                    remaining: it.remaining,
+                    reset_at: Instant(it.reset_at),
+                }
+            }));
+        }
+        (denied, subjects.len())
+    }
+
+    /// An engine of this rule alone over the daemon's counters: what is left under one rule does not
+    /// depend on others. Boosts count as they do now.
+    fn alone(&self, rule: &Rule, admin: &Admin) -> Option<AsyncEngine> {
+        let mut rule = rule.clone();
+        rule.replaces.clear();
+        let rules = RuleSet::new(vec![rule]).ok()?;
+        let rules = rules.with_overrides(self.before.overrides().to_vec());
+        AsyncEngine::new(rules, admin.daemon.counters.store()).ok()
+    }
+}
+
+/// Returns what `subject` has left of a rule's limits; `None` if that cannot be said.
+async fn usage(engine: &AsyncEngine, rule: &Rule, subject: &str) -> Option<Vec<Usage>> {
+    let handle = engine.rule(&rule.name).ok()?;
+    handle.usage(&handle.subject(subject).ok()?.request().ok()?).await.ok()
+}
+
+/// Returns the rule as it would be in force, with the exemptions that the database has beside it: those
+/// of the rule in force that the one before does not say itself.
+fn put(rule: &Rule, id: Option<RuleId>, before: Option<&Rule>, old: Option<&Rule>) -> Rule {
+    let mut rule = rule.clone();
+    if let (Some(old), Some(before)) = (old, before) {
+        let beside = old.exemptions.iter().filter(|it| !before.exemptions.contains(it));
+        rule.exemptions.extend(beside.cloned());
+    }
+    rule.id = Some(id.unwrap_or_else(RuleId::random).to_string().into());
+    rule
+}
+
+/// Who was denied by the rule on this node since it started, and who was counted today.
+async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
+    let handle = admin.daemon.engine.rule(&rule.name).ok();
+    let denied = handle.map_or_else(Vec::new, |it| it.top_denied(KEYS_MAX));
+    let mut subjects: BTreeSet<String> = denied.into_iter().map(|it| it.subject).collect();
+    let today = instant::day_of(admin.now()).0;
+    let filter = UsageFilter {
+        first_day: Some(today),
+        last_day: Some(today),
+        rule: Some(rule.identity().to_string()),
+        ..UsageFilter::default()
+    };
+    // Without it fewer are looked at, and their number is told.
+    if let Ok(page) = admin.repository.usage(&filter, &PageOf::first(KEYS_MAX as u32)).await {
+        subjects.extend(page.rows.into_iter().map(|it| it.subject));
+    }
+    subjects
+}

@@ -1,0 +1,145 @@
+//! A rule as the admin API sends and takes it: what it says, and beside that what only the daemon knows
+//! of it.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tollbar_rules::Rule;
+use tollbar_rules::admin::{FormError, from_json};
+
+use crate::database::RuleRow;
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::rfc3339::Instant;
+
+/// A rule as the daemon sends it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleJson {
+    /// The name of a rule for programs: of the database's its id, of the file's its `id` or name.
+    pub(crate) rule_id: Option<String>,
+    pub(crate) source: Source,
+    /// The version of a rule of the database: its `ETag`.
+    pub version: Option<u64>,
+    pub(crate) created_at: Option<Instant>,
+    pub(crate) updated_at: Option<Instant>,
+    #[serde(flatten)]
+    pub rule: Rule,
+}
+
+/// Where a rule is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Source {
+    Database,
+    /// Rules of the file are changed there.
+    File,
+}
+
+/// A rule as clients send it, or what is wrong with it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RuleSent(pub(crate) Result<Rule, FormError>);
+
+/// What only the daemon knows. Taken back and ignored, so that what a GET gave can be changed and PUT.
+const OURS: [&str; 5] = ["ruleId", "source", "version", "createdAt", "updatedAt"];
+
+impl RuleJson {
+    /// The id by which the daemon knows the rule; empty if it has none.
+    pub fn id(&self) -> &str {
+        self.rule_id.as_deref().unwrap_or_default()
+    }
+
+    /// Of a rule in the database.
+    pub(crate) fn of_row(row: &RuleRow) -> Self {
+        Self {
+            version: Some(row.version),
+            created_at: Some(Instant(row.created_at)),
+            updated_at: Some(Instant(row.updated_at)),
+            ..Self::of_rule(&row.rule, Some(row.id.to_string()))
+        }
+    }
+
+    /// Of a rule in the file.
+    pub(crate) fn of_file(rule: &Rule) -> Self {
+        let id = Some(rule.identity().to_string());
+        Self { source: Source::File, ..Self::of_rule(rule, id) }
+    }
+
+    /// Of a rule that is only proposed.
+    pub(crate) fn of_rule(rule: &Rule, rule_id: Option<String>) -> Self {
+        let (source, rule) = (Source::Database, rule.clone());
+        Self { rule_id, source, version: None, created_at: None, updated_at: None, rule }
+    }
+}
+
+impl RuleSent {
+    /// Reads the fields that were sent.
+    pub(crate) fn read(mut fields: Map<String, Value>) -> Self {
+        fields.retain(|name, _| !OURS.contains(&name.as_str()));
+        Self(from_json(Value::Object(fields)))
+    }
+
+    /// The rule that was sent.
+    pub(crate) fn rule(&self) -> Result<Rule, Problem> {
+        let rule = self.0.clone()?;
+        if rule.id.is_some() {
+            let detail = "counters of this rule are kept under its `ruleId`: leave it out";
+            return Err(Problem::invalid_field("id", detail));
+        }
+        Ok(rule)
+    }
+}
+
+/// Returns the schema of a rule with other properties beside its own.
+fn schema_with(generator: &mut SchemaGenerator, others: Value) -> Schema {
+    let mut schema = Rule::json_schema(generator);
+    if let (Some(Value::Object(properties)), Value::Object(others)) =
+        (schema.get_mut("properties"), others)
+    {
+        properties.extend(others);
+    }
+    schema
+}
+
+impl JsonSchema for RuleJson {
+    fn schema_name() -> Cow<'static, str> {
+        "Rule".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let instant = json!({ "type": ["string", "null"], "format": "date-time" });
+        let source = json!({
+            "enum": ["database", "file"], "description": "Rules of the file are changed there",
+        });
+        let others = json!({
+            "ruleId": { "type": ["string", "null"] },
+            "source": source,
+            "version": { "type": ["integer", "null"], "description": "Its ETag" },
+            "createdAt": instant,
+            "updatedAt": instant,
+        });
+        let mut schema = schema_with(generator, others);
+        let flat = ["scope", "tenantId", "httpMethod", "pathPattern", "algorithm", "maxRequests"];
+        let always = ["name", "windowSeconds", "burstCapacity", "priority", "enabled"];
+        let required: Vec<&str> = OURS.into_iter().chain(flat).chain(always).collect();
+        schema.insert("required".to_owned(), json!(required));
+        schema
+    }
+}
+
+impl JsonSchema for RuleSent {
+    fn schema_name() -> Cow<'static, str> {
+        "RuleForm".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let ignored = |name: &str| (name.to_owned(), json!({ "description": "Taken and ignored" }));
+        let mut schema = schema_with(generator, OURS.into_iter().map(ignored).collect());
+        // What identifies a rule of the database is its `ruleId`.
+        if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+            properties.remove("id");
+        }
+        schema
+    }
+}

@@ -1,0 +1,397 @@
+//! Rules: seen, made, changed, deleted, put back. Those of the file are seen here and changed there.
+
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollbar_rules::Rule;
+use tollbar_rules::admin::RuleView;
+
+use super::access::{Actor, Need, Reach};
+use super::precondition::IfMatch;
+use super::proposal::{Change, DryRun, Proposal};
+use super::rule_json::{RuleJson, RuleSent};
+use super::{Admin, sub_limit};
+use crate::database::{
+    AuditRow, BrokenRule, Cursor, PAGE_ROWS_MAX, Page, PageOf, RepositoryError, RuleFilter, RuleId,
+    RuleRow,
+};
+use tollbar_daemon::background;
+use tollbar_daemon::problem::Problem;
+
+/// A version to be put back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rollback {
+    /// Which, as its history has it.
+    #[schemars(range(min = 1))]
+    pub(crate) version: u64,
+}
+
+/// A rule that was asked for.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Database(Box<RuleRow>),
+    File(Box<RuleJson>),
+}
+
+/// What came of a change.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Done(Box<RuleRow>),
+    DryRun(Box<DryRun>),
+}
+
+/// A row that is to be changed: a rule, or one written by hand that is none.
+enum Target {
+    Rule(Box<RuleRow>),
+    Broken(Box<BrokenRule>),
+}
+
+/// Where a list goes on: in the file's rules after so many, or in the database's.
+enum Place {
+    File(usize),
+    Database(Option<Cursor>),
+}
+
+/// A page of rules, those of the file first. A tenant sees its own, and a page of those may be short.
+pub(crate) async fn list(
+    admin: &Admin,
+    actor: &Actor,
+    wanted: &RuleFilter,
+    page: &PageOf,
+) -> Result<Page<RuleJson>, Problem> {
+    let reach = actor.reach(Need::See)?;
+    let mut wanted = wanted.clone();
+    let cursor = page.after.as_ref().map(Cursor::as_text);
+    let place = match reach {
+        Reach::All => Place::parse(cursor)?,
+        // The file's rules are the operator's.
+        Reach::Tenant(_) => match Place::parse(cursor)? {
+            Place::File(_) => Place::Database(None),
+            place @ Place::Database(_) => place,
+        },
+    };
+    if let Reach::Tenant(tenant) = reach {
+        if wanted.tenant.as_deref().is_some_and(|it| it != tenant) {
+            return Err(Problem::forbidden(format!("this token is of tenant `{tenant}` only")));
+        }
+        wanted.tenant = Some(tenant.to_owned());
+    }
+    let limit = page.rows_max as usize;
+    let mut items = Vec::new();
+    let after = match place {
+        Place::Database(after) => after,
+        Place::File(skipped) => {
+            let rules = admin.file_rules();
+            let all = rules.rules().iter().filter(|it| is_wanted(&wanted, it));
+            let mut some = all.skip(skipped).map(|it| RuleJson::of_file(it));
+            items.extend(some.by_ref().take(limit));
+            if items.len() == limit {
+                let next = Some(Place::File(skipped + items.len()).cursor());
+                return Ok(Page { rows: items, next });
+            }
+            None
+        }
+    };
+    let rows_max = (limit - items.len()) as u32;
+    let of = PageOf { after, rows_max };
+    let page = admin.repository.rules(&wanted, &of).await?;
+    let is_seen = |row: &&RuleRow| match reach {
+        Reach::All => true,
+        Reach::Tenant(tenant) => sub_limit::is_own(&row.rule, tenant),
+    };
+    items.extend(page.rows.iter().filter(is_seen).map(RuleJson::of_row));
+    Ok(Page { rows: items, next: page.next.map(|it| Place::Database(Some(it)).cursor()) })
+}
+
+/// One rule.
+pub(crate) async fn get(admin: &Admin, actor: &Actor, id: &str) -> Result<Found, Problem> {
+    find(admin, actor.reach(Need::See)?, id).await
+}
+
+/// Makes a rule.
+pub(crate) async fn create(
+    admin: &Admin,
+    actor: &Actor,
+    sent: &RuleSent,
+    is_dry_run: bool,
+) -> Result<Outcome, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let rule = sent.rule()?;
+    let change = Change::Put { id: None, before: None, rule: rule.clone().into() };
+    let proposal = checked(admin, reach, change).await?;
+    if let Reach::Tenant(tenant) = reach {
+        has_room(admin, tenant).await?;
+    }
+    if is_dry_run {
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
+    }
+    drop(proposal);
+    let row = admin.repository.insert_rule(&rule, &actor.audited()).await?;
+    admin.enforced().await;
+    Ok(Outcome::Done(Box::new(row)))
+}
+
+/// Makes a rule say something else.
+pub(crate) async fn replace(
+    admin: &Admin,
+    actor: &Actor,
+    id: &str,
+    if_match: &IfMatch,
+    sent: &RuleSent,
+    is_dry_run: bool,
+) -> Result<Outcome, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let target = find_target(admin, reach, id).await?;
+    let expected = if_match.expected(target.version())?;
+    let rule = sent.rule()?;
+    let (row_id, before) = target.before();
+    let change = Change::Put { id: row_id, before, rule: rule.clone().into() };
+    let proposal = checked(admin, reach, change).await?;
+    if is_dry_run {
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
+    }
+    drop(proposal);
+    let by = actor.audited();
+    let row = match target {
+        Target::Rule(row) => admin.repository.update_rule(row.id, expected, &rule, &by).await?,
+        Target::Broken(_) => admin.repository.repair_rule(id, expected, &rule, &by).await?,
+    };
+    admin.enforced().await;
+    Ok(Outcome::Done(Box::new(row)))
+}
+
+/// Deletes a rule. What it said stays in its history.
+pub(crate) async fn delete(
+    admin: &Admin,
+    actor: &Actor,
+    id: &str,
+    if_match: &IfMatch,
+    is_dry_run: bool,
+) -> Result<Option<Box<DryRun>>, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let target = find_target(admin, reach, id).await?;
+    let expected = if_match.expected(target.version())?;
+    if is_dry_run {
+        let change = Change::Remove { id: target.before().0 };
+        let proposal = checked(admin, reach, change).await?;
+        return Ok(Some(Box::new(proposal.told(admin, reach, None).await)));
+    }
+    let by = actor.audited();
+    match target {
+        Target::Rule(row) => {
+            admin.repository.delete_rule(row.id, expected, &by).await?;
+        }
+        Target::Broken(_) => admin.repository.discard_rule(id, expected, &by).await?,
+    }
+    admin.enforced().await;
+    Ok(None)
+}
+
+/// Makes a rule say what it said at a version, also one that was deleted.
+pub(crate) async fn roll_back(
+    admin: &Admin,
+    actor: &Actor,
+    id: &str,
+    if_match: &IfMatch,
+    rollback: &Rollback,
+    is_dry_run: bool,
+) -> Result<Outcome, Problem> {
+    let reach = actor.reach(Need::Change)?;
+    let (id, version, before) = find_ever(admin, reach, id).await?;
+    let expected = if_match.expected(version)?;
+    let rule = admin.repository.rule_at(id, rollback.version).await?;
+    let change =
+        Change::Put { id: Some(id), before: Some(before.into()), rule: rule.clone().into() };
+    let proposal = checked(admin, reach, change).await?;
+    if is_dry_run {
+        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
+    }
+    drop(proposal);
+    let by = actor.audited();
+    let row = admin.repository.rollback_rule(id, expected, rollback.version, &by).await?;
+    admin.enforced().await;
+    Ok(Outcome::Done(Box::new(row)))
+}
+
+/// Every change of a rule, the newest first, also of one that was deleted.
+pub(crate) async fn history(
+    admin: &Admin,
+    actor: &Actor,
+    id: &str,
+    page: &PageOf,
+) -> Result<Page<AuditRow>, Problem> {
+    let (id, ..) = find_ever(admin, actor.reach(Need::See)?, id).await?;
+    Ok(admin.repository.history(id, page).await?)
+}
+
+/// The rule, if it may be seen.
+pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Found, Problem> {
+    let row = match id.parse() {
+        Ok(id) => match admin.repository.rule(id).await {
+            Err(RepositoryError::NotFound { .. }) => None,
+            // What is no rule is no tenant's.
+            Err(RepositoryError::Broken(_)) if reach != Reach::All => None,
+            row => Some(row?),
+        },
+        Err(_) => None,
+    };
+    match (row, reach) {
+        (Some(row), Reach::All) => Ok(Found::Database(Box::new(row))),
+        (Some(row), Reach::Tenant(tenant)) if sub_limit::is_own(&row.rule, tenant) => {
+            Ok(Found::Database(Box::new(row)))
+        }
+        // What is not a tenant's own is not there for it.
+        (_, Reach::Tenant(_)) => Err(Problem::not_found("rule")),
+        (None, Reach::All) => {
+            let rules = admin.file_rules();
+            let rule = rules.rules().iter().find(|it| **it.identity() == *id);
+            rule.map(|it| Found::File(Box::new(RuleJson::of_file(it))))
+                .ok_or(Problem::not_found("rule"))
+        }
+    }
+}
+
+/// The rule, if it may be changed here.
+pub(crate) async fn find_changeable(
+    admin: &Admin,
+    reach: Reach<'_>,
+    id: &str,
+) -> Result<RuleRow, Problem> {
+    match find(admin, reach, id).await? {
+        Found::Database(row) => Ok(*row),
+        Found::File(_) => Err(Problem::read_only(id)),
+    }
+}
+
+/// The rule, if it may be changed here, or the broken row of that id or name. A broken row is no tenant's.
+async fn find_target(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Target, Problem> {
+    let problem = match find_changeable(admin, reach, id).await {
+        Ok(row) => return Ok(Target::Rule(Box::new(row))),
+        Err(problem) => problem,
+    };
+    let is_absent = matches!(problem.status, StatusCode::NOT_FOUND | StatusCode::CONFLICT);
+    if reach != Reach::All || !is_absent {
+        return Err(problem);
+    }
+    let broken = admin.repository.broken_rule(id).await?;
+    broken.map(|it| Target::Broken(Box::new(it))).ok_or(problem)
+}
+
+/// A rule that is or was there: its id, its last version and what that said.
+async fn find_ever(
+    admin: &Admin,
+    reach: Reach<'_>,
+    id: &str,
+) -> Result<(RuleId, u64, Rule), Problem> {
+    let gone = match find(admin, reach, id).await {
+        Ok(Found::Database(row)) => return Ok((row.id, row.version, row.rule)),
+        Ok(Found::File(_)) => return Err(Problem::read_only(id)),
+        Err(problem) => problem,
+    };
+    let Ok(id) = id.parse::<RuleId>() else {
+        return Err(gone);
+    };
+    let page = match admin.repository.history(id, &PageOf::first(1)).await {
+        Err(RepositoryError::Broken(_)) if reach != Reach::All => return Err(gone),
+        page => page?,
+    };
+    let version = page.rows.first().and_then(|it| it.version).ok_or_else(|| gone.clone())?;
+    let rule = admin.repository.rule_at(id, version).await?;
+    match reach {
+        Reach::Tenant(tenant) if !sub_limit::is_own(&rule, tenant) => Err(gone),
+        _ => Ok((id, version, rule)),
+    }
+}
+
+/// The change, if it may be made by whoever has that reach.
+async fn checked(admin: &Admin, reach: Reach<'_>, change: Change) -> Result<Proposal, Problem> {
+    let in_force = admin.daemon.engine.rules();
+    if let Change::Put { id, rule, .. } = &change {
+        // First, so that no other refusal tells a tenant which rules there are.
+        if let Reach::Tenant(tenant) = reach {
+            sub_limit::check(tenant, rule, in_force.rules())?;
+        }
+        let is_taken = admin.file_rules().get(&rule.name).is_some();
+        let filter = RuleFilter { name: Some(rule.name.to_string()), ..RuleFilter::default() };
+        let same = admin.repository.rules(&filter, &PageOf::first(1)).await?;
+        if is_taken || same.rows.iter().any(|it| Some(it.id) != *id) {
+            let name: String = rule.name.chars().take(64).collect();
+            return Err(Problem::exists(format!(
+                "another rule has the name `{name}`: choose another one"
+            )));
+        }
+    }
+    let proposal = background::run(move || Proposal::new(in_force, &change)).await;
+    let busy = "there is no thread to look at this with: send it again in a moment";
+    proposal.unwrap_or_else(|| Err(Problem::unavailable(busy)))
+}
+
+/// Refuses one more sub-limit where a tenant has as many as it may.
+async fn has_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
+    let filter = RuleFilter { tenant: Some(tenant.to_owned()), ..RuleFilter::default() };
+    let mut count = 0;
+    let mut of = PageOf::first(PAGE_ROWS_MAX);
+    loop {
+        let page = admin.repository.rules(&filter, &of).await?;
+        count += page.rows.iter().filter(|it| sub_limit::is_own(&it.rule, tenant)).count();
+        if count >= sub_limit::SUB_LIMITS_MAX {
+            let most = sub_limit::SUB_LIMITS_MAX;
+            return Err(Problem::forbidden(format!(
+                "a tenant has at most {most} sub-limits: delete one first"
+            )));
+        }
+        match page.next {
+            Some(next) => of = PageOf::after(next, PAGE_ROWS_MAX),
+            None => return Ok(()),
+        }
+    }
+}
+
+impl Target {
+    fn version(&self) -> u64 {
+        match self {
+            Self::Rule(row) => row.version,
+            Self::Broken(broken) => broken.version,
+        }
+    }
+
+    /// Its id, where it is one, and what it said.
+    fn before(&self) -> (Option<RuleId>, Option<Box<Rule>>) {
+        match self {
+            Self::Rule(row) => (Some(row.id), Some(row.rule.clone().into())),
+            Self::Broken(broken) => (broken.id.parse().ok(), None),
+        }
+    }
+}
+
+fn is_wanted(wanted: &RuleFilter, rule: &Rule) -> bool {
+    let view = RuleView::of(rule);
+    wanted.tenant.as_ref().is_none_or(|it| view.tenant_id.as_ref() == Some(it))
+        && wanted.scope.is_none_or(|it| view.scope == it)
+        && wanted.enabled.is_none_or(|it| rule.enabled == it)
+        && wanted.name.as_ref().is_none_or(|it| *rule.name == **it)
+}
+
+impl Place {
+    fn parse(cursor: Option<&str>) -> Result<Self, Problem> {
+        let Some(cursor) = cursor else {
+            return Ok(Self::File(0));
+        };
+        if let Some(cursor) = cursor.strip_prefix('d') {
+            return Ok(Self::Database((!cursor.is_empty()).then(|| Cursor::of_text(cursor))));
+        }
+        let skipped = cursor.strip_prefix('f').and_then(|it| it.parse().ok());
+        let no_cursor = || RepositoryError::Cursor.into();
+        skipped.map(Self::File).ok_or_else(no_cursor)
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor::of_text(&match self {
+            Self::File(skipped) => format!("f{skipped}"),
+            Self::Database(cursor) => {
+                format!("d{}", cursor.as_ref().map_or("", |it| it.as_text()))
+            }
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! What tenants may do by themselves: sub-limits, which add to what the operator's rules say and take
+//! nothing from it.
+//!
+//! A sub-limit is a rule of the database for one tenant whose name begins with that tenant's and a `/`.
+//! Every rule that applies limits, so one more can only deny more, unless it has one of the few words
+//! that keep others from applying; those are refused here.
+
+use std::sync::Arc;
+
+use tollbar_rules::{Limit, Mode, Rule, Test, TierLimits};
+
+use crate::database::RuleId;
+use tollbar_daemon::problem::Problem;
+
+/// The most sub-limits of a tenant: rules are bounded together, and nobody takes the room of all.
+pub(crate) const SUB_LIMITS_MAX: usize = 100;
+
+/// True where a rule of the database is this tenant's own.
+pub(crate) fn is_own(rule: &Rule, tenant: &str) -> bool {
+    is_named_after(&rule.name, tenant) && tenant_of(rule) == Some(tenant)
+}
+
+/// True where a rule in force is this tenant's own.
+pub(crate) fn is_own_rule(rule: &Rule, tenant: &str) -> bool {
+    is_of_database(rule) && is_own(rule, tenant)
+}
+
+/// Refuses what is no sub-limit of this tenant, or more than the operator's rules allow. `in_force`
+/// are all rules.
+pub(crate) fn check(tenant: &str, rule: &Rule, in_force: &[Arc<Rule>]) -> Result<(), Problem> {
+    if tenant_of(rule) != Some(tenant) {
+        let detail = format!("a sub-limit is its tenant's: send \"{tenant}\"");
+        return Err(Problem::forbidden_field("tenantId", detail));
+    }
+    if !is_named_after(&rule.name, tenant) {
+        let rest: String = rule.name.chars().take(64).collect();
+        let detail = format!("a sub-limit is named after its tenant: send \"{tenant}/{rest}\"");
+        return Err(Problem::forbidden_field("name", detail));
+    }
+    let loosening = [
+        ("unlimited", rule.unlimited),
+        ("stop", rule.stop),
+        ("replaces", !rule.replaces.is_empty()),
+        ("tiers", rule.tiers.limits.iter().any(|(_, it)| *it == TierLimits::Unlimited)),
+    ];
+    if let Some((field, _)) = loosening.into_iter().find(|(_, is_there)| *is_there) {
+        let detail = "a sub-limit cannot lift a limit or keep the operator's rules from applying: \
+                      leave it out";
+        return Err(Problem::forbidden_field(field, detail));
+    }
+    let parents = in_force.iter().filter(|it| is_parent(it, tenant));
+    for parent in parents {
+        below(rule, parent)?;
+    }
+    Ok(())
+}
+
+/// Refuses what is more than the parent allows, or would come before it.
+fn below(rule: &Rule, parent: &Rule) -> Result<(), Problem> {
+    let name = &parent.name;
+    if parent.fallback && !rule.fallback {
+        let detail = format!(
+            "the operator's rule `{name}` applies only where no other does, so this one would keep it \
+             from applying: send true"
+        );
+        return Err(Problem::forbidden_field("fallback", detail));
+    }
+    if rule.priority > parent.priority {
+        let most = parent.priority;
+        let detail = format!("the operator's rule `{name}` comes first: send {most} or less");
+        return Err(Problem::forbidden_field("priority", detail));
+    }
+    if let (Some(own), Some(allowed)) = (Rate::of(rule), Rate::of(parent))
+        && own.is_above(allowed)
+    {
+        let most = allowed.text();
+        let detail = format!("the operator's rule `{name}` allows {most}: send that or less");
+        return Err(Problem::forbidden_field("maxRequests", detail));
+    }
+    if let (Some(own), Some(allowed)) = (permits(rule), permits(parent))
+        && own > allowed
+    {
+        let detail =
+            format!("the operator's rule `{name}` allows {allowed} in flight: send that or less");
+        return Err(Problem::forbidden_field("maxRequests", detail));
+    }
+    Ok(())
+}
+
+/// True where the operator has made a rule, and it may limit requests of this tenant.
+fn is_parent(rule: &Rule, tenant: &str) -> bool {
+    let is_subs = is_of_database(rule)
+        && tenant_of(rule).is_some_and(|owner| is_named_after(&rule.name, owner));
+    let tests = rule.conditions.all().iter().filter(|it| &*it.attribute == "tenant");
+    let may_apply = tests.into_iter().all(|it| it.test.holds(Some(tenant)));
+    rule.enabled && !rule.unlimited && rule.mode == Mode::Enforce && may_apply && !is_subs
+}
+
+fn is_of_database(rule: &Rule) -> bool {
+    rule.id.as_ref().is_some_and(|it| it.parse::<RuleId>().is_ok())
+}
+
+/// The one tenant that a rule is for.
+fn tenant_of(rule: &Rule) -> Option<&str> {
+    rule.conditions.all().iter().find_map(|it| match &it.test {
+        Test::OneOf(values) if &*it.attribute == "tenant" => match &**values {
+            [one] => Some(&**one),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+fn is_named_after(name: &str, tenant: &str) -> bool {
+    let rest = name.strip_prefix(tenant).and_then(|it| it.strip_prefix('/'));
+    rest.is_some_and(|it| !it.is_empty())
+}
+
+/// How much passes in the long run.
+#[derive(Debug, Clone, Copy)]
+struct Rate<'r> {
+    limit: u64,
+    window_us: u128,
+    by: &'r Limit,
+}
+
+impl<'r> Rate<'r> {
+    /// Of a rule: of its limits together the lowest rate, of its tiers the highest, since nobody here
+    /// knows which tier a tenant's requests have. `None` where nothing bounds it.
+    fn of(rule: &'r Rule) -> Option<Self> {
+        let own =
+            (rule.tiers.default.is_none() && !rule.limits.is_empty()).then_some(&*rule.limits);
+        let tiers = rule.tiers.limits.iter().map(|(_, it)| it.limits());
+        let groups: Vec<Option<Self>> = own.into_iter().chain(tiers).map(Self::lowest).collect();
+        let groups: Option<Vec<Self>> = groups.into_iter().collect();
+        groups?.into_iter().reduce(|most, it| if it.is_above(most) { it } else { most })
+    }
+
+    fn lowest(limits: &'r [Limit]) -> Option<Self> {
+        let rates = limits.iter().filter(|it| !it.policy().has_permits()).map(|by| {
+            let window_us = by.policy().window().as_micros().max(1);
+            Self { limit: by.policy().limit(), window_us, by }
+        });
+        rates.reduce(|least, it| if least.is_above(it) { it } else { least })
+    }
+
+    /// 3/min is above 2/min: 3 x 60 s > 2 x 60 s.
+    fn is_above(self, other: Self) -> bool {
+        u128::from(self.limit) * other.window_us > u128::from(other.limit) * self.window_us
+    }
+
+    fn text(self) -> &'r str {
+        self.by.text()
+    }
+}
+
+/// The most that may be in flight; `None` where nothing bounds it.
+fn permits(rule: &Rule) -> Option<u64> {
+    let tiers = rule.tiers.limits.iter().flat_map(|(_, it)| it.limits());
+    let all = rule.limits.iter().chain(tiers).map(Limit::policy);
+    all.filter(|it| it.has_permits()).map(tollbar::Policy::limit).max()
+}

@@ -1,0 +1,80 @@
+//! Texts that people send: bounded, and of characters that can be shown.
+
+use tollbar_daemon::problem::Problem;
+
+/// The longest name.
+const NAME_BYTES_MAX: usize = 128;
+
+/// The longest subject: attributes of requests may be longer, and nobody bans those by hand.
+const SUBJECT_BYTES_MAX: usize = 1_024;
+
+/// The longest reason.
+const REASON_BYTES_MAX: usize = 1_024;
+
+/// A name for people.
+pub(crate) fn name(field: &str, sent: &str) -> Result<String, Problem> {
+    if sent.trim().is_empty() {
+        return Err(Problem::invalid_field(field, "this is empty: send a text such as \"ci\""));
+    }
+    bounded(field, sent, NAME_BYTES_MAX)
+}
+
+/// Whom a rule counts.
+pub(crate) fn subject(field: &str, sent: &str) -> Result<String, Problem> {
+    if sent.is_empty() {
+        return Err(Problem::invalid_field(
+            field,
+            "this is empty: send a text such as \"user:42\"",
+        ));
+    }
+    bounded(field, sent, SUBJECT_BYTES_MAX)
+}
+
+/// Why something was done.
+pub(crate) fn reason(field: &str, sent: Option<&str>) -> Result<Option<String>, Problem> {
+    sent.map(|sent| bounded(field, sent, REASON_BYTES_MAX)).transpose()
+}
+
+fn bounded(field: &str, sent: &str, bytes_max: usize) -> Result<String, Problem> {
+    if sent.len() > bytes_max {
+        let detail = format!("this is too long: send at most {bytes_max} bytes");
+        return Err(Problem::invalid_field(field, detail));
+    }
+    // What cannot be seen makes two names look alike, and lists unreadable; PostgreSQL keeps no NUL.
+    if sent.chars().any(is_hidden) {
+        let detail = "this has characters that cannot be seen: send it without them";
+        return Err(Problem::invalid_field(field, detail));
+    }
+    Ok(sent.to_owned())
+}
+
+/// True for control characters, and for those that take no room or turn the direction of writing.
+pub(crate) fn is_hidden(it: char) -> bool {
+    it.is_control()
+        || matches!(
+            it,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{feff}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_seen_is_a_name() {
+        for sent in ["ci", "größe", "名前", "a b", "'; DROP TABLE tokens; --", "../../etc"] {
+            assert_eq!(name("name", sent).as_deref(), Ok(sent));
+        }
+        let long = "é".repeat(65);
+        for sent in ["", "   ", "a\0", "a\nb", "\u{202e}nimda", "a\u{200b}b", &long] {
+            let problem = name("name", sent).unwrap_err();
+            assert_eq!(problem.fields[0].field, "name", "{sent:?}");
+        }
+    }
+}

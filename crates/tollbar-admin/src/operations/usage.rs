@@ -1,0 +1,219 @@
+//! What is left to somebody now, what was used day by day, and who is denied most. Charges nothing.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollbar_rules::{Per, Request, Rule, Usage, UsageError};
+
+use super::access::{Actor, Need, Reach};
+use super::keys::in_force;
+use super::{Admin, sub_limit, text};
+use crate::database::{Page, PageOf, UsageFilter};
+use tollbar_daemon::problem::Problem;
+use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::usage::UsageRow;
+
+/// Rules of which one answer tells.
+const RULES_MAX: usize = 1_000;
+
+/// Whose usage is asked for, under which rule.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whose<'a> {
+    /// An attribute, or `ip_cidr` for `ip`.
+    pub(crate) subject_type: &'a str,
+    pub(crate) subject_id: &'a str,
+    /// All rules that count such a subject where there is none.
+    pub(crate) rule: Option<&'a str>,
+}
+
+/// What is left to somebody: of the limit that is nearest to its end, and of all.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Usages {
+    #[serde(flatten)]
+    pub(crate) tightest: Left,
+    /// Every limit, the tightest first.
+    pub(crate) limits: Vec<Left>,
+}
+
+/// What is left of one limit.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "UsageOfLimit")]
+pub(crate) struct Left {
+    pub(crate) rule_id: String,
+    pub(crate) rule: String,
+    /// The limit as it was written.
+    pub(crate) limit_text: String,
+    /// Tokens a window.
+    pub(crate) limit: u64,
+    /// The largest cost that would pass now.
+    pub(crate) remaining: u64,
+    /// The window's end; for a bucket, when it is full again.
+    pub(crate) reset_at: Instant,
+    /// The window, rounded up; 0 for permits, which have none.
+    pub(crate) window_seconds: u64,
+}
+
+/// Somebody who is denied often.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Limited {
+    pub(crate) rule_id: String,
+    pub(crate) rule: String,
+    pub(crate) subject: String,
+    /// How often it was denied by this node since it started, at most.
+    pub(crate) count: u64,
+    /// By how much the count may be too high.
+    pub(crate) error: u64,
+}
+
+/// Those who are denied most, the first first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Top {
+    pub(crate) items: Vec<Limited>,
+}
+
+/// What is left to a subject.
+pub(crate) async fn of_subject(
+    admin: &Admin,
+    actor: &Actor,
+    whose: Whose<'_>,
+) -> Result<Usages, Problem> {
+    let reach = actor.reach(Need::See)?;
+    left(admin, reach, whose).await
+}
+
+/// What is left to the token's own subject, under every rule that counts it.
+pub(crate) async fn of_me(admin: &Admin, actor: &Actor) -> Result<Usages, Problem> {
+    actor.reach(Need::BeSubject)?;
+    let subject = actor.subject.as_deref().unwrap_or_default();
+    let (subject_type, subject_id) = subject.split_once(':').unwrap_or(("client", subject));
+    let subject_type = if subject_type == "api" { "api_key" } else { subject_type };
+    left(admin, Reach::All, Whose { subject_type, subject_id, rule: None }).await
+}
+
+async fn left(admin: &Admin, reach: Reach<'_>, whose: Whose<'_>) -> Result<Usages, Problem> {
+    let Whose { subject_type, subject_id, rule } = whose;
+    text::subject("subjectType", subject_type)?;
+    text::subject("subjectId", subject_id)?;
+    let attribute = if subject_type == "ip_cidr" { "ip" } else { subject_type };
+    let attributes = [(attribute, subject_id)];
+    let request = Request::new("GET", "/")?.with_attributes(&attributes)?;
+    let rules = if let Some(rule) = rule {
+        vec![in_force(admin, reach, rule)?]
+    } else {
+        let all = admin.daemon.engine.rules();
+        let counts = |it: &&Arc<Rule>| counts(it, attribute) && is_seen(it, reach);
+        all.rules().iter().filter(counts).take(RULES_MAX).cloned().collect()
+    };
+    let mut limits = Vec::new();
+    for rule in &rules {
+        let usages =
+            admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?.usage(&request).await?;
+        limits.extend(usages.into_iter().map(|it| Left::of(rule, it)));
+    }
+    Usages::of(limits).ok_or_else(|| Problem::not_found("limit: no rule counts such a subject"))
+}
+
+/// True where a rule counts by this attribute alone.
+fn counts(rule: &Rule, attribute: &str) -> bool {
+    rule.enabled
+        && match rule.per.as_slice() {
+            [Per::Client] => ["api_key", "user", "ip", "client"].contains(&attribute),
+            [Per::Attribute(name)] => **name == *attribute,
+            _ => false,
+        }
+}
+
+fn is_seen(rule: &Rule, reach: Reach<'_>) -> bool {
+    match reach {
+        Reach::All => true,
+        Reach::Tenant(tenant) => sub_limit::is_own_rule(rule, tenant),
+    }
+}
+
+/// Who is denied most, under one rule or under all.
+pub(crate) fn top(
+    admin: &Admin,
+    actor: &Actor,
+    rule: Option<&str>,
+    count: usize,
+) -> Result<Top, Problem> {
+    let reach = actor.reach(Need::See)?;
+    let rules = if let Some(rule) = rule {
+        vec![in_force(admin, reach, rule)?]
+    } else {
+        let all = admin.daemon.engine.rules();
+        all.rules().iter().filter(|it| is_seen(it, reach)).cloned().collect()
+    };
+    let mut items = Vec::new();
+    for rule in &rules {
+        // One that is gone by now denies nobody.
+        let handle = admin.daemon.engine.rule(&rule.name).ok();
+        let limited = handle.map_or_else(Vec::new, |it| it.top_denied(count));
+        items.extend(limited.into_iter().map(|it| Limited {
+            rule_id: rule.identity().to_string(),
+            rule: rule.name.to_string(),
+            subject: it.subject,
+            count: it.count,
+            error: it.error,
+        }));
+        // Kept small on the way: there may be many rules.
+        items.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.subject.cmp(&b.subject)));
+        items.truncate(count);
+    }
+    Ok(Top { items })
+}
+
+/// A page of what was used.
+pub(crate) async fn daily(
+    admin: &Admin,
+    actor: &Actor,
+    filter: UsageFilter,
+    page: &PageOf,
+) -> Result<Page<UsageRow>, Problem> {
+    rows(admin, actor, filter, page).await
+}
+
+/// A page of rows, as exports and pages read them.
+pub(crate) async fn rows(
+    admin: &Admin,
+    actor: &Actor,
+    mut filter: UsageFilter,
+    page: &PageOf,
+) -> Result<Page<UsageRow>, Problem> {
+    if let Reach::Tenant(tenant) = actor.reach(Need::See)? {
+        if filter.tenant.as_deref().is_some_and(|it| it != tenant) {
+            return Err(Problem::forbidden(format!("this token is of tenant `{tenant}` only")));
+        }
+        filter.tenant = Some(tenant.to_owned());
+    }
+    Ok(admin.repository.usage(&filter, page).await?)
+}
+
+impl Usages {
+    /// `None` where there is no limit. The tightest has the least of its limit remaining.
+    pub(crate) fn of(mut limits: Vec<Left>) -> Option<Self> {
+        limits.sort_by(|a, b| {
+            let share =
+                |one: &Left, other: &Left| u128::from(one.remaining) * u128::from(other.limit);
+            share(a, b).cmp(&share(b, a))
+        });
+        Some(Self { tightest: limits.first()?.clone(), limits })
+    }
+}
+
+impl Left {
+    pub(crate) fn of(rule: &Rule, usage: Usage) -> Self {
+        Self {
+            rule_id: rule.identity().to_string(),
+            rule: rule.name.to_string(),
+            limit_text: usage.text,
+            limit: usage.limit,
+            remaining: usage.remaining,
+            reset_at: Instant(usage.reset_at),
+            window_seconds: usage.window.as_millis().div_ceil(1_000) as u64,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Accounts on their way to a real database, over which questions and answers get lost.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use fastrand::Rng;
+use tollbar::Timestamp;
+use tollbar_rules::{Engine, Request, RuleFile};
+
+use super::*;
+use crate::database::{PageOf, Place, UsageFilter};
+
+/// A database of its own for each test, gone at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("tollbar-books-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    async fn open(&self) -> Repository {
+        Repository::open(&Place::Sqlite(self.0.join("usage.sqlite"))).await.unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A real database behind a way on which questions and answers get lost.
+struct Lossy {
+    books: Repository,
+    chance: Mutex<Rng>,
+}
+
+impl Lossy {
+    fn new(books: &Repository, seed: u64) -> Self {
+        Self { books: books.clone(), chance: Mutex::new(Rng::with_seed(seed)) }
+    }
+
+    fn lose(&self, what: &str) -> Result<()> {
+        let is_lost = self.chance.lock().unwrap().u8(..3) == 0;
+        let why = format!("the {what} was lost");
+        if is_lost { Err(RepositoryError::Unavailable { why }) } else { Ok(()) }
+    }
+}
+
+impl Books for Lossy {
+    async fn last(&self, node: &str) -> Result<u64> {
+        self.lose("question")?;
+        self.books.usage_sequence(node).await
+    }
+
+    async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<Applied> {
+        self.lose("question")?;
+        let applied = self.books.add_usage(node, number, rows).await;
+        self.lose("answer")?;
+        applied
+    }
+}
+
+/// Clients who ask a rule.
+struct Clients {
+    engine: Engine,
+    admitted: u64,
+}
+
+impl Clients {
+    fn new() -> Self {
+        let rules = "rules: [{ name: a, limit: 1000000/day }]";
+        let engine = Engine::new(RuleFile::parse("rules.yaml", rules).unwrap().rules);
+        Self { engine, admitted: 0 }
+    }
+
+    fn ask(&mut self, tally: &Tally, user: u64, cost: u64) {
+        let user = user.to_string();
+        let pairs = [("user", &*user)];
+        let request = Request::new("GET", "/").unwrap().with_attributes(&pairs).unwrap();
+        let request = request.with_cost(cost);
+        let verdict = self.engine.check(&request);
+        assert!(verdict.is_allowed());
+        verdict.meter(&request, |it| tally.count(Timestamp::from_micros(7), &it));
+        self.admitted += cost;
+    }
+}
+
+async fn written(books: &Repository) -> u64 {
+    let page = books.usage(&UsageFilter::default(), &PageOf::first(1_000)).await.unwrap();
+    assert!(page.next.is_none(), "more clients than the test knows");
+    page.rows.iter().map(|it| it.admitted_cost).sum()
+}
+
+fn keeper<B: Books>(books: B) -> Bookkeeper<B> {
+    Bookkeeper::new(books, "edge-1".to_owned(), Arc::new(Tally::new(1_000)))
+}
+
+#[tokio::test]
+async fn whatever_is_lost_on_the_way_all_is_written_once() {
+    let scratch = Scratch::new("lossy");
+    let books = scratch.open().await;
+    let mut clients = Clients::new();
+    let mut failures = 0;
+    for seed in 0..20 {
+        let mut chance = Rng::with_seed(seed);
+        let mut keeper = keeper(Lossy::new(&books, seed));
+        for _ in 0..30 {
+            for _ in 0..chance.u64(..4) {
+                clients.ask(&keeper.tally, chance.u64(..20), 1 + chance.u64(..5));
+            }
+            failures += u32::from(keeper.flush().await.is_err());
+        }
+        // It comes to an end at last, and the next daemon of the name begins.
+        while keeper.flush().await.is_err() {}
+        assert_eq!(written(&books).await, clients.admitted, "seed {seed}");
+    }
+    assert!(failures > 100, "nothing was lost: {failures}");
+}
+
+#[tokio::test]
+async fn a_crash_loses_what_was_not_written_and_a_restart_doubles_nothing() {
+    let scratch = Scratch::new("crash");
+    let books = scratch.open().await;
+    let mut clients = Clients::new();
+    // What is sure to be there, and what may be: the last flush of each daemon was not answered.
+    let (mut sure, mut perhaps) = (0, 0);
+    for seed in 0..50 {
+        let mut chance = Rng::with_seed(seed);
+        let mut keeper = keeper(Lossy::new(&books, seed));
+        loop {
+            let before = clients.admitted;
+            clients.ask(&keeper.tally, chance.u64(..20), 1 + chance.u64(..5));
+            let counted = clients.admitted - before;
+            if keeper.flush().await.is_err() {
+                perhaps += counted;
+                break;
+            }
+            sure += counted;
+        }
+    }
+    let written = written(&books).await;
+    assert!(
+        (sure..=sure + perhaps).contains(&written),
+        "{sure} <= {written} <= {sure} + {perhaps}"
+    );
+    assert!(perhaps > 50, "no daemon crashed");
+}
+
+#[tokio::test]
+async fn what_a_dead_daemon_has_left_on_the_way_is_not_taken_for_its_successors() {
+    let scratch = Scratch::new("late");
+    let books = scratch.open().await;
+    let mut clients = Clients::new();
+    let mut dead = keeper(books.clone());
+    clients.ask(&dead.tally, 1, 10);
+    dead.flush().await.unwrap();
+    // Its last batch is on the way when it dies, and arrives after its successor has begun.
+    clients.ask(&dead.tally, 1, 100);
+    let late = dead.tally.take_all();
+    let number = dead.last.unwrap() + 1;
+    let mut successor = keeper(books.clone());
+    clients.ask(&successor.tally, 1, 1_000);
+    successor.flush().await.unwrap();
+    assert_eq!(books.add_usage("edge-1", number, &late).await.unwrap(), Applied::Before);
+    assert_eq!(written(&books).await, 1_010);
+    // Or before: then both count.
+    let mut third = keeper(books.clone());
+    let number = successor.last.unwrap() + 1;
+    assert_eq!(books.add_usage("edge-1", number, &late).await.unwrap(), Applied::Now);
+    clients.ask(&third.tally, 1, 10_000);
+    third.flush().await.unwrap();
+    assert_eq!(written(&books).await, 11_110);
+}
+
+#[tokio::test]
+async fn two_daemons_of_one_name_lose_nothing_while_answers_arrive() {
+    let scratch = Scratch::new("namesakes");
+    let books = scratch.open().await;
+    let mut clients = Clients::new();
+    let mut daemons = [keeper(books.clone()), keeper(books.clone())];
+    for round in 0..20 {
+        let daemon = &mut daemons[round % 2];
+        clients.ask(&daemon.tally, round as u64, 1);
+        daemon.flush().await.unwrap();
+    }
+    assert_eq!(written(&books).await, clients.admitted);
+}
+
+#[tokio::test]
+async fn many_accounts_go_in_several_batches() {
+    let scratch = Scratch::new("batches");
+    let books = scratch.open().await;
+    let mut clients = Clients::new();
+    let tally = Arc::new(Tally::new(100_000));
+    let mut keeper = Bookkeeper::new(books.clone(), "edge-1".to_owned(), tally);
+    for user in 0..=BATCH_ROWS_MAX as u64 {
+        clients.ask(&keeper.tally, user, 1);
+    }
+    keeper.flush().await.unwrap();
+    assert_eq!(keeper.last, Some(3), "one to begin, and two batches");
+    let mut page = PageOf::first(1_000);
+    let mut sum = 0;
+    loop {
+        let rows = books.usage(&UsageFilter::default(), &page).await.unwrap();
+        sum += rows.rows.iter().map(|it| it.admitted_cost).sum::<u64>();
+        match rows.next {
+            Some(next) => page = PageOf::after(next, 1_000),
+            None => break,
+        }
+    }
+    assert_eq!(sum, clients.admitted);
+}
+
+/// A way on which the first batch is lost, and overtaken by what another daemon had sent.
+struct Overtaken {
+    books: Repository,
+    late: Mutex<Option<(u64, Vec<UsageRow>)>>,
+}
+
+impl Books for Overtaken {
+    async fn last(&self, node: &str) -> Result<u64> {
+        self.books.usage_sequence(node).await
+    }
+
+    async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<Applied> {
+        let late = if rows.is_empty() { None } else { self.late.lock().unwrap().take() };
+        if let Some((number, rows)) = late {
+            let _ = self.books.add_usage(node, number, &rows).await?;
+            return Err(RepositoryError::Unavailable { why: "the question was lost".to_owned() });
+        }
+        self.books.add_usage(node, number, rows).await
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_was_lost_is_not_taken_for_a_late_one_of_a_dead_daemon() {
+    let scratch = Scratch::new("overtaken");
+    let books = scratch.open().await;
+    let mut clients = Clients::new();
+    let mut dead = keeper(books.clone());
+    clients.ask(&dead.tally, 1, 10);
+    dead.flush().await.unwrap();
+    clients.ask(&dead.tally, 1, 100);
+    let late = (dead.last.unwrap() + 1, dead.tally.take_all());
+    let way = Overtaken { books: books.clone(), late: Mutex::new(Some(late)) };
+    let mut successor = keeper(way);
+    clients.ask(&successor.tally, 1, 1_000);
+    assert!(successor.flush().await.is_err());
+    successor.flush().await.unwrap();
+    assert_eq!(written(&books).await, 1_010);
+}

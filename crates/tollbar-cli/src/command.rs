@@ -1,0 +1,198 @@
+//! The command line: what there is to say, and which file does it.
+
+mod client;
+mod counters;
+mod exempt;
+mod explain;
+mod key;
+mod nodes;
+mod rules;
+mod serve;
+mod table;
+mod token;
+mod until;
+mod usage;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::config::{self, ConfigError};
+use client::{CallError, Client, ServerFlags};
+
+/// Limits the rate of requests.
+#[derive(Debug, Parser)]
+#[command(name = "tollbar", version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Answers whether requests may pass
+    Serve(Box<serve::Serve>),
+    /// Checks files of rules, and shows and changes those of a daemon
+    #[command(subcommand)]
+    Rules(rules::Rules),
+    /// Exempts subjects from a rule
+    Exempt(Remote<exempt::Exempt>),
+    /// Shows, resets, boosts and bans what a rule counts
+    Key(Remote<key::Key>),
+    /// Clears counters that owe more than their policy can
+    Counters(Remote<counters::Counters>),
+    /// Shows who has used how much
+    Usage(usage::Usage),
+    /// Says what the rules of a daemon make of a request, by its counters of this moment
+    Explain(explain::Explain),
+    /// Lists the daemons over one database, and which rules they enforce
+    Nodes(nodes::Nodes),
+    /// Makes, lists and revokes tokens for the admin interface
+    Token(Remote<token::Token>),
+    /// Prints what a shell needs to complete these commands
+    #[command(after_help = "Example:\n  tollbar completions bash > /etc/bash_completion.d/tollbar")]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Prints the document of the HTTP interface, as `OpenAPI` 3.1
+    Openapi {
+        /// That of the admin API
+        #[arg(long)]
+        admin: bool,
+    },
+}
+
+/// Commands that speak to a daemon.
+#[derive(Debug, Args)]
+struct Remote<C: Subcommand> {
+    #[command(subcommand)]
+    command: C,
+
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+impl<C: Subcommand> Remote<C> {
+    fn run(self, run: impl AsyncFnOnce(C, &Client) -> Result<Ending, CallError>) -> Ending {
+        self.server.run(async |client| run(self.command, client).await)
+    }
+}
+
+/// What the exit code says, for scripts.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well
+  1  something was found: the file has errors (or, with --strict, warnings), or differs from the rules
+  2  the command line is wrong, or a file cannot be read
+  3  the daemon refuses, and says why
+  4  the daemon cannot be reached, or what answers is none";
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Well,
+    Found,
+    Misused,
+    Refused,
+    Unreachable,
+}
+
+impl Ending {
+    pub(crate) fn code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Well => 0,
+            Self::Found => 1,
+            Self::Misused => 2,
+            Self::Refused => 3,
+            Self::Unreachable => 4,
+        })
+    }
+}
+
+impl Command {
+    /// Reads the command line, and the file of settings that it names. Ends the process where that is
+    /// wrong, or where nothing but help is asked for.
+    pub(crate) fn read() -> Result<Self, ConfigError> {
+        let said: Vec<OsString> = std::env::args_os().collect();
+        let mut matches = Self::described().get_matches_from(&said);
+        let file = match matches.subcommand() {
+            Some(("serve", serve)) => serve.get_one::<PathBuf>("config").cloned(),
+            _ => None,
+        };
+        if let Some(path) = file {
+            // Said again, to a command whose defaults are the file's.
+            let mut wrong = None;
+            let command = Self::described().mut_subcommand("serve", |serve| {
+                config::file::apply(serve.clone(), &path).unwrap_or_else(|error| {
+                    wrong = Some(error);
+                    serve
+                })
+            });
+            if let Some(error) = wrong {
+                return Err(ConfigError::File(error));
+            }
+            matches = command.get_matches_from(&said);
+        }
+        Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+    }
+
+    /// The command line with its exit codes.
+    fn described() -> clap::Command {
+        with_exit_codes(Self::command())
+    }
+
+    pub(crate) fn run(self) -> ExitCode {
+        let ending = match self.verb {
+            Verb::Serve(serve) => serve.run(),
+            Verb::Rules(rules) => rules.run(),
+            Verb::Exempt(it) => it.run(exempt::Exempt::run),
+            Verb::Key(it) => it.run(key::Key::run),
+            Verb::Counters(it) => it.run(counters::Counters::run),
+            Verb::Usage(usage) => usage.run(),
+            Verb::Explain(explain) => explain.run(),
+            Verb::Nodes(nodes) => nodes.run(),
+            Verb::Token(it) => it.run(token::Token::run),
+            Verb::Completions { shell } => {
+                let mut text = Vec::new();
+                clap_complete::generate(shell, &mut Self::described(), "tollbar", &mut text);
+                say(&String::from_utf8_lossy(&text));
+                Ending::Well
+            }
+            Verb::Openapi { admin } => {
+                say(if admin {
+                    tollbar_admin::api::openapi::document()
+                } else {
+                    tollbar_daemon::protocol::http::document()
+                });
+                Ending::Well
+            }
+        };
+        ending.code()
+    }
+}
+
+/// Says below every command what its exit code means, unless the command says it itself.
+fn with_exit_codes(command: clap::Command) -> clap::Command {
+    let command = command.mut_subcommands(with_exit_codes);
+    if command.get_after_help().is_some() { command } else { command.after_help(EXIT_CODES) }
+}
+
+/// Prints. Whoever reads may have stopped: `tollbar rules list | head` is no mistake.
+fn say(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Command::described().debug_assert();
+    }
+}

@@ -1,0 +1,93 @@
+//! `tollbar exempt`: who is not counted by a rule.
+
+use clap::Subcommand;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::Ending;
+use super::client::{Call, CallError, Client, Query, segment};
+use super::rules::{find_rule, path_of};
+use super::table::columns;
+use super::until::Until;
+
+/// Where exemptions are.
+const EXEMPTIONS: &str = "/v1/rate-limit/exemptions";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Exempt {
+    /// Exempts a subject from a rule
+    Add {
+        /// The name or the id of the rule
+        rule: String,
+
+        /// What kind of subject it is
+        #[arg(value_name = "TYPE", value_parser = ["api_key", "user", "ip_cidr", "service_account"])]
+        subject_type: String,
+
+        /// Which one: its value, or a block of addresses such as 10.0.0.0/8
+        #[arg(value_name = "VALUE")]
+        subject_value: String,
+
+        /// Why, for people
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+
+        /// Until when: a time from now such as 30d, a day or an instant; for good without it
+        #[arg(long, value_name = "WHEN")]
+        until: Option<Until>,
+    },
+    /// Lists exemptions
+    List {
+        /// Only those from this rule, by its name or id
+        rule: Option<String>,
+    },
+    /// Ends an exemption
+    Delete {
+        /// Its id, as `list` has it
+        id: String,
+    },
+}
+
+impl Exempt {
+    pub(crate) async fn run(self, client: &Client) -> Result<Ending, CallError> {
+        match self {
+            Self::Add { rule, subject_type, subject_value, reason, until } => {
+                let path = path_of(&find_rule(client, &rule).await?);
+                let body = json!({
+                    "subjectType": subject_type,
+                    "subjectValue": subject_value,
+                    "reason": reason,
+                    "expiresAt": until.map(|it| it.0),
+                });
+                let made = client.send(Call::post(format!("{path}/exemptions"), body)).await?;
+                Ok(client.show(&made, || table(std::slice::from_ref(&made))))
+            }
+            Self::List { rule } => {
+                let path = match rule {
+                    Some(rule) => format!("{}/exemptions", path_of(&find_rule(client, &rule).await?)),
+                    None => EXEMPTIONS.to_owned(),
+                };
+                let exemptions = client.items(&path, &Query::default()).await?;
+                Ok(client.show(&json!(exemptions), || table(&exemptions)))
+            }
+            Self::Delete { id } => {
+                let target = format!("{EXEMPTIONS}/{}", segment(&id));
+                let answer = client.send(Call::new(Method::DELETE, target)).await?;
+                Ok(client.show(&answer, || format!("exemption {id} is deleted\n")))
+            }
+        }
+    }
+}
+
+fn table(exemptions: &[Value]) -> String {
+    let fields = [
+        ("ID", "exemptionId"),
+        ("TYPE", "subjectType"),
+        ("SUBJECT", "subjectValue"),
+        ("UNTIL", "expiresAt"),
+        ("REASON", "reason"),
+        ("BY", "createdBy"),
+        ("RULE ID", "ruleId"),
+    ];
+    columns(&fields, exemptions, "there are no exemptions")
+}

@@ -1,0 +1,106 @@
+//! `tollbar rules explain`: which rules apply to a request. Every counter is fresh, because no
+//! service is asked.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use tollbar_rules::{Criticality, Engine, InvalidRequest, Request};
+
+use super::read;
+use crate::command::{EXIT_CODES, Ending};
+use tollbar_daemon::protocol::http::ExplainResponse;
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("{EXAMPLE}\n\n{EXIT_CODES}"))]
+pub(crate) struct Explain {
+    /// The file of rules
+    file: PathBuf,
+
+    #[command(flatten)]
+    request: RequestFlags,
+
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A request as it is written on a command line.
+#[derive(Debug, Args)]
+pub(crate) struct RequestFlags {
+    /// The request line: a method and a path
+    #[arg(long, value_name = "METHOD PATH", value_parser = request_line)]
+    pub(crate) request: (String, String),
+
+    /// An attribute of the request, such as user=42; may be given several times
+    #[arg(short, long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
+    pub(crate) attributes: Vec<(String, String)>,
+
+    /// What the request costs before rules multiply it
+    #[arg(long, default_value_t = 1)]
+    pub(crate) cost: u64,
+
+    /// How much the request matters: low, normal, high or critical
+    #[arg(long, default_value = "normal", value_parser = criticality)]
+    pub(crate) criticality: Criticality,
+}
+
+const EXAMPLE: &str = "\
+Example:
+  tollbar rules explain rules.yaml --request 'GET /v1/users/7' -a user=42 -a ip=203.0.113.7";
+
+impl Explain {
+    pub(crate) fn run(self) -> Ending {
+        let file = match read(&self.file) {
+            Ok(file) => file,
+            Err(ending) => return ending,
+        };
+        let attributes: Vec<(&str, &str)> =
+            self.request.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let request = match self.request.request(&attributes) {
+            Ok(request) => request,
+            Err(error) => {
+                eprintln!("the request cannot be checked: {error}");
+                return Ending::Misused;
+            }
+        };
+        let explanation = Engine::new(file.rules).explain(&request);
+        if self.json {
+            match serde_json::to_string_pretty(&ExplainResponse::of(&explanation)) {
+                Ok(text) => println!("{text}"),
+                Err(error) => eprintln!("{error}"),
+            }
+        } else {
+            print!("{explanation}");
+        }
+        Ending::Well
+    }
+}
+
+impl RequestFlags {
+    fn request<'a>(
+        &'a self,
+        attributes: &'a [(&'a str, &'a str)],
+    ) -> Result<Request<'a>, InvalidRequest> {
+        let (method, path) = &self.request;
+        let request = Request::new(method, path)?.with_attributes(attributes)?;
+        Ok(request.with_cost(self.cost).with_criticality(self.criticality))
+    }
+}
+
+fn request_line(text: &str) -> Result<(String, String), String> {
+    match text.split_once(' ') {
+        Some((method, path)) if path.starts_with('/') => Ok((method.to_owned(), path.to_owned())),
+        _ => Err("write a method and a path, such as 'GET /v1/users'".to_owned()),
+    }
+}
+
+fn attribute(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write a name, `=` and a value, such as user=42".to_owned()),
+    }
+}
+
+fn criticality(text: &str) -> Result<Criticality, String> {
+    Criticality::of_name(text).ok_or_else(|| "write low, normal, high or critical".to_owned())
+}

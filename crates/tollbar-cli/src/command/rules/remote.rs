@@ -1,0 +1,85 @@
+//! The rules of a daemon, as its admin interface sends them.
+
+use serde_json::Value;
+use tollbar_rules::Rule;
+
+use super::RULES;
+use crate::command::client::{CallError, Client, Query, segment};
+use tollbar_admin::operations::rule_json::RuleJson;
+
+/// Returns the path of a rule.
+pub(in crate::command) fn path_of(rule: &RuleJson) -> String {
+    format!("{RULES}/{}", segment(rule.id()))
+}
+
+/// Returns the version by which changes of others are noticed.
+pub(super) fn version_to_change(rule: &RuleJson) -> Result<u64, CallError> {
+    rule.version.ok_or_else(|| {
+        let name = &rule.rule.name;
+        CallError::Misused(format!(
+            "rule `{name}` is in the daemon's own file: change it there, and it is put in force"
+        ))
+    })
+}
+
+/// Returns the limits of a rule, in the words of a file.
+pub(super) fn limits_of(rule: &Rule) -> String {
+    if rule.unlimited {
+        return "unlimited".to_owned();
+    }
+    let limits: Vec<&str> = rule.limits.iter().map(tollbar_rules::Limit::text).collect();
+    let tiers = rule.tiers.limits.iter().map(|(name, _)| &**name).collect::<Vec<_>>().join(", ");
+    match (limits.is_empty(), tiers.is_empty()) {
+        (_, true) => limits.join(", "),
+        (true, false) => format!("by tier: {tiers}"),
+        (false, false) => format!("{}; by tier: {tiers}", limits.join(", ")),
+    }
+}
+
+/// Reads a rule from a response.
+pub(super) fn read(client: &Client, json: Value) -> Result<RuleJson, CallError> {
+    serde_json::from_value(json)
+        .map_err(|error| client.strange(format!("a rule that this version does not know: {error}")))
+}
+
+/// Returns all rules that match `query`.
+pub(super) async fn all(client: &Client, query: &Query) -> Result<Vec<RuleJson>, CallError> {
+    let items = client.items(RULES, query).await?;
+    items.into_iter().map(|it| read(client, it)).collect()
+}
+
+/// Returns the rule of that name, or else of that id.
+pub(in crate::command) async fn find(client: &Client, named: &str) -> Result<RuleJson, CallError> {
+    let mut of_name = all(client, &Query::default().and("name", Some(named))).await?;
+    of_name.retain(|it| *it.rule.name == *named);
+    match of_name.pop() {
+        Some(rule) => Ok(rule),
+        None => read(client, client.get(&format!("{RULES}/{}", segment(named))).await?),
+    }
+}
+
+/// Returns the id of the rule of that name or id, where one is named.
+pub(in crate::command) async fn id_of(
+    client: &Client,
+    named: Option<&str>,
+) -> Result<Option<String>, CallError> {
+    match named {
+        Some(named) => find(client, named).await.map(|rule| Some(rule.id().to_owned())),
+        None => Ok(None),
+    }
+}
+
+/// Returns the path of the rule of that name; where there is none, of that id, whether or not it is there
+/// still.
+pub(super) async fn path_even_of_deleted(
+    client: &Client,
+    named: &str,
+) -> Result<String, CallError> {
+    match find(client, named).await {
+        Ok(rule) => Ok(path_of(&rule)),
+        Err(CallError::Refused(refused)) if refused.status == 404 => {
+            Ok(format!("{RULES}/{}", segment(named)))
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,100 @@
+//! `tollbar token`: tokens for the admin interface.
+
+use clap::Subcommand;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::Ending;
+use super::client::{Call, CallError, Client, Query, segment};
+use super::table::{cell, columns};
+use super::until::Until;
+use tollbar_admin::database::{Place, Repository};
+use tollbar_admin::operations::tokens::{self, TokenForm};
+
+/// Where tokens are.
+const TOKENS: &str = "/v1/rate-limit/tokens";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Makes a token, which is shown once
+    Create {
+        /// What people call it
+        name: String,
+
+        /// What it may do: admin, read, tenant:ID or usage:me; may be given several times
+        #[arg(long = "scope", value_name = "SCOPE", required = true)]
+        scopes: Vec<String>,
+
+        /// Whose usage a token with the scope usage:me sees, such as user:42
+        #[arg(long)]
+        subject: Option<String>,
+
+        /// Until when: a time from now such as 90d, a day or an instant; for good without it
+        #[arg(long, value_name = "WHEN")]
+        until: Option<Until>,
+
+        /// Makes it in the database itself, where no token is left to ask the daemon with
+        #[arg(long)]
+        database: Option<Place>,
+    },
+    /// Lists tokens, without what would let somebody use them
+    List,
+    /// Makes a token worth nothing
+    Revoke {
+        /// Its id, as `list` has it
+        id: String,
+    },
+}
+
+impl Token {
+    pub(crate) async fn run(self, client: &Client) -> Result<Ending, CallError> {
+        match self {
+            Self::Create { name, scopes, subject, until, database } => {
+                let form = TokenForm { name, scopes, subject, expires_at: until.map(|it| it.0) };
+                let made = match &database {
+                    None => client.send(Call::post(TOKENS, json!(form))).await?,
+                    Some(place) => make_in(place, &form).await?,
+                };
+                let token = cell(&made["token"]);
+                Ok(client.show(&made, || format!("{token}\nkeep it: it is not shown again\n")))
+            }
+            Self::List => {
+                let tokens = client.items(TOKENS, &Query::default()).await?;
+                Ok(client.show(&json!(tokens), || table(&tokens)))
+            }
+            Self::Revoke { id } => {
+                let target = format!("{TOKENS}/{}", segment(&id));
+                let answer = client.send(Call::new(Method::DELETE, target)).await?;
+                Ok(client.show(&answer, || format!("token {id} is revoked\n")))
+            }
+        }
+    }
+}
+
+async fn make_in(place: &Place, form: &TokenForm) -> Result<Value, CallError> {
+    if let Place::Sqlite(path) = place
+        && !path.exists()
+    {
+        let message = format!("--database: there is no {}: where is the daemon's?", path.display());
+        return Err(CallError::Misused(message));
+    }
+    let misused = |error: String| CallError::Misused(format!("--database: {error}"));
+    let repository = Repository::open(place).await.map_err(|error| misused(error.to_string()))?;
+    let made = tokens::create_in(&repository, form, "command line").await;
+    let made = made.map_err(|problem| CallError::Misused(problem.detail.into_owned()))?;
+    serde_json::to_value(&made).map_err(|error| misused(error.to_string()))
+}
+
+fn table(tokens: &[Value]) -> String {
+    let fields = [
+        ("ID", "tokenId"),
+        ("NAME", "name"),
+        ("SCOPES", "scopes"),
+        ("SUBJECT", "subject"),
+        ("UNTIL", "expiresAt"),
+        ("USED", "lastUsedAt"),
+        ("REVOKED", "revokedAt"),
+        ("BY", "createdBy"),
+    ];
+    columns(&fields, tokens, "there are no tokens")
+}

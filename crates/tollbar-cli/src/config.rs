@@ -1,0 +1,255 @@
+//! What `tollbar serve` is told: by flags; where a flag is absent, by the environment; where that is
+//! silent too, by the [`file`].
+
+pub(crate) mod file;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{ArgAction, Args};
+use thiserror::Error;
+use tollbar_rules::{FileError, RuleFile, RuleSet, RuleSetError};
+
+use tollbar_admin::database::flags::DatabaseFlags;
+use tollbar_admin::operations::AdminFlags;
+use tollbar_admin::usage::MeteringFlags;
+use tollbar_daemon::files::secret::{self, SecretError};
+use tollbar_daemon::files::{self, file_error_text};
+use tollbar_daemon::net::Bounds;
+use tollbar_daemon::net::endpoint::Endpoint;
+use tollbar_daemon::net::open_files::{self, TooFewFiles};
+use tollbar_daemon::net::tls::{TlsError, TlsFiles};
+use tollbar_daemon::protocol::envoy::{self, EnvoyOptions};
+use tollbar_daemon::protocol::forward_auth::{ApiKeysError, ProxyFlags};
+use tollbar_daemon::protocol::proxy::{GatewayFlags, GatewayFlagsError};
+use tollbar_daemon::store::{StoreFlags, StoreFlagsError};
+use tollbar_daemon::telemetry::{DenialFlags, LogFlags, TraceFlags};
+use tollbar_daemon::token::Tokens;
+
+/// The flags of the daemon.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Config {
+    /// Where to listen for HTTP: an address and a port (0 takes any free one), unix:PATH, or off
+    #[arg(long, env = "TOLLBAR_LISTEN", value_name = "ENDPOINT", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: Endpoint,
+
+    /// Where to listen for gRPC: an address and a port (0 takes any free one), unix:PATH, or off
+    #[arg(long, env = "TOLLBAR_GRPC", value_name = "ENDPOINT", default_value = "127.0.0.1:8081")]
+    pub(crate) grpc: Endpoint,
+
+    /// Where to speak the Redis protocol, CL.THROTTLE of redis-cell included: an endpoint as above
+    #[arg(long, env = "TOLLBAR_RESP", value_name = "ENDPOINT", default_value = "127.0.0.1:6380")]
+    pub(crate) resp: Endpoint,
+
+    /// The file of rules, put in force again when it changes and on SIGHUP; without it, 5 requests per
+    /// 10 s pass for each client
+    #[arg(long, env = "TOLLBAR_RULES", value_name = "FILE")]
+    pub(crate) rules: Option<PathBuf>,
+
+    /// Looks at the files of rules on SIGHUP only
+    #[arg(long, env = "TOLLBAR_NO_WATCH", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = false, value_name = "BOOL",
+          action = ArgAction::Set)]
+    pub(crate) no_watch: bool,
+
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+
+    /// The secret under which receipts and leases are given out: 64 hexadecimal digits. Daemons over
+    /// one Redis that have the same one take each other's, and one with a snapshot its own after a
+    /// restart; without it, it is another at each start
+    #[arg(long, env = "TOLLBAR_RECEIPT_SECRET_FILE", value_name = "FILE")]
+    pub(crate) receipt_secret_file: Option<PathBuf>,
+
+    /// Takes only requests that bear a token in this file, one a line, but for /healthz and /readyz;
+    /// read again on SIGHUP
+    #[arg(long, env = "TOLLBAR_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsFiles,
+
+    /// Listens beyond loopback without asking who is there
+    #[arg(long, env = "TOLLBAR_INSECURE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = false, value_name = "BOOL",
+          action = ArgAction::Set)]
+    pub(crate) insecure: bool,
+
+    #[command(flatten)]
+    pub(crate) bounds: Bounds,
+
+    #[command(flatten)]
+    pub(crate) envoy: EnvoyOptions,
+
+    #[command(flatten)]
+    pub(crate) proxies: ProxyFlags,
+
+    #[command(flatten)]
+    pub(crate) gateway: GatewayFlags,
+
+    #[command(flatten)]
+    pub(crate) database: DatabaseFlags,
+
+    #[command(flatten)]
+    pub(crate) admin: AdminFlags,
+
+    #[command(flatten)]
+    pub(crate) metering: MeteringFlags,
+
+    #[command(flatten)]
+    pub(crate) log: LogFlags,
+
+    #[command(flatten)]
+    pub(crate) denials: DenialFlags,
+
+    #[command(flatten)]
+    pub(crate) traces: TraceFlags,
+
+    /// Reads what no flag and no variable says from this file: the same names, in YAML
+    #[arg(id = "config", long = "config", env = "TOLLBAR_CONFIG", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// What is wrong with what the daemon was told.
+#[derive(Debug, Error)]
+pub(crate) enum ConfigError {
+    #[error("--config: {}", file_error_text(.0))]
+    File(#[source] FileError),
+    #[error(
+        "{flag} {endpoint} is beyond loopback, where anybody could spend your clients' tokens: add \
+         --token-file FILE or --tls-client-ca FILE, or --insecure if the network keeps strangers out"
+    )]
+    Exposed { flag: &'static str, endpoint: Endpoint },
+    #[error(
+        "--admin {endpoint} is beyond loopback, where tokens could be read on their way: add --tls-cert \
+         FILE and --tls-key FILE, or --insecure if the network keeps strangers out"
+    )]
+    AdminExposed { endpoint: Endpoint },
+    #[error("--token-file: cannot read {}: {source}", path.display())]
+    TokenFile { path: PathBuf, source: std::io::Error },
+    #[error(
+        "--token-file: {} holds no tokens of 16 to 1024 visible ASCII characters: write one a line, at \
+         most 256, such as `openssl rand -hex 32` prints",
+        path.display()
+    )]
+    Token { path: PathBuf },
+    #[error("--rules: {}", file_error_text(.0))]
+    Rules(#[from] FileError),
+    #[error("--rules: {0}")]
+    Unsupported(#[from] RuleSetError),
+    #[error("--envoy-config: {}", file_error_text(.0))]
+    Envoy(#[source] FileError),
+    #[error(
+        "--rules: {}: rule `{rule}` limits what is in flight, and a client that dies would hold its \
+         permit for good: write `lease: 30s`, after which one that is not renewed comes back",
+        path.display()
+    )]
+    Permits { path: PathBuf, rule: String },
+    #[error(transparent)]
+    ApiKeys(#[from] ApiKeysError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error(transparent)]
+    Store(#[from] StoreFlagsError),
+    #[error(transparent)]
+    Gateway(#[from] GatewayFlagsError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    OpenFiles(#[from] TooFewFiles),
+}
+
+/// The rules where no file is given.
+const EXAMPLE_RULES: &str = "rules: [{ name: example, limit: 5/10s }]";
+
+impl Config {
+    /// Every place it listens on, by its flag.
+    pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 3] {
+        [("--listen", &self.listen), ("--grpc", &self.grpc), ("--resp", &self.resp)]
+    }
+
+    /// Where the admin API listens.
+    pub(crate) fn admin_endpoint(&self) -> Endpoint {
+        self.admin.endpoint(self.database.database.is_some())
+    }
+
+    /// Warns of rules that Envoy's calls are not answered by, where it can call.
+    pub(crate) fn warn_of_permits(&self, rules: &RuleSet) {
+        if self.grpc != Endpoint::Off {
+            envoy::warn_of_permits(envoy::Options::new(&self.envoy, self.rules.is_some()), rules);
+        }
+    }
+
+    /// The secret for receipts, where one is given.
+    pub(crate) fn read_receipt_secret(&self) -> Result<Option<[u8; 32]>, ConfigError> {
+        let path = self.receipt_secret_file.as_ref();
+        Ok(path.map(|path| secret::read("--receipt-secret-file", path)).transpose()?)
+    }
+
+    /// The rules to be put in force, and what their writer should know.
+    pub(crate) fn read_rules(&self) -> Result<RuleFile, ConfigError> {
+        match (&self.rules, &self.gateway.limit) {
+            // An example would stand in the way of the database's rules.
+            (None, None) if self.database.database.is_some() => {
+                Ok(RuleFile::parse("the built-in rules", "rules: []")?)
+            }
+            (None, None) => Ok(RuleFile::parse("the built-in rules", EXAMPLE_RULES)?),
+            (None, Some(limit)) => {
+                let rules = format!("rules: [{{ name: limit, limit: \"{limit}\" }}]");
+                Ok(RuleFile::parse("--limit", &rules)?)
+            }
+            (Some(path), _) => self.usable(RuleFile::read(path)?),
+        }
+    }
+
+    /// Rules that were read, unless the daemon cannot serve by them.
+    pub(crate) fn usable(&self, file: RuleFile) -> Result<RuleFile, ConfigError> {
+        match file.rules.rule_with_unleased_permits() {
+            Some(rule) => Err(ConfigError::Permits {
+                path: self.rules.clone().unwrap_or_default(),
+                rule: rule.name.to_string(),
+            }),
+            None => Ok(file),
+        }
+    }
+
+    /// The tokens that requests must bear one of, where one is asked for.
+    pub(crate) fn read_tokens(&self) -> Result<Option<Arc<Tokens>>, ConfigError> {
+        let Some(path) = &self.token_file else {
+            return Ok(None);
+        };
+        let text = files::read_to_string(path)
+            .map_err(|source| ConfigError::TokenFile { path: path.clone(), source })?;
+        let tokens = Tokens::parse(&text);
+        let tokens = tokens.ok_or_else(|| ConfigError::Token { path: path.clone() })?;
+        Ok(Some(Arc::new(tokens)))
+    }
+
+    /// Refuses to listen where anybody could ask, unless it is said that this is meant.
+    pub(crate) fn check_exposure(&self) -> Result<(), ConfigError> {
+        let asks_who = self.token_file.is_some() || self.tls.authenticates();
+        let mut endpoints = self.endpoints().into_iter();
+        // A client's certificate is asked for on TCP only, and who may use a path its permissions say.
+        match endpoints.find(|(_, it)| !it.is_local()) {
+            Some((flag, endpoint)) if !asks_who && !self.insecure => {
+                return Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() });
+            }
+            _ => {}
+        }
+        // The admin API always asks who is there; what is asked for must not be read on its way.
+        let admin = self.admin_endpoint();
+        if !admin.is_local() && !self.tls.is_given() && !self.insecure {
+            return Err(ConfigError::AdminExposed { endpoint: admin });
+        }
+        Ok(())
+    }
+
+    /// Sees to it that there can be as many connections as are allowed.
+    pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
+        let (proxy, admin) = (self.gateway.endpoint(), self.admin_endpoint());
+        let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy, &admin]);
+        let listeners = endpoints.filter(|it| **it != Endpoint::Off).count();
+        let to_upstream = self.gateway.upstream_connections_max(self.bounds);
+        Ok(open_files::allow(self.bounds.max_connections, listeners, to_upstream)?)
+    }
+}

@@ -1,0 +1,24 @@
+//! `tollbar`: the command line of the daemon.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`command`] | one module per verb |
+//! | [`config`] | flags, environment and file of `tollbar serve` |
+//! | [`serve`] | the daemon from start to end |
+
+mod command;
+mod config;
+mod serve;
+
+use std::process::ExitCode;
+
+/// Reads the command line and does what it says.
+fn main() -> ExitCode {
+    match command::Command::read() {
+        Ok(command) => command.run(),
+        Err(error) => {
+            eprintln!("{error}");
+            command::Ending::Misused.code()
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the daemon has where it has a database: its rules are followed, usage is written there, and this
+//! node has a name among others.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::task::JoinHandle;
+use tollbar::SystemClock;
+
+use crate::config::Config;
+use tollbar_admin::database::follow::{Follow, FollowError};
+use tollbar_admin::database::{Live, Repository, RepositoryError};
+use tollbar_admin::usage::books::Bookkeeper;
+use tollbar_admin::usage::node::Node;
+use tollbar_daemon::shutdown::Stopped;
+use tollbar_daemon::usage::Tally;
+
+/// A database whose rules are in force.
+pub(crate) struct Database {
+    pub(crate) repository: Repository,
+    follow: Follow,
+    bookkeeper: Bookkeeper<Repository>,
+    flush_every: Duration,
+    node: Node,
+}
+
+/// The tasks that follow a database and write usage to it.
+pub(crate) struct DatabaseTasks {
+    follow: JoinHandle<()>,
+    bookkeeper: JoinHandle<()>,
+    /// Its name is this node's for as long as the daemon runs.
+    _node: Node,
+}
+
+/// Why there is none.
+#[derive(Debug, Error)]
+pub(crate) enum DatabaseError {
+    #[error("--database: {0}")]
+    Repository(#[from] RepositoryError),
+    #[error("cannot keep this node's name beside the database: {0}; give it one by --node NAME")]
+    Node(io::Error),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+}
+
+impl Database {
+    /// The database that `config` names, where it does. Its rules, or those that it said last, are in
+    /// force when this returns: no request passes by rules that are not there yet.
+    pub(crate) async fn open(
+        config: &Config,
+        live: &Arc<Live>,
+        tally: Option<Arc<Tally>>,
+    ) -> Result<Option<Self>, DatabaseError> {
+        let (Some(place), Some(tally)) = (&config.database.database, tally) else {
+            return Ok(None);
+        };
+        let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
+        let beside = config.database.beside();
+        let node = Node::new(config.metering.node.as_deref(), beside.as_deref());
+        let node = node.map_err(DatabaseError::Node)?;
+        let (live, cache) = (Arc::clone(live), config.database.cache());
+        let follow = Follow::begin(live, repository.clone(), cache, node.name.clone()).await?;
+        let bookkeeper = Bookkeeper::new(repository.clone(), node.name.clone(), tally);
+        let flush_every = config.metering.usage_flush.0;
+        Ok(Some(Self { repository, follow, bookkeeper, flush_every, node }))
+    }
+
+    /// Follows it and writes usage until `ended`.
+    pub(crate) fn start(self, ended: &Stopped) -> DatabaseTasks {
+        let follow = tokio::spawn(self.follow.run(ended.clone()));
+        let bookkeeper = tokio::spawn(self.bookkeeper.keep(self.flush_every, ended.clone()));
+        DatabaseTasks { follow, bookkeeper, _node: self.node }
+    }
+}
+
+impl DatabaseTasks {
+    /// Returns when all usage and the last rules are written, or cannot be.
+    pub(crate) async fn finish(self) {
+        // What went wrong has been told.
+        let _ = (self.follow.await, self.bookkeeper.await);
+    }
+}

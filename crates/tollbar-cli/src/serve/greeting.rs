@@ -1,0 +1,58 @@
+//! What `tollbar serve` prints when it is ready.
+
+use std::io::{self, Write};
+
+use tollbar_admin::operations::credential::Credential;
+
+use crate::config::Config;
+
+/// Prints where the daemon listens and how to try it. An error is ignored: standard output may be closed.
+pub(super) fn print(config: &Config, urls: &[String], admin_token: Option<&Credential>) {
+    let _ = write(config, urls, admin_token, io::stdout().lock());
+}
+
+fn write(
+    config: &Config,
+    urls: &[String],
+    admin_token: Option<&Credential>,
+    mut to: impl Write,
+) -> io::Result<()> {
+    for url in urls {
+        writeln!(to, "listening on {url}")?;
+    }
+    if let Some(token) = admin_token {
+        // Here and nowhere else: what is logged is read by many, and kept.
+        writeln!(to, "admin token (shown once): {}", token.reveal())?;
+    }
+    match (&config.rules, &config.gateway.limit) {
+        (Some(path), _) => writeln!(to, "rules: {}", path.display())?,
+        (None, Some(limit)) => writeln!(to, "rules: {limit} for each client")?,
+        (None, None) if config.database.database.is_some() => {}
+        (None, None) => {
+            writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?;
+        }
+    }
+    if let Some(place) = &config.database.database {
+        writeln!(to, "rules: {place}")?;
+    }
+    let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
+    if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {
+        writeln!(to, "passing on to {upstream}")?;
+        return match proxy.strip_prefix("://unix:") {
+            Some(path) => writeln!(to, "try: curl -i --unix-socket {path} http://localhost/"),
+            None => writeln!(to, "try: curl -i http{proxy}/"),
+        };
+    }
+    let Some(url) = urls.iter().find(|url| url.starts_with("http")) else {
+        return writeln!(to, "ready");
+    };
+    let bearer = if config.token_file.is_some() { " -H 'Authorization: Bearer ..'" } else { "" };
+    let target = match url.strip_prefix("http://unix:") {
+        Some(path) => format!("--unix-socket {path} http://localhost"),
+        None => url.clone(),
+    };
+    writeln!(
+        to,
+        "try: curl -i{bearer} {target}/v1/check -d '{{\"path\":\"/\",\"attributes\":{{\"user\":\"42\"}}}}'"
+    )
+}

@@ -1,0 +1,127 @@
+//! A database that an earlier version made, with rules that say everything a rule can, is migrated when it
+//! is opened: rules, their identities, exemptions, the audit and all that counters hang on stay.
+
+use serde_json::{Value, json};
+use tollbar_admin::database::{
+    AuditFilter, KeyFilter, PageOf, Place, RuleFilter, RuleId, UsageFilter,
+};
+use tollbar_rules::admin::RuleView;
+
+use super::{World, rule};
+
+/// What clients had sent to the earlier version, in the order of the rows.
+fn sent() -> Vec<Value> {
+    vec![
+        json!({
+            "name": "search", "scope": "endpoint", "tenantId": "acme", "httpMethod": "GET",
+            "pathPattern": "/v1/users/{id}/**", "algorithm": "token_bucket", "maxRequests": 200,
+            "windowSeconds": 60, "burstCapacity": 20, "priority": -7, "enabled": true,
+            "description": "ünïcode \u{1F6A6} and \"quotes\" it's",
+            "match": { "plan": ["bulk", "free"], "region": { "not": "eu" } },
+            "per": ["user", "path"], "missing": "deny", "cost": { "GET /v1/search/all": 5 },
+            "exempt": [{ "api_key": "internal" },
+                       { "ip": "10.0.0.0/8", "until": "2027-01-01", "reason": "office" }],
+            "tiers": { "free": "10/min", "gold": { "limit": "50/min", "burst": 7 }, "default": "free" },
+            "candidate": { "limit": "80/min" }, "stop": true, "mode": "shadow",
+            "on_store_failure": { "shed": "critical" },
+        }),
+        json!({ "name": "per_client", "maxRequests": 10, "windowSeconds": 1 }),
+        json!({ "name": "acme/sub", "tenantId": "acme", "maxRequests": 5, "windowSeconds": 3600,
+                "algorithm": "fixed_window", "staggered": true }),
+        json!({ "name": "jobs", "algorithm": "concurrency", "maxRequests": 5, "lease": "30s",
+                "per": [] }),
+        json!({ "name": "queue", "limit": "20/s", "queue": 100, "max_wait": "2s",
+                "algorithm": "leaky_queue" }),
+        json!({ "name": "quota", "limit": ["10/s", "10_000 per calendar month"],
+                "utc_offset": "+05:30", "on_store_failure": "local" }),
+        json!({ "name": "strict", "maxRequests": 20, "windowSeconds": 61,
+                "algorithm": "sliding_window_strict", "subwindows": 5 }),
+        json!({ "name": "warm", "maxRequests": 100, "windowSeconds": 1, "burstCapacity": 50,
+                "warm_up": { "start": 10, "over": "10min", "steps": 4 } }),
+        json!({ "name": "health", "pathPattern": "/health", "unlimited": true, "priority": 100 }),
+        json!({ "name": "rest", "fallback": true, "maxRequests": 100, "windowSeconds": 60,
+                "replaces": ["per_client"] }),
+        json!({ "name": "by_attribute", "limit": "9/h",
+                "cost": { "attribute": "tokens", "/v1/**": 2, "default": 3 },
+                "match": { "method": "POST", "user": { "one_of": ["a", "b"], "prefix": "a" } } }),
+        json!({ "name": "leaky", "maxRequests": 6, "windowSeconds": 86400,
+                "algorithm": "leaky_bucket", "burst": 3 }),
+        json!({ "name": "log", "maxRequests": 6, "windowSeconds": 604_800,
+                "algorithm": "sliding_window_log", "missing": "deny",
+                "description": "ab \\u0000 c" }),
+    ]
+}
+
+pub(crate) async fn a_database_of_version_2_is_migrated(world: World) {
+    world.empty();
+    world.execute(match &world.place {
+        Place::Sqlite(_) => include_str!("version_2/sqlite.sql"),
+        Place::Postgres(_) => include_str!("version_2/postgres.sql"),
+    });
+    // Earlier versions kept any text that JSON has.
+    let odd = json!({ "description": "a\0b \\u0000 c\0\0", "missing": "deny" });
+    world.execute(&format!("UPDATE rate_limit_rules SET spec = '{odd}' WHERE name = 'log'"));
+    let column = |name: &str| {
+        world.column(&format!("SELECT CAST({name} AS text) FROM rate_limit_rules ORDER BY id"))
+    };
+    let kept = ["rule_uuid", "name", "scope", "tenant_id", "http_method", "path_pattern"];
+    let kept = [&kept[..], &["algorithm", "max_requests", "window_seconds", "priority"]].concat();
+    let not_null = |name: &&str| format!("coalesce(CAST({name} AS text), '')");
+    let before: Vec<Vec<String>> = kept.iter().map(|it| column(&not_null(it))).collect();
+    let revision = "SELECT CAST(rules AS text) FROM rate_limit_revision";
+    let revision_before: u64 = world.column(revision)[0].parse().unwrap();
+
+    let repository = world.again().await;
+    let after: Vec<Vec<String>> = kept.iter().map(|it| column(&not_null(it))).collect();
+    assert_eq!(after, before);
+    assert_eq!(column("enabled").len(), 15);
+
+    // Every rule says what its client sent, under the id that its counters are kept under.
+    let rules = repository.rules(&RuleFilter::default(), &PageOf::first(100)).await.unwrap().rows;
+    let ids: Vec<RuleId> = rules.iter().map(|it| it.id).collect();
+    assert_eq!(rules.len(), sent().len());
+    for (at, sent) in sent().iter().enumerate() {
+        let mut found = rules[at].rule.clone();
+        // A character of code 0 stays in SQLite, and is left out in PostgreSQL.
+        found.description = found.description.map(|it| it.replace('\0', "").into());
+        assert_eq!(found, rule(sent));
+        assert_eq!(rules[at].id.to_string(), before[0][at]);
+    }
+    assert_eq!(rules[0].version, 2);
+    let path = RuleView::of(&rules[0].rule).path_pattern;
+    assert_eq!(path.as_deref(), Some("/v1/users/{id}/**"));
+
+    // A row that said no rule says none, and takes no other with it.
+    let loaded = repository.load().await.unwrap();
+    assert!(loaded.revisions.rules > revision_before, "nodes read all of it again");
+    assert_eq!(loaded.rules.len(), sent().len());
+    let bad: Vec<&str> = loaded.bad.iter().map(|it| &*it.name).collect();
+    assert_eq!(bad, ["broken"]);
+
+    let exemptions = repository.exemptions(Some(ids[1]), &PageOf::first(9)).await.unwrap().rows;
+    let subjects: Vec<&str> = exemptions.iter().map(|it| &*it.form.subject_value).collect();
+    assert_eq!(subjects, ["internal", "42", "10.0.0.0/8", "ci"]);
+    assert!(exemptions.iter().all(|it| it.form.exemption().is_ok() && it.created_by == "ada"));
+    let keys = repository.keys(&KeyFilter::default(), &PageOf::first(9)).await.unwrap().rows;
+    assert_eq!(keys[0].record.rule, Some(ids[1].to_string()));
+    assert!(repository.token_by_hash(&[7; 32]).await.unwrap().is_some());
+    let usage = repository.usage(&UsageFilter::default(), &PageOf::first(9)).await.unwrap().rows;
+    assert_eq!((&usage[0].rule, usage[0].admitted_cost), (&ids[1].to_string(), 5));
+    assert_eq!(repository.usage_sequence("node-a").await.unwrap(), 1);
+
+    // The audit is read, and what it has can be put back, also what was deleted.
+    let audit = repository.audit(&AuditFilter::default(), &PageOf::first(100)).await.unwrap().rows;
+    assert_eq!(audit.len(), 14 + 4 + 4 + 2 + 1);
+    let mut first = sent()[0].clone();
+    (first["maxRequests"], first["enabled"]) = (json!(100), json!(false));
+    assert_eq!(repository.rule_at(ids[0], 1).await.unwrap(), rule(&first));
+    let back = repository.rollback_rule(ids[0], 2, 1, "ada").await.unwrap();
+    assert_eq!((back.version, &back.rule), (3, &rule(&first)));
+    let gone: RuleId = before[0][13].parse().unwrap();
+    let back = repository.rollback_rule(gone, 2, 1, "ada").await.unwrap();
+    assert_eq!((&*back.rule.name, back.deleted_at), ("gone", None));
+
+    // It is migrated once.
+    let again = world.again().await.rules(&RuleFilter::default(), &PageOf::first(100)).await;
+    assert_eq!(again.unwrap().rows.len(), sent().len() + 1);
+}

@@ -1,0 +1,249 @@
+//! The commands that speak to a daemon, as people see them: what they print and how they end, compared with
+//! the files beside this one, word for word. Ids, instants and tokens are written as if they were others.
+//!
+//! `TOLLBAR_WRITE_TRANSCRIPTS=1 cargo test -p tollbar-cli --test daemon cli` writes the files anew; read what has changed.
+
+mod transcript;
+
+use crate::common::{Daemon, Scratch};
+use transcript::Transcript;
+
+const FILE: &str = "\
+rules:
+  - { name: everybody, per: [], limit: 1000/s }
+";
+
+const RULES: &str = "\
+rules:
+  - { name: per_client, limit: [10/s, 450/15min] }
+  - { name: search, match: { method: GET, path: /v1/search/** }, limit: 30/min, priority: 5 }
+";
+
+const CHANGED: &str = "\
+rules:
+  - { name: per_client, limit: [20/s, 450/15min] }
+  - { name: login, match: { method: POST, path: /v1/login }, per: [ip], limit: 5/min }
+";
+
+#[test]
+fn rules_are_shown_applied_exported_and_put_back() {
+    let scratch = Scratch::new("cli-rules");
+    let file = scratch.file("daemon.yaml", FILE);
+    scratch.file("rules.yaml", RULES);
+    scratch.file("changed.yaml", CHANGED);
+    scratch.file("bad.yaml", "rules:\n- { name: a, limt: 10/s }\n");
+    scratch.file("clash.yaml", FILE);
+    let mut it = Transcript::start(&scratch, &["--rules", &file]);
+    it.run("rules list");
+    it.run("rules diff rules.yaml");
+    it.run("rules apply rules.yaml --dry-run");
+    it.run("rules apply rules.yaml");
+    it.say("Again: nothing changes.");
+    it.run("rules apply rules.yaml");
+    it.run("rules diff rules.yaml");
+    it.run("rules list");
+    it.run("rules list --scope endpoint --json");
+    it.run("rules get search");
+    it.run("rules diff changed.yaml");
+    it.run("rules diff changed.yaml --prune --json");
+    it.run("rules apply changed.yaml --prune --dry-run");
+    it.run("rules apply changed.yaml --prune");
+    it.run("rules export");
+    it.say("What was exported is what there is.");
+    let exported = it.output("rules export");
+    scratch.file("exported.yaml", &exported);
+    it.run("rules diff exported.yaml --prune");
+    it.run("rules history per_client");
+    it.run("rules rollback per_client --to 1");
+    it.run("rules get per_client");
+    it.run("rules rollback per_client --to 99");
+    it.run("rules get nobody");
+    it.run("rules apply bad.yaml");
+    it.run("rules apply clash.yaml");
+    it.run("rules rollback everybody --to 1");
+    it.compare("rules");
+}
+
+#[test]
+fn exemptions_bans_and_boosts_come_and_go() {
+    let scratch = Scratch::new("cli-keys");
+    let file = scratch.file("daemon.yaml", "rules: [{ name: daily, limit: 3/day }]");
+    scratch.file("rules.yaml", "rules: [{ name: hourly, limit: 4/day }]");
+    let mut it = Transcript::start(&scratch, &["--rules", &file]);
+    it.run("rules apply rules.yaml");
+    it.run("exempt list");
+    it.run("exempt add hourly user 42 --reason 'load test' --until 2099-01-01");
+    it.run("exempt add hourly ip_cidr 10.0.0.0/8");
+    it.run("exempt add hourly user 42");
+    it.run("exempt add hourly ip_cidr 10.0.0.0/99");
+    it.run("exempt list hourly");
+    it.run("exempt delete 1");
+    it.run("exempt delete 1");
+    it.run("exempt list --json");
+    for _ in 0..4 {
+        it.daemon.check("7");
+    }
+    it.run("key peek daily user:7");
+    it.run("key top daily");
+    it.run("key reset daily user:7");
+    it.run("key peek daily user:7");
+    it.run("key ban user:7 --until 2099-01-01 --reason abuse");
+    it.run("key boost user:8 --rule daily --factor 1.5 --until 2099-01-01T12:00:00Z");
+    it.run("key list");
+    it.run("key unban user:7");
+    it.run("key unban user:7");
+    it.run("key unboost user:8 --json");
+    it.run("key list");
+    it.run("key peek daily");
+    it.run("key boost user:8 --factor x --until 2h");
+    it.run("explain --request 'GET /x' -a user=8");
+    it.compare("keys");
+}
+
+#[test]
+fn counters_ahead_of_the_clock_are_cleared() {
+    let scratch = Scratch::new("cli-counters");
+    scratch.file("rules.yaml", "rules: [{ name: hourly, limit: 24/day, burst: 600 }]");
+    scratch.file("lowered.yaml", "rules: [{ name: hourly, limit: 24/day, burst: 6 }]");
+    let empty = scratch.file("daemon.yaml", "rules: []");
+    let mut it = Transcript::start(&scratch, &["--rules", &empty]);
+    it.run("rules apply rules.yaml");
+    it.daemon.post("/v1/check", r#"{"attributes":{"user":"7"},"cost":600}"#);
+    it.run("counters clear-ahead");
+    it.run("rules apply lowered.yaml");
+    it.say("Whoever has spent the old burst is denied once more, and then begins anew.");
+    assert_eq!([(); 3].map(|()| it.daemon.check("7")), [429, 200, 200]);
+    it.run("counters clear-ahead --for 1h");
+    it.run("counters clear-ahead --for 10m");
+    it.run("counters clear-ahead --for 25h");
+    it.compare("counters");
+}
+
+#[test]
+fn tokens_are_made_used_and_revoked() {
+    let scratch = Scratch::new("cli-tokens");
+    let mut it = Transcript::start(&scratch, &[]);
+    it.run("token list");
+    it.run("token create ci --scope read --until 2099-01-01");
+    it.run("token create nothing --scope everything");
+    it.run("token create someone --scope usage:me --subject user:42 --json");
+    it.say("With a token that may only read:");
+    let reading = it.output("token create reader --scope read --json");
+    it.with_token(&serde_json::from_str::<serde_json::Value>(&reading).unwrap()["token"]);
+    it.run("rules list --json");
+    it.run("token list");
+    it.say("With one that nobody knows, and with none:");
+    it.with_token(&format!("tbar_{}", "0".repeat(64)).into());
+    it.run("rules list");
+    it.with_token(&"".into());
+    it.run("rules list");
+    it.say("The database itself needs none:");
+    let database = scratch.path("rules.sqlite");
+    it.run("token create lost --scope admin --database absent.sqlite");
+    let made = it.output(&format!("token create lost --scope admin --json --database {database}"));
+    it.with_token(&serde_json::from_str::<serde_json::Value>(&made).unwrap()["token"]);
+    it.run("token revoke 2");
+    it.run("token revoke 99");
+    it.run("token list");
+    it.compare("tokens");
+}
+
+#[test]
+fn usage_is_shown_and_exported_and_nodes_are_listed() {
+    let scratch = Scratch::new("cli-usage");
+    let file = scratch.file("daemon.yaml", "rules: [{ name: daily, limit: 3/day }]");
+    let mut it = Transcript::start(&scratch, &["--rules", &file, "--node", "edge-1"]);
+    it.run("usage");
+    for user in ["7", "7", "7", "7", "=8"] {
+        it.daemon.check(user);
+    }
+    let acme = r#"{"attributes":{"user":"9","tenant":"acme"},"cost":2}"#;
+    it.daemon.post("/v1/check", acme);
+    it.say("A daemon that stops writes what it has counted.");
+    it.restart(&scratch, &["--rules", &file, "--node", "edge-1"]);
+    it.run("usage");
+    it.run("usage --tenant acme --json");
+    it.run("usage --subject user:7 --rule daily");
+    it.run("usage --from 2099-01-01");
+    it.run("usage --from tomorrow");
+    it.run("usage export");
+    it.run("usage export --format jsonl --tenant acme");
+    // A node reports soon after it has started, and not at the moment it listens.
+    while !it.output("nodes --json").contains("edge-1") {}
+    it.run("nodes");
+    it.compare("usage");
+}
+
+#[test]
+fn who_cannot_be_reached_is_told_apart_from_who_refuses() {
+    let scratch = Scratch::new("cli-errors");
+    let mut it = Transcript::start(&scratch, &[]);
+    it.run("rules list --server http://127.0.0.1:1");
+    it.run("rules list --server unix:nowhere.sock");
+    it.run("rules list --server nowhere");
+    it.run("rules list --token-file nowhere");
+    it.run("rules list --ca nowhere --server https://127.0.0.1:1");
+    it.say("Another port of the daemon is no admin interface.");
+    let http = it.daemon.address("http").to_owned();
+    it.run(&format!("nodes --server http://{http}"));
+    it.compare("errors");
+}
+
+/// The exit code of `tollbar nodes`, and what it prints.
+fn nodes(daemon: &Daemon, flags: &[&str]) -> (Option<i32>, String) {
+    let token = daemon.greeting.iter().find_map(|it| it.split_once("(shown once): ")).unwrap().1;
+    let mut command = transcript::tollbar();
+    let output = command.args(["nodes", "--json"]).args(flags).env("TOLLBAR_TOKEN", token).output();
+    let output = output.unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_daemon_is_asked_on_a_path_too() {
+    let scratch = Scratch::new("cli-unix");
+    let place = format!("unix:{}", scratch.path("admin.sock"));
+    let daemon = Daemon::start(&["--database", &scratch.path("a.sqlite"), "--admin", &place]);
+    let (code, text) = nodes(&daemon, &["--server", &place]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("\"revision\""), "{text}");
+}
+
+#[test]
+fn over_tls_only_the_right_daemon_is_told_the_token() {
+    let scratch = Scratch::new("cli-tls");
+    let issue = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (ours, other) = (issue(), issue());
+    let cert = scratch.file("cert.pem", &ours.cert.pem());
+    let key = scratch.file("key.pem", &ours.signing_key.serialize_pem());
+    let other = scratch.file("other.pem", &other.cert.pem());
+    let flags = ["--tls-cert", &cert, "--tls-key", &key, "--admin", "127.0.0.1:0"];
+    let database = scratch.path("a.sqlite");
+    let daemon = Daemon::start(&[&flags[..], &["--database", &database]].concat());
+    let port = daemon.address("admins").rsplit_once(':').unwrap().1.to_owned();
+    let server = format!("https://localhost:{port}");
+    let (code, text) = nodes(&daemon, &["--server", &server, "--ca", &cert]);
+    assert_eq!(code, Some(0), "{text}");
+    // Not one of another, not one that browsers believe, not one of another name, and not without TLS.
+    let address = format!("https://127.0.0.1:{port}");
+    let plain = format!("http://localhost:{port}");
+    for flags in [
+        &["--server", &server, "--ca", &other][..],
+        &["--server", &server],
+        &["--server", &address, "--ca", &cert],
+        &["--server", &plain],
+    ] {
+        let (code, text) = nodes(&daemon, flags);
+        assert_eq!(code, Some(4), "{flags:?}: {text}");
+    }
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = transcript::tollbar().args(["completions", shell]).output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("rollback") && text.contains("token-file"), "{shell}: {text}");
+    }
+}

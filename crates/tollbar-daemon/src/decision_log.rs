@@ -1,0 +1,304 @@
+//! The latest denials, so that whoever was turned away can be told why.
+//!
+//! A denial is kept as it was made, with the request as one would ask again, and put into words when
+//! somebody asks. How many are kept, and how many bytes, is bounded; the oldest go first. What was
+//! allowed is not kept.
+
+mod decision_id;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use tollbar::Timestamp;
+use tollbar_rules::{Request, Verdict};
+
+pub use decision_id::DecisionId;
+
+/// How many denials are kept.
+const KEPT_MAX: usize = 10_000;
+
+/// What the requests of all of them may take.
+const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// The longest request that is kept: of longer ones only the verdict is.
+const REQUEST_BYTES_MAX: usize = 4 * 1024;
+
+/// Versions of the rules that denials hold on to: each is as large as the rules are.
+const VERSIONS_MAX: u64 = 4;
+
+/// So that threads that deny at the same time seldom meet.
+const SHARDS: usize = 16;
+
+/// The latest denials.
+#[derive(Debug)]
+pub struct Decisions {
+    shards: [Mutex<Shard>; SHARDS],
+    /// The version of the rules by which the latest denial was made.
+    rules_version: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// The oldest first.
+    kept: VecDeque<Denial>,
+    text_bytes: usize,
+}
+
+/// A request that was denied.
+#[derive(Debug, Clone)]
+pub struct Denial {
+    pub id: DecisionId,
+    pub at: Timestamp,
+    pub verdict: Verdict,
+    /// The request, as JSON that can be asked again; none where it was too long.
+    pub asked: Option<Box<str>>,
+}
+
+/// A request as it is logged: what can be sent to `POST /v1/check` again.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LoggedRequest<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a str>,
+    #[serde(skip_serializing_if = "Attributes::is_empty")]
+    attributes: Attributes<'a>,
+    cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Attributes<'a>(&'a [(&'a str, &'a str)]);
+
+impl<'a> LoggedRequest<'a> {
+    pub(crate) fn of(request: &'a Request<'_>) -> Self {
+        Self {
+            method: Some(request.method()),
+            path: Some(request.path()),
+            attributes: Attributes(request.attributes()),
+            cost: request.cost(),
+            rule: None,
+            subject: None,
+        }
+    }
+
+    pub(crate) fn under(self, rule: &'a str) -> Self {
+        Self { rule: Some(rule), ..self }
+    }
+
+    pub(crate) fn subject(rule: &'a str, subject: &'a str, cost: u64) -> Self {
+        let (method, path, attributes) = (None, None, Attributes(&[]));
+        Self { method, path, attributes, cost, rule: Some(rule), subject: Some(subject) }
+    }
+
+    /// `None` where it is too long. What is sure to be is not even written.
+    fn text(&self) -> Option<Box<str>> {
+        let attributes = self.attributes.0.iter().map(|(name, value)| name.len() + value.len());
+        let texts = [self.path, self.subject].into_iter().flatten().map(str::len);
+        if attributes.chain(texts).sum::<usize>() > REQUEST_BYTES_MAX {
+            return None;
+        }
+        let text = serde_json::to_string(self).ok()?;
+        (text.len() <= REQUEST_BYTES_MAX).then(|| text.into_boxed_str())
+    }
+}
+
+impl Attributes<'_> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Attributes<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(Some(self.0.len()))?;
+        for (name, value) in self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self { shards: Default::default(), rules_version: AtomicU64::new(0) }
+    }
+}
+
+impl Decisions {
+    /// Keeps a denial.
+    pub(crate) fn record(
+        &self,
+        id: DecisionId,
+        at: Timestamp,
+        asked: &LoggedRequest<'_>,
+        verdict: &Verdict,
+    ) {
+        let denial = Denial { id, at, verdict: verdict.clone(), asked: asked.text() };
+        self.shard(id).push(denial);
+        let version = verdict.rules_version();
+        if self.rules_version.fetch_max(version, Ordering::Relaxed) < version {
+            self.forget_versions_before(version.saturating_sub(VERSIONS_MAX - 1));
+        }
+    }
+
+    /// The denial of that name, if it is one of the latest.
+    pub fn find(&self, id: DecisionId) -> Option<Denial> {
+        self.shard(id).kept.iter().rev().find(|it| it.id == id).cloned()
+    }
+
+    /// Shows all that are kept, those of a shard together, the oldest of it first.
+    pub(crate) fn for_each(&self, mut show: impl FnMut(&Denial)) {
+        for shard in &self.shards {
+            lock(shard).kept.iter().for_each(&mut show);
+        }
+    }
+
+    /// The latest of all, the newest first.
+    pub fn latest(&self, count: usize) -> Vec<Denial> {
+        let mut latest: Vec<Denial> = Vec::new();
+        for shard in &self.shards {
+            latest.extend(lock(shard).kept.iter().rev().take(count).cloned());
+        }
+        latest.sort_by_key(|it| std::cmp::Reverse(it.at));
+        latest.truncate(count);
+        latest
+    }
+
+    /// Denials by rules that were replaced long ago would keep all of those rules in memory.
+    fn forget_versions_before(&self, version: u64) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.kept.retain(|it| it.verdict.rules_version() >= version);
+            shard.text_bytes = shard.kept.iter().map(Denial::text_bytes).sum();
+        }
+    }
+
+    fn shard(&self, id: DecisionId) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[(id.0 % SHARDS as u128) as usize])
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shard {
+    fn push(&mut self, denial: Denial) {
+        self.text_bytes += denial.text_bytes();
+        self.kept.push_back(denial);
+        while self.kept.len() > KEPT_MAX / SHARDS || self.text_bytes > TEXT_BYTES_MAX / SHARDS {
+            let Some(oldest) = self.kept.pop_front() else {
+                return;
+            };
+            self.text_bytes -= oldest.text_bytes();
+        }
+    }
+}
+
+impl Denial {
+    fn text_bytes(&self) -> usize {
+        self.asked.as_ref().map_or(0, |it| it.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollbar_rules::{Engine, RuleFile};
+
+    use super::*;
+
+    const RULES: &str = "rules: [{ name: nothing, per: [tenant], missing: deny, limit: 1/day }]";
+
+    fn engine() -> Engine {
+        Engine::new(RuleFile::parse("rules.yaml", RULES).unwrap().rules)
+    }
+
+    fn deny(engine: &Engine, decisions: &Decisions, id: u128, user: &str) {
+        let attributes = [("user", user)];
+        let request = Request::new("GET", "/x").unwrap().with_attributes(&attributes).unwrap();
+        let verdict = engine.check(&request);
+        assert!(!verdict.is_allowed());
+        let at = Timestamp::from_micros(1);
+        decisions.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
+    }
+
+    fn kept(decisions: &Decisions) -> (usize, usize) {
+        let shards = decisions.shards.iter().map(lock);
+        shards.fold((0, 0), |sum, it| {
+            assert_eq!(it.text_bytes, it.kept.iter().map(Denial::text_bytes).sum::<usize>());
+            (sum.0 + it.kept.len(), sum.1 + it.text_bytes)
+        })
+    }
+
+    #[test]
+    fn a_denial_is_found_with_its_request() {
+        let (engine, decisions) = (engine(), Decisions::default());
+        deny(&engine, &decisions, 7, "4\"2");
+        let denial = decisions.find(DecisionId(7)).unwrap();
+        assert_eq!(
+            denial.asked.as_deref(),
+            Some(r#"{"method":"GET","path":"/x","attributes":{"user":"4\"2"},"cost":1}"#)
+        );
+        assert!(decisions.find(DecisionId(23)).is_none());
+    }
+
+    #[test]
+    fn the_oldest_go_first_when_there_are_too_many() {
+        let (engine, decisions) = (engine(), Decisions::default());
+        for id in 0..2 * KEPT_MAX as u128 {
+            deny(&engine, &decisions, id, "1");
+        }
+        assert_eq!(kept(&decisions).0, KEPT_MAX);
+        assert!(decisions.find(DecisionId(KEPT_MAX as u128 - 1)).is_none());
+        assert!(decisions.find(DecisionId(KEPT_MAX as u128)).is_some());
+    }
+
+    #[test]
+    fn long_requests_take_no_more_than_their_share() {
+        let (engine, decisions) = (engine(), Decisions::default());
+        let long = "x".repeat(REQUEST_BYTES_MAX - 100);
+        for id in 0..4_000 {
+            deny(&engine, &decisions, id, &long);
+        }
+        let (count, text_bytes) = kept(&decisions);
+        assert!(text_bytes <= TEXT_BYTES_MAX && count > 1_000, "{count} {text_bytes}");
+        // Quotes double when they are written.
+        for text in ["x".repeat(REQUEST_BYTES_MAX), "\"".repeat(REQUEST_BYTES_MAX - 100)] {
+            deny(&engine, &decisions, 5_000, &text);
+            assert_eq!(decisions.find(DecisionId(5_000)).unwrap().asked, None);
+        }
+    }
+
+    #[test]
+    fn the_latest_come_first_whichever_shard_they_are_in() {
+        let (engine, decisions) = (engine(), Decisions::default());
+        let request = Request::new("GET", "/x").unwrap();
+        let verdict = engine.check(&request);
+        for id in 0..100 {
+            let at = Timestamp::from_micros(id as u64);
+            decisions.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
+        }
+        let latest: Vec<u128> = decisions.latest(20).iter().map(|it| it.id.0).collect();
+        assert_eq!(latest, (80..100).rev().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn rules_of_long_ago_are_let_go() {
+        let (engine, decisions) = (engine(), Decisions::default());
+        for id in 0..10 {
+            deny(&engine, &decisions, id, "1");
+            engine.replace(RuleFile::parse("rules.yaml", RULES).unwrap().rules);
+        }
+        let found: Vec<bool> = (0..10).map(|id| decisions.find(DecisionId(id)).is_some()).collect();
+        assert_eq!(found[..6], [false; 6]);
+        assert_eq!(found[6..], [true; 4]);
+    }
+}

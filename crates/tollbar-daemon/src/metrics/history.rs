@@ -1,0 +1,308 @@
+//! What was decided over time: the last 15 minutes by the second and the last day by the minute, of
+//! everything and of the rules that decide most lately. In memory only, of bounded size: 47 KiB for each
+//! rule that has a history, of at most 64.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use tollbar::Timestamp;
+use tollbar_rules::{Counts, Tallies, TallyId};
+
+use super::wire::Outcomes;
+
+pub const SECONDS_MAX: usize = 15 * 60;
+pub const MINUTES_MAX: usize = 24 * 60;
+
+/// Rules that have a history.
+const RULES_MAX: usize = 64;
+
+/// A rule that has decided nothing for so long gives its place to one that does.
+const IDLE_SECONDS: u64 = SECONDS_MAX as u64;
+
+/// Changes of the rules that are remembered.
+const MARKS_MAX: usize = 256;
+
+/// What was decided in a second or a minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Point {
+    pub allowed: u32,
+    pub denied: u32,
+    pub shadow_denied: u32,
+    pub degraded: u32,
+    pub near_limit: u32,
+}
+
+/// Points that follow each other, the oldest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Series {
+    pub start: Timestamp,
+    pub step_s: u32,
+    pub points: Vec<Point>,
+}
+
+/// When the rules changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    pub at: Timestamp,
+    pub rules_version: u64,
+}
+
+/// What was decided over time.
+#[derive(Debug, Default)]
+pub struct History {
+    /// The second that the newest point is of, since 1970.
+    second: Option<u64>,
+    total: Line,
+    rules: Vec<Ruled>,
+    /// What every rule had counted at the last tick, in their order then.
+    counted: Vec<(TallyId, Sums)>,
+    /// Held, so that an id means one rule.
+    last: Option<Tallies>,
+    total_counted: Outcomes,
+    marks: VecDeque<Mark>,
+    rules_version: u64,
+}
+
+/// Both rings of one line of a chart.
+#[derive(Debug, Default)]
+struct Line {
+    seconds: VecDeque<Point>,
+    minutes: VecDeque<Point>,
+}
+
+/// A rule with a history.
+#[derive(Debug)]
+struct Ruled {
+    id: TallyId,
+    name: Arc<str>,
+    line: Line,
+    active_second: u64,
+}
+
+/// What all tiers of a rule have counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Sums {
+    allowed: u64,
+    denied: u64,
+    shadow_denied: u64,
+    degraded: u64,
+    near_limit: u64,
+}
+
+impl History {
+    /// Adds what was decided since the last time to the second that `now` is in. Called once a second.
+    pub(super) fn tick(&mut self, now: Timestamp, total: Outcomes, tallies: &Tallies) {
+        let second = now.as_micros() / 1_000_000;
+        // A clock that goes back adds to the newest second.
+        let second = self.second.map_or(second, |newest| newest.max(second));
+        let steps = self.second.map_or(0, |newest| second - newest);
+        let minutes = self.second.map_or(0, |newest| second / 60 - newest / 60);
+        for line in self.rules.iter_mut().map(|it| &mut it.line).chain([&mut self.total]) {
+            line.advance(steps, minutes);
+        }
+        self.second = Some(second);
+        let before = Before::new(std::mem::take(&mut self.counted));
+        let mut counted = Vec::with_capacity(before.counted.len());
+        let mut near_limit = 0;
+        for (id, name, sums) in by_rule(tallies) {
+            let since = sums.since(before.of(counted.len(), id));
+            counted.push((id, sums));
+            near_limit += u64::from(since.near_limit);
+            if since != Point::default() {
+                self.record(id, name, since, second);
+            }
+        }
+        if self.rules_version != tallies.rules_version() {
+            let there: HashSet<TallyId> = counted.iter().map(|(id, _)| *id).collect();
+            self.rules.retain(|it| there.contains(&it.id));
+        }
+        (self.counted, self.last) = (counted, Some(tallies.clone()));
+        let since = Sums { near_limit, ..Sums::of_checks(total) };
+        let before = Sums::of_checks(self.total_counted);
+        self.total.add(since.since(before));
+        self.total_counted = total;
+        self.mark(now, tallies.rules_version());
+    }
+
+    fn record(&mut self, id: TallyId, name: &Arc<str>, since: Point, second: u64) {
+        let place = self.rules.iter().position(|it| it.id == id);
+        let place = place.or_else(|| self.place(id, name, second));
+        if let Some(ruled) = place.map(|at| &mut self.rules[at]) {
+            ruled.line.add(since);
+            (ruled.active_second, ruled.name) = (second, Arc::clone(name));
+        }
+    }
+
+    /// A place for a rule that has none: a new one, or that of the one that was active longest ago.
+    fn place(&mut self, id: TallyId, name: &Arc<str>, second: u64) -> Option<usize> {
+        let new =
+            Ruled { id, name: Arc::clone(name), line: self.total.silent(), active_second: second };
+        if self.rules.len() < RULES_MAX {
+            self.rules.push(new);
+            return Some(self.rules.len() - 1);
+        }
+        let (at, oldest) = self.rules.iter().enumerate().min_by_key(|(_, it)| it.active_second)?;
+        let is_idle = second - oldest.active_second >= IDLE_SECONDS;
+        is_idle.then(|| {
+            self.rules[at] = new;
+            at
+        })
+    }
+
+    fn mark(&mut self, at: Timestamp, rules_version: u64) {
+        // The first version is no change.
+        if self.rules_version != 0 && self.rules_version != rules_version {
+            if self.marks.len() == MARKS_MAX {
+                self.marks.pop_front();
+            }
+            self.marks.push_back(Mark { at, rules_version });
+        }
+        self.rules_version = rules_version;
+    }
+
+    /// The last `count` seconds of everything, or of the rule of that name; `None` where it has no history.
+    pub fn seconds(&self, of: Option<&str>, count: usize) -> Option<Series> {
+        let (line, second) = (self.line(of)?, self.second?);
+        Some(last(&line.seconds, count, second, 1))
+    }
+
+    /// The same of minutes, the newest of which is not over.
+    pub fn minutes(&self, of: Option<&str>, count: usize) -> Option<Series> {
+        let (line, second) = (self.line(of)?, self.second?);
+        Some(last(&line.minutes, count, second / 60, 60))
+    }
+
+    /// The rules that have a history.
+    pub fn rules(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().map(|it| &*it.name)
+    }
+
+    /// When the rules changed, the oldest first.
+    pub fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.marks.iter().copied()
+    }
+
+    fn line(&self, of: Option<&str>) -> Option<&Line> {
+        match of {
+            None => Some(&self.total),
+            Some(name) => self.rules.iter().find(|it| *it.name == *name).map(|it| &it.line),
+        }
+    }
+}
+
+/// The counts of each rule, all tiers together.
+fn by_rule(tallies: &Tallies) -> impl Iterator<Item = (TallyId, &Arc<str>, Sums)> {
+    let mut tallies = tallies.iter().peekable();
+    std::iter::from_fn(move || {
+        let first = tallies.next()?;
+        let mut sums = Sums::default();
+        sums.add(&first.counts);
+        while let Some(tier) = tallies.next_if(|it| it.id == first.id) {
+            sums.add(&tier.counts);
+        }
+        Some((first.id, &first.rule.name, sums))
+    })
+}
+
+/// What rules had counted before. Most are where they were.
+struct Before {
+    counted: Vec<(TallyId, Sums)>,
+    by_id: OnceCell<HashMap<TallyId, Sums>>,
+}
+
+impl Before {
+    fn new(counted: Vec<(TallyId, Sums)>) -> Self {
+        Self { counted, by_id: OnceCell::new() }
+    }
+
+    /// Nothing where the rule is new.
+    fn of(&self, at: usize, id: TallyId) -> Sums {
+        match self.counted.get(at) {
+            Some((known, sums)) if *known == id => *sums,
+            _ => {
+                let by_id = self.by_id.get_or_init(|| self.counted.iter().copied().collect());
+                by_id.get(&id).copied().unwrap_or_default()
+            }
+        }
+    }
+}
+
+fn last(points: &VecDeque<Point>, count: usize, newest: u64, step_s: u32) -> Series {
+    let count = count.min(points.len());
+    let first = newest.saturating_sub(count.saturating_sub(1) as u64);
+    Series {
+        start: Timestamp::from_micros(first.saturating_mul(u64::from(step_s) * 1_000_000)),
+        step_s,
+        points: points.iter().skip(points.len() - count).copied().collect(),
+    }
+}
+
+impl Line {
+    /// One as long as this, in which nothing was decided.
+    fn silent(&self) -> Self {
+        let silence = |points: &VecDeque<Point>| vec![Point::default(); points.len()].into();
+        Self { seconds: silence(&self.seconds), minutes: silence(&self.minutes) }
+    }
+
+    fn advance(&mut self, seconds: u64, minutes: u64) {
+        advance(&mut self.seconds, seconds, SECONDS_MAX);
+        advance(&mut self.minutes, minutes, MINUTES_MAX);
+    }
+
+    fn add(&mut self, since: Point) {
+        for newest in [self.seconds.back_mut(), self.minutes.back_mut()].into_iter().flatten() {
+            newest.allowed = newest.allowed.saturating_add(since.allowed);
+            newest.denied = newest.denied.saturating_add(since.denied);
+            newest.shadow_denied = newest.shadow_denied.saturating_add(since.shadow_denied);
+            newest.degraded = newest.degraded.saturating_add(since.degraded);
+            newest.near_limit = newest.near_limit.saturating_add(since.near_limit);
+        }
+    }
+}
+
+/// Adds empty points, one at first, and lets the oldest go.
+fn advance(points: &mut VecDeque<Point>, steps: u64, points_max: usize) {
+    let steps = if points.is_empty() { 1 } else { steps.min(points_max as u64) };
+    for _ in 0..steps {
+        if points.len() == points_max {
+            points.pop_front();
+        }
+        points.push_back(Point::default());
+    }
+}
+
+impl Sums {
+    fn add(&mut self, counts: &Counts) {
+        self.allowed += counts.allowed + counts.shadow_allowed;
+        self.denied += counts.denied;
+        self.shadow_denied += counts.shadow_denied;
+        self.degraded += counts.degraded_allowed + counts.degraded_denied;
+        self.near_limit += counts.near_limit;
+    }
+
+    fn of_checks(total: Outcomes) -> Self {
+        Self {
+            allowed: total.allowed,
+            denied: total.denied,
+            shadow_denied: total.shadow_denied,
+            degraded: total.degraded_allowed + total.degraded_denied,
+            near_limit: 0,
+        }
+    }
+
+    fn since(self, before: Self) -> Point {
+        let since =
+            |now: u64, before: u64| u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX);
+        Point {
+            allowed: since(self.allowed, before.allowed),
+            denied: since(self.denied, before.denied),
+            shadow_denied: since(self.shadow_denied, before.shadow_denied),
+            degraded: since(self.degraded, before.degraded),
+            near_limit: since(self.near_limit, before.near_limit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

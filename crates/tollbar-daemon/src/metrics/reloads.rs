@@ -1,0 +1,56 @@
+//! What was read again while the daemon served, and what could not be used.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollbar::Timestamp;
+
+/// What is read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reloaded {
+    Rules,
+    Tokens,
+    Certificates,
+}
+
+/// Reloads, by what was read.
+#[derive(Debug, Default)]
+pub(super) struct Reloads {
+    succeeded: [AtomicU64; Reloaded::ALL.len()],
+    failed: [AtomicU64; Reloaded::ALL.len()],
+    /// When rules were put in force last, in microseconds; 0 is never.
+    rules_at_us: AtomicU64,
+}
+
+impl Reloaded {
+    pub(super) const ALL: [Self; 3] = [Self::Rules, Self::Tokens, Self::Certificates];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Rules => "rules",
+            Self::Tokens => "tokens",
+            Self::Certificates => "certificates",
+        }
+    }
+}
+
+impl Reloads {
+    pub(super) fn count(&self, what: Reloaded, is_good: bool) {
+        let counters = if is_good { &self.succeeded } else { &self.failed };
+        counters[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn rules_loaded(&self, at: Timestamp) {
+        self.rules_at_us.store(at.as_micros(), Ordering::Relaxed);
+    }
+
+    pub(super) fn rules_loaded_at(&self) -> Option<Timestamp> {
+        let at_us = self.rules_at_us.load(Ordering::Relaxed);
+        (at_us > 0).then_some(Timestamp::from_micros(at_us))
+    }
+
+    /// How often it succeeded, and failed.
+    pub(super) fn of(&self, what: Reloaded) -> (u64, u64) {
+        let read = |counters: &[AtomicU64]| counters[what as usize].load(Ordering::Relaxed);
+        (read(&self.succeeded), read(&self.failed))
+    }
+}

@@ -1,0 +1,294 @@
+//! Which rules have series of their own. The first so many have; the others share one, named `(other)`,
+//! so that a scrape is bounded whatever the rules are.
+//!
+//! A rule that has its own keeps it for as long as it is there, and its series end with it. What is
+//! counted together never goes down: rules that are gone stay in the sums.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tollbar_rules::{Counts, Limit, RuleTally, Tallies};
+
+/// Rules, or tiers of rules, that have series of their own.
+pub(crate) const OWN_SERIES_MAX: usize = 1_000;
+
+/// The name of the others. No rule has brackets in its name.
+pub(super) const OTHER: &str = "(other)";
+
+/// Remembers who has series of their own.
+#[derive(Debug, Default)]
+pub(crate) struct Series {
+    /// By the rules' identities.
+    known: HashMap<Arc<str>, Vec<Known>>,
+    own_count: usize,
+    /// What there was at the last look.
+    last: Option<Tallies>,
+    /// Of the others that are gone.
+    others_gone: Counts,
+    /// Of all that are gone.
+    gone: Counts,
+}
+
+#[derive(Debug)]
+struct Known {
+    tier: Option<Box<str>>,
+    has_own: bool,
+}
+
+/// What is to be written.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    /// Those that have series of their own.
+    pub(super) rows: Vec<Row>,
+    /// The others together, once there has been one.
+    pub(super) others: Option<Counts>,
+    /// All, those that are gone as well.
+    pub(super) total: Counts,
+    pub(super) rules_version: u64,
+    pub(super) rule_count: usize,
+}
+
+/// One rule, or one tier of it.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) rule: Arc<str>,
+    pub(super) tier: Option<Box<str>>,
+    pub(super) counts: Counts,
+    pub(super) pace: Option<Pace>,
+    /// Whether everybody is counted together.
+    pub(super) is_for_all: bool,
+}
+
+/// What a limit admits in the long run: no more than `burst + per_window x T / window` in any time `T`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pace {
+    pub(super) per_window: u64,
+    pub(super) window_us: u64,
+    pub(super) burst: u64,
+}
+
+impl Series {
+    pub(super) fn collect(&mut self, tallies: &Tallies) -> Collected {
+        let mut collected = Collected {
+            rules_version: tallies.rules_version(),
+            rule_count: tallies.rule_count(),
+            ..Collected::default()
+        };
+        for tally in tallies.iter() {
+            add(&mut collected.total, &tally.counts);
+            if self.see(&tally) {
+                collected.rows.push(Row::of(&tally));
+            } else {
+                add(collected.others.get_or_insert_default(), &tally.counts);
+            }
+        }
+        self.look(tallies);
+        add(&mut collected.total, &self.gone);
+        if self.others_gone != Counts::default() {
+            add(collected.others.get_or_insert_default(), &self.others_gone);
+        }
+        collected
+    }
+
+    /// True where it has series of its own.
+    fn see(&mut self, tally: &RuleTally<'_>) -> bool {
+        let identity = tally.rule.identity();
+        if let Some(tiers) = self.known.get(&**identity)
+            && let Some(known) = tiers.iter().find(|it| it.tier.as_deref() == tally.tier)
+        {
+            return known.has_own;
+        }
+        let has_own = self.own_count < OWN_SERIES_MAX;
+        self.own_count += usize::from(has_own);
+        let known = Known { tier: tally.tier.map(Into::into), has_own };
+        self.known.entry(Arc::clone(identity)).or_default().push(known);
+        has_own
+    }
+
+    /// Forgets those that are gone since the last look, but for what they have counted. They have counted to
+    /// their end: nobody is told of it but by what was held on to.
+    pub(super) fn look(&mut self, tallies: &Tallies) {
+        let before = self.last.replace(tallies.clone());
+        let is_other = |it: &Tallies| it.rules_version() != tallies.rules_version();
+        let Some(before) = before.filter(is_other) else {
+            return;
+        };
+        for tally in tallies.gone_since(&before) {
+            add(&mut self.gone, &tally.counts);
+            if self.forget(&tally) {
+                self.own_count -= 1;
+            } else {
+                add(&mut self.others_gone, &tally.counts);
+            }
+        }
+    }
+
+    /// True where it had series of its own.
+    fn forget(&mut self, tally: &RuleTally<'_>) -> bool {
+        let identity = &**tally.rule.identity();
+        let Some(tiers) = self.known.get_mut(identity) else {
+            return false;
+        };
+        let place = tiers.iter().position(|it| it.tier.as_deref() == tally.tier);
+        let known = place.map(|at| tiers.swap_remove(at));
+        if tiers.is_empty() {
+            self.known.remove(identity);
+        }
+        known.is_some_and(|it| it.has_own)
+    }
+}
+
+impl Row {
+    fn of(tally: &RuleTally<'_>) -> Self {
+        Self {
+            rule: Arc::clone(&tally.rule.name),
+            tier: tally.tier.map(Into::into),
+            counts: tally.counts,
+            pace: Pace::of(tally.limits),
+            is_for_all: tally.rule.per.is_empty(),
+        }
+    }
+}
+
+impl Pace {
+    /// That of the slowest limit. What is in flight has none.
+    fn of(limits: &[Limit]) -> Option<Self> {
+        let paces = limits.iter().filter(|limit| !limit.policy().has_permits()).map(|limit| {
+            let policy = limit.policy();
+            let window_us = u64::try_from(policy.window().as_micros()).unwrap_or(u64::MAX).max(1);
+            let per_window = policy.limit();
+            // A window may be met at its end and at its beginning again.
+            let burst = policy.capacity().max(per_window.saturating_mul(2));
+            Self { per_window, window_us, burst }
+        });
+        // a.limit / a.window < b.limit / b.window, without division.
+        paces.min_by(|a, b| {
+            let product =
+                |one: &Self, other: &Self| u128::from(one.per_window) * u128::from(other.window_us);
+            product(a, b).cmp(&product(b, a))
+        })
+    }
+
+    /// Tokens a second, for people and graphs.
+    pub(super) fn per_second(self) -> f64 {
+        self.per_window as f64 * 1_000_000.0 / self.window_us as f64
+    }
+}
+
+fn add(sum: &mut Counts, counts: &Counts) {
+    sum.allowed += counts.allowed;
+    sum.denied += counts.denied;
+    sum.shadow_allowed += counts.shadow_allowed;
+    sum.shadow_denied += counts.shadow_denied;
+    sum.degraded_allowed += counts.degraded_allowed;
+    sum.degraded_denied += counts.degraded_denied;
+    sum.near_limit += counts.near_limit;
+    sum.admitted_tokens = sum.admitted_tokens.wrapping_add(counts.admitted_tokens);
+    sum.ahead_of_clock += counts.ahead_of_clock;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use tollbar_rules::{Engine, Request, RuleFile, RuleSet};
+
+    use super::*;
+
+    /// So many rules, each of a path of its own.
+    fn rules(range: std::ops::Range<usize>) -> RuleSet {
+        let mut text = "rules:\n".to_owned();
+        for at in range {
+            let _ = writeln!(text, "  - {{ name: r{at}, match: {{ path: /{at} }}, limit: 9/day }}");
+        }
+        RuleFile::parse("rules.yaml", &text).unwrap().rules
+    }
+
+    fn check(engine: &Engine, path: usize) {
+        let path = format!("/{path}");
+        let request = Request::new("GET", &path).unwrap().with_attributes(&[("user", "1")]);
+        assert!(engine.check(&request.unwrap()).is_allowed());
+    }
+
+    #[test]
+    fn the_first_have_series_of_their_own_and_the_others_share_one() {
+        let engine = Engine::new(rules(0..OWN_SERIES_MAX + 5));
+        let mut series = Series::default();
+        for path in 0..OWN_SERIES_MAX + 5 {
+            check(&engine, path);
+        }
+        let collected = series.collect(&engine.tallies());
+        assert_eq!(collected.rows.len(), OWN_SERIES_MAX);
+        assert!(collected.rows.iter().all(|it| it.counts.allowed == 1));
+        assert_eq!(collected.others.unwrap().allowed, 5);
+        assert_eq!(collected.total.allowed, OWN_SERIES_MAX as u64 + 5);
+    }
+
+    #[test]
+    fn series_of_a_rule_end_with_it_and_sums_never_go_down() {
+        let engine = Engine::new(rules(0..OWN_SERIES_MAX + 5));
+        let mut series = Series::default();
+        for path in 0..OWN_SERIES_MAX + 5 {
+            check(&engine, path);
+        }
+        let before = series.collect(&engine.tallies());
+        let others: Vec<Arc<str>> = {
+            let own: Vec<Arc<str>> = before.rows.iter().map(|it| Arc::clone(&it.rule)).collect();
+            let rules = engine.rules();
+            let names = rules.rules().iter().map(|it| Arc::clone(&it.name));
+            names.filter(|it| !own.contains(it)).collect()
+        };
+        // Ten that have their own go, and one of the others; one comes in their place.
+        let gone: Vec<Arc<str>> = before.rows[..10]
+            .iter()
+            .map(|it| Arc::clone(&it.rule))
+            .chain([others[0].clone()])
+            .collect();
+        let in_force = engine.rules();
+        let kept = in_force.rules().iter().filter(|it| !gone.contains(&it.name)).cloned();
+        let new = rules(5_000..5_001).rules()[0].clone();
+        engine.replace(RuleSet::of_shared(kept.chain([new]).collect()).unwrap());
+        let after = series.collect(&engine.tallies());
+        assert!(after.rows.iter().all(|it| !gone.contains(&it.rule)));
+        assert_eq!(
+            after.rows.len(),
+            OWN_SERIES_MAX - 10,
+            "the new one came before places were free"
+        );
+        assert_eq!(after.others.unwrap().allowed, 5, "what the one that is gone has counted stays");
+        assert_eq!(after.total, before.total);
+        for other in &others[1..] {
+            let has_own = after.rows.iter().any(|it| it.rule == *other);
+            assert!(!has_own, "{other} would leave the sum of the others, which would go down");
+        }
+    }
+
+    #[test]
+    fn what_a_rule_has_counted_since_the_last_look_stays_when_it_goes() {
+        let engine = Engine::new(rules(0..2));
+        let mut series = Series::default();
+        check(&engine, 0);
+        series.look(&engine.tallies());
+        for path in [0, 0, 1] {
+            check(&engine, path);
+        }
+        engine.replace(rules(1..2));
+        series.look(&engine.tallies());
+        let collected = series.collect(&engine.tallies());
+        assert_eq!((collected.rows.len(), collected.total.allowed), (1, 4));
+        // Nobody has seen it, so it had no series of its own.
+        assert_eq!(collected.others.unwrap().allowed, 3);
+    }
+
+    #[test]
+    fn the_pace_is_that_of_the_slowest_limit() {
+        let pace = |limits: &[&str]| {
+            let limits: Vec<Limit> = limits.iter().map(|it| Limit::of(it).unwrap()).collect();
+            Pace::of(&limits).map(|it| (it.per_window, it.window_us / 1_000_000, it.burst))
+        };
+        assert_eq!(pace(&[]), None);
+        assert_eq!(pace(&["10/s"]), Some((10, 1, 20)));
+        assert_eq!(pace(&["10/s", "450/15min"]), Some((450, 900, 900)));
+        assert_eq!(pace(&["450/15min", "10/s"]), Some((450, 900, 900)));
+    }
+}

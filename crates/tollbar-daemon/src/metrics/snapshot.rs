@@ -1,0 +1,39 @@
+//! Everything that is counted at one moment, as the dashboard wants it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tollbar::Timestamp;
+use tollbar_rules::AsyncEngine;
+
+use super::store::StoreState;
+use super::{Metrics, Reloaded};
+use crate::store::counters::Counters;
+
+/// Everything at one moment, for the dashboard.
+#[derive(Debug)]
+pub struct Snapshot {
+    pub rules_version: u64,
+    /// The names of the rules that have limits.
+    pub limited: HashSet<Arc<str>>,
+    /// The time that 99 of a hundred checks took at most.
+    pub check_p99_us: Option<u64>,
+    pub store: StoreState,
+    pub reload_failures: u64,
+    pub rules_loaded_at: Option<Timestamp>,
+}
+
+impl Metrics {
+    /// Everything, at this moment. Walks all rules: once a second, not for every request.
+    pub fn snapshot(&self, engine: &AsyncEngine, counters: &Counters, now: Timestamp) -> Snapshot {
+        let tallies = engine.tallies();
+        Snapshot {
+            rules_version: tallies.rules_version(),
+            limited: tallies.iter().map(|it| Arc::clone(&it.rule.name)).collect(),
+            check_p99_us: self.durations.read().percentile_us(99),
+            store: StoreState::of(counters, &self.memory, now),
+            reload_failures: Reloaded::ALL.iter().map(|it| self.reloads.of(*it).1).sum(),
+            rules_loaded_at: self.reloads.rules_loaded_at(),
+        }
+    }
+}

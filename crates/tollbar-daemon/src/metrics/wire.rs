@@ -1,0 +1,125 @@
+//! How checks come in and what becomes of them.
+
+use tollbar_rules::{CheckOutcome, Verdict};
+
+use super::lines::Lines;
+
+/// What a check came over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wire {
+    #[default]
+    Http,
+    ForwardAuth,
+    Grpc,
+    Envoy,
+    Resp,
+    Proxy,
+}
+
+/// What checks came to. Each is one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    /// Allowed, where a rule in shadow mode or a candidate would have denied.
+    pub(crate) shadow_denied: u64,
+    /// The store could not answer, and the rules' failure policies let it pass.
+    pub(crate) degraded_allowed: u64,
+    /// The same, and they did not.
+    pub(crate) degraded_denied: u64,
+}
+
+/// What one check came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Allow,
+    Deny,
+    ShadowDeny,
+    DegradedAllow,
+    DegradedDeny,
+}
+
+/// Checks, by wire and outcome.
+#[derive(Debug, Default)]
+pub(super) struct Wires([Lines<{ Outcome::ALL.len() }>; Wire::ALL.len()]);
+
+impl Wire {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Http, Self::ForwardAuth, Self::Grpc, Self::Envoy, Self::Resp, Self::Proxy];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::ForwardAuth => "forward_auth",
+            Self::Grpc => "grpc",
+            Self::Envoy => "envoy",
+            Self::Resp => "resp",
+            Self::Proxy => "proxy",
+        }
+    }
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Allow, Self::Deny, Self::ShadowDeny, Self::DegradedAllow, Self::DegradedDeny];
+
+    pub(crate) fn of(verdict: &Verdict) -> Self {
+        match (verdict.check_outcome(), verdict.is_allowed()) {
+            (CheckOutcome::Degraded(..), true) => Self::DegradedAllow,
+            (CheckOutcome::Degraded(..), false) => Self::DegradedDeny,
+            (CheckOutcome::Rejected(_), _) | (CheckOutcome::Decided(_), false) => Self::Deny,
+            // Shadows are asked where nothing is enforced, too.
+            (CheckOutcome::Decided(_) | CheckOutcome::NoRule, _) => {
+                if verdict.would_deny().next().is_some() { Self::ShadowDeny } else { Self::Allow }
+            }
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::ShadowDeny => "shadow_deny",
+            Self::DegradedAllow => "degraded_allow",
+            Self::DegradedDeny => "degraded_deny",
+        }
+    }
+}
+
+impl Wires {
+    pub(super) fn count(&self, wire: Wire, outcome: Outcome) {
+        self.0[wire as usize].add(outcome as usize, 1);
+    }
+
+    pub(super) fn of(&self, wire: Wire) -> Outcomes {
+        let [allowed, denied, shadow_denied, degraded_allowed, degraded_denied] =
+            self.0[wire as usize].read();
+        Outcomes { allowed, denied, shadow_denied, degraded_allowed, degraded_denied }
+    }
+
+    pub(super) fn total(&self) -> Outcomes {
+        Wire::ALL.iter().map(|wire| self.of(*wire)).fold(Outcomes::default(), Outcomes::plus)
+    }
+}
+
+impl Outcomes {
+    pub(crate) fn get(&self, outcome: Outcome) -> u64 {
+        match outcome {
+            Outcome::Allow => self.allowed,
+            Outcome::Deny => self.denied,
+            Outcome::ShadowDeny => self.shadow_denied,
+            Outcome::DegradedAllow => self.degraded_allowed,
+            Outcome::DegradedDeny => self.degraded_denied,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            allowed: self.allowed + other.allowed,
+            denied: self.denied + other.denied,
+            shadow_denied: self.shadow_denied + other.shadow_denied,
+            degraded_allowed: self.degraded_allowed + other.degraded_allowed,
+            degraded_denied: self.degraded_denied + other.degraded_denied,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! HTTP/1.1 on a connection: a bound and a time for heads and bodies. What is answered is a
+//! [`Responder`]'s business.
+
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+
+use super::patience::{Patience, Phase};
+use super::{Connection, Peer};
+use crate::problem::Problem;
+use crate::shutdown::Stopped;
+
+/// How TLS calls it.
+pub const ALPN: &[&[u8]] = &[b"http/1.1"];
+
+/// What the heads of a connection's requests may take of memory.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Chunks of a byte each cost a thousand times what their bytes do.
+const BODY_PIECES_MAX: u32 = 4_096;
+
+/// Answers requests.
+pub trait Responder: Send + Sync + 'static {
+    /// What is sent behind the head of an answer.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+
+    fn respond(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        patience: &Arc<Patience>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// Why a body is not there to be used. What is left of it is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unread {
+    TooLarge { bytes_max: usize },
+    TooManyPieces,
+    TooSlow,
+    CutShort,
+}
+
+/// Serves one connection to its end, or until `stopped` says so and what was asked is answered.
+pub async fn serve<R: Responder>(responder: Arc<R>, connection: Connection, mut stopped: Stopped) {
+    let (bounds, peer) = (connection.bounds, connection.peer);
+    let patience = Arc::new(Patience::new(bounds.head_timeout.0, bounds.body_timeout.0));
+    let announced = stopped.clone();
+    let (responder, patience) = (&*responder, &patience);
+    let service = service_fn(|request| {
+        let announced = &announced;
+        async move {
+            patience.enter(Phase::Answer);
+            let mut answer = responder.respond(request, peer, patience).await;
+            if announced.is_announced() {
+                // The next request would find the connection closed.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            // For the answer to be taken, and the next head to come.
+            patience.enter(Phase::Head);
+            Ok::<_, std::convert::Infallible>(answer)
+        }
+    });
+    let connection = http1::Builder::new()
+        .max_buf_size(HEAD_BYTES_MAX)
+        // Who has said all and closes that side is still answered.
+        .half_close(true)
+        // Answers are small: to copy one behind its head costs less than to send two pieces.
+        .writev(false)
+        .serve_connection(TokioIo::new(connection.stream), service);
+    let mut connection = pin!(connection);
+    let mut late = pin!(patience.run_out());
+    // What a client does to its connection is its own affair: errors end it, and are not told.
+    // Lateness is looked at first, so that it is known to the request that it is about.
+    tokio::select! {
+        biased;
+        () = late.as_mut() => return,
+        _ = connection.as_mut() => return,
+        () = stopped.wait() => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        biased;
+        () = late => {}
+        _ = connection => {}
+    }
+}
+
+/// The whole body. One that came in one piece, as most do, is not copied.
+pub async fn read<B: Body<Data = Bytes> + Unpin>(
+    mut body: B,
+    bytes_max: usize,
+    patience: &Patience,
+) -> Result<Bytes, Unread> {
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Err(Unread::TooLarge { bytes_max });
+    }
+    patience.enter(Phase::Body);
+    let mut first = Bytes::new();
+    let mut rest = Vec::new();
+    let mut piece_count = 0;
+    while !body.is_end_stream() {
+        let frame = poll_fn(|cx| match Pin::new(&mut body).poll_frame(cx) {
+            Poll::Pending if patience.is_late() => Poll::Ready(Err(Unread::TooSlow)),
+            frame => frame.map(Ok),
+        });
+        let data = match frame.await? {
+            None => break,
+            Some(Err(_)) => return Err(Unread::CutShort),
+            // Trailers say nothing that anybody reads.
+            Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+        };
+        if first.len() + rest.len() + data.len() > bytes_max {
+            return Err(Unread::TooLarge { bytes_max });
+        }
+        piece_count += 1;
+        if piece_count > BODY_PIECES_MAX {
+            return Err(Unread::TooManyPieces);
+        }
+        if first.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&data);
+        }
+    }
+    let whole = if rest.is_empty() { first } else { [&first[..], &rest].concat().into() };
+    patience.enter(Phase::Answer);
+    Ok(whole)
+}
+
+/// A body that comes bit by bit: whoever takes it has the time of a head for each piece, and not for all
+/// of it.
+pub struct Taken<B> {
+    body: B,
+    patience: Arc<Patience>,
+}
+
+impl<B> Taken<B> {
+    pub fn new(body: B, patience: &Arc<Patience>) -> Self {
+        Self { body, patience: Arc::clone(patience) }
+    }
+}
+
+impl<B: Body + Unpin> Body for Taken<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if frame.is_ready() {
+            self.patience.enter(Phase::Head);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl From<Unread> for Problem {
+    fn from(unread: Unread) -> Self {
+        let (status, code) = match unread {
+            Unread::TooLarge { .. } | Unread::TooManyPieces => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
+            }
+            Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
+            Unread::CutShort => (StatusCode::BAD_REQUEST, "bad_request"),
+        };
+        Self { ends_connection: true, ..Self::new(status, code, unread.advice()) }
+    }
+}
+
+impl Unread {
+    /// What to do instead.
+    pub(crate) fn advice(self) -> String {
+        match self {
+            Self::TooLarge { bytes_max } => {
+                format!("the body is too large: send at most {bytes_max} bytes")
+            }
+            Self::TooManyPieces => "the body comes in too many pieces: send larger chunks".into(),
+            Self::TooSlow => "the body did not come in time: send it at once".into(),
+            Self::CutShort => {
+                "the body ended early, or its chunks are none: send all that was announced".into()
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! One connection, over TCP, TLS or a Unix socket, as one type.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+use super::Bounds;
+use super::idle::Idle;
+use super::tls::TlsPort;
+
+/// Where connections come from.
+#[derive(Debug)]
+pub enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixSocket),
+}
+
+/// A socket with a path, which goes with it.
+#[derive(Debug)]
+pub struct UnixSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+/// Bytes in both directions, until nothing moves for too long.
+#[derive(Debug)]
+pub struct Stream {
+    wire: Wire,
+    idle: Idle,
+}
+
+/// What carries them.
+#[derive(Debug)]
+pub(crate) enum Wire {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
+}
+
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy)]
+pub enum Peer {
+    Tcp(SocketAddr),
+    Unix,
+}
+
+/// A connection that was accepted, and may have to agree on TLS yet.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) stream: Wire,
+    pub(crate) peer: Peer,
+}
+
+/// A connection that can be spoken on.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) stream: Stream,
+    pub(crate) peer: Peer,
+    pub(crate) bounds: Bounds,
+}
+
+impl Socket {
+    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                // Answers are one small write; waiting for more would only delay them.
+                let _ = stream.set_nodelay(true);
+                Ok(Accepted { stream: Wire::Tcp(stream), peer: Peer::Tcp(peer) })
+            }
+            Self::Unix(socket) => {
+                let (stream, _) = socket.listener.accept().await?;
+                Ok(Accepted { stream: Wire::Unix(stream), peer: Peer::Unix })
+            }
+        }
+    }
+}
+
+/// With the port that was taken where any free one was asked for.
+impl fmt::Display for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(socket) => match socket.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(error) => error.fmt(f),
+            },
+            Self::Unix(socket) => write!(f, "unix:{}", socket.path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
+impl UnixSocket {
+    pub(crate) fn new(listener: UnixListener, path: PathBuf) -> Self {
+        Self { listener, path }
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Wire {
+    /// The same after a handshake; a Unix socket needs none.
+    pub(crate) async fn secured(self, tls: &TlsPort) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => Ok(Self::Tls(Box::new(tls.accept(stream).await?))),
+            secure => Ok(secure),
+        }
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(wire: Wire, idle_time_max: Duration) -> Self {
+        Self { wire, idle: Idle::new(idle_time_max) }
+    }
+
+    /// True where nobody between the two ends can listen.
+    pub(crate) fn is_secure(&self) -> bool {
+        matches!(self.wire, Wire::Tls(_))
+    }
+
+    /// What came of `poll`, or an error where it waits and nothing has moved for too long.
+    fn waiting<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Wire, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match poll(&mut self.wire, cx) {
+            Poll::Pending => self.idle.poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
+            ready @ Poll::Ready(_) => ready,
+        }
+    }
+
+    /// The same for what moves bytes. Flushing does not: mostly there is nothing to flush.
+    fn moving<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Wire, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let polled = self.waiting(cx, poll);
+        if polled.is_ready() {
+            self.idle.moved();
+        }
+        polled
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.get_mut().moving(cx, |wire, cx| match wire {
+            Wire::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Wire::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Wire::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        })
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().moving(cx, |wire, cx| match wire {
+            Wire::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Wire::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Wire::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().waiting(cx, |wire, cx| match wire {
+            Wire::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Wire::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Wire::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        })
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().waiting(cx, |wire, cx| match wire {
+            Wire::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Wire::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        })
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().moving(cx, |wire, cx| match wire {
+            Wire::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Wire::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Wire::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        })
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.wire {
+            Wire::Tcp(stream) => stream.is_write_vectored(),
+            Wire::Tls(stream) => stream.is_write_vectored(),
+            Wire::Unix(stream) => stream.is_write_vectored(),
+        }
+    }
+}

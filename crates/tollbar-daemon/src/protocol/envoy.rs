@@ -1,0 +1,129 @@
+//! Envoy's rate-limit protocol, `envoy.service.ratelimit.v3`: may this request pass all of these
+//! descriptors?
+//!
+//! Domains that are in the reference service's files (`--envoy-config`) are limited as the reference
+//! limits them; others by our own rules, to which a descriptor is a request. What a call is answered is
+//! decided here; connections are the business of the gRPC listener.
+
+mod answer;
+mod charge;
+mod deciding;
+mod facts;
+mod file;
+#[doc(hidden)]
+pub mod fuzz;
+mod limit;
+mod limits;
+mod metadata;
+mod options;
+mod plan;
+mod tree;
+mod unit;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use tollbar::Store;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use tollbar_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tollbar_rules::RuleSet;
+use tonic::{Request, Response, Status};
+use tracing::warn;
+
+use plan::Plan;
+
+use super::grpc::MESSAGE_BYTES_MAX;
+use crate::daemon::Daemon;
+
+pub use limits::EnvoyLimits;
+pub use options::{ChargeBy, EnvoyOptions};
+
+/// The service. A clone of it is the same one.
+#[derive(Debug, Clone)]
+pub struct Envoy {
+    daemon: Arc<Daemon>,
+    store: Arc<dyn Store>,
+    limits: Arc<EnvoyLimits>,
+    options: Options,
+}
+
+/// What it goes by besides limits.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    pub(crate) charge: ChargeBy,
+    pub(crate) headers: options::Headers,
+    pub(crate) sends_metadata: bool,
+    /// Whether rules decide about domains that the files do not know. Otherwise nothing limits those.
+    pub(crate) has_rules: bool,
+}
+
+impl Options {
+    pub fn new(options: &EnvoyOptions, rules_are_given: bool) -> Self {
+        Self {
+            charge: options.envoy_charge,
+            headers: options.envoy_headers,
+            sends_metadata: options.envoy_metadata,
+            has_rules: rules_are_given || options.envoy_config.is_none(),
+        }
+    }
+}
+
+/// Tells which rules no call of Envoy is answered by. Others are, so they are no mistake.
+pub fn warn_of_permits(options: Options, rules: &RuleSet) {
+    let with_permits = rules.rules_with_permits().filter(|rule| rule.enabled);
+    let names: Vec<&str> = with_permits.map(|rule| &*rule.name).collect();
+    if options.has_rules && !names.is_empty() {
+        warn!(
+            rules = names.join(" "),
+            "these limit what is in flight, and Envoy gives nothing back: its calls that meet one get \
+             FAILED_PRECONDITION"
+        );
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Envoy {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        self.answer(&request.into_inner()).await.map(Response::new)
+    }
+}
+
+impl Envoy {
+    pub fn new(daemon: Arc<Daemon>, limits: Arc<EnvoyLimits>, options: Options) -> Self {
+        let store = daemon.counters.store();
+        Self { daemon, store, limits, options }
+    }
+
+    /// As a service of a gRPC server.
+    pub(crate) fn into_service(self) -> RateLimitServiceServer<Self> {
+        RateLimitServiceServer::new(self).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    pub(crate) async fn answer(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
+        plan::check_shape(request)?;
+        let domains = self.limits.domains();
+        let plan = if domains.has(&request.domain) {
+            Plan::of_files(&domains, request)?
+        } else if self.options.has_rules {
+            Plan::of_rules(request)?
+        } else {
+            Plan::of_nothing(request)
+        };
+        let answers = self.decide(request, plan).await?;
+        let mut response = answer::response(answers, self.options.headers);
+        if self.options.sends_metadata {
+            response.dynamic_metadata = Some(metadata::of(request));
+        }
+        Ok(response)
+    }
+}

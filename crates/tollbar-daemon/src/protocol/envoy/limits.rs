@@ -1,0 +1,90 @@
+//! The limits in force of the reference service's files. They change while the daemon serves; files that
+//! cannot be used leave them as they were.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use tollbar_rules::FileError;
+use tracing::{error, info, warn};
+
+use super::file::EnvoyFiles;
+use super::tree::Domains;
+use crate::files::file_error_text;
+use crate::protocol::envoy::file::{self};
+
+/// Every domain of the files, as it is in force.
+#[derive(Debug, Default)]
+pub struct EnvoyLimits {
+    path: Option<PathBuf>,
+    domains: ArcSwap<Domains>,
+    /// What the files looked like when they were last read.
+    look: Mutex<Vec<Look>>,
+}
+
+/// What a file looks like from outside.
+type Look = (PathBuf, u64, Option<SystemTime>);
+
+impl EnvoyLimits {
+    /// Those at `path`; without one, no domain is known.
+    pub fn read(path: Option<PathBuf>) -> Result<Self, FileError> {
+        let limits = Self { path, ..Self::default() };
+        limits.put_in_force()?;
+        Ok(limits)
+    }
+
+    pub(super) fn domains(&self) -> Arc<Domains> {
+        self.domains.load_full()
+    }
+
+    /// For who has domains already.
+    pub(super) fn replace(&self, domains: Domains) {
+        self.domains.store(Arc::new(domains));
+    }
+
+    /// Reads the files again, and tells what came of it.
+    pub fn reload(&self) {
+        match self.put_in_force() {
+            Ok(None) => {}
+            Ok(Some(domains)) => info!(domains, "limits of Envoy reloaded"),
+            Err(error) => {
+                error!(error = file_error_text(&error), "the limits of Envoy stay as they were");
+            }
+        }
+    }
+
+    /// The same, if they do not look as they did.
+    pub fn reload_changed(&self) {
+        if let Some(path) = &self.path
+            && *self.look.lock().unwrap_or_else(PoisonError::into_inner) != look(path)
+        {
+            self.reload();
+        }
+    }
+
+    /// How many domains are in force now; `None` where there is nothing to read.
+    fn put_in_force(&self) -> Result<Option<usize>, FileError> {
+        let Some(path) = &self.path else {
+            return Ok(None);
+        };
+        // Before they are read: what changes meanwhile is seen at the next look.
+        *self.look.lock().unwrap_or_else(PoisonError::into_inner) = look(path);
+        let EnvoyFiles { domains, warnings } = EnvoyFiles::read(path)?;
+        for warning in warnings {
+            warn!(%warning, "--envoy-config");
+        }
+        let count = domains.len();
+        self.replace(domains);
+        Ok(Some(count))
+    }
+}
+
+/// What the files at `path` look like; one that cannot be looked at is as good as absent.
+fn look(path: &Path) -> Vec<Look> {
+    let look = |path: PathBuf| {
+        let metadata = path.metadata().ok()?;
+        Some((path, metadata.len(), metadata.modified().ok()))
+    };
+    file::paths(path).unwrap_or_default().into_iter().filter_map(look).collect()
+}

@@ -1,0 +1,58 @@
+//! What `tollbar serve` is told about Envoy.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+/// The flags of Envoy's protocol.
+#[derive(Debug, Clone, Args)]
+pub struct EnvoyOptions {
+    /// The limits of Envoy's reference service: its YAML, a file or a directory, put in force
+    /// again when it changes and on SIGHUP. Domains that are not in it are under --rules, if that is given
+    #[arg(long, env = "TOLLBAR_ENVOY_CONFIG", value_name = "PATH")]
+    pub envoy_config: Option<PathBuf>,
+
+    /// How the descriptors of one call are charged: each by itself, denied hits too, or all or none
+    #[arg(long, env = "TOLLBAR_ENVOY_CHARGE", value_name = "HOW", default_value = "independent")]
+    pub(crate) envoy_charge: ChargeBy,
+
+    /// Which headers Envoy adds to its responses: RateLimit-Limit, -Remaining and -Reset, the same
+    /// with X- before, or none
+    #[arg(long, env = "TOLLBAR_ENVOY_HEADERS", value_name = "WHICH", default_value = "off")]
+    pub(crate) envoy_headers: Headers,
+
+    /// Sends the call back as dynamic metadata, for other filters and logs of Envoy
+    #[arg(long, env = "TOLLBAR_ENVOY_METADATA", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value_t = false, value_name = "BOOL",
+          action = ArgAction::Set)]
+    pub(crate) envoy_metadata: bool,
+}
+
+/// How the descriptors of one call are charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ChargeBy {
+    /// Each by itself, as the reference does.
+    Independent,
+    /// All, or none where one is denied.
+    AllOrNone,
+}
+
+/// Which headers are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Headers {
+    Off,
+    /// As the reference names them.
+    Ratelimit,
+    /// As they are named elsewhere.
+    XRatelimit,
+}
+
+impl Headers {
+    pub(super) fn prefix(self) -> Option<&'static str> {
+        match self {
+            Self::Off => None,
+            Self::Ratelimit => Some("RateLimit"),
+            Self::XRatelimit => Some("X-RateLimit"),
+        }
+    }
+}

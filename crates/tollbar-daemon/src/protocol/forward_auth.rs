@@ -1,0 +1,191 @@
+//! Forward-auth: a proxy holds a request, asks about it in one of its own, and goes by the status.
+//!
+//! Most proxies send along whatever their client has sent. So nothing of such a question is believed
+//! but the few headers that its [`Profile`] names, which the proxy writes itself, and these only from
+//! proxies that are [trusted](Trust). What is missing or said twice is refused, never guessed.
+//!
+//! 200 lets the request pass, and nothing else has this status. What an operator has to put right is
+//! answered 400: no proxy takes that for leave to pass.
+
+mod caddy;
+pub mod document;
+mod envoy;
+mod haproxy;
+mod nginx;
+mod options;
+mod profile;
+mod traefik;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use hyper::header::HeaderMap;
+use hyper::http::request::Parts;
+use tollbar_http::{Denial, Format, HeaderStyle};
+use tollbar_rules::{Admission, Request, Verdict};
+
+use crate::daemon::Daemon;
+use crate::decision_log::DecisionId;
+use crate::net::Peer;
+use crate::protocol::http::{Answer, Refusal};
+pub use options::{ApiKeysError, ProxyFlags, Trust};
+use profile::{Original, Profile};
+
+/// What the paths of all profiles begin with.
+pub(crate) const PREFIX: &str = "/v1/forward-auth/";
+
+/// Every proxy there is a profile for.
+static PROFILES: [&Profile; 5] =
+    [&nginx::PROFILE, &traefik::PROFILE, &caddy::PROFILE, &envoy::PROFILE, &haproxy::PROFILE];
+
+/// The token of proxies, where one is asked for: `Authorization` is their client's.
+const TOKEN: &str = "x-tollbar-token";
+
+/// Answers proxies.
+#[derive(Debug)]
+pub(crate) struct ForwardAuth {
+    daemon: Arc<Daemon>,
+    trust: Arc<ArcSwap<Trust>>,
+}
+
+impl ForwardAuth {
+    /// `trust` may change at any time.
+    pub(crate) fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
+        Self { daemon, trust }
+    }
+
+    /// The answer to a question whose path begins with [`PREFIX`].
+    pub(crate) async fn answer(&self, mut head: Parts, peer: Peer) -> Answer {
+        let trust = self.trust.load_full();
+        let question = match self.read(&trust, &head, peer) {
+            Ok(question) => question,
+            Err(refusal) => return refusal.answer(format_of(&head.headers)),
+        };
+        let Question { profile, method, target, client } = question;
+        head.extensions.insert(tollbar_http::Peer(client));
+        let attributes = trust.identity.attributes(&head, self.daemon.now());
+        let pairs: Vec<_> =
+            trust.names().filter_map(|name| Some((name, attributes.get(name)?))).collect();
+        let request = Request::new(&method, &target).and_then(|it| it.with_attributes(&pairs));
+        let (Admission { verdict, hold }, decision_id) = match request {
+            Ok(request) => self.daemon.admit(&request, None).await,
+            Err(error) => return Refusal::from(error).answer(format_of(&head.headers)),
+        };
+        if let Some(refusal) = refuse_permits(&verdict) {
+            if let Some(hold) = hold {
+                // A store that cannot be reached gives them back when their leases end.
+                let _ = self.daemon.engine.release(&hold).await;
+            }
+            return refusal.answer(format_of(&head.headers));
+        }
+        let delay = verdict.delay();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        self.response(profile, &verdict, decision_id, &head.headers)
+    }
+
+    /// Reads the question of a proxy that is trusted.
+    fn read(&self, trust: &Trust, head: &Parts, peer: Peer) -> Result<Question, Refusal> {
+        let (profile, rest) = find(head.uri.path())?;
+        if !trust.trusts(peer) {
+            return Err(Refusal::bad_request(format!(
+                "{} is not a trusted proxy: if it is yours, start the daemon with \
+                 --trusted-proxies and its address",
+                name_of(peer)
+            )));
+        }
+        let token = profile::only(&head.headers, TOKEN).map(str::as_bytes);
+        if !self.daemon.is_admitted(token) {
+            return Err(Refusal::bad_request(
+                "the token is missing or wrong: have the proxy send `X-Tollbar-Token: ` and a token of \
+                 --token-file",
+            ));
+        }
+        let Original { method, target, client } = profile.read(head, rest, &trust.chain)?;
+        Ok(Question { profile, method: method.to_owned(), target: target.to_owned(), client })
+    }
+
+    fn response(
+        &self,
+        profile: &Profile,
+        verdict: &Verdict,
+        decision_id: DecisionId,
+        headers: &HeaderMap,
+    ) -> Answer {
+        let mut answer = if verdict.is_allowed() {
+            Answer::new(Bytes::new())
+        } else {
+            let denial = Denial::new(verdict, verdict.retry_after());
+            let mut answer = denial.response(format_of(headers));
+            *answer.status_mut() = profile.status_of(&denial);
+            answer.headers_mut().extend(decision_id.header());
+            answer
+        };
+        HeaderStyle::default().write(verdict, self.daemon.now(), answer.headers_mut());
+        answer
+    }
+}
+
+/// A question that is to be answered.
+struct Question {
+    profile: &'static Profile,
+    method: String,
+    target: String,
+    client: IpAddr,
+}
+
+/// The profile that a path names, and what follows it.
+fn find(path: &str) -> Result<(&'static Profile, &str), Refusal> {
+    let asked = path.strip_prefix(PREFIX).unwrap_or_default();
+    let (name, rest) = asked.split_at(asked.find('/').unwrap_or(asked.len()));
+    match PROFILES.iter().find(|it| it.name == name) {
+        Some(profile) => Ok((profile, rest)),
+        None => {
+            Err(Refusal::unknown_path(PROFILES.iter().map(|it| format!("{PREFIX}{}", it.name))))
+        }
+    }
+}
+
+/// The form of a body. Not gRPC's, whose denials have the status 200, which is leave to pass.
+fn format_of(headers: &HeaderMap) -> Format {
+    match Format::wanted(headers) {
+        Format::Grpc => Format::Json,
+        format => format,
+    }
+}
+
+/// Permits would be held for good, or until their lease ends: no proxy says when a request is over.
+fn refuse_permits(verdict: &Verdict) -> Option<Refusal> {
+    let mut decisions = verdict.decisions();
+    let decision = decisions.find(|it| it.limit().policy().has_permits())?;
+    let rule = &decision.rule().name;
+    Some(Refusal::bad_request(format!(
+        "rule `{rule}` limits what is in flight, and a proxy does not say when a request is over: limit \
+         by time, or match other paths"
+    )))
+}
+
+fn name_of(peer: Peer) -> String {
+    match peer {
+        Peer::Tcp(address) => address.ip().to_canonical().to_string(),
+        Peer::Unix => "a peer on a Unix socket".to_owned(),
+    }
+}
+
+impl Profile {
+    /// Only a request that may never pass is told so; any other denial is 429. Above all it is none of the
+    /// 5xx, which some proxies can be told to let pass.
+    fn status_of(&self, denial: &Denial<'_>) -> StatusCode {
+        match (self.denied_as, denial.status()) {
+            (Some(status), _) | (None, status @ StatusCode::UNPROCESSABLE_ENTITY) => status,
+            _ => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+}

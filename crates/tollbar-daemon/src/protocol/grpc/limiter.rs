@@ -1,0 +1,187 @@
+//! The service `tollbar.v1.Limiter`: what each call asks of the engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollbar_proto::v1;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::many::Answers;
+use super::question::{Form, filled};
+use super::{answer, refusal};
+use crate::daemon::{AnswerRef, Daemon};
+use crate::protocol::grpc::many::{self};
+use crate::protocol::grpc::question::{self};
+use crate::shutdown::Stopped;
+
+/// Where a reservation does not say how long it lasts.
+const RESERVATION_TIME: Duration = Duration::from_mins(1);
+/// What a reservation may say.
+const RESERVATION_TIME_MAX: Duration = Duration::from_hours(24);
+
+/// Answers by the daemon's engine.
+pub(super) struct Limiter {
+    daemon: Arc<Daemon>,
+    stopped: Stopped,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl Limiter {
+    pub(super) fn new(daemon: Arc<Daemon>, stopped: Stopped) -> Self {
+        Self { daemon, stopped }
+    }
+}
+
+/// Decides, and charges what may pass.
+pub(super) async fn decide(
+    daemon: &Daemon,
+    asked: &v1::CheckRequest,
+    cost: u64,
+) -> Result<v1::CheckResponse, Status> {
+    let answer = match Form::of(asked)? {
+        Form::Small { rule, subject } => {
+            let id = filled(&asked.request_id);
+            let answer = daemon.check_subject(rule, subject, cost, id).await;
+            answer.map_err(|error| refusal::usage(&error))?
+        }
+        Form::Full { rule: Some(rule), attributes } => {
+            let request = question::request(asked, &attributes, cost)?;
+            let answer = daemon.check_rule(rule, &request).await;
+            answer.map_err(|error| refusal::usage(&error))?
+        }
+        Form::Full { rule: None, attributes } => {
+            let request = question::request(asked, &attributes, cost)?;
+            if let Some(response) = daemon.check_at_once(&request, response) {
+                return response;
+            }
+            daemon.check(&request, None).await
+        }
+    };
+    response(answer.as_ref())
+}
+
+fn response(answer: AnswerRef<'_>) -> Result<v1::CheckResponse, Status> {
+    refusal::verdict(answer.verdict)?;
+    Ok(answer::check_response(answer))
+}
+
+#[tonic::async_trait]
+impl v1::limiter_server::Limiter for Limiter {
+    async fn check(&self, request: Request<v1::CheckRequest>) -> Answer<v1::CheckResponse> {
+        let asked = request.get_ref();
+        decide(&self.daemon, asked, asked.cost.unwrap_or(1)).await.map(Response::new)
+    }
+
+    async fn check_many(
+        &self,
+        request: Request<Streaming<v1::CheckManyRequest>>,
+    ) -> Answer<Answers> {
+        let (daemon, stopped) = (Arc::clone(&self.daemon), self.stopped.clone());
+        Ok(Response::new(many::answers(request.into_inner(), daemon, stopped)))
+    }
+
+    async fn peek(&self, request: Request<v1::CheckRequest>) -> Answer<v1::CheckResponse> {
+        let asked = request.get_ref();
+        if asked.cost.is_some() {
+            return Err(Status::invalid_argument("a peek charges nothing: leave `cost` out"));
+        }
+        decide(&self.daemon, asked, 0).await.map(Response::new)
+    }
+
+    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
+        let asked = request.get_ref();
+        let attributes = question::pairs(&asked.attributes);
+        let request = question::plain(&asked.method, &asked.path, &attributes)?;
+        let request = request.with_cost(asked.cost.unwrap_or(1));
+        let explanation = self.daemon.engine.explain(&request).await;
+        Ok(Response::new(answer::of_explanation(explanation)))
+    }
+
+    async fn reserve(&self, request: Request<v1::ReserveRequest>) -> Answer<v1::ReserveResponse> {
+        let v1::ReserveRequest { request: asked, ttl } = request.get_ref();
+        let asked = asked.as_ref().ok_or_else(|| {
+            Status::invalid_argument("there is nothing to reserve for: send `request`")
+        })?;
+        let Form::Full { rule: None, attributes } = Form::of(asked)? else {
+            return Err(Status::invalid_argument(
+                "a reservation is charged under all rules: leave `rule` and `subject` out",
+            ));
+        };
+        let request = question::request(asked, &attributes, asked.cost.unwrap_or(1))?;
+        let answer = self.daemon.check(&request, Some(time_to_live(*ttl)?)).await;
+        let response = response(answer.as_ref())?;
+        let receipt = answer.receipt.unwrap_or_default();
+        Ok(Response::new(v1::ReserveResponse { answer: Some(response), receipt }))
+    }
+
+    async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::SettleResponse> {
+        let v1::CommitRequest { receipt, cost } = request.get_ref();
+        let settled = self.daemon.settle(text("receipt", receipt)?, *cost).await;
+        let settled = settled.map_err(|error| refusal::receipt(&error))?;
+        Ok(Response::new(answer::of_settled(settled)))
+    }
+
+    async fn cancel(&self, request: Request<v1::CancelRequest>) -> Answer<v1::SettleResponse> {
+        let receipt = text("receipt", &request.get_ref().receipt)?;
+        let settled = self.daemon.settle(receipt, Some(0)).await;
+        let settled = settled.map_err(|error| refusal::receipt(&error))?;
+        Ok(Response::new(answer::of_settled(settled)))
+    }
+
+    async fn release(&self, request: Request<v1::ReleaseRequest>) -> Answer<v1::ReleaseResponse> {
+        let lease = text("lease", &request.get_ref().lease)?;
+        let released = self.daemon.release(lease).await;
+        let released = released.map_err(|error| refusal::receipt(&error))?;
+        Ok(Response::new(v1::ReleaseResponse { released }))
+    }
+
+    async fn renew(&self, request: Request<v1::RenewRequest>) -> Answer<v1::RenewResponse> {
+        let lease = text("lease", &request.get_ref().lease)?;
+        let ends_at = self.daemon.renew(lease).await;
+        let ends_at = ends_at.map_err(|error| refusal::receipt(&error))?;
+        Ok(Response::new(v1::RenewResponse { ends_at: ends_at.map(answer::timestamp) }))
+    }
+
+    async fn reset(&self, request: Request<v1::ResetRequest>) -> Answer<v1::ResetResponse> {
+        let v1::ResetRequest { rule, method, path, attributes, subject } = request.get_ref();
+        let rule = self.daemon.engine.rule(text("rule", rule)?);
+        let rule = rule.map_err(|error| refusal::usage(&error.into()))?;
+        let reset = match filled(subject) {
+            Some(_) if !(method.is_empty() && path.is_empty() && attributes.is_empty()) => {
+                return Err(Status::invalid_argument(
+                    "`subject` stands in place of `method`, `path` and `attributes`: send it or them",
+                ));
+            }
+            Some(subject) => {
+                let subject = rule.subject(subject).map_err(|error| refusal::usage(&error))?;
+                rule.reset(&subject.request().map_err(|error| refusal::usage(&error))?).await
+            }
+            None => {
+                let attributes = question::pairs(attributes);
+                let request = question::plain(method, path, &attributes)?;
+                rule.reset(&request).await
+            }
+        };
+        reset.map_err(|error| refusal::usage(&error))?;
+        Ok(Response::new(v1::ResetResponse {}))
+    }
+}
+
+/// A field that a call cannot do without.
+fn text<'a>(name: &str, text: &'a str) -> Result<&'a str, Status> {
+    filled(text).ok_or_else(|| Status::invalid_argument(format!("`{name}` is missing: send it")))
+}
+
+fn time_to_live(ttl: Option<prost_types::Duration>) -> Result<Duration, Status> {
+    let Some(ttl) = ttl else {
+        return Ok(RESERVATION_TIME);
+    };
+    // By hand: prost's own conversion overflows at the edges of its numbers.
+    let (seconds, nanos) = (u64::try_from(ttl.seconds).ok(), u32::try_from(ttl.nanos).ok());
+    let time = seconds.zip(nanos.filter(|it| *it < 1_000_000_000));
+    let time = time.map(|(seconds, nanos)| Duration::new(seconds, nanos));
+    time.filter(|it| !it.is_zero() && *it <= RESERVATION_TIME_MAX).ok_or_else(|| {
+        Status::invalid_argument("`ttl` cannot be kept: send more than 0 s and at most 86,400 s")
+    })
+}

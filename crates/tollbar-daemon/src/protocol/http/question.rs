@@ -1,0 +1,304 @@
+//! What clients send: JSON, every field of which is known or refused. Texts are borrowed from the
+//! body wherever nothing in them is escaped. What a request means is the engine's business.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::JsonSchema;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use smallvec::SmallVec;
+use tollbar_rules::{Criticality, InvalidRequest, Request};
+
+use super::refusal::Refusal;
+
+/// A request to be checked, peeked at, explained, reset or reserved. Which of the fields a path takes
+/// is its [`Form`]'s business.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Question<'a> {
+    /// The request's method; `GET` where it is left out.
+    #[serde(borrow)]
+    #[schemars(with = "Option<String>", length(max = 64))]
+    method: Option<Text<'a>>,
+    /// The request's path, as the client sent it; `/` where it is left out.
+    #[serde(borrow)]
+    #[schemars(with = "Option<String>", length(max = 8_192))]
+    path: Option<Text<'a>>,
+    /// Who asks, and what else rules go by: `user`, `api_key`, `ip`, `tenant`, `tier`, any name.
+    #[serde(borrow, default)]
+    #[schemars(with = "Option<std::collections::BTreeMap<String, String>>", extend("maxProperties" = 64))]
+    attributes: Option<Attributes<'a>>,
+    /// What the request costs before rules multiply it; 1 where it is left out, and 0 peeks.
+    cost: Option<u64>,
+    /// The name by which its sender knows the request: sent again, it does not pay again.
+    #[serde(borrow)]
+    #[schemars(with = "Option<String>")]
+    request_id: Option<Text<'a>>,
+    /// How bad it is to turn the request away.
+    criticality: Option<Important>,
+    /// Only this rule, whatever it matches.
+    #[serde(borrow)]
+    #[schemars(with = "Option<String>")]
+    rule: Option<Text<'a>>,
+    /// The value that `rule` counts by, in place of a whole request.
+    #[serde(borrow)]
+    #[schemars(with = "Option<String>")]
+    subject: Option<Text<'a>>,
+    /// For how long the charge can be settled.
+    #[schemars(range(min = 1, max = 86_400_000))]
+    pub(super) ttl_ms: Option<u64>,
+}
+
+/// The fields of a [`Question`] that a path takes.
+#[derive(Debug)]
+pub(crate) struct Form {
+    /// What is asked for, for people: `a peek`.
+    pub(crate) name: &'static str,
+    pub(crate) fields: &'static [&'static str],
+    pub(crate) required: &'static [&'static str],
+    pub(crate) example: &'static str,
+}
+
+/// What is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum About<'q> {
+    /// A request, under all rules that match it.
+    Request,
+    /// A request, under one rule.
+    Rule(&'q str),
+    /// One value, under one rule.
+    Subject { rule: &'q str, subject: &'q str },
+}
+
+/// Requests that are decided one by one.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Batch<'a> {
+    /// Each as a check takes it.
+    #[serde(borrow)]
+    #[schemars(length(max = 1_000))]
+    #[schemars(with = "Vec<Question<'a>>")]
+    pub(super) requests: Vec<Object<Question<'a>>>,
+}
+
+/// A reservation to be settled.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Commit<'a> {
+    /// What `/v1/reserve` gave.
+    #[serde(borrow)]
+    pub(super) receipt: Cow<'a, str>,
+    /// What the request came to, before rules multiply it; as reserved where it is left out.
+    pub(super) cost: Option<u64>,
+}
+
+/// A reservation to be given back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cancel<'a> {
+    /// What `/v1/reserve` gave.
+    #[serde(borrow)]
+    pub(super) receipt: Cow<'a, str>,
+}
+
+/// Permits to be given back, or to be kept for longer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Holder<'a> {
+    /// What a check of a rule with leases gave.
+    #[serde(borrow)]
+    pub(super) lease: Cow<'a, str>,
+}
+
+/// How bad it is to turn a request away.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Important {
+    Low,
+    Normal,
+    High,
+    Critical,
+}
+
+/// A text of the body, borrowed where nothing in it is escaped: serde's own `Cow` always copies.
+#[derive(Debug)]
+struct Text<'a>(Cow<'a, str>);
+
+/// Names and values as they were sent. Not a map, which would keep one of two values for a name and
+/// not tell: which of them counts would be a guess, and is refused.
+#[derive(Debug, Default)]
+struct Attributes<'a>(SmallVec<[(Text<'a>, Text<'a>); 4]>);
+
+/// The attributes as an engine takes them.
+pub(super) type Pairs<'q> = SmallVec<[(&'q str, &'q str); 8]>;
+
+impl Question<'_> {
+    /// Refuses what the form does not take, and what makes no sense together.
+    pub(super) fn about(&self, form: &Form) -> Result<About<'_>, Refusal> {
+        let present: [(&str, bool); 9] = [
+            ("method", self.method.is_some()),
+            ("path", self.path.is_some()),
+            ("attributes", self.attributes.is_some()),
+            ("cost", self.cost.is_some()),
+            ("requestId", self.request_id.is_some()),
+            ("criticality", self.criticality.is_some()),
+            ("rule", self.rule.is_some()),
+            ("subject", self.subject.is_some()),
+            ("ttlMs", self.ttl_ms.is_some()),
+        ];
+        for (field, is_present) in present {
+            if is_present && !form.fields.contains(&field) {
+                let message = format!("{} takes no `{field}`: leave it out", form.name);
+                return Err(Refusal::bad_request(message));
+            }
+            if !is_present && form.required.contains(&field) {
+                return Err(Refusal::bad_request(format!("{} needs `{field}`", form.name)));
+            }
+        }
+        match (&self.rule, &self.subject) {
+            (None, None) => Ok(About::Request),
+            (Some(rule), None) => Ok(About::Rule(&rule.0)),
+            (None, Some(_)) => Err(Refusal::bad_request("a `subject` needs its `rule`: send both")),
+            (Some(rule), Some(subject)) => {
+                let beside = |(field, is_present): &&(&str, bool)| {
+                    *is_present
+                        && matches!(*field, "method" | "path" | "attributes" | "criticality")
+                };
+                match present.iter().find(beside) {
+                    None => Ok(About::Subject { rule: &rule.0, subject: &subject.0 }),
+                    Some((field, _)) => Err(Refusal::bad_request(format!(
+                        "a `subject` stands for the whole request: leave `{field}` out, or `subject`"
+                    ))),
+                }
+            }
+        }
+    }
+
+    pub(super) fn cost_or_one(&self) -> u64 {
+        self.cost.unwrap_or(1)
+    }
+
+    pub(super) fn pairs(&self) -> Pairs<'_> {
+        let sent = self.attributes.as_ref().map_or(&[][..], |it| it.0.as_slice());
+        sent.iter().map(|(name, value)| (&*name.0, &*value.0)).collect()
+    }
+
+    pub(super) fn request<'q>(
+        &'q self,
+        pairs: &'q [(&'q str, &'q str)],
+        cost: u64,
+    ) -> Result<Request<'q>, InvalidRequest> {
+        let method = self.method.as_ref().map_or("GET", |it| &it.0);
+        let path = self.path.as_ref().map_or("/", |it| &it.0);
+        let mut request = Request::new(method, path)?;
+        request.set_attributes(pairs)?;
+        request.set_cost(cost);
+        if let Some(id) = self.request_id() {
+            request = request.with_request_id(id);
+        }
+        if let Some(criticality) = self.criticality {
+            request.set_criticality(criticality.into());
+        }
+        Ok(request)
+    }
+
+    pub(super) fn request_id(&self) -> Option<&str> {
+        self.request_id.as_ref().map(|it| &*it.0)
+    }
+}
+
+impl From<Important> for Criticality {
+    fn from(it: Important) -> Self {
+        match it {
+            Important::Low => Self::Low,
+            Important::Normal => Self::Normal,
+            Important::High => Self::High,
+            Important::Critical => Self::Critical,
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Borrowed;
+
+        impl<'de> Visitor<'de> for Borrowed {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        from.deserialize_str(Borrowed)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Attributes<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Map<'a>(PhantomData<&'a str>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for Map<'a> {
+            type Value = Attributes<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of texts, such as {\"user\":\"42\"}")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut pairs = SmallVec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Attributes(pairs))
+            }
+        }
+
+        from.deserialize_map(Map(PhantomData))
+    }
+}
+
+/// Something that is sent as an object, and only so: serde would take its values in a list as well.
+#[derive(Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Map<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Map<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Object<T>, M::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        from.deserialize_map(Map(PhantomData))
+    }
+}
+
+/// Reads a body; what is wrong with it is told with line and column.
+pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], example: &str) -> Result<T, Refusal> {
+    let read: Result<Object<T>, _> = serde_json::from_slice(body);
+    read.map(|it| it.0).map_err(|error| {
+        Refusal::bad_request(format!(
+            "the body cannot be used: {error}; send JSON such as {example}"
+        ))
+    })
+}

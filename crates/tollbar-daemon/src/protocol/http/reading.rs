@@ -1,0 +1,252 @@
+//! What is there to be read: what is left to somebody, why somebody was denied, what every rule makes
+//! of a request. And the one thing that puts counters back.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use tollbar::{Degraded, Outcome};
+use tollbar_rules::{Enforcement, Reason, Request, Verdict};
+
+use super::Api;
+use super::answer::{Answer, JSON, json};
+use super::check_response::{CheckResponse, ReasonName};
+use super::explain_response::ExplainResponse;
+use super::question::{About, Pairs, Question, parse};
+use super::refusal::Refusal;
+use super::route::{CHECK, EXPLAIN, RESET};
+use crate::daemon::AnswerRef;
+use crate::decision_log::DecisionId;
+use crate::protocol::http::check_response::{self};
+use crate::rfc3339::Instant;
+use crate::store::ahead::AheadOfClock;
+
+/// The daemon is there.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Health {
+    /// `ok`, or `degraded` while the store does not answer and rules' failure policies do.
+    pub(super) status: &'static str,
+    /// The same of the database, where there is one: while it does not answer, the last rules stay in
+    /// force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) database: Option<&'static str>,
+    /// Denials by counters that owe more than their policy can, where there were any: the daemon is well,
+    /// and their clients wait for the clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ahead_of_clock: Option<AheadOfClock>,
+}
+
+/// Counters that were made fresh.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ResetResponse<'a> {
+    rule: &'a str,
+    /// Always true.
+    reset: bool,
+}
+
+/// What is left to somebody.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct UsageResponse<'v> {
+    /// Why there are limits, or none.
+    reason: ReasonName,
+    /// Whether the store could not answer.
+    degraded: bool,
+    /// Every limit that may deny.
+    usage: Vec<Usage<'v>>,
+}
+
+/// What is left of one limit.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Usage<'v> {
+    /// The rule's identity, which outlives its name.
+    rule_id: &'v str,
+    /// The rule's name.
+    rule: &'v str,
+    /// The limit as it was written.
+    limit_text: &'v str,
+    /// Tokens a window.
+    limit: u64,
+    /// The largest cost that would pass now; null where no counter was read.
+    remaining: Option<u64>,
+    /// The window's end; for a bucket, when it is full again. Null where no counter was read.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    reset_at: Option<Instant>,
+    /// The window, rounded up; 0 for permits, which have none.
+    window_seconds: u64,
+}
+
+/// A request that was denied.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DecisionResponse<'v> {
+    /// When it was denied.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    decided_at: Instant,
+    /// Why, in a sentence.
+    why: String,
+    /// What was asked, as it can be sent to `/v1/check` again; null where it was too long to be kept.
+    request: Option<Value>,
+    /// What was answered.
+    verdict: CheckResponse<'v>,
+    /// What every rule makes of the same request now; null where that cannot be told.
+    now: Option<ExplainResponse<'v>>,
+}
+
+impl Api {
+    pub async fn explain(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let question: Question<'_> = parse(body, EXPLAIN.example)?;
+        question.about(&EXPLAIN)?;
+        let pairs = question.pairs();
+        let request = question.request(&pairs, question.cost_or_one())?;
+        let explanation = self.daemon.engine.explain(&request).await;
+        Ok(json(StatusCode::OK, JSON, &ExplainResponse::of(&explanation)))
+    }
+
+    pub(super) async fn reset(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let question: Question<'_> = parse(body, RESET.example)?;
+        let engine = &self.daemon.engine;
+        let rule = match question.about(&RESET)? {
+            About::Subject { rule, subject } => {
+                let handle = engine.rule(rule)?;
+                handle.reset(&handle.subject(subject)?.request()?).await?;
+                rule
+            }
+            About::Rule(rule) => {
+                let pairs = question.pairs();
+                engine.rule(rule)?.reset(&question.request(&pairs, 1)?).await?;
+                rule
+            }
+            About::Request => return Err(Refusal::bad_request("a reset needs `rule`")),
+        };
+        Ok(json(StatusCode::OK, JSON, &ResetResponse { rule, reset: true }))
+    }
+
+    /// Whoever asks says on whose behalf, as in a check; here the query does.
+    pub(super) async fn usage(&self, query: &str) -> Result<Answer, Refusal> {
+        let sent: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        let of = |name: &str| sent.iter().find(|it| it.0 == name).map(|it| &*it.1);
+        let is_twice = |name: &str| sent.iter().filter(|it| it.0 == name).count() > 1;
+        for name in ["method", "path"] {
+            if is_twice(name) {
+                return Err(Refusal::bad_request(format!("`{name}` is there twice: send one")));
+            }
+        }
+        let others = sent.iter().filter(|it| it.0 != "method" && it.0 != "path");
+        let pairs: Pairs<'_> = others.map(|(name, value)| (&**name, &**value)).collect();
+        if pairs.is_empty() {
+            return Err(Refusal::bad_request(
+                "nobody is named: say who by attributes, such as /v1/rate-limit/usage/me?user=42",
+            ));
+        }
+        let (method, path) = (of("method").unwrap_or("GET"), of("path").unwrap_or("/"));
+        let request = Request::new(method, path)?.with_attributes(&pairs)?.with_cost(0);
+        let verdict = self.daemon.engine.check(&request).await;
+        let live = verdict.decisions().filter(|it| it.enforcement() == Enforcement::Live);
+        let usage = live.map(|it| Usage {
+            rule_id: it.rule().identity(),
+            rule: &it.rule().name,
+            limit_text: it.limit().text(),
+            limit: it.decision().limit(),
+            remaining: it.remaining(),
+            reset_at: it.reset_at().map(Instant),
+            window_seconds: it.limit().policy().window().as_millis().div_ceil(1_000) as u64,
+        });
+        let response = UsageResponse {
+            reason: verdict.reason().into(),
+            degraded: verdict.degraded().is_some(),
+            usage: usage.collect(),
+        };
+        Ok(json(StatusCode::OK, JSON, &response))
+    }
+
+    pub(super) async fn decision(&self, id: &str) -> Result<Answer, Refusal> {
+        let id = DecisionId::parse(id).ok_or_else(Refusal::unknown_decision)?;
+        let denial = self.daemon.decisions.find(id).ok_or_else(Refusal::unknown_decision)?;
+        let asked = denial.asked.as_deref();
+        let explanation = match asked {
+            Some(asked) => self.explain_again(asked).await,
+            None => None,
+        };
+        let why = why(&denial.verdict);
+        let verdict = &denial.verdict;
+        let answer = AnswerRef { verdict, decision_id: id, lease: None, receipt: None };
+        let response = DecisionResponse {
+            decided_at: Instant(denial.at),
+            why,
+            request: asked.and_then(|it| serde_json::from_str(it).ok()),
+            verdict: CheckResponse::of(answer),
+            now: explanation.as_ref().map(ExplainResponse::of),
+        };
+        Ok(json(StatusCode::OK, JSON, &response))
+    }
+
+    /// Only a request under all rules can be explained.
+    async fn explain_again(&self, asked: &str) -> Option<tollbar_rules::Explanation> {
+        let question: Question<'_> = serde_json::from_str(asked).ok()?;
+        let About::Request = question.about(&CHECK).ok()? else {
+            return None;
+        };
+        let pairs = question.pairs();
+        let request = question.request(&pairs, question.cost_or_one()).ok()?;
+        Some(self.daemon.engine.explain(&request).await)
+    }
+}
+
+/// Why a request was denied, in a sentence.
+pub fn why(verdict: &Verdict) -> String {
+    let name = verdict.rule().map_or("a rule", |it| &it.name);
+    match (verdict.reason(), verdict.binding()) {
+        (Reason::MissingAttribute { attribute, .. }, _) => {
+            format!("`{name}` counts by `{attribute}`, which the request lacked")
+        }
+        (Reason::Banned { rule, ban, .. }, _) => {
+            let under = rule.map_or_else(String::new, |it| format!(" under `{}`", it.name));
+            let reason = ban.reason.as_deref().map_or_else(String::new, |it| format!(": {it}"));
+            format!("`{}` is banned{under}{reason}", ban.subject)
+        }
+        (Reason::TooManyLimits { count }, _) => {
+            format!("{count} limits applied, more than can be checked at once")
+        }
+        (Reason::RequestIdReused, _) => {
+            "its request id had come with another cost or under other limits".to_owned()
+        }
+        (Reason::ReceiptTooLong, _) => {
+            "what the rules count by was too long for a receipt".to_owned()
+        }
+        (Reason::CrossSlot, _) => {
+            "its counters lay in several slots of the cluster, and it was to be remembered"
+                .to_owned()
+        }
+        (Reason::Unsupported, _) => "the store could not do what it asked".to_owned(),
+        (_, Some(it)) => {
+            let (limit, cost) = (it.limit().text(), it.cost());
+            let share = match it.degraded() {
+                Some(Degraded::Fallback) => " of this node's share",
+                Some(Degraded::Allowed | Degraded::Denied) | None => "",
+            };
+            let how = match (verdict.outcome(), it.remaining()) {
+                (Outcome::Never, _) => {
+                    format!("the request cost {cost}, more than that can ever hold")
+                }
+                (_, None) => {
+                    "the store could not answer, and the rule says to deny then".to_owned()
+                }
+                (Outcome::Deny { retry_after_us }, Some(left)) => {
+                    let wait_ms = check_response::millis(Duration::from_micros(retry_after_us));
+                    format!(
+                        "the request cost {cost}, {left}{share} were left, for another {wait_ms} ms"
+                    )
+                }
+                (Outcome::Allow | Outcome::Busy, Some(left)) => {
+                    format!("the request needed {cost}, {left}{share} were free")
+                }
+            };
+            format!("`{name}` allows {limit}: {how}")
+        }
+        (_, None) => format!("`{name}` denied it"),
+    }
+}

@@ -1,0 +1,263 @@
+//! `TB.CHECK`, `TB.PEEK` and `TB.SUBJECT`: requests under the daemon's rules; `TB.RENEW` and
+//! `TB.RELEASE`: the permits that they hold.
+
+use arrayvec::ArrayVec;
+use thiserror::Error;
+use tollbar::{Outcome, Timestamp};
+use tollbar_rules::{
+    CheckOutcome, Criticality, InvalidRequest, Request, Summary, TokenError, UsageError,
+};
+
+use super::frame::{ARGUMENTS_MAX, Arguments};
+use super::reply::{Repeated, Replies};
+use crate::daemon::{AnswerRef, Daemon};
+use crate::protocol::http::{ReasonName, millis};
+
+/// Pairs of what remains of a frame.
+type Attributes<'b> = ArrayVec<(&'b str, &'b str), { ARGUMENTS_MAX / 2 }>;
+
+/// Why a command cannot be used.
+#[derive(Debug, Error)]
+pub(super) enum CheckError {
+    #[error("`{0}` is not UTF-8")]
+    Text(String),
+    #[error("`{word}` is not understood: write one of {}", options.join(", "))]
+    Word { word: String, options: &'static [&'static str] },
+    #[error("`{0}` needs a value behind it")]
+    NoValue(&'static str),
+    #[error("`{0}` is given twice: write it once")]
+    Twice(&'static str),
+    #[error("the cost `{0}` is not a number from 0 to 18446744073709551615")]
+    Cost(String),
+    #[error("there is no criticality `{0}`: write low, normal, high or critical")]
+    Criticality(String),
+    #[error("attributes come in pairs, and the last name has no value behind it")]
+    OddAttributes,
+    #[error(transparent)]
+    Request(#[from] InvalidRequest),
+    #[error(transparent)]
+    Subject(#[from] UsageError),
+    #[error(transparent)]
+    Lease(#[from] TokenError),
+}
+
+/// What can follow the fixed words of a command.
+#[derive(Debug, Default)]
+struct Options<'b> {
+    cost: Option<u64>,
+    request_id: Option<&'b str>,
+    criticality: Option<Criticality>,
+    attributes: Attributes<'b>,
+}
+
+/// Which options each command has.
+const OF_CHECK: &[&str] = &["COST", "ID", "CRITICALITY", "WITH"];
+const OF_PEEK: &[&str] = &["CRITICALITY", "WITH"];
+const OF_SUBJECT: &[&str] = &["COST", "ID"];
+
+/// `TB.CHECK method path [COST n] [ID id] [CRITICALITY word] [WITH name value ..]`
+pub(super) async fn check(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    ask(arguments, OF_CHECK, 1, daemon, replies).await
+}
+
+/// `TB.PEEK method path [CRITICALITY word] [WITH name value ..]`
+pub(super) async fn peek(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    ask(arguments, OF_PEEK, 0, daemon, replies).await
+}
+
+/// `TB.SUBJECT rule subject [COST n] [ID id]`
+pub(super) async fn subject(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let (rule, subject) = (text(arguments[1])?, text(arguments[2])?);
+    let options = Options::parse(&arguments[3..], OF_SUBJECT)?;
+    let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
+    write(daemon.check_subject(rule, subject, cost, id).await?.as_ref(), replies);
+    Ok(())
+}
+
+/// `TB.RENEW lease`: until when it lasts now, in milliseconds since 1970; null where it has ended.
+pub(super) async fn renew(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let ends_at = daemon.renew(text(arguments[1])?).await?;
+    replies.integer_or_null(ends_at.map(instant_ms));
+    Ok(())
+}
+
+/// `TB.RELEASE lease`: 1, or 0 where it had ended before.
+pub(super) async fn release(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let is_released = daemon.release(text(arguments[1])?).await?;
+    replies.integer(u8::from(is_released));
+    Ok(())
+}
+
+async fn ask(
+    arguments: &Arguments<'_>,
+    options: &'static [&'static str],
+    cost: u64,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let (method, path) = (text(arguments[1])?, text(arguments[2])?);
+    let options = Options::parse(&arguments[3..], options)?;
+    let mut request = Request::new(method, path)?;
+    request.set_attributes(&options.attributes)?;
+    request.set_cost(options.cost.unwrap_or(cost));
+    request.set_criticality(options.criticality.unwrap_or_default());
+    if let Some(id) = options.request_id {
+        request = request.with_request_id(id);
+    }
+    if daemon.check_at_once(&request, |answer| write(answer, replies)).is_none() {
+        write(daemon.check(&request, None).await.as_ref(), replies);
+    }
+    Ok(())
+}
+
+impl<'b> Options<'b> {
+    fn parse(words: &[&'b [u8]], options: &'static [&'static str]) -> Result<Self, CheckError> {
+        let mut found = Self::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let name = options.iter().find(|name| name.as_bytes().eq_ignore_ascii_case(word));
+            match name.copied() {
+                Some(name @ "COST") => {
+                    let value = value(name, &mut words)?;
+                    let cost = value.parse().map_err(|_| CheckError::Cost(repeated(value)))?;
+                    once(name, found.cost.replace(cost).is_none())?;
+                }
+                Some(name @ "ID") => {
+                    once(name, found.request_id.replace(value(name, &mut words)?).is_none())?;
+                }
+                Some(name @ "CRITICALITY") => {
+                    let value = value(name, &mut words)?;
+                    let criticality = Criticality::of_name(&value.to_ascii_lowercase())
+                        .ok_or_else(|| CheckError::Criticality(repeated(value)))?;
+                    once(name, found.criticality.replace(criticality).is_none())?;
+                }
+                Some(_) => {
+                    // To the end, so that attributes may have any name, that of an option too.
+                    found.attributes = pairs(words.as_slice())?;
+                    break;
+                }
+                None => {
+                    return Err(CheckError::Word { word: Repeated(word).to_string(), options });
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn value<'b>(
+    name: &'static str,
+    words: &mut std::slice::Iter<'_, &'b [u8]>,
+) -> Result<&'b str, CheckError> {
+    text(words.next().ok_or(CheckError::NoValue(name))?)
+}
+
+fn once(name: &'static str, is_first: bool) -> Result<(), CheckError> {
+    if is_first { Ok(()) } else { Err(CheckError::Twice(name)) }
+}
+
+fn pairs<'b>(words: &[&'b [u8]]) -> Result<Attributes<'b>, CheckError> {
+    let (pairs, rest) = words.as_chunks();
+    if !rest.is_empty() {
+        return Err(CheckError::OddAttributes);
+    }
+    // A frame has no more words than there is room for.
+    pairs.iter().map(|[name, value]| Ok((text(name)?, text(value)?))).collect()
+}
+
+fn text(bytes: &[u8]) -> Result<&str, CheckError> {
+    str::from_utf8(bytes).map_err(|_| CheckError::Text(Repeated(bytes).to_string()))
+}
+
+fn repeated(text: &str) -> String {
+    Repeated(text.as_bytes()).to_string()
+}
+
+/// Writes names and values, those of HTTP's `CheckResponse`.
+fn write(answer: AnswerRef<'_>, replies: &mut Replies) {
+    let AnswerRef { verdict, decision_id, lease, .. } = answer;
+    let Summary {
+        is_allowed,
+        check,
+        outcome,
+        reason,
+        // The reason says it, but for mistakes.
+        denial: _,
+        rule,
+        limit,
+        remaining,
+        reset_at,
+        retry_after,
+        delay,
+    } = verdict.summary();
+    let is_degraded = match check {
+        CheckOutcome::Rejected(code) if code.is_mistake() => {
+            let message = verdict.denial_message().unwrap_or_default();
+            return replies.error(format_args!("{} {message}", code.as_str().to_uppercase()));
+        }
+        CheckOutcome::Degraded(..) => true,
+        CheckOutcome::Decided(_) | CheckOutcome::NoRule | CheckOutcome::Rejected(_) => false,
+    };
+    let name = |replies: &mut Replies, name: &str| replies.bulk(name.as_bytes());
+    replies.map(13);
+    name(replies, "allowed");
+    replies.boolean(is_allowed);
+    name(replies, "outcome");
+    name(replies, outcome_name(outcome));
+    name(replies, "reason");
+    name(replies, ReasonName::from(reason).name());
+    name(replies, "rule");
+    replies.bulk_or_null(rule.map(|rule| rule.name.as_bytes()));
+    name(replies, "limit");
+    replies.integer_or_null(limit);
+    name(replies, "remaining");
+    replies.integer_or_null(remaining);
+    name(replies, "retry_after_ms");
+    replies.integer_or_null(retry_after.map(millis));
+    name(replies, "delay_ms");
+    replies.integer(millis(delay));
+    name(replies, "reset_at_ms");
+    replies.integer_or_null(reset_at.map(instant_ms));
+    name(replies, "degraded");
+    replies.boolean(is_degraded);
+    name(replies, "decision_id");
+    replies.bulk(&decision_id.digits());
+    name(replies, "lease");
+    replies.bulk_or_null(lease.map(|lease| lease.text.as_bytes()));
+    name(replies, "lease_ends_at_ms");
+    replies.integer_or_null(lease.and_then(|lease| lease.ends_at).map(instant_ms));
+}
+
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Allow => "allow",
+        Outcome::Deny { .. } => "deny",
+        Outcome::Busy => "busy",
+        Outcome::Never => "never",
+    }
+}
+
+/// Up, so that who waits until then gets through.
+fn instant_ms(at: Timestamp) -> u64 {
+    at.as_micros().div_ceil(1_000)
+}

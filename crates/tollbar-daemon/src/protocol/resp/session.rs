@@ -1,0 +1,307 @@
+//! One connection's conversation, apart from its bytes: who has shown the token, in which version it
+//! is answered, and which command does what.
+
+use std::sync::Arc;
+
+use super::command::{Command, Known};
+use super::frame::Arguments;
+use super::reply::{Repeated, Replies, Version};
+use super::throttle::{Limits, Throttle, Throttles};
+use super::{REPLIES_BYTES_MAX, Shared, check};
+use crate::protocol::resp::command::{self};
+use crate::protocol::resp::frame::{self};
+use crate::protocol::resp::throttle::{self};
+
+/// The longest name of a connection.
+const NAME_BYTES_MAX: usize = 128;
+
+/// What is remembered of a connection.
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    id: u64,
+    name: Box<[u8]>,
+    is_admitted: bool,
+    limits: Limits,
+}
+
+/// How far an input has been answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// So many bytes are done with.
+    pub(super) bytes: usize,
+    pub(super) then: Then,
+}
+
+/// What has to happen next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// The rest of the input is no whole frame.
+    Read,
+    /// The replies are as many as may wait.
+    Write,
+    /// The connection is done with once the replies are written.
+    End,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>, id: u64) -> Self {
+        let is_admitted = shared.daemon.tokens.is_none();
+        Self { shared, id, name: Box::default(), is_admitted, limits: Limits::default() }
+    }
+
+    /// True where the token was shown, or none is asked for.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.is_admitted
+    }
+
+    /// Answers the whole frames of `input`, in their order.
+    pub(super) async fn answer(&mut self, input: &[u8], replies: &mut Replies) -> Progress {
+        let mut throttles = Throttles::default();
+        let mut arguments = Arguments::new();
+        let mut bytes = 0;
+        let mut then = Then::Write;
+        while replies.bytes().len() < REPLIES_BYTES_MAX {
+            match frame::parse(&input[bytes..], &mut arguments) {
+                Ok(Some(taken)) => bytes += taken,
+                Ok(None) => {
+                    then = Then::Read;
+                    break;
+                }
+                Err(error) => {
+                    throttles.decide(&self.shared, &mut self.limits, replies).await;
+                    replies.error(format_args!("ERR {error}"));
+                    return Progress { bytes, then: Then::End };
+                }
+            }
+            let Some(name) = arguments.first() else {
+                continue;
+            };
+            let mut wrong = None;
+            if self.is_admitted && name.eq_ignore_ascii_case(throttle::NAME) {
+                let throttle = Throttle::parse(&arguments);
+                match throttle.and_then(|it| throttles.push(it, &mut self.limits)) {
+                    Ok(()) if !throttles.is_full() => continue,
+                    Ok(()) => {}
+                    Err(error) => wrong = Some(error),
+                }
+                throttles.decide(&self.shared, &mut self.limits, replies).await;
+                if let Some(error) = wrong {
+                    replies.error(format_args!("Cell error: {error}"));
+                }
+                continue;
+            }
+            throttles.decide(&self.shared, &mut self.limits, replies).await;
+            if self.run(&arguments, replies).await == Then::End {
+                return Progress { bytes, then: Then::End };
+            }
+        }
+        throttles.decide(&self.shared, &mut self.limits, replies).await;
+        Progress { bytes, then }
+    }
+
+    /// Runs any command but a `CL.THROTTLE` that may be decided.
+    async fn run(&mut self, arguments: &Arguments<'_>, replies: &mut Replies) -> Then {
+        let Some(known) = command::find(arguments[0]) else {
+            let name = Repeated(arguments[0]);
+            replies.error(format_args!(
+                "ERR unknown command '{name}': COMMAND LIST tells which there are"
+            ));
+            return Then::Read;
+        };
+        if !self.is_admitted && !known.is_open {
+            replies.error("NOAUTH Authentication required.");
+            return Then::Read;
+        }
+        if !known.takes(arguments.len()) {
+            refuse_count(known, replies);
+            return Then::Read;
+        }
+        let words = &arguments[1..];
+        match known.command {
+            // Whoever may be answered was, before it came here.
+            Command::Throttle => {}
+            Command::Check => {
+                let checked = check::check(arguments, &self.shared.daemon, replies).await;
+                tell(checked, replies);
+            }
+            Command::Peek => {
+                let checked = check::peek(arguments, &self.shared.daemon, replies).await;
+                tell(checked, replies);
+            }
+            Command::Subject => {
+                let checked = check::subject(arguments, &self.shared.daemon, replies).await;
+                tell(checked, replies);
+            }
+            Command::Renew => {
+                let renewed = check::renew(arguments, &self.shared.daemon, replies).await;
+                tell(renewed, replies);
+            }
+            Command::Release => {
+                let released = check::release(arguments, &self.shared.daemon, replies).await;
+                tell(released, replies);
+            }
+            Command::Ping => match words {
+                [] => replies.simple("PONG"),
+                [text] => replies.bulk(text),
+                _ => refuse_count(known, replies),
+            },
+            Command::Echo => replies.bulk(words[0]),
+            Command::Auth => self.auth(known, words, replies),
+            Command::Hello => self.hello(words, replies),
+            Command::Client => self.client(words, replies),
+            Command::Describe => command::describe(words, replies),
+            Command::Info => replies.bulk(INFO.as_bytes()),
+            Command::Select if words[0] == b"0" => replies.simple("OK"),
+            Command::Select => {
+                replies.error("ERR DB index is out of range: there is database 0 alone");
+            }
+            Command::Reset => {
+                *self = Self::new(Arc::clone(&self.shared), self.id);
+                replies.version = Version::Two;
+                replies.simple("RESET");
+            }
+            Command::Quit => {
+                replies.simple("OK");
+                return Then::End;
+            }
+        }
+        Then::Read
+    }
+
+    /// `AUTH [user] token`: there is one token, whoever shows it.
+    fn auth(&mut self, known: &Known, words: &[&[u8]], replies: &mut Replies) {
+        let ([token] | [_, token]) = words else {
+            return refuse_count(known, replies);
+        };
+        if self.is_shown(token, replies) {
+            replies.simple("OK");
+        }
+    }
+
+    /// Writes an error where the token is not the right one.
+    fn is_shown(&mut self, token: &[u8], replies: &mut Replies) -> bool {
+        if self.shared.daemon.tokens.is_none() {
+            replies.error(
+                "ERR Client sent AUTH, but no password is set: this daemon has no token, so leave \
+                 AUTH out",
+            );
+            return false;
+        }
+        let is_right = self.shared.daemon.is_admitted(Some(token));
+        if is_right {
+            self.is_admitted = true;
+        } else {
+            replies.error("WRONGPASS invalid username-password pair or user is disabled.");
+        }
+        is_right
+    }
+
+    /// `HELLO [2|3 [AUTH user token] [SETNAME name]]`
+    fn hello(&mut self, words: &[&[u8]], replies: &mut Replies) {
+        let mut version = replies.version;
+        let mut words = words.iter();
+        match words.next() {
+            None => {}
+            Some(&b"2") => version = Version::Two,
+            Some(&b"3") => version = Version::Three,
+            Some(_) => {
+                return replies.error("NOPROTO unsupported protocol version: ask for 2 or 3");
+            }
+        }
+        while let Some(option) = words.next() {
+            if option.eq_ignore_ascii_case(b"AUTH")
+                && let (Some(_), Some(token)) = (words.next(), words.next())
+            {
+                if !self.is_shown(token, replies) {
+                    return;
+                }
+            } else if option.eq_ignore_ascii_case(b"SETNAME")
+                && let Some(name) = words.next()
+            {
+                if !self.set_name(name, replies) {
+                    return;
+                }
+            } else {
+                let option = Repeated(option);
+                return replies.error(format_args!("ERR Syntax error in HELLO option '{option}'"));
+            }
+        }
+        if !self.is_admitted {
+            return replies.error(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                 HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                 select the RESP protocol version at the same time",
+            );
+        }
+        replies.version = version;
+        replies.map(7);
+        for (name, value) in [("server", "tollbar"), ("version", env!("CARGO_PKG_VERSION"))] {
+            replies.bulk(name.as_bytes());
+            replies.bulk(value.as_bytes());
+        }
+        replies.bulk(b"proto");
+        replies.integer(if version == Version::Two { 2 } else { 3 });
+        replies.bulk(b"id");
+        replies.integer(self.id);
+        for (name, value) in [("mode", "standalone"), ("role", "master")] {
+            replies.bulk(name.as_bytes());
+            replies.bulk(value.as_bytes());
+        }
+        replies.bulk(b"modules");
+        replies.array(0);
+    }
+
+    fn client(&mut self, words: &[&[u8]], replies: &mut Replies) {
+        let is = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
+        match words {
+            [_] if is(b"ID") => replies.integer(self.id),
+            [_] if is(b"GETNAME") => {
+                replies.bulk_or_null(Some(&*self.name).filter(|name| !name.is_empty()));
+            }
+            [_, name] if is(b"SETNAME") => {
+                if self.set_name(name, replies) {
+                    replies.simple("OK");
+                }
+            }
+            // What a library calls itself is not kept.
+            [_, _, _] if is(b"SETINFO") => replies.simple("OK"),
+            _ => replies.error(format_args!(
+                "ERR unknown subcommand or wrong number of arguments for '{}': there is CLIENT \
+                 GETNAME, ID, SETINFO name value and SETNAME name",
+                Repeated(words[0])
+            )),
+        }
+    }
+
+    /// Writes an error where it cannot be a name.
+    fn set_name(&mut self, name: &[u8], replies: &mut Replies) -> bool {
+        let is_name = name.len() <= NAME_BYTES_MAX && name.iter().all(u8::is_ascii_graphic);
+        if is_name {
+            self.name = name.into();
+        } else {
+            replies.error(format_args!(
+                "ERR Client names cannot contain spaces, newlines or special characters, nor more \
+                 than {NAME_BYTES_MAX} bytes"
+            ));
+        }
+        is_name
+    }
+}
+
+const INFO: &str = concat!(
+    "# Server\r\n",
+    "server_name:tollbar\r\n",
+    "tollbar_version:",
+    env!("CARGO_PKG_VERSION"),
+    "\r\nredis_mode:standalone\r\n",
+);
+
+fn tell(checked: Result<(), check::CheckError>, replies: &mut Replies) {
+    if let Err(error) = checked {
+        replies.error(format_args!("ERR {error}"));
+    }
+}
+
+fn refuse_count(known: &Known, replies: &mut Replies) {
+    replies.error(format_args!("ERR wrong number of arguments for '{}' command", known.name()));
+}

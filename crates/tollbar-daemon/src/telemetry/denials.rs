@@ -1,0 +1,89 @@
+//! Denials in the log: some of each second, with the id by which `/v1/decisions/{id}` tells the rest. How
+//! many were not told is told with the next. No client is named.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Args;
+use tollbar::Timestamp;
+use tollbar_rules::Verdict;
+use tracing::info;
+
+use crate::decision_log::DecisionId;
+use crate::metrics::{Outcome, Wire};
+
+/// How many denials are told.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct DenialFlags {
+    /// The most denials that are told in a second; 0 tells none
+    #[arg(long, env = "TOLLBAR_LOG_DENIALS", value_name = "COUNT", default_value = "1")]
+    log_denials: u16,
+}
+
+/// Tells some denials.
+#[derive(Debug, Default)]
+pub struct DenialLog {
+    told_max: u64,
+    /// The second it is, since 1970, above the 16 bits that say how many of its denials were told.
+    told: AtomicU64,
+    untold: AtomicU64,
+}
+
+impl DenialFlags {
+    pub fn open(self) -> DenialLog {
+        DenialLog { told_max: self.log_denials.into(), ..DenialLog::default() }
+    }
+}
+
+impl DenialLog {
+    pub(crate) fn tell(&self, id: DecisionId, wire: Wire, verdict: &Verdict, now: Timestamp) {
+        if self.told_max == 0 {
+            return;
+        }
+        let Some(untold) = self.take(now) else {
+            return;
+        };
+        let rule = verdict.rule().map(|rule| &*rule.name);
+        let retry_after_ms = verdict.retry_after().map(|it| it.as_millis() as u64);
+        info!(
+            decision_id = %id,
+            listener = wire.name(),
+            rule,
+            outcome = Outcome::of(verdict).name(),
+            retry_after_ms,
+            untold,
+            "denied"
+        );
+    }
+
+    /// How many were not told since the last that was, if this one is to be.
+    fn take(&self, now: Timestamp) -> Option<u64> {
+        let second = now.as_micros() / 1_000_000;
+        let taken = self.told.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |told| {
+            // A clock that goes back begins no second anew.
+            if told >> 16 < second {
+                return Some((second << 16) + 1);
+            }
+            (told & 0xffff < self.told_max).then_some(told + 1)
+        });
+        if taken.is_err() {
+            self.untold.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(self.untold.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_of_a_second_are_told_and_the_others_counted() {
+        let log = DenialLog { told_max: 2, ..DenialLog::default() };
+        let at = |us| log.take(Timestamp::from_micros(us));
+        assert_eq!([at(5_000_000), at(5_999_999), at(5_999_999)], [Some(0), Some(0), None]);
+        assert_eq!([at(4_000_000), at(5_000_000)], [None, None], "a clock that goes back");
+        assert_eq!([at(6_000_000), at(6_000_000), at(6_000_000)], [Some(3), Some(0), None]);
+        let _ = at(u64::MAX);
+    }
+}
