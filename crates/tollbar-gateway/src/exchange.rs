@@ -20,22 +20,23 @@ use tollbar_http::ClientIp;
 use tower_service::Service;
 use tracing::debug;
 
-use crate::body::{LineBody, Progress, RequestBody, UpstreamBody};
-use crate::breaker::Breaker;
-use crate::failure::Failure;
-use crate::forwarded::Teller;
-use crate::line::{Line, Unanswered};
-use crate::outgoing::{Outgoing, Terms};
-use crate::pool::{Pool, Way};
+use crate::Visitor;
+use crate::forwarded::ForwardedHeaders;
+use crate::hop_by_hop;
 use crate::problem::Problem;
+use crate::request::{RequestSettings, UpstreamRequest};
 use crate::tunnel::Tunnel;
-use crate::{Visitor, hop};
+use crate::upstream::body::{Http1Body, Progress, RequestBody, UpstreamBody};
+use crate::upstream::breaker::Breaker;
+use crate::upstream::connection::{Http1Connection, SendError};
+use crate::upstream::failure::Failure;
+use crate::upstream::pool::{Pool, PooledConnection};
 
 /// What all connections of clients share.
 pub(crate) struct Upstream {
     pub(crate) pool: Arc<Pool>,
     pub(crate) breaker: Arc<Breaker>,
-    pub(crate) terms: Terms,
+    pub(crate) terms: RequestSettings,
     pub(crate) client_ip: ClientIp,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Exchange(Arc<Client>);
 
 struct Client {
     upstream: Arc<Upstream>,
-    teller: Teller,
+    forwarded_headers: ForwardedHeaders,
     /// Where a tunnel waits for its connection to be handed over. At most one: HTTP/1.1 changes the
     /// protocol of a whole connection.
     slot: Mutex<Option<Tunnel>>,
@@ -65,28 +66,33 @@ impl Service<Request<Incoming>> for Exchange {
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
         let client = Arc::clone(&self.0);
         let upgraded = hyper::upgrade::on(&mut request);
-        let outgoing = match Outgoing::new(request, &client.teller, &client.upstream.terms) {
-            Ok(outgoing) => outgoing,
-            Err(problem) => return Box::pin(ready(Ok(told(problem)))),
+        let to_send = match UpstreamRequest::new(
+            request,
+            &client.forwarded_headers,
+            &client.upstream.terms,
+        ) {
+            Ok(to_send) => to_send,
+            Err(problem) => return Box::pin(ready(Ok(problem_response(problem)))),
         };
         Box::pin(async move {
-            let answer = client.ask(outgoing, upgraded).await;
+            let answer = client.ask(to_send, upgraded).await;
             Ok(answer.unwrap_or_else(|failure| {
                 debug!(upstream = %client.upstream.terms.url, %failure, "no answer");
-                told(failure.problem())
+                problem_response(failure.problem())
             }))
         })
     }
 }
 
-fn told(problem: Problem) -> Answer {
+fn problem_response(problem: Problem) -> Answer {
     problem.response().map(UpstreamBody::Whole)
 }
 
 impl Exchange {
     pub(crate) fn new(upstream: Arc<Upstream>, visitor: Visitor) -> Self {
-        let teller = Teller::new(visitor, upstream.client_ip.trusts(visitor.peer));
-        Self(Arc::new(Client { upstream, teller, slot: Mutex::default() }))
+        let forwarded_headers =
+            ForwardedHeaders::new(visitor, upstream.client_ip.trusts(visitor.peer));
+        Self(Arc::new(Client { upstream, forwarded_headers, slot: Mutex::default() }))
     }
 
     /// The tunnel that waits, if there is one.
@@ -100,16 +106,22 @@ impl Client {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask(&self, outgoing: Box<Outgoing>, client: OnUpgrade) -> Result<Answer, Failure> {
+    async fn ask(
+        &self,
+        to_send: Box<UpstreamRequest>,
+        client: OnUpgrade,
+    ) -> Result<Answer, Failure> {
         let Upstream { pool, breaker, .. } = &*self.upstream;
         let pass = breaker.pass().map_err(Failure::LeftAlone)?;
         let place = pool.place().await?;
-        let upgrade = outgoing.upgrade.clone();
-        let answer = match pool.way(upgrade.is_some()).await {
-            // In a box, so that requests over lines do not carry its room around.
-            Ok(Way::Shared(sender)) => Box::pin(self.ask_shared(sender, outgoing, place)).await,
-            Ok(Way::Line(line)) => {
-                self.ask_line(line, outgoing, place, upgrade.map(|it| (it, client))).await
+        let upgrade = to_send.upgrade.clone();
+        let answer = match pool.acquire(upgrade.is_some()).await {
+            // In a box, so that requests over HTTP/1.1 do not carry its size around.
+            Ok(PooledConnection::Http2(sender)) => {
+                Box::pin(self.send_http2(sender, to_send, place)).await
+            }
+            Ok(PooledConnection::Http1(connection)) => {
+                self.send_http1(connection, to_send, place, upgrade.map(|it| (it, client))).await
             }
             Err(failure) => Err(failure),
         };
@@ -121,58 +133,58 @@ impl Client {
         answer
     }
 
-    async fn ask_line(
+    async fn send_http1(
         &self,
-        mut line: Box<Line>,
-        outgoing: Box<Outgoing>,
+        mut connection: Box<Http1Connection>,
+        to_send: Box<UpstreamRequest>,
         place: OwnedSemaphorePermit,
         upgrade: Option<(HeaderValue, OnUpgrade)>,
     ) -> Result<Answer, Failure> {
         let pool = &self.upstream.pool;
-        let (progress, time_max) = (outgoing.progress(), pool.first_byte_time_max());
-        let mut answer = line.send(|| outgoing.over_line(), progress.clone(), time_max).await;
-        if let Err(Unanswered::Unsent(request, _)) = answer {
-            // A line, since this request is made for one; and a new one, so that this is done once.
-            line = match Box::pin(pool.fresh(true)).await? {
-                Way::Line(line) => line,
-                Way::Shared(_) => return Err(Failure::Busy),
+        let (progress, time_max) = (to_send.progress(), pool.first_byte_time_max());
+        let mut answer = connection.send(|| to_send.for_http1(), progress.clone(), time_max).await;
+        if let Err(SendError::Unsent(request, _)) = answer {
+            // HTTP/1.1, because the request is written for it. A new connection, so that this happens once.
+            connection = match Box::pin(pool.connect(true)).await? {
+                PooledConnection::Http1(connection) => connection,
+                PooledConnection::Http2(_) => return Err(Failure::Busy),
             };
-            answer = line.send(|| *request, progress.clone(), time_max).await;
+            answer = connection.send(|| *request, progress.clone(), time_max).await;
         }
         let answer = answer.map_err(|error| match error {
-            Unanswered::Unsent(_, error) | Unanswered::Failed(Failure::Broken(error)) => {
+            SendError::Unsent(_, error) | SendError::Failed(Failure::Broken(error)) => {
                 Failure::broken(error, progress.as_deref())
             }
-            Unanswered::Failed(failure) => failure,
+            SendError::Failed(failure) => failure,
         })?;
         let (mut head, body) = answer.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             let (asked, client) = upgrade.ok_or(Failure::Unasked)?;
-            let changed = hop::upgrade(Version::HTTP_11, &head.headers);
+            let changed = hop_by_hop::upgrade(Version::HTTP_11, &head.headers);
             if !changed.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(asked.as_bytes())) {
                 return Err(Failure::Unasked);
             }
-            hop::remove(&mut head.headers);
+            hop_by_hop::remove(&mut head.headers);
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, asked);
-            let tunnel = Tunnel { client, line, place, held: None };
+            let tunnel = Tunnel { client, connection, place, held: None };
             *self.tunnel() = Some(tunnel);
             return Ok(Response::from_parts(head, UpstreamBody::Upgraded));
         }
-        let mut body = Box::new(LineBody::new(body, line, Arc::clone(pool), place));
+        let mut body = Box::new(Http1Body::new(body, connection, Arc::clone(pool), place));
         body.end_if_empty().await;
-        Ok(cleaned(head, UpstreamBody::Line(body)))
+        Ok(cleaned(head, UpstreamBody::Http1(body)))
     }
 
-    async fn ask_shared(
+    async fn send_http2(
         &self,
         mut sender: SendRequest<RequestBody>,
-        outgoing: Box<Outgoing>,
+        to_send: Box<UpstreamRequest>,
         place: OwnedSemaphorePermit,
     ) -> Result<Answer, Failure> {
         let Upstream { pool, terms, .. } = &*self.upstream;
-        let Some(request) = outgoing.over_shared(&terms.url) else {
-            return Ok(told(Problem::new(
+        let Some(request) = to_send.for_http2(&terms.url) else {
+            return Ok(problem_response(Problem::new(
                 StatusCode::BAD_REQUEST,
                 "the host of the request is none",
             )));
@@ -210,7 +222,7 @@ async fn in_time<F: Future>(
 fn cleaned(mut head: http::response::Parts, body: UpstreamBody) -> Answer {
     // Whatever the upstream speaks, the client is answered in what it speaks itself.
     head.version = Version::HTTP_11;
-    if !hop::remove(&mut head.headers) {
+    if !hop_by_hop::remove(&mut head.headers) {
         head.headers.remove(CONNECTION);
     }
     Response::from_parts(head, body)
@@ -227,8 +239,8 @@ mod tests {
     /// Every request has one on the heap: allocators keep what is small at hand.
     #[test]
     fn what_waits_for_an_answer_is_small() {
-        type Asked = (&'static Client, Box<Outgoing>, OnUpgrade);
-        let waiting = bytes(|(client, outgoing, upgraded): Asked| client.ask(outgoing, upgraded));
+        type Asked = (&'static Client, Box<UpstreamRequest>, OnUpgrade);
+        let waiting = bytes(|(client, to_send, upgraded): Asked| client.ask(to_send, upgraded));
         assert!(waiting <= 960, "{waiting} bytes");
     }
 }

@@ -19,14 +19,14 @@ static HOST_SEEN: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Who is at the other end of a connection, as the upstream is told with each of its requests.
 #[derive(Debug, Clone)]
-pub(crate) struct Teller {
+pub(crate) struct ForwardedHeaders {
     address: Option<HeaderValue>,
     scheme: &'static str,
     /// The peer is a proxy of ours.
     is_trusted: bool,
 }
 
-impl Teller {
+impl ForwardedHeaders {
     pub(crate) fn new(visitor: Visitor, is_trusted: bool) -> Self {
         // Digits, dots and colons: always a value.
         let value = |peer: IpAddr| HeaderValue::try_from(peer.to_canonical().to_string()).ok();
@@ -101,11 +101,11 @@ fn speaks_of_clients(name: &HeaderName) -> bool {
 ///
 /// `Err` where they say different things. The URI alone would count (RFC 9112, 3.2.2), but not everybody who
 /// reads the request goes by that.
-pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, Ambiguous> {
+pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, AmbiguousHost> {
     let mut lines = headers.get_all(HOST).iter();
     let line = lines.next();
     if lines.next().is_some() {
-        return Err(Ambiguous);
+        return Err(AmbiguousHost);
     }
     let Some(authority) = uri.authority().map(Authority::as_str) else {
         return Ok(line.cloned());
@@ -113,14 +113,14 @@ pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>
     let is_same = line.is_none_or(|it| it.as_bytes().eq_ignore_ascii_case(authority.as_bytes()));
     // Whoever names a user in a URI wants it to look like a host.
     if !is_same || authority.contains('@') {
-        return Err(Ambiguous);
+        return Err(AmbiguousHost);
     }
-    HeaderValue::from_str(authority).map(Some).map_err(|_| Ambiguous)
+    HeaderValue::from_str(authority).map(Some).map_err(|_| AmbiguousHost)
 }
 
 /// A request that names more than one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ambiguous;
+pub(crate) struct AmbiguousHost;
 
 #[cfg(test)]
 mod tests {
@@ -137,7 +137,7 @@ mod tests {
         }
         let visitor = Visitor { peer: Some(peer.parse().unwrap()), is_secure: true };
         let host = HeaderValue::from_static("a.example");
-        Teller::new(visitor, is_trusted).write(&mut headers, Some(&host));
+        ForwardedHeaders::new(visitor, is_trusted).write(&mut headers, Some(&host));
         let text = |it: &HeaderValue| it.to_str().unwrap().to_owned();
         let mut told: Vec<_> = headers.iter().map(|(n, v)| (n.to_string(), text(v))).collect();
         told.sort();
@@ -187,11 +187,11 @@ mod tests {
         let found = host(&Uri::from_static("http://A.example/"), &headers).unwrap().unwrap();
         assert_eq!(found, "A.example");
         for other in ["http://b.example/", "http://a.example:80/", "http://u@a.example/"] {
-            assert_eq!(host(&Uri::from_static(other), &headers), Err(Ambiguous), "{other}");
+            assert_eq!(host(&Uri::from_static(other), &headers), Err(AmbiguousHost), "{other}");
         }
         let found = host(&Uri::from_static("http://b.example/"), &HeaderMap::new());
         assert_eq!(found.unwrap().unwrap(), "b.example");
         headers.append(HOST, HeaderValue::from_static("a.example"));
-        assert_eq!(host(&Uri::from_static("/"), &headers), Err(Ambiguous));
+        assert_eq!(host(&Uri::from_static("/"), &headers), Err(AmbiguousHost));
     }
 }

@@ -27,16 +27,16 @@ use tollbar_tls::{Pem, PemError};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::body::UpstreamBody;
-use crate::breaker::Breaker;
-use crate::connector::Connector;
+use crate::client::checked_stream::CheckedStream;
+use crate::client::findings::Findings;
+use crate::client::framing::{headers_bytes_max, line_bytes_max};
 use crate::exchange::{Exchange, Upstream};
-use crate::framing::{headers_bytes_max, line_bytes_max};
-use crate::ledger::Ledger;
-use crate::outgoing::Terms;
-use crate::pool::Pool;
 use crate::problem::Problem;
-use crate::watched::Watched;
+use crate::request::RequestSettings;
+use crate::upstream::body::UpstreamBody;
+use crate::upstream::breaker::Breaker;
+use crate::upstream::connector::Connector;
+use crate::upstream::pool::Pool;
 use crate::{HeadBounds, UpstreamOptions, UpstreamUrl, Visitor};
 
 /// How many requests a client may have under way on one connection over HTTP/2.
@@ -129,8 +129,8 @@ impl Gateway {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         A: Fn() -> bool + Send + Sync + 'static,
     {
-        let ledger = Arc::<Ledger>::default();
-        let stream = Watched::new(stream, self.shared.bounds, Arc::clone(&ledger));
+        let findings = Arc::<Findings>::default();
+        let stream = CheckedStream::new(stream, self.shared.bounds, Arc::clone(&findings));
         let exchange = Exchange::new(Arc::clone(&self.shared.upstream), visitor);
         let service = self.shared.layer.layer(exchange.clone());
         let service = match visitor.peer {
@@ -140,7 +140,7 @@ impl Gateway {
         let connection = Arc::new(ClientConnection {
             service,
             shared: Arc::clone(&self.shared),
-            ledger: Arc::clone(&ledger),
+            findings: Arc::clone(&findings),
             is_announced,
         });
         let service = service_fn(move |request| Arc::clone(&connection).respond(request));
@@ -151,7 +151,7 @@ impl Gateway {
         // Which version of HTTP it is shows in the first bytes, which have no other bound in time.
         let mut silence = pin!(tokio::time::sleep(self.shared.head_time_max));
         let silence = poll_fn(|cx| {
-            if ledger.has_begun() {
+            if findings.has_begun() {
                 return Poll::Pending;
             }
             silence.as_mut().poll(cx)
@@ -177,7 +177,7 @@ impl Gateway {
 struct ClientConnection<A> {
     service: TollbarService<Exchange>,
     shared: Arc<Shared>,
-    ledger: Arc<Ledger>,
+    findings: Arc<Findings>,
     is_announced: A,
 }
 
@@ -189,12 +189,12 @@ impl<A: Fn() -> bool> ClientConnection<A> {
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         let is_http1 = request.version() < Version::HTTP_2;
-        let flaw = self.ledger.asked(is_http1);
+        let flaw = self.findings.asked(is_http1);
         let mut response = match flaw {
             None => self.answer(request).await,
-            Some(flaw) => told(flaw.problem()),
+            Some(flaw) => problem_response(flaw.problem()),
         };
-        self.ledger.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+        self.findings.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
         let is_last = flaw.is_some() || (self.is_announced)();
         if is_http1 && is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -204,7 +204,7 @@ impl<A: Fn() -> bool> ClientConnection<A> {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         if let Err(problem) = self.shared.bounds.check(&request) {
-            return told(problem);
+            return problem_response(problem);
         }
         let Ok(response) = self.service.clone().call(request).await;
         let (head, body) = response.into_parts();
@@ -219,7 +219,7 @@ impl<A: Fn() -> bool> ClientConnection<A> {
     }
 }
 
-fn told(problem: Problem) -> Response<ResponseBody> {
+fn problem_response(problem: Problem) -> Response<ResponseBody> {
     problem.response().map(|body| Either::Right(Full::new(body)))
 }
 
@@ -289,7 +289,7 @@ impl GatewayBuilder {
         let Self { url, options, client_ip, bounds, head_time_max, .. } = self;
         let host = url.host_header().ok_or_else(|| GatewayError::Host { url: url.clone() })?;
         let connector = Connector::new(url.clone(), options.protocol, self.authorities)?;
-        let terms = Terms { url, host, rewrites_host: options.rewrites_host };
+        let terms = RequestSettings { url, host, rewrites_host: options.rewrites_host };
         let breaker = Breaker::new(options.breaker);
         let layer = TollbarLayer::builder(engine);
         let layer = match self.layer {

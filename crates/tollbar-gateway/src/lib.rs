@@ -26,34 +26,21 @@
 //! It accepts no connections and knows no certificates of its own: whoever calls
 //! [`serve`](Gateway::serve) has a stream, and bounds how many there are and how long they may be silent.
 
-mod body;
-mod breaker;
-mod connector;
+mod client;
 mod exchange;
-mod failure;
 mod forwarded;
-mod framing;
 mod gateway;
-mod guard;
-mod hop;
-mod joined;
-mod ledger;
-mod line;
-mod outgoing;
-mod pool;
+mod hop_by_hop;
 mod problem;
-mod proxy_protocol;
-mod relay;
+mod request;
 mod tunnel;
 mod upstream;
-mod visitor;
-mod watched;
-mod wire;
+mod vectored_write;
 
-pub use breaker::BreakerOptions;
+pub use client::guard::HeadBounds;
+pub use client::proxy_protocol::{ProxyProtocolError, read_proxy_header};
+pub use client::visitor::Visitor;
 pub use gateway::{Gateway, GatewayBuilder, GatewayError};
-pub use guard::HeadBounds;
-pub use proxy_protocol::{ProxyProtocolError, read_proxy_header};
 pub use tollbar_tls::{Pem, PemError};
-pub use upstream::{UpstreamOptions, UpstreamProtocol, UpstreamUrl, UpstreamUrlError};
-pub use visitor::Visitor;
+pub use upstream::breaker::BreakerOptions;
+pub use upstream::options::{UpstreamOptions, UpstreamProtocol, UpstreamUrl, UpstreamUrlError};

@@ -13,9 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use crate::HeadBounds;
-use crate::framing::{End, Framing};
-use crate::joined;
-use crate::ledger::Ledger;
+use crate::client::findings::Findings;
+use crate::client::framing::{Framing, FramingEnd};
+use crate::vectored_write;
 
 /// What is still taken from a client who was refused in the middle of its request, and for how long: a
 /// connection that is closed over unread bytes is reset, and the answer may be lost with it.
@@ -23,30 +23,30 @@ const LINGER_BYTES_MAX: usize = 8 * 1024 * 1024;
 const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
 const LINGER_BUFFER_BYTES: usize = 4 * 1024;
 
-pub(crate) struct Watched<I> {
+pub(crate) struct CheckedStream<I> {
     io: I,
     framing: Framing,
-    ledger: Arc<Ledger>,
+    findings: Arc<Findings>,
     /// What is handed on before anything else.
     rest: &'static [u8],
     /// Nothing more is handed on.
     is_over: bool,
-    lingering: Option<Lingering>,
+    lingering: Option<Linger>,
 }
 
-struct Lingering {
+struct Linger {
     bytes: usize,
     timer: Pin<Box<Sleep>>,
 }
 
-impl<I> Watched<I> {
-    pub(crate) fn new(io: I, bounds: HeadBounds, ledger: Arc<Ledger>) -> Self {
+impl<I> CheckedStream<I> {
+    pub(crate) fn new(io: I, bounds: HeadBounds, findings: Arc<Findings>) -> Self {
         let framing = Framing::new(bounds);
-        Self { io, framing, ledger, rest: b"", is_over: false, lingering: None }
+        Self { io, framing, findings, rest: b"", is_over: false, lingering: None }
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for CheckedStream<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -63,17 +63,17 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
-        if this.ledger.is_tunnel() {
+        if this.findings.is_tunnel() {
             this.framing.leave();
-        } else if this.framing.is_undecided() && this.ledger.is_answered() {
+        } else if this.framing.is_undecided() && this.findings.is_answered() {
             this.framing.stay();
         }
         let read = this.framing.read(&buf.filled()[before..]);
-        this.ledger.read(this.framing.head_count);
+        this.findings.read(this.framing.head_count);
         match read {
             ControlFlow::Continue(()) => {}
-            ControlFlow::Break(End::Refused { flaw, taken, rest }) => {
-                this.ledger.refuse(flaw);
+            ControlFlow::Break(FramingEnd::Refused { flaw, taken, rest }) => {
+                this.findings.refuse(flaw);
                 buf.set_filled(before + taken);
                 (this.rest, this.is_over) = (rest, true);
                 if taken == 0 {
@@ -81,7 +81,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
                     this.hand_on_rest(buf);
                 }
             }
-            ControlFlow::Break(End::Broken) => {
+            ControlFlow::Break(FramingEnd::Broken) => {
                 let broken = "a body is not what it was announced to be";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, broken)));
             }
@@ -90,7 +90,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     }
 }
 
-impl<I> Watched<I> {
+impl<I> CheckedStream<I> {
     fn hand_on_rest(&mut self, buf: &mut ReadBuf<'_>) {
         let (now, later) = self.rest.split_at(self.rest.len().min(buf.remaining()));
         buf.put_slice(now);
@@ -98,10 +98,10 @@ impl<I> Watched<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> Watched<I> {
+impl<I: AsyncRead + Unpin> CheckedStream<I> {
     /// Takes what the client is still sending, until it has read its answer and closes.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let lingering = self.lingering.get_or_insert_with(|| Lingering {
+        let lingering = self.lingering.get_or_insert_with(|| Linger {
             bytes: 0,
             timer: Box::pin(tokio::time::sleep(LINGER_TIME_MAX)),
         });
@@ -120,7 +120,7 @@ impl<I: AsyncRead + Unpin> Watched<I> {
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for CheckedStream<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -149,7 +149,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        joined::poll_write(Pin::new(&mut self.get_mut().io), cx, bufs)
+        vectored_write::poll_write(Pin::new(&mut self.get_mut().io), cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -8,15 +8,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::joined;
+use crate::vectored_write;
 
 #[derive(Debug)]
-pub(crate) enum Wire {
+pub(crate) enum UpstreamStream {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for UpstreamStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -29,7 +29,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for UpstreamStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -61,8 +61,8 @@ impl AsyncWrite for Wire {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => joined::poll_write(Pin::new(stream), cx, bufs),
-            Self::Tls(stream) => joined::poll_write(Pin::new(stream), cx, bufs),
+            Self::Tcp(stream) => vectored_write::poll_write(Pin::new(stream), cx, bufs),
+            Self::Tls(stream) => vectored_write::poll_write(Pin::new(stream), cx, bufs),
         }
     }
 

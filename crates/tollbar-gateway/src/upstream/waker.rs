@@ -1,7 +1,7 @@
-//! Whom a connection to the upstream wakes: who waits for it now, and nobody else.
+//! Wakes only the task that waits for an upstream connection now.
 //!
-//! hyper remembers who has asked last, and wakes him when the next request is handed over. By then somebody
-//! else has the connection, and whoever had it before would look through all of his own for nothing.
+//! hyper remembers the last task that polled a connection and wakes it when the next request is handed over. By then
+//! another task has the connection, and the first one would be polled for nothing.
 
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
@@ -9,16 +9,16 @@ use std::task::{Context, Wake, Waker};
 use futures_util::task::AtomicWaker;
 use tokio::task::coop::has_budget_remaining;
 
-pub(crate) struct Relay {
-    task: Arc<Task>,
+pub(crate) struct WakerRelay {
+    task: Arc<TaskWaker>,
     /// The same, as it is handed out.
     waker: Waker,
 }
 
 #[derive(Default)]
-struct Task(AtomicWaker);
+struct TaskWaker(AtomicWaker);
 
-impl Wake for Task {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.0.wake();
     }
@@ -28,9 +28,9 @@ impl Wake for Task {
     }
 }
 
-impl Relay {
+impl WakerRelay {
     pub(crate) fn new() -> Self {
-        let task = Arc::<Task>::default();
+        let task = Arc::<TaskWaker>::default();
         let waker = Waker::from(Arc::clone(&task));
         Self { task, waker }
     }
@@ -77,7 +77,7 @@ mod tests {
         let wakers = counts.clone().map(Waker::from);
         let [first, second] = wakers.each_ref().map(Context::from_waker);
         let woken = || counts.each_ref().map(|it| it.0.load(Ordering::Relaxed));
-        let relay = Relay::new();
+        let relay = WakerRelay::new();
         // What the first has left behind wakes the second.
         let left = relay.to(&first).waker().clone();
         let _ = relay.to(&second);

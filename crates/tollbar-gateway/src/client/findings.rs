@@ -1,5 +1,5 @@
-//! What the reader of a connection has found, for whoever answers its requests: heads have numbers on
-//! both sides, and one that was found to be wrong is refused by its number.
+//! What the second reader of a connection has found, for the service that answers its requests. Both sides number the
+//! heads, so a head with an error is refused by its number.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use crate::problem::Problem;
 
 /// What is wrong with a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum HeadError {
     LengthAndChunks,
     BadLength,
     BareLineFeed,
@@ -19,18 +19,18 @@ pub(crate) enum Flaw {
     Unseen,
 }
 
-const FLAWS: [Flaw; 6] = [
-    Flaw::LengthAndChunks,
-    Flaw::BadLength,
-    Flaw::BareLineFeed,
-    Flaw::LongUri,
-    Flaw::LargeHeaders,
-    Flaw::Unseen,
+const FLAWS: [HeadError; 6] = [
+    HeadError::LengthAndChunks,
+    HeadError::BadLength,
+    HeadError::BareLineFeed,
+    HeadError::LongUri,
+    HeadError::LargeHeaders,
+    HeadError::Unseen,
 ];
 
-/// The ledger of one connection. One task writes and reads it, so that the order of things is theirs.
+/// The findings on one connection. One task writes and reads them, so relaxed atomics are enough.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Findings {
     /// How many heads were read.
     heads: AtomicU64,
     /// How many requests came of them.
@@ -44,7 +44,7 @@ pub(crate) struct Ledger {
 
 const NONE: u64 = u64::MAX;
 
-impl Default for Ledger {
+impl Default for Findings {
     fn default() -> Self {
         Self {
             heads: AtomicU64::new(0),
@@ -56,20 +56,20 @@ impl Default for Ledger {
     }
 }
 
-impl Ledger {
+impl Findings {
     /// So many heads were read.
     pub(crate) fn read(&self, heads: u64) {
         self.heads.store(heads, Ordering::Relaxed);
     }
 
     /// The last of them is refused.
-    pub(crate) fn refuse(&self, flaw: Flaw) {
+    pub(crate) fn refuse(&self, flaw: HeadError) {
         let number = self.heads.load(Ordering::Relaxed).saturating_sub(1);
         self.refused.store(number << 3 | flaw as u64, Ordering::Relaxed);
     }
 
     /// The next request came; what is wrong with it, if that is known. Over HTTP/2 nothing is.
-    pub(crate) fn asked(&self, is_http1: bool) -> Option<Flaw> {
+    pub(crate) fn asked(&self, is_http1: bool) -> Option<HeadError> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         if !is_http1 {
             return None;
@@ -78,7 +78,7 @@ impl Ledger {
         if refused != NONE && number >= refused >> 3 {
             return FLAWS.get((refused & 7) as usize).copied();
         }
-        (number >= self.heads.load(Ordering::Relaxed)).then_some(Flaw::Unseen)
+        (number >= self.heads.load(Ordering::Relaxed)).then_some(HeadError::Unseen)
     }
 
     /// True once a request has come.
@@ -104,7 +104,7 @@ impl Ledger {
     }
 }
 
-impl Flaw {
+impl HeadError {
     pub(crate) fn problem(self) -> Problem {
         match self {
             Self::LengthAndChunks => {
@@ -137,19 +137,19 @@ mod tests {
     #[test]
     fn a_head_is_refused_by_its_number_and_so_is_what_follows() {
         for flaw in FLAWS {
-            let ledger = Ledger::default();
-            ledger.read(3);
-            ledger.refuse(flaw);
-            let found: Vec<_> = (0..4).map(|_| ledger.asked(true)).collect();
+            let findings = Findings::default();
+            findings.read(3);
+            findings.refuse(flaw);
+            let found: Vec<_> = (0..4).map(|_| findings.asked(true)).collect();
             assert_eq!(found, [None, None, Some(flaw), Some(flaw)]);
         }
     }
 
     #[test]
     fn a_request_whose_head_was_not_seen_is_refused() {
-        let ledger = Ledger::default();
-        ledger.read(1);
-        assert_eq!([ledger.asked(true), ledger.asked(true)], [None, Some(Flaw::Unseen)]);
-        assert_eq!(ledger.asked(false), None, "over HTTP/2 others look");
+        let findings = Findings::default();
+        findings.read(1);
+        assert_eq!([findings.asked(true), findings.asked(true)], [None, Some(HeadError::Unseen)]);
+        assert_eq!(findings.asked(false), None, "over HTTP/2 others look");
     }
 }

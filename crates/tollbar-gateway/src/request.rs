@@ -9,15 +9,15 @@ use http::{HeaderMap, Request, StatusCode, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use crate::body::{Progress, RequestBody};
-use crate::forwarded::{self, Teller};
-use crate::hop;
+use crate::forwarded::{self, ForwardedHeaders};
+use crate::hop_by_hop;
 use crate::problem::Problem;
-use crate::upstream::UpstreamUrl;
+use crate::upstream::body::{Progress, RequestBody};
+use crate::upstream::options::UpstreamUrl;
 
 /// A request that is ready to be sent, whatever the upstream speaks. In a box, since it goes through many
 /// hands before that.
-pub(crate) struct Outgoing {
+pub(crate) struct UpstreamRequest {
     parts: Parts,
     body: RequestBody,
     host: HeaderValue,
@@ -27,7 +27,7 @@ pub(crate) struct Outgoing {
 
 /// What is the same for all requests.
 #[derive(Debug)]
-pub(crate) struct Terms {
+pub(crate) struct RequestSettings {
     pub(crate) url: UpstreamUrl,
     /// The upstream's own name.
     pub(crate) host: HeaderValue,
@@ -39,21 +39,21 @@ const AMBIGUOUS: Problem =
 const TOO_MANY_NAMES: Problem =
     Problem::new(StatusCode::BAD_REQUEST, "Connection names too many headers");
 
-impl Outgoing {
+impl UpstreamRequest {
     pub(crate) fn new(
         request: Request<Incoming>,
-        teller: &Teller,
-        terms: &Terms,
+        forwarded_headers: &ForwardedHeaders,
+        terms: &RequestSettings,
     ) -> Result<Box<Self>, Problem> {
         let (mut parts, body) = request.into_parts();
         let asked = forwarded::host(&parts.uri, &parts.headers).map_err(|_| AMBIGUOUS)?;
-        let upgrade = hop::upgrade(parts.version, &parts.headers);
-        if !hop::remove(&mut parts.headers) {
+        let upgrade = hop_by_hop::upgrade(parts.version, &parts.headers);
+        if !hop_by_hop::remove(&mut parts.headers) {
             return Err(TOO_MANY_NAMES);
         }
         // Whoever waits for it is told to go on when the upstream takes the body.
         parts.headers.remove(EXPECT);
-        teller.write(&mut parts.headers, asked.as_ref());
+        forwarded_headers.write(&mut parts.headers, asked.as_ref());
         let host = asked.filter(|_| !terms.rewrites_host).unwrap_or_else(|| terms.host.clone());
         if parts.version == Version::HTTP_2 {
             join_cookies(&mut parts.headers);
@@ -67,7 +67,7 @@ impl Outgoing {
     }
 
     /// As HTTP/1.1 has it.
-    pub(crate) fn over_line(self) -> Request<RequestBody> {
+    pub(crate) fn for_http1(self) -> Request<RequestBody> {
         let Self { mut parts, body, host, upgrade } = self;
         parts.version = Version::HTTP_11;
         parts.uri = parts.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
@@ -84,7 +84,7 @@ impl Outgoing {
     }
 
     /// As HTTP/2 has it. `None` where the host is none.
-    pub(crate) fn over_shared(self, url: &UpstreamUrl) -> Option<Request<RequestBody>> {
+    pub(crate) fn for_http2(self, url: &UpstreamUrl) -> Option<Request<RequestBody>> {
         let Self { mut parts, body, host, .. } = self;
         let authority = Authority::from_maybe_shared(host).ok()?;
         let path = parts.uri.path_and_query().cloned();

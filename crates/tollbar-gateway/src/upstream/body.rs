@@ -17,10 +17,10 @@ use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
-use crate::failure::Failure;
-use crate::line::Line;
-use crate::pool::Pool;
-use crate::relay::asleep;
+use crate::upstream::connection::Http1Connection;
+use crate::upstream::failure::Failure;
+use crate::upstream::pool::Pool;
+use crate::upstream::waker::asleep;
 
 /// How far the body of a request is, for whoever waits for the answer.
 #[derive(Debug, Default)]
@@ -110,25 +110,25 @@ pub(crate) enum UpstreamBody {
     /// Ours, or empty.
     Whole(Bytes),
     /// Over a connection that has to be driven.
-    Line(Box<LineBody>),
+    Http1(Box<Http1Body>),
     /// Over a connection that others share.
-    Shared(Box<SharedBody>),
+    Http2(Box<Http2Body>),
     /// None: what follows is not HTTP. It has no end, so that what its request holds is held until
     /// it is dropped.
     Upgraded,
 }
 
-pub(crate) struct LineBody {
+pub(crate) struct Http1Body {
     body: Incoming,
     /// `None` once it was given back.
-    line: Option<Box<Line>>,
+    connection: Option<Box<Http1Connection>>,
     pool: Arc<Pool>,
     /// Whether the timer runs for this silence.
     is_timed: bool,
     _place: OwnedSemaphorePermit,
 }
 
-pub(crate) struct SharedBody {
+pub(crate) struct Http2Body {
     body: Incoming,
     idle_time_max: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -143,20 +143,20 @@ impl UpstreamBody {
         place: OwnedSemaphorePermit,
     ) -> Self {
         let (timer, is_timed) = (None, false);
-        Self::Shared(Box::new(SharedBody { body, idle_time_max, timer, is_timed, _place: place }))
+        Self::Http2(Box::new(Http2Body { body, idle_time_max, timer, is_timed, _place: place }))
     }
 }
 
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
-impl LineBody {
+impl Http1Body {
     pub(crate) fn new(
         body: Incoming,
-        line: Box<Line>,
+        connection: Box<Http1Connection>,
         pool: Arc<Pool>,
         place: OwnedSemaphorePermit,
     ) -> Self {
-        Self { body, line: Some(line), pool, is_timed: false, _place: place }
+        Self { body, connection: Some(connection), pool, is_timed: false, _place: place }
     }
 
     /// Gives the connection back at once where there is no body: nobody will ask for its end.
@@ -173,17 +173,17 @@ impl LineBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
         let mut frame = Pin::new(&mut self.body).poll_frame(&mut asleep(cx));
         // Asked for first, so that the connection knows that it is wanted when it is driven.
-        if let (Poll::Pending, Some(line)) = (&frame, &mut self.line) {
-            line.drive(cx);
+        if let (Poll::Pending, Some(connection)) = (&frame, &mut self.connection) {
+            connection.drive(cx);
             frame = Pin::new(&mut self.body).poll_frame(&mut asleep(cx));
         }
         let Poll::Ready(frame) = frame else {
-            if let Some(line) = &mut self.line {
+            if let Some(connection) = &mut self.connection {
                 if !std::mem::replace(&mut self.is_timed, true) {
-                    line.expect_within(self.pool.idle_time_max());
+                    connection.expect_within(self.pool.idle_time_max());
                 }
-                if line.is_late(cx) {
-                    self.line = None;
+                if connection.is_late(cx) {
+                    self.connection = None;
                     return Poll::Ready(Some(Err(BodyError::Silent)));
                 }
             }
@@ -191,7 +191,7 @@ impl LineBody {
         };
         self.is_timed = false;
         match &frame {
-            Some(Err(_)) => self.line = None,
+            Some(Err(_)) => self.connection = None,
             Some(Ok(_)) if !self.body.is_end_stream() => {}
             _ => self.give_back(cx),
         }
@@ -199,13 +199,13 @@ impl LineBody {
     }
 
     fn give_back(&mut self, cx: &mut Context<'_>) {
-        if let Some(line) = self.line.take() {
-            self.pool.keep(line, cx);
+        if let Some(connection) = self.connection.take() {
+            self.pool.release(connection, cx);
         }
     }
 }
 
-impl SharedBody {
+impl Http2Body {
     fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             self.is_timed = false;
@@ -228,8 +228,8 @@ impl Body for UpstreamBody {
         match self.get_mut() {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Line(body) => body.poll(cx),
-            Self::Shared(body) => body.poll(cx),
+            Self::Http1(body) => body.poll(cx),
+            Self::Http2(body) => body.poll(cx),
             Self::Upgraded => Poll::Pending,
         }
     }
@@ -237,8 +237,8 @@ impl Body for UpstreamBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
-            Self::Line(body) => body.body.is_end_stream(),
-            Self::Shared(body) => body.body.is_end_stream(),
+            Self::Http1(body) => body.body.is_end_stream(),
+            Self::Http2(body) => body.body.is_end_stream(),
             Self::Upgraded => false,
         }
     }
@@ -246,8 +246,8 @@ impl Body for UpstreamBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Line(body) => body.body.size_hint(),
-            Self::Shared(body) => body.body.size_hint(),
+            Self::Http1(body) => body.body.size_hint(),
+            Self::Http2(body) => body.body.size_hint(),
             Self::Upgraded => SizeHint::default(),
         }
     }

@@ -53,7 +53,7 @@ struct State {
 
 /// Leave to ask the upstream. Dropped without a word, it was neither answered nor has it failed.
 #[derive(Debug)]
-pub(crate) struct Pass {
+pub(crate) struct BreakerPermit {
     breaker: Arc<Breaker>,
     is_probe: bool,
 }
@@ -65,8 +65,8 @@ impl Breaker {
     }
 
     /// Leave to ask, or how long there is none.
-    pub(crate) fn pass(self: &Arc<Self>) -> Result<Pass, Duration> {
-        let mut pass = Pass { breaker: Arc::clone(self), is_probe: false };
+    pub(crate) fn pass(self: &Arc<Self>) -> Result<BreakerPermit, Duration> {
+        let mut pass = BreakerPermit { breaker: Arc::clone(self), is_probe: false };
         if !self.is_troubled.load(Ordering::Relaxed) {
             return Ok(pass);
         }
@@ -106,7 +106,7 @@ impl Breaker {
     }
 }
 
-impl Pass {
+impl BreakerPermit {
     /// The upstream has answered, whatever it said.
     pub(crate) fn answered(self) {
         if !self.breaker.is_troubled.load(Ordering::Relaxed) {
@@ -139,7 +139,7 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for BreakerPermit {
     fn drop(&mut self) {
         if self.is_probe {
             self.breaker.lock().probed_until = None;
@@ -224,7 +224,7 @@ mod tests {
     async fn who_was_under_way_when_it_opened_does_not_lengthen_the_pause() {
         let breaker = breaker();
         let late: Vec<_> = (0..10).map(|_| breaker.pass().unwrap()).collect();
-        late.into_iter().for_each(Pass::failed);
+        late.into_iter().for_each(BreakerPermit::failed);
         assert!(breaker.pass().unwrap_err() <= LONGEST);
     }
 }

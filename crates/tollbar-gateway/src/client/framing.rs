@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use arrayvec::ArrayVec;
 
 use crate::HeadBounds;
-use crate::ledger::Flaw;
+use crate::client::findings::HeadError;
 
 /// How much is kept of a line that goes on in the next read: enough for names and lengths.
 const LINE_START_BYTES: usize = 64;
@@ -28,7 +28,7 @@ const CUT_BYTES_MIN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Framing {
     bounds: HeadBounds,
-    place: Place,
+    place: FramingState,
     /// The start of a line that is not over, where it began in an earlier read.
     line: ArrayVec<u8, LINE_START_BYTES>,
     line_bytes: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Framing {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FramingState {
     /// Before the first line of a message, or in it.
     Start,
     Headers,
@@ -70,15 +70,15 @@ struct Head {
     length: Option<u64>,
     is_chunked: bool,
     changes_protocol: bool,
-    flaw: Option<Flaw>,
+    flaw: Option<HeadError>,
 }
 
 /// Why nothing more of a connection is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum FramingEnd {
     /// The request of the last head is refused. Of the bytes, `taken` are handed on, and then `rest`,
     /// which makes a whole head of what was read of it.
-    Refused { flaw: Flaw, taken: usize, rest: &'static [u8] },
+    Refused { flaw: HeadError, taken: usize, rest: &'static [u8] },
     /// A body is not what it was announced to be.
     Broken,
 }
@@ -87,7 +87,7 @@ impl Framing {
     pub(crate) fn new(bounds: HeadBounds) -> Self {
         Self {
             bounds,
-            place: Place::Start,
+            place: FramingState::Start,
             line: ArrayVec::new(),
             line_bytes: 0,
             last: 0,
@@ -98,37 +98,39 @@ impl Framing {
 
     /// What follows is not HTTP.
     pub(crate) fn leave(&mut self) {
-        self.place = Place::Other;
+        self.place = FramingState::Other;
     }
 
     /// The last request was answered, and the protocol is what it was.
     pub(crate) fn stay(&mut self) {
-        if self.place == (Place::Undecided { has_passed: false }) {
-            self.place = Place::Start;
+        if self.place == (FramingState::Undecided { has_passed: false }) {
+            self.place = FramingState::Start;
         }
     }
 
     pub(crate) fn is_undecided(&self) -> bool {
-        matches!(self.place, Place::Undecided { .. })
+        matches!(self.place, FramingState::Undecided { .. })
     }
 
     /// Reads on.
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> ControlFlow<End> {
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> ControlFlow<FramingEnd> {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
             at += match self.place {
-                Place::Other => rest.len(),
-                Place::Undecided { .. } => {
+                FramingState::Other => rest.len(),
+                FramingState::Undecided { .. } => {
                     // Were it HTTP after all, the next request would have no head that was seen.
-                    self.place = Place::Undecided { has_passed: true };
+                    self.place = FramingState::Undecided { has_passed: true };
                     rest.len()
                 }
-                Place::Body { left } => {
-                    self.pass(rest, left, Place::Start, |left| Place::Body { left })
+                FramingState::Body { left } => {
+                    self.pass(rest, left, FramingState::Start, |left| FramingState::Body { left })
                 }
-                Place::Chunk { left } => {
-                    self.pass(rest, left, Place::ChunkEnd, |left| Place::Chunk { left })
+                FramingState::Chunk { left } => {
+                    self.pass(rest, left, FramingState::ChunkEnd, |left| FramingState::Chunk {
+                        left,
+                    })
                 }
                 _ => self.read_line(rest, at)?,
             };
@@ -137,7 +139,13 @@ impl Framing {
     }
 
     /// Passes over what is in a body; how much of `rest` that is.
-    fn pass(&mut self, rest: &[u8], left: u64, then: Place, still: fn(u64) -> Place) -> usize {
+    fn pass(
+        &mut self,
+        rest: &[u8],
+        left: u64,
+        then: FramingState,
+        still: fn(u64) -> FramingState,
+    ) -> usize {
         let here = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
         let left = left - here as u64;
         self.place = if left == 0 { then } else { still(left) };
@@ -145,7 +153,7 @@ impl Framing {
     }
 
     /// A line, or what is here of it; how much of `rest` that is. `at` is where `rest` begins.
-    fn read_line(&mut self, rest: &[u8], at: usize) -> ControlFlow<End, usize> {
+    fn read_line(&mut self, rest: &[u8], at: usize) -> ControlFlow<FramingEnd, usize> {
         let end = memchr::memchr(b'\n', rest);
         let here = end.map_or(rest.len(), |end| end + 1);
         self.line_bytes += here;
@@ -171,34 +179,36 @@ impl Framing {
         let line_bytes = std::mem::take(&mut self.line_bytes);
         self.last = b'\n';
         match self.place {
-            Place::Start | Place::Headers => {
+            FramingState::Start | FramingState::Headers => {
                 if !has_return {
-                    self.head.flaw.get_or_insert(Flaw::BareLineFeed);
+                    self.head.flaw.get_or_insert(HeadError::BareLineFeed);
                 }
                 self.head.bytes += line_bytes;
                 self.take_head_line(text, is_empty, at + here)?;
             }
-            _ if !has_return => return ControlFlow::Break(End::Broken),
+            _ if !has_return => return ControlFlow::Break(FramingEnd::Broken),
             _ => self.take_chunk_line(text, is_empty)?,
         }
         ControlFlow::Continue(here)
     }
 
     /// Cuts off a head that is too long. `here` more bytes of a line were just read, which begin at `at`.
-    fn check_bounds(&mut self, at: usize, here: usize) -> ControlFlow<End> {
+    fn check_bounds(&mut self, at: usize, here: usize) -> ControlFlow<FramingEnd> {
         let HeadBounds { uri_bytes_max, header_bytes_max, .. } = self.bounds;
         let (bytes, bytes_max, flaw, rest) = match self.place {
-            Place::Start => {
+            FramingState::Start => {
                 let (bytes, bytes_max) = (self.line_bytes, line_bytes_max(uri_bytes_max));
-                (bytes, bytes_max, Flaw::LongUri, &b" HTTP/1.1\r\n\r\n"[..])
+                (bytes, bytes_max, HeadError::LongUri, &b" HTTP/1.1\r\n\r\n"[..])
             }
-            Place::Headers => {
+            FramingState::Headers => {
                 let bytes = self.head.bytes + self.line_bytes;
                 let bytes_max = headers_bytes_max(header_bytes_max);
                 // Whether it is cut in a name or in a value, this ends it.
-                (bytes, bytes_max, Flaw::LargeHeaders, &b": \r\n\r\n"[..])
+                (bytes, bytes_max, HeadError::LargeHeaders, &b": \r\n\r\n"[..])
             }
-            _ if self.line_bytes > CHUNK_LINE_BYTES_MAX => return ControlFlow::Break(End::Broken),
+            _ if self.line_bytes > CHUNK_LINE_BYTES_MAX => {
+                return ControlFlow::Break(FramingEnd::Broken);
+            }
             _ => return ControlFlow::Continue(()),
         };
         if bytes <= bytes_max.saturating_add(CUT_BYTES_MIN) {
@@ -209,19 +219,29 @@ impl Framing {
         self.refuse(flaw, at + taken, if is_line_begun { rest } else { b"\r\n" })
     }
 
-    fn refuse(&mut self, flaw: Flaw, taken: usize, rest: &'static [u8]) -> ControlFlow<End> {
+    fn refuse(
+        &mut self,
+        flaw: HeadError,
+        taken: usize,
+        rest: &'static [u8],
+    ) -> ControlFlow<FramingEnd> {
         self.head_count += 1;
-        self.place = Place::Other;
-        ControlFlow::Break(End::Refused { flaw, taken, rest })
+        self.place = FramingState::Other;
+        ControlFlow::Break(FramingEnd::Refused { flaw, taken, rest })
     }
 
-    fn take_head_line(&mut self, text: &[u8], is_empty: bool, taken: usize) -> ControlFlow<End> {
-        if self.place == Place::Start {
+    fn take_head_line(
+        &mut self,
+        text: &[u8],
+        is_empty: bool,
+        taken: usize,
+    ) -> ControlFlow<FramingEnd> {
+        if self.place == FramingState::Start {
             self.head.bytes = 0;
             if text == b"PRI * HTTP/2.0" && self.head_count == 0 {
-                self.place = Place::Other;
+                self.place = FramingState::Other;
             } else if !is_empty {
-                self.place = Place::Headers;
+                self.place = FramingState::Headers;
             }
             // Empty lines before a message are nothing.
             return ControlFlow::Continue(());
@@ -232,38 +252,38 @@ impl Framing {
         let head = &mut self.head;
         head.line_count += 1;
         if head.line_count > self.bounds.header_count_max {
-            return self.refuse(Flaw::LargeHeaders, taken, b"\r\n");
+            return self.refuse(HeadError::LargeHeaders, taken, b"\r\n");
         }
         head.take(text);
         ControlFlow::Continue(())
     }
 
-    fn end_head(&mut self, taken: usize) -> ControlFlow<End> {
+    fn end_head(&mut self, taken: usize) -> ControlFlow<FramingEnd> {
         let head = std::mem::take(&mut self.head);
         if let Some(flaw) = head.flaw() {
             return self.refuse(flaw, taken, b"");
         }
         self.head_count += 1;
         self.place = match head.length {
-            _ if head.is_chunked => Place::ChunkSize,
-            Some(left @ 1..) => Place::Body { left },
-            _ if head.changes_protocol => Place::Undecided { has_passed: false },
-            _ => Place::Start,
+            _ if head.is_chunked => FramingState::ChunkSize,
+            Some(left @ 1..) => FramingState::Body { left },
+            _ if head.changes_protocol => FramingState::Undecided { has_passed: false },
+            _ => FramingState::Start,
         };
         ControlFlow::Continue(())
     }
 
-    fn take_chunk_line(&mut self, text: &[u8], is_empty: bool) -> ControlFlow<End> {
+    fn take_chunk_line(&mut self, text: &[u8], is_empty: bool) -> ControlFlow<FramingEnd> {
         self.place = match self.place {
-            Place::ChunkSize => match chunk_bytes(text) {
-                None => return ControlFlow::Break(End::Broken),
-                Some(0) => Place::Trailers,
-                Some(left) => Place::Chunk { left },
+            FramingState::ChunkSize => match chunk_bytes(text) {
+                None => return ControlFlow::Break(FramingEnd::Broken),
+                Some(0) => FramingState::Trailers,
+                Some(left) => FramingState::Chunk { left },
             },
-            Place::ChunkEnd if is_empty => Place::ChunkSize,
-            Place::Trailers if is_empty => Place::Start,
-            Place::Trailers => Place::Trailers,
-            _ => return ControlFlow::Break(End::Broken),
+            FramingState::ChunkEnd if is_empty => FramingState::ChunkSize,
+            FramingState::Trailers if is_empty => FramingState::Start,
+            FramingState::Trailers => FramingState::Trailers,
+            _ => return ControlFlow::Break(FramingEnd::Broken),
         };
         ControlFlow::Continue(())
     }
@@ -275,7 +295,7 @@ impl Head {
             let is_first = self.length.is_none();
             self.length = number(value, 10);
             if !is_first || self.length.is_none() {
-                self.flaw.get_or_insert(Flaw::BadLength);
+                self.flaw.get_or_insert(HeadError::BadLength);
             }
         } else if value(line, b"transfer-encoding").is_some() {
             // Whether it is a coding that can be read, others say: they see this line.
@@ -285,9 +305,9 @@ impl Head {
         }
     }
 
-    fn flaw(&self) -> Option<Flaw> {
+    fn flaw(&self) -> Option<HeadError> {
         let is_both = self.is_chunked && self.length.is_some();
-        self.flaw.or(is_both.then_some(Flaw::LengthAndChunks))
+        self.flaw.or(is_both.then_some(HeadError::LengthAndChunks))
     }
 }
 

@@ -16,42 +16,42 @@ use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep};
 
-use crate::body::{Progress, RequestBody};
-use crate::failure::Failure;
-use crate::relay::{Relay, asleep};
-use crate::wire::Wire;
+use crate::upstream::body::{Progress, RequestBody};
+use crate::upstream::failure::Failure;
+use crate::upstream::stream::UpstreamStream;
+use crate::upstream::waker::{WakerRelay, asleep};
 
 /// What the head of an answer may take, and what is read of a body at once.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
-pub(crate) struct Line {
+pub(crate) struct Http1Connection {
     sender: SendRequest<RequestBody>,
     /// `None` once it has handed back a request.
-    connection: Option<Connection<TokioIo<Wire>, RequestBody>>,
+    connection: Option<Connection<TokioIo<UpstreamStream>, RequestBody>>,
     /// Made once, since setting it further into the future costs next to nothing.
     timer: Pin<Box<Sleep>>,
-    relay: Relay,
+    relay: WakerRelay,
     is_over: bool,
-    kept_since: Instant,
+    idle_since: Instant,
 }
 
 /// Why there is no answer.
-pub(crate) enum Unanswered {
+pub(crate) enum SendError {
     /// The connection had ended, and nothing of the request was sent.
     Unsent(Box<Request<RequestBody>>, hyper::Error),
     Failed(Failure),
 }
 
-impl Line {
-    pub(crate) async fn open(wire: Wire) -> Result<Self, Failure> {
+impl Http1Connection {
+    pub(crate) async fn open(wire: UpstreamStream) -> Result<Self, Failure> {
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES_MAX)
             .handshake(TokioIo::new(wire))
             .await
             .map_err(Failure::Handshake)?;
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
-        let (connection, kept_since) = (Some(connection), Instant::now());
-        Ok(Self { sender, connection, timer, relay: Relay::new(), is_over: false, kept_since })
+        let (connection, idle_since) = (Some(connection), Instant::now());
+        Ok(Self { sender, connection, timer, relay: WakerRelay::new(), is_over: false, idle_since })
     }
 
     /// Lets the connection do what it can.
@@ -62,8 +62,8 @@ impl Line {
     }
 
     /// How long it has been at [rest](Self::rest).
-    pub(crate) fn kept_for(&self) -> Duration {
-        self.kept_since.elapsed()
+    pub(crate) fn idle_for(&self) -> Duration {
+        self.idle_since.elapsed()
     }
 
     /// True where the next request can be sent: the last one, its body and its answer are through.
@@ -74,7 +74,7 @@ impl Line {
     /// It is of no concern to anybody for a while.
     pub(crate) fn rest(&mut self) {
         self.relay.to_nobody();
-        self.kept_since = Instant::now();
+        self.idle_since = Instant::now();
     }
 
     /// Sets the timer for [`is_late`](Self::is_late).
@@ -93,7 +93,7 @@ impl Line {
         request: impl FnOnce() -> Request<RequestBody>,
         progress: Option<Arc<Progress>>,
         first_byte_time_max: Duration,
-    ) -> Result<Response<Incoming>, Unanswered> {
+    ) -> Result<Response<Incoming>, SendError> {
         let mut answer = pin!(self.sender.try_send_request(request()));
         self.expect_within(first_byte_time_max);
         poll_fn(|cx| {
@@ -106,16 +106,16 @@ impl Line {
             }
             if let Poll::Ready(answer) = polled {
                 return Poll::Ready(answer.map_err(|mut error| match error.take_message() {
-                    Some(request) => Unanswered::Unsent(Box::new(request), error.into_error()),
-                    None => Unanswered::Failed(Failure::Broken(error.into_error())),
+                    Some(request) => SendError::Unsent(Box::new(request), error.into_error()),
+                    None => SendError::Failed(Failure::Broken(error.into_error())),
                 }));
             }
             while self.is_late(cx) {
                 match progress.as_ref().map_or(Ok(false), |it| it.has_moved()) {
                     // The answer may come behind a long body: only silence counts.
                     Ok(true) => self.expect_within(first_byte_time_max),
-                    Ok(false) => return Poll::Ready(Err(Unanswered::Failed(Failure::NoAnswer))),
-                    Err(silent) => return Poll::Ready(Err(Unanswered::Failed(silent))),
+                    Ok(false) => return Poll::Ready(Err(SendError::Failed(Failure::NoAnswer))),
+                    Err(silent) => return Poll::Ready(Err(SendError::Failed(silent))),
                 }
             }
             Poll::Pending
@@ -126,7 +126,7 @@ impl Line {
     /// The connection as it is once its protocol has changed, and what was read of the new one.
     ///
     /// `None` where it has handed back a request, which one that was answered has not.
-    pub(crate) async fn upgraded(mut self) -> Option<(Wire, Bytes)> {
+    pub(crate) async fn upgraded(mut self) -> Option<(UpstreamStream, Bytes)> {
         poll_fn(|cx| {
             self.drive(cx);
             if self.is_over { Poll::Ready(()) } else { Poll::Pending }

@@ -11,12 +11,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::body::RequestBody;
-use crate::connector::{Connected, Connector};
-use crate::failure::Failure;
-use crate::line::Line;
-use crate::upstream::{UpstreamOptions, UpstreamProtocol};
-use crate::wire::Wire;
+use crate::upstream::body::RequestBody;
+use crate::upstream::connection::Http1Connection;
+use crate::upstream::connector::{Connector, NegotiatedStream};
+use crate::upstream::failure::Failure;
+use crate::upstream::options::{UpstreamOptions, UpstreamProtocol};
+use crate::upstream::stream::UpstreamStream;
 
 /// How often a shared connection is asked whether it is there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ pub(crate) struct Pool {
     connector: Connector,
     options: UpstreamOptions,
     places: Arc<Semaphore>,
-    kept: Mutex<Kept>,
+    idle: Mutex<IdleConnections>,
     shared: Mutex<Option<SendRequest<RequestBody>>>,
     /// Whether the upstream speaks HTTP/2, as far as is known.
     is_shared: AtomicBool,
@@ -37,17 +37,17 @@ pub(crate) struct Pool {
 }
 
 #[derive(Default)]
-struct Kept {
+struct IdleConnections {
     /// The latest last, and used first: those that are not needed grow old.
     #[expect(clippy::vec_box, reason = "they are a kilobyte, and go from hand to hand")]
-    lines: Vec<Box<Line>>,
+    connections: Vec<Box<Http1Connection>>,
     has_sweeper: bool,
 }
 
 /// A way to send a request.
-pub(crate) enum Way {
-    Line(Box<Line>),
-    Shared(SendRequest<RequestBody>),
+pub(crate) enum PooledConnection {
+    Http1(Box<Http1Connection>),
+    Http2(SendRequest<RequestBody>),
 }
 
 impl Pool {
@@ -55,7 +55,7 @@ impl Pool {
         Arc::new(Self {
             connector,
             places: Arc::new(Semaphore::new(options.exchanges_max)),
-            kept: Mutex::default(),
+            idle: Mutex::default(),
             shared: Mutex::default(),
             is_shared: AtomicBool::new(options.protocol == UpstreamProtocol::Http2),
             connecting: tokio::sync::Mutex::default(),
@@ -83,50 +83,56 @@ impl Pool {
         }
     }
 
-    /// A connection that was kept, or is shared, or a new one. `needs_line` where the request wants
+    /// A connection that was kept, or is shared, or a new one. `needs_http1` where the request wants
     /// to change the protocol, which HTTP/2 has no way for.
-    pub(crate) async fn way(self: &Arc<Self>, needs_line: bool) -> Result<Way, Failure> {
-        let needs_line = needs_line && self.options.protocol != UpstreamProtocol::Http2;
-        if !needs_line && let Some(sender) = self.sender() {
-            return Ok(Way::Shared(sender));
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        needs_http1: bool,
+    ) -> Result<PooledConnection, Failure> {
+        let needs_http1 = needs_http1 && self.options.protocol != UpstreamProtocol::Http2;
+        if !needs_http1 && let Some(sender) = self.sender() {
+            return Ok(PooledConnection::Http2(sender));
         }
-        while let Some(line) = self.take() {
+        while let Some(connection) = self.take() {
             // One that has ended meanwhile gives its request back.
-            if line.kept_for() < self.options.kept_time_max && line.is_free() {
-                return Ok(Way::Line(line));
+            if connection.idle_for() < self.options.kept_time_max && connection.is_free() {
+                return Ok(PooledConnection::Http1(connection));
             }
         }
         // In a box, as it is long: most requests have no need of it.
-        Box::pin(self.fresh(needs_line)).await
+        Box::pin(self.connect(needs_http1)).await
     }
 
     /// A new connection, unless another one that can be shared is made meanwhile.
-    pub(crate) async fn fresh(self: &Arc<Self>, needs_line: bool) -> Result<Way, Failure> {
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        needs_http1: bool,
+    ) -> Result<PooledConnection, Failure> {
         let opened = async {
-            let _connecting = if self.is_shared.load(Ordering::Relaxed) && !needs_line {
+            let _connecting = if self.is_shared.load(Ordering::Relaxed) && !needs_http1 {
                 let turn = self.connecting.lock().await;
                 if let Some(sender) = self.sender() {
-                    return Ok(Way::Shared(sender));
+                    return Ok(PooledConnection::Http2(sender));
                 }
                 Some(turn)
             } else {
                 None
             };
-            let connected = self.connector.connect(self.options.protocol, needs_line).await;
-            let Connected { wire, is_http2 } = connected.map_err(Failure::Connect)?;
-            if !needs_line {
+            let connected = self.connector.connect(self.options.protocol, needs_http1).await;
+            let NegotiatedStream { wire, is_http2 } = connected.map_err(Failure::Connect)?;
+            if !needs_http1 {
                 self.is_shared.store(is_http2, Ordering::Relaxed);
             }
             if is_http2 {
-                self.share(wire).await.map(Way::Shared)
+                self.share(wire).await.map(PooledConnection::Http2)
             } else {
-                Line::open(wire).await.map(|it| Way::Line(Box::new(it)))
+                Http1Connection::open(wire).await.map(|it| PooledConnection::Http1(Box::new(it)))
             }
         };
         timeout(self.options.connect_time_max, opened).await.unwrap_or(Err(Failure::ConnectTimeout))
     }
 
-    async fn share(&self, wire: Wire) -> Result<SendRequest<RequestBody>, Failure> {
+    async fn share(&self, wire: UpstreamStream) -> Result<SendRequest<RequestBody>, Failure> {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)
@@ -156,29 +162,33 @@ impl Pool {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, IdleConnections> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Option<Box<Line>> {
-        self.lock().lines.pop()
+    fn take(&self) -> Option<Box<Http1Connection>> {
+        self.lock().connections.pop()
     }
 
     /// Keeps a connection for the next request, if it can be used again.
-    pub(crate) fn keep(self: &Arc<Self>, mut line: Box<Line>, cx: &mut Context<'_>) {
-        if !line.is_free() {
-            line.drive(cx);
+    pub(crate) fn release(
+        self: &Arc<Self>,
+        mut connection: Box<Http1Connection>,
+        cx: &mut Context<'_>,
+    ) {
+        if !connection.is_free() {
+            connection.drive(cx);
         }
-        if !line.is_free() {
+        if !connection.is_free() {
             return;
         }
-        line.rest();
-        let mut kept = self.lock();
-        if kept.lines.len() >= self.options.kept_max {
+        connection.rest();
+        let mut idle = self.lock();
+        if idle.connections.len() >= self.options.kept_max {
             return;
         }
-        kept.lines.push(line);
-        if !std::mem::replace(&mut kept.has_sweeper, true) {
+        idle.connections.push(connection);
+        if !std::mem::replace(&mut idle.has_sweeper, true) {
             tokio::spawn(sweep(Arc::downgrade(self), self.options.kept_time_max));
         }
     }
@@ -192,10 +202,10 @@ async fn sweep(pool: std::sync::Weak<Pool>, kept_time_max: Duration) {
         let Some(pool) = pool.upgrade() else {
             return;
         };
-        let mut kept = pool.lock();
-        kept.lines.retain(|line| line.kept_for() < kept_time_max);
-        if kept.lines.is_empty() {
-            kept.has_sweeper = false;
+        let mut idle = pool.lock();
+        idle.connections.retain(|connection| connection.idle_for() < kept_time_max);
+        if idle.connections.is_empty() {
+            idle.has_sweeper = false;
             return;
         }
     }

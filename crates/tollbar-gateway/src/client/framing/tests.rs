@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// What comes of bytes that are read in pieces of this size: how many heads, and how it ends.
-fn read(bytes: &[u8], piece: usize) -> (u64, Option<End>) {
+fn read(bytes: &[u8], piece: usize) -> (u64, Option<FramingEnd>) {
     let mut framing = Framing::new(HeadBounds::default());
     for piece in bytes.chunks(piece) {
         if let ControlFlow::Break(end) = framing.read(piece) {
@@ -18,11 +18,11 @@ fn read(bytes: &[u8], piece: usize) -> (u64, Option<End>) {
 }
 
 /// The flaw of the last head, however it is read.
-fn flaw(bytes: &[u8]) -> Option<Flaw> {
+fn flaw(bytes: &[u8]) -> Option<HeadError> {
     let flaws: Vec<_> = [1, 2, 3, 7, 24, 61, 1 << 20]
         .map(|piece| match read(bytes, piece).1 {
-            Some(End::Refused { flaw, .. }) => Some(flaw),
-            Some(End::Broken) => panic!("broken: {}", bytes.escape_ascii()),
+            Some(FramingEnd::Refused { flaw, .. }) => Some(flaw),
+            Some(FramingEnd::Broken) => panic!("broken: {}", bytes.escape_ascii()),
             None => None,
         })
         .to_vec();
@@ -38,25 +38,28 @@ fn what_a_parser_lets_pass_is_found() {
         ("Content-Length:3\r\n", None),
         ("transfer-encoding: chunked\r\n", None),
         ("x-content-length: 3\r\ntransfer-encoding: chunked\r\n", None),
-        ("content-length: 3\r\ntransfer-encoding: chunked\r\n", Some(Flaw::LengthAndChunks)),
-        ("TRANSFER-ENCODING:chunked\r\na: b\r\ncontent-LENGTH:3\r\n", Some(Flaw::LengthAndChunks)),
-        ("content-length: 0\r\ntransfer-encoding: chunked\r\n", Some(Flaw::LengthAndChunks)),
-        ("content-length: 3\r\ncontent-length: 3\r\n", Some(Flaw::BadLength)),
-        ("content-length: 3\r\ncontent-length: 4\r\n", Some(Flaw::BadLength)),
-        ("content-length: 3, 3\r\n", Some(Flaw::BadLength)),
-        ("content-length: +3\r\n", Some(Flaw::BadLength)),
-        ("content-length: 0x3\r\n", Some(Flaw::BadLength)),
-        ("content-length:\r\n", Some(Flaw::BadLength)),
-        ("content-length: 18446744073709551616\r\n", Some(Flaw::BadLength)),
-        ("content-length: 000000000000000000003\r\n", Some(Flaw::BadLength)),
-        ("host: a\nx: y\r\n", Some(Flaw::BareLineFeed)),
+        ("content-length: 3\r\ntransfer-encoding: chunked\r\n", Some(HeadError::LengthAndChunks)),
+        (
+            "TRANSFER-ENCODING:chunked\r\na: b\r\ncontent-LENGTH:3\r\n",
+            Some(HeadError::LengthAndChunks),
+        ),
+        ("content-length: 0\r\ntransfer-encoding: chunked\r\n", Some(HeadError::LengthAndChunks)),
+        ("content-length: 3\r\ncontent-length: 3\r\n", Some(HeadError::BadLength)),
+        ("content-length: 3\r\ncontent-length: 4\r\n", Some(HeadError::BadLength)),
+        ("content-length: 3, 3\r\n", Some(HeadError::BadLength)),
+        ("content-length: +3\r\n", Some(HeadError::BadLength)),
+        ("content-length: 0x3\r\n", Some(HeadError::BadLength)),
+        ("content-length:\r\n", Some(HeadError::BadLength)),
+        ("content-length: 18446744073709551616\r\n", Some(HeadError::BadLength)),
+        ("content-length: 000000000000000000003\r\n", Some(HeadError::BadLength)),
+        ("host: a\nx: y\r\n", Some(HeadError::BareLineFeed)),
     ] {
         for start in ["GET / HTTP/1.1\r\n", "\r\n\r\nPOST /a?b HTTP/1.1\r\n"] {
             assert_eq!(flaw(format!("{start}{head}\r\n").as_bytes()), expected, "{head:?}");
         }
     }
-    assert_eq!(flaw(b"GET / HTTP/1.1\nhost: a\r\n\r\n"), Some(Flaw::BareLineFeed));
-    assert_eq!(flaw(b"GET / HTTP/1.1\r\nhost: a\r\n\n"), Some(Flaw::BareLineFeed));
+    assert_eq!(flaw(b"GET / HTTP/1.1\nhost: a\r\n\r\n"), Some(HeadError::BareLineFeed));
+    assert_eq!(flaw(b"GET / HTTP/1.1\r\nhost: a\r\n\n"), Some(HeadError::BareLineFeed));
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn heads_are_found_behind_bodies_of_all_kinds() {
     }
     // And the flaw of one behind them is that of its own number.
     let flawed = format!("{all}GET / HTTP/1.1\nhost: a\r\n\r\n");
-    assert!(matches!(read(flawed.as_bytes(), 5), (16, Some(End::Refused { .. }))));
+    assert!(matches!(read(flawed.as_bytes(), 5), (16, Some(FramingEnd::Refused { .. }))));
 }
 
 #[test]
@@ -93,24 +96,24 @@ fn bodies_that_are_not_what_they_say_are_broken() {
     ] {
         let bytes = format!("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{body}");
         for piece in [1, 4, 1 << 20] {
-            assert_eq!(read(bytes.as_bytes(), piece).1, Some(End::Broken), "{body:?}");
+            assert_eq!(read(bytes.as_bytes(), piece).1, Some(FramingEnd::Broken), "{body:?}");
         }
     }
 }
 
 /// What is handed on of a head that is too long, with what is put behind it.
-fn cut(bytes: &[u8], piece: usize) -> (Flaw, Vec<u8>) {
+fn cut(bytes: &[u8], piece: usize) -> (HeadError, Vec<u8>) {
     let mut framing = Framing::new(HeadBounds::default());
     let mut handed_on = Vec::new();
     for piece in bytes.chunks(piece) {
         match framing.read(piece) {
             ControlFlow::Continue(()) => handed_on.extend_from_slice(piece),
-            ControlFlow::Break(End::Refused { flaw, taken, rest }) => {
+            ControlFlow::Break(FramingEnd::Refused { flaw, taken, rest }) => {
                 handed_on.extend_from_slice(&piece[..taken]);
                 handed_on.extend_from_slice(rest);
                 return (flaw, handed_on);
             }
-            ControlFlow::Break(End::Broken) => panic!("broken"),
+            ControlFlow::Break(FramingEnd::Broken) => panic!("broken"),
         }
     }
     panic!("all of it is handed on")
@@ -121,12 +124,15 @@ fn a_head_that_is_too_long_becomes_a_whole_one_that_is_shorter() {
     let long = "a".repeat(1 << 20);
     let start = "GET / HTTP/1.1\r\n";
     for (head, expected) in [
-        (format!("GET /{long} HTTP/1.1\r\n\r\n"), Flaw::LongUri),
-        (long.clone(), Flaw::LongUri),
-        (format!("{start}x: {long}\r\n\r\n"), Flaw::LargeHeaders),
-        (format!("{start}{long}"), Flaw::LargeHeaders),
-        (format!("{start}{}", "x: y\r\n".repeat(100_000)), Flaw::LargeHeaders),
-        (format!("{start}{}", format!("x: {}\r\n", &long[..2_000]).repeat(60)), Flaw::LargeHeaders),
+        (format!("GET /{long} HTTP/1.1\r\n\r\n"), HeadError::LongUri),
+        (long.clone(), HeadError::LongUri),
+        (format!("{start}x: {long}\r\n\r\n"), HeadError::LargeHeaders),
+        (format!("{start}{long}"), HeadError::LargeHeaders),
+        (format!("{start}{}", "x: y\r\n".repeat(100_000)), HeadError::LargeHeaders),
+        (
+            format!("{start}{}", format!("x: {}\r\n", &long[..2_000]).repeat(60)),
+            HeadError::LargeHeaders,
+        ),
     ] {
         for piece in [1, 7, 4_096, 65_536, 1 << 21] {
             let (flaw, handed_on) = cut(head.as_bytes(), piece);
@@ -144,7 +150,10 @@ fn what_may_not_be_http_is_not_read() {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\na\n\n";
     assert_eq!(read(preface, 5), (0, None));
     let behind = [b"GET / HTTP/1.1\r\n\r\n", &preface[..]].concat();
-    assert!(matches!(read(&behind, 5), (4, Some(End::Refused { flaw: Flaw::BareLineFeed, .. }))));
+    assert!(matches!(
+        read(&behind, 5),
+        (4, Some(FramingEnd::Refused { flaw: HeadError::BareLineFeed, .. }))
+    ));
     // A protocol that may change.
     let mut framing = Framing::new(HeadBounds::default());
     let asks = b"GET / HTTP/1.1\r\nupgrade: x\r\n\r\n";
@@ -175,9 +184,9 @@ proptest! {
         let bytes = parts.concat();
         let whole = read(bytes.as_bytes(), 1 << 20);
         let cut = read(bytes.as_bytes(), piece);
-        let kind = |end: Option<End>| end.map(|it| match it {
-            End::Refused { flaw, .. } => Some(flaw),
-            End::Broken => None,
+        let kind = |end: Option<FramingEnd>| end.map(|it| match it {
+            FramingEnd::Refused { flaw, .. } => Some(flaw),
+            FramingEnd::Broken => None,
         });
         prop_assert_eq!((whole.0, kind(whole.1)), (cut.0, kind(cut.1)));
     }

@@ -8,8 +8,8 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::upstream::{UpstreamProtocol, UpstreamUrl};
-use crate::wire::Wire;
+use crate::upstream::options::{UpstreamProtocol, UpstreamUrl};
+use crate::upstream::stream::UpstreamStream;
 
 pub(crate) struct Connector {
     url: UpstreamUrl,
@@ -25,8 +25,8 @@ struct Tls {
 
 /// A connection, and what is to be spoken on it.
 #[derive(Debug)]
-pub(crate) struct Connected {
-    pub(crate) wire: Wire,
+pub(crate) struct NegotiatedStream {
+    pub(crate) wire: UpstreamStream,
     pub(crate) is_http2: bool,
 }
 
@@ -60,17 +60,20 @@ impl Connector {
         &self,
         protocol: UpstreamProtocol,
         needs_http1: bool,
-    ) -> io::Result<Connected> {
+    ) -> io::Result<NegotiatedStream> {
         let stream = TcpStream::connect((self.url.host(), self.url.port)).await?;
         // Requests are one write each; waiting for more would only delay them.
         let _ = stream.set_nodelay(true);
         let is_told = protocol == UpstreamProtocol::Http2 && !needs_http1;
         let Some(tls) = &self.tls else {
-            return Ok(Connected { wire: Wire::Tcp(stream), is_http2: is_told });
+            return Ok(NegotiatedStream { wire: UpstreamStream::Tcp(stream), is_http2: is_told });
         };
         let connector = if needs_http1 { &tls.http1 } else { &tls.any };
         let stream = connector.connect(tls.name.clone(), stream).await?;
         let is_agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Connected { wire: Wire::Tls(Box::new(stream)), is_http2: is_told || is_agreed })
+        Ok(NegotiatedStream {
+            wire: UpstreamStream::Tls(Box::new(stream)),
+            is_http2: is_told || is_agreed,
+        })
     }
 }

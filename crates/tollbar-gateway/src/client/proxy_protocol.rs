@@ -37,7 +37,7 @@ pub enum ProxyProtocolError {
     #[error(
         "the PROXY header of version 1 cannot be read: it must be such as `PROXY TCP4 192.0.2.1 192.0.2.2 5000 443`"
     )]
-    Line,
+    Http1Connection,
     /// It is no header of version 2.
     #[error("the PROXY header of version 2 cannot be read")]
     Block,
@@ -69,12 +69,12 @@ pub async fn read_proxy_header(
     line.extend_from_slice(&start);
     while !line.ends_with(b"\r\n") {
         if line.len() == LINE_BYTES_MAX {
-            return Err(ProxyProtocolError::Line);
+            return Err(ProxyProtocolError::Http1Connection);
         }
         line.push(stream.read_u8().await?);
     }
     line.truncate(line.len() - 2);
-    parse_line(&line).ok_or(ProxyProtocolError::Line)
+    parse_line(&line).ok_or(ProxyProtocolError::Http1Connection)
 }
 
 /// `PROXY TCP4 SOURCE DESTINATION PORT PORT`, or `PROXY UNKNOWN` and anything. The outer `None` is an

@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::StatusCode;
 use thiserror::Error;
 
-use crate::body::Progress;
 use crate::problem::Problem;
+use crate::upstream::body::Progress;
 
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
