@@ -6,6 +6,7 @@
 mod docs;
 mod manifest;
 mod source;
+mod structure;
 mod text;
 mod tree;
 
@@ -28,6 +29,8 @@ const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
     source::length,
     source::unsafe_places,
     source::ignored_tests,
+    structure::module_cycles,
+    structure::type_names,
     manifest::lints,
     manifest::layers,
     manifest::peers,
