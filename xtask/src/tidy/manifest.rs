@@ -36,7 +36,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar-admin", &["tollbar", "tollbar-daemon", "tollbar-rules", "tollbar-tls"]),
     (
         "tollbar-cli",
-        &["tollbar", "tollbar-admin", "tollbar-daemon", "tollbar-rules", "tollbar-tls"],
+        // The gateway, the layer and the gRPC client are for its tests, which speak to the daemon over all of them.
+        &[
+            "tollbar",
+            "tollbar-admin",
+            "tollbar-daemon",
+            "tollbar-gateway",
+            "tollbar-http",
+            "tollbar-proto",
+            "tollbar-rules",
+            "tollbar-tls",
+        ],
     ),
     ("tollbar-testkit", &["tollbar"]),
     (
