@@ -22,14 +22,15 @@
 //! [`Policy::custom`](crate::Policy::custom).
 
 pub mod calendar_window;
-pub(crate) mod civil;
 pub mod concurrency;
 mod counted_window;
 pub(crate) mod debt;
 pub mod fixed_window;
+pub(crate) mod fraction;
 pub mod leaky_bucket;
 pub mod leaky_queue;
 pub mod leased;
+pub(crate) mod policy_error;
 pub mod sliding_log;
 pub mod sliding_strict;
 pub mod sliding_window;

@@ -14,10 +14,10 @@
 //! | settle it | [`settle`], or [`Content::adjustments`](crate::receipt::Content::adjustments) and [`Settlement::of`] |
 //! | return it, prolong it | [`HeldPermits::release`], [`release_all`], [`HeldPermits::renew`], [`renew_all`] |
 
-mod held;
 mod marks;
-mod settling;
+mod permits;
+mod settlement;
 
-pub use held::{HeldPermits, release_all, renew_all};
 pub use marks::{ChargeIds, Marks};
-pub use settling::{ChargeSettlement, SettleError, Settlement, Spent, settle};
+pub use permits::{HeldPermits, release_all, renew_all};
+pub use settlement::{ChargeSettlement, SettleError, Settlement, Spent, settle};

@@ -84,7 +84,7 @@
 mod backend;
 mod batch;
 mod names;
-mod settling;
+mod settlement;
 mod value;
 
 use std::fmt;

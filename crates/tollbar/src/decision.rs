@@ -1,5 +1,7 @@
 //! One policy's answer, and what may be read from it.
 
+pub(crate) mod denied;
+
 use std::fmt;
 use std::time::Duration;
 

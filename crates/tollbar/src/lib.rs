@@ -61,62 +61,50 @@
 //! still: what was charged stays charged.
 
 pub mod algorithm;
-mod async_concurrency_limiter;
-mod async_limiter;
 pub mod charge;
 mod clock;
-mod concurrency;
-mod concurrency_limiter;
 pub mod counter;
 mod decision;
-mod decisions;
-mod denied;
 mod fnv;
-mod fraction;
 mod key;
-mod lease;
 mod limiter;
 mod memory;
-mod outage;
-mod permit;
-mod policies;
 mod policy;
 pub mod receipt;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod store;
 mod units;
-#[cfg(feature = "until-ready")]
-mod waiting;
 
 pub use algorithm::Algorithm;
 pub use algorithm::calendar_window::Period;
 pub use algorithm::debt::Interval;
+pub use algorithm::policy_error::PolicyError;
 pub use algorithm::warm_up::WarmUp;
-pub use async_concurrency_limiter::{
-    AcquireError, AsyncConcurrencyLimiter, AsyncConcurrencyLimiterBuilder,
-};
-pub use async_limiter::{AsyncLimiter, AsyncLimiterBuilder};
 pub use charge::{ChargeSettlement, SettleError, Settlement};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use concurrency::Concurrency;
-pub use concurrency_limiter::{ConcurrencyLimiter, ConcurrencyLimiterBuilder, LeaseError};
 pub use counter::{CounterBackend, CounterStore};
+pub use decision::denied::{Denied, DenyReason};
 pub use decision::{Decision, Degraded, Outcome};
-pub use decisions::Decisions;
-pub use denied::{Denied, DenyReason};
 pub use key::Key;
-pub use lease::Lease;
 pub use limiter::admit::{AdmitError, Charges, Grant};
+pub use limiter::async_concurrency_limiter::{
+    AcquireError, AsyncConcurrencyLimiter, AsyncConcurrencyLimiterBuilder,
+};
+pub use limiter::async_limiter::{AsyncLimiter, AsyncLimiterBuilder};
+pub use limiter::concurrency_limiter::{ConcurrencyLimiter, ConcurrencyLimiterBuilder, LeaseError};
+pub use limiter::decisions::Decisions;
+pub use limiter::lease::Lease;
+pub use limiter::outage::OutagePolicy;
+pub use limiter::permit::Permit;
+pub use limiter::policies::{Policies, PolicyMap};
 pub use limiter::reserve::{Reservation, ReserveError};
+#[cfg(feature = "until-ready")]
+pub use limiter::waiting::{ManualTimer, Sleep, Timer, WaitError, WaitingStats};
 pub use limiter::{BuildError, Limiter, LimiterBuilder};
 pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, SnapshotSummary};
-pub use outage::OutagePolicy;
-pub use permit::Permit;
-pub use policies::{Policies, PolicyMap};
-pub use policy::{Policy, PolicyError, PolicyParts};
+pub use policy::concurrency::Concurrency;
+pub use policy::{Policy, PolicyParts};
 pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
 pub use store::{Batch, Charge, Consistency, Entry, Feature, Reply, Role, Store, StoreError};
 pub use units::{DurationError, IntoRate, Rate, RateError, Timestamp, parse_duration};
-#[cfg(feature = "until-ready")]
-pub use waiting::{ManualTimer, Sleep, Timer, WaitError, WaitingStats};

@@ -1,7 +1,17 @@
 //! The limiter: policies, and counters in this process.
 
 pub(crate) mod admit;
+pub(crate) mod async_concurrency_limiter;
+pub(crate) mod async_limiter;
+pub(crate) mod concurrency_limiter;
+pub(crate) mod decisions;
+pub(crate) mod lease;
+pub(crate) mod outage;
+pub(crate) mod permit;
+pub(crate) mod policies;
 pub(crate) mod reserve;
+#[cfg(feature = "until-ready")]
+pub(crate) mod waiting;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +20,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::charge::ChargeIds;
-use crate::outage::StoreRef;
-use crate::policies::PERMITS;
+use crate::limiter::outage::StoreRef;
+use crate::limiter::policies::PERMITS;
 use crate::receipt::ReceiptKey;
 use crate::store::Entry;
 use crate::{Clock, Decision, Key, MemoryStore, MemoryStoreBuilder, Policies, Policy, StoreError};
@@ -44,7 +54,7 @@ pub(crate) struct Parts {
     pub(crate) charge_ids: ChargeIds,
     pub(crate) reservation_ttl: Duration,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::Waiting,
+    pub(crate) waiting: crate::limiter::waiting::Waiting,
 }
 
 /// Builds [`Parts`].
@@ -54,7 +64,7 @@ pub(crate) struct PartsBuilder {
     pub(crate) request_id_ttl: Duration,
     pub(crate) reservation_ttl: Duration,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::WaitingSettings,
+    pub(crate) waiting: crate::limiter::waiting::WaitingSettings,
 }
 
 /// Builds a [`Limiter`].
@@ -293,7 +303,7 @@ impl Default for PartsBuilder {
             request_id_ttl: ChargeIds::REQUEST_ID_TTL_DEFAULT,
             reservation_ttl: RESERVATION_TTL_DEFAULT,
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::WaitingSettings::default(),
+            waiting: crate::limiter::waiting::WaitingSettings::default(),
         }
     }
 }
@@ -305,7 +315,7 @@ impl PartsBuilder {
             charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl),
             reservation_ttl: self.reservation_ttl,
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::Waiting::new(self.waiting),
+            waiting: crate::limiter::waiting::Waiting::new(self.waiting),
         }
     }
 }

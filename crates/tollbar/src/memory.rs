@@ -23,28 +23,28 @@
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
 
 mod batch;
+mod batch_decision;
 mod blocks;
 pub(crate) mod counter_id;
-mod deciding;
-mod few;
 mod leases;
 mod lists;
 mod logs;
 mod marks;
-mod moving;
+mod migration;
 mod pages;
 mod permits;
 mod prefetch;
 mod rank;
-mod settling;
+mod settlement;
 mod shards;
 mod single;
 mod slot;
+mod small_batch;
 mod snapshot;
 mod stats;
 pub(crate) mod sync;
 mod table;
-mod wide;
+mod wide_table;
 
 #[cfg(all(test, not(tollbar_loom)))]
 mod tests;
@@ -59,7 +59,7 @@ use counter_id::CounterId;
 use lists::Lists;
 use shards::Shards;
 use table::{SLOTS_PER_LINE, Table};
-use wide::{CLASS_COUNT, Wide};
+use wide_table::{CLASS_COUNT, Wide};
 
 use crate::algorithm::leased::{LEASE_LIMIT_MAX, Tenure};
 use crate::algorithm::sliding_log::LOG_LIMIT_MAX;

@@ -1,13 +1,13 @@
 //! A policy: numbers and an algorithm, checked and rounded once, trusted from then on.
 
+mod accessors;
 pub(crate) mod code;
-mod error;
-mod facts;
+pub(crate) mod concurrency;
+mod display;
 mod kind;
 mod options;
 mod parts;
 mod share;
-mod text;
 mod warm_up;
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::fnv::fnv1a_spread;
 use crate::units::{IntoRate, Rate};
 
-pub use error::PolicyError;
+use crate::algorithm::policy_error::PolicyError;
 pub(crate) use kind::Kind;
 pub use parts::PolicyParts;
 

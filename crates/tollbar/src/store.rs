@@ -4,8 +4,8 @@
 //! process answers at once ([`Reply::Ready`]); one across a network answers with a future
 //! ([`Reply::Pending`]), and no caller needs a runtime for the first.
 
-pub(crate) mod answers;
 mod batch;
+pub(crate) mod decision_words;
 mod feature;
 pub(crate) mod refund_record;
 mod reply;

@@ -3,6 +3,7 @@
 //! A [`Timestamp`] is whole microseconds since 1970; a [`Rate`] is so many tokens in so long a
 //! window. Neither knows an algorithm: a [`Policy`](crate::Policy) decides whether a rate fits.
 
+pub(crate) mod date;
 mod parse;
 
 #[cfg(test)]
@@ -12,7 +13,7 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::algorithm::civil::Date;
+use crate::units::date::Date;
 
 pub use parse::{DurationError, RateError, parse_duration};
 

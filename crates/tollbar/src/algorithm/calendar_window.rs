@@ -10,9 +10,9 @@
 
 use std::fmt;
 
-use super::civil::Date;
 use super::counted_window::{CountedWindow, Windows};
 use crate::PolicyError;
+use crate::units::date::Date;
 
 /// The algorithm's name.
 pub const NAME: &str = "calendar_window";

@@ -34,7 +34,7 @@ mod ladder;
 
 use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, TIME_MAX, WordState};
 use super::{Algorithm, Refund};
-use crate::fraction::Fraction;
+use crate::algorithm::fraction::Fraction;
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 

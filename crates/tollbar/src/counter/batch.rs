@@ -9,7 +9,8 @@ use super::{Change, micros};
 use crate::Timestamp;
 use crate::algorithm::word::NUMBER_MAX;
 use crate::policy::Kind;
-use crate::store::{Entry, Hold, Once, Role, StoreError, answers};
+use crate::store::decision_words;
+use crate::store::{Entry, Hold, Once, Role, StoreError};
 
 /// The counters of several entries or adjustments, each once, and which one each asks for.
 #[derive(Debug, Default)]
@@ -131,7 +132,12 @@ impl<'b, 'e> Deciding<'b, 'e> {
         let mut changes = self.counters.changes(&before, &after);
         let mut at = self.counters.keys.len();
         if let Some((_, ttl_us)) = self.once {
-            changes.push(mark(at, now, ttl_us, &answers::write(self.fingerprint, self.entries)?));
+            changes.push(mark(
+                at,
+                now,
+                ttl_us,
+                &decision_words::write(self.fingerprint, self.entries)?,
+            ));
             at += 1;
         }
         if let Some((_, ttl_us)) = self.hold {
@@ -160,8 +166,9 @@ impl<'b, 'e> Deciding<'b, 'e> {
             return Ok(false);
         };
         let words = marked(mark, now).unwrap_or_default();
-        let len = answers::len(*first, self.fingerprint).ok_or(StoreError::RequestIdReused)?;
-        answers::read(words.get(..len).unwrap_or(words), self.entries);
+        let len =
+            decision_words::len(*first, self.fingerprint).ok_or(StoreError::RequestIdReused)?;
+        decision_words::read(words.get(..len).unwrap_or(words), self.entries);
         Ok(true)
     }
 

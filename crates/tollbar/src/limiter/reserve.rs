@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::{Limiter, Parts};
 use crate::charge::{Marks, SettleError, Settlement, Spent, settle};
-use crate::outage::StoreRef;
+use crate::limiter::outage::StoreRef;
 use crate::receipt::Draft;
 use crate::store::{Entry, ReservationId, Store, StoreError, answer_now};
 use crate::{AsyncLimiter, Decision, Denied, Key, Policies, Receipt, ReceiptError};

@@ -12,15 +12,17 @@ use thiserror::Error;
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
-use super::deciding::{BATCH_ENTRIES_MAX, Deciding, LogQuestion, States, Unit, copy, zero};
 use super::leases::{Grant, lease_name};
 use super::marks::MARKS_MAX;
-use super::moving::Whereabouts;
 use super::rank::UsedShare;
 use super::shards::ShardGuard;
 use super::slot::{Read, SlotGuard};
 use super::sync::Backoff;
 use crate::algorithm::leased::Leased;
+use crate::memory::batch_decision::{
+    BATCH_ENTRIES_MAX, Deciding, LogQuestion, States, Unit, copy, zero,
+};
+use crate::memory::migration::Whereabouts;
 use crate::policy::Kind;
 use crate::store::{Batch, Entry, StoreError};
 

@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering;
 use self::log::Log;
 use super::MemoryStore;
 use super::counter_id::CounterId;
-use super::deciding::LogQuestion;
 use super::rank::EntryRank;
 use super::shards::ShardGuard;
 use crate::Decision;
 use crate::algorithm::sliding_log::{SlidingLog, Stamp, Stamps, Standing};
+use crate::memory::batch_decision::LogQuestion;
 
 impl MemoryStore {
     #[inline(never)]

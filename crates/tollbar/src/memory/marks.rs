@@ -16,10 +16,10 @@ use super::batch::Held;
 use super::counter_id::CounterId;
 use super::rank::EntryRank;
 use super::shards::ShardGuard;
-use super::wide::Wide;
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::word::NUMBER_MAX;
-use crate::store::answers::{self, Answers, FIRST_WORDS};
+use crate::memory::wide_table::Wide;
+use crate::store::decision_words::{self, Answers, FIRST_WORDS};
 use crate::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, StoreError};
 
 /// The most marks that one batch can have.
@@ -78,8 +78,10 @@ impl MemoryStore {
 
     fn fingerprint(&self, entries: &[Entry<'_>]) -> u64 {
         const BYTES_PER_ENTRY: usize = 17;
-        let mut bytes =
-            ArrayVec::<u8, { BYTES_PER_ENTRY * super::deciding::BATCH_ENTRIES_MAX }>::new();
+        let mut bytes = ArrayVec::<
+            u8,
+            { BYTES_PER_ENTRY * crate::memory::batch_decision::BATCH_ENTRIES_MAX },
+        >::new();
         for entry in entries {
             bytes.extend(self.hash.id(entry.key, entry.policy).get().to_le_bytes());
             bytes.extend(entry.cost.to_le_bytes());
@@ -106,7 +108,7 @@ impl MemoryStore {
         if !self.request_ids.load_live(guard, once.id, now_us, first) {
             return Ok(false);
         }
-        let Some(len) = answers::len(first[0], marks.fingerprint) else {
+        let Some(len) = decision_words::len(first[0], marks.fingerprint) else {
             return Err(StoreError::RequestIdReused);
         };
         let more = &mut more[..len.saturating_sub(FIRST_WORDS)];
@@ -114,7 +116,7 @@ impl MemoryStore {
             // Forgotten early, in part. That was counted; the request is as new.
             return Ok(false);
         }
-        answers::read(&words[..len], entries);
+        decision_words::read(&words[..len], entries);
         Ok(true)
     }
 
@@ -138,7 +140,7 @@ impl MemoryStore {
     /// The answers of an allowed batch, where they are to be remembered.
     pub(super) fn answers(marks: &Marks, entries: &[Entry<'_>]) -> Result<Answers, StoreError> {
         match marks.once {
-            Some(_) => answers::write(marks.fingerprint, entries),
+            Some(_) => decision_words::write(marks.fingerprint, entries),
             None => Ok(Answers::new()),
         }
     }

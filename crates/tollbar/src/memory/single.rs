@@ -6,13 +6,13 @@ use arrayvec::ArrayVec;
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
-use super::moving::Whereabouts;
 use super::rank::UsedShare;
 use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
 use crate::algorithm::word::{Packed, Parts, Step, WORD_STATE_WORDS_MAX, WordState};
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
+use crate::memory::migration::Whereabouts;
 use crate::policy::Kind;
 use crate::store::Entry;
 use crate::{Decision, Policy, Timestamp};

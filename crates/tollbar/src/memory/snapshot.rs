@@ -34,8 +34,8 @@ use super::MemoryStore;
 use super::counter_id::{counts_permits, is_in_use};
 use super::slot::{Slot, fresh_at_us};
 use super::sync::Backoff;
-use super::wide::{CLASS_WORDS, Wide};
 use crate::Timestamp;
+use crate::memory::wide_table::{CLASS_WORDS, Wide};
 
 pub use error::SnapshotError;
 

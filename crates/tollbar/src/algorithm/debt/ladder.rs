@@ -2,7 +2,7 @@
 //! microsecond: so a debt moves from one to the next without being rounded.
 
 use super::{Interval, MOST_US_MAX, Meter, PRODUCT_MAX, WIDE_DENOMINATOR_MAX};
-use crate::fraction::Fraction;
+use crate::algorithm::fraction::Fraction;
 
 /// The meters of a bucket that warms up.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,7 +31,7 @@ use crate::algorithm::leased::Tenure;
 use crate::algorithm::word::LOCK_BIT;
 use crate::memory::counter_id::is_valid_tag;
 use crate::memory::rank::{EntryRank, UsedShare};
-use crate::memory::wide::{CLASS_COUNT, CLASS_WORDS};
+use crate::memory::wide_table::{CLASS_COUNT, CLASS_WORDS};
 
 /// The last one is what ends a text file on systems that print it by mistake.
 const MAGIC: [u8; 8] = *b"tollbar\x1a";

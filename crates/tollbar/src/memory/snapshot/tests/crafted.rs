@@ -5,7 +5,7 @@
 use super::super::format::{Counts, Header, Sink, WordEntry};
 use super::*;
 use crate::memory::rank::EntryRank;
-use crate::memory::wide::CLASS_WORDS;
+use crate::memory::wide_table::CLASS_WORDS;
 
 /// A snapshot of a store whose hash is that of [`store`], with these counters.
 #[derive(Default)]

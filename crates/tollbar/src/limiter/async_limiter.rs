@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::limiter::outage::{Outage, StoreRef};
 use crate::limiter::{
     BuildError, CHECK_MANY_CHUNK, Chunk, Parts, PartsBuilder, check_policies, entries_of,
     resolve_chunk,
 };
-use crate::outage::{Outage, StoreRef};
 use crate::store::{Batch, Entry, Feature, Store, StoreError};
 use crate::{Decision, Key, OutagePolicy, Policies, Policy};
 

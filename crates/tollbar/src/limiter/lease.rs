@@ -1,7 +1,7 @@
 //! A lease: permits for a while, as data that can travel.
 
 use crate::charge::HeldPermits;
-use crate::outage::StoreRef;
+use crate::limiter::outage::StoreRef;
 use crate::{Decision, Key, LeaseError, Policy, Timestamp};
 
 /// Permits that are in flight until they end or are given back, from

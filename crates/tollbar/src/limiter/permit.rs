@@ -54,7 +54,7 @@ struct Loan {
     held: HeldPermits,
     /// The requests that wait for these permits.
     #[cfg(feature = "until-ready")]
-    waiting: Option<(Arc<crate::waiting::Waiting>, CounterId)>,
+    waiting: Option<(Arc<crate::limiter::waiting::Waiting>, CounterId)>,
 }
 
 impl<'a> Permit<'a> {
@@ -87,7 +87,11 @@ impl<'a> Permit<'a> {
 
     /// Lets the first request that waits in line `id` ask again once the permit is back.
     #[cfg(feature = "until-ready")]
-    pub(crate) fn waking(mut self, waiting: &Arc<crate::waiting::Waiting>, id: CounterId) -> Self {
+    pub(crate) fn waking(
+        mut self,
+        waiting: &Arc<crate::limiter::waiting::Waiting>,
+        id: CounterId,
+    ) -> Self {
         if let Held::There(loan) = &mut self.held {
             loan.waiting = Some((Arc::clone(waiting), id));
         }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::async_limiter::check_supported;
 use crate::charge::HeldPermits;
-use crate::concurrency_limiter::{LeaseError, check_names};
 use crate::limiter::BuildError;
-use crate::outage::{Outage, StoreRef};
-use crate::permit::Permit;
+use crate::limiter::async_limiter::check_supported;
+use crate::limiter::concurrency_limiter::{LeaseError, check_names};
+use crate::limiter::outage::{Outage, StoreRef};
+use crate::limiter::permit::Permit;
 use crate::store::{Entry, Store, StoreError};
 use crate::{Concurrency, Decision, Denied, Key, Lease, OutagePolicy, Policies};
 #[cfg(feature = "until-ready")]
@@ -25,7 +25,7 @@ pub struct AsyncConcurrencyLimiter {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) outage: Arc<Outage>,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: Arc<crate::waiting::Waiting>,
+    pub(crate) waiting: Arc<crate::limiter::waiting::Waiting>,
 }
 
 /// Builds an [`AsyncConcurrencyLimiter`].
@@ -36,7 +36,7 @@ pub struct AsyncConcurrencyLimiterBuilder {
     store: Arc<dyn Store>,
     on_outage: OutagePolicy,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::WaitingSettings,
+    pub(crate) waiting: crate::limiter::waiting::WaitingSettings,
 }
 
 /// Why permits were not taken. Nothing is held.
@@ -63,7 +63,7 @@ impl AsyncConcurrencyLimiter {
             store,
             on_outage: OutagePolicy::default(),
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::WaitingSettings::default(),
+            waiting: crate::limiter::waiting::WaitingSettings::default(),
         }
     }
 
@@ -208,7 +208,7 @@ impl AsyncConcurrencyLimiterBuilder {
             store: self.store,
             outage: Arc::new(Outage::new(self.on_outage)),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(crate::waiting::Waiting::new(self.waiting)),
+            waiting: Arc::new(crate::limiter::waiting::Waiting::new(self.waiting)),
         })
     }
 }

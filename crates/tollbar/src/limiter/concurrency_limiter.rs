@@ -7,10 +7,10 @@ use thiserror::Error;
 
 use crate::charge::HeldPermits;
 use crate::limiter::BuildError;
+use crate::limiter::outage::StoreRef;
+use crate::limiter::permit::Permit;
 #[cfg(feature = "until-ready")]
 use crate::memory::counter_id::CounterId;
-use crate::outage::StoreRef;
-use crate::permit::Permit;
 use crate::policy::Kind;
 use crate::store::{Entry, StoreError, answer_now};
 use crate::{Concurrency, Decision, Denied, Key, Lease, MemoryStore, Policies, Policy};
@@ -38,7 +38,7 @@ pub struct ConcurrencyLimiter {
     pub(crate) policies: Policies,
     pub(crate) store: Arc<MemoryStore>,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: Arc<crate::waiting::Waiting>,
+    pub(crate) waiting: Arc<crate::limiter::waiting::Waiting>,
 }
 
 /// Builds a [`ConcurrencyLimiter`].
@@ -48,7 +48,7 @@ pub struct ConcurrencyLimiterBuilder {
     policies: Policies,
     store: Option<Arc<MemoryStore>>,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::waiting::WaitingSettings,
+    pub(crate) waiting: crate::limiter::waiting::WaitingSettings,
 }
 
 /// Why there is no lease. Nothing is held.
@@ -86,8 +86,8 @@ impl ConcurrencyLimiter {
             policies,
             store: Arc::new(MemoryStore::new()),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(crate::waiting::Waiting::new(
-                crate::waiting::WaitingSettings::default(),
+            waiting: Arc::new(crate::limiter::waiting::Waiting::new(
+                crate::limiter::waiting::WaitingSettings::default(),
             )),
         }
     }
@@ -98,7 +98,7 @@ impl ConcurrencyLimiter {
             policies: concurrency.into_policy().into(),
             store: None,
             #[cfg(feature = "until-ready")]
-            waiting: crate::waiting::WaitingSettings::default(),
+            waiting: crate::limiter::waiting::WaitingSettings::default(),
         }
     }
 
@@ -260,7 +260,7 @@ impl ConcurrencyLimiterBuilder {
             policies: self.policies,
             store: self.store.unwrap_or_default(),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(crate::waiting::Waiting::new(self.waiting)),
+            waiting: Arc::new(crate::limiter::waiting::Waiting::new(self.waiting)),
         })
     }
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Request, Timer, WaitError, WaitingStats};
-use crate::async_concurrency_limiter::{AsyncConcurrencyLimiter, AsyncConcurrencyLimiterBuilder};
-use crate::async_limiter::{AsyncLimiter, AsyncLimiterBuilder};
-use crate::concurrency_limiter::{ConcurrencyLimiter, ConcurrencyLimiterBuilder};
+use crate::limiter::async_concurrency_limiter::{
+    AsyncConcurrencyLimiter, AsyncConcurrencyLimiterBuilder,
+};
+use crate::limiter::async_limiter::{AsyncLimiter, AsyncLimiterBuilder};
+use crate::limiter::concurrency_limiter::{ConcurrencyLimiter, ConcurrencyLimiterBuilder};
 use crate::{Decision, Key, Limiter, LimiterBuilder, Permit};
 
 macro_rules! wait_verbs {

@@ -13,7 +13,7 @@ use super::{Sleep, Sleeps, Timer};
 use crate::{Clock, SystemClock};
 
 #[derive(Debug, Clone, Copy)]
-pub(in crate::waiting) struct ThreadTimer;
+pub(in crate::limiter::waiting) struct ThreadTimer;
 
 /// The sleeps of the process, and whether they have a thread.
 static SHARED: LazyLock<(Arc<Sleeps<SystemClock>>, bool)> = LazyLock::new(|| {

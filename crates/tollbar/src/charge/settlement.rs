@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use super::held::release_all;
 use crate::ReceiptError;
+use crate::charge::permits::release_all;
 use crate::receipt::{Charge, Content};
 use crate::store::{Adjustment, Due, Entry, ReservationId, Spending, Store, StoreError};
 

@@ -10,13 +10,13 @@
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
-use super::moving::Whereabouts;
 use super::rank::{EntryRank, UsedShare};
 use super::shards::ShardGuard;
 use super::slot::Read;
 use super::sync::Backoff;
 use crate::algorithm::word::Packed;
 use crate::algorithm::{Algorithm, Refund, STATE_WORDS_MAX};
+use crate::memory::migration::Whereabouts;
 use crate::policy::Kind;
 use crate::store::refund_record::RefundRecord;
 use crate::{Policy, Timestamp};

@@ -16,9 +16,9 @@
 //! | `verbs` | the methods of limiters and builders |
 
 mod error;
-mod lines;
+mod methods;
+mod queues;
 mod timer;
-mod verbs;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -26,18 +26,18 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lines::{Line, Lines, Ticket, Turn, Wakers};
+use queues::{Line, Lines, Ticket, Turn, Wakers};
 use timer::ThreadTimer;
 
 use crate::algorithm::leaky_queue::LeakyQueue;
+use crate::limiter::outage::StoreRef;
 use crate::memory::counter_id::{CounterHash, CounterId};
-use crate::outage::StoreRef;
 use crate::policy::Kind;
 use crate::store::Entry;
 use crate::{Decision, Degraded, Interval, Outcome, Policy, Reply, SystemClock};
 
 pub use error::WaitError;
-pub use lines::WaitingStats;
+pub use queues::WaitingStats;
 pub use timer::{ManualTimer, Sleep, Timer};
 
 /// Waiters a limiter has room for unless the builder says otherwise.
@@ -92,7 +92,7 @@ impl<'a> Request<'a> {
             // The answer comes too late to be used. The turn may be the store's again, so no other
             // waiter may have it.
             reply @ Reply::Pending(_) => {
-                crate::permit::send_off(reply);
+                crate::limiter::permit::send_off(reply);
                 true
             }
         }
