@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tollbar::{AsyncLimiter, Policy};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 /// The same in every process of a fleet, and known to nobody else.
 const SECRET: [u8; 32] = *b"a secret of 32 bytes for a fleet";

@@ -91,10 +91,7 @@ pub fn write<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
 
 /// Writes an instant that may be absent.
 #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
-pub fn write_option<S: Serializer>(
-    at: &Option<Timestamp>,
-    to: S,
-) -> Result<S::Ok, S::Error> {
+pub fn write_option<S: Serializer>(at: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
     at.map(Instant).serialize(to)
 }
 

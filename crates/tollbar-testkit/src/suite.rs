@@ -8,8 +8,9 @@
 //! ```
 
 mod behaviour;
+pub mod by_hand;
+mod edge_cases;
 mod features;
-mod misfortune;
 mod stale_time;
 mod stepping_clock;
 mod toggled_rules;
@@ -17,10 +18,9 @@ mod toggled_rules;
 use tollbar::{Charge, Outcome, Policy, Timestamp};
 
 use crate::answer::Answer;
-use crate::by_hand;
-use crate::settlements;
 use crate::spec::{Kind, PolicySpec};
 use crate::subject::Factory;
+use crate::vector::settlements;
 use crate::vector::{self, Vector};
 
 /// A named thing every store does.
@@ -50,7 +50,7 @@ pub fn behaviours() -> Vec<Case> {
     [
         behaviour::CASES,
         features::CASES,
-        misfortune::CASES,
+        edge_cases::CASES,
         stale_time::CASES,
         stepping_clock::CASES,
         toggled_rules::CASES,

@@ -30,6 +30,9 @@
 //! Every number is below 2<sup>53</sup> so that readers whose numbers are doubles can cope, with
 //! one exception: the cost `u64::MAX` is written as the string `"18446744073709551615"`.
 
+pub mod generator;
+pub mod settlements;
+
 use std::fs;
 use std::path::PathBuf;
 

@@ -2,7 +2,8 @@
 
 use std::{env, fs};
 
-use tollbar_testkit::{generator, settlements, suite, vector};
+use tollbar_testkit::suite;
+use tollbar_testkit::vector::{self, generator, settlements};
 
 /// Small enough to read in a review and to load in a script.
 const FILE_BYTES_MAX: usize = 200_000;

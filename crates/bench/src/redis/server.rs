@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use redis::Connection;
 use redis::aio::MultiplexedConnection;
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 /// The core of the server, and that of whoever asks it.
 const SERVER_CORE: usize = 0;

@@ -64,7 +64,9 @@ impl Exempt {
             }
             Self::List { rule } => {
                 let path = match rule {
-                    Some(rule) => format!("{}/exemptions", path_of(&find_rule(client, &rule).await?)),
+                    Some(rule) => {
+                        format!("{}/exemptions", path_of(&find_rule(client, &rule).await?))
+                    }
                     None => EXEMPTIONS.to_owned(),
                 };
                 let exemptions = client.items(&path, &Query::default()).await?;

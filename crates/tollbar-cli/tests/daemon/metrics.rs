@@ -10,7 +10,7 @@ use std::net::TcpStream;
 
 use crate::common::{Daemon, Scratch, status};
 use scrape::{OPEN_METRICS, Scrape};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 const RULES: &str = r#"
 rules:

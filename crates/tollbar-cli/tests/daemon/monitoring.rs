@@ -10,7 +10,7 @@ use crate::common::{Daemon, Scratch};
 use crate::metrics::scrape::{OPEN_METRICS, Scrape};
 use prometheus::{Prometheus, plain_only, promtool};
 use serde_json::Value;
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 

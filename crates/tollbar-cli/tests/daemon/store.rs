@@ -4,8 +4,8 @@ use std::process::Output;
 
 use crate::common::{Daemon, Scratch, serve, status};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use tollbar_testkit::redis_launch::{Launch, TlsFiles};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::launch::{Launch, TlsFiles};
+use tollbar_testkit::redis::process::RedisProcess;
 
 /// Where the failure policy is `allow`, the default, and where it denies.
 const RULES: &str = "

@@ -7,7 +7,7 @@ use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descript
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::Code as Overall;
 use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use crate::common::http::{exchange, request_with};
 use crate::common::{Daemon, Scratch, status};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 const RULES: &str = "
 rules:

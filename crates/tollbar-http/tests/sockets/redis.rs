@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tollbar_http::TollbarLayer;
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
 use tollbar_rules::{AsyncEngine, RuleFile};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 use crate::client::{Connection, Response};
 use crate::server::serve;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::{Patient, RUNTIME};
 use tollbar::{Batch, Entry, ManualClock, Outcome, Policy, Store, Timestamp};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 const URL: &str = "TOLLBAR_TEST_REDIS";
 const TASKS: u64 = 4;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollbar::{Batch, Entry, ManualClock, Policy, Store, Timestamp};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 use tollbar_testkit::subject::Subject;
 use tollbar_testkit::suite;
 

@@ -12,7 +12,7 @@ use tollbar::{AsyncLimiter, Batch, Degraded, Entry, OutagePolicy, Policy, Store,
 use tollbar_redis::{
     BreakerState, FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError,
 };
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 const DEADLINE: Duration = Duration::from_millis(40);
 

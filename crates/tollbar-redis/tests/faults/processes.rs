@@ -15,8 +15,8 @@ use tokio::task::{LocalSet, yield_now};
 use tollbar::{Policy, PolicyError, Store};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder};
 use tollbar_testkit::client_log::{ClientClock, ClientLog};
-use tollbar_testkit::redis_cluster::RedisCluster;
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::cluster::RedisCluster;
+use tollbar_testkit::redis::process::RedisProcess;
 
 /// What a process is told: `server` or `cluster`, and the addresses.
 const STORE: &str = "TOLLBAR_TEST_STORE";

@@ -11,8 +11,8 @@ use tollbar::{
     Timestamp,
 };
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder};
-use tollbar_testkit::redis_cluster::RedisCluster;
-use tollbar_testkit::redis_launch::{Launch, Program};
+use tollbar_testkit::redis::cluster::RedisCluster;
+use tollbar_testkit::redis::launch::{Launch, Program};
 use tollbar_testkit::subject::{Factory, Subject};
 use tollbar_testkit::{suite, vector};
 

@@ -13,7 +13,7 @@ use tollbar::{
     Batch, Concurrency, Decision, Entry, ManualClock, Period, Policy, Store, Timestamp, WarmUp,
 };
 use tollbar_redis::{KeyNames, RedisStore};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 /// 14 November 2023, 00:00 UTC, a Tuesday. Windows of 100 s begin there as well.
 const MIDNIGHT_US: u64 = 1_699_920_000_000_000;

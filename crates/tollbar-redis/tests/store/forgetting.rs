@@ -18,7 +18,7 @@ use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
 use tollbar_testkit::adversary::Standing;
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::oracle::Question;
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 use tollbar_testkit::strategy::{self, Move, cases};
 use tollbar_testkit::subject::Subject;
 

@@ -8,9 +8,9 @@ use crate::support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
 use tollbar::{Batch, Entry, Policy, Store};
 use tollbar_redis::{BreakerState, KeyNames, RedisStore, RedisStoreBuilder};
-use tollbar_testkit::redis_cluster::{Master, RedisCluster};
-use tollbar_testkit::redis_launch::Launch;
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::cluster::{Master, RedisCluster};
+use tollbar_testkit::redis::launch::Launch;
+use tollbar_testkit::redis::process::RedisProcess;
 
 /// The slot of `foo`.
 const SLOT: u16 = 12_182;

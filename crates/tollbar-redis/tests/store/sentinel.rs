@@ -6,8 +6,8 @@ use crate::support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
 use tollbar::{Policy, Store};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreError};
-use tollbar_testkit::redis_launch::{Launch, Program};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::launch::{Launch, Program};
+use tollbar_testkit::redis::process::RedisProcess;
 
 const DEADLINE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use redis::Value;
 use tollbar::store::{Hold, ReservationId};
 use tollbar::{Batch, Entry, Period, Policy, Store, StoreError, WarmUp};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreError};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 /// A client of the test's own, and a store on the clock of the server.
 struct World {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::support::{Patient, RUNTIME, RedisSubject};
 use tollbar::{Policy, Store};
 use tollbar_redis::{KeyNames, RedisStore};
-use tollbar_testkit::redis_launch::{Launch, Program};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::launch::{Launch, Program};
+use tollbar_testkit::redis::process::RedisProcess;
 use tollbar_testkit::suite;
 
 #[test]

@@ -8,9 +8,9 @@ use crate::support::authority::{Authority, Identity};
 use crate::support::{Patient, RUNTIME};
 use tollbar::{Batch, Entry, Policy, Store};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError, Tls};
-use tollbar_testkit::redis_cluster::RedisCluster;
-use tollbar_testkit::redis_launch::{Launch, TlsFiles};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::cluster::RedisCluster;
+use tollbar_testkit::redis::launch::{Launch, TlsFiles};
+use tollbar_testkit::redis::process::RedisProcess;
 
 const HERE: &str = "127.0.0.1";
 const LATER: i32 = 2_100;

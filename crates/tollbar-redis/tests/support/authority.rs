@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
-use tollbar_testkit::redis_launch::TlsFiles;
+use tollbar_testkit::redis::launch::TlsFiles;
 
 /// Its files are removed with it.
 pub(crate) struct Authority {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tollbar::{ManualClock, Store, StoreError, Timestamp};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError};
-use tollbar_testkit::redis_launch::{Launch, Program};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::launch::{Launch, Program};
+use tollbar_testkit::redis::process::RedisProcess;
 use tollbar_testkit::subject::Subject;
 
 /// Drives the connections of all stores.

@@ -2,9 +2,9 @@
 //!
 //! The log is replayed from the beginning for every answer.
 
-use super::law::Law;
 use super::log::{Event, Log};
-use crate::ratio::Ratio;
+use crate::oracle::model::Law;
+use crate::oracle::ratio::Ratio;
 
 /// The numbers of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]

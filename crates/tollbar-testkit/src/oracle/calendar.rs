@@ -1,8 +1,8 @@
 //! Calendar window: what was charged since the last midnight, Monday or first of the month.
 
-use super::law::Law;
 use super::log::Log;
-use crate::almanac::Almanac;
+use crate::oracle::almanac::Almanac;
+use crate::oracle::model::Law;
 
 /// The numbers of a calendar window.
 #[derive(Debug, Clone, PartialEq, Eq)]

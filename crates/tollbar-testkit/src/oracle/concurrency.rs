@@ -1,7 +1,7 @@
 //! Permits in flight: the log is what is out, and what comes back is struck from it.
 
-use super::law::Law;
 use super::log::{Event, Log};
+use crate::oracle::model::Law;
 
 /// The number of a concurrency limit.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Fixed window: what was charged since the last multiple of the window.
 
-use super::law::Law;
 use super::log::Log;
+use crate::oracle::model::Law;
 
 /// The numbers of a fixed window.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Leased permits: the log is every lease there ever was, with when it ends and what it holds.
 
-use super::law::Law;
 use super::log::{Event, Log};
+use crate::oracle::model::Law;
 
 /// The numbers of a limit on leases.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Everything a counter was ever charged, in the order it was charged. Nothing is forgotten.
 
-use crate::ratio::Ratio;
+use crate::oracle::ratio::Ratio;
 
 /// One thing that happened to a counter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

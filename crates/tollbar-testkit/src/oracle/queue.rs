@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::bucket::Bucket;
-use super::law::Law;
 use super::log::{Event, Log};
-use crate::ratio::Ratio;
+use crate::oracle::model::Law;
+use crate::oracle::ratio::Ratio;
 
 /// The numbers of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]

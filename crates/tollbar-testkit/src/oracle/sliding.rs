@@ -1,8 +1,8 @@
 //! Sliding window counter: the current window plus the share of the previous one that a window
 //! ending now still covers, as if the previous one's charges were spread evenly.
 
-use super::law::Law;
 use super::log::Log;
+use crate::oracle::model::Law;
 
 /// The numbers of a sliding window counter.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Staggered window: a fixed window on a clock that the key has set back.
 
 use super::fixed::Fixed;
-use super::law::Law;
 use super::log::{Event, Log};
+use crate::oracle::model::Law;
 
 /// The numbers of a staggered window, and of one key of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

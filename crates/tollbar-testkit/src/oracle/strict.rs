@@ -1,8 +1,8 @@
 //! Sliding window strict(n): the sub-window of now and the n before it, which together cover any
 //! window that ends now.
 
-use super::law::Law;
 use super::log::Log;
+use crate::oracle::model::Law;
 
 /// The numbers of a strict sliding window.
 #[derive(Debug, Clone, PartialEq, Eq)]

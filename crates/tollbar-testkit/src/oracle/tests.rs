@@ -4,7 +4,8 @@ use tollbar::Timestamp;
 
 use crate::oracle_store::OracleStore;
 use crate::subject::Subject;
-use crate::{by_hand, suite};
+use crate::suite;
+use crate::suite::by_hand;
 
 fn oracle(now: Timestamp) -> Box<dyn Subject> {
     Box::new(OracleStore::at(now))

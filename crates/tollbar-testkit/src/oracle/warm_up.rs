@@ -10,13 +10,13 @@ use tollbar::Policy;
 use super::bucket::{Bucket, Prices};
 use super::calendar::Calendar;
 use super::fixed::Fixed;
-use super::law::Law;
 use super::log::{Event, Log, Visit};
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
-use crate::almanac::Almanac;
-use crate::ratio::Ratio;
+use crate::oracle::almanac::Almanac;
+use crate::oracle::model::Law;
+use crate::oracle::ratio::Ratio;
 
 /// A law for each step.
 #[derive(Debug)]

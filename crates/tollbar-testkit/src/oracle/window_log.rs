@@ -2,8 +2,8 @@
 
 use tollbar::algorithm::sliding_log::LOG_TOKENS_MAX;
 
-use super::law::Law;
 use super::log::Log;
+use crate::oracle::model::Law;
 
 /// The numbers of a sliding window log.
 #[derive(Debug, Clone, PartialEq, Eq)]

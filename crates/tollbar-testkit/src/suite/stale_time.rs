@@ -16,11 +16,11 @@
 //! Traces are random and shrink when one fails. All traces of a case share a store, each with keys of
 //! its own, because making a store across a network takes longer than a trace.
 
-mod changing;
+mod answer_log;
+mod changing_rules;
+mod clock_steps;
 mod in_flight;
-mod ledger;
-mod settling;
-mod stepping;
+mod settlement;
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
@@ -31,7 +31,6 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp, WarmUp};
 
-use self::ledger::{Ledger, Moment};
 use super::Case;
 use crate::adversary::Standing;
 use crate::answer::Answer;
@@ -39,6 +38,7 @@ use crate::oracle::Question;
 use crate::spec::{Kind, PolicySpec};
 use crate::strategy::{self, Move, cases};
 use crate::subject::{Factory, Subject};
+use crate::suite::stale_time::answer_log::{Ledger, Moment};
 
 pub(super) const CASES: &[Case] =
     &[("stale_readings_keep_every_bound", |factory| run_all(factory, TRACES))];
@@ -50,11 +50,11 @@ const PARTS: [Part; 8] = [
     ("requests_admit_neither_more_nor_less", requests_alone),
     ("batches_admit_neither_more_nor_less", batches),
     ("no_more_are_in_flight_than_the_limit", in_flight::permits_and_leases),
-    ("reservations_spend_no_more_than_the_limit", settling::stale_reservations),
-    ("settlements_give_back_no_more_than_their_staleness", settling::stale_settlements),
-    ("changed_rules_forgive_no_more_than_documented", changing::changed_rules),
-    ("boosts_that_come_and_go_mint_nothing", changing::boosts),
-    ("a_clock_that_is_set_back_mints_nothing", stepping::set_back),
+    ("reservations_spend_no_more_than_the_limit", settlement::stale_reservations),
+    ("settlements_give_back_no_more_than_their_staleness", settlement::stale_settlements),
+    ("changed_rules_forgive_no_more_than_documented", changing_rules::changed_rules),
+    ("boosts_that_come_and_go_mint_nothing", changing_rules::boosts),
+    ("a_clock_that_is_set_back_mints_nothing", clock_steps::set_back),
 ];
 
 /// Plays `trace_count` traces of every algorithm in every part, or what `PROPTEST_CASES` says.

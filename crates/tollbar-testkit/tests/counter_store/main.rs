@@ -17,7 +17,7 @@ use tollbar::{
     Batch, Concurrency, Entry, Feature, ManualClock, Policy, Store, StoreError, Timestamp,
 };
 use tollbar_testkit::memory_backend::{CounterSubject, MemoryBackend};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 use tollbar_testkit::subject::Subject;
 use tollbar_testkit::suite;
 use watch_backend::WatchBackend;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{Client, Connection, RedisError};
 use tollbar::counter::{BackendLimits, CounterBackend, CounterKey, Loaded, Swap, Value};
 use tollbar::{Clock, ManualClock, Reply, StoreError, Timestamp};
-use tollbar_testkit::redis_process::RedisProcess;
+use tollbar_testkit::redis::process::RedisProcess;
 
 /// With a clock by hand, keys live for longer than any test: the server expires by its own clock.
 const GRACE: Duration = Duration::from_hours(1);

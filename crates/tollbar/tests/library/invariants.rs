@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tollbar::{Interval, Outcome, Policy, Timestamp};
-use tollbar_testkit::admitted::{Admitted, Span};
+use tollbar_testkit::admissions::{Admitted, Span};
 use tollbar_testkit::adversary::Standing;
-use tollbar_testkit::almanac::Almanac;
 use tollbar_testkit::memory_subject::MemorySubject;
+use tollbar_testkit::oracle::almanac::Almanac;
 use tollbar_testkit::spec::Kind;
 use tollbar_testkit::strategy::{self, Move, cases};
 use tollbar_testkit::subject::Subject;

@@ -10,11 +10,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{Concurrency, Outcome, Policy, Role, Timestamp};
 
-use super::{World, run, staleness_us, stepping};
+use super::{World, run, staleness_us};
 use crate::bounds::in_flight_at_most;
 use crate::oracle::Question;
 use crate::strategy::{self, Move};
 use crate::subject::Factory;
+use crate::suite::stale_time::clock_steps;
 
 /// One step of a trace.
 #[derive(Debug, Clone)]
@@ -49,7 +50,7 @@ fn policies() -> impl Strategy<Value = Policy> {
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let moved = strategy::trace(1..2).prop_map(|moves| moves[0]);
     let release = prop_oneof![2 => Just(None), 1 => (0_usize..8).prop_map(Some)];
-    let act = (moved, staleness_us(), stepping::step_back_us(), release).prop_map(
+    let act = (moved, staleness_us(), clock_steps::step_back_us(), release).prop_map(
         |(moved, staleness_us, step_back_us, release)| Act {
             moved,
             staleness_us,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollbar::{Charge, Concurrency, Outcome, Policy, PolicyError, Rate, Role, Timestamp};
-use tollbar_testkit::admitted::Admitted;
+use tollbar_testkit::admissions::Admitted;
 use tollbar_testkit::adversary::Standing;
 use tollbar_testkit::answer::Answer;
 use tollbar_testkit::memory_subject::MemorySubject;

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
 use tollbar::{Outcome, Policy, Role, Timestamp};
-use tollbar_testkit::admitted::Admitted;
+use tollbar_testkit::admissions::Admitted;
 use tollbar_testkit::adversary::Standing;
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::oracle::Question;

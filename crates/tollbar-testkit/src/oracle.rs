@@ -4,19 +4,21 @@
 //! is a debt replayed in fractions, a window is a filter over the log, and a retry-after is found
 //! by asking when the same request would pass.
 
+pub mod almanac;
 mod bucket;
 mod calendar;
 mod concurrency;
 mod fixed;
-mod law;
 mod leased;
 mod log;
-mod marks;
+mod model;
+mod policy_model;
 mod queue;
+pub mod ratio;
+mod request_records;
 mod sliding;
 mod staggered;
 mod strict;
-mod terms;
 mod warm_up;
 mod window_log;
 
@@ -31,19 +33,19 @@ pub use self::bucket::Bucket;
 pub use self::calendar::Calendar;
 pub use self::concurrency::Concurrency;
 pub use self::fixed::Fixed;
-pub use self::law::Law;
 pub use self::leased::Leased;
 pub use self::log::{Event, Log, Visit};
-use self::marks::Marks;
-pub use self::marks::{Charged, Reused};
 pub use self::queue::Queue;
 pub use self::sliding::Sliding;
 pub use self::staggered::Staggered;
 pub use self::strict::Strict;
-pub use self::terms::{Identity, Terms};
 pub use self::warm_up::WarmUp;
 pub use self::window_log::WindowLog;
 use crate::answer::Answer;
+pub use crate::oracle::model::Law;
+pub use crate::oracle::policy_model::{Identity, Terms};
+use crate::oracle::request_records::Marks;
+pub use crate::oracle::request_records::{Charged, Reused};
 
 /// One entry of a batch, as the oracle is asked.
 #[derive(Debug, Clone, Copy)]

@@ -10,12 +10,12 @@ use proptest::prelude::*;
 use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
 use tollbar::{Outcome, Policy, Role};
 
-use super::ledger::{turn, turns_follow_each_other};
 use super::{KINDS, World, policy_of, run, staleness_us};
 use crate::bounds::{AdmissionLog, Span, Spans};
 use crate::oracle::Question;
 use crate::strategy::{self, Move};
 use crate::subject::Factory;
+use crate::suite::stale_time::answer_log::{turn, turns_follow_each_other};
 
 /// A request that reserves what it asks for, and perhaps the settlement of an earlier one.
 #[derive(Debug, Clone)]

@@ -11,12 +11,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{Interval, Outcome, Policy};
 
-use super::ledger::{turn, turns_follow_each_other};
 use super::{KINDS, World, run, staleness_us};
 use crate::bounds::{AdmissionLog, Span, Spans};
 use crate::spec::{Kind, PolicySpec};
 use crate::strategy::{self, Move};
 use crate::subject::Factory;
+use crate::suite::stale_time::answer_log::{turn, turns_follow_each_other};
 
 /// A request under one version of its rule.
 #[derive(Debug, Clone)]

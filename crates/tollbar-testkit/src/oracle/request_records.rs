@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use tollbar::store::{Adjustment, Due, Hold, Once, ReservationId};
 use tollbar::{Charge, Outcome, Role, Timestamp};
 
-use super::terms::{Identity, Terms};
 use super::{Oracle, Question};
 use crate::answer::Answer;
+use crate::oracle::policy_model::{Identity, Terms};
 
 /// An answer, and the number of the charge in its counter's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

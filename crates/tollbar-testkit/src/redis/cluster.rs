@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use crate::redis_launch::Launch;
-use crate::redis_process::{FREE_PORT, RedisProcess};
+use crate::redis::launch::Launch;
+use crate::redis::process::{FREE_PORT, RedisProcess};
 
 /// So many servers; half of them are masters.
 const NODES: usize = 6;

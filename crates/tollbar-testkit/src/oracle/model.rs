@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use super::log::{Event, Log};
-use crate::ratio::Ratio;
+use crate::oracle::ratio::Ratio;
 
 /// One algorithm with its numbers.
 pub trait Law: Debug {

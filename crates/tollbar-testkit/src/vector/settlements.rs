@@ -27,11 +27,11 @@ use tollbar::{Outcome, Policy, Timestamp};
 
 use crate::adversary::Standing;
 use crate::answer::Answer;
-use crate::generator;
 use crate::oracle::{Charged, Question};
 use crate::oracle_store::OracleStore;
 use crate::spec::{Kind, PolicySpec};
 use crate::subject::{Factory, Subject};
+use crate::vector::generator;
 use crate::vector::{self, Expect, VectorEntry};
 use crate::xorshift::Xorshift;
 

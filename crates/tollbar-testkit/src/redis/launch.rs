@@ -1,7 +1,7 @@
 //! Which server is started, and how: the program, its options, its certificates.
 //!
-//! Starts nothing by itself: [`RedisProcess`](crate::redis_process::RedisProcess) and
-//! [`RedisCluster`](crate::redis_cluster::RedisCluster) do.
+//! Starts nothing by itself: [`RedisProcess`](crate::redis::process::RedisProcess) and
+//! [`RedisCluster`](crate::redis::cluster::RedisCluster) do.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

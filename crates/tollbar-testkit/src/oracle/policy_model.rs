@@ -6,7 +6,6 @@ use super::bucket::Bucket;
 use super::calendar::Calendar;
 use super::concurrency::Concurrency;
 use super::fixed::Fixed;
-use super::law::Law;
 use super::leased::Leased;
 use super::log::Log;
 use super::queue::Queue;
@@ -15,9 +14,10 @@ use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
 use super::warm_up::WarmUp;
 use super::window_log::WindowLog;
-use crate::almanac::Almanac;
 use crate::answer::Answer;
-use crate::ratio::Ratio;
+use crate::oracle::almanac::Almanac;
+use crate::oracle::model::Law;
+use crate::oracle::ratio::Ratio;
 
 /// Policies of one identity count on the same counter of a key, whatever their limits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

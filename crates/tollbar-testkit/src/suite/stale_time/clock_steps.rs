@@ -9,11 +9,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{Policy, Role};
 
-use super::ledger::{Ledger, Moment};
 use super::{KINDS, World, policy_of, run};
 use crate::oracle::Question;
 use crate::strategy::{self, Move};
 use crate::subject::Factory;
+use crate::suite::stale_time::answer_log::{Ledger, Moment};
 
 /// What happens to the clock before a request.
 #[derive(Debug, Clone, Copy)]

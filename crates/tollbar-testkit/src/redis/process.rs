@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::redis_launch::Launch;
+use crate::redis::launch::Launch;
 
 /// How often another port is tried, where somebody else took the free one first.
 const PORTS_TRIED_MAX: usize = 10;
