@@ -57,5 +57,5 @@ impl Clock for TokioClock {
 /// A store that answers, but later, by tokio's clock.
 pub(crate) fn later_by(delay: Duration) -> LaterStore {
     let inner = MemoryStore::builder().max_keys(1_000).clock(TokioClock::start()).build();
-    LaterStore::new(Arc::new(inner)).at_the_end_of(move || tokio::time::sleep(delay))
+    LaterStore::new(Arc::new(inner)).with_delay(move || tokio::time::sleep(delay))
 }

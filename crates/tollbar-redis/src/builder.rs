@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tollbar::remote::{Deadlines, DenyCache, Dial, Gate, Link, RemoteCounters};
+use tollbar::remote::{Connector, Deadlines, DenyCache, Gate, Link, RemoteCounters};
 use tollbar::{Clock, SystemClock};
 
 use crate::cluster::{Cluster, Making};
@@ -209,8 +209,8 @@ impl RedisStoreBuilder {
             route: Arc::new(Route { deadlines, way, counters: RemoteCounters::default() }),
             scripts: Arc::new(Scripts::new()),
             names: Names::new(self.namespace.as_deref(), self.key_names, self.colocate),
-            gate: Gate::of(self.same_in_flight_max).map(Arc::new),
-            denials: DenyCache::of(self.denials_max),
+            gate: Gate::with_limit(self.same_in_flight_max).map(Arc::new),
+            denials: DenyCache::with_capacity(self.denials_max),
             denials_max: self.denials_max,
             clock: SystemClock::new(),
             test_clock: self.test_clock,

@@ -114,7 +114,7 @@ impl Cluster {
         let connected = within(self.shared.making.connect_timeout, async {
             self.shared.learn().await?;
             let map = self.shared.map.load_full();
-            join_all(map.masters.iter().map(|master| master.link.tried())).await;
+            join_all(map.masters.iter().map(|master| master.link.wait_for_attempt())).await;
             let is_live = |master: &Arc<Member>| master.link.connection().is_some();
             match map.masters.iter().find(|master| !is_live(master)) {
                 Some(master) if !map.masters.iter().any(is_live) => Err(master.link.disconnected()),
@@ -166,7 +166,7 @@ impl Cluster {
             shared.stale.notify_one();
             node = shared.node_at(&address)?;
             // Where it is new there is no connection yet. One that has failed is not waited for.
-            exchange.in_time(node.link.tried().map(Ok::<_, RedisStoreError>)).await?;
+            exchange.in_time(node.link.wait_for_attempt().map(Ok::<_, RedisStoreError>)).await?;
         }
         Err(shared.unserved())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionInfo, Value};
-use tollbar::remote::{Dial, Exchange, Link, within};
+use tollbar::remote::{Connector, Exchange, Link, within};
 
 use crate::connection::Connection;
 use crate::error::RedisStoreError;
@@ -76,7 +76,7 @@ impl Node {
     }
 }
 
-impl Dial for Node {
+impl Connector for Node {
     type Connection = Connection;
     type Error = RedisStoreError;
 

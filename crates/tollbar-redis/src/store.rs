@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tollbar::remote::{DenyCache, Exchange, Gate, Health, Passed, RemoteStats, Sent};
+use tollbar::remote::{DenyCache, Exchange, Gate, GatePass, Health, RemoteStats, SentRequest};
 use tollbar::store::{Adjustment, ReservationId, Spending};
 use tollbar::{
     Batch, Charge, Clock, Decision, Entry, Feature, Policy, Reply, Role, Store, StoreError,
@@ -83,7 +83,7 @@ impl RedisStore {
             scripts: self.scripts.clone(),
             names: self.names.with_namespace(namespace),
             gate: self.gate.clone(),
-            denials: DenyCache::of(self.denials_max),
+            denials: DenyCache::with_capacity(self.denials_max),
             denials_max: self.denials_max,
             clock: SystemClock::new(),
             test_clock: self.test_clock.clone(),
@@ -156,7 +156,12 @@ impl RedisStore {
     }
 
     /// Tells what is known of a question; where nothing is, it is to be sent.
-    fn sending(&self, question: &Question, cost: u64, tell: impl FnMut(Decision)) -> Option<Sent> {
+    fn sending(
+        &self,
+        question: &Question,
+        cost: u64,
+        tell: impl FnMut(Decision),
+    ) -> Option<SentRequest> {
         let denials = self.denials.as_ref()?;
         let identity = question.identity();
         let now_us = self.now_us();
@@ -164,11 +169,15 @@ impl RedisStore {
             self.route.counters.known();
             return None;
         }
-        Some(denials.sending(identity, cost, now_us))
+        Some(denials.start_request(identity, cost, now_us))
     }
 
     /// The same for a request under several policies; true where it is decided.
-    fn sending_all(&self, question: &Question, batch: &mut Batch<'_, '_>) -> (bool, Option<Sent>) {
+    fn sending_all(
+        &self,
+        question: &Question,
+        batch: &mut Batch<'_, '_>,
+    ) -> (bool, Option<SentRequest>) {
         let mut entries = batch.entries_mut().iter_mut();
         let mut is_known = false;
         let sent = self.sending(question, 0, |decision| {
@@ -185,7 +194,7 @@ impl RedisStore {
         &self,
         exchange: &Exchange<'_>,
         question: &Question,
-    ) -> Result<Option<Passed<'_>>, RedisStoreError> {
+    ) -> Result<Option<GatePass<'_>>, RedisStoreError> {
         match &self.gate {
             Some(gate) => {
                 let passed = gate.pass::<RedisStoreError>(exchange, &question.identity()).await;
@@ -195,9 +204,9 @@ impl RedisStore {
         }
     }
 
-    fn answered(&self, sent: Option<Sent>, decisions: &[Decision]) {
+    fn answered(&self, sent: Option<SentRequest>, decisions: &[Decision]) {
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
-            denials.answered(sent, decisions);
+            denials.record(sent, decisions);
         }
     }
 

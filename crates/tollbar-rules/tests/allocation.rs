@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tollbar_rules::{AsyncEngine, Engine, Request, RuleFile};
-use tollbar_testkit::allocations::{Counting, allocates_nothing};
+use tollbar_testkit::allocations::{CountingAllocator, allocates_nothing};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn no_usual_check_allocates() {

@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 
 use tollbar::{Outcome, Policy, Timestamp};
 
-use crate::adversary::Standing;
+use crate::adversary::TraceState;
 use crate::strategy::Move;
 use crate::subject::Subject;
 
 /// The admitted requests in the order of time.
 #[derive(Debug, Clone, Default)]
-pub struct Admitted {
+pub struct Admissions {
     /// When, and for how many tokens.
     pub charges: Vec<(u64, u64)>,
 }
 
 /// An interval and the tokens that passed in it.
 #[derive(Debug, Clone, Copy)]
-pub struct Span {
+pub struct IntervalSum {
     /// How long it is.
     pub length_us: u64,
     /// What passed.
     pub tokens: u64,
 }
 
-impl Admitted {
+impl Admissions {
     /// Plays a trace and keeps what passes.
     pub fn to_trace(
         subject: &dyn Subject,
@@ -32,7 +32,7 @@ impl Admitted {
         start: Timestamp,
         moves: &[Move],
     ) -> Self {
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         let mut admitted = Self::default();
         for each in moves {
             standing.now = standing.advanced(each.advance, policy);
@@ -68,23 +68,24 @@ impl Admitted {
     }
 
     /// Every interval from one admitted request to another, both included: where the most passes.
-    pub fn intervals(&self) -> impl Iterator<Item = Span> {
+    pub fn intervals(&self) -> impl Iterator<Item = IntervalSum> {
         (0..self.charges.len()).flat_map(move |first| {
             let from_us = self.charges[first].0;
             self.charges[first..].iter().scan(0, move |tokens, (at_us, cost)| {
                 *tokens += cost;
-                Some(Span { length_us: at_us - from_us, tokens: *tokens })
+                Some(IntervalSum { length_us: at_us - from_us, tokens: *tokens })
             })
         })
     }
 
     /// Every interval between two admitted requests, neither included: where the least passes.
-    pub fn gaps(&self) -> impl Iterator<Item = Span> {
+    pub fn gaps(&self) -> impl Iterator<Item = IntervalSum> {
         (0..self.charges.len()).flat_map(move |first| {
             let from_us = self.charges[first].0;
             let after = self.charges[first + 1..].iter();
             after.scan(0, move |tokens, (at_us, cost)| {
-                let span = Span { length_us: (at_us - from_us).saturating_sub(1), tokens: *tokens };
+                let span =
+                    IntervalSum { length_us: (at_us - from_us).saturating_sub(1), tokens: *tokens };
                 *tokens += cost;
                 Some(span)
             })

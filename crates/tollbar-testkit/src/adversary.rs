@@ -52,14 +52,14 @@ pub enum Price {
 
 /// How a run stands: what the next move is reckoned from.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing {
+pub struct TraceState {
     /// The clock.
     pub now: Timestamp,
     /// The last answer, if there was one.
     pub last: Option<Answer>,
 }
 
-impl Standing {
+impl TraceState {
     /// A run that begins at `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {

@@ -10,9 +10,9 @@ use proptest::test_runner::TestRunner;
 use tollbar::store::{Hold, Once, ReservationId};
 use tollbar::{Charge, Policy, Timestamp};
 
-use crate::adversary::Standing;
+use crate::adversary::TraceState;
 use crate::duel::Duel;
-use crate::oracle::Question;
+use crate::oracle::OracleEntry;
 use crate::strategy::{self, Move};
 use crate::subject::Factory;
 
@@ -103,14 +103,14 @@ pub fn agrees_on_batches_when_rules_change(factory: &Factory<'_>, cases: u32) {
 
 /// Reservations, settlements, requests that pay once, and resets.
 pub fn agrees_on_reservations(factory: &Factory<'_>, cases: u32) {
-    let values = (strategy::policies(), strategy::start(), acts(false));
-    hold(cases, &values, |(policies, start, acts)| play(factory, start, &policies, &acts));
+    let values = (strategy::policies(), strategy::start(), actions(false));
+    hold(cases, &values, |(policies, start, actions)| play(factory, start, &policies, &actions));
 }
 
 /// Reservations while the clock goes back; without resets, after which it may not.
 pub fn agrees_on_reservations_when_the_clock_goes_back(factory: &Factory<'_>, cases: u32) {
-    let values = (strategy::policies(), strategy::start(), acts(true));
-    hold(cases, &values, |(policies, start, acts)| play(factory, start, &policies, &acts));
+    let values = (strategy::policies(), strategy::start(), actions(true));
+    hold(cases, &values, |(policies, start, actions)| play(factory, start, &policies, &actions));
 }
 
 fn batches() -> impl Strategy<Value = Vec<(Charge, Vec<Move>)>> {
@@ -131,7 +131,7 @@ fn one_version_each(mut batches: Vec<(Charge, Vec<Move>)>) -> Vec<(Charge, Vec<M
 
 /// One step of a trace of reservations.
 #[derive(Debug, Clone)]
-enum Act {
+enum Action {
     /// Reserves under these policies; the first move sets the time.
     Reserve(Vec<Move>),
     /// Settles the reservation of this number, once the clock has moved, at so many fourths of what
@@ -145,7 +145,7 @@ enum Act {
 
 const TTL: Duration = Duration::from_secs(20);
 
-fn acts(jumps_back: bool) -> impl Strategy<Value = Vec<Act>> {
+fn actions(jumps_back: bool) -> impl Strategy<Value = Vec<Action>> {
     let moves = move |len: std::ops::Range<usize>| {
         if jumps_back {
             strategy::trace_with_jumps_back(len).boxed()
@@ -155,29 +155,29 @@ fn acts(jumps_back: bool) -> impl Strategy<Value = Vec<Act>> {
     };
     // A clock that goes back further than the store allows for after a reset is another matter.
     let reset_weight = u32::from(!jumps_back);
-    let act = prop_oneof![
-        3 => moves(1..4).prop_map(Act::Reserve),
+    let action = prop_oneof![
+        3 => moves(1..4).prop_map(Action::Reserve),
         3 => (0_usize..40, moves(1..2), 0_u64..8)
-            .prop_map(|(number, moves, fourths)| Act::Settle(number, moves[0], fourths)),
-        1 => (0_u8..3, moves(1..3)).prop_map(|(id, moves)| Act::Once(id, moves)),
-        reset_weight => moves(1..2).prop_map(|moves| Act::Reset(moves[0])),
+            .prop_map(|(number, moves, fourths)| Action::Settle(number, moves[0], fourths)),
+        1 => (0_u8..3, moves(1..3)).prop_map(|(id, moves)| Action::Once(id, moves)),
+        reset_weight => moves(1..2).prop_map(|moves| Action::Reset(moves[0])),
     ];
-    vec(act, 1..40)
+    vec(action, 1..40)
 }
 
 fn play(
     factory: &Factory<'_>,
     start: Timestamp,
     policies: &[Policy],
-    acts: &[Act],
+    actions: &[Action],
 ) -> Result<(), String> {
     let mut duel = Duel::new(factory(start));
-    let mut standing = Standing::at(start);
+    let mut standing = TraceState::at(start);
     let mut reservations = Vec::new();
     let names = [[0_u8], [1]];
     let policy_of = |each: &Move| &policies[each.policy % policies.len()];
-    let questions = |standing: &Standing, moves: &[Move]| -> Vec<Question<'_>> {
-        let question = |each: &Move| Question {
+    let questions = |standing: &TraceState, moves: &[Move]| -> Vec<OracleEntry<'_>> {
+        let question = |each: &Move| OracleEntry {
             key: &names[each.key % names.len()],
             policy: policy_of(each),
             cost: standing.cost(each.price, policy_of(each)),
@@ -185,17 +185,17 @@ fn play(
         };
         moves.iter().map(question).collect()
     };
-    for (number, act) in acts.iter().enumerate() {
+    for (number, action) in actions.iter().enumerate() {
         let id = ReservationId(number as u128);
-        match act {
-            Act::Reserve(moves) => {
+        match action {
+            Action::Reserve(moves) => {
                 standing.now = standing.advanced(moves[0].advance, policy_of(&moves[0]));
                 let hold = Hold { id, ttl: TTL };
                 let asked = questions(&standing, moves);
                 let reserved = duel.check_marked(standing.now, &asked, None, Some(hold))?;
                 reservations.extend(reserved.map(|reserved| (id, reserved)));
             }
-            Act::Settle(number, each, fourths) => {
+            Action::Settle(number, each, fourths) => {
                 standing.now = standing.advanced(each.advance, policy_of(each));
                 if reservations.is_empty() {
                     continue;
@@ -205,13 +205,13 @@ fn play(
                 let spent = |at: usize, cost: u64| cost * ((fourths + at as u64) % 8) / 4;
                 duel.settle(standing.now, *id, reserved, spent)?;
             }
-            Act::Once(id, moves) => {
+            Action::Once(id, moves) => {
                 standing.now = standing.advanced(moves[0].advance, policy_of(&moves[0]));
                 let asked = questions(&standing, moves);
                 let once = Once { request_id: &[*id], ttl: TTL };
                 duel.check_marked(standing.now, &asked, Some(once), None)?;
             }
-            Act::Reset(each) => {
+            Action::Reset(each) => {
                 standing.now = standing.advanced(each.advance, policy_of(each));
                 // Logs and queues tell charges apart by the microsecond, so the clock has to move on after
                 // a reset. At its last instant it cannot.

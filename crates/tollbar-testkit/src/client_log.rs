@@ -120,7 +120,7 @@ impl ClientLog {
     }
 
     /// The stretches of time in which the clients certainly wanted more than they got.
-    fn saturated(&self, policy: &Policy) -> Vec<Saturated> {
+    fn saturated(&self, policy: &Policy) -> Vec<SaturatedSpan> {
         let Some(pause_us_max) = pause_us_max(policy) else { return Vec::new() };
         let mut by_end = self.denied.clone();
         by_end.sort_unstable_by_key(|(_, received_us)| *received_us);
@@ -131,26 +131,26 @@ impl ClientLog {
                 // It came back later and was sent no later: it proves nothing more.
                 Some((sent_us, _)) if denial.0 <= *sent_us => {}
                 Some((sent_us, _)) if denial.1 - sent_us > pause_us_max => {
-                    stretches.extend(Saturated::new(&chain));
+                    stretches.extend(SaturatedSpan::new(&chain));
                     chain = vec![denial];
                 }
                 _ => chain.push(denial),
             }
         }
-        stretches.extend(Saturated::new(&chain));
+        stretches.extend(SaturatedSpan::new(&chain));
         stretches
     }
 }
 
 /// A stretch of time with so many denials that nothing earned can have been lost in between.
-struct Saturated {
+struct SaturatedSpan {
     denials_us: Vec<u64>,
     length_us: u64,
     /// The longest time between a denial and the next: what was earned in it may not have been asked for.
     pause_us_max: u64,
 }
 
-impl Saturated {
+impl SaturatedSpan {
     /// Takes denials in order, each of which was sent and received after the one before.
     fn new(chain: &[(u64, u64)]) -> Option<Self> {
         let (first, last) = (chain.first()?, chain.last()?);

@@ -3,9 +3,9 @@
 use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
-use crate::adversary::Standing;
+use crate::adversary::TraceState;
 use crate::answer::Answer;
-use crate::oracle::{Charged, Oracle, Question, Reused};
+use crate::oracle::{ChargedAnswer, Oracle, OracleEntry, RequestIdReused};
 use crate::strategy::Move;
 use crate::subject::Subject;
 
@@ -17,9 +17,9 @@ pub struct Duel {
 }
 
 /// What a batch has charged, and what each side calls it.
-pub struct Reserved<'q> {
+pub struct ReservedBatch<'q> {
     /// Each with the oracle's stamp and the store's.
-    charges: Vec<(Question<'q>, (u64, u64))>,
+    charges: Vec<(OracleEntry<'q>, (u64, u64))>,
 }
 
 impl Duel {
@@ -42,7 +42,7 @@ impl Duel {
     ) -> Result<Answer, String> {
         let expected = self.oracle.check(now, key, policy, cost);
         let got = self.subject.check(now, key, policy, cost);
-        self.tell(now, &[Question { key, policy, cost, role: Role::Enforce }], &[got]);
+        self.tell(now, &[OracleEntry { key, policy, cost, role: Role::Enforce }], &[got]);
         self.compare(&[expected], &[got])?;
         Ok(got)
     }
@@ -55,7 +55,7 @@ impl Duel {
         &mut self,
         now: Timestamp,
         charge: Charge,
-        batch: &[Question<'_>],
+        batch: &[OracleEntry<'_>],
     ) -> Result<Vec<Answer>, String> {
         let expected = self.oracle.check_all(now, charge, batch);
         let got = self.subject.check_all(now, charge, batch);
@@ -75,7 +75,7 @@ impl Duel {
         keys: usize,
         moves: &[Move],
     ) -> Result<(), String> {
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         for each in moves {
             let policy = &policies[each.policy % policies.len()];
             standing.now = standing.advanced(each.advance, policy);
@@ -98,16 +98,16 @@ impl Duel {
         keys: usize,
         batches: &[(Charge, Vec<Move>)],
     ) -> Result<(), String> {
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         for (charge, moves) in batches {
             let policy_of = |each: &Move| &policies[each.policy % policies.len()];
             let Some(first) = moves.first() else { continue };
             standing.now = standing.advanced(first.advance, policy_of(first));
             let names: Vec<[u8; 1]> = moves.iter().map(|each| [(each.key % keys) as u8]).collect();
-            let questions: Vec<Question<'_>> = moves
+            let questions: Vec<OracleEntry<'_>> = moves
                 .iter()
                 .zip(&names)
-                .map(|(each, key)| Question {
+                .map(|(each, key)| OracleEntry {
                     key,
                     policy: policy_of(each),
                     cost: standing.cost(each.price, policy_of(each)),
@@ -163,24 +163,25 @@ impl Duel {
     pub fn check_marked<'q>(
         &mut self,
         now: Timestamp,
-        batch: &[Question<'q>],
+        batch: &[OracleEntry<'q>],
         once: Option<Once<'_>>,
         hold: Option<Hold>,
-    ) -> Result<Option<Reserved<'q>>, String> {
+    ) -> Result<Option<ReservedBatch<'q>>, String> {
         let expected = self.oracle.check_marked(now, batch, once, hold);
         let got = self.subject.check_marked(now, batch, once, hold);
         self.story.push(format!("at {}: {once:?} {hold:?}: {got:?}", now.as_micros()));
         let (expected, got) = match (expected, got) {
             (Ok(expected), Ok(got)) => (expected, got),
-            (Err(Reused), Err(Reused)) => return Ok(None),
+            (Err(RequestIdReused), Err(RequestIdReused)) => return Ok(None),
             (expected, got) => {
                 return Err(self.difference(&format!("{expected:?}"), &format!("{got:?}")));
             }
         };
-        let answers = |all: &[Charged]| all.iter().map(|each| each.answer).collect::<Vec<_>>();
+        let answers =
+            |all: &[ChargedAnswer]| all.iter().map(|each| each.answer).collect::<Vec<_>>();
         self.tell(now, batch, &answers(&got));
         self.compare(&answers(&expected), &answers(&got))?;
-        let is_denied = |(charged, asked): (&Charged, &Question<'_>)| {
+        let is_denied = |(charged, asked): (&ChargedAnswer, &OracleEntry<'_>)| {
             asked.role == Role::Enforce && charged.answer.outcome != Outcome::Allow
         };
         if got.iter().zip(batch).any(is_denied) {
@@ -191,7 +192,7 @@ impl Duel {
         // A shadow that denied has paid nothing.
         let paid = charges.filter(|(_, got)| got.answer.outcome == Outcome::Allow);
         let paid = paid.map(|((asked, stamps), _)| (asked, stamps)).collect();
-        Ok(Some(Reserved { charges: paid }))
+        Ok(Some(ReservedBatch { charges: paid }))
     }
 
     /// Settles a reservation with what it has spent, entry by entry.
@@ -202,7 +203,7 @@ impl Duel {
         &mut self,
         now: Timestamp,
         id: ReservationId,
-        reserved: &Reserved<'_>,
+        reserved: &ReservedBatch<'_>,
         spent: impl Fn(usize, u64) -> u64,
     ) -> Result<bool, String> {
         let adjustments = |stamp_of: fn(&(u64, u64)) -> u64| {
@@ -236,7 +237,7 @@ impl Duel {
         self.story.push(format!("at {}: reset", now.as_micros()));
     }
 
-    fn tell(&mut self, now: Timestamp, batch: &[Question<'_>], got: &[Answer]) {
+    fn tell(&mut self, now: Timestamp, batch: &[OracleEntry<'_>], got: &[Answer]) {
         for (asked, answer) in batch.iter().zip(got) {
             self.story.push(format!(
                 "at {}: key {:?}, {:?}, cost {}, {:?} of {} per {:?} (capacity {}): {answer:?}",

@@ -14,12 +14,12 @@ use tollbar::store::{Adjustment, ReservationId};
 use tollbar::{Batch, Decision, Feature, MemoryStore, Policy, Reply, Store, StoreError, Timestamp};
 
 /// What a question waits for on its way.
-type Way = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+type Delay = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// See the module.
 pub struct LaterStore {
     inner: Arc<MemoryStore>,
-    way: Option<Way>,
+    delay: Option<Delay>,
     is_down: AtomicBool,
     refunded: AtomicU64,
 }
@@ -28,17 +28,17 @@ impl LaterStore {
     /// Counts in `inner`.
     #[must_use]
     pub fn new(inner: Arc<MemoryStore>) -> Self {
-        Self { inner, way: None, is_down: AtomicBool::new(false), refunded: AtomicU64::new(0) }
+        Self { inner, delay: None, is_down: AtomicBool::new(false), refunded: AtomicU64::new(0) }
     }
 
-    /// The same at the end of a longer way: a question arrives when the future that `way` makes is
+    /// The same at the end of a longer way: a question arrives when the future that `delay` makes is
     /// done, such as a timer of tokio's.
     #[must_use]
-    pub fn at_the_end_of<F>(self, way: impl Fn() -> F + Send + Sync + 'static) -> Self
+    pub fn with_delay<F>(self, delay: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        Self { way: Some(Box::new(move || Box::pin(way()))), ..self }
+        Self { delay: Some(Box::new(move || Box::pin(delay()))), ..self }
     }
 
     /// Whether it cannot be reached from now on.
@@ -63,8 +63,8 @@ impl LaterStore {
         ask: impl FnOnce(&'a MemoryStore) -> Reply<'a, T> + Send + 'a,
     ) -> Reply<'a, T> {
         Reply::Pending(Box::pin(async move {
-            if let Some(way) = &self.way {
-                way().await;
+            if let Some(delay) = &self.delay {
+                delay().await;
             }
             if self.is_down.load(Ordering::SeqCst) {
                 return Err(StoreError::Unavailable { source: Arc::new(fmt::Error) });

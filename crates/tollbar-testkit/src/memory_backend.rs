@@ -14,14 +14,14 @@ use tollbar::{Clock, ManualClock, Reply, Store, Timestamp};
 use crate::subject::Subject;
 
 /// Runs between a load and its swap.
-type Between = Box<dyn FnOnce() + Send>;
+type InterruptHook = Box<dyn FnOnce() + Send>;
 
 /// Keeps values until their time is up, by the same clock that it tells.
 pub struct MemoryBackend {
-    values: Mutex<HashMap<CounterKey, Stored>>,
+    values: Mutex<HashMap<CounterKey, StoredValue>>,
     clock: ManualClock,
     limits: BackendLimits,
-    between: Mutex<Option<Between>>,
+    between: Mutex<Option<InterruptHook>>,
     forgets: bool,
     /// No version is used twice, also not of a key that was deleted meanwhile.
     last_version: AtomicU64,
@@ -29,7 +29,7 @@ pub struct MemoryBackend {
 
 /// A value, and when it is forgotten.
 #[derive(Debug, Clone)]
-struct Stored {
+struct StoredValue {
     value: Value,
     until: Option<Timestamp>,
 }
@@ -79,7 +79,7 @@ impl MemoryBackend {
     }
 }
 
-impl Stored {
+impl StoredValue {
     fn is_kept(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| until > now)
     }
@@ -107,7 +107,7 @@ impl CounterBackend for MemoryBackend {
         let mut map = lock(&self.values);
         let now = self.clock.now();
         map.retain(|_, stored| stored.is_kept(now));
-        let version = |key| map.get(key).map_or(0, |stored: &Stored| stored.value.version);
+        let version = |key| map.get(key).map_or(0, |stored: &StoredValue| stored.value.version);
         if swaps.iter().any(|swap| version(&swap.key) != swap.before.version) {
             return Reply::Ready(Ok(false));
         }
@@ -120,7 +120,7 @@ impl CounterBackend for MemoryBackend {
             let version = 1 + self.last_version.fetch_add(1, Ordering::Relaxed);
             let value = Value { words: after.clone(), version };
             let until = ttl.filter(|_| self.forgets).map(|ttl| now.after(ttl));
-            map.insert(*key, Stored { value, until });
+            map.insert(*key, StoredValue { value, until });
         }
         Reply::Ready(Ok(true))
     }

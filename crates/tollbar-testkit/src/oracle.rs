@@ -42,14 +42,14 @@ pub use self::strict::Strict;
 pub use self::warm_up::WarmUp;
 pub use self::window_log::WindowLog;
 use crate::answer::Answer;
-pub use crate::oracle::model::Law;
-pub use crate::oracle::policy_model::{Identity, Terms};
-use crate::oracle::request_records::Marks;
-pub use crate::oracle::request_records::{Charged, Reused};
+pub use crate::oracle::model::Model;
+pub use crate::oracle::policy_model::{Identity, PolicyModel};
+use crate::oracle::request_records::RequestRecords;
+pub use crate::oracle::request_records::{ChargedAnswer, RequestIdReused};
 
 /// One entry of a batch, as the oracle is asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct OracleEntry<'a> {
     /// Who.
     pub key: &'a [u8],
     /// Under which numbers.
@@ -60,8 +60,8 @@ pub struct Question<'a> {
     pub role: Role,
 }
 
-impl<'a> From<&Question<'a>> for Entry<'a> {
-    fn from(asked: &Question<'a>) -> Self {
+impl<'a> From<&OracleEntry<'a>> for Entry<'a> {
+    fn from(asked: &OracleEntry<'a>) -> Self {
         Self::new(asked.key, asked.policy).with_cost(asked.cost).with_role(asked.role)
     }
 }
@@ -70,7 +70,7 @@ impl<'a> From<&Question<'a>> for Entry<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
     logs: HashMap<(Vec<u8>, Identity), Log>,
-    marks: Marks,
+    records: RequestRecords,
 }
 
 impl Oracle {
@@ -82,9 +82,9 @@ impl Oracle {
 
     /// One request under one policy.
     pub fn check(&mut self, now: Timestamp, key: &[u8], policy: &Policy, cost: u64) -> Answer {
-        let terms = Terms::for_key(policy, key);
-        let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
-        terms.answer(log, now, cost)
+        let policy_model = PolicyModel::for_key(policy, key);
+        let log = self.logs.entry((key.to_vec(), policy_model.identity.clone())).or_default();
+        policy_model.answer(log, now, cost)
     }
 
     /// Several requests at one instant.
@@ -92,7 +92,7 @@ impl Oracle {
         &mut self,
         now: Timestamp,
         charge: Charge,
-        batch: &[Question<'_>],
+        batch: &[OracleEntry<'_>],
     ) -> Vec<Answer> {
         match charge {
             Charge::AllOrNone => self.check_all_or_none(now, batch),
@@ -100,14 +100,14 @@ impl Oracle {
         }
     }
 
-    fn check_independent(&mut self, now: Timestamp, batch: &[Question<'_>]) -> Vec<Answer> {
+    fn check_independent(&mut self, now: Timestamp, batch: &[OracleEntry<'_>]) -> Vec<Answer> {
         batch.iter().map(|asked| self.check(now, asked.key, asked.policy, asked.cost)).collect()
     }
 
     /// The entries are tried in order on a copy of the world, each seeing the charges of those
     /// before it: first the enforced ones, so that no shadow can be the reason for a denial. The
     /// copy becomes the world if every enforced entry was allowed.
-    fn check_all_or_none(&mut self, now: Timestamp, batch: &[Question<'_>]) -> Vec<Answer> {
+    fn check_all_or_none(&mut self, now: Timestamp, batch: &[OracleEntry<'_>]) -> Vec<Answer> {
         let mut tried = self.clone();
         let mut answers = vec![None; batch.len()];
         for role in [Role::Enforce, Role::Shadow] {
@@ -118,7 +118,7 @@ impl Oracle {
             }
         }
         let answers: Vec<Answer> = answers.into_iter().flatten().collect();
-        let denied = |(asked, answer): (&Question<'_>, &Answer)| {
+        let denied = |(asked, answer): (&OracleEntry<'_>, &Answer)| {
             asked.role == Role::Enforce && answer.outcome != Outcome::Allow
         };
         if !batch.iter().zip(&answers).any(denied) {
@@ -142,18 +142,21 @@ impl Oracle {
         stamp: u64,
         amount: u64,
     ) -> u64 {
-        let terms = Terms::for_key(policy, key);
-        let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
+        let policy_model = PolicyModel::for_key(policy, key);
+        let log = self.logs.entry((key.to_vec(), policy_model.identity.clone())).or_default();
         // A permit is like any other, whenever it was taken.
-        let number = if terms.law.numbers_charges() { log.number_of(stamp) } else { Some(0) };
-        number.map_or(0, |number| terms.law.refund(log, now.as_micros().into(), number, amount))
+        let number =
+            if policy_model.model.numbers_charges() { log.number_of(stamp) } else { Some(0) };
+        number.map_or(0, |number| {
+            policy_model.model.refund(log, now.as_micros().into(), number, amount)
+        })
     }
 
     /// Charges what was spent already, as far as a debt may go.
     pub fn overdraw(&mut self, now: Timestamp, key: &[u8], policy: &Policy, amount: u64) -> u64 {
-        let terms = Terms::for_key(policy, key);
-        let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
-        terms.law.overdraw(log, now.as_micros().into(), amount)
+        let policy_model = PolicyModel::for_key(policy, key);
+        let log = self.logs.entry((key.to_vec(), policy_model.identity.clone())).or_default();
+        policy_model.model.overdraw(log, now.as_micros().into(), amount)
     }
 
     /// Renews the lease that `stamp` numbers, and says until when; `None` where it is gone.
@@ -164,16 +167,16 @@ impl Oracle {
         policy: &Policy,
         stamp: u64,
     ) -> Option<Timestamp> {
-        let terms = Terms::for_key(policy, key);
-        let log = self.logs.entry((key.to_vec(), terms.identity.clone())).or_default();
+        let policy_model = PolicyModel::for_key(policy, key);
+        let log = self.logs.entry((key.to_vec(), policy_model.identity.clone())).or_default();
         let number = log.number_of(stamp)?;
-        let ends_at_us = terms.law.renew(log, now.as_micros().into(), number)?;
+        let ends_at_us = policy_model.model.renew(log, now.as_micros().into(), number)?;
         Some(Timestamp::from_micros(u64::try_from(ends_at_us).unwrap_or(u64::MAX)))
     }
 
     /// Forgets one counter; but not that it did, so that no stamp from before names a charge since.
     pub fn reset(&mut self, key: &[u8], policy: &Policy) {
-        if let Some(log) = self.logs.get_mut(&(key.to_vec(), Terms::of(policy).identity)) {
+        if let Some(log) = self.logs.get_mut(&(key.to_vec(), PolicyModel::of(policy).identity)) {
             *log = Log { resets: log.resets + 1, ..Log::default() };
         }
     }

@@ -8,7 +8,7 @@ use tollbar::{
     Timestamp,
 };
 
-use crate::oracle::{Oracle, Question};
+use crate::oracle::{Oracle, OracleEntry};
 use crate::subject::Subject;
 
 /// A store that forgets nothing and is in no hurry.
@@ -52,10 +52,10 @@ impl Store for OracleStore {
                 return Reply::Ready(Err(error));
             }
         }
-        let questions: Vec<Question<'_>> = batch
+        let questions: Vec<OracleEntry<'_>> = batch
             .entries()
             .iter()
-            .map(|entry| Question {
+            .map(|entry| OracleEntry {
                 key: entry.key(),
                 policy: entry.policy(),
                 cost: entry.cost(),

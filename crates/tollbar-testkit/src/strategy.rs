@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, Role, Timestamp, WarmUp};
 
 use crate::adversary::{Advance, Price};
-use crate::oracle::Terms;
+use crate::oracle::PolicyModel;
 use crate::spec::{Kind, PolicySpec};
 
 /// One request of a trace, reckoned from the answer before it.
@@ -228,7 +228,7 @@ fn leased(limit: u64, ttl: Duration) -> Policy {
 pub fn policies() -> impl Strategy<Value = Vec<Policy>> {
     vec(policy(), 1..4).prop_map(|mut policies| {
         let mut taken = HashSet::new();
-        policies.retain(|policy| taken.insert(Terms::of(policy).identity));
+        policies.retain(|policy| taken.insert(PolicyModel::of(policy).identity));
         policies
     })
 }

@@ -6,7 +6,7 @@ use tollbar::store::{Adjustment, Hold, Once, ReservationId};
 use tollbar::{Batch, Charge, Decision, Entry, Policy, Store, StoreError, Timestamp};
 
 use crate::answer::Answer;
-use crate::oracle::{Charged, Question, Reused};
+use crate::oracle::{ChargedAnswer, OracleEntry, RequestIdReused};
 
 /// A store and its clock.
 pub trait Subject {
@@ -72,7 +72,12 @@ impl dyn Subject + '_ {
     ///
     /// # Panics
     /// If the store fails, or leaves an entry without an answer.
-    pub fn check_all(&self, now: Timestamp, charge: Charge, batch: &[Question<'_>]) -> Vec<Answer> {
+    pub fn check_all(
+        &self,
+        now: Timestamp,
+        charge: Charge,
+        batch: &[OracleEntry<'_>],
+    ) -> Vec<Answer> {
         self.set_now(now);
         let mut entries: Vec<Entry<'_>> = batch.iter().map(Entry::from).collect();
         let batch = match charge {
@@ -142,10 +147,10 @@ impl dyn Subject + '_ {
     pub fn check_marked(
         &self,
         now: Timestamp,
-        batch: &[Question<'_>],
+        batch: &[OracleEntry<'_>],
         once: Option<Once<'_>>,
         hold: Option<Hold>,
-    ) -> Result<Vec<Charged>, Reused> {
+    ) -> Result<Vec<ChargedAnswer>, RequestIdReused> {
         self.set_now(now);
         let mut entries: Vec<Entry<'_>> = batch.iter().map(Entry::from).collect();
         let mut batch = Batch::all_or_none(&mut entries);
@@ -156,12 +161,12 @@ impl dyn Subject + '_ {
             batch = batch.held(hold);
         }
         match self.store().decide(batch).wait() {
-            Err(StoreError::RequestIdReused) => return Err(Reused),
+            Err(StoreError::RequestIdReused) => return Err(RequestIdReused),
             other => self.answered(other),
         }
         let charged = |entry: &Entry<'_>| {
             let answer = entry.decision().expect("a store answers every entry").into();
-            Charged { answer, stamp: entry.stamp() }
+            ChargedAnswer { answer, stamp: entry.stamp() }
         };
         Ok(entries.iter().map(charged).collect())
     }

@@ -40,7 +40,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 use crate::answer::Answer;
-use crate::oracle::{Charged, Question};
+use crate::oracle::{ChargedAnswer, OracleEntry};
 use crate::spec::PolicySpec;
 
 /// A trace and the answers it must get from a store that starts empty.
@@ -79,16 +79,16 @@ pub struct Step {
 impl Step {
     /// What is asked, under the policies of its vector.
     #[must_use]
-    pub fn questions<'a>(&'a self, policies: &'a [Policy]) -> Vec<Question<'a>> {
+    pub fn questions<'a>(&'a self, policies: &'a [Policy]) -> Vec<OracleEntry<'a>> {
         self.entries.iter().map(|entry| entry.question(policies)).collect()
     }
 
     /// What the leases are called that the step has granted, in the order of its entries. Only a
     /// step of all or none tells.
     #[must_use]
-    pub fn granted(&self, policies: &[Policy], charged: &[Charged]) -> Vec<u64> {
+    pub fn granted(&self, policies: &[Policy], charged: &[ChargedAnswer]) -> Vec<u64> {
         let entries = self.entries.iter().zip(charged);
-        let is_allowed = |charged: &Charged| charged.answer.outcome == Outcome::Allow;
+        let is_allowed = |charged: &ChargedAnswer| charged.answer.outcome == Outcome::Allow;
         let mut enforced = entries.clone().filter(|(entry, _)| entry.role == Role::Enforce);
         if self.charge == Charge::Independent || !enforced.all(|(_, it)| is_allowed(it)) {
             return Vec::new();
@@ -106,8 +106,8 @@ impl Step {
 impl VectorEntry {
     /// What is asked, under the policies of its vector.
     #[must_use]
-    pub fn question<'a>(&'a self, policies: &'a [Policy]) -> Question<'a> {
-        Question {
+    pub fn question<'a>(&'a self, policies: &'a [Policy]) -> OracleEntry<'a> {
+        OracleEntry {
             key: self.key.as_bytes(),
             policy: &policies[self.policy],
             cost: self.cost,

@@ -82,8 +82,8 @@
 //! [`StoreError::Overloaded`].
 
 mod backend;
+mod backend_keys;
 mod batch;
-mod names;
 mod settlement;
 mod value;
 
@@ -99,8 +99,8 @@ use crate::{Clock, Policy, Store, SystemClock, Timestamp};
 
 pub use backend::{BackendLimits, CounterBackend, CounterKey, Loaded, Swap, Value};
 
-use batch::Deciding;
-use names::Names;
+use backend_keys::BackendKeys;
+use batch::BatchStep;
 
 /// How long a swap may come after its load, and how much longer than it counts a key is kept.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -111,7 +111,7 @@ const ATTEMPTS_MAX_DEFAULT: u32 = 64;
 /// Counters in any [`CounterBackend`]. See the [module](self).
 pub struct CounterStore<B> {
     backend: B,
-    names: Names,
+    backend_keys: BackendKeys,
     attempts_max: u32,
     /// Measures how long a swap took. What is decided, the backend's clock decides.
     stopwatch: SystemClock,
@@ -131,19 +131,19 @@ struct Change {
 #[error(
     "a counter was changed by others {attempts} times in a row: allow more attempts, or ask less"
 )]
-struct Contended {
+struct ContentionError {
     attempts: u32,
 }
 
 /// The answer came too late to be trusted.
 #[derive(Debug, Error)]
 #[error("a swap was not answered within {PATIENCE:?} of its load")]
-struct Late;
+struct LateSwapError;
 
 /// A backend that breaks its contract.
 #[derive(Debug, Error)]
 #[error("the backend returned {values} values for {keys} keys")]
-struct Garbled {
+struct ValueCountError {
     keys: usize,
     values: usize,
 }
@@ -155,7 +155,7 @@ impl<B: CounterBackend> CounterStore<B> {
     pub fn new(backend: B, secret: [u8; 32]) -> Self {
         Self {
             backend,
-            names: Names::new(secret),
+            backend_keys: BackendKeys::new(secret),
             attempts_max: ATTEMPTS_MAX_DEFAULT,
             stopwatch: SystemClock::new(),
         }
@@ -164,7 +164,7 @@ impl<B: CounterBackend> CounterStore<B> {
     /// Gives it counters of its own among others in the same database.
     #[must_use]
     pub fn namespace(self, namespace: &str) -> Self {
-        Self { names: self.names.with_namespace(namespace), ..self }
+        Self { backend_keys: self.backend_keys.with_namespace(namespace), ..self }
     }
 
     /// Sets how often a call is tried while others change its counters: 64 times by default, at least
@@ -190,8 +190,8 @@ impl<B: CounterBackend> CounterStore<B> {
             let started = self.stopwatch.now();
             let Loaded { values, now } = self.backend.load(keys).await?;
             if values.len() != keys.len() {
-                let garbled = Garbled { keys: keys.len(), values: values.len() };
-                return Err(StoreError::Refused { source: Arc::new(garbled) });
+                let mismatch = ValueCountError { keys: keys.len(), values: values.len() };
+                return Err(StoreError::Refused { source: Arc::new(mismatch) });
             }
             let now = now.clamp_to_clock();
             let (changes, answer) = step(&values, now)?;
@@ -207,14 +207,14 @@ impl<B: CounterBackend> CounterStore<B> {
             }
             let is_swapped = self.backend.compare_and_swap(&swaps).await?;
             if self.stopwatch.now().since(started) >= PATIENCE {
-                return Err(StoreError::Timeout { source: Arc::new(Late) });
+                return Err(StoreError::Timeout { source: Arc::new(LateSwapError) });
             }
             if is_swapped {
                 return Ok(answer);
             }
         }
-        let contended = Contended { attempts: self.attempts_max };
-        Err(StoreError::Overloaded { source: Arc::new(contended) })
+        let error = ContentionError { attempts: self.attempts_max };
+        Err(StoreError::Overloaded { source: Arc::new(error) })
     }
 
     async fn decide_all_or_none(&self, batch: Batch<'_, '_>) -> Result<(), StoreError> {
@@ -223,18 +223,17 @@ impl<B: CounterBackend> CounterStore<B> {
         for feature in needs.into_iter().flatten() {
             self.supports(feature)?;
         }
-        let mut deciding = Deciding::new(&self.names, entries, once, hold);
-        let keys = deciding.keys();
-        self.fits(keys.len(), deciding.entries.len())?;
-        self.run(&keys, |values, now| Ok((deciding.all_or_none(values, now)?, ()))).await
+        let mut step = BatchStep::new(&self.backend_keys, entries, once, hold);
+        let keys = step.keys();
+        self.fits(keys.len(), step.entries.len())?;
+        self.run(&keys, |values, now| Ok((step.all_or_none(values, now)?, ()))).await
     }
 
     async fn decide_independent(&self, entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
         for entries in entries.chunks_mut(self.backend.limits().keys_per_swap_max) {
-            let mut deciding = Deciding::new(&self.names, entries, None, None);
-            let keys = deciding.keys();
-            let decided =
-                self.run(&keys, |values, now| Ok((deciding.independent(values, now)?, ())));
+            let mut step = BatchStep::new(&self.backend_keys, entries, None, None);
+            let keys = step.keys();
+            let decided = self.run(&keys, |values, now| Ok((step.independent(values, now)?, ())));
             decided.await?;
         }
         Ok(())
@@ -335,7 +334,7 @@ impl<B: fmt::Debug> fmt::Debug for CounterStore<B> {
         formatter
             .debug_struct("CounterStore")
             .field("backend", &self.backend)
-            .field("names", &self.names)
+            .field("backend_keys", &self.backend_keys)
             .finish_non_exhaustive()
     }
 }

@@ -40,7 +40,7 @@ pub enum Degraded {
 /// What few decisions have: a delay, and how they were degraded. Together in one word, because a
 /// decision that is whole words is cheap to copy: with a byte in it, it cost 5 ns.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Rarities(u64);
+struct DecisionExtras(u64);
 
 /// One policy's answer to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Decision {
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
     pub(crate) reset_at: Timestamp,
-    rarities: Rarities,
+    extras: DecisionExtras,
 }
 
 impl Decision {
@@ -57,7 +57,7 @@ impl Decision {
     /// charge, where there was one.
     #[must_use]
     pub const fn new(outcome: Outcome, limit: u64, remaining: u64, reset_at: Timestamp) -> Self {
-        Self { outcome, limit, remaining, reset_at, rarities: Rarities::NONE }
+        Self { outcome, limit, remaining, reset_at, extras: DecisionExtras::NONE }
     }
 
     /// An answer that no counter was asked for: it knows the limit, and neither what remains nor when
@@ -70,7 +70,7 @@ impl Decision {
     /// Adds the delay of a queue, in which an allowed request waits `delay_us` for its turn.
     #[must_use]
     pub const fn with_delay_us(mut self, delay_us: u64) -> Self {
-        self.rarities = self.rarities.with_delay_us(delay_us);
+        self.extras = self.extras.with_delay_us(delay_us);
         self
     }
 
@@ -104,14 +104,14 @@ impl Decision {
     }
 
     pub(crate) const fn delay_us(&self) -> u64 {
-        self.rarities.delay_us()
+        self.extras.delay_us()
     }
 
     /// For an allowed request, how long it has to wait for its turn before it goes on. Zero, but
     /// for queues.
     #[must_use]
     pub const fn delay(&self) -> Duration {
-        Duration::from_micros(self.rarities.delay_us())
+        Duration::from_micros(self.extras.delay_us())
     }
 
     /// The window's end; for a bucket, when it is full again; for permits in flight, which may come
@@ -129,13 +129,13 @@ impl Decision {
     /// Set where the store could not answer and the outage policy did.
     #[must_use]
     pub const fn degraded(&self) -> Option<Degraded> {
-        self.rarities.degraded()
+        self.extras.degraded()
     }
 
     /// Marks the answer as given without the store.
     #[must_use]
     pub const fn into_degraded(mut self, how: Degraded) -> Self {
-        self.rarities = self.rarities.with_degraded(how);
+        self.extras = self.extras.with_degraded(how);
         self
     }
 
@@ -168,7 +168,7 @@ impl Outcome {
     }
 }
 
-impl Rarities {
+impl DecisionExtras {
     const NONE: Self = Self(0);
 
     /// The low bits; the delay is above them.
@@ -206,7 +206,7 @@ impl Rarities {
     }
 }
 
-impl fmt::Debug for Rarities {
+impl fmt::Debug for DecisionExtras {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{delay_us: {}, degraded: {:?}}}", self.delay_us(), self.degraded())
     }

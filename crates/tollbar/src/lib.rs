@@ -59,6 +59,23 @@
 //! [`DenyReason::ExceedsCapacity`], which no retry will change. A clock that goes back mints nothing: counters
 //! wait until it has caught up. A clock past [`Timestamp::MAX`] reads as `MAX` and so stands
 //! still: what was charged stays charged.
+//!
+//! # The modules
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `units`, `key` | points in time, durations, rates and their grammar; keys as bytes |
+//! | [`algorithm`] | pure functions from a state, an instant and a cost to a decision and the next state |
+//! | `policy` | an algorithm and its numbers, checked and rounded once |
+//! | `decision` | one policy's answer, and a denial as an error |
+//! | `clock` | the only reader of the machine's clock, and a clock for tests |
+//! | [`store`] | what a limiter asks of any store: batches, replies, reservations, features |
+//! | `memory` | counters in this process |
+//! | [`counter`] | counters in any database that can compare and swap |
+//! | `remote` (feature `remote`) | what every store across a network needs beside its protocol |
+//! | [`charge`], [`receipt`] | charges that outlive a call; the signed text that a reservation is settled by |
+//! | `limiter` | the limiters, their policies by key, permits, leases, outages and waiting |
+//! | `fnv` | a hash for what must be the same everywhere and holds no secret |
 
 pub mod algorithm;
 pub mod charge;

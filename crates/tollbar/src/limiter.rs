@@ -1,4 +1,14 @@
-//! The limiter: policies, and counters in this process.
+//! The limiters: over counters in this process or over any store, of rates or of permits in flight.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | this one, `async_limiter` | limiters of rates |
+//! | `concurrency_limiter`, `async_concurrency_limiter` | limiters of permits in flight |
+//! | `policies` | which policy a key is under |
+//! | `admit`, `decisions` | one request under several limits, and what its decisions come to |
+//! | `reserve`, `permit`, `lease` | what a caller holds until it is settled, dropped or ended |
+//! | `outage` | what to answer while the store cannot |
+//! | `waiting` | waiting for a turn, first in, first out for each key |
 
 pub(crate) mod admit;
 pub(crate) mod async_concurrency_limiter;
@@ -45,26 +55,26 @@ use crate::{Clock, Decision, Key, MemoryStore, MemoryStoreBuilder, Policies, Pol
 pub struct Limiter {
     pub(crate) policies: Policies,
     pub(crate) store: Arc<MemoryStore>,
-    pub(crate) parts: Arc<Parts>,
+    pub(crate) parts: Arc<LimiterParts>,
 }
 
 /// What only reservations and waiting need.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct LimiterParts {
     pub(crate) charge_ids: ChargeIds,
     pub(crate) reservation_ttl: Duration,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::limiter::waiting::Waiting,
+    pub(crate) waiting: crate::limiter::waiting::Waitlist,
 }
 
-/// Builds [`Parts`].
+/// Builds [`LimiterParts`].
 #[derive(Debug)]
-pub(crate) struct PartsBuilder {
+pub(crate) struct LimiterPartsBuilder {
     pub(crate) receipt_key: Option<ReceiptKey>,
     pub(crate) request_id_ttl: Duration,
     pub(crate) reservation_ttl: Duration,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::limiter::waiting::WaitingSettings,
+    pub(crate) waiting: crate::limiter::waiting::WaitlistSettings,
 }
 
 /// Builds a [`Limiter`].
@@ -74,7 +84,7 @@ pub struct LimiterBuilder {
     policies: Policies,
     store: Option<Arc<MemoryStore>>,
     own_store: MemoryStoreBuilder,
-    pub(crate) parts: PartsBuilder,
+    pub(crate) parts: LimiterPartsBuilder,
 }
 
 /// Why a limiter cannot be built.
@@ -126,7 +136,7 @@ impl Limiter {
             policies: policies.into(),
             store: None,
             own_store: MemoryStore::builder(),
-            parts: PartsBuilder::default(),
+            parts: LimiterPartsBuilder::default(),
         }
     }
 
@@ -296,26 +306,26 @@ macro_rules! parts_settings {
 parts_settings!(LimiterBuilder);
 parts_settings!(crate::AsyncLimiterBuilder);
 
-impl Default for PartsBuilder {
+impl Default for LimiterPartsBuilder {
     fn default() -> Self {
         Self {
             receipt_key: None,
             request_id_ttl: ChargeIds::REQUEST_ID_TTL_DEFAULT,
             reservation_ttl: RESERVATION_TTL_DEFAULT,
             #[cfg(feature = "until-ready")]
-            waiting: crate::limiter::waiting::WaitingSettings::default(),
+            waiting: crate::limiter::waiting::WaitlistSettings::default(),
         }
     }
 }
 
-impl PartsBuilder {
-    pub(crate) fn build(self) -> Parts {
+impl LimiterPartsBuilder {
+    pub(crate) fn build(self) -> LimiterParts {
         let receipt_key = self.receipt_key.unwrap_or_else(ReceiptKey::random);
-        Parts {
+        LimiterParts {
             charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl),
             reservation_ttl: self.reservation_ttl,
             #[cfg(feature = "until-ready")]
-            waiting: crate::limiter::waiting::Waiting::new(self.waiting),
+            waiting: crate::limiter::waiting::Waitlist::new(self.waiting),
         }
     }
 }

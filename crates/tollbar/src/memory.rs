@@ -10,14 +10,14 @@
 //! | `counter_id` | the 64 bits that name a counter |
 //! | `slot` | tag and state, and the rules by which threads share them |
 //! | `table` | lines of slots; who makes room for whom |
-//! | `wide`, `shards` | states of more than one word, and the locks for them and for insertion |
+//! | `wide_table`, `shards` | states of more than one word, and the locks for them and for insertion |
 //! | `rank` | which of these makes room when there is none |
 //! | `logs`, `lists`, `blocks` | sliding window logs: lists of words in a bounded slab |
-//! | `single`, `few`, `batch`, `deciding` | one counter, a few usual ones at once, any several, what those come to |
-//! | `moving` | counters that outgrow their word, and come back |
+//! | `single`, `small_batch`, `batch`, `batch_decision` | one counter, a few usual ones at once, any several, what those come to |
+//! | `migration` | counters that outgrow their word, and come back |
 //! | `permits` | permits in flight, taken and given back |
 //! | `leases`, `lists`, `blocks` | leased permits: lists of words in a bounded slab |
-//! | `settling` | charges given back, and charged after the fact |
+//! | `settlement` | charges given back, and charged after the fact |
 //! | `marks` | requests that pay once, reservations that are settled once |
 //! | `snapshot` | counters in a file, and back |
 //! | `pages`, `prefetch` | the two places that need `unsafe` |
@@ -59,15 +59,15 @@ use counter_id::CounterId;
 use lists::Lists;
 use shards::Shards;
 use table::{SLOTS_PER_LINE, Table};
-use wide_table::{CLASS_COUNT, Wide};
+use wide_table::{CLASS_COUNT, WideTable};
 
-use crate::algorithm::leased::{LEASE_LIMIT_MAX, Tenure};
+use crate::algorithm::leased::{LEASE_LIMIT_MAX, LeaseRecord};
 use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::store::{Adjustment, Batch, Charge, Feature, Reply, ReservationId, Store, StoreError};
 use crate::{Clock, Decision, Policy, SystemClock, Timestamp};
 
 pub(crate) use leases::lease_name;
-pub(crate) use permits::Taken;
+pub(crate) use permits::CounterPermits;
 pub use snapshot::{SnapshotError, SnapshotSummary};
 pub use stats::MemoryStats;
 
@@ -114,10 +114,10 @@ pub struct MemoryStore {
     table: Table,
     shards: Shards,
     /// Counters whose state is more than one word.
-    wide: Wide,
-    request_ids: Wide,
+    wide: WideTable,
+    request_ids: WideTable,
     /// Names of open reservations, and what was given back of buckets that have some.
-    reservations: Wide,
+    reservations: WideTable,
     lists: Lists,
     leases: Lists,
     /// True once a policy whose algorithm is usually one word has been stored wide: only then need
@@ -281,11 +281,11 @@ impl MemoryStoreBuilder {
             clock: self.clock,
             hash,
             table: Table::new((self.keys_max * SLOTS_PER_KEY).div_ceil(SLOTS_PER_LINE)),
-            wide: Wide::new([wide_keys_max; CLASS_COUNT], shards.count()),
-            request_ids: Wide::new(request_ids_max, shards.count()),
-            reservations: Wide::new([wide_keys_max, wide_keys_max, 0, 0, 0], shards.count()),
+            wide: WideTable::new([wide_keys_max; CLASS_COUNT], shards.count()),
+            request_ids: WideTable::new(request_ids_max, shards.count()),
+            reservations: WideTable::new([wide_keys_max, wide_keys_max, 0, 0, 0], shards.count()),
             lists: Lists::new(wide_keys_max, log_stamps_max, shards.count()),
-            leases: Lists::new(wide_keys_max, leases_max * Tenure::WORDS, shards.count()),
+            leases: Lists::new(wide_keys_max, leases_max * LeaseRecord::WORDS, shards.count()),
             shards,
             has_outgrown: AtomicBool::new(false),
             forced_evictions: AtomicU64::new(0),

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::calendar_window::{CalendarWindow, Period};
-use crate::algorithm::concurrency::Concurrency;
+use crate::algorithm::concurrency::ConcurrencyLimit;
 use crate::algorithm::debt::PRODUCT_MAX;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::leaky_bucket;
 use crate::algorithm::leaky_queue::LeakyQueue;
-use crate::algorithm::leased::Leased;
+use crate::algorithm::leased::LeasedConcurrency;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
@@ -190,14 +190,14 @@ impl Policy {
     /// At most `limit` permits in flight at any instant: the policy of a
     /// [`Concurrency`](crate::Concurrency). There is no window: [`window`](Self::window) is zero.
     pub(crate) fn concurrency(limit: u64) -> Result<Self, PolicyError> {
-        Ok(Self::of(Kind::Concurrency(Concurrency::new(limit)?), None))
+        Ok(Self::of(Kind::Concurrency(ConcurrencyLimit::new(limit)?), None))
     }
 
     /// Gives permits a lease: see [`Concurrency::with_lease`](crate::Concurrency::with_lease).
     pub(crate) fn leased(self, ttl: Duration) -> Result<Self, PolicyError> {
         match &self.kind {
             Kind::Concurrency(permits) => {
-                let kind = Kind::Leased(Leased::new(permits, ttl)?);
+                let kind = Kind::Leased(LeasedConcurrency::new(permits, ttl)?);
                 let salt = salt(kind.as_dyn(), self.name.as_deref());
                 Ok(Self { kind, salt, ..self })
             }

@@ -10,7 +10,7 @@
 //! | [`Gate`] | lets only some of those through that ask the same at the same time |
 //! | [`Health`], [`RemoteStats`] | what a store tells about itself |
 //!
-//! A store implements [`Dial`] for its server and [`Failure`] for its errors, and asks through a
+//! A store implements [`Connector`] for its server and [`Failure`] for its errors, and asks through a
 //! [`Link`]. `tollbar-redis` is the example to read. Needs the feature `remote`, and with it tokio.
 
 pub mod backoff;
@@ -24,8 +24,8 @@ mod stats;
 
 pub use breaker::{Breaker, BreakerState};
 pub use deadlines::{Deadlines, Exchange, within};
-pub use deny_cache::{DenyCache, Sent};
+pub use deny_cache::{DenyCache, SentRequest};
 pub use failure::{Failure, FailureKind, RemoteError};
-pub use gate::{Gate, Passed};
-pub use link::{Dial, Health, Link, describe};
+pub use gate::{Gate, GatePass};
+pub use link::{Connector, Health, Link, describe};
 pub use stats::{LATENCY_BOUNDS_US, RemoteCounters, RemoteStats, StoreErrors};

@@ -9,10 +9,10 @@ use tollbar::{
     AdmitError, AsyncLimiter, Batch, Charges, Concurrency, ConcurrencyLimiter, Entry, Limiter,
     MemoryStore, Period, Policy, Store, WarmUp,
 };
-use tollbar_testkit::allocations::{Counting, allocates_nothing};
+use tollbar_testkit::allocations::{CountingAllocator, allocates_nothing};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn no_check_allocates() {

@@ -6,7 +6,7 @@ use crate::support::RedisSubject;
 use tollbar::store::{Hold, Once, ReservationId};
 use tollbar::{Concurrency, Period, Policy, Rate, Role, Timestamp, WarmUp};
 use tollbar_testkit::duel::Duel;
-use tollbar_testkit::oracle::Question;
+use tollbar_testkit::oracle::OracleEntry;
 use tollbar_testkit::spec::{Kind, PolicySpec};
 
 /// 7 s past a full minute.
@@ -17,8 +17,8 @@ const ID: ReservationId = ReservationId(1);
 /// Longer than the window of any policy here.
 const MONTHS: Duration = Duration::from_hours(100 * 24);
 
-fn asked(policy: &Policy, cost: u64) -> Question<'_> {
-    Question { key: b"key", policy, cost, role: Role::Enforce }
+fn asked(policy: &Policy, cost: u64) -> OracleEntry<'_> {
+    OracleEntry { key: b"key", policy, cost, role: Role::Enforce }
 }
 
 /// Four a minute of every algorithm, with and without a warm-up and an overdraft.
@@ -55,7 +55,7 @@ fn what_is_given_back_or_charged_after_the_fact_stops_to_count_when_the_oracle_s
         for (number, (now, spent)) in cases.enumerate() {
             let key = number.to_le_bytes();
             let hold = Hold { id: ReservationId(number as u128), ttl: MONTHS };
-            let question = Question { key: &key, ..asked(&policy, 3) };
+            let question = OracleEntry { key: &key, ..asked(&policy, 3) };
             let reserved = duel.check_marked(START, &[question], None, Some(hold));
             let reserved = reserved.unwrap().expect("three of four are allowed");
             assert!(duel.settle(now, hold.id, &reserved, |_, _| spent).unwrap());
@@ -131,7 +131,7 @@ fn parts_of_a_microsecond_that_were_given_back_count_against_later_refunds() {
         let key = [cancelled, (wait_us % 251) as u8];
         let mut reserve = |duel: &mut Duel, cost: u64| {
             let hold = Hold { id: ids.next().expect("there are many"), ttl: MONTHS };
-            let question = Question { key: &key, ..asked(&policy, cost) };
+            let question = OracleEntry { key: &key, ..asked(&policy, cost) };
             let reserved = duel.check_marked(START, &[question], None, Some(hold)).unwrap();
             (hold.id, reserved.expect("there is room"))
         };

@@ -15,9 +15,9 @@ use proptest::prelude::*;
 use tollbar::store::{Hold, Once, ReservationId};
 use tollbar::{Charge, Clock, ManualClock, Policy, Store, Timestamp};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore};
-use tollbar_testkit::adversary::Standing;
+use tollbar_testkit::adversary::TraceState;
 use tollbar_testkit::duel::Duel;
-use tollbar_testkit::oracle::Question;
+use tollbar_testkit::oracle::OracleEntry;
 use tollbar_testkit::redis::process::RedisProcess;
 use tollbar_testkit::strategy::{self, Move, cases};
 use tollbar_testkit::subject::Subject;
@@ -183,17 +183,17 @@ fn play(
 ) -> Result<(), String> {
     const NAMES: [[u8; 1]; 2] = [[0], [1]];
     let policy_of = |each: &Move| &policies[each.policy % policies.len()];
-    let mut standing = Standing::at(start);
+    let mut standing = TraceState::at(start);
     let mut reserved = Vec::new();
     for (number, Act { way, moves, settled }) in acts.iter().enumerate() {
         standing.now = standing.advanced(moves[0].advance, policy_of(&moves[0]));
-        let question = |each: &Move| Question {
+        let question = |each: &Move| OracleEntry {
             key: &NAMES[each.key % NAMES.len()],
             policy: policy_of(each),
             cost: standing.cost(each.price, policy_of(each)),
             role: each.role,
         };
-        let asked: Vec<Question<'_>> = moves.iter().map(question).collect();
+        let asked: Vec<OracleEntry<'_>> = moves.iter().map(question).collect();
         let mut now = standing.now;
         match *way {
             Way::One => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::RedisSubject;
 use tollbar::{Concurrency, Policy, Role, Timestamp};
 use tollbar_testkit::memory_subject::MemorySubject;
-use tollbar_testkit::oracle::Question;
+use tollbar_testkit::oracle::OracleEntry;
 use tollbar_testkit::subject::Subject;
 
 const START: Timestamp = Timestamp::from_micros(1_699_999_987_000_000);
@@ -25,7 +25,7 @@ fn later(micros: u64) -> Timestamp {
 
 /// Takes `permits` as one lease; its name.
 fn take(subject: &dyn Subject, now: Timestamp, policy: &Policy, permits: u64) -> u64 {
-    let question = Question { key: b"key", policy, cost: permits, role: Role::Enforce };
+    let question = OracleEntry { key: b"key", policy, cost: permits, role: Role::Enforce };
     let granted = subject.check_marked(now, &[question], None, None);
     let [granted] = granted.expect("it has no id")[..] else { panic!("it was one question") };
     granted.stamp

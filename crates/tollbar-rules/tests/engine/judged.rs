@@ -13,7 +13,7 @@ use tollbar::{
     StoreError, Timestamp,
 };
 use tollbar_rules::{AsyncEngine, Request, RuleFile, RuleSet};
-use tollbar_testkit::oracle::{Oracle, Question};
+use tollbar_testkit::oracle::{Oracle, OracleEntry};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -189,10 +189,10 @@ fn judge(told: &[Told]) -> (usize, usize) {
         let limits = Version::of(it.version).limits(it.user);
         let keys: Vec<String> =
             limits.iter().map(|(rule, who, ..)| format!("{rule}: {who}")).collect();
-        let questions: Vec<Question<'_>> = limits
+        let questions: Vec<OracleEntry<'_>> = limits
             .iter()
             .zip(&keys)
-            .map(|((_, _, policy, role), key)| Question {
+            .map(|((_, _, policy, role), key)| OracleEntry {
                 key: key.as_bytes(),
                 policy,
                 cost: it.cost,

@@ -3,7 +3,7 @@
 //! The log is replayed from the beginning for every answer.
 
 use super::log::{Event, Log};
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 use crate::oracle::ratio::Ratio;
 
 /// The numbers of a bucket.
@@ -113,7 +113,7 @@ fn aged(debt: Ratio, from_us: u128, to_us: u128) -> Ratio {
     }
 }
 
-impl Law for Bucket {
+impl Model for Bucket {
     fn capacity(&self) -> u64 {
         self.burst
     }

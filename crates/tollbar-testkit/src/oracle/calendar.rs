@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use crate::oracle::almanac::Almanac;
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 
 /// The numbers of a calendar window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Calendar {
     }
 }
 
-impl Law for Calendar {
+impl Model for Calendar {
     fn capacity(&self) -> u64 {
         self.limit
     }

@@ -1,7 +1,7 @@
 //! Permits in flight: the log is what is out, and what comes back is struck from it.
 
 use super::log::{Event, Log};
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 
 /// The number of a concurrency limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ fn in_flight(log: &Log) -> impl Iterator<Item = u128> {
     })
 }
 
-impl Law for Concurrency {
+impl Model for Concurrency {
     fn capacity(&self) -> u64 {
         self.limit
     }

@@ -1,7 +1,7 @@
 //! Fixed window: what was charged since the last multiple of the window.
 
 use super::log::Log;
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 
 /// The numbers of a fixed window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Fixed {
     }
 }
 
-impl Law for Fixed {
+impl Model for Fixed {
     fn capacity(&self) -> u64 {
         self.limit
     }

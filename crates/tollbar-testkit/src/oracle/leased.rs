@@ -1,7 +1,7 @@
 //! Leased permits: the log is every lease there ever was, with when it ends and what it holds.
 
 use super::log::{Event, Log};
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 
 /// The numbers of a limit on leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ fn strike_ended(log: &mut Log, now_us: u128) {
     }
 }
 
-impl Law for Leased {
+impl Model for Leased {
     fn capacity(&self) -> u64 {
         self.limit
     }

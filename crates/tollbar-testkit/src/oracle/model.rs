@@ -6,7 +6,7 @@ use super::log::{Event, Log};
 use crate::oracle::ratio::Ratio;
 
 /// One algorithm with its numbers.
-pub trait Law: Debug {
+pub trait Model: Debug {
     /// The largest cost that can ever pass.
     fn capacity(&self) -> u64;
 

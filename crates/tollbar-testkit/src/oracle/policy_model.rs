@@ -16,7 +16,7 @@ use super::warm_up::WarmUp;
 use super::window_log::WindowLog;
 use crate::answer::Answer;
 use crate::oracle::almanac::Almanac;
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 use crate::oracle::ratio::Ratio;
 
 /// Policies of one identity count on the same counter of a key, whatever their limits.
@@ -36,33 +36,33 @@ pub struct Identity {
 
 /// A policy as the oracle sees it.
 #[derive(Debug)]
-pub struct Terms {
+pub struct PolicyModel {
     /// Whose counter it is.
     pub identity: Identity,
     /// The limit reported.
     pub limit: u64,
     /// How it decides.
-    pub law: Box<dyn Law>,
+    pub model: Box<dyn Model>,
 }
 
-impl Terms {
+impl PolicyModel {
     /// Reads a policy as it is for one key.
     ///
     /// # Panics
     /// If the algorithm is none of the crate's own.
     #[must_use]
     pub fn for_key(policy: &Policy, key: &[u8]) -> Self {
-        let mut terms = Self::of(policy);
+        let mut policy_model = Self::of(policy);
         if policy.algorithm().name() == "staggered_window" {
             let window_us = policy.window().as_micros();
             let fixed = Fixed { limit: policy.limit(), window_us };
             let stagger_us = stagger_us(key, window_us);
-            terms.law = Box::new(Staggered { fixed, stagger_us });
+            policy_model.model = Box::new(Staggered { fixed, stagger_us });
         }
         if let Some(warm_up) = WarmUp::of(policy, Some(key)) {
-            terms.law = Box::new(warm_up);
+            policy_model.model = Box::new(warm_up);
         }
-        terms
+        policy_model
     }
 
     /// Reads a policy as its algorithm is without a key: nothing is staggered.
@@ -76,7 +76,7 @@ impl Terms {
         let window_us = policy.window().as_micros();
         let mut parts = 0;
         let mut almanac = None;
-        let mut law: Box<dyn Law> = match algorithm {
+        let mut model: Box<dyn Model> = match algorithm {
             "token_bucket" | "leaky_bucket" | "leaky_queue" => {
                 let interval = policy.interval().expect("a bucket has an interval");
                 let numerator = u128::from(interval.numerator_us);
@@ -117,10 +117,10 @@ impl Terms {
         };
         let warms_up = policy.warm_up().is_some();
         if let Some(climbing) = WarmUp::of(policy, None) {
-            law = Box::new(climbing);
+            model = Box::new(climbing);
         }
         let identity = Identity { algorithm, window_us, parts, almanac, warms_up };
-        Self { identity, limit, law }
+        Self { identity, limit, model }
     }
 
     /// The answer to `cost` at `now`, which is also written down in `log` if it is a charge.
@@ -129,29 +129,29 @@ impl Terms {
     /// If a number does not fit in 64 bits: policies are refused before that.
     pub fn answer(&self, log: &mut Log, now: Timestamp, cost: u64) -> Answer {
         let now_us = u128::from(now.as_micros());
-        let law = &*self.law;
+        let model = &*self.model;
         let mut delay_us = 0;
-        let outcome = if cost > law.capacity() {
+        let outcome = if cost > model.capacity() {
             Outcome::Never
         } else if cost == 0 {
             Outcome::Allow
-        } else if law.fits(log, now_us, cost) {
-            delay_us = narrow(law.delay_us(log, now_us));
-            law.charge(log, now_us, cost);
+        } else if model.fits(log, now_us, cost) {
+            delay_us = narrow(model.delay_us(log, now_us));
+            model.charge(log, now_us, cost);
             Outcome::Allow
-        } else if !law.tells_when() {
+        } else if !model.tells_when() {
             Outcome::Busy
         } else {
-            match law.wait_us(log, now_us, cost) {
+            match model.wait_us(log, now_us, cost) {
                 Some(wait_us) => Outcome::Deny { retry_after_us: narrow(wait_us) },
                 None => Outcome::Busy,
             }
         };
         Answer {
             outcome,
-            limit: law.limit(log, now_us).unwrap_or(self.limit),
-            remaining: narrow(law.remaining(log, now_us)),
-            reset_at: Timestamp::from_micros(narrow(law.reset_at_us(log, now_us))),
+            limit: model.limit(log, now_us).unwrap_or(self.limit),
+            remaining: narrow(model.remaining(log, now_us)),
+            reset_at: Timestamp::from_micros(narrow(model.reset_at_us(log, now_us))),
             delay_us,
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bucket::Bucket;
 use super::log::{Event, Log};
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 use crate::oracle::ratio::Ratio;
 
 /// The numbers of a queue.
@@ -26,7 +26,7 @@ impl Queue {
     }
 }
 
-impl Law for Queue {
+impl Model for Queue {
     fn capacity(&self) -> u64 {
         self.bucket.capacity()
     }

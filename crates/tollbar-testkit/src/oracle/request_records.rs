@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use tollbar::store::{Adjustment, Due, Hold, Once, ReservationId};
 use tollbar::{Charge, Outcome, Role, Timestamp};
 
-use super::{Oracle, Question};
+use super::{Oracle, OracleEntry};
 use crate::answer::Answer;
-use crate::oracle::policy_model::{Identity, Terms};
+use crate::oracle::policy_model::{Identity, PolicyModel};
 
 /// An answer, and the number of the charge in its counter's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Charged {
+pub struct ChargedAnswer {
     /// The answer.
     pub answer: Answer,
     /// Means something only where the whole batch was charged.
@@ -19,25 +19,25 @@ pub struct Charged {
 }
 
 /// Who asked for what.
-type Asked = Vec<(Vec<u8>, Identity, u64, Role)>;
+type RequestContent = Vec<(Vec<u8>, Identity, u64, Role)>;
 
 /// Everything that was ever marked.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Marks {
-    answered: HashMap<Vec<u8>, Answered>,
+pub(super) struct RequestRecords {
+    answered: HashMap<Vec<u8>, AnsweredRequest>,
     open: HashMap<u128, Timestamp>,
 }
 
 #[derive(Debug, Clone)]
-struct Answered {
-    asked: Asked,
-    answers: Vec<Charged>,
+struct AnsweredRequest {
+    asked: RequestContent,
+    answers: Vec<ChargedAnswer>,
     until: Timestamp,
 }
 
 /// That a request id came back with another question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reused;
+pub struct RequestIdReused;
 
 impl Oracle {
     /// One request under several policies, perhaps charged once, perhaps to be settled.
@@ -47,35 +47,41 @@ impl Oracle {
     pub fn check_marked(
         &mut self,
         now: Timestamp,
-        batch: &[Question<'_>],
+        batch: &[OracleEntry<'_>],
         once: Option<Once<'_>>,
         hold: Option<Hold>,
-    ) -> Result<Vec<Charged>, Reused> {
-        let asked: Asked = batch
+    ) -> Result<Vec<ChargedAnswer>, RequestIdReused> {
+        let asked: RequestContent = batch
             .iter()
-            .map(|each| (each.key.to_vec(), Terms::of(each.policy).identity, each.cost, each.role))
+            .map(|each| {
+                (each.key.to_vec(), PolicyModel::of(each.policy).identity, each.cost, each.role)
+            })
             .collect();
         if let Some(once) = once
-            && let Some(before) = self.marks.answered.get(once.request_id)
+            && let Some(before) = self.records.answered.get(once.request_id)
             && now < before.until
         {
-            return if before.asked == asked { Ok(before.answers.clone()) } else { Err(Reused) };
+            return if before.asked == asked {
+                Ok(before.answers.clone())
+            } else {
+                Err(RequestIdReused)
+            };
         }
         let answers = self.check_all(now, Charge::AllOrNone, batch);
         let stamps: Vec<u64> = (0..batch.len()).map(|at| self.stamp(batch, &answers, at)).collect();
-        let charged = |(answer, stamp)| Charged { answer, stamp };
-        let answers: Vec<Charged> = answers.into_iter().zip(stamps).map(charged).collect();
-        let is_denied = |(charged, asked): (&Charged, &Question<'_>)| {
+        let charged = |(answer, stamp)| ChargedAnswer { answer, stamp };
+        let answers: Vec<ChargedAnswer> = answers.into_iter().zip(stamps).map(charged).collect();
+        let is_denied = |(charged, asked): (&ChargedAnswer, &OracleEntry<'_>)| {
             asked.role == Role::Enforce && charged.answer.outcome != Outcome::Allow
         };
         if !answers.iter().zip(batch).any(is_denied) {
             if let Some(once) = once {
                 let until = now.after(once.ttl);
-                let answered = Answered { asked, answers: answers.clone(), until };
-                self.marks.answered.insert(once.request_id.to_vec(), answered);
+                let answered = AnsweredRequest { asked, answers: answers.clone(), until };
+                self.records.answered.insert(once.request_id.to_vec(), answered);
             }
             if let Some(hold) = hold {
-                self.marks.open.insert(hold.id.0, now.after(hold.ttl));
+                self.records.open.insert(hold.id.0, now.after(hold.ttl));
             }
         }
         Ok(answers)
@@ -83,9 +89,10 @@ impl Oracle {
 
     /// The charge of entry `at`: the last of its counter's log, before those of later entries of the
     /// same counter. Enforced entries were charged before shadows.
-    fn stamp(&self, batch: &[Question<'_>], answers: &[Answer], at: usize) -> u64 {
+    fn stamp(&self, batch: &[OracleEntry<'_>], answers: &[Answer], at: usize) -> u64 {
         let asked = &batch[at];
-        let counter = |each: &Question<'_>| (each.key.to_vec(), Terms::of(each.policy).identity);
+        let counter =
+            |each: &OracleEntry<'_>| (each.key.to_vec(), PolicyModel::of(each.policy).identity);
         let rank = |role: Role, at: usize| (role == Role::Shadow, at);
         let later = batch.iter().enumerate().filter(|(other, each)| {
             rank(each.role, *other) > rank(asked.role, at)
@@ -105,10 +112,10 @@ impl Oracle {
         id: ReservationId,
         adjustments: &mut [Adjustment<'_>],
     ) -> bool {
-        if self.marks.open.get(&id.0).is_none_or(|until| now >= *until) {
+        if self.records.open.get(&id.0).is_none_or(|until| now >= *until) {
             return false;
         }
-        self.marks.open.remove(&id.0);
+        self.records.open.remove(&id.0);
         for adjustment in adjustments {
             let (key, policy) = (adjustment.key(), adjustment.policy());
             let adjusted = match adjustment.due() {

@@ -2,7 +2,7 @@
 //! ending now still covers, as if the previous one's charges were spread evenly.
 
 use super::log::Log;
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 
 /// The numbers of a sliding window counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Sliding {
     }
 }
 
-impl Law for Sliding {
+impl Model for Sliding {
     fn capacity(&self) -> u64 {
         self.limit
     }

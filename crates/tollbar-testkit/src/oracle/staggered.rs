@@ -2,7 +2,7 @@
 
 use super::fixed::Fixed;
 use super::log::{Event, Log};
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 
 /// The numbers of a staggered window, and of one key of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) fn stagger_us(key: &[u8], window_us: u128) -> u128 {
     spread * window_us / MODULUS
 }
 
-impl Law for Staggered {
+impl Model for Staggered {
     fn capacity(&self) -> u64 {
         self.fixed.capacity()
     }

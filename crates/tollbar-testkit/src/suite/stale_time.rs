@@ -32,13 +32,13 @@ use proptest::test_runner::TestRunner;
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp, WarmUp};
 
 use super::Case;
-use crate::adversary::Standing;
+use crate::adversary::TraceState;
 use crate::answer::Answer;
-use crate::oracle::Question;
+use crate::oracle::OracleEntry;
 use crate::spec::{Kind, PolicySpec};
 use crate::strategy::{self, Move, cases};
 use crate::subject::{Factory, Subject};
-use crate::suite::stale_time::answer_log::{Ledger, Moment};
+use crate::suite::stale_time::answer_log::{AnswerLog, Moment};
 
 pub(super) const CASES: &[Case] =
     &[("stale_readings_keep_every_bound", |factory| run_all(factory, TRACES))];
@@ -97,8 +97,8 @@ const KINDS: [Kind; 9] = [
 
 /// How a request is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Alone,
+enum RequestMode {
+    Single,
     AllOrNone,
     Independent,
     Many,
@@ -106,25 +106,25 @@ enum Way {
 
 /// A request, or several in a batch.
 #[derive(Debug, Clone)]
-struct Act {
+struct StaleRequest {
     /// The first one moves true time.
     moves: Vec<Move>,
     staleness_us: u64,
-    way: Way,
+    mode: RequestMode,
 }
 
 /// A store with keys of its own for one trace, and true time.
-struct World<'s> {
+struct Simulation<'s> {
     subject: &'s dyn Subject,
     trace: u64,
     keys: [Vec<u8>; KEYS],
-    standing: Standing,
+    standing: TraceState,
 }
 
-impl<'s> World<'s> {
+impl<'s> Simulation<'s> {
     fn new(subject: &'s dyn Subject, trace: u64, start: Timestamp) -> Self {
         let keys = std::array::from_fn(|key| format!("{trace}:{key}").into_bytes());
-        Self { subject, trace, keys, standing: Standing::at(start) }
+        Self { subject, trace, keys, standing: TraceState::at(start) }
     }
 
     /// The present, with a reading of the clock that old.
@@ -140,7 +140,7 @@ fn run<T: Debug>(
     trace_count: u32,
     name: &str,
     traces: impl Strategy<Value = T>,
-    play: impl Fn(World<'_>, T) -> Result<(), String>,
+    play: impl Fn(Simulation<'_>, T) -> Result<(), String>,
 ) {
     let subject = RefCell::new(factory(Timestamp::from_micros(START_US)));
     let trace = Cell::new(0_u64);
@@ -151,7 +151,7 @@ fn run<T: Debug>(
             subject.replace(factory(Timestamp::from_micros(START_US)));
         }
         let subject = subject.borrow();
-        play(World::new(&**subject, trace.get(), start), drawn).map_err(TestCaseError::fail)
+        play(Simulation::new(&**subject, trace.get(), start), drawn).map_err(TestCaseError::fail)
     });
     played.unwrap_or_else(|error| panic!("{name}: {error}"));
 }
@@ -190,50 +190,65 @@ fn climb() -> impl Strategy<Value = Option<WarmUp>> {
     prop_oneof![3 => Just(None), 1 => climb.prop_map(Some)]
 }
 
-fn acts(way: impl Strategy<Value = Way>) -> impl Strategy<Value = Vec<Act>> {
-    let act = (strategy::trace(1..4), staleness_us(), way)
-        .prop_map(|(moves, staleness_us, way)| Act { moves, staleness_us, way });
-    vec(act, 1..60)
+fn requests(mode: impl Strategy<Value = RequestMode>) -> impl Strategy<Value = Vec<StaleRequest>> {
+    let request = (strategy::trace(1..4), staleness_us(), mode)
+        .prop_map(|(moves, staleness_us, mode)| StaleRequest { moves, staleness_us, mode });
+    vec(request, 1..60)
 }
 
 fn requests_alone(factory: &Factory<'_>, trace_count: u32) {
     for kind in KINDS {
-        let traces = (policy_of(kind), acts(Just(Way::Alone)));
-        run(factory, trace_count, kind.name(), traces, |world, (policy, acts)| {
-            play(world, &[policy], &acts)
+        let traces = (policy_of(kind), requests(Just(RequestMode::Single)));
+        run(factory, trace_count, kind.name(), traces, |simulation, (policy, requests)| {
+            play(simulation, &[policy], &requests)
         });
     }
 }
 
 fn batches(factory: &Factory<'_>, trace_count: u32) {
-    let way = prop::sample::select(vec![Way::Alone, Way::AllOrNone, Way::Independent, Way::Many]);
+    let mode = prop::sample::select(vec![
+        RequestMode::Single,
+        RequestMode::AllOrNone,
+        RequestMode::Independent,
+        RequestMode::Many,
+    ]);
     for (at, kind) in KINDS.into_iter().enumerate() {
         // Each algorithm beside two others. No two policies here share a counter.
         let beside = [1, 4].map(|step| policy_of(KINDS[(at + step) % KINDS.len()]));
-        let traces = (policy_of(kind), beside, acts(way.clone()));
-        run(factory, trace_count, kind.name(), traces, |world, (policy, [second, third], acts)| {
-            play(world, &[policy, second, third], &acts)
-        });
+        let traces = (policy_of(kind), beside, requests(mode.clone()));
+        run(
+            factory,
+            trace_count,
+            kind.name(),
+            traces,
+            |simulation, (policy, [second, third], requests)| {
+                play(simulation, &[policy, second, third], &requests)
+            },
+        );
     }
 }
 
-fn play(mut world: World<'_>, policies: &[Policy], acts: &[Act]) -> Result<(), String> {
-    let keys = world.keys.clone();
-    let mut ledger = Ledger::default();
-    for act in acts {
-        let first = policy_of_move(&act.moves[0], policies);
-        world.standing.now = world.standing.advanced(act.moves[0].advance, first);
-        let moment = world.moment(act.staleness_us);
-        let asked = questions(act, &world.standing, &keys, policies);
-        let answers = world.send(act.way, moment.reading(), &asked);
-        let is_charged =
-            act.way != Way::AllOrNone || answers.iter().all(|it| it.outcome == Outcome::Allow);
+fn play(
+    mut simulation: Simulation<'_>,
+    policies: &[Policy],
+    requests: &[StaleRequest],
+) -> Result<(), String> {
+    let keys = simulation.keys.clone();
+    let mut answer_log = AnswerLog::default();
+    for request in requests {
+        let first = policy_of_move(&request.moves[0], policies);
+        simulation.standing.now = simulation.standing.advanced(request.moves[0].advance, first);
+        let moment = simulation.moment(request.staleness_us);
+        let asked = questions(request, &simulation.standing, &keys, policies);
+        let answers = simulation.send(request.mode, moment.reading(), &asked);
+        let is_charged = request.mode != RequestMode::AllOrNone
+            || answers.iter().all(|it| it.outcome == Outcome::Allow);
         for (asked, answer) in asked.iter().zip(&answers) {
-            ledger.record(asked, moment, answer, is_charged);
+            answer_log.record(asked, moment, answer, is_charged);
         }
-        world.standing.last = answers.first().copied();
+        simulation.standing.last = answers.first().copied();
     }
-    ledger.judge()
+    answer_log.judge()
 }
 
 fn policy_of_move<'p>(each: &Move, policies: &'p [Policy]) -> &'p Policy {
@@ -242,40 +257,41 @@ fn policy_of_move<'p>(each: &Move, policies: &'p [Policy]) -> &'p Policy {
 
 /// What an act asks for. Many keys at once are asked for under the first policy, at cost 1.
 fn questions<'a>(
-    act: &Act,
-    standing: &Standing,
+    request: &StaleRequest,
+    standing: &TraceState,
     keys: &'a [Vec<u8>; KEYS],
     policies: &'a [Policy],
-) -> Vec<Question<'a>> {
-    let mut asked: Vec<Question<'a>> = Vec::new();
-    for each in &act.moves {
+) -> Vec<OracleEntry<'a>> {
+    let mut asked: Vec<OracleEntry<'a>> = Vec::new();
+    for each in &request.moves {
         let key = &keys[each.key % KEYS];
-        let (policy, cost) = if act.way == Way::Many {
-            (policy_of_move(&act.moves[0], policies), 1)
+        let (policy, cost) = if request.mode == RequestMode::Many {
+            (policy_of_move(&request.moves[0], policies), 1)
         } else {
             let policy = policy_of_move(each, policies);
             (policy, standing.cost(each.price, policy))
         };
-        let is_same = |other: &Question<'_>| other.key == key && std::ptr::eq(other.policy, policy);
-        match act.way {
-            Way::Alone if !asked.is_empty() => break,
+        let is_same =
+            |other: &OracleEntry<'_>| other.key == key && std::ptr::eq(other.policy, policy);
+        match request.mode {
+            RequestMode::Single if !asked.is_empty() => break,
             // What a second entry on one counter is denied for may be the first, which is not
             // charged either.
-            Way::AllOrNone if asked.iter().any(is_same) => {}
-            _ => asked.push(Question { key, policy, cost, role: Role::Enforce }),
+            RequestMode::AllOrNone if asked.iter().any(is_same) => {}
+            _ => asked.push(OracleEntry { key, policy, cost, role: Role::Enforce }),
         }
     }
     asked
 }
 
-impl World<'_> {
-    fn send(&self, way: Way, now: Timestamp, asked: &[Question<'_>]) -> Vec<Answer> {
-        let Question { key, policy, cost, .. } = asked[0];
-        match way {
-            Way::Alone => vec![self.subject.check(now, key, policy, cost)],
-            Way::AllOrNone => self.subject.check_all(now, Charge::AllOrNone, asked),
-            Way::Independent => self.subject.check_all(now, Charge::Independent, asked),
-            Way::Many => {
+impl Simulation<'_> {
+    fn send(&self, mode: RequestMode, now: Timestamp, asked: &[OracleEntry<'_>]) -> Vec<Answer> {
+        let OracleEntry { key, policy, cost, .. } = asked[0];
+        match mode {
+            RequestMode::Single => vec![self.subject.check(now, key, policy, cost)],
+            RequestMode::AllOrNone => self.subject.check_all(now, Charge::AllOrNone, asked),
+            RequestMode::Independent => self.subject.check_all(now, Charge::Independent, asked),
+            RequestMode::Many => {
                 let keys: Vec<&[u8]> = asked.iter().map(|asked| asked.key).collect();
                 self.subject.check_many(now, &keys, policy)
             }

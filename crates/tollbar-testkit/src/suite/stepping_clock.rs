@@ -10,7 +10,7 @@ use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 use super::{Case, is_denial, minute_start};
-use crate::oracle::Question;
+use crate::oracle::OracleEntry;
 use crate::spec::{Kind, PolicySpec};
 use crate::subject::{Factory, Subject};
 use crate::xorshift::Xorshift;
@@ -30,20 +30,25 @@ const WINDOW_US: u64 = 10 * SECOND_US;
 
 /// The ways to ask for one token, each of which is a path of its own through a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Alone,
+enum RequestPath {
+    Single,
     /// With a limit that has room, all or none.
     AllOrNone,
     /// With a limit that has room, each by itself.
     Independent,
     /// As a reservation.
-    Held,
+    Reservation,
 }
 
-const WAYS: [Way; 4] = [Way::Alone, Way::AllOrNone, Way::Independent, Way::Held];
+const REQUEST_PATHS: [RequestPath; 4] = [
+    RequestPath::Single,
+    RequestPath::AllOrNone,
+    RequestPath::Independent,
+    RequestPath::Reservation,
+];
 
 /// A store whose clock may be behind the true time.
-struct Behind<'a> {
+struct LaggingClock<'a> {
     subject: &'a dyn Subject,
     policy: &'a Policy,
     roomy: Policy,
@@ -53,7 +58,7 @@ struct Behind<'a> {
     reservations: u128,
 }
 
-impl<'a> Behind<'a> {
+impl<'a> LaggingClock<'a> {
     fn new(subject: &'a dyn Subject, policy: &'a Policy) -> Self {
         let roomy = Policy::fixed_window("1000000/day").expect("it is a policy");
         Self { subject, policy, roomy, true_us: 0, lag_us: 0, reservations: 0 }
@@ -64,18 +69,18 @@ impl<'a> Behind<'a> {
     }
 
     /// Asks for `cost` tokens; true where they were charged.
-    fn ask(&mut self, way: Way, cost: u64) -> bool {
-        let question = |policy, cost| Question { key: KEY, policy, cost, role: Role::Enforce };
+    fn ask(&mut self, path: RequestPath, cost: u64) -> bool {
+        let question = |policy, cost| OracleEntry { key: KEY, policy, cost, role: Role::Enforce };
         let questions = [question(self.policy, cost), question(&self.roomy, 1)];
-        let outcome = match way {
-            Way::Alone => self.subject.check(self.now(), KEY, self.policy, cost).outcome,
-            Way::AllOrNone => {
+        let outcome = match path {
+            RequestPath::Single => self.subject.check(self.now(), KEY, self.policy, cost).outcome,
+            RequestPath::AllOrNone => {
                 self.subject.check_all(self.now(), Charge::AllOrNone, &questions)[0].outcome
             }
-            Way::Independent => {
+            RequestPath::Independent => {
                 self.subject.check_all(self.now(), Charge::Independent, &questions)[0].outcome
             }
-            Way::Held => self.hold(cost).0,
+            RequestPath::Reservation => self.hold(cost).0,
         };
         outcome == Outcome::Allow
     }
@@ -85,7 +90,7 @@ impl<'a> Behind<'a> {
         self.reservations += 1;
         let id = ReservationId(self.reservations);
         let hold = Hold { id, ttl: Duration::from_hours(1) };
-        let question = Question { key: KEY, policy: self.policy, cost, role: Role::Enforce };
+        let question = OracleEntry { key: KEY, policy: self.policy, cost, role: Role::Enforce };
         let charged = self.subject.check_marked(self.now(), &[question], None, Some(hold));
         let charged = charged.expect("what has no id cannot be sent twice")[0];
         (charged.answer.outcome, id, charged.stamp)
@@ -97,21 +102,27 @@ impl<'a> Behind<'a> {
 fn a_spent_bucket_stays_spent(factory: &Factory<'_>) {
     for kind in [Kind::TokenBucket, Kind::LeakyBucket, Kind::LeakyQueue] {
         let policy = ten_in_ten_seconds(kind);
-        for way in WAYS {
+        for path in REQUEST_PATHS {
             let subject = factory(minute_start());
             let name = subject.name().to_owned();
-            let mut behind = Behind::new(&*subject, &policy);
+            let mut behind = LaggingClock::new(&*subject, &policy);
             for number in 0..LIMIT {
-                assert!(behind.ask(way, 1), "store `{name}`, {policy:?} {way:?}: {number}");
+                assert!(behind.ask(path, 1), "store `{name}`, {policy:?} {path:?}: {number}");
             }
             behind.lag_us = 5 * SECOND_US;
-            assert!(!behind.ask(way, 1), "store `{name}`, {policy:?} {way:?}: the clock is behind");
+            assert!(
+                !behind.ask(path, 1),
+                "store `{name}`, {policy:?} {path:?}: the clock is behind"
+            );
             behind.lag_us = 0;
-            assert!(!behind.ask(way, 1), "store `{name}`, {policy:?} {way:?} minted a token");
+            assert!(!behind.ask(path, 1), "store `{name}`, {policy:?} {path:?} minted a token");
             behind.true_us = SECOND_US - 1;
-            assert!(!behind.ask(way, 1), "store `{name}`, {policy:?} {way:?}: a token came early");
+            assert!(
+                !behind.ask(path, 1),
+                "store `{name}`, {policy:?} {path:?}: a token came early"
+            );
             behind.true_us = SECOND_US;
-            assert!(behind.ask(way, 1), "store `{name}`, {policy:?} {way:?}: a token came late");
+            assert!(behind.ask(path, 1), "store `{name}`, {policy:?} {path:?}: a token came late");
         }
     }
 }
@@ -123,10 +134,14 @@ fn a_bucket_of_three_a_microsecond(factory: &Factory<'_>) {
         let spec = PolicySpec { burst: Some(4), ..PolicySpec::new(kind, 3, 1) };
         let policy = spec.build().expect("three a microsecond is a policy");
         let subject = factory(minute_start());
-        let mut behind = Behind::new(&*subject, &policy);
-        assert!(behind.ask(Way::Alone, 3));
+        let mut behind = LaggingClock::new(&*subject, &policy);
+        assert!(behind.ask(RequestPath::Single, 3));
         behind.lag_us = 5;
-        assert!(!behind.ask(Way::Alone, 1), "store `{}`, {policy:?} minted", subject.name());
+        assert!(
+            !behind.ask(RequestPath::Single, 1),
+            "store `{}`, {policy:?} minted",
+            subject.name()
+        );
     }
 }
 
@@ -138,9 +153,9 @@ fn a_clock_that_falls_behind_mints_nothing(factory: &Factory<'_>) {
     };
     for kind in Kind::ALL.into_iter().filter(has_bound) {
         let policy = ten_in_ten_seconds(kind);
-        for (way, is_greedy) in WAYS.into_iter().zip([true, false].into_iter().cycle()) {
+        for (path, is_greedy) in REQUEST_PATHS.into_iter().zip([true, false].into_iter().cycle()) {
             let subject = factory(minute_start());
-            let mut behind = Behind::new(&*subject, &policy);
+            let mut behind = LaggingClock::new(&*subject, &policy);
             let mut random = Xorshift::named(kind.name());
             let mut admitted = 0;
             for tick in 0..200 {
@@ -149,11 +164,11 @@ fn a_clock_that_falls_behind_mints_nothing(factory: &Factory<'_>) {
                     behind.lag_us = random.below(2) * random.below(8 * SECOND_US);
                 }
                 let most = most_since_the_beginning(kind, behind.true_us);
-                while (is_greedy || tick % 3 == 0) && behind.ask(way, 1) {
+                while (is_greedy || tick % 3 == 0) && behind.ask(path, 1) {
                     admitted += 1;
                     assert!(
                         admitted <= most,
-                        "store `{}`, {policy:?} {way:?}: {admitted} were admitted by {} us and {most} \
+                        "store `{}`, {policy:?} {path:?}: {admitted} were admitted by {} us and {most} \
                          at most may be; the clock is {} us behind",
                         subject.name(),
                         behind.true_us,
@@ -173,18 +188,18 @@ fn a_clock_that_falls_behind_mints_nothing(factory: &Factory<'_>) {
 fn a_charge_after_a_step_back_frees_no_other(factory: &Factory<'_>) {
     for kind in [Kind::SlidingWindowLog, Kind::SlidingWindowStrict] {
         let policy = ten_in_ten_seconds(kind);
-        for way in WAYS {
+        for path in REQUEST_PATHS {
             let subject = factory(minute_start());
-            let mut behind = Behind::new(&*subject, &policy);
+            let mut behind = LaggingClock::new(&*subject, &policy);
             behind.true_us = 5 * SECOND_US;
-            assert!(behind.ask(way, 9));
+            assert!(behind.ask(path, 9));
             behind.lag_us = 5 * SECOND_US;
-            assert!(behind.ask(way, 1));
+            assert!(behind.ask(path, 1));
             behind.lag_us = 0;
             for true_us in [5 * SECOND_US, 10 * SECOND_US, 10_500_000, 15 * SECOND_US - 1] {
                 behind.true_us = true_us;
-                let is_allowed = behind.ask(way, 1);
-                assert!(!is_allowed, "store `{}`, {policy:?} {way:?}: {true_us}", subject.name());
+                let is_allowed = behind.ask(path, 1);
+                assert!(!is_allowed, "store `{}`, {policy:?} {path:?}: {true_us}", subject.name());
             }
         }
     }
@@ -196,7 +211,7 @@ fn a_refund_while_behind_mints_nothing(factory: &Factory<'_>) {
         let policy = ten_in_ten_seconds(kind);
         for lag_us in [1, SECOND_US, 5 * SECOND_US, 20 * SECOND_US] {
             let subject = factory(minute_start());
-            let mut behind = Behind::new(&*subject, &policy);
+            let mut behind = LaggingClock::new(&*subject, &policy);
             let (outcome, id, stamp) = behind.hold(LIMIT);
             assert_eq!(outcome, Outcome::Allow);
             behind.lag_us = lag_us;
@@ -207,7 +222,7 @@ fn a_refund_while_behind_mints_nothing(factory: &Factory<'_>) {
             let mut admitted = 0;
             for lag_us in [lag_us, lag_us / 2, 0] {
                 behind.lag_us = lag_us;
-                while admitted <= LIMIT && behind.ask(Way::Alone, 1) {
+                while admitted <= LIMIT && behind.ask(RequestPath::Single, 1) {
                     admitted += 1;
                 }
             }

@@ -5,7 +5,7 @@ mod leases;
 use tollbar::{Charge, Policy, Role, Timestamp};
 
 use self::leases::Leases;
-use crate::adversary::{Advance, Price, Standing};
+use crate::adversary::{Advance, Price, TraceState};
 use crate::oracle::Oracle;
 use crate::spec::{Kind, PolicySpec, WarmUpSpec};
 use crate::vector::{Release, Step, Vector, VectorEntry};
@@ -230,7 +230,7 @@ impl Plan {
         let policies: Vec<Policy> =
             specs.iter().map(|spec| spec.build().expect("the generator's policies fit")).collect();
         let mut oracle = Oracle::new();
-        let mut standing = Standing::at(Timestamp::from_micros(START_US));
+        let mut standing = TraceState::at(Timestamp::from_micros(START_US));
         let mut policy_in_force = 0;
         let mut leases = Leases::default();
         let mut steps = Vec::with_capacity(self.steps);
@@ -257,7 +257,7 @@ impl Plan {
         random: &mut Xorshift,
         policies: &[Policy],
         policy_in_force: usize,
-        standing: &Standing,
+        standing: &TraceState,
     ) -> Step {
         let entry_count = if self.batches { 1 + random.below(3) } else { 1 };
         let entries = (0..entry_count)

@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
 use tollbar::{Outcome, Policy, Timestamp};
 
-use crate::adversary::Standing;
+use crate::adversary::TraceState;
 use crate::answer::Answer;
-use crate::oracle::{Charged, Question};
+use crate::oracle::{ChargedAnswer, OracleEntry};
 use crate::oracle_store::OracleStore;
 use crate::spec::{Kind, PolicySpec};
 use crate::subject::{Factory, Subject};
@@ -47,23 +47,23 @@ pub struct SettlementVector {
     /// The policies its entries refer to by number.
     pub policies: Vec<PolicySpec>,
     /// In order of time.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SettlementStep>,
 }
 
 /// One call to a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct SettlementStep {
     /// The clock.
     pub at_us: u64,
     /// What is done.
     #[serde(flatten)]
-    pub act: Act,
+    pub act: SettlementAction,
 }
 
 /// What is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
-pub enum Act {
+pub enum SettlementAction {
     /// Reserves.
     Reserve {
         /// Its name.
@@ -134,7 +134,7 @@ pub fn generate() -> Vec<SettlementVector> {
 }
 
 /// What a reservation has charged.
-struct Reserved {
+struct ReservedCharges {
     charges: Vec<(VectorEntry, u64)>,
 }
 
@@ -142,7 +142,7 @@ struct Reserved {
 struct Player<'s> {
     subject: &'s dyn Subject,
     policies: Vec<Policy>,
-    reserved: HashMap<u64, Reserved>,
+    reserved: HashMap<u64, ReservedCharges>,
 }
 
 impl<'s> Player<'s> {
@@ -152,24 +152,24 @@ impl<'s> Player<'s> {
     }
 
     /// The same step with the answers of the subject.
-    fn play(&mut self, step: &Step) -> Step {
+    fn play(&mut self, step: &SettlementStep) -> SettlementStep {
         let now = Timestamp::from_micros(step.at_us);
         let act = match &step.act {
-            Act::Reserve { reservation, ttl_us, entries, .. } => {
+            SettlementAction::Reserve { reservation, ttl_us, entries, .. } => {
                 let id = ReservationId((*reservation).into());
                 let hold = Hold { id, ttl: Duration::from_micros(*ttl_us) };
                 let charged =
                     self.subject.check_marked(now, &self.asked(entries), None, Some(hold));
                 let charged = charged.expect("it has no request id");
                 self.keep(*reservation, entries, &charged);
-                Act::Reserve {
+                SettlementAction::Reserve {
                     reservation: *reservation,
                     ttl_us: *ttl_us,
                     entries: entries.clone(),
                     expect: expect(&charged),
                 }
             }
-            Act::Settle { reservation, spent, .. } => {
+            SettlementAction::Settle { reservation, spent, .. } => {
                 let charges = &self.reserved[reservation].charges;
                 let mut adjustments = Vec::with_capacity(charges.len());
                 for ((entry, stamp), spent) in charges.iter().zip(spent) {
@@ -180,14 +180,19 @@ impl<'s> Player<'s> {
                 let id = ReservationId((*reservation).into());
                 let is_open = self.subject.settle(now, id, &mut adjustments);
                 let adjusted = adjustments.iter().map(Adjustment::adjusted).collect();
-                Act::Settle { reservation: *reservation, spent: spent.clone(), is_open, adjusted }
+                SettlementAction::Settle {
+                    reservation: *reservation,
+                    spent: spent.clone(),
+                    is_open,
+                    adjusted,
+                }
             }
-            Act::Once { request_id, ttl_us, entries, .. } => {
+            SettlementAction::Once { request_id, ttl_us, entries, .. } => {
                 let ttl = Duration::from_micros(*ttl_us);
                 let once = Once { request_id: request_id.as_bytes(), ttl };
                 let charged =
                     self.subject.check_marked(now, &self.asked(entries), Some(once), None);
-                Act::Once {
+                SettlementAction::Once {
                     request_id: request_id.clone(),
                     ttl_us: *ttl_us,
                     entries: entries.clone(),
@@ -195,22 +200,22 @@ impl<'s> Player<'s> {
                 }
             }
         };
-        Step { at_us: step.at_us, act }
+        SettlementStep { at_us: step.at_us, act }
     }
 
-    fn asked<'a>(&'a self, entries: &'a [VectorEntry]) -> Vec<Question<'a>> {
+    fn asked<'a>(&'a self, entries: &'a [VectorEntry]) -> Vec<OracleEntry<'a>> {
         entries.iter().map(|entry| entry.question(&self.policies)).collect()
     }
 
-    fn keep(&mut self, reservation: u64, entries: &[VectorEntry], charged: &[Charged]) {
+    fn keep(&mut self, reservation: u64, entries: &[VectorEntry], charged: &[ChargedAnswer]) {
         let paid = entries.iter().zip(charged);
         let paid = paid.filter(|(_, charged)| charged.answer.outcome == Outcome::Allow);
         let paid = paid.map(|(entry, charged)| (entry.clone(), charged.stamp)).collect();
-        self.reserved.insert(reservation, Reserved { charges: paid });
+        self.reserved.insert(reservation, ReservedCharges { charges: paid });
     }
 }
 
-fn expect(charged: &[Charged]) -> Vec<Expect> {
+fn expect(charged: &[ChargedAnswer]) -> Vec<Expect> {
     charged.iter().map(|each| each.answer.into()).collect()
 }
 
@@ -219,7 +224,7 @@ fn write(name: String, specs: Vec<PolicySpec>) -> SettlementVector {
     let mut random = Xorshift::named(&name);
     let oracle = OracleStore::at(Timestamp::from_micros(START_US));
     let mut player = Player::new(&oracle, &specs);
-    let mut standing = Standing::at(Timestamp::from_micros(START_US));
+    let mut standing = TraceState::at(Timestamp::from_micros(START_US));
     let mut open: Vec<(u64, Vec<u64>)> = Vec::new();
     let mut steps = Vec::with_capacity(STEPS);
     while steps.len() < STEPS {
@@ -241,7 +246,12 @@ fn write(name: String, specs: Vec<PolicySpec>) -> SettlementVector {
             0..=4 => {
                 let entries = entries(&mut random);
                 let reservation = steps.len() as u64;
-                Act::Reserve { reservation, ttl_us: 20 * SECOND_US, entries, expect: Vec::new() }
+                SettlementAction::Reserve {
+                    reservation,
+                    ttl_us: 20 * SECOND_US,
+                    entries,
+                    expect: Vec::new(),
+                }
             }
             5..=8 if !open.is_empty() => {
                 let at = random.below(open.len() as u64) as usize;
@@ -251,16 +261,21 @@ fn write(name: String, specs: Vec<PolicySpec>) -> SettlementVector {
                     open.swap_remove(at);
                 }
                 let spent = costs.iter().map(|cost| cost * random.below(7) / 4).collect();
-                Act::Settle { reservation, spent, is_open: false, adjusted: Vec::new() }
+                SettlementAction::Settle {
+                    reservation,
+                    spent,
+                    is_open: false,
+                    adjusted: Vec::new(),
+                }
             }
             _ => {
                 let request_id = random.pick(&["r1", "r2", "r3"]).to_owned();
                 let entries = entries(&mut random);
-                Act::Once { request_id, ttl_us: 20 * SECOND_US, entries, expect: None }
+                SettlementAction::Once { request_id, ttl_us: 20 * SECOND_US, entries, expect: None }
             }
         };
-        let step = player.play(&Step { at_us, act });
-        if let Act::Reserve { reservation, entries, expect, .. } = &step.act {
+        let step = player.play(&SettlementStep { at_us, act });
+        if let SettlementAction::Reserve { reservation, entries, expect, .. } = &step.act {
             let answers: Vec<Answer> = expect.iter().map(Into::into).collect();
             if answers.iter().all(|answer| answer.outcome == Outcome::Allow) {
                 open.push((*reservation, entries.iter().map(|entry| entry.cost).collect()));

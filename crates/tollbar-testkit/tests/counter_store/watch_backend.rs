@@ -13,7 +13,7 @@ use tollbar_testkit::redis::process::RedisProcess;
 /// With a clock by hand, keys live for longer than any test: the server expires by its own clock.
 const GRACE: Duration = Duration::from_hours(1);
 
-type Between = Box<dyn FnOnce() + Send>;
+type InterruptHook = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct WatchBackend {
     _server: Arc<RedisProcess>,
@@ -23,7 +23,7 @@ pub(crate) struct WatchBackend {
     /// Tells the time in place of the server, in tests of the suite.
     clock: Option<ManualClock>,
     /// Runs once, after the values were compared and before they are replaced.
-    between: Mutex<Option<Between>>,
+    between: Mutex<Option<InterruptHook>>,
 }
 
 impl WatchBackend {

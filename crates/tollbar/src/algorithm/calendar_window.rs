@@ -184,7 +184,7 @@ mod tests {
     use std::ops::Range;
 
     use super::super::counted_window::WindowCount;
-    use super::super::word::{Parts, WordState, count_max};
+    use super::super::word::{WordParts, WordState, count_max};
     use super::*;
     use crate::Timestamp;
     use crate::algorithm::Algorithm;
@@ -243,7 +243,7 @@ mod tests {
                     }
                     let state = WindowCount { end_us, count: count_max(shift) };
                     let word = window.pack(state).to_word(shift);
-                    assert_eq!(window.unpack(Parts::of_word(word, shift)), state);
+                    assert_eq!(window.unpack(WordParts::from_word(word, shift)), state);
                 }
             }
         }
@@ -255,7 +255,7 @@ mod tests {
             for utc_offset_minutes in [-1_080, -1, 0, 1, 1_080] {
                 let window = window(period, utc_offset_minutes);
                 let fresh = WindowCount::default();
-                assert_eq!(window.unpack(Parts::of_word(0, window.shift())), fresh);
+                assert_eq!(window.unpack(WordParts::from_word(0, window.shift())), fresh);
                 assert_eq!(window.pack(fresh).to_word(window.shift()), 0);
             }
         }

@@ -1,4 +1,4 @@
-//! Concurrency: at most `limit` permits in flight at any instant.
+//! ConcurrencyLimit: at most `limit` permits in flight at any instant.
 //!
 //! No window and no rate: what is taken stays taken until it is given back. So time changes nothing
 //! here, a counter is fresh when and only when nothing is in flight, and no retry-after can be
@@ -8,7 +8,7 @@
 //! A lowered limit cuts nothing that is in flight. New permits are refused until enough have come
 //! back: of 5 in flight under a limit lowered to 3, three must come back before one more may go.
 
-use super::word::{Basis, HEAVY_BIT, PERMITS_SHIFT, Parts, Step, WordState};
+use super::word::{Basis, HEAVY_BIT, PERMITS_SHIFT, Step, WordParts, WordState};
 use super::{Algorithm, Refund};
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -24,7 +24,7 @@ const NEVER_US: u64 = ((1 << (52 - PERMITS_SHIFT)) - 1) << PERMITS_SHIFT;
 
 /// At most so many at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Concurrency {
+pub(crate) struct ConcurrencyLimit {
     limit: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct InFlight {
     count: u64,
 }
 
-impl Concurrency {
+impl ConcurrencyLimit {
     pub(crate) fn new(limit: u64) -> Result<Self, PolicyError> {
         match limit {
             0 => Err(PolicyError::ZeroLimit),
@@ -58,8 +58,8 @@ impl InFlight {
     }
 
     #[inline(always)]
-    pub(crate) fn of_word(word: u64) -> Self {
-        Self { count: Parts::of_word(word, PERMITS_SHIFT).payload }
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self { count: WordParts::from_word(word, PERMITS_SHIFT).payload }
     }
 
     /// Permits in flight are always heavy: a table that forgot them would admit others in their
@@ -71,8 +71,8 @@ impl InFlight {
 
     /// With nothing in flight all zero, as a fresh counter has to be.
     #[inline(always)]
-    fn parts(self) -> Parts {
-        Parts { fresh_at_us: self.fresh_at_us(), payload: self.count }
+    fn parts(self) -> WordParts {
+        WordParts { fresh_at_us: self.fresh_at_us(), payload: self.count }
     }
 
     #[inline(always)]
@@ -81,7 +81,7 @@ impl InFlight {
     }
 }
 
-impl WordState for Concurrency {
+impl WordState for ConcurrencyLimit {
     type State = InFlight;
 
     #[inline(always)]
@@ -116,12 +116,12 @@ impl WordState for Concurrency {
     }
 
     #[inline(always)]
-    fn pack(&self, state: InFlight) -> Parts {
+    fn pack(&self, state: InFlight) -> WordParts {
         state.parts()
     }
 
     #[inline(always)]
-    fn unpack(&self, parts: Parts) -> InFlight {
+    fn unpack(&self, parts: WordParts) -> InFlight {
         InFlight { count: parts.payload }
     }
 
@@ -134,7 +134,7 @@ impl WordState for Concurrency {
     }
 }
 
-impl Algorithm for Concurrency {
+impl Algorithm for ConcurrencyLimit {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -177,8 +177,8 @@ mod tests {
         assert_eq!(InFlight { count: 0 }.to_word(), 0);
         for count in [0, 1, 2, LIMIT_MAX - 1, LIMIT_MAX] {
             let state = InFlight { count };
-            assert_eq!(InFlight::of_word(state.to_word()), state);
-            let parts = Parts::of_word(state.to_word(), PERMITS_SHIFT);
+            assert_eq!(InFlight::from_word(state.to_word()), state);
+            let parts = WordParts::from_word(state.to_word(), PERMITS_SHIFT);
             assert_eq!(parts.fresh_at_us > Timestamp::MAX.as_micros(), count > 0);
         }
     }

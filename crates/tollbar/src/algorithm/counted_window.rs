@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use super::word::{Basis, NUMBER_MAX, Parts, Step, TIME_MAX, WordState, count_max, window_shift};
+use super::word::{
+    Basis, NUMBER_MAX, Step, TIME_MAX, WordParts, WordState, count_max, window_shift,
+};
 use super::{Algorithm, Refund};
 use crate::{Decision, Outcome, Timestamp};
 
@@ -108,8 +110,8 @@ impl<W: Windows> WordState for CountedWindow<W> {
     }
 
     #[inline(always)]
-    fn pack(&self, state: WindowCount) -> Parts {
-        Parts { fresh_at_us: state.end_us, payload: state.count }
+    fn pack(&self, state: WindowCount) -> WordParts {
+        WordParts { fresh_at_us: state.end_us, payload: state.count }
     }
 
     /// The stored end was rounded up by less than 2^shift, which is at most an eighth of the
@@ -119,7 +121,7 @@ impl<W: Windows> WordState for CountedWindow<W> {
     /// A month, in units of 2^38 us (3 d 4 h): the end 2024-03-01 is stored as 2024-03-02 or so,
     /// and March begins on 2024-03-01. A fresh word is 0, and stays 0.
     #[inline(always)]
-    fn unpack(&self, parts: Parts) -> WindowCount {
+    fn unpack(&self, parts: WordParts) -> WindowCount {
         WindowCount { end_us: self.windows.start_us(parts.fresh_at_us), count: parts.payload }
     }
 

@@ -32,7 +32,7 @@
 
 mod ladder;
 
-use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, TIME_MAX, WordState};
+use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Step, TIME_MAX, WordParts, WordState};
 use super::{Algorithm, Refund};
 use crate::algorithm::fraction::Fraction;
 use crate::units::Rate;
@@ -69,7 +69,7 @@ pub(crate) struct Meter {
 
 /// What a client owes: the instant its debt is paid, and a part of a microsecond more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Owed {
+pub(crate) struct DebtState {
     paid_at_us: u64,
     /// In units of `1 / denominator` microsecond, below one microsecond.
     remainder: u64,
@@ -170,7 +170,7 @@ impl Meter {
 
     /// The step of every bucket. See the module's example for the numbers.
     #[inline(always)]
-    fn meter(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
+    fn meter(&self, owed: DebtState, now_us: u64, cost: u64) -> Step<DebtState> {
         let debt = self.debt(owed, now_us);
         if cost > self.burst {
             return Step::of_debt(Outcome::Never, debt, None);
@@ -191,7 +191,7 @@ impl Meter {
 
     /// The debt at `now_us`.
     #[inline(always)]
-    pub(super) fn debt(&self, owed: Owed, now_us: u64) -> Debt {
+    pub(super) fn debt(&self, owed: DebtState, now_us: u64) -> Debt {
         let Some(whole_us) = owed.paid_at_us.checked_sub(now_us) else {
             return Debt::default();
         };
@@ -204,27 +204,27 @@ impl Meter {
     /// The part of a microsecond that is owed. One written under another denominator is cut to
     /// below one microsecond.
     #[inline(always)]
-    fn remainder(&self, owed: Owed) -> u64 {
+    fn remainder(&self, owed: DebtState) -> u64 {
         owed.remainder.min(self.interval.denominator - 1)
     }
 
     /// Takes `units` off a debt that is at least as large.
-    pub(super) fn less(&self, owed: Owed, units: u64) -> Owed {
+    pub(super) fn less(&self, owed: DebtState, units: u64) -> DebtState {
         let denominator = u128::from(self.interval.denominator);
         let paid_at = u128::from(owed.paid_at_us) * denominator + u128::from(self.remainder(owed));
         let paid_at = paid_at.saturating_sub(units.into());
-        Owed {
+        DebtState {
             paid_at_us: (paid_at / denominator) as u64,
             remainder: (paid_at % denominator) as u64,
         }
     }
 
     #[inline(always)]
-    pub(super) fn owed(&self, debt: u64, now_us: u64) -> Owed {
+    pub(super) fn owed(&self, debt: u64, now_us: u64) -> DebtState {
         if self.interval.denominator == 1 {
-            return Owed { paid_at_us: now_us + debt, remainder: 0 };
+            return DebtState { paid_at_us: now_us + debt, remainder: 0 };
         }
-        Owed {
+        DebtState {
             paid_at_us: now_us + debt / self.interval.denominator,
             remainder: debt % self.interval.denominator,
         }
@@ -232,7 +232,7 @@ impl Meter {
 
     /// When all but `cost` tokens of `owed` is paid, rounded up to a microsecond.
     #[cfg(feature = "until-ready")]
-    pub(super) fn paid_before(&self, owed: Owed, cost: u64) -> Option<u64> {
+    pub(super) fn paid_before(&self, owed: DebtState, cost: u64) -> Option<u64> {
         let Interval { numerator_us, denominator } = self.interval;
         let denominator = u128::from(denominator);
         let units = u128::from(owed.paid_at_us) * denominator + u128::from(owed.remainder);
@@ -246,9 +246,9 @@ impl Meter {
     }
 }
 
-impl Step<Owed> {
+impl Step<DebtState> {
     #[inline(always)]
-    fn of_debt(outcome: Outcome, debt: Debt, next: Option<Owed>) -> Self {
+    fn of_debt(outcome: Outcome, debt: Debt, next: Option<DebtState>) -> Self {
         let Debt { units: amount, excess_us } = debt;
         Self { outcome, next, basis: Basis { amount, end_us: 0, excess_us } }
     }
@@ -344,19 +344,19 @@ impl Algorithm for Meter {
 }
 
 impl WordState for Meter {
-    type State = Owed;
+    type State = DebtState;
 
     fn shift(&self) -> u32 {
         0
     }
 
     #[inline(always)]
-    fn step(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
+    fn step(&self, owed: DebtState, now_us: u64, cost: u64) -> Step<DebtState> {
         self.meter(owed, now_us, cost)
     }
 
     #[inline(always)]
-    fn decision(&self, step: &Step<Owed>, now_us: u64) -> Decision {
+    fn decision(&self, step: &Step<DebtState>, now_us: u64) -> Decision {
         let Basis { amount: units, excess_us, .. } = step.basis;
         let is_within = u64::from(excess_us == 0);
         let remaining = self.full.saturating_sub(units) / self.interval.numerator_us * is_within;
@@ -371,34 +371,34 @@ impl WordState for Meter {
 
     /// A remainder written under a finer denominator is cut to what fits; it stays below one
     /// microsecond.
-    fn fits(&self, owed: Owed) -> bool {
+    fn fits(&self, owed: DebtState) -> bool {
         owed.fresh_at_us() <= TIME_MAX
     }
 
     #[inline(always)]
-    fn unpack(&self, parts: Parts) -> Owed {
+    fn unpack(&self, parts: WordParts) -> DebtState {
         let paid_at_us = parts.fresh_at_us.saturating_sub(u64::from(parts.payload > 0));
-        Owed { paid_at_us, remainder: parts.payload }
+        DebtState { paid_at_us, remainder: parts.payload }
     }
 
     /// The leading time rounds the remainder up, so that a part of a microsecond still counts as
     /// not yet fresh; `unpack` takes it off again.
     #[inline(always)]
-    fn pack(&self, owed: Owed) -> Parts {
+    fn pack(&self, owed: DebtState) -> WordParts {
         let remainder_max = (1 << PAYLOAD_BITS) - 1;
-        Parts { fresh_at_us: owed.fresh_at_us(), payload: owed.remainder.min(remainder_max) }
+        WordParts { fresh_at_us: owed.fresh_at_us(), payload: owed.remainder.min(remainder_max) }
     }
 
-    fn from_words(words: &[u64]) -> Owed {
-        Owed { paid_at_us: words[0].min(NUMBER_MAX), remainder: words[1] }
+    fn from_words(words: &[u64]) -> DebtState {
+        DebtState { paid_at_us: words[0].min(NUMBER_MAX), remainder: words[1] }
     }
 
-    fn to_words(owed: Owed, words: &mut [u64]) {
+    fn to_words(owed: DebtState, words: &mut [u64]) {
         words[..2].copy_from_slice(&[owed.paid_at_us, owed.remainder]);
     }
 }
 
-impl Owed {
+impl DebtState {
     /// Tells debts apart whose remainder fits the payload of a word. Zero is nobody's: nothing owed.
     pub(super) fn name(self) -> u64 {
         let remainder_max = (1 << PAYLOAD_BITS) - 1;

@@ -13,17 +13,17 @@ use crate::units::Rate;
 pub const NAME: &str = "fixed_window";
 
 /// So many in each window of the clock.
-pub(crate) type FixedWindow = CountedWindow<Aligned>;
+pub(crate) type FixedWindow = CountedWindow<AlignedWindows>;
 
 /// Windows of one length, aligned to 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Aligned {
+pub(crate) struct AlignedWindows {
     window_us: u64,
 }
 
 impl FixedWindow {
     pub(crate) fn new(rate: Rate) -> Result<Self, PolicyError> {
-        let windows = Aligned { window_us: rate.window_us };
+        let windows = AlignedWindows { window_us: rate.window_us };
         Ok(Self { limit: rate.whole_limit()?, windows })
     }
 
@@ -39,7 +39,7 @@ pub(super) fn window_end_us(now_us: u64, window_us: u64) -> u64 {
     (now_us / window_us + 1) * window_us
 }
 
-impl Windows for Aligned {
+impl Windows for AlignedWindows {
     const NAME: &'static str = NAME;
 
     fn window_us(&self) -> u64 {

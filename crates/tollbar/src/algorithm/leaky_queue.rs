@@ -18,8 +18,8 @@
 //! delays of five requests at once are 0, 4, 7, 10 and 14 us: two departures whose costs between
 //! them are c tokens are never closer than c intervals, rounded *down* to a microsecond.
 
-use super::debt::{Debt, Interval, Meter, Owed};
-use super::word::{Basis, Parts, Step, WordState};
+use super::debt::{Debt, DebtState, Interval, Meter};
+use super::word::{Basis, Step, WordParts, WordState};
 use super::{Algorithm, Refund};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
@@ -74,12 +74,12 @@ impl LeakyQueue {
     /// before the queue is empty, which is what its stamp says. `None` where the stamp says nothing.
     #[cfg(feature = "until-ready")]
     pub(crate) fn turn_us(&self, stamp: u64, cost: u64) -> Option<u64> {
-        let owed = Owed::of_name(stamp).filter(|_| self.fits_word())?;
+        let owed = DebtState::of_name(stamp).filter(|_| self.fits_word())?;
         self.meter.paid_before(owed, cost)
     }
 
     /// What a charge that has left `owed` behind is called.
-    pub(crate) fn stamp_of(&self, owed: Owed) -> u64 {
+    pub(crate) fn stamp_of(&self, owed: DebtState) -> u64 {
         if self.fits_word() { owed.name() } else { 0 }
     }
 
@@ -88,10 +88,10 @@ impl LeakyQueue {
     }
 }
 
-impl Step<Owed> {
+impl Step<DebtState> {
     /// `delay` is what was owed before the charge, and takes the place of a window's end.
     #[inline(always)]
-    fn in_queue(outcome: Outcome, debt: Debt, delay: u64, next: Option<Owed>) -> Self {
+    fn in_queue(outcome: Outcome, debt: Debt, delay: u64, next: Option<DebtState>) -> Self {
         let Debt { units: amount, excess_us } = debt;
         Self { outcome, next, basis: Basis { amount, end_us: delay, excess_us } }
     }
@@ -152,14 +152,14 @@ impl Algorithm for LeakyQueue {
 }
 
 impl WordState for LeakyQueue {
-    type State = Owed;
+    type State = DebtState;
 
     fn shift(&self) -> u32 {
         self.meter.shift()
     }
 
     #[inline(always)]
-    fn step(&self, owed: Owed, now_us: u64, cost: u64) -> Step<Owed> {
+    fn step(&self, owed: DebtState, now_us: u64, cost: u64) -> Step<DebtState> {
         let debt = self.meter.debt(owed, now_us);
         if cost > self.meter.capacity() {
             return Step::in_queue(Outcome::Never, debt, 0, None);
@@ -181,7 +181,7 @@ impl WordState for LeakyQueue {
     }
 
     #[inline(always)]
-    fn decision(&self, step: &Step<Owed>, now_us: u64) -> Decision {
+    fn decision(&self, step: &Step<DebtState>, now_us: u64) -> Decision {
         let decision = self.meter.decision(step, now_us);
         let Basis { amount: debt, end_us: delay, .. } = step.basis;
         let remaining = if debt <= self.wait_max { decision.remaining } else { 0 };
@@ -194,25 +194,25 @@ impl WordState for LeakyQueue {
         self.meter.is_heavy(basis)
     }
 
-    fn fits(&self, owed: Owed) -> bool {
+    fn fits(&self, owed: DebtState) -> bool {
         self.meter.fits(owed)
     }
 
     #[inline(always)]
-    fn unpack(&self, parts: Parts) -> Owed {
+    fn unpack(&self, parts: WordParts) -> DebtState {
         self.meter.unpack(parts)
     }
 
     #[inline(always)]
-    fn pack(&self, owed: Owed) -> Parts {
+    fn pack(&self, owed: DebtState) -> WordParts {
         self.meter.pack(owed)
     }
 
-    fn from_words(words: &[u64]) -> Owed {
+    fn from_words(words: &[u64]) -> DebtState {
         Meter::from_words(words)
     }
 
-    fn to_words(owed: Owed, words: &mut [u64]) {
+    fn to_words(owed: DebtState, words: &mut [u64]) {
         Meter::to_words(owed, words);
     }
 }
@@ -225,12 +225,12 @@ mod tests {
     const START_US: u64 = 1_700_000_000_000_000;
 
     /// A queue and its counter.
-    struct Asked {
+    struct QueueCounter {
         policy: Policy,
         state: [u64; 2],
     }
 
-    impl Asked {
+    impl QueueCounter {
         fn new(rate: &str, length: u64) -> Self {
             Self { policy: Policy::leaky_queue(rate, length).unwrap(), state: [0; 2] }
         }
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn turns_are_exact_and_rounded_up_only_when_they_are_told() {
-        let mut queue = Asked::new("3/10us", 9);
+        let mut queue = QueueCounter::new("3/10us", 9);
         let delays: Vec<u64> = (0..5).map(|_| queue.ask(0, 1).0).collect();
         assert_eq!(delays, [0, 4, 7, 10, 14]);
         // Two places: the next turn comes 20/3 us after 50/3.
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_last_place_is_given_back_and_the_next_request_takes_it() {
-        let mut queue = Asked::new("3/10us", 9);
+        let mut queue = QueueCounter::new("3/10us", 9);
         queue.ask(0, 1);
         let (_, first) = queue.ask(0, 1);
         let (delay, last) = queue.ask(0, 2);
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_place_whose_turn_has_come_is_not_given_back() {
-        let mut queue = Asked::new("1/10us", 9);
+        let mut queue = QueueCounter::new("1/10us", 9);
         let (_, at_once) = queue.ask(0, 1);
         assert_eq!(queue.refund(0, at_once, 1), 0);
         let (delay, waited) = queue.ask(0, 1);
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn an_awkward_rate_gives_nothing_back() {
-        let mut queue = Asked::new("999999999/s", 1_000_000);
+        let mut queue = QueueCounter::new("999999999/s", 1_000_000);
         queue.ask(0, 500_000);
         let (_, stamp) = queue.ask(0, 500_000);
         assert_eq!((stamp, queue.refund(0, stamp, 500_000)), (0, 0));

@@ -7,15 +7,15 @@
 //!
 //! What has ended is struck from the list by the next lease that is granted, renewed or given back.
 
-mod flat;
-mod tenure;
+mod lease_record;
+mod lease_slice;
 
 use std::time::Duration;
 
-use flat::Flat;
-pub(crate) use tenure::{Tenure, Tenures};
+pub(crate) use lease_record::{LeaseList, LeaseRecord};
+use lease_slice::LeaseSlice;
 
-use super::concurrency::{Concurrency, InFlight};
+use super::concurrency::{ConcurrencyLimit, InFlight};
 use super::word::WordState;
 use super::{Algorithm, Refund};
 use crate::{Decision, PolicyError, Timestamp};
@@ -31,14 +31,14 @@ const TTL_US_MAX: u128 = 10 * 366 * 86_400 * 1_000_000;
 
 /// The numbers of one policy of leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Leased {
-    permits: Concurrency,
+pub(crate) struct LeasedConcurrency {
+    permits: ConcurrencyLimit,
     ttl_us: u64,
 }
 
-impl Leased {
+impl LeasedConcurrency {
     /// `ttl` rounds down to a microsecond: a lease that is longer than asked for would admit less.
-    pub(crate) fn new(permits: &Concurrency, ttl: Duration) -> Result<Self, PolicyError> {
+    pub(crate) fn new(permits: &ConcurrencyLimit, ttl: Duration) -> Result<Self, PolicyError> {
         let limit = permits.limit();
         if limit > LEASE_LIMIT_MAX {
             return Err(PolicyError::TooManyLeases { limit });
@@ -50,7 +50,7 @@ impl Leased {
     }
 
     /// The same limit, where all that counts is how many are in flight.
-    pub(crate) fn permits(&self) -> &Concurrency {
+    pub(crate) fn permits(&self) -> &ConcurrencyLimit {
         &self.permits
     }
 
@@ -66,19 +66,19 @@ impl Leased {
     }
 
     /// Writes down a lease of `permits` from `now_us` on.
-    pub(crate) fn charge(&self, leases: &mut impl Tenures, now_us: u64, id: u64, permits: u64) {
+    pub(crate) fn charge(&self, leases: &mut impl LeaseList, now_us: u64, id: u64, permits: u64) {
         leases.strike_ended(now_us);
         let ends_at_us = now_us + self.ttl_us;
         let mut left = permits;
         while left > 0 {
-            let part = left.min(Tenure::PERMITS_MAX);
-            leases.push(Tenure::new(id, ends_at_us, part));
+            let part = left.min(LeaseRecord::PERMITS_MAX);
+            leases.push(LeaseRecord::new(id, ends_at_us, part));
             left -= part;
         }
     }
 
     /// Until when lease `id` is held now; `None` where it has ended or was given back.
-    pub(crate) fn renew(&self, leases: &mut impl Tenures, now_us: u64, id: u64) -> Option<u64> {
+    pub(crate) fn renew(&self, leases: &mut impl LeaseList, now_us: u64, id: u64) -> Option<u64> {
         let ends_at_us = now_us + self.ttl_us;
         let mut is_held = false;
         leases.alter(|lease| {
@@ -89,7 +89,7 @@ impl Leased {
                 return Some(lease);
             }
             is_held = true;
-            Some(Tenure::new(id, ends_at_us, lease.permits()))
+            Some(LeaseRecord::new(id, ends_at_us, lease.permits()))
         });
         is_held.then_some(ends_at_us)
     }
@@ -97,7 +97,7 @@ impl Leased {
     /// Decides `cost` on leases in a slice of words, and grants it as lease `id`.
     pub(crate) fn grant(&self, state: &mut [u64], now: Timestamp, cost: u64, id: u64) -> Decision {
         let now_us = now.clamp_to_clock().as_micros();
-        let mut leases = Flat::new(state);
+        let mut leases = LeaseSlice::new(state);
         let decision = self.decide(leases.in_flight(now_us), now_us, cost);
         if cost > 0 && decision.is_allowed() {
             self.charge(&mut leases, now_us, id, cost);
@@ -107,13 +107,13 @@ impl Leased {
 
     /// Renews lease `id` among leases in a slice of words.
     pub(crate) fn extend(&self, state: &mut [u64], now: Timestamp, id: u64) -> Option<Timestamp> {
-        let mut leases = Flat::new(state);
+        let mut leases = LeaseSlice::new(state);
         let now_us = now.clamp_to_clock().as_micros();
         self.renew(&mut leases, now_us, id).map(Timestamp::from_micros)
     }
 
     /// Takes back up to `amount` permits of lease `id`, and says how many.
-    pub(crate) fn give_back(leases: &mut impl Tenures, now_us: u64, id: u64, amount: u64) -> u64 {
+    pub(crate) fn give_back(leases: &mut impl LeaseList, now_us: u64, id: u64, amount: u64) -> u64 {
         let mut left = amount;
         leases.alter(|lease| {
             if lease.ends_at_us() <= now_us {
@@ -125,7 +125,7 @@ impl Leased {
             let back = lease.permits().min(left);
             left -= back;
             let kept = lease.permits() - back;
-            (kept > 0).then(|| Tenure::new(id, lease.ends_at_us(), kept))
+            (kept > 0).then(|| LeaseRecord::new(id, lease.ends_at_us(), kept))
         });
         amount - left
     }
@@ -133,7 +133,7 @@ impl Leased {
 
 /// Over words that are nobody's list: two for each lease, then zeros. Leases are named by numbers
 /// here, each one more than the largest that is held.
-impl Algorithm for Leased {
+impl Algorithm for LeasedConcurrency {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -149,25 +149,25 @@ impl Algorithm for Leased {
 
     /// A permit has a lease of its own at worst.
     fn words(&self) -> usize {
-        self.limit() as usize * Tenure::WORDS
+        self.limit() as usize * LeaseRecord::WORDS
     }
 
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
-        let id = Flat::new(state).next_id();
+        let id = LeaseSlice::new(state).next_id();
         self.grant(state, now, cost, id)
     }
 
     fn stamp(&self, state: &[u64]) -> u64 {
-        flat::newest_id(state)
+        lease_slice::newest_id(state)
     }
 
     fn refund(&self, state: &mut [u64], now: Timestamp, stamp: u64, amount: u64) -> Refund {
         let now_us = now.clamp_to_clock().as_micros();
-        let tokens = Self::give_back(&mut Flat::new(state), now_us, stamp, amount);
+        let tokens = Self::give_back(&mut LeaseSlice::new(state), now_us, stamp, amount);
         Refund { tokens, sooner_us: 0 }
     }
 
     fn fresh_at(&self, state: &[u64]) -> Timestamp {
-        Timestamp::from_micros(flat::last_end_us(state))
+        Timestamp::from_micros(lease_slice::last_end_us(state))
     }
 }

@@ -9,12 +9,12 @@
 //! Where the clock has gone back, the newest charge stays the present until it has caught up: so
 //! there is one order of time, and what has left does not come back.
 
-mod flat;
 mod stamp;
+mod stamp_slice;
 
 pub(crate) use stamp::{Stamp, Stamps};
 
-use flat::Flat;
+use stamp_slice::StampSlice;
 
 use super::{Algorithm, Refund};
 use crate::units::Rate;
@@ -40,7 +40,7 @@ pub(crate) struct SlidingLog {
 
 /// How a log stands at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct LogStatus {
     now_us: u64,
     /// The clock, or the newest stamp where the clock has gone back before it.
     present_us: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Standing {
     gone_tokens: u64,
 }
 
-impl Standing {
+impl LogStatus {
     /// Writes down `tokens` that were charged, and drops the stamps that have left.
     #[inline]
     pub(crate) fn charge(&self, stamps: &mut impl Stamps, tokens: u64) {
@@ -94,37 +94,37 @@ impl SlidingLog {
 
     /// How `stamps` stand at `now_us`.
     #[inline]
-    pub(crate) fn standing(&self, stamps: &impl Stamps, now_us: u64) -> Standing {
+    pub(crate) fn status(&self, stamps: &impl Stamps, now_us: u64) -> LogStatus {
         let newest = stamps.newest();
-        let mut standing =
-            Standing { now_us, present_us: now_us.max(newest.at_us()), gone: 0, gone_tokens: 0 };
-        if self.has_left(newest, standing.present_us) {
+        let mut status =
+            LogStatus { now_us, present_us: now_us.max(newest.at_us()), gone: 0, gone_tokens: 0 };
+        if self.has_left(newest, status.present_us) {
             // Then so have all before it.
-            return Standing { gone: stamps.len(), gone_tokens: stamps.tokens(), ..standing };
+            return LogStatus { gone: stamps.len(), gone_tokens: stamps.tokens(), ..status };
         }
         stamps.visit(|stamp| {
-            let has_left = self.has_left(stamp, standing.present_us);
+            let has_left = self.has_left(stamp, status.present_us);
             if has_left {
-                standing.gone += 1;
-                standing.gone_tokens += stamp.tokens();
+                status.gone += 1;
+                status.gone_tokens += stamp.tokens();
             }
             has_left
         });
-        standing
+        status
     }
 
-    /// Decides `cost`. Reads only: what is allowed is then [charged](Standing::charge).
+    /// Decides `cost`. Reads only: what is allowed is then [charged](LogStatus::charge).
     ///
     /// `pending` tokens are to be charged at this very instant, and are not among the stamps yet.
     #[inline]
     pub(crate) fn decide(
         &self,
         stamps: &impl Stamps,
-        standing: &Standing,
+        status: &LogStatus,
         pending: u64,
         cost: u64,
     ) -> Decision {
-        let used = stamps.tokens().saturating_sub(standing.gone_tokens) + pending;
+        let used = stamps.tokens().saturating_sub(status.gone_tokens) + pending;
         let remaining = self.limit.saturating_sub(used);
         let is_charge = cost > 0 && cost <= remaining;
         let outcome = if cost > self.limit {
@@ -132,16 +132,16 @@ impl SlidingLog {
         } else if cost <= remaining || cost == 0 {
             Outcome::Allow
         } else {
-            let allowed_at_us = self.allowed_at_us(stamps, standing, used + cost - self.limit);
-            Outcome::Deny { retry_after_us: allowed_at_us.saturating_sub(standing.now_us) }
+            let allowed_at_us = self.allowed_at_us(stamps, status, used + cost - self.limit);
+            Outcome::Deny { retry_after_us: allowed_at_us.saturating_sub(status.now_us) }
         };
         let newest = if is_charge || pending > 0 {
-            Some(standing.present_us)
+            Some(status.present_us)
         } else {
             let charged = stamps.newest_charged();
-            charged.filter(|it| !self.has_left(*it, standing.present_us)).map(Stamp::at_us)
+            charged.filter(|it| !self.has_left(*it, status.present_us)).map(Stamp::at_us)
         };
-        let reset_at_us = newest.map_or(standing.now_us, |at_us| at_us + self.window_us);
+        let reset_at_us = newest.map_or(status.now_us, |at_us| at_us + self.window_us);
         let reset_at = Timestamp::from_micros(reset_at_us);
         Decision::new(
             outcome,
@@ -192,10 +192,10 @@ impl SlidingLog {
     }
 
     /// When `needed` more tokens will have left than have so far.
-    fn allowed_at_us(&self, stamps: &impl Stamps, standing: &Standing, needed: u64) -> u64 {
+    fn allowed_at_us(&self, stamps: &impl Stamps, status: &LogStatus, needed: u64) -> u64 {
         // Those that are pending leave last.
-        let mut last_us = standing.present_us;
-        let mut to_skip = standing.gone;
+        let mut last_us = status.present_us;
+        let mut to_skip = status.gone;
         let mut needed = needed;
         stamps.visit(|stamp| {
             if to_skip > 0 {
@@ -235,35 +235,35 @@ impl Algorithm for SlidingLog {
     }
 
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
-        let mut stamps = Flat::new(state);
-        let standing = self.standing(&stamps, now.clamp_to_clock().as_micros());
-        let decision = self.decide(&stamps, &standing, 0, cost);
+        let mut stamps = StampSlice::new(state);
+        let status = self.status(&stamps, now.clamp_to_clock().as_micros());
+        let decision = self.decide(&stamps, &status, 0, cost);
         if cost > 0 && decision.is_allowed() {
-            standing.charge(&mut stamps, cost);
+            status.charge(&mut stamps, cost);
         }
         decision
     }
 
     fn stamp(&self, state: &[u64]) -> u64 {
-        flat::newest(state).at_us()
+        stamp_slice::newest(state).at_us()
     }
 
     fn refund(&self, state: &mut [u64], now: Timestamp, stamp: u64, amount: u64) -> Refund {
         let now_us = now.clamp_to_clock().as_micros();
-        let tokens = self.give_back(&mut Flat::new(state), now_us, stamp, amount);
+        let tokens = self.give_back(&mut StampSlice::new(state), now_us, stamp, amount);
         Refund { tokens, sooner_us: 0 }
     }
 
     fn overdraw(&self, state: &mut [u64], now: Timestamp, amount: u64) -> u64 {
-        let mut stamps = Flat::new(state);
-        let standing = self.standing(&stamps, now.clamp_to_clock().as_micros());
-        let charged = standing.overdraft(&stamps, amount);
-        standing.charge(&mut stamps, charged);
+        let mut stamps = StampSlice::new(state);
+        let status = self.status(&stamps, now.clamp_to_clock().as_micros());
+        let charged = status.overdraft(&stamps, amount);
+        status.charge(&mut stamps, charged);
         charged
     }
 
     fn fresh_at(&self, state: &[u64]) -> Timestamp {
-        let charged = flat::newest_charged(state);
+        let charged = stamp_slice::newest_charged(state);
         Timestamp::from_micros(charged.map_or(0, |stamp| stamp.at_us() + self.window_us))
     }
 }

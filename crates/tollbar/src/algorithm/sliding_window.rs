@@ -12,7 +12,7 @@
 use super::debt::PRODUCT_MAX;
 use super::fixed_window::window_end_us;
 use super::word::{
-    Basis, NUMBER_MAX, PAYLOAD_BITS, Parts, Step, TIME_MAX, WordState, window_shift,
+    Basis, NUMBER_MAX, PAYLOAD_BITS, Step, TIME_MAX, WordParts, WordState, window_shift,
 };
 use super::{Algorithm, Refund};
 use crate::units::Rate;
@@ -184,7 +184,7 @@ impl WordState for SlidingWindow {
 
     /// As in the fixed window, rounding down to a multiple of the window undoes the rounding up.
     #[inline(always)]
-    fn unpack(&self, parts: Parts) -> TwoCounts {
+    fn unpack(&self, parts: WordParts) -> TwoCounts {
         let fresh_at_us = parts.fresh_at_us / self.window_us * self.window_us;
         TwoCounts {
             end_us: fresh_at_us.saturating_sub(self.window_us),
@@ -194,10 +194,10 @@ impl WordState for SlidingWindow {
     }
 
     #[inline(always)]
-    fn pack(&self, state: TwoCounts) -> Parts {
+    fn pack(&self, state: TwoCounts) -> WordParts {
         // A fresh state is all zeros, and stays so.
         let fresh_at_us = if state.end_us == 0 { 0 } else { state.end_us + self.window_us };
-        Parts { fresh_at_us, payload: state.current << self.count_bits() | state.previous }
+        WordParts { fresh_at_us, payload: state.current << self.count_bits() | state.previous }
     }
 
     fn from_words(words: &[u64]) -> TwoCounts {

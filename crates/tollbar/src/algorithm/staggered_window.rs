@@ -32,11 +32,11 @@ pub fn stagger_us(key: &[u8], window_us: u64) -> u64 {
 }
 
 /// So many in each window of the key's own.
-pub(crate) type StaggeredWindow = CountedWindow<Staggered>;
+pub(crate) type StaggeredWindow = CountedWindow<StaggeredWindows>;
 
 /// Windows of one length, begun at a moment of the key's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Staggered {
+pub(crate) struct StaggeredWindows {
     window_us: u64,
     /// Zero until it is bound to a key.
     stagger_us: u64,
@@ -44,19 +44,19 @@ pub(crate) struct Staggered {
 
 impl StaggeredWindow {
     pub(crate) fn new(limit: u64, window_us: u64) -> Self {
-        Self { limit, windows: Staggered { window_us, stagger_us: 0 } }
+        Self { limit, windows: StaggeredWindows { window_us, stagger_us: 0 } }
     }
 
     /// The same for one key: what a check counts with.
     #[inline]
     pub(crate) fn for_key(&self, key: &[u8]) -> Self {
         let window_us = self.windows.window_us;
-        let windows = Staggered { window_us, stagger_us: stagger_us(key, window_us) };
+        let windows = StaggeredWindows { window_us, stagger_us: stagger_us(key, window_us) };
         Self { limit: self.limit, windows }
     }
 }
 
-impl Windows for Staggered {
+impl Windows for StaggeredWindows {
     const NAME: &'static str = NAME;
 
     fn window_us(&self) -> u64 {
@@ -85,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::counted_window::WindowCount;
-    use super::super::word::{Parts, WordState, count_max};
+    use super::super::word::{WordParts, WordState, count_max};
     use super::*;
     use crate::Timestamp;
 
@@ -119,8 +119,8 @@ mod tests {
             let shift = window.shift();
             let state = WindowCount { end_us, count: count_max(shift) };
             let word = window.pack(state).to_word(shift);
-            prop_assert_eq!(window.unpack(Parts::of_word(word, shift)), state);
-            prop_assert_eq!(window.unpack(Parts::of_word(0, shift)), WindowCount::default());
+            prop_assert_eq!(window.unpack(WordParts::from_word(word, shift)), state);
+            prop_assert_eq!(window.unpack(WordParts::from_word(0, shift)), WindowCount::default());
         }
     }
 }

@@ -80,12 +80,12 @@ pub(crate) struct Basis {
 
 /// A state split as the word splits it. Time rounds up when it is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Parts {
+pub(crate) struct WordParts {
     pub(crate) fresh_at_us: u64,
     pub(crate) payload: u64,
 }
 
-impl Parts {
+impl WordParts {
     /// The word, `fresh_at_us` rounded up to a multiple of 2^shift.
     #[inline]
     pub(crate) fn to_word(self, shift: u32) -> u64 {
@@ -95,7 +95,7 @@ impl Parts {
     }
 
     #[inline]
-    pub(crate) fn of_word(word: u64, shift: u32) -> Self {
+    pub(crate) fn from_word(word: u64, shift: u32) -> Self {
         let payload_bits = PAYLOAD_BITS + shift;
         let word = word & !HEAVY_BIT;
         Self {
@@ -131,8 +131,8 @@ pub(crate) trait WordState: Algorithm {
     fn fits(&self, state: Self::State) -> bool;
 
     /// Of a state that [`fits`](Self::fits).
-    fn pack(&self, state: Self::State) -> Parts;
-    fn unpack(&self, parts: Parts) -> Self::State;
+    fn pack(&self, state: Self::State) -> WordParts;
+    fn unpack(&self, parts: WordParts) -> Self::State;
 
     /// The word that holds `state`, to which a step has come.
     #[inline(always)]
@@ -168,7 +168,7 @@ pub(crate) struct WordStep {
 }
 
 /// [`WordState`] without its type, for the paths where several algorithms meet.
-pub(crate) trait Packed {
+pub(crate) trait PackedAlgorithm {
     fn load(&self, word: u64, words: &mut [u64]);
     /// The word for a state at `now_us`; `None` where it does not fit one.
     fn save(&self, words: &[u64], now_us: u64) -> Option<u64>;
@@ -179,9 +179,9 @@ pub(crate) trait Packed {
     fn state_words(&self) -> usize;
 }
 
-impl<A: WordState> Packed for A {
+impl<A: WordState> PackedAlgorithm for A {
     fn load(&self, word: u64, words: &mut [u64]) {
-        A::to_words(self.unpack(Parts::of_word(word, self.shift())), words);
+        A::to_words(self.unpack(WordParts::from_word(word, self.shift())), words);
     }
 
     fn save(&self, words: &[u64], now_us: u64) -> Option<u64> {
@@ -201,7 +201,7 @@ impl<A: WordState> Packed for A {
 
     fn step_word(&self, word: u64, now_us: u64, cost: u64) -> WordStep {
         let shift = self.shift();
-        let step = self.step(self.unpack(Parts::of_word(word, shift)), now_us, cost);
+        let step = self.step(self.unpack(WordParts::from_word(word, shift)), now_us, cost);
         let decision = self.decision(&step, now_us);
         let Some(next) = step.next else {
             return WordStep { decision, next: None, stamp: 0 };

@@ -177,14 +177,14 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(30);
 
-    struct World {
+    struct Fixture {
         store: MemoryStore,
         clock: ManualClock,
         tokens: Policy,
         leased: Policy,
     }
 
-    impl World {
+    impl Fixture {
         fn new() -> Self {
             let clock = ManualClock::at(Timestamp::from_micros(1_000_000));
             Self {
@@ -220,61 +220,61 @@ mod tests {
     fn what_was_spent_is_said_in_three_ways_and_permits_come_back_in_each() {
         let cases = [(Spent::Reserved, 90), (Spent::Total(1), 95), (Spent::Each(&[3]), 97)];
         for (spent, left) in cases {
-            let world = World::new();
-            let (content, _) = world.reserve();
-            assert_eq!(world.remaining(), [90, 1]);
-            let settlement = block_on(settle(&world.store, &content, spent)).unwrap();
+            let fixture = Fixture::new();
+            let (content, _) = fixture.reserve();
+            assert_eq!(fixture.remaining(), [90, 1]);
+            let settlement = block_on(settle(&fixture.store, &content, spent)).unwrap();
             assert_eq!((settlement.charges().len(), settlement.permits_returned()), (1, 2));
             assert_eq!(settlement.charges()[0].refunded, left - 90, "{spent:?}");
-            assert_eq!(world.remaining(), [left, 3]);
+            assert_eq!(fixture.remaining(), [left, 3]);
         }
     }
 
     #[test]
     fn amounts_are_counted_without_permits() {
-        let (content, _) = World::new().reserve();
+        let (content, _) = Fixture::new().reserve();
         let error = content.adjustments(Spent::Each(&[3, 2])).unwrap_err();
         assert!(matches!(error, SettleError::AmountCount { charges: 1, amounts: 2 }));
     }
 
     #[test]
     fn a_reservation_whose_time_is_up_still_returns_renewed_leases() {
-        let world = World::new();
-        let (content, held) = world.reserve();
+        let fixture = Fixture::new();
+        let (content, held) = fixture.reserve();
         for _ in 0..25 {
-            world.clock.advance(Duration::from_secs(29));
-            assert!(block_on(renew_all(&world.store, &held)).unwrap().is_some());
+            fixture.clock.advance(Duration::from_secs(29));
+            assert!(block_on(renew_all(&fixture.store, &held)).unwrap().is_some());
         }
-        let settled = block_on(settle(&world.store, &content, Spent::Total(0)));
+        let settled = block_on(settle(&fixture.store, &content, Spent::Total(0)));
         assert!(matches!(settled, Err(SettleError::NotOpen)));
-        assert_eq!(world.remaining(), [90, 3]);
+        assert_eq!(fixture.remaining(), [90, 3]);
     }
 
     #[test]
     fn leases_that_were_written_down_are_renewed_and_released() {
-        let world = World::new();
-        let (_, held) = world.reserve();
+        let fixture = Fixture::new();
+        let (_, held) = fixture.reserve();
         assert_eq!(held[0].ends_at(), Some(Timestamp::from_micros(31_000_000)));
         let key = ReceiptKey::new([2; 32]);
         let receipt = Content::of_leases(&held).sign(&key).unwrap();
         let leases: Vec<_> = receipt.content(&key).unwrap().leases().collect();
-        world.clock.advance(Duration::from_secs(10));
-        let ends_at = block_on(renew_all(&world.store, &leases)).unwrap();
+        fixture.clock.advance(Duration::from_secs(10));
+        let ends_at = block_on(renew_all(&fixture.store, &leases)).unwrap();
         assert_eq!(ends_at, Some(Timestamp::from_micros(41_000_000)));
-        assert_eq!(block_on(release_all(&world.store, &leases)).unwrap(), 2);
-        assert_eq!(block_on(release_all(&world.store, &leases)).unwrap(), 0);
-        assert_eq!(block_on(renew_all(&world.store, &leases)).unwrap(), None);
+        assert_eq!(block_on(release_all(&fixture.store, &leases)).unwrap(), 2);
+        assert_eq!(block_on(release_all(&fixture.store, &leases)).unwrap(), 0);
+        assert_eq!(block_on(renew_all(&fixture.store, &leases)).unwrap(), None);
     }
 
     #[test]
     fn a_shadow_that_denied_has_paid_and_holds_nothing() {
-        let world = World::new();
-        let (_, _) = world.reserve();
+        let fixture = Fixture::new();
+        let (_, _) = fixture.reserve();
         let mut entries = [
-            Entry::new("user:42", &world.tokens),
-            Entry::new("user:42", &world.leased).with_cost(2).with_role(crate::Role::Shadow),
+            Entry::new("user:42", &fixture.tokens),
+            Entry::new("user:42", &fixture.leased).with_cost(2).with_role(crate::Role::Shadow),
         ];
-        world.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
+        fixture.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
         let content = Content::of_paid(ReservationId::NONE, entries.iter().map(|entry| (entry, 1)));
         assert_eq!(content.charges.len(), 1);
         assert_eq!(entries.iter().filter_map(HeldPermits::of).count(), 0);

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use super::backend::{CounterKey, Value};
-use super::names::Names;
 use super::value::Counter;
 use super::{Change, micros};
 use crate::Timestamp;
 use crate::algorithm::word::NUMBER_MAX;
+use crate::counter::backend_keys::BackendKeys;
 use crate::policy::Kind;
 use crate::store::decision_words;
 use crate::store::{Entry, Hold, Once, Role, StoreError};
@@ -53,10 +53,10 @@ impl<'p> Counters<'p> {
             .collect()
     }
 
-    fn of_entries(names: &Names, entries: &[Entry<'p>]) -> Self {
+    fn from_entries(backend_keys: &BackendKeys, entries: &[Entry<'p>]) -> Self {
         let mut counters = Self::default();
         for entry in entries {
-            counters.push(names.counter(entry.key, entry.policy), kind_of(entry));
+            counters.push(backend_keys.counter(entry.key, entry.policy), kind_of(entry));
         }
         counters
     }
@@ -68,7 +68,7 @@ fn kind_of<'p>(entry: &Entry<'p>) -> Cow<'p, Kind> {
 
 /// The entries of one step, and what they need of the backend.
 #[derive(Debug)]
-pub(super) struct Deciding<'b, 'e> {
+pub(super) struct BatchStep<'b, 'e> {
     pub(super) entries: &'b mut [Entry<'e>],
     counters: Counters<'e>,
     once: Option<(CounterKey, u64)>,
@@ -76,18 +76,18 @@ pub(super) struct Deciding<'b, 'e> {
     fingerprint: u64,
 }
 
-impl<'b, 'e> Deciding<'b, 'e> {
+impl<'b, 'e> BatchStep<'b, 'e> {
     pub(super) fn new(
-        names: &Names,
+        backend_keys: &BackendKeys,
         entries: &'b mut [Entry<'e>],
         once: Option<Once<'_>>,
         hold: Option<Hold>,
     ) -> Self {
-        let counters = Counters::of_entries(names, entries);
+        let counters = Counters::from_entries(backend_keys, entries);
         let keys: Vec<CounterKey> = counters.of.iter().map(|at| counters.keys[*at]).collect();
-        let fingerprint = if once.is_some() { names.fingerprint(entries, &keys) } else { 0 };
-        let once = once.map(|once| (names.request(once.request_id), micros(once.ttl)));
-        let hold = hold.map(|hold| (names.reservation(hold.id), micros(hold.ttl)));
+        let fingerprint = if once.is_some() { backend_keys.fingerprint(entries, &keys) } else { 0 };
+        let once = once.map(|once| (backend_keys.request(once.request_id), micros(once.ttl)));
+        let hold = hold.map(|hold| (backend_keys.reservation(hold.id), micros(hold.ttl)));
         Self { entries, counters, once, hold, fingerprint }
     }
 

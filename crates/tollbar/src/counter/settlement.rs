@@ -18,7 +18,7 @@ impl<B: CounterBackend> CounterStore<B> {
         self.supports(Feature::Policy(policy))?;
         let kind = policy.kind.for_key(key);
         let mut counters = Counters::default();
-        counters.push(self.names.counter(key, policy), kind.clone());
+        counters.push(self.backend_keys.counter(key, policy), kind.clone());
         let step = |values: &[_], now| {
             let before = counters.read(values)?;
             let mut after = before.clone();
@@ -60,10 +60,10 @@ impl<B: CounterBackend> CounterStore<B> {
         let mut counters = Counters::default();
         for Adjustment { key, policy, .. } in &*adjustments {
             self.supports(Feature::Policy(policy))?;
-            counters.push(self.names.counter(key, policy), policy.kind.for_key(key));
+            counters.push(self.backend_keys.counter(key, policy), policy.kind.for_key(key));
         }
         let mut keys = counters.keys.clone();
-        keys.push(self.names.reservation(id));
+        keys.push(self.backend_keys.reservation(id));
         self.fits(keys.len(), adjustments.len())?;
         let reservation = keys.len() - 1;
         let step = |values: &[_], now| {

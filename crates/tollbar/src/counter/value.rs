@@ -25,7 +25,7 @@ pub(super) const OWN_WORDS_MAX: usize = 1 + RECORD_WORDS;
 /// The value of a key that holds something else.
 #[derive(Debug, Error)]
 #[error("a counter's key holds something else: give tollbar a namespace of its own")]
-struct Foreign;
+struct ForeignValueError;
 
 /// A counter out of its backend.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,7 +45,7 @@ impl Counter {
                 let record = RefundRecord { sum_us: *sum_us, open_until_us: *open_until_us };
                 Ok(Self { state: state.to_vec(), record: Some(record) })
             }
-            _ => Err(StoreError::Refused { source: Arc::new(Foreign) }),
+            _ => Err(StoreError::Refused { source: Arc::new(ForeignValueError) }),
         }
     }
 

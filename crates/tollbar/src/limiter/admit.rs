@@ -9,12 +9,12 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::reserve::draft;
-use super::{Limiter, Parts};
+use super::{Limiter, LimiterParts};
 use crate::charge::{HeldPermits, SettleError, Settlement, Spent, settle};
-use crate::limiter::decisions::Few;
+use crate::limiter::decisions::ShortVec;
 use crate::limiter::outage::StoreRef;
 use crate::limiter::permit::send_off;
-use crate::memory::Taken;
+use crate::memory::CounterPermits;
 use crate::policy::Kind;
 use crate::receipt::Content;
 use crate::store::{Entry, Role, Store, StoreError, answer_now};
@@ -42,13 +42,13 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 #[must_use = "charges do nothing until they are admitted"]
 pub struct Charges<'a> {
-    each: Few<Item<'a>>,
+    each: ShortVec<ChargeItem<'a>>,
     request_id: Option<&'a [u8]>,
     reserve_for: Option<Duration>,
 }
 
 #[derive(Debug, Clone)]
-struct Item<'a> {
+struct ChargeItem<'a> {
     key: Key<'a>,
     policy: &'a Policy,
     cost: u64,
@@ -61,28 +61,28 @@ struct Item<'a> {
 pub struct Grant<L = Limiter> {
     decisions: Decisions,
     /// `None` where nothing can be settled.
-    reserved: Option<Reserved>,
-    held: Held,
+    reserved: Option<GrantReservation>,
+    held: GrantPermits,
     limiter: PhantomData<fn() -> L>,
 }
 
-struct Reserved {
+struct GrantReservation {
     content: Content,
-    parts: Arc<Parts>,
+    parts: Arc<LimiterParts>,
 }
 
 /// Permits that go back when they are dropped.
-struct Held {
+struct GrantPermits {
     /// The store they go back to: the limiter's, or that of this process during an outage.
     store: Option<Arc<dyn Store>>,
-    permits: Few<HeldEntry>,
+    permits: ShortVec<ChargePermits>,
 }
 
 /// The permits of one charge.
-enum HeldEntry {
+enum ChargePermits {
     /// Without a lease, in a store in this process: they go back without the key.
-    Here(Taken),
-    There(Box<HeldPermits>),
+    Local(CounterPermits),
+    Remote(Box<HeldPermits>),
 }
 
 /// Why a request was not admitted. Nothing was charged.
@@ -189,12 +189,12 @@ impl<'a> Charges<'a> {
     }
 
     fn with(mut self, key: Key<'a>, policy: &'a Policy, cost: u64, role: Role) -> Self {
-        self.each.push(Item { key, policy, cost, role });
+        self.each.push(ChargeItem { key, policy, cost, role });
         self
     }
 
-    fn entries(&self) -> Few<Entry<'_>> {
-        let entries = self.each.iter().map(|Item { key, policy, cost, role }| {
+    fn entries(&self) -> ShortVec<Entry<'_>> {
+        let entries = self.each.iter().map(|ChargeItem { key, policy, cost, role }| {
             Entry::new(key.as_bytes(), policy).with_cost(*cost).with_role(*role)
         });
         entries.collect()
@@ -204,7 +204,7 @@ impl<'a> Charges<'a> {
     /// is sent twice would return them twice.
     fn check(&self) -> Result<(), StoreError> {
         let is_unleased =
-            |item: &Item<'_>| item.policy.has_permits() && item.policy.lease_ttl().is_none();
+            |item: &ChargeItem<'_>| item.policy.has_permits() && item.policy.lease_ttl().is_none();
         if self.request_id.is_some() && self.each.iter().any(is_unleased) {
             return Err(StoreError::unsupported(
                 "permits of a request with an id need a lease: write `Concurrency::with_lease`",
@@ -214,7 +214,7 @@ impl<'a> Charges<'a> {
     }
 }
 
-impl Parts {
+impl LimiterParts {
     /// `home` is where permits go back to; its argument says whether the store could not answer.
     async fn admit<L>(
         self: &Arc<Self>,
@@ -234,11 +234,11 @@ impl Parts {
             return Err(AdmitError::Denied(decisions));
         }
         let is_degraded = decisions.is_degraded();
-        let reserved = marks.hold.filter(|_| !is_degraded).map(|hold| Reserved {
+        let reserved = marks.hold.filter(|_| !is_degraded).map(|hold| GrantReservation {
             content: Content::of_paid(hold.id, entries.iter().map(|entry| (entry, 1))),
             parts: Arc::clone(self),
         });
-        let held = Held::of(home(is_degraded), &entries);
+        let held = GrantPermits::of(home(is_degraded), &entries);
         Ok(Grant { decisions, reserved, held, limiter: PhantomData })
     }
 }
@@ -280,7 +280,7 @@ impl<L> Grant<L> {
     /// How many permits are held.
     #[must_use]
     pub fn permit_count(&self) -> u64 {
-        self.held.permits.iter().map(HeldEntry::count).sum()
+        self.held.permits.iter().map(ChargePermits::count).sum()
     }
 
     /// Turns a [reserved](Charges::reserve_for) request into a receipt that can be settled elsewhere.
@@ -289,7 +289,7 @@ impl<L> Grant<L> {
     /// # Errors
     /// If the request was not reserved.
     pub fn into_receipt(mut self) -> Result<Receipt, SettleError> {
-        let Reserved { content, parts } = self.reserved.ok_or(SettleError::NotReserved)?;
+        let GrantReservation { content, parts } = self.reserved.ok_or(SettleError::NotReserved)?;
         let receipt = content.sign(parts.charge_ids.receipt_key())?;
         self.held.permits.clear();
         Ok(receipt)
@@ -355,20 +355,21 @@ impl Grant<AsyncLimiter> {
     }
 }
 
-impl Held {
+impl GrantPermits {
     fn of(store: Option<Arc<dyn Store>>, entries: &[Entry<'_>]) -> Self {
         let memory = store.as_deref().and_then(as_memory);
         let held = |entry: &Entry<'_>| match (memory, &entry.policy.kind) {
-            (Some(memory), Kind::Concurrency(_)) => HeldPermits::granted_at(entry)
-                .map(|_| HeldEntry::Here(memory.taken(entry.key, entry.policy, entry.cost))),
-            _ => HeldPermits::of(entry).map(|held| HeldEntry::There(Box::new(held))),
+            (Some(memory), Kind::Concurrency(_)) => HeldPermits::granted_at(entry).map(|_| {
+                ChargePermits::Local(memory.counter_permits(entry.key, entry.policy, entry.cost))
+            }),
+            _ => HeldPermits::of(entry).map(|held| ChargePermits::Remote(Box::new(held))),
         };
         let permits = entries.iter().filter_map(held).collect();
         Self { store, permits }
     }
 }
 
-impl Drop for Held {
+impl Drop for GrantPermits {
     fn drop(&mut self) {
         if let Some(store) = &self.store {
             for held in &self.permits {
@@ -378,23 +379,23 @@ impl Drop for Held {
     }
 }
 
-impl HeldEntry {
+impl ChargePermits {
     fn count(&self) -> u64 {
         match self {
-            Self::Here(taken) => taken.count(),
-            Self::There(held) => held.count,
+            Self::Local(counter_permits) => counter_permits.count(),
+            Self::Remote(held) => held.count,
         }
     }
 
     fn release<'a>(&'a self, store: &'a dyn Store) -> Reply<'a, u64> {
         match self {
-            Self::Here(taken) => {
+            Self::Local(counter_permits) => {
                 if let Some(memory) = as_memory(store) {
-                    memory.put_back(taken);
+                    memory.put_back(counter_permits);
                 }
-                Reply::Ready(Ok(taken.count()))
+                Reply::Ready(Ok(counter_permits.count()))
             }
-            Self::There(held) => held.release(store),
+            Self::Remote(held) => held.release(store),
         }
     }
 }

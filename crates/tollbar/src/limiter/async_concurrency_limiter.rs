@@ -25,7 +25,7 @@ pub struct AsyncConcurrencyLimiter {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) outage: Arc<Outage>,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: Arc<crate::limiter::waiting::Waiting>,
+    pub(crate) waiting: Arc<crate::limiter::waiting::Waitlist>,
 }
 
 /// Builds an [`AsyncConcurrencyLimiter`].
@@ -36,7 +36,7 @@ pub struct AsyncConcurrencyLimiterBuilder {
     store: Arc<dyn Store>,
     on_outage: OutagePolicy,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::limiter::waiting::WaitingSettings,
+    pub(crate) waiting: crate::limiter::waiting::WaitlistSettings,
 }
 
 /// Why permits were not taken. Nothing is held.
@@ -63,7 +63,7 @@ impl AsyncConcurrencyLimiter {
             store,
             on_outage: OutagePolicy::default(),
             #[cfg(feature = "until-ready")]
-            waiting: crate::limiter::waiting::WaitingSettings::default(),
+            waiting: crate::limiter::waiting::WaitlistSettings::default(),
         }
     }
 
@@ -101,12 +101,12 @@ impl AsyncConcurrencyLimiter {
         let held = HeldPermits::of(entry);
         if entry.decision.is_some_and(|decision| decision.degraded().is_some()) {
             let permit = match self.outage.local() {
-                Some(local) => Permit::there(local, held),
-                None => Permit::NOTHING,
+                Some(local) => Permit::remote(local, held),
+                None => Permit::EMPTY,
             };
             return permit.into_degraded();
         }
-        let permit = Permit::there(Arc::clone(&self.store), held);
+        let permit = Permit::remote(Arc::clone(&self.store), held);
         #[cfg(feature = "until-ready")]
         let permit = permit.waking(&self.waiting, self.waiting_id(entry.key, entry.policy));
         permit
@@ -208,7 +208,7 @@ impl AsyncConcurrencyLimiterBuilder {
             store: self.store,
             outage: Arc::new(Outage::new(self.on_outage)),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(crate::limiter::waiting::Waiting::new(self.waiting)),
+            waiting: Arc::new(crate::limiter::waiting::Waitlist::new(self.waiting)),
         })
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::limiter::outage::{Outage, StoreRef};
 use crate::limiter::{
-    BuildError, CHECK_MANY_CHUNK, Chunk, Parts, PartsBuilder, check_policies, entries_of,
-    resolve_chunk,
+    BuildError, CHECK_MANY_CHUNK, Chunk, LimiterParts, LimiterPartsBuilder, check_policies,
+    entries_of, resolve_chunk,
 };
 use crate::store::{Batch, Entry, Feature, Store, StoreError};
 use crate::{Decision, Key, OutagePolicy, Policies, Policy};
@@ -38,7 +38,7 @@ pub struct AsyncLimiter {
     pub(crate) policies: Policies,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) outage: Arc<Outage>,
-    pub(crate) parts: Arc<Parts>,
+    pub(crate) parts: Arc<LimiterParts>,
 }
 
 /// Builds an [`AsyncLimiter`].
@@ -48,7 +48,7 @@ pub struct AsyncLimiterBuilder {
     policies: Policies,
     store: Arc<dyn Store>,
     on_outage: OutagePolicy,
-    pub(crate) parts: PartsBuilder,
+    pub(crate) parts: LimiterPartsBuilder,
 }
 
 impl AsyncLimiter {
@@ -59,7 +59,7 @@ impl AsyncLimiter {
             policies: policies.into(),
             store,
             on_outage: OutagePolicy::default(),
-            parts: PartsBuilder::default(),
+            parts: LimiterPartsBuilder::default(),
         }
     }
 

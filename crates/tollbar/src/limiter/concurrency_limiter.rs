@@ -38,7 +38,7 @@ pub struct ConcurrencyLimiter {
     pub(crate) policies: Policies,
     pub(crate) store: Arc<MemoryStore>,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: Arc<crate::limiter::waiting::Waiting>,
+    pub(crate) waiting: Arc<crate::limiter::waiting::Waitlist>,
 }
 
 /// Builds a [`ConcurrencyLimiter`].
@@ -48,7 +48,7 @@ pub struct ConcurrencyLimiterBuilder {
     policies: Policies,
     store: Option<Arc<MemoryStore>>,
     #[cfg(feature = "until-ready")]
-    pub(crate) waiting: crate::limiter::waiting::WaitingSettings,
+    pub(crate) waiting: crate::limiter::waiting::WaitlistSettings,
 }
 
 /// Why there is no lease. Nothing is held.
@@ -86,8 +86,8 @@ impl ConcurrencyLimiter {
             policies,
             store: Arc::new(MemoryStore::new()),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(crate::limiter::waiting::Waiting::new(
-                crate::limiter::waiting::WaitingSettings::default(),
+            waiting: Arc::new(crate::limiter::waiting::Waitlist::new(
+                crate::limiter::waiting::WaitlistSettings::default(),
             )),
         }
     }
@@ -98,7 +98,7 @@ impl ConcurrencyLimiter {
             policies: concurrency.into_policy().into(),
             store: None,
             #[cfg(feature = "until-ready")]
-            waiting: crate::limiter::waiting::WaitingSettings::default(),
+            waiting: crate::limiter::waiting::WaitlistSettings::default(),
         }
     }
 
@@ -126,7 +126,7 @@ impl ConcurrencyLimiter {
         let key = key.as_bytes();
         self.policies.with(key, |policy| match &policy.kind {
             Kind::Concurrency(permits) => match self.store.take(permits, key, policy, count) {
-                Ok(taken) => Ok(Permit::here(self, taken)),
+                Ok(counter_permits) => Ok(Permit::local(self, counter_permits)),
                 Err(decision) => Err(decision.into_denied()),
             },
             _ => self.try_acquire_leased(key, policy, count),
@@ -151,9 +151,12 @@ impl ConcurrencyLimiter {
     /// The permit of what an entry was charged.
     pub(crate) fn lend(&self, entry: &Entry<'_>) -> Permit<'_> {
         if let Kind::Concurrency(_) = entry.policy.kind {
-            return Permit::here(self, self.store.taken(entry.key, entry.policy, entry.cost));
+            return Permit::local(
+                self,
+                self.store.counter_permits(entry.key, entry.policy, entry.cost),
+            );
         }
-        let permit = Permit::there(self.store.clone(), HeldPermits::of(entry));
+        let permit = Permit::remote(self.store.clone(), HeldPermits::of(entry));
         #[cfg(feature = "until-ready")]
         let permit = permit.waking(&self.waiting, self.waiting_id(entry.key, entry.policy));
         permit
@@ -260,7 +263,7 @@ impl ConcurrencyLimiterBuilder {
             policies: self.policies,
             store: self.store.unwrap_or_default(),
             #[cfg(feature = "until-ready")]
-            waiting: Arc::new(crate::limiter::waiting::Waiting::new(self.waiting)),
+            waiting: Arc::new(crate::limiter::waiting::Waitlist::new(self.waiting)),
         })
     }
 }

@@ -6,7 +6,7 @@ use crate::store::{Entry, Role};
 use crate::{Decision, Denied, Outcome};
 
 /// As many as most requests have, without an allocation.
-pub(crate) type Few<T> = SmallVec<[T; 4]>;
+pub(crate) type ShortVec<T> = SmallVec<[T; 4]>;
 
 /// The decisions about one request under several limits, in the order of its charges.
 #[derive(Debug, Clone, PartialEq, Eq)]

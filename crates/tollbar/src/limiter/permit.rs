@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 
 use crate::ConcurrencyLimiter;
 use crate::charge::HeldPermits;
-use crate::memory::Taken;
+use crate::memory::CounterPermits;
 #[cfg(feature = "until-ready")]
 use crate::memory::counter_id::CounterId;
 use crate::store::{Reply, Store};
@@ -33,51 +33,51 @@ use crate::store::{Reply, Store};
 #[must_use = "a permit that is dropped at once has limited nothing"]
 #[derive(Debug)]
 pub struct Permit<'a> {
-    held: Held<'a>,
+    held: PermitState<'a>,
     is_degraded: bool,
 }
 
-enum Held<'a> {
-    Nothing,
-    Here { limiter: Lender<'a>, taken: Taken },
-    There(Box<Loan>),
+enum PermitState<'a> {
+    Empty,
+    Local { limiter: LimiterRef<'a>, counter_permits: CounterPermits },
+    Remote(Box<RemotePermits>),
 }
 
-enum Lender<'a> {
+enum LimiterRef<'a> {
     Borrowed(&'a ConcurrencyLimiter),
     Owned(ConcurrencyLimiter),
 }
 
 /// Permits of a store that is asked by key.
-struct Loan {
+struct RemotePermits {
     store: Arc<dyn Store>,
     held: HeldPermits,
     /// The requests that wait for these permits.
     #[cfg(feature = "until-ready")]
-    waiting: Option<(Arc<crate::limiter::waiting::Waiting>, CounterId)>,
+    waiting: Option<(Arc<crate::limiter::waiting::Waitlist>, CounterId)>,
 }
 
 impl<'a> Permit<'a> {
     /// Nothing is in flight: nothing was asked for, or nobody counts.
-    pub(crate) const NOTHING: Self = Self { held: Held::Nothing, is_degraded: false };
+    pub(crate) const EMPTY: Self = Self { held: PermitState::Empty, is_degraded: false };
 
     #[inline]
-    pub(crate) fn here(limiter: &'a ConcurrencyLimiter, taken: Taken) -> Self {
-        let limiter = Lender::Borrowed(limiter);
-        Self { held: Held::Here { limiter, taken }, is_degraded: false }
+    pub(crate) fn local(limiter: &'a ConcurrencyLimiter, counter_permits: CounterPermits) -> Self {
+        let limiter = LimiterRef::Borrowed(limiter);
+        Self { held: PermitState::Local { limiter, counter_permits }, is_degraded: false }
     }
 
-    pub(crate) fn there(store: Arc<dyn Store>, held: Option<HeldPermits>) -> Self {
+    pub(crate) fn remote(store: Arc<dyn Store>, held: Option<HeldPermits>) -> Self {
         let Some(held) = held else {
-            return Self::NOTHING;
+            return Self::EMPTY;
         };
-        let loan = Loan {
+        let remote = RemotePermits {
             store,
             held,
             #[cfg(feature = "until-ready")]
             waiting: None,
         };
-        Self { held: Held::There(Box::new(loan)), is_degraded: false }
+        Self { held: PermitState::Remote(Box::new(remote)), is_degraded: false }
     }
 
     pub(crate) fn into_degraded(mut self) -> Self {
@@ -89,11 +89,11 @@ impl<'a> Permit<'a> {
     #[cfg(feature = "until-ready")]
     pub(crate) fn waking(
         mut self,
-        waiting: &Arc<crate::limiter::waiting::Waiting>,
+        waiting: &Arc<crate::limiter::waiting::Waitlist>,
         id: CounterId,
     ) -> Self {
-        if let Held::There(loan) = &mut self.held {
-            loan.waiting = Some((Arc::clone(waiting), id));
+        if let PermitState::Remote(remote) = &mut self.held {
+            remote.waiting = Some((Arc::clone(waiting), id));
         }
         self
     }
@@ -102,9 +102,9 @@ impl<'a> Permit<'a> {
     #[must_use]
     pub fn count(&self) -> u64 {
         match &self.held {
-            Held::Nothing => 0,
-            Held::Here { taken, .. } => taken.count(),
-            Held::There(loan) => loan.held.count,
+            PermitState::Empty => 0,
+            PermitState::Local { counter_permits, .. } => counter_permits.count(),
+            PermitState::Remote(remote) => remote.held.count,
         }
     }
 
@@ -131,26 +131,28 @@ impl<'a> Permit<'a> {
     /// # }
     /// ```
     pub fn into_owned(mut self) -> Permit<'static> {
-        let held = match mem::replace(&mut self.held, Held::Nothing) {
-            Held::Nothing => Held::Nothing,
-            Held::Here { limiter, taken } => Held::Here { limiter: limiter.into_owned(), taken },
-            Held::There(loan) => Held::There(loan),
+        let held = match mem::replace(&mut self.held, PermitState::Empty) {
+            PermitState::Empty => PermitState::Empty,
+            PermitState::Local { limiter, counter_permits } => {
+                PermitState::Local { limiter: limiter.into_owned(), counter_permits }
+            }
+            PermitState::Remote(remote) => PermitState::Remote(remote),
         };
         Permit { held, is_degraded: self.is_degraded }
     }
 
     /// Gives the permits back, and waits until a store across a network has taken them.
     pub async fn release(mut self) {
-        if let Held::There(loan) = mem::replace(&mut self.held, Held::Nothing) {
+        if let PermitState::Remote(remote) = mem::replace(&mut self.held, PermitState::Empty) {
             // Sent once, even if this future is dropped halfway. A store that cannot be reached keeps
             // what it has.
-            let _ = loan.held.release(&*loan.store).await;
-            loan.notify();
+            let _ = remote.held.release(&*remote.store).await;
+            remote.notify();
         }
     }
 }
 
-impl Loan {
+impl RemotePermits {
     #[cfg_attr(
         not(feature = "until-ready"),
         expect(clippy::unused_self, reason = "without the feature nobody waits for a permit")
@@ -167,33 +169,35 @@ impl Drop for Permit<'_> {
     #[inline]
     fn drop(&mut self) {
         match &self.held {
-            Held::Here { limiter, taken } if taken.count() > 0 => limiter.put_back(taken),
-            Held::There(loan) => {
-                send_off(loan.held.release(&*loan.store));
-                loan.notify();
+            PermitState::Local { limiter, counter_permits } if counter_permits.count() > 0 => {
+                limiter.put_back(counter_permits)
             }
-            Held::Here { .. } | Held::Nothing => {}
+            PermitState::Remote(remote) => {
+                send_off(remote.held.release(&*remote.store));
+                remote.notify();
+            }
+            PermitState::Local { .. } | PermitState::Empty => {}
         }
     }
 }
 
-impl Lender<'_> {
-    fn into_owned(self) -> Lender<'static> {
+impl LimiterRef<'_> {
+    fn into_owned(self) -> LimiterRef<'static> {
         match self {
-            Self::Borrowed(limiter) => Lender::Owned(limiter.clone()),
-            Self::Owned(limiter) => Lender::Owned(limiter),
+            Self::Borrowed(limiter) => LimiterRef::Owned(limiter.clone()),
+            Self::Owned(limiter) => LimiterRef::Owned(limiter),
         }
     }
 
     #[inline]
-    fn put_back(&self, taken: &Taken) {
+    fn put_back(&self, counter_permits: &CounterPermits) {
         let limiter = match self {
             Self::Borrowed(limiter) => *limiter,
             Self::Owned(limiter) => limiter,
         };
-        limiter.store.put_back(taken);
+        limiter.store.put_back(counter_permits);
         #[cfg(feature = "until-ready")]
-        limiter.waiting.notify(taken.id());
+        limiter.waiting.notify(counter_permits.id());
     }
 }
 
@@ -205,13 +209,13 @@ pub(crate) fn send_off<T>(reply: Reply<'_, T>) {
     }
 }
 
-impl fmt::Debug for Held<'_> {
+impl fmt::Debug for PermitState<'_> {
     /// Without the store, which is long, and the key, which may be somebody's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Nothing => "Nothing",
-            Self::Here { .. } => "Here(..)",
-            Self::There(_) => "There(..)",
+            Self::Empty => "Nothing",
+            Self::Local { .. } => "Here(..)",
+            Self::Remote(_) => "There(..)",
         })
     }
 }

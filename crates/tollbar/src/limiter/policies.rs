@@ -10,23 +10,23 @@ use crate::{Key, Policy, StoreError};
 
 /// The policies of a limiter: one for all keys, a [`PolicyMap`], or a function of the key.
 #[derive(Clone)]
-pub struct Policies(Source);
+pub struct Policies(PolicySource);
 
 /// A function from a key to its policy.
-type PolicyOf = dyn Fn(&[u8]) -> Policy + Send + Sync;
+type PolicyFn = dyn Fn(&[u8]) -> Policy + Send + Sync;
 
 #[derive(Clone)]
-enum Source {
+enum PolicySource {
     One(Arc<Policy>),
     Map(PolicyMap),
-    Function(Arc<PolicyOf>),
+    Function(Arc<PolicyFn>),
 }
 
 /// Says what to use instead of a rate limiter under a policy with permits.
 pub(crate) const PERMITS: &str = "a limiter counts rates: use `ConcurrencyLimiter` for permits";
 
 /// A policy that is borrowed where all keys have the same one.
-pub(crate) enum Resolved<'a> {
+pub(crate) enum ResolvedPolicy<'a> {
     Borrowed(&'a Policy),
     Owned(Policy),
 }
@@ -51,30 +51,30 @@ impl Policies {
     /// # }
     /// ```
     pub fn from_fn(policy_of: impl Fn(&[u8]) -> Policy + Send + Sync + 'static) -> Self {
-        Self(Source::Function(Arc::new(policy_of)))
+        Self(PolicySource::Function(Arc::new(policy_of)))
     }
 
     #[inline]
     pub(crate) fn with<T>(&self, key: &[u8], f: impl FnOnce(&Policy) -> T) -> T {
         match &self.0 {
-            Source::One(policy) => f(policy),
-            Source::Map(map) => f(&map.resolve(key)),
-            Source::Function(policy_of) => f(&policy_of(key)),
+            PolicySource::One(policy) => f(policy),
+            PolicySource::Map(map) => f(&map.resolve(key)),
+            PolicySource::Function(policy_of) => f(&policy_of(key)),
         }
     }
 
     #[inline]
-    pub(crate) fn resolve(&self, key: &[u8]) -> Resolved<'_> {
+    pub(crate) fn resolve(&self, key: &[u8]) -> ResolvedPolicy<'_> {
         match &self.0 {
-            Source::One(policy) => Resolved::Borrowed(policy),
-            Source::Map(map) => Resolved::Owned(map.resolve(key)),
-            Source::Function(policy_of) => Resolved::Owned(policy_of(key)),
+            PolicySource::One(policy) => ResolvedPolicy::Borrowed(policy),
+            PolicySource::Map(map) => ResolvedPolicy::Owned(map.resolve(key)),
+            PolicySource::Function(policy_of) => ResolvedPolicy::Owned(policy_of(key)),
         }
     }
 
     /// The policy of `key`, unless it has permits: they have to come back, which a rate limiter does
     /// not see to. The policies known when a limiter is built are checked there.
-    pub(crate) fn resolve_rate(&self, key: &[u8]) -> Result<Resolved<'_>, StoreError> {
+    pub(crate) fn resolve_rate(&self, key: &[u8]) -> Result<ResolvedPolicy<'_>, StoreError> {
         let policy = self.resolve(key);
         if policy.as_policy().has_permits() {
             return Err(StoreError::unsupported(PERMITS));
@@ -86,22 +86,22 @@ impl Policies {
     #[inline]
     pub(crate) fn only_one(&self) -> Option<&Policy> {
         match &self.0 {
-            Source::One(policy) => Some(policy),
-            Source::Map(_) | Source::Function(_) => None,
+            PolicySource::One(policy) => Some(policy),
+            PolicySource::Map(_) | PolicySource::Function(_) => None,
         }
     }
 
     /// The policies that are known before a key is.
     pub(crate) fn known(&self) -> Vec<Policy> {
         match &self.0 {
-            Source::One(policy) => vec![Policy::clone(policy)],
-            Source::Map(map) => map.known(),
-            Source::Function(_) => Vec::new(),
+            PolicySource::One(policy) => vec![Policy::clone(policy)],
+            PolicySource::Map(map) => map.known(),
+            PolicySource::Function(_) => Vec::new(),
         }
     }
 }
 
-impl Resolved<'_> {
+impl ResolvedPolicy<'_> {
     #[inline]
     pub(crate) fn as_policy(&self) -> &Policy {
         match self {
@@ -113,22 +113,22 @@ impl Resolved<'_> {
 
 impl From<Policy> for Policies {
     fn from(policy: Policy) -> Self {
-        Self(Source::One(Arc::new(policy)))
+        Self(PolicySource::One(Arc::new(policy)))
     }
 }
 
 impl From<PolicyMap> for Policies {
     fn from(map: PolicyMap) -> Self {
-        Self(Source::Map(map))
+        Self(PolicySource::Map(map))
     }
 }
 
 impl fmt::Debug for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Source::One(policy) => f.debug_tuple("One").field(policy).finish(),
-            Source::Map(map) => f.debug_tuple("Map").field(map).finish(),
-            Source::Function(_) => f.write_str("Function(..)"),
+            PolicySource::One(policy) => f.debug_tuple("One").field(policy).finish(),
+            PolicySource::Map(map) => f.debug_tuple("Map").field(map).finish(),
+            PolicySource::Function(_) => f.write_str("Function(..)"),
         }
     }
 }
@@ -151,11 +151,11 @@ impl fmt::Debug for Policies {
 /// ```
 #[derive(Clone)]
 pub struct PolicyMap {
-    current: Arc<ArcSwap<Table>>,
+    current: Arc<ArcSwap<PolicyTable>>,
 }
 
 #[derive(Clone)]
-struct Table {
+struct PolicyTable {
     default: Policy,
     by_key: HashMap<Box<[u8]>, Policy>,
 }
@@ -164,7 +164,7 @@ impl PolicyMap {
     /// A map in which every key is under `default`.
     #[must_use]
     pub fn new(default: Policy) -> Self {
-        let table = Table { default, by_key: HashMap::new() };
+        let table = PolicyTable { default, by_key: HashMap::new() };
         Self { current: Arc::new(ArcSwap::from_pointee(table)) }
     }
 
@@ -225,9 +225,9 @@ impl PolicyMap {
     }
 
     /// Changes a copy and swaps it in: checks never wait, changes cost a copy of the table.
-    fn change(&self, mut change: impl FnMut(&mut Table)) {
+    fn change(&self, mut change: impl FnMut(&mut PolicyTable)) {
         self.current.rcu(|table| {
-            let mut table = Table::clone(table);
+            let mut table = PolicyTable::clone(table);
             change(&mut table);
             table
         });

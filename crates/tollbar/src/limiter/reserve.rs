@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::{Limiter, Parts};
+use super::{Limiter, LimiterParts};
 use crate::charge::{Marks, SettleError, Settlement, Spent, settle};
 use crate::limiter::outage::StoreRef;
 use crate::receipt::Draft;
@@ -168,7 +168,7 @@ impl AsyncLimiter {
     }
 }
 
-impl Parts {
+impl LimiterParts {
     async fn reserve<L>(
         &self,
         store: StoreRef<'_>,

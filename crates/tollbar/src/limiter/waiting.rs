@@ -11,11 +11,10 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | `lines` | the waiters of all keys, and their turns: no clock, no store |
+//! | `queues` | the waiters of all keys, and their turns: no clock, no store |
 //! | `timer` | what sleeps: a thread of our own, a runtime's, or one that tests move |
 //! | `verbs` | the methods of limiters and builders |
 
-mod error;
 mod methods;
 mod queues;
 mod timer;
@@ -26,7 +25,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use queues::{Line, Lines, Ticket, Turn, Wakers};
+use queues::{Ticket, Turn, WaitQueue, WaitQueues, Wakers};
+use thiserror::Error;
 use timer::ThreadTimer;
 
 use crate::algorithm::leaky_queue::LeakyQueue;
@@ -34,9 +34,10 @@ use crate::limiter::outage::StoreRef;
 use crate::memory::counter_id::{CounterHash, CounterId};
 use crate::policy::Kind;
 use crate::store::Entry;
-use crate::{Decision, Degraded, Interval, Outcome, Policy, Reply, SystemClock};
+use crate::{
+    Decision, Degraded, Denied, Interval, Outcome, Policy, Reply, StoreError, SystemClock,
+};
 
-pub use error::WaitError;
 pub use queues::WaitingStats;
 pub use timer::{ManualTimer, Sleep, Timer};
 
@@ -48,18 +49,52 @@ const WAITERS_MAX_DEFAULT: usize = 65_536;
 const BUSY_SLEEP_MIN: Duration = Duration::from_millis(1);
 const BUSY_SLEEP_MAX: Duration = Duration::from_millis(100);
 
+/// Why waiting has not let a request through. Nothing was charged, or it was given back.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// Waiting would not help: the queue is full, the wait would be longer than the policy allows, the
+    /// cost is above the capacity, or the store cannot answer and the outage policy denies.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// As many requests wait as this limiter has room for, all keys taken together.
+    #[error(
+        "{waiters_max} requests wait already: come back later, or give the limiter more \
+         `max_waiters`"
+    )]
+    TooManyWaiters {
+        /// How many may wait.
+        waiters_max: usize,
+    },
+    /// The store cannot count by the policy, or there is an outage and
+    /// [`OutagePolicy::Error`](crate::OutagePolicy::Error).
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl WaitError {
+    /// The denial, where that is what kept the request out.
+    #[must_use]
+    pub fn denied(&self) -> Option<Denied> {
+        match self {
+            Self::Denied(denied) => Some(*denied),
+            Self::TooManyWaiters { .. } | Self::Store(_) => None,
+        }
+    }
+}
+
 /// What a limiter needs to let requests wait.
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    lines: Lines,
+pub(crate) struct Waitlist {
+    queues: WaitQueues,
     hash: CounterHash,
-    settings: WaitingSettings,
+    settings: WaitlistSettings,
     /// For stores whose own clock cannot be read here.
     clock: SystemClock,
 }
 
 /// How a limiter lets requests wait.
-pub(crate) struct WaitingSettings {
+pub(crate) struct WaitlistSettings {
     pub(crate) waiters_max: usize,
     pub(crate) timer: Arc<dyn Timer>,
     pub(crate) jitter: Duration,
@@ -67,7 +102,7 @@ pub(crate) struct WaitingSettings {
 
 /// A request that wants its turn.
 #[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
+pub(crate) struct WaitRequest<'a> {
     pub(crate) store: StoreRef<'a>,
     pub(crate) id: CounterId,
     pub(crate) key: &'a [u8],
@@ -75,7 +110,7 @@ pub(crate) struct Request<'a> {
     pub(crate) cost: u64,
 }
 
-impl<'a> Request<'a> {
+impl<'a> WaitRequest<'a> {
     async fn ask(self) -> Result<(Entry<'a>, Decision), WaitError> {
         let entry = self.store.ask(self.key, self.policy, self.cost).await?;
         let decision = entry.decision.unwrap_or(Decision::UNDECIDED);
@@ -100,19 +135,19 @@ impl<'a> Request<'a> {
 }
 
 /// A request among the waiters, which it leaves when this is dropped.
-struct Place<'a> {
-    waiting: &'a Waiting,
-    request: Request<'a>,
+struct QueuedRequest<'a> {
+    waiting: &'a Waitlist,
+    request: WaitRequest<'a>,
     /// False where so many wait that this one may not.
     has_room: bool,
     /// `None` before it has joined a line, and after it has left it.
     ticket: Option<Ticket>,
 }
 
-impl Waiting {
-    pub(crate) fn new(settings: WaitingSettings) -> Self {
-        let (lines, hash) = (Lines::default(), CounterHash::random());
-        Self { lines, hash, settings, clock: SystemClock::new() }
+impl Waitlist {
+    pub(crate) fn new(settings: WaitlistSettings) -> Self {
+        let (queues, hash) = (WaitQueues::default(), CounterHash::random());
+        Self { queues, hash, settings, clock: SystemClock::new() }
     }
 
     /// The name of the counter of `key`, for a store whose own names are not known here.
@@ -123,13 +158,16 @@ impl Waiting {
     /// Lets the first waiter for a permit of `id` ask again, because one has come back.
     #[inline]
     pub(crate) fn notify(&self, id: CounterId) {
-        if !self.lines.is_empty() {
-            self.lines.with(id, Line::notify);
+        if !self.queues.is_empty() {
+            self.queues.with(id, WaitQueue::notify);
         }
     }
 
     /// Waits until the request has its turn, and returns what the store has charged it.
-    pub(crate) async fn turn<'a>(&'a self, request: Request<'a>) -> Result<Entry<'a>, WaitError> {
+    pub(crate) async fn turn<'a>(
+        &'a self,
+        request: WaitRequest<'a>,
+    ) -> Result<Entry<'a>, WaitError> {
         if request.cost == 0 {
             // A peek charges nothing, so it takes no turn.
             return Ok(request.ask().await?.0);
@@ -146,16 +184,19 @@ impl Waiting {
     }
 
     /// Joins the line, and asks the store once it is the first.
-    async fn line_up<'a>(&'a self, request: Request<'a>) -> Result<(Entry<'a>, bool), WaitError> {
-        let mut place = self.place(request);
-        place.ticket = Some(self.lines.with(request.id, |line, _| line.join(0)));
-        let mut has_waited = place.first().await?;
+    async fn line_up<'a>(
+        &'a self,
+        request: WaitRequest<'a>,
+    ) -> Result<(Entry<'a>, bool), WaitError> {
+        let mut queued = self.queue(request);
+        queued.ticket = Some(self.queues.with(request.id, |queue, _| queue.join(0)));
+        let mut has_waited = queued.first().await?;
         let mut busy_sleep = BUSY_SLEEP_MIN;
         loop {
             let (entry, decision) = request.ask().await?;
             let sleep = match decision.outcome() {
                 Outcome::Allow => {
-                    drop(place);
+                    drop(queued);
                     let delay = decision.delay();
                     if !delay.is_zero() {
                         self.settings.timer.sleep(delay).await;
@@ -176,17 +217,17 @@ impl Waiting {
                 }
             };
             if !has_waited {
-                place.check_room()?;
+                queued.check_room()?;
                 has_waited = true;
             }
-            place.sleep(sleep).await;
+            queued.sleep(sleep).await;
         }
     }
 
     /// Takes a turn in a queue, and waits for it.
     async fn queue_up<'a>(
         &'a self,
-        request: Request<'a>,
+        request: WaitRequest<'a>,
         queue: &LeakyQueue,
     ) -> Result<(Entry<'a>, bool), WaitError> {
         let (entry, decision) = request.ask().await?;
@@ -207,31 +248,31 @@ impl Waiting {
         let interval = queue.interval();
         let width_ns = width_ns(interval, request.cost);
         let turn = Turn { at_us, places: request.cost, width_ns, interval, stamp: entry.stamp };
-        let mut place = self.place(request);
-        if let Err(error) = place.check_room() {
+        let mut queued = self.queue(request);
+        if let Err(error) = queued.check_room() {
             request.refund(turn);
             return Err(error);
         }
-        place.ticket = Some(self.lines.with(request.id, |line, wakers| {
-            let ticket = line.join_queue(turn, is_exact, now.as_micros(), wakers);
-            line.give_back(|turn| request.refund(turn));
+        queued.ticket = Some(self.queues.with(request.id, |queue, wakers| {
+            let ticket = queue.join_queue(turn, is_exact, now.as_micros(), wakers);
+            queue.give_back(|turn| request.refund(turn));
             ticket
         }));
-        place.first().await?;
+        queued.first().await?;
         loop {
             let now_us = clock.now().as_micros();
-            let turn_us = place.with_line(|_, line, wakers| line.take_turn(now_us, wakers));
+            let turn_us = queued.with_queue(|_, queue, wakers| queue.take_turn(now_us, wakers));
             let Some(turn_us) = turn_us.flatten() else {
-                place.ticket = None;
+                queued.ticket = None;
                 return Ok((entry, true));
             };
-            place.sleep(Duration::from_micros(turn_us - now_us)).await;
+            queued.sleep(Duration::from_micros(turn_us - now_us)).await;
         }
     }
 
-    fn place<'a>(&'a self, request: Request<'a>) -> Place<'a> {
-        let has_room = self.lines.enter() < self.settings.waiters_max as u64;
-        Place { waiting: self, request, has_room, ticket: None }
+    fn queue<'a>(&'a self, request: WaitRequest<'a>) -> QueuedRequest<'a> {
+        let has_room = self.queues.enter() < self.settings.waiters_max as u64;
+        QueuedRequest { waiting: self, request, has_room, ticket: None }
     }
 }
 
@@ -254,7 +295,7 @@ fn turn_us(queue: &LeakyQueue, entry: &Entry<'_>, decision: Decision) -> u64 {
     stamped_us.filter(|it| turn_us.abs_diff(*it) <= 1).unwrap_or(turn_us)
 }
 
-impl Place<'_> {
+impl QueuedRequest<'_> {
     fn check_room(&self) -> Result<(), WaitError> {
         let waiters_max = self.waiting.settings.waiters_max;
         if self.has_room { Ok(()) } else { Err(WaitError::TooManyWaiters { waiters_max }) }
@@ -264,8 +305,9 @@ impl Place<'_> {
     async fn first(&self) -> Result<bool, WaitError> {
         let mut has_waited = false;
         poll_fn(|context| {
-            let is_first = self
-                .with_line(|ticket, line, wakers| line.is_first(ticket, context.waker(), wakers));
+            let is_first = self.with_queue(|ticket, queue, wakers| {
+                queue.is_first(ticket, context.waker(), wakers)
+            });
             if is_first != Some(false) {
                 return Poll::Ready(Ok(has_waited));
             }
@@ -276,18 +318,18 @@ impl Place<'_> {
     }
 
     /// Looks at its line, or changes it. `None` where it is in none.
-    fn with_line<T>(&self, f: impl FnOnce(Ticket, &mut Line, &mut Wakers) -> T) -> Option<T> {
+    fn with_queue<T>(&self, f: impl FnOnce(Ticket, &mut WaitQueue, &mut Wakers) -> T) -> Option<T> {
         let ticket = self.ticket?;
-        Some(self.waiting.lines.with(self.request.id, |line, wakers| f(ticket, line, wakers)))
+        Some(self.waiting.queues.with(self.request.id, |queue, wakers| f(ticket, queue, wakers)))
     }
 
     /// Sleeps, or until it is notified.
     async fn sleep(&self, duration: Duration) {
         let mut sleep = self.waiting.settings.timer.sleep(duration);
         poll_fn(|context| {
-            let is_notified = self.with_line(|ticket, line, wakers| {
-                line.is_first(ticket, context.waker(), wakers);
-                line.take_notification()
+            let is_notified = self.with_queue(|ticket, queue, wakers| {
+                queue.is_first(ticket, context.waker(), wakers);
+                queue.take_notification()
             });
             if is_notified == Some(true) { Poll::Ready(()) } else { sleep.as_mut().poll(context) }
         })
@@ -295,24 +337,24 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
-        self.with_line(|ticket, line, wakers| {
-            line.leave(ticket, wakers);
-            line.give_back(|turn| self.request.refund(turn));
+        self.with_queue(|ticket, queue, wakers| {
+            queue.leave(ticket, wakers);
+            queue.give_back(|turn| self.request.refund(turn));
         });
-        self.waiting.lines.exit();
+        self.waiting.queues.exit();
     }
 }
 
-impl Default for WaitingSettings {
+impl Default for WaitlistSettings {
     fn default() -> Self {
         let timer = Arc::new(ThreadTimer);
         Self { waiters_max: WAITERS_MAX_DEFAULT, timer, jitter: Duration::ZERO }
     }
 }
 
-impl fmt::Debug for WaitingSettings {
+impl fmt::Debug for WaitlistSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { waiters_max, jitter, .. } = self;
         write!(f, "WaitingSettings {{ waiters_max: {waiters_max}, jitter: {jitter:?}, .. }}")

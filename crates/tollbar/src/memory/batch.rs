@@ -12,35 +12,35 @@ use thiserror::Error;
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
-use super::leases::{Grant, lease_name};
+use super::leases::{LeaseGrant, lease_name};
 use super::marks::MARKS_MAX;
 use super::rank::UsedShare;
 use super::shards::ShardGuard;
-use super::slot::{Read, SlotGuard};
+use super::slot::{SlotGuard, SlotRead};
 use super::sync::Backoff;
-use crate::algorithm::leased::Leased;
+use crate::algorithm::leased::LeasedConcurrency;
 use crate::memory::batch_decision::{
-    BATCH_ENTRIES_MAX, Deciding, LogQuestion, States, Unit, copy, zero,
+    BATCH_ENTRIES_MAX, BatchDecider, LogCharge, States, Unit, copy, zero,
 };
-use crate::memory::migration::Whereabouts;
+use crate::memory::migration::CounterLocation;
 use crate::policy::Kind;
 use crate::store::{Batch, Entry, StoreError};
 
 /// How often a batch that finds no free slot lets all go and tries again.
-const CROWDED_ROUNDS_MAX: u32 = 256;
+const LOCK_ROUNDS_MAX: u32 = 256;
 
 /// Those of the counters, and those of the marks.
 const SHARDS_MAX: usize = BATCH_ENTRIES_MAX + MARKS_MAX;
 
 /// The locks of a batch, held until its states are stored.
 #[derive(Default)]
-pub(super) struct Held<'a> {
+pub(super) struct BatchLocks<'a> {
     // Dropped in this order: slots first, then the shards they may have been inserted under.
     slots: ArrayVec<Option<SlotGuard<'a>>, BATCH_ENTRIES_MAX>,
     shards: ArrayVec<ShardGuard<'a>, SHARDS_MAX>,
 }
 
-impl Held<'_> {
+impl BatchLocks<'_> {
     fn release(&mut self) {
         self.slots.clear();
         self.shards.clear();
@@ -50,13 +50,13 @@ impl Held<'_> {
 /// Every place a key could take is held by other checks at this moment.
 #[derive(Debug, Error)]
 #[error("every slot for this key is in use by other checks: make the store larger")]
-struct Crowded;
+struct NoFreeSlot;
 
 enum LockError {
     /// A counter is wide or not in the table: locks of shards are needed.
     NeedsShards,
     /// Every slot of a newcomer is locked.
-    Crowded,
+    NoFreeSlot,
 }
 
 impl MemoryStore {
@@ -67,7 +67,7 @@ impl MemoryStore {
             return Err(StoreError::BatchTooLarge { entries: entries.len(), entries_max });
         }
         let now_us = self.now_us();
-        if once.is_none() && hold.is_none() && self.check_few(entries, now_us) {
+        if once.is_none() && hold.is_none() && self.check_small_batch(entries, now_us) {
             return Ok(());
         }
         // These and the states below are kilobytes of which a few words are used: they are filled in
@@ -75,10 +75,10 @@ impl MemoryStore {
         let (mut units, mut unit_of) = (ArrayVec::new(), ArrayVec::new());
         self.name(entries, &mut units, &mut unit_of);
         let marks = self.marks(once, hold, entries);
-        let ask_log =
-            |asked: &LogQuestion<'_>| self.decide_log(&self.shards.lock(asked.id), asked, now_us);
+        let decide_log =
+            |charge: &LogCharge<'_>| self.decide_log(&self.shards.lock(charge.id), charge, now_us);
         let (units, unit_of) = (&units, &unit_of);
-        let mut batch = Deciding { entries, units, unit_of, now_us, ask_log: &ask_log };
+        let mut batch = BatchDecider { entries, units, unit_of, now_us, decide_log: &decide_log };
 
         let (mut before, mut after) = (States::new(), States::new());
         // Whether a request has been here before is only known under its lock.
@@ -91,59 +91,59 @@ impl MemoryStore {
             }
         }
 
-        let mut held = Held::default();
-        self.lock(units, &marks.ids(), &mut held)?;
+        let mut locks = BatchLocks::default();
+        self.lock(units, &marks.ids(), &mut locks)?;
         // Read again under the locks, because a counter that was absent may have been forgotten as
         // fresh by a thread with a later reading: see `check_absent`.
         let now_us = self.now_us();
         batch.now_us = now_us;
-        if self.is_answered(&marks, &held, batch.entries, now_us)? {
+        if self.is_answered(&marks, &locks, batch.entries, now_us)? {
             return Ok(());
         }
-        self.read_held(units, &held, now_us, &mut before);
+        self.read_locked(units, &locks, now_us, &mut before);
         copy(&before, &mut after);
-        let ask_held_log = |asked: &LogQuestion<'_>| {
-            self.decide_log(self.guard_of(&held, asked.id), asked, now_us)
+        let decide_locked_log = |charge: &LogCharge<'_>| {
+            self.decide_log(self.guard_of(&locks, charge.id), charge, now_us)
         };
-        batch.ask_log = &ask_held_log;
+        batch.decide_log = &decide_locked_log;
         if !batch.decide(&mut after) {
             batch.report_uncharged(&before);
             return Ok(());
         }
         if hold.is_some() {
-            self.make_stamps_last(&mut batch, &held);
+            self.make_stamps_last(&mut batch, &locks);
         }
         Self::name_leases(&mut batch);
         let answers = Self::answers(&marks, batch.entries)?;
-        self.remember(&marks, &held, &answers, now_us);
-        self.grant_leases(&batch, &held);
-        self.write_held(units, &mut held, &before, &after, now_us);
+        self.remember(&marks, &locks, &answers, now_us);
+        self.grant_leases(&batch, &locks);
+        self.write_locked(units, &mut locks, &before, &after, now_us);
         Ok(())
     }
 
     /// For a batch that may be given back.
-    fn make_stamps_last(&self, batch: &mut Deciding<'_, '_>, held: &Held<'_>) {
+    fn make_stamps_last(&self, batch: &mut BatchDecider<'_, '_>, locks: &BatchLocks<'_>) {
         for (entry, unit) in batch.entries.iter_mut().zip(batch.unit_of) {
             let unit = &batch.units[*unit];
-            let guard = self.guard_of(held, unit.id);
+            let guard = self.guard_of(locks, unit.id);
             entry.stamp = self.lasting_stamp(guard, &unit.kind, unit.id, entry.stamp, batch.now_us);
         }
     }
 
     /// Says what the leases of an allowed batch will be called.
-    fn name_leases(batch: &mut Deciding<'_, '_>) {
+    fn name_leases(batch: &mut BatchDecider<'_, '_>) {
         for entry in batch.entries.iter_mut().filter(|entry| granted(entry).is_some()) {
             entry.stamp = lease_name();
         }
     }
 
     /// Writes the leases of an allowed batch down.
-    fn grant_leases(&self, batch: &Deciding<'_, '_>, held: &Held<'_>) {
+    fn grant_leases(&self, batch: &BatchDecider<'_, '_>, locks: &BatchLocks<'_>) {
         for (entry, unit) in batch.entries.iter().zip(batch.unit_of) {
             if let Some(leased) = granted(entry) {
                 let counter = batch.units[*unit].id;
-                let grant = Grant { id: entry.stamp, cost: entry.cost };
-                let guard = self.guard_of(held, counter);
+                let grant = LeaseGrant { id: entry.stamp, cost: entry.cost };
+                let guard = self.guard_of(locks, counter);
                 self.grant_lease(guard, leased, counter, batch.now_us, grant);
             }
         }
@@ -205,9 +205,9 @@ impl MemoryStore {
         loop {
             let Some(slot) = self.table.find(unit.id, tag) else {
                 match self.recall(packed, unit.id, now_us) {
-                    Whereabouts::New => return,
-                    Whereabouts::Table => backoff.wait(),
-                    Whereabouts::Wide => {
+                    CounterLocation::New => return,
+                    CounterLocation::Table => backoff.wait(),
+                    CounterLocation::Wide => {
                         let guard = self.shards.lock(unit.id);
                         return self.load_unit(&guard, unit, now_us, state);
                     }
@@ -215,11 +215,11 @@ impl MemoryStore {
                 continue;
             };
             match slot.read(tag) {
-                Read::Seen(seen) if slot.is_unchanged(seen) => {
-                    return packed.load(seen.word, state);
+                SlotRead::Word(reading) if slot.is_unchanged(reading) => {
+                    return packed.load(reading.word, state);
                 }
-                Read::Locked => backoff.wait(),
-                Read::Seen(_) | Read::Gone => {}
+                SlotRead::Locked => backoff.wait(),
+                SlotRead::Word(_) | SlotRead::Gone => {}
             }
         }
     }
@@ -230,24 +230,24 @@ impl MemoryStore {
         &'a self,
         units: &[Unit<'_>],
         marks: &[CounterId],
-        held: &mut Held<'a>,
+        locks: &mut BatchLocks<'a>,
     ) -> Result<(), StoreError> {
         let mut with_shards = !marks.is_empty();
         let mut backoff = Backoff::default();
         loop {
             let shards_of = with_shards.then_some(marks);
-            let locked = self.try_lock(units, shards_of, held);
+            let locked = self.try_lock(units, shards_of, locks);
             if locked.is_err() {
-                held.release();
+                locks.release();
             }
             match locked {
                 Ok(()) => return Ok(()),
                 Err(LockError::NeedsShards) => with_shards = true,
                 // The batch itself may hold them all: then trying again will not help.
-                Err(LockError::Crowded) if backoff.rounds() >= CROWDED_ROUNDS_MAX => {
-                    return Err(StoreError::Overloaded { source: Arc::new(Crowded) });
+                Err(LockError::NoFreeSlot) if backoff.rounds() >= LOCK_ROUNDS_MAX => {
+                    return Err(StoreError::Overloaded { source: Arc::new(NoFreeSlot) });
                 }
-                Err(LockError::Crowded) => backoff.wait(),
+                Err(LockError::NoFreeSlot) => backoff.wait(),
             }
         }
     }
@@ -257,7 +257,7 @@ impl MemoryStore {
         &'a self,
         units: &[Unit<'_>],
         marks: Option<&[CounterId]>,
-        held: &mut Held<'a>,
+        locks: &mut BatchLocks<'a>,
     ) -> Result<(), LockError> {
         let with_shards = marks.is_some();
         if let Some(marks) = marks {
@@ -267,7 +267,7 @@ impl MemoryStore {
             shards.sort_unstable();
             for (at, &shard) in shards.iter().enumerate() {
                 if at == 0 || shards[at - 1] != shard {
-                    held.shards.push(self.shards.lock_shard(shard));
+                    locks.shards.push(self.shards.lock_shard(shard));
                 }
             }
         }
@@ -275,13 +275,13 @@ impl MemoryStore {
             let slot = match unit.packed() {
                 Some((_, tag)) if unit.kind.fits_word() => match self.lock_present(unit.id, tag) {
                     Some(slot) => Some(slot),
-                    None if with_shards => self.lock_newcomer(unit, held)?,
+                    None if with_shards => self.lock_newcomer(unit, locks)?,
                     None => return Err(LockError::NeedsShards),
                 },
                 _ if with_shards => None,
                 _ => return Err(LockError::NeedsShards),
             };
-            held.slots.push(slot);
+            locks.slots.push(slot);
         }
         Ok(())
     }
@@ -290,13 +290,13 @@ impl MemoryStore {
         let mut backoff = Backoff::default();
         while let Some(slot) = self.table.find(id, tag) {
             match slot.read(tag) {
-                Read::Seen(seen) => {
-                    if let Some(guard) = slot.try_lock(seen, tag) {
+                SlotRead::Word(reading) => {
+                    if let Some(guard) = slot.try_lock(reading, tag) {
                         return Some(guard);
                     }
                 }
-                Read::Locked => backoff.wait(),
-                Read::Gone => {}
+                SlotRead::Locked => backoff.wait(),
+                SlotRead::Gone => {}
             }
         }
         None
@@ -306,47 +306,57 @@ impl MemoryStore {
     fn lock_newcomer<'a>(
         &'a self,
         unit: &Unit<'_>,
-        held: &Held<'a>,
+        locks: &BatchLocks<'a>,
     ) -> Result<Option<SlotGuard<'a>>, LockError> {
         let (packed, tag) = unit.packed().ok_or(LockError::NeedsShards)?;
         let now_us = self.now_us();
-        match self.bring_back(self.guard_of(held, unit.id), packed, unit.id, now_us) {
-            Whereabouts::New => {}
-            Whereabouts::Wide => return Ok(None),
-            Whereabouts::Table => {
-                return self.lock_present(unit.id, tag).map(Some).ok_or(LockError::Crowded);
+        match self.bring_back(self.guard_of(locks, unit.id), packed, unit.id, now_us) {
+            CounterLocation::New => {}
+            CounterLocation::Wide => return Ok(None),
+            CounterLocation::Table => {
+                return self.lock_present(unit.id, tag).map(Some).ok_or(LockError::NoFreeSlot);
             }
         }
-        let mut freed = self.table.free(unit.id, now_us).ok_or(LockError::Crowded)?;
-        self.count_eviction(freed.was_live);
-        freed.guard.hand_over(tag, 0);
-        Ok(Some(freed.guard))
+        let mut free_slot = self.table.free(unit.id, now_us).ok_or(LockError::NoFreeSlot)?;
+        self.count_eviction(free_slot.was_live);
+        free_slot.guard.hand_over(tag, 0);
+        Ok(Some(free_slot.guard))
     }
 
-    pub(super) fn guard_of<'h, 'a>(&self, held: &'h Held<'a>, id: CounterId) -> &'h ShardGuard<'a> {
+    pub(super) fn guard_of<'h, 'a>(
+        &self,
+        locks: &'h BatchLocks<'a>,
+        id: CounterId,
+    ) -> &'h ShardGuard<'a> {
         let shard = self.shards.shard_of(id);
-        let found = held.shards.iter().find(|guard| guard.shard() == shard);
+        let found = locks.shards.iter().find(|guard| guard.shard() == shard);
         found.expect("every shard of the batch is locked before its slots")
     }
 
-    fn read_held(&self, units: &[Unit<'_>], held: &Held<'_>, now_us: u64, states: &mut States) {
+    fn read_locked(
+        &self,
+        units: &[Unit<'_>],
+        locks: &BatchLocks<'_>,
+        now_us: u64,
+        states: &mut States,
+    ) {
         zero(states, units);
-        for (unit, slot) in units.iter().zip(&held.slots) {
+        for (unit, slot) in units.iter().zip(&locks.slots) {
             let state = &mut states[unit.words.clone()];
             match (slot, unit.packed()) {
                 (Some(slot), Some((packed, _))) => packed.load(slot.word, state),
                 _ if unit.is_log() => {}
                 _ => {
-                    self.load_unit(self.guard_of(held, unit.id), unit, now_us, state);
+                    self.load_unit(self.guard_of(locks, unit.id), unit, now_us, state);
                 }
             }
         }
     }
 
-    fn write_held(
+    fn write_locked(
         &self,
         units: &[Unit<'_>],
-        held: &mut Held<'_>,
+        locks: &mut BatchLocks<'_>,
         before: &States,
         after: &States,
         now_us: u64,
@@ -358,14 +368,14 @@ impl MemoryStore {
             if state == &before[unit.words.clone()] || is_lease {
                 continue;
             }
-            if let (Some(slot), Some((packed, _))) = (&mut held.slots[at], unit.packed()) {
+            if let (Some(slot), Some((packed, _))) = (&mut locks.slots[at], unit.packed()) {
                 let word = packed.save(state, now_us);
                 slot.word = word.expect("a state from a word, charged under a limit that fits");
             } else if let Kind::SlidingLog(log) = &*unit.kind {
-                let guard = self.guard_of(held, unit.id);
+                let guard = self.guard_of(locks, unit.id);
                 self.charge_log(guard, log, unit.id, now_us, state[0]);
             } else {
-                let guard = self.guard_of(held, unit.id);
+                let guard = self.guard_of(locks, unit.id);
                 let used = UsedShare::at(unit.kind.as_dyn(), state, now_us);
                 self.save_wide(guard, unit.kind.as_dyn(), unit.id, now_us, state, used);
             }
@@ -374,7 +384,7 @@ impl MemoryStore {
 }
 
 /// Where an entry of an allowed batch takes a lease. A shadow that denied takes nothing.
-fn granted<'p>(entry: &Entry<'p>) -> Option<&'p Leased> {
+fn granted<'p>(entry: &Entry<'p>) -> Option<&'p LeasedConcurrency> {
     let is_taken = entry.decision.is_some_and(|decision| decision.is_allowed());
     entry.policy.kind.as_leased().filter(|_| is_taken && entry.cost > 0)
 }

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use super::counter_id::CounterId;
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::sliding_log::SlidingLog;
-use crate::algorithm::word::Packed;
+use crate::algorithm::word::PackedAlgorithm;
 use crate::policy::Kind;
 use crate::store::{Entry, Role};
 use crate::{Decision, Timestamp};
@@ -30,7 +30,7 @@ pub(super) struct Unit<'a> {
 }
 
 /// A charge to a log that a batch is about to make.
-pub(super) struct LogQuestion<'q> {
+pub(super) struct LogCharge<'q> {
     pub(super) log: &'q SlidingLog,
     pub(super) id: CounterId,
     /// What the entries before this one charge to it.
@@ -40,18 +40,18 @@ pub(super) struct LogQuestion<'q> {
 
 /// Decides an entry on a log, which is not copied here: it stays where it is, under its lock. Also
 /// says what the charge is called.
-pub(super) type AskLog<'f> = dyn Fn(&LogQuestion<'_>) -> (Decision, u64) + 'f;
+pub(super) type DecideLog<'f> = dyn Fn(&LogCharge<'_>) -> (Decision, u64) + 'f;
 
 /// The entries of a batch and the counters they ask for.
-pub(super) struct Deciding<'b, 'e> {
+pub(super) struct BatchDecider<'b, 'e> {
     pub(super) entries: &'b mut [Entry<'e>],
     pub(super) units: &'b [Unit<'e>],
     pub(super) unit_of: &'b [usize],
     pub(super) now_us: u64,
-    pub(super) ask_log: &'b AskLog<'b>,
+    pub(super) decide_log: &'b DecideLog<'b>,
 }
 
-impl Deciding<'_, '_> {
+impl BatchDecider<'_, '_> {
     /// Decides every entry in order on `states`, charging as it goes: the enforced ones first, then
     /// the shadows. False where an enforced one denies; then what was charged is not to be kept.
     pub(super) fn decide(&mut self, states: &mut States) -> bool {
@@ -76,14 +76,14 @@ impl Deciding<'_, '_> {
         let entry = &self.entries[at];
         if let Kind::SlidingLog(log) = &entry.policy.kind {
             let (id, pending) = (self.units[self.unit_of[at]].id, state[0]);
-            let (decision, stamp) = (self.ask_log)(&LogQuestion { log, id, pending, cost });
+            let (decision, stamp) = (self.decide_log)(&LogCharge { log, id, pending, cost });
             state[0] += if decision.is_allowed() { cost } else { 0 };
             return (decision, stamp);
         }
         let kind = entry.policy.kind.for_key(entry.key);
         let now = Timestamp::from_micros(self.now_us);
-        let decision = kind.deciding().transition(state, now, cost);
-        (decision, kind.deciding().stamp(state))
+        let decision = kind.batch_algorithm().transition(state, now, cost);
+        (decision, kind.batch_algorithm().stamp(state))
     }
 
     /// For a request that was denied: the entries that would have allowed say what remains now,
@@ -103,7 +103,7 @@ impl Deciding<'_, '_> {
 impl Unit<'_> {
     /// How many words of state it has in a batch.
     pub(super) fn state_words(kind: &Kind) -> usize {
-        if let Kind::SlidingLog(_) = kind { 1 } else { kind.deciding().words() }
+        if let Kind::SlidingLog(_) = kind { 1 } else { kind.batch_algorithm().words() }
     }
 
     pub(super) fn is_log(&self) -> bool {
@@ -111,7 +111,7 @@ impl Unit<'_> {
     }
 
     /// Its word form and its tag in the table, where the algorithm has one.
-    pub(super) fn packed(&self) -> Option<(&dyn Packed, u64)> {
+    pub(super) fn packed(&self) -> Option<(&dyn PackedAlgorithm, u64)> {
         let packed = self.kind.as_packed()?;
         Some((packed, self.id.tag(packed.word_shift())))
     }

@@ -33,13 +33,13 @@ pub(super) struct Blocks {
     /// Where the first block begins, aligned to its size.
     first: usize,
     per_shard: usize,
-    free: Box<[Free]>,
+    free: Box<[FreeBlocks]>,
 }
 
 /// The free blocks of one shard, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Free {
+struct FreeBlocks {
     /// The first of those that were used before; they are linked. 0: none.
     head: AtomicU64,
     /// How many have ever been used: the rest have not been touched.
@@ -59,10 +59,10 @@ pub(super) struct Chain {
 
 /// There is no free block in the shard.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Full;
+pub(super) struct SlabFull;
 
 impl Chain {
-    pub(super) fn of_words([ends, extent]: [u64; 2]) -> Self {
+    pub(super) fn from_words([ends, extent]: [u64; 2]) -> Self {
         let halves = |word: u64| ((word >> 32) as u32, word as u32);
         let ((head, tail), (start, len)) = (halves(ends), halves(extent));
         Self { head, tail, start, len }
@@ -101,7 +101,7 @@ impl Blocks {
         // One block more than there are, so that an aligned start can be chosen within it.
         let words = zeroed_huge((per_shard * shard_count + 1) * BLOCK_WORDS);
         let first = aligned_start(&words, BLOCK_WORDS);
-        let free = (0..shard_count).map(|_| Free::default()).collect();
+        let free = (0..shard_count).map(|_| FreeBlocks::default()).collect();
         Self { words, first, per_shard, free }
     }
 
@@ -127,16 +127,16 @@ impl Blocks {
         guard: &ShardGuard<'_>,
         chain: &mut Chain,
         word: u64,
-    ) -> Result<(), Full> {
+    ) -> Result<(), SlabFull> {
         let end = chain.start as usize + chain.len();
         let at = end % BLOCK_ITEMS;
         if chain.len == 0 {
-            let block = self.take(guard).ok_or(Full)?;
+            let block = self.take(guard).ok_or(SlabFull)?;
             *chain = Chain { head: block, tail: block, start: 0, len: 0 };
             self.item(block, 0).store(word, Ordering::Relaxed);
         } else {
             if at == 0 {
-                let block = self.take(guard).ok_or(Full)?;
+                let block = self.take(guard).ok_or(SlabFull)?;
                 self.link(chain.tail).store(block.into(), Ordering::Relaxed);
                 chain.tail = block;
             }
@@ -177,10 +177,10 @@ impl Blocks {
         for _ in 1..kept.block_count() {
             tail = self.link(tail).load(Ordering::Relaxed) as u32;
         }
-        let freed = chain.block_count() - kept.block_count();
-        if freed > 0 {
+        let free_slot = chain.block_count() - kept.block_count();
+        if free_slot > 0 {
             let first = self.link(tail).load(Ordering::Relaxed) as u32;
-            self.put_back(guard, first, chain.tail, freed);
+            self.put_back(guard, first, chain.tail, free_slot);
         }
         *chain = Chain { tail, ..kept };
     }

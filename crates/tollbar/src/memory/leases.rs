@@ -3,20 +3,20 @@
 //! A counter keeps its leases as a list, and beside it how many permits they are and when the first
 //! of them ends. Until then nothing need be looked through to decide.
 
-mod tenancy;
+mod counter_leases;
 
 #[cfg(all(test, not(tollbar_loom)))]
 mod tests;
 
 use std::sync::atomic::Ordering;
 
-use self::tenancy::Tenancy;
 use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::rank::{EntryRank, UsedShare};
 use super::shards::ShardGuard;
 use crate::algorithm::Algorithm;
-use crate::algorithm::leased::{Leased, Tenure, Tenures};
+use crate::algorithm::leased::{LeaseList, LeaseRecord, LeasedConcurrency};
+use crate::memory::leases::counter_leases::CounterLeases;
 use crate::{Decision, Policy, Timestamp};
 
 /// A name for a lease, of random bits: having one does not help to guess another. Never 0, which is no lease.
@@ -32,28 +32,28 @@ impl MemoryStore {
         let id = self.hash.id(key, policy);
         let now_us = self.now_us();
         let guard = self.shards.lock(id);
-        let mut held = self.tenancy(&guard, id, now_us);
-        let ends_at_us = leased.renew(&mut held, now_us, stamp);
-        held.save(leased.limit());
+        let mut leases = self.counter_leases(&guard, id, now_us);
+        let ends_at_us = leased.renew(&mut leases, now_us, stamp);
+        leases.save(leased.limit());
         ends_at_us.map(Timestamp::from_micros)
     }
 
     #[inline(never)]
     pub(super) fn check_lease(
         &self,
-        leased: &Leased,
+        leased: &LeasedConcurrency,
         id: CounterId,
         now_us: u64,
         cost: u64,
     ) -> Decision {
         let guard = self.shards.lock(id);
-        let held = self.tenancy(&guard, id, now_us);
+        let leases = self.counter_leases(&guard, id, now_us);
         // As in `check_absent`: an absent counter is decided at an instant after it was forgotten.
-        let now_us = if held.is_absent() { self.now_us() } else { now_us };
-        let count = held.in_flight(now_us);
+        let now_us = if leases.is_absent() { self.now_us() } else { now_us };
+        let count = leases.in_flight(now_us);
         let decision = leased.decide(count, now_us, cost);
         if cost > 0 && decision.is_allowed() {
-            self.grant_lease(&guard, leased, id, now_us, Grant { id: lease_name(), cost });
+            self.grant_lease(&guard, leased, id, now_us, LeaseGrant { id: lease_name(), cost });
         }
         decision
     }
@@ -62,16 +62,16 @@ impl MemoryStore {
     pub(super) fn grant_lease(
         &self,
         guard: &ShardGuard<'_>,
-        leased: &Leased,
+        leased: &LeasedConcurrency,
         id: CounterId,
         now_us: u64,
-        grant: Grant,
+        grant: LeaseGrant,
     ) {
-        let mut held = self.tenancy(guard, id, now_us);
-        held.enter(id);
-        leased.charge(&mut held, now_us, grant.id, grant.cost);
-        held.save(leased.limit());
-        self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
+        let mut leases = self.counter_leases(guard, id, now_us);
+        leases.enter(id);
+        leased.charge(&mut leases, now_us, grant.id, grant.cost);
+        leases.save(leased.limit());
+        self.forced_evictions.fetch_add(leases.evicted, Ordering::Relaxed);
     }
 
     /// How many permits are in flight.
@@ -81,22 +81,22 @@ impl MemoryStore {
         id: CounterId,
         now_us: u64,
     ) -> u64 {
-        self.tenancy(guard, id, now_us).in_flight(now_us)
+        self.counter_leases(guard, id, now_us).in_flight(now_us)
     }
 
     /// Gives back up to `amount` permits of the lease that is called `stamp`.
     pub(super) fn refund_lease(
         &self,
-        leased: &Leased,
+        leased: &LeasedConcurrency,
         id: CounterId,
         stamp: u64,
         amount: u64,
     ) -> u64 {
         let now_us = self.now_us();
         let guard = self.shards.lock(id);
-        let mut held = self.tenancy(&guard, id, now_us);
-        let returned = Leased::give_back(&mut held, now_us, stamp, amount);
-        held.save(leased.limit());
+        let mut leases = self.counter_leases(&guard, id, now_us);
+        let returned = LeasedConcurrency::give_back(&mut leases, now_us, stamp, amount);
+        leases.save(leased.limit());
         returned
     }
 
@@ -108,13 +108,19 @@ impl MemoryStore {
     }
 
     /// Puts in a lease of a snapshot.
-    pub(super) fn restore_lease(&self, id: CounterId, used: UsedShare, now_us: u64, lease: Tenure) {
+    pub(super) fn restore_lease(
+        &self,
+        id: CounterId,
+        used: UsedShare,
+        now_us: u64,
+        lease: LeaseRecord,
+    ) {
         let guard = self.shards.lock(id);
-        let mut held = self.tenancy(&guard, id, now_us);
-        held.enter(id);
-        held.push(lease);
-        held.save_with_share(used);
-        self.forced_evictions.fetch_add(held.evicted, Ordering::Relaxed);
+        let mut leases = self.counter_leases(&guard, id, now_us);
+        leases.enter(id);
+        leases.push(lease);
+        leases.save_with_share(used);
+        self.forced_evictions.fetch_add(leases.evicted, Ordering::Relaxed);
     }
 
     /// Hands out every counter of the guarded shard that has leases: its name, its rank, and they.
@@ -122,21 +128,26 @@ impl MemoryStore {
         &self,
         guard: &ShardGuard<'_>,
         now_us: u64,
-        mut visit: impl FnMut(u64, EntryRank, &Tenancy<'_>),
+        mut visit: impl FnMut(u64, EntryRank, &CounterLeases<'_>),
     ) {
         self.leases.for_each_live(guard, now_us, |id, rank, state| {
-            visit(id, rank, &Tenancy::of_state(&self.leases, guard, state, now_us));
+            visit(id, rank, &CounterLeases::from_state(&self.leases, guard, state, now_us));
         });
     }
 
-    fn tenancy<'a>(&'a self, guard: &'a ShardGuard<'a>, id: CounterId, now_us: u64) -> Tenancy<'a> {
-        Tenancy::find(&self.leases, guard, id, now_us)
+    fn counter_leases<'a>(
+        &'a self,
+        guard: &'a ShardGuard<'a>,
+        id: CounterId,
+        now_us: u64,
+    ) -> CounterLeases<'a> {
+        CounterLeases::find(&self.leases, guard, id, now_us)
     }
 }
 
 /// A lease that is to be written down.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Grant {
+pub(super) struct LeaseGrant {
     pub(super) id: u64,
     pub(super) cost: u64,
 }

@@ -10,7 +10,7 @@ mod entries;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::entries::{Entries, STATE_WORDS};
-use super::blocks::{Blocks, Chain, Full};
+use super::blocks::{Blocks, Chain, SlabFull};
 use super::counter_id::CounterId;
 use super::rank::EntryRank;
 use super::shards::ShardGuard;
@@ -37,8 +37,8 @@ pub(super) struct ListState {
 
 impl ListState {
     #[inline]
-    fn of_words([ends, extent, own_0, own_1]: [u64; STATE_WORDS]) -> Self {
-        Self { chain: Chain::of_words([ends, extent]), own: [own_0, own_1] }
+    fn from_words([ends, extent, own_0, own_1]: [u64; STATE_WORDS]) -> Self {
+        Self { chain: Chain::from_words([ends, extent]), own: [own_0, own_1] }
     }
 
     #[inline]
@@ -50,7 +50,7 @@ impl ListState {
 
 /// A list of the guarded shard that may have to make room.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Victim {
+pub(super) struct ListVictim {
     entry: usize,
     /// At the instant of the search.
     pub(super) rank: EntryRank,
@@ -58,10 +58,10 @@ pub(super) struct Victim {
 
 /// No other list of the shard has a block to give.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Alone;
+pub(super) struct NoVictim;
 
 /// An entry for a newcomer.
-pub(super) struct Taken {
+pub(super) struct FreeEntry {
     pub(super) entry: usize,
     /// True where a live counter was forgotten for it.
     pub(super) was_live: bool,
@@ -95,7 +95,7 @@ impl Lists {
     #[inline]
     pub(super) fn load(&self, _guard: &ShardGuard<'_>, entry: usize) -> ListState {
         let words = self.entries.state(entry);
-        ListState::of_words(std::array::from_fn(|at| words[at].load(Ordering::Relaxed)))
+        ListState::from_words(std::array::from_fn(|at| words[at].load(Ordering::Relaxed)))
     }
 
     #[inline]
@@ -122,19 +122,19 @@ impl Lists {
         guard: &ShardGuard<'_>,
         id: CounterId,
         now_us: u64,
-    ) -> Victim {
+    ) -> ListVictim {
         let entries = self.entries.of_bucket(guard, id);
-        let victim = |entry| Victim { entry, rank: self.entries.rank(entry).at(now_us) };
+        let victim = |entry| ListVictim { entry, rank: self.entries.rank(entry).at(now_us) };
         let first = victim(entries.start);
         entries.map(victim).min_by_key(|victim| victim.rank).unwrap_or(first)
     }
 
     /// Gives a newcomer an entry, with an empty list.
-    pub(super) fn take(&self, guard: &ShardGuard<'_>, id: CounterId, now_us: u64) -> Taken {
-        let Victim { entry, rank } = self.lowest_in_bucket(guard, id, now_us);
+    pub(super) fn take(&self, guard: &ShardGuard<'_>, id: CounterId, now_us: u64) -> FreeEntry {
+        let ListVictim { entry, rank } = self.lowest_in_bucket(guard, id, now_us);
         self.forget(guard, entry);
         self.entries.set_name(entry, id.get());
-        Taken { entry, was_live: rank.fresh_at_us > now_us }
+        FreeEntry { entry, was_live: rank.fresh_at_us > now_us }
     }
 
     /// Empties an entry. Its blocks are free again.
@@ -155,18 +155,23 @@ impl Lists {
         chain: &mut Chain,
         word: u64,
         now_us: u64,
-    ) -> Result<bool, Alone> {
+    ) -> Result<bool, NoVictim> {
         if self.blocks.push_back(guard, chain, word).is_ok() {
             return Ok(false);
         }
         let was_live = self.make_room(guard, entry, now_us)?;
-        self.blocks.push_back(guard, chain, word).map_err(|Full| Alone)?;
+        self.blocks.push_back(guard, chain, word).map_err(|SlabFull| NoVictim)?;
         Ok(was_live)
     }
 
     #[cold]
-    fn make_room(&self, guard: &ShardGuard<'_>, entry: usize, now_us: u64) -> Result<bool, Alone> {
-        let victim = self.lowest_with_blocks(guard, entry, now_us).ok_or(Alone)?;
+    fn make_room(
+        &self,
+        guard: &ShardGuard<'_>,
+        entry: usize,
+        now_us: u64,
+    ) -> Result<bool, NoVictim> {
+        let victim = self.lowest_with_blocks(guard, entry, now_us).ok_or(NoVictim)?;
         self.forget(guard, victim.entry);
         Ok(victim.rank.fresh_at_us > now_us)
     }
@@ -177,14 +182,14 @@ impl Lists {
         guard: &ShardGuard<'_>,
         entry: usize,
         now_us: u64,
-    ) -> Option<Victim> {
+    ) -> Option<ListVictim> {
         let entries = self.entries.of_shard(guard);
         let hand = &self.hands[guard.shard()];
         let start = hand.load(Ordering::Relaxed) as usize % entries.len();
-        let mut lowest: Option<Victim> = None;
+        let mut lowest: Option<ListVictim> = None;
         let mut looked_at = 0;
         for step in 0..entries.len() {
-            let is_fresh = |victim: Victim| victim.rank.fresh_at_us <= now_us;
+            let is_fresh = |victim: ListVictim| victim.rank.fresh_at_us <= now_us;
             if lowest.is_some_and(|it| is_fresh(it) || step >= SEARCH_ENTRIES_MAX) {
                 break;
             }
@@ -195,7 +200,7 @@ impl Lists {
             }
             let rank = self.entries.rank(other).at(now_us);
             if lowest.is_none_or(|it| rank < it.rank) {
-                lowest = Some(Victim { entry: other, rank });
+                lowest = Some(ListVictim { entry: other, rank });
             }
         }
         hand.store(((start + looked_at) % entries.len()) as u64, Ordering::Relaxed);

@@ -16,8 +16,8 @@ use super::counter_id::CounterId;
 use super::rank::EntryRank;
 use super::shards::ShardGuard;
 use crate::Decision;
-use crate::algorithm::sliding_log::{SlidingLog, Stamp, Stamps, Standing};
-use crate::memory::batch_decision::LogQuestion;
+use crate::algorithm::sliding_log::{LogStatus, SlidingLog, Stamp, Stamps};
+use crate::memory::batch_decision::LogCharge;
 
 impl MemoryStore {
     #[inline(never)]
@@ -32,10 +32,10 @@ impl MemoryStore {
         let mut log = self.log(&guard, id, now_us);
         // As in `check_absent`: an absent counter is decided at an instant after it was forgotten.
         let now_us = if log.is_absent() { self.now_us() } else { now_us };
-        let standing = algorithm.standing(&log, now_us);
-        let decision = algorithm.decide(&log, &standing, 0, cost);
+        let status = algorithm.status(&log, now_us);
+        let decision = algorithm.decide(&log, &status, 0, cost);
         if cost > 0 && decision.is_allowed() {
-            self.charge(&mut log, algorithm, &standing, id, cost);
+            self.charge(&mut log, algorithm, &status, id, cost);
         }
         decision
     }
@@ -44,13 +44,13 @@ impl MemoryStore {
     pub(super) fn decide_log(
         &self,
         guard: &ShardGuard<'_>,
-        asked: &LogQuestion<'_>,
+        charge: &LogCharge<'_>,
         now_us: u64,
     ) -> (Decision, u64) {
-        let log = self.log(guard, asked.id, now_us);
-        let standing = asked.log.standing(&log, now_us);
-        let decision = asked.log.decide(&log, &standing, asked.pending, asked.cost);
-        (decision, standing.stamp())
+        let log = self.log(guard, charge.id, now_us);
+        let status = charge.log.status(&log, now_us);
+        let decision = charge.log.decide(&log, &status, charge.pending, charge.cost);
+        (decision, status.stamp())
     }
 
     /// Charges what a batch was decided to cost.
@@ -63,8 +63,8 @@ impl MemoryStore {
         tokens: u64,
     ) {
         let mut log = self.log(guard, id, now_us);
-        let standing = algorithm.standing(&log, now_us);
-        self.charge(&mut log, algorithm, &standing, id, tokens);
+        let status = algorithm.status(&log, now_us);
+        self.charge(&mut log, algorithm, &status, id, tokens);
     }
 
     /// Gives back up to `amount` tokens that were charged at `stamp`.
@@ -90,10 +90,10 @@ impl MemoryStore {
         let guard = self.shards.lock(id);
         let now_us = self.now_us();
         let mut log = self.log(&guard, id, now_us);
-        let standing = algorithm.standing(&log, now_us);
-        let charged = standing.overdraft(&log, amount);
+        let status = algorithm.status(&log, now_us);
+        let charged = status.overdraft(&log, amount);
         if charged > 0 {
-            self.charge(&mut log, algorithm, &standing, id, charged);
+            self.charge(&mut log, algorithm, &status, id, charged);
         }
         charged
     }
@@ -143,7 +143,7 @@ impl MemoryStore {
     ) {
         let lists = &self.lists;
         lists.for_each_live(guard, now_us, |id, rank, state| {
-            visit(id, rank, &Log::of_state(lists, guard, state, now_us));
+            visit(id, rank, &Log::from_state(lists, guard, state, now_us));
         });
     }
 
@@ -157,12 +157,12 @@ impl MemoryStore {
         &self,
         log: &mut Log<'_>,
         algorithm: &SlidingLog,
-        standing: &Standing,
+        status: &LogStatus,
         id: CounterId,
         tokens: u64,
     ) {
         log.enter(id);
-        standing.charge(log, tokens);
+        status.charge(log, tokens);
         log.save(algorithm);
         self.count_evictions(log.evicted);
     }

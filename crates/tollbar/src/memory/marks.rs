@@ -12,14 +12,14 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 
 use super::MemoryStore;
-use super::batch::Held;
+use super::batch::BatchLocks;
 use super::counter_id::CounterId;
 use super::rank::EntryRank;
 use super::shards::ShardGuard;
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::word::NUMBER_MAX;
-use crate::memory::wide_table::Wide;
-use crate::store::decision_words::{self, Answers, FIRST_WORDS};
+use crate::memory::wide_table::WideTable;
+use crate::store::decision_words::{self, DecisionWords, FIRST_WORDS};
 use crate::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, StoreError};
 
 /// The most marks that one batch can have.
@@ -27,7 +27,7 @@ pub(super) const MARKS_MAX: usize = 2;
 
 /// The marks of one batch.
 #[derive(Default)]
-pub(super) struct Marks {
+pub(super) struct BatchMarks {
     once: Option<Mark>,
     hold: Option<(Mark, ReservationId)>,
     /// Of the question: what has to be the same when a request id comes back.
@@ -44,7 +44,7 @@ struct Mark {
 const ONCE_SALT: u64 = 0x6f6e_6365_0000_0001;
 const HOLD_SALT: u64 = 0x686f_6c64_0000_0002;
 
-impl Marks {
+impl BatchMarks {
     pub(super) fn is_empty(&self) -> bool {
         self.once.is_none() && self.hold.is_none()
     }
@@ -61,7 +61,7 @@ impl MemoryStore {
         once: Option<Once<'_>>,
         hold: Option<Hold>,
         entries: &[Entry<'_>],
-    ) -> Marks {
+    ) -> BatchMarks {
         let once = once.map(|once| Mark {
             id: self.hash.salted(once.request_id, ONCE_SALT),
             ttl_us: micros(once.ttl),
@@ -69,7 +69,7 @@ impl MemoryStore {
         let hold = hold
             .map(|hold| (Mark { id: self.hold_id(hold.id), ttl_us: micros(hold.ttl) }, hold.id));
         let fingerprint = if once.is_some() { self.fingerprint(entries) } else { 0 };
-        Marks { once, hold, fingerprint }
+        BatchMarks { once, hold, fingerprint }
     }
 
     fn hold_id(&self, id: ReservationId) -> CounterId {
@@ -94,15 +94,15 @@ impl MemoryStore {
     /// got then.
     pub(super) fn is_answered(
         &self,
-        marks: &Marks,
-        held: &Held<'_>,
+        marks: &BatchMarks,
+        locks: &BatchLocks<'_>,
         entries: &mut [Entry<'_>],
         now_us: u64,
     ) -> Result<bool, StoreError> {
         let Some(once) = marks.once else {
             return Ok(false);
         };
-        let guard = self.guard_of(held, once.id);
+        let guard = self.guard_of(locks, once.id);
         let mut words = [0; STATE_WORDS_MAX];
         let (first, more) = words.split_at_mut(FIRST_WORDS);
         if !self.request_ids.load_live(guard, once.id, now_us, first) {
@@ -121,9 +121,15 @@ impl MemoryStore {
     }
 
     /// Remembers an allowed batch by its marks.
-    pub(super) fn remember(&self, marks: &Marks, held: &Held<'_>, answers: &Answers, now_us: u64) {
+    pub(super) fn remember(
+        &self,
+        marks: &BatchMarks,
+        locks: &BatchLocks<'_>,
+        answers: &DecisionWords,
+        now_us: u64,
+    ) {
         if let Some(once) = marks.once {
-            let guard = self.guard_of(held, once.id);
+            let guard = self.guard_of(locks, once.id);
             let (first, more) = answers.split_at(FIRST_WORDS.min(answers.len()));
             for words in [first, more].into_iter().filter(|words| !words.is_empty()) {
                 let forgotten = Self::mark(&self.request_ids, guard, once, words, now_us);
@@ -131,22 +137,31 @@ impl MemoryStore {
             }
         }
         if let Some((mark, id)) = marks.hold {
-            let guard = self.guard_of(held, mark.id);
+            let guard = self.guard_of(locks, mark.id);
             let forgotten = Self::mark(&self.reservations, guard, mark, &name_words(id), now_us);
             self.forced_evictions.fetch_add(forgotten, Ordering::Relaxed);
         }
     }
 
     /// The answers of an allowed batch, where they are to be remembered.
-    pub(super) fn answers(marks: &Marks, entries: &[Entry<'_>]) -> Result<Answers, StoreError> {
+    pub(super) fn answers(
+        marks: &BatchMarks,
+        entries: &[Entry<'_>],
+    ) -> Result<DecisionWords, StoreError> {
         match marks.once {
             Some(_) => decision_words::write(marks.fingerprint, entries),
-            None => Ok(Answers::new()),
+            None => Ok(DecisionWords::new()),
         }
     }
 
     /// Writes a mark, and says how many live ones had to make room for it.
-    fn mark(share: &Wide, guard: &ShardGuard<'_>, mark: Mark, words: &[u64], now_us: u64) -> u64 {
+    fn mark(
+        share: &WideTable,
+        guard: &ShardGuard<'_>,
+        mark: Mark,
+        words: &[u64],
+        now_us: u64,
+    ) -> u64 {
         let rank = EntryRank::until((now_us + mark.ttl_us).min(NUMBER_MAX));
         let found = share.find(guard, mark.id, words.len());
         u64::from(share.save(guard, mark.id, found, words, rank, now_us).evicted_live)

@@ -10,14 +10,14 @@ use super::MemoryStore;
 use super::counter_id::{CounterId, MOVED};
 use super::rank::{EntryRank, UsedShare};
 use super::shards::ShardGuard;
-use super::slot::Read;
+use super::slot::SlotRead;
 use super::sync::Backoff;
-use crate::algorithm::word::Packed;
+use crate::algorithm::word::PackedAlgorithm;
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 
 /// Where a counter that was not found in the table turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whereabouts {
+pub(super) enum CounterLocation {
     /// Nowhere: it was fresh, and is in the table now if it was to be put there.
     New,
     /// In the table after all, or there is no slot to be had at this moment: look again.
@@ -29,13 +29,18 @@ pub(super) enum Whereabouts {
 impl MemoryStore {
     /// Where a counter is that was not found in the table.
     #[cold]
-    pub(super) fn recall(&self, packed: &dyn Packed, id: CounterId, now_us: u64) -> Whereabouts {
+    pub(super) fn recall(
+        &self,
+        packed: &dyn PackedAlgorithm,
+        id: CounterId,
+        now_us: u64,
+    ) -> CounterLocation {
         if !self.has_outgrown.load(Ordering::Acquire) {
-            return Whereabouts::New;
+            return CounterLocation::New;
         }
         let guard = self.shards.lock(id);
         if self.table.find(id, id.tag(packed.word_shift())).is_some() {
-            return Whereabouts::Table;
+            return CounterLocation::Table;
         }
         self.bring_back(&guard, packed, id, now_us)
     }
@@ -45,33 +50,33 @@ impl MemoryStore {
     pub(super) fn bring_back(
         &self,
         guard: &ShardGuard<'_>,
-        packed: &dyn Packed,
+        packed: &dyn PackedAlgorithm,
         id: CounterId,
         now_us: u64,
-    ) -> Whereabouts {
+    ) -> CounterLocation {
         if !self.has_outgrown.load(Ordering::Acquire) {
-            return Whereabouts::New;
+            return CounterLocation::New;
         }
         let mut state = [0; STATE_WORDS_MAX];
         let state = &mut state[..packed.state_words()];
         let Some(place) = self.wide.find(guard, id, state.len()) else {
-            return Whereabouts::New;
+            return CounterLocation::New;
         };
         // A snapshot has read the table already: moved there now, the counter would not be in it.
         if self.snapshots_running.load(Ordering::Acquire) > 0 {
-            return Whereabouts::Wide;
+            return CounterLocation::Wide;
         }
         self.wide.load(guard, place, state);
         let Some(word) = packed.save(state, now_us) else {
-            return Whereabouts::Wide;
+            return CounterLocation::Wide;
         };
-        let Some(mut freed) = self.table.free(id, now_us) else {
-            return Whereabouts::Wide;
+        let Some(mut free_slot) = self.table.free(id, now_us) else {
+            return CounterLocation::Wide;
         };
-        self.count_eviction(freed.was_live);
+        self.count_eviction(free_slot.was_live);
         self.wide.forget(guard, place);
-        freed.guard.hand_over(id.tag(packed.word_shift()), word);
-        Whereabouts::Table
+        free_slot.guard.hand_over(id.tag(packed.word_shift()), word);
+        CounterLocation::Table
     }
 
     /// Loads the state of a wide counter, which may still be in the table if its limit was smaller
@@ -81,7 +86,7 @@ impl MemoryStore {
         &self,
         guard: &ShardGuard<'_>,
         algorithm: &dyn Algorithm,
-        packed: Option<&dyn Packed>,
+        packed: Option<&dyn PackedAlgorithm>,
         id: CounterId,
         now_us: u64,
         state: &mut [u64],
@@ -98,8 +103,8 @@ impl MemoryStore {
         let mut backoff = Backoff::default();
         while let Some(slot) = self.table.find(id, tag) {
             match slot.read(tag) {
-                Read::Seen(seen) => {
-                    if let Some(mut slot) = slot.try_lock(seen, tag) {
+                SlotRead::Word(reading) => {
+                    if let Some(mut slot) = slot.try_lock(reading, tag) {
                         packed.load(slot.word, state);
                         slot.hand_over(MOVED, 0);
                         let used = UsedShare::at(algorithm, state, now_us);
@@ -107,8 +112,8 @@ impl MemoryStore {
                         return true;
                     }
                 }
-                Read::Locked => backoff.wait(),
-                Read::Gone => {}
+                SlotRead::Locked => backoff.wait(),
+                SlotRead::Gone => {}
             }
         }
         false

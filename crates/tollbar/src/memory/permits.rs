@@ -6,20 +6,20 @@
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
-use super::slot::Read;
+use super::slot::SlotRead;
 use super::sync::Backoff;
-use crate::algorithm::concurrency::{Concurrency, InFlight};
+use crate::algorithm::concurrency::{ConcurrencyLimit, InFlight};
 use crate::algorithm::word::{PERMITS_SHIFT, WordState};
 use crate::{Decision, Policy};
 
 /// Permits of one counter, in one hand.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct CounterPermits {
     id: CounterId,
     count: u64,
 }
 
-impl Taken {
+impl CounterPermits {
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
@@ -35,22 +35,23 @@ impl MemoryStore {
     #[inline]
     pub(crate) fn take(
         &self,
-        permits: &Concurrency,
+        permits: &ConcurrencyLimit,
         key: &[u8],
         policy: &Policy,
         count: u64,
-    ) -> Result<Taken, Decision> {
+    ) -> Result<CounterPermits, Decision> {
         let id = self.hash.id(key, policy);
         let tag = id.tag(PERMITS_SHIFT);
         if let Some(slot) = self.table.find(id, tag) {
             let mut read = slot.read(tag);
-            while let Read::Seen(seen) = read {
+            while let SlotRead::Word(reading) = read {
                 // The instant is for denials only.
-                let Some(next) = permits.step(InFlight::of_word(seen.word), 0, count).next else {
+                let Some(next) = permits.step(InFlight::from_word(reading.word), 0, count).next
+                else {
                     break;
                 };
-                match slot.replace(seen, next.to_word(), tag) {
-                    Ok(()) => return Ok(Taken { id, count }),
+                match slot.replace(reading, next.to_word(), tag) {
+                    Ok(()) => return Ok(CounterPermits { id, count }),
                     Err(newer) => read = newer,
                 }
             }
@@ -62,30 +63,35 @@ impl MemoryStore {
     #[cold]
     fn take_slowly(
         &self,
-        permits: &Concurrency,
+        permits: &ConcurrencyLimit,
         id: CounterId,
         count: u64,
-    ) -> Result<Taken, Decision> {
+    ) -> Result<CounterPermits, Decision> {
         let decision = self.check_word(permits, id, self.now_us(), count);
-        if decision.is_allowed() { Ok(Taken { id, count }) } else { Err(decision) }
+        if decision.is_allowed() { Ok(CounterPermits { id, count }) } else { Err(decision) }
     }
 
     /// What a batch has taken of `key` under `policy`, to be given back.
-    pub(crate) fn taken(&self, key: &[u8], policy: &Policy, count: u64) -> Taken {
-        Taken { id: self.hash.id(key, policy), count }
+    pub(crate) fn counter_permits(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        count: u64,
+    ) -> CounterPermits {
+        CounterPermits { id: self.hash.id(key, policy), count }
     }
 
     /// Gives back what was taken. Where the counter has been forgotten in the meantime, which was
     /// counted as a forced eviction, there is nothing to give back to.
     #[inline]
-    pub(crate) fn put_back(&self, taken: &Taken) {
-        let tag = taken.id.tag(PERMITS_SHIFT);
+    pub(crate) fn put_back(&self, counter_permits: &CounterPermits) {
+        let tag = counter_permits.id.tag(PERMITS_SHIFT);
         let mut backoff = Backoff::default();
-        while let Some(slot) = self.table.find(taken.id, tag) {
+        while let Some(slot) = self.table.find(counter_permits.id, tag) {
             let mut read = slot.read(tag);
-            while let Read::Seen(seen) = read {
-                let (left, _) = InFlight::of_word(seen.word).less(taken.count);
-                match slot.replace(seen, left.to_word(), tag) {
+            while let SlotRead::Word(reading) = read {
+                let (left, _) = InFlight::from_word(reading.word).less(counter_permits.count);
+                match slot.replace(reading, left.to_word(), tag) {
                     Ok(()) => return,
                     Err(newer) => read = newer,
                 }

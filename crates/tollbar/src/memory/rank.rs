@@ -54,14 +54,14 @@ impl EntryRank {
         u64::from(self.used.0) << TIME_BITS | self.fresh_at_us.min((1 << TIME_BITS) - 1)
     }
 
-    pub(super) fn of_word(word: u64) -> Self {
+    pub(super) fn from_word(word: u64) -> Self {
         let fresh_at_us = word & ((1 << TIME_BITS) - 1);
         Self { used: UsedShare((word >> TIME_BITS) as u8), fresh_at_us }
     }
 
     /// True for words that [`to_word`](Self::to_word) makes.
     pub(super) fn is_word(word: u64) -> bool {
-        Self::of_word(word).to_word() == word
+        Self::from_word(word).to_word() == word
     }
 
     /// The rank at `now_us`: whatever is fresh by then ranks lowest.
@@ -78,7 +78,7 @@ mod tests {
     fn share_comes_before_time_and_fresh_ranks_lowest() {
         let rank = |remaining: u64, fresh_at_us| {
             let rank = EntryRank { used: UsedShare::of(10, remaining), fresh_at_us };
-            assert_eq!(EntryRank::of_word(rank.to_word()), rank);
+            assert_eq!(EntryRank::from_word(rank.to_word()), rank);
             rank
         };
         assert!(rank(0, 1_000) > rank(9, 2_000));

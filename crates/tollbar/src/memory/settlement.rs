@@ -12,11 +12,11 @@ use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::rank::{EntryRank, UsedShare};
 use super::shards::ShardGuard;
-use super::slot::Read;
+use super::slot::SlotRead;
 use super::sync::Backoff;
-use crate::algorithm::word::Packed;
+use crate::algorithm::word::PackedAlgorithm;
 use crate::algorithm::{Algorithm, Refund, STATE_WORDS_MAX};
-use crate::memory::migration::Whereabouts;
+use crate::memory::migration::CounterLocation;
 use crate::policy::Kind;
 use crate::store::refund_record::RefundRecord;
 use crate::{Policy, Timestamp};
@@ -119,26 +119,26 @@ impl MemoryStore {
 
     /// Changes the state of one counter, wherever it is; but not of a log, which is no few words and
     /// has ways of its own in `logs.rs`. `change` may be called more than once; the last call is the
-    /// one that counts. `held` is the lock of its shard, where that is held already.
+    /// one that counts. `guard_held` is the lock of its shard, where that is held already.
     fn alter<T>(
         &self,
         kind: &Kind,
         id: CounterId,
-        held: Option<&ShardGuard<'_>>,
+        guard_held: Option<&ShardGuard<'_>>,
         change: impl Fn(&dyn Algorithm, &mut [u64], Timestamp) -> T,
     ) -> T {
         let algorithm = kind.as_dyn();
         let change =
             |state: &mut [u64], now_us| change(algorithm, state, Timestamp::from_micros(now_us));
         if let Some(packed) = kind.as_packed().filter(|_| kind.fits_word())
-            && let Some(changed) = self.alter_word(packed, id, held, &change)
+            && let Some(changed) = self.alter_word(packed, id, guard_held, &change)
         {
             return changed;
         }
         let mut state = [0; STATE_WORDS_MAX];
         let state = &mut state[..algorithm.words()];
-        let own_guard = held.is_none().then(|| self.shards.lock(id));
-        let guard = held.or(own_guard.as_ref()).expect("either was held or is held now");
+        let own_guard = guard_held.is_none().then(|| self.shards.lock(id));
+        let guard = guard_held.or(own_guard.as_ref()).expect("either was held or is held now");
         let now_us = self.now_us();
         self.load_wide(guard, algorithm, kind.as_packed(), id, now_us, state);
         let mut before = [0; STATE_WORDS_MAX];
@@ -156,9 +156,9 @@ impl MemoryStore {
     /// and it is to be changed among the wide ones.
     fn alter_word<T>(
         &self,
-        packed: &dyn Packed,
+        packed: &dyn PackedAlgorithm,
         id: CounterId,
-        held: Option<&ShardGuard<'_>>,
+        guard_held: Option<&ShardGuard<'_>>,
         change: &impl Fn(&mut [u64], u64) -> T,
     ) -> Option<T> {
         let tag = id.tag(packed.word_shift());
@@ -168,37 +168,38 @@ impl MemoryStore {
         loop {
             let Some(slot) = self.table.find(id, tag) else {
                 state.fill(0);
-                let own_guard = held.is_none().then(|| self.shards.lock(id));
-                let guard = held.or(own_guard.as_ref()).expect("either was held or is held now");
+                let own_guard = guard_held.is_none().then(|| self.shards.lock(id));
+                let guard =
+                    guard_held.or(own_guard.as_ref()).expect("either was held or is held now");
                 let now_us = self.now_us();
                 let changed = change(state, now_us);
                 let word = packed.save(state, now_us)?;
                 let whereabouts = if self.table.find(id, tag).is_some() {
-                    Whereabouts::Table
+                    CounterLocation::Table
                 } else if word == 0 {
                     self.bring_back(guard, packed, id, now_us)
                 } else {
                     self.insert(guard, packed, id, word, now_us)
                 };
                 match whereabouts {
-                    Whereabouts::New => return Some(changed),
-                    Whereabouts::Wide => return None,
-                    Whereabouts::Table => backoff.wait(),
+                    CounterLocation::New => return Some(changed),
+                    CounterLocation::Wide => return None,
+                    CounterLocation::Table => backoff.wait(),
                 }
                 continue;
             };
             match slot.read(tag) {
-                Read::Seen(seen) => {
-                    packed.load(seen.word, state);
+                SlotRead::Word(reading) => {
+                    packed.load(reading.word, state);
                     let now_us = self.now_us();
                     let changed = change(state, now_us);
                     let word = packed.save(state, now_us)?;
-                    if slot.replace(seen, word, tag).is_ok() {
+                    if slot.replace(reading, word, tag).is_ok() {
                         return Some(changed);
                     }
                 }
-                Read::Locked => backoff.wait(),
-                Read::Gone => {}
+                SlotRead::Locked => backoff.wait(),
+                SlotRead::Gone => {}
             }
         }
     }

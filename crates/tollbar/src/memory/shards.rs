@@ -14,13 +14,13 @@ const SHARD_COUNT: usize = 2;
 
 #[derive(Debug)]
 pub(super) struct Shards {
-    locks: Box<[Padded]>,
+    locks: Box<[PaddedMutex]>,
 }
 
 /// On a cache line of its own, so that two threads inserting into two shards do not share one.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Padded(Mutex<()>);
+struct PaddedMutex(Mutex<()>);
 
 /// Proof that a shard's lock is held.
 pub(super) struct ShardGuard<'a> {
@@ -30,7 +30,7 @@ pub(super) struct ShardGuard<'a> {
 
 impl Shards {
     pub(super) fn new() -> Self {
-        Self { locks: (0..SHARD_COUNT).map(|_| Padded(Mutex::new(()))).collect() }
+        Self { locks: (0..SHARD_COUNT).map(|_| PaddedMutex(Mutex::new(()))).collect() }
     }
 
     pub(super) fn count(&self) -> usize {

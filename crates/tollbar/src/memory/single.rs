@@ -8,11 +8,11 @@ use super::MemoryStore;
 use super::counter_id::CounterId;
 use super::rank::UsedShare;
 use super::shards::ShardGuard;
-use super::slot::Read;
+use super::slot::SlotRead;
 use super::sync::Backoff;
-use crate::algorithm::word::{Packed, Parts, Step, WORD_STATE_WORDS_MAX, WordState};
+use crate::algorithm::word::{PackedAlgorithm, Step, WORD_STATE_WORDS_MAX, WordParts, WordState};
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
-use crate::memory::migration::Whereabouts;
+use crate::memory::migration::CounterLocation;
 use crate::policy::Kind;
 use crate::store::Entry;
 use crate::{Decision, Policy, Timestamp};
@@ -203,21 +203,21 @@ impl MemoryStore {
             let Some(slot) = self.table.find(id, tag) else {
                 match self.check_absent(algorithm, id, now_us, cost) {
                     Ok(decided) => return Err(decided),
-                    Err(Whereabouts::Wide) => {
+                    Err(CounterLocation::Wide) => {
                         let wide = self.check_wide(algorithm, Some(algorithm), id, now_us, cost);
                         return Err((wide, 0));
                     }
-                    Err(Whereabouts::Table | Whereabouts::New) => backoff.wait(),
+                    Err(CounterLocation::Table | CounterLocation::New) => backoff.wait(),
                 }
                 continue;
             };
             let mut read = slot.read(tag);
-            while let Read::Seen(seen) = read {
-                let state = algorithm.unpack(Parts::of_word(seen.word, shift));
+            while let SlotRead::Word(reading) = read {
+                let state = algorithm.unpack(WordParts::from_word(reading.word, shift));
                 let step = algorithm.step(state, now_us, cost);
                 let stored = match step.next {
-                    Some(next) => slot.replace(seen, algorithm.to_word(next, &step.basis), tag),
-                    None if slot.is_unchanged(seen) => Ok(()),
+                    Some(next) => slot.replace(reading, algorithm.to_word(next, &step.basis), tag),
+                    None if slot.is_unchanged(reading) => Ok(()),
                     None => Err(slot.read(tag)),
                 };
                 match stored {
@@ -243,7 +243,7 @@ impl MemoryStore {
         id: CounterId,
         now_us: u64,
         cost: u64,
-    ) -> Result<(Decision, u64), Whereabouts> {
+    ) -> Result<(Decision, u64), CounterLocation> {
         // A peek, or a cost that can never pass: absent stays absent.
         let is_charge = (1..=algorithm.capacity()).contains(&cost);
         let guard = is_charge.then(|| self.shards.lock(id));
@@ -258,11 +258,11 @@ impl MemoryStore {
                 (whereabouts, algorithm.stamp(&words[..algorithm.words()]))
             }
             // Not reached: a fresh counter allows whatever its capacity does.
-            (Some(_), None) => (Whereabouts::New, 0),
+            (Some(_), None) => (CounterLocation::New, 0),
             (None, _) => (self.recall(algorithm, id, now_us), 0),
         };
         match whereabouts {
-            Whereabouts::New => Ok((algorithm.decision(&step, now_us), stamp)),
+            CounterLocation::New => Ok((algorithm.decision(&step, now_us), stamp)),
             elsewhere => Err(elsewhere),
         }
     }
@@ -271,25 +271,25 @@ impl MemoryStore {
     pub(super) fn insert(
         &self,
         guard: &ShardGuard<'_>,
-        packed: &dyn Packed,
+        packed: &dyn PackedAlgorithm,
         id: CounterId,
         word: u64,
         now_us: u64,
-    ) -> Whereabouts {
+    ) -> CounterLocation {
         let tag = id.tag(packed.word_shift());
         if self.table.find(id, tag).is_some() {
-            return Whereabouts::Table;
+            return CounterLocation::Table;
         }
         let whereabouts = self.bring_back(guard, packed, id, now_us);
-        if whereabouts != Whereabouts::New {
+        if whereabouts != CounterLocation::New {
             return whereabouts;
         }
-        let Some(mut freed) = self.table.free(id, now_us) else {
-            return Whereabouts::Table;
+        let Some(mut free_slot) = self.table.free(id, now_us) else {
+            return CounterLocation::Table;
         };
-        self.count_eviction(freed.was_live);
-        freed.guard.hand_over(tag, word);
-        Whereabouts::New
+        self.count_eviction(free_slot.was_live);
+        free_slot.guard.hand_over(tag, word);
+        CounterLocation::New
     }
 
     /// Whatever does not fit a word. Not inline, so that what it takes to bind a kind to a key costs
@@ -316,7 +316,7 @@ impl MemoryStore {
     fn check_wide(
         &self,
         algorithm: &dyn Algorithm,
-        packed: Option<&dyn Packed>,
+        packed: Option<&dyn PackedAlgorithm>,
         id: CounterId,
         now_us: u64,
         cost: u64,
@@ -358,9 +358,9 @@ impl MemoryStore {
         let mut backoff = Backoff::default();
         while let Some(slot) = self.table.find(id, tag) {
             match slot.read(tag) {
-                Read::Seen(seen) if slot.replace(seen, 0, tag).is_ok() => return,
-                Read::Locked => backoff.wait(),
-                Read::Seen(_) | Read::Gone => {}
+                SlotRead::Word(reading) if slot.replace(reading, 0, tag).is_ok() => return,
+                SlotRead::Locked => backoff.wait(),
+                SlotRead::Word(_) | SlotRead::Gone => {}
             }
         }
     }

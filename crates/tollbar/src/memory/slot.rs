@@ -16,7 +16,7 @@
 
 use super::counter_id::tag_shift;
 use super::sync::{AtomicU64, Ordering};
-use crate::algorithm::word::{HEAVY_BIT, LOCK_BIT, Parts};
+use crate::algorithm::word::{HEAVY_BIT, LOCK_BIT, WordParts};
 
 /// A slot in a line.
 #[derive(Debug, Clone, Copy)]
@@ -27,15 +27,15 @@ pub(super) struct Slot<'a> {
 
 /// A state word as it was read, raw and unmasked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct WordReading {
     raw: u64,
     pub(super) word: u64,
 }
 
 /// What reading a slot for one tag found.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Read {
-    Seen(Seen),
+pub(super) enum SlotRead {
+    Word(WordReading),
     /// Another thread owns it; ask again.
     Locked,
     /// The slot belongs to another counter by now.
@@ -50,55 +50,55 @@ fn mask(tag: u64) -> u64 {
 
 impl<'a> Slot<'a> {
     #[inline]
-    pub(super) fn read(self, tag: u64) -> Read {
+    pub(super) fn read(self, tag: u64) -> SlotRead {
         self.read_raw(self.state.load(Ordering::Acquire), tag)
     }
 
     /// What `raw`, which has just been loaded, means to the owner of `tag`.
     #[inline]
-    fn read_raw(self, raw: u64, tag: u64) -> Read {
+    fn read_raw(self, raw: u64, tag: u64) -> SlotRead {
         if self.tag.load(Ordering::Acquire) != tag {
-            Read::Gone
+            SlotRead::Gone
         } else if raw & LOCK_BIT != 0 {
-            Read::Locked
+            SlotRead::Locked
         } else {
-            Read::Seen(Seen { raw, word: raw ^ mask(tag) })
+            SlotRead::Word(WordReading { raw, word: raw ^ mask(tag) })
         }
     }
 
     /// Whose it is and what it holds, or `None` while it is locked.
     #[inline]
-    pub(super) fn read_any(self) -> Option<(u64, Seen)> {
+    pub(super) fn read_any(self) -> Option<(u64, WordReading)> {
         let raw = self.state.load(Ordering::Acquire);
         let tag = self.tag.load(Ordering::Acquire);
-        (raw & LOCK_BIT == 0).then(|| (tag, Seen { raw, word: raw ^ mask(tag) }))
+        (raw & LOCK_BIT == 0).then(|| (tag, WordReading { raw, word: raw ^ mask(tag) }))
     }
 
-    /// Stores `word` if nothing has changed since `seen`; otherwise reads again, at the price of
+    /// Stores `word` if nothing has changed since `reading`; otherwise reads again, at the price of
     /// the attempt: it has brought the line here, and the next attempt should come before it leaves.
     #[inline]
-    pub(super) fn replace(self, seen: Seen, word: u64, tag: u64) -> Result<(), Read> {
+    pub(super) fn replace(self, reading: WordReading, word: u64, tag: u64) -> Result<(), SlotRead> {
         let new = word ^ mask(tag);
-        match self.state.compare_exchange(seen.raw, new, Ordering::AcqRel, Ordering::Acquire) {
+        match self.state.compare_exchange(reading.raw, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
             Err(raw) => Err(self.read_raw(raw, tag)),
         }
     }
 
-    /// True where what was `seen` is still so, and therefore was when the tag was read.
+    /// True where what was `reading` is still so, and therefore was when the tag was read.
     #[inline]
-    pub(super) fn is_unchanged(self, seen: Seen) -> bool {
-        self.state.load(Ordering::Acquire) == seen.raw
+    pub(super) fn is_unchanged(self, reading: WordReading) -> bool {
+        self.state.load(Ordering::Acquire) == reading.raw
     }
 
-    /// Locks the slot if nothing has changed since `seen`. It stays `tag`'s, holding `seen.word`,
+    /// Locks the slot if nothing has changed since `reading`. It stays `tag`'s, holding `reading.word`,
     /// until the guard is told otherwise.
-    pub(super) fn try_lock(self, seen: Seen, tag: u64) -> Option<SlotGuard<'a>> {
-        let locked = seen.raw | LOCK_BIT;
+    pub(super) fn try_lock(self, reading: WordReading, tag: u64) -> Option<SlotGuard<'a>> {
+        let locked = reading.raw | LOCK_BIT;
         self.state
-            .compare_exchange(seen.raw, locked, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(reading.raw, locked, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
-            .then(|| SlotGuard { slot: self, tag, word: seen.word })
+            .then(|| SlotGuard { slot: self, tag, word: reading.word })
     }
 }
 
@@ -128,7 +128,7 @@ impl Drop for SlotGuard<'_> {
 /// The time from which the counter of a slot is fresh; 0 for an empty slot.
 #[inline]
 pub(super) fn fresh_at_us(tag: u64, word: u64) -> u64 {
-    Parts::of_word(word, tag_shift(tag)).fresh_at_us
+    WordParts::from_word(word, tag_shift(tag)).fresh_at_us
 }
 
 /// How much is forgiven by forgetting a counter: the lower, the less. A full table forgets the
@@ -146,7 +146,7 @@ pub(super) struct Rank {
 impl Rank {
     #[inline]
     pub(super) fn new(tag: u64, word: u64, now_us: u64) -> Self {
-        let Parts { fresh_at_us, payload } = Parts::of_word(word, tag_shift(tag));
+        let WordParts { fresh_at_us, payload } = WordParts::from_word(word, tag_shift(tag));
         let is_heavy = word & HEAVY_BIT != 0 && fresh_at_us > now_us;
         Self { is_heavy, fresh_at_us, payload }
     }

@@ -11,52 +11,52 @@ use arrayvec::ArrayVec;
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
-use super::slot::{Read, Seen, Slot, SlotGuard};
-use crate::algorithm::word::Packed;
+use super::slot::{Slot, SlotGuard, SlotRead, WordReading};
+use crate::algorithm::word::PackedAlgorithm;
 use crate::policy::Kind;
 use crate::store::{Entry, Role};
 
 /// More than that are not a few.
-const FEW: usize = 8;
+const ENTRIES_MAX: usize = 8;
 
 /// One counter as it was read, and what its entry comes to.
-struct Found<'s, 'p> {
+struct CounterReading<'s, 'p> {
     id: CounterId,
     tag: u64,
     slot: Slot<'s>,
-    seen: Seen,
-    packed: &'p dyn Packed,
+    reading: WordReading,
+    packed: &'p dyn PackedAlgorithm,
     next: Option<u64>,
 }
 
 impl MemoryStore {
     /// True where the batch was usual, and has been decided and charged.
-    pub(super) fn check_few(&self, entries: &mut [Entry<'_>], now_us: u64) -> bool {
-        if entries.len() > FEW {
+    pub(super) fn check_small_batch(&self, entries: &mut [Entry<'_>], now_us: u64) -> bool {
+        if entries.len() > ENTRIES_MAX {
             return false;
         }
-        let mut all = ArrayVec::<Found<'_, '_>, FEW>::new();
+        let mut all = ArrayVec::<CounterReading<'_, '_>, ENTRIES_MAX>::new();
         let mut is_allowed = true;
         for entry in &mut *entries {
-            let Some(mut found) = self.find_usual(entry) else {
+            let Some(mut counter) = self.find_usual(entry) else {
                 return false;
             };
-            if all.iter().any(|other| other.id == found.id) {
+            if all.iter().any(|other| other.id == counter.id) {
                 return false;
             }
-            let step = found.packed.step_word(found.seen.word, now_us, entry.cost);
+            let step = counter.packed.step_word(counter.reading.word, now_us, entry.cost);
             is_allowed &= step.decision.is_allowed();
-            found.next = step.next;
+            counter.next = step.next;
             entry.decision = Some(step.decision);
             entry.stamp = step.stamp;
-            all.push(found);
+            all.push(counter);
         }
         if is_allowed { charge(&mut all) } else { report_denied(entries, &all, now_us) }
     }
 
     /// The counter of an entry that is as usual.
     #[inline]
-    fn find_usual<'p>(&self, entry: &Entry<'p>) -> Option<Found<'_, 'p>> {
+    fn find_usual<'p>(&self, entry: &Entry<'p>) -> Option<CounterReading<'_, 'p>> {
         let kind = &entry.policy.kind;
         // Those of a staggered window depend on the key.
         if entry.role != Role::Enforce || matches!(kind, Kind::StaggeredWindow(_)) {
@@ -67,38 +67,40 @@ impl MemoryStore {
         let tag = id.tag(packed.word_shift());
         let slot = self.table.find(id, tag)?;
         match slot.read(tag) {
-            Read::Seen(seen) => Some(Found { id, tag, slot, seen, packed, next: None }),
-            Read::Locked | Read::Gone => None,
+            SlotRead::Word(reading) => {
+                Some(CounterReading { id, tag, slot, reading, packed, next: None })
+            }
+            SlotRead::Locked | SlotRead::Gone => None,
         }
     }
 }
 
 /// Stores what every entry comes to, if nobody has been faster.
-fn charge(all: &mut ArrayVec<Found<'_, '_>, FEW>) -> bool {
-    all.sort_unstable_by_key(|found| found.id);
-    let mut held = ArrayVec::<SlotGuard<'_>, FEW>::new();
-    for found in &*all {
-        match found.slot.try_lock(found.seen, found.tag) {
-            Some(guard) => held.push(guard),
+fn charge(all: &mut ArrayVec<CounterReading<'_, '_>, ENTRIES_MAX>) -> bool {
+    all.sort_unstable_by_key(|counter| counter.id);
+    let mut guards = ArrayVec::<SlotGuard<'_>, ENTRIES_MAX>::new();
+    for counter in &*all {
+        match counter.slot.try_lock(counter.reading, counter.tag) {
+            Some(guard) => guards.push(guard),
             // Dropped, the others are as they were.
             None => return false,
         }
     }
-    for (guard, found) in held.iter_mut().zip(&*all) {
-        guard.word = found.next.unwrap_or(found.seen.word);
+    for (guard, counter) in guards.iter_mut().zip(&*all) {
+        guard.word = counter.next.unwrap_or(counter.reading.word);
     }
     true
 }
 
 /// Nothing is charged: who would have allowed says what remains now. All must have been read while
 /// nobody changed them.
-fn report_denied(entries: &mut [Entry<'_>], all: &[Found<'_, '_>], now_us: u64) -> bool {
-    if !all.iter().all(|found| found.slot.is_unchanged(found.seen)) {
+fn report_denied(entries: &mut [Entry<'_>], all: &[CounterReading<'_, '_>], now_us: u64) -> bool {
+    if !all.iter().all(|counter| counter.slot.is_unchanged(counter.reading)) {
         return false;
     }
-    for (entry, found) in entries.iter_mut().zip(all) {
+    for (entry, counter) in entries.iter_mut().zip(all) {
         if entry.decision.is_some_and(|decision| decision.is_allowed()) {
-            let peek = found.packed.step_word(found.seen.word, now_us, 0);
+            let peek = counter.packed.step_word(counter.reading.word, now_us, 0);
             entry.decision = Some(peek.decision);
         }
     }

@@ -35,7 +35,7 @@ use super::counter_id::{counts_permits, is_in_use};
 use super::slot::{Slot, fresh_at_us};
 use super::sync::Backoff;
 use crate::Timestamp;
-use crate::memory::wide_table::{CLASS_WORDS, Wide};
+use crate::memory::wide_table::{CLASS_WORDS, WideTable};
 
 pub use error::SnapshotError;
 
@@ -135,16 +135,16 @@ impl MemoryStore {
     ///
     /// The table is read first, so a counter that moves out of it is seen in both places, which a
     /// restore puts right; one that moved in would be seen in none.
-    fn hold_moves(&self) -> MovesHeld<'_> {
+    fn hold_moves(&self) -> MigrationPause<'_> {
         self.snapshots_running.fetch_add(1, Ordering::AcqRel);
         // A move is made under the lock of its shard: after this, those that did not know are over.
         for shard in 0..self.shards.count() {
             drop(self.shards.lock_shard(shard));
         }
-        MovesHeld { snapshots_running: &self.snapshots_running }
+        MigrationPause { snapshots_running: &self.snapshots_running }
     }
 
-    pub(super) fn wide_share(&self, share: WideShare) -> &Wide {
+    pub(super) fn wide_share(&self, share: WideShare) -> &WideTable {
         match share {
             WideShare::Counters => &self.wide,
             WideShare::RequestIds => &self.request_ids,
@@ -214,11 +214,11 @@ impl MemoryStore {
     }
 }
 
-struct MovesHeld<'a> {
+struct MigrationPause<'a> {
     snapshots_running: &'a AtomicUsize,
 }
 
-impl Drop for MovesHeld<'_> {
+impl Drop for MigrationPause<'_> {
     fn drop(&mut self) {
         self.snapshots_running.fetch_sub(1, Ordering::AcqRel);
     }
@@ -229,7 +229,7 @@ fn read_settled(slot: Slot<'_>) -> (u64, u64) {
     let mut backoff = Backoff::default();
     loop {
         match slot.read_any() {
-            Some((tag, seen)) if slot.is_unchanged(seen) => return (tag, seen.word),
+            Some((tag, reading)) if slot.is_unchanged(reading) => return (tag, reading.word),
             _ => backoff.wait(),
         }
     }

@@ -57,7 +57,7 @@ impl MemoryStore {
         let sampled = line_count.div_ceil(step);
         let is_live = |line| {
             let slots = self.table.slots(line).filter_map(super::slot::Slot::read_any);
-            slots.filter(|(tag, seen)| fresh_at_us(*tag, seen.word) > now_us).count()
+            slots.filter(|(tag, reading)| fresh_at_us(*tag, reading.word) > now_us).count()
         };
         let live: usize = (0..line_count).step_by(step).map(is_live).sum();
         let slots = self.table.slot_count();

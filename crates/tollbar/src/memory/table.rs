@@ -8,7 +8,7 @@
 use super::counter_id::{CounterId, is_in_use};
 use super::pages::{LINE_WORDS, Lines};
 use super::prefetch::prefetch;
-use super::slot::{Rank, Seen, Slot, SlotGuard, fresh_at_us};
+use super::slot::{Rank, Slot, SlotGuard, WordReading, fresh_at_us};
 use super::sync::AtomicU64;
 use super::sync::Ordering;
 
@@ -24,7 +24,7 @@ pub(super) struct Table {
 }
 
 /// A slot that was made free for a newcomer, locked.
-pub(super) struct Freed<'a> {
+pub(super) struct FreeSlot<'a> {
     pub(super) guard: SlotGuard<'a>,
     /// True where a live counter was forgotten for it.
     pub(super) was_live: bool,
@@ -82,7 +82,7 @@ impl Table {
     ///
     /// Must be called under the lock of the id's shard, and after [`find`](Self::find) under that
     /// same lock has not found it: that is what keeps a key from being inserted twice.
-    pub(super) fn free(&self, id: CounterId, now_us: u64) -> Option<Freed<'_>> {
+    pub(super) fn free(&self, id: CounterId, now_us: u64) -> Option<FreeSlot<'_>> {
         loop {
             let first = self.lowest_ranked(id.first_line(self.lines.len()), now_us);
             let victim = match first {
@@ -94,15 +94,17 @@ impl Table {
             };
             let was_live = !victim.is_fresh(now_us);
             // Loses against a check of the victim's own key; then look again.
-            if let Some(guard) = victim.slot.try_lock(victim.seen, victim.tag) {
-                return Some(Freed { guard, was_live });
+            if let Some(guard) = victim.slot.try_lock(victim.reading, victim.tag) {
+                return Some(FreeSlot { guard, was_live });
             }
         }
     }
 
-    fn lowest_ranked(&self, line: usize, now_us: u64) -> Option<Victim<'_>> {
+    fn lowest_ranked(&self, line: usize, now_us: u64) -> Option<SlotVictim<'_>> {
         self.slots(line)
-            .filter_map(|slot| slot.read_any().map(|(tag, seen)| Victim { slot, tag, seen }))
+            .filter_map(|slot| {
+                slot.read_any().map(|(tag, reading)| SlotVictim { slot, tag, reading })
+            })
             .min_by_key(|victim| victim.rank(now_us))
     }
 }
@@ -121,26 +123,26 @@ fn find_in_line(line: &[AtomicU64; LINE_WORDS], tag: u64) -> Option<Slot<'_>> {
 
 /// A slot that may have to make room.
 #[derive(Clone, Copy)]
-struct Victim<'a> {
+struct SlotVictim<'a> {
     slot: Slot<'a>,
     tag: u64,
-    seen: Seen,
+    reading: WordReading,
 }
 
-impl Victim<'_> {
+impl SlotVictim<'_> {
     /// Of two that are as near to fresh, a slot that is nobody's makes room before one whose owner
     /// may be back in a moment.
     fn rank(&self, now_us: u64) -> (Rank, bool) {
-        (Rank::new(self.tag, self.seen.word, now_us), is_in_use(self.tag))
+        (Rank::new(self.tag, self.reading.word, now_us), is_in_use(self.tag))
     }
 
     fn is_fresh(&self, now_us: u64) -> bool {
-        fresh_at_us(self.tag, self.seen.word) <= now_us
+        fresh_at_us(self.tag, self.reading.word) <= now_us
     }
 
     /// A counter that is all zero does not say since when: permits in flight come and go.
     fn has_rested(&self, now_us: u64) -> bool {
-        let is_idle = self.seen.word == 0 && is_in_use(self.tag);
+        let is_idle = self.reading.word == 0 && is_in_use(self.tag);
         self.is_fresh(now_us.saturating_sub(RESTED_US)) && !is_idle
     }
 }

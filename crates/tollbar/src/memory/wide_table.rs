@@ -24,7 +24,7 @@ pub(super) const CLASS_COUNT: usize = 5;
 const CLASS_WORDS_MIN: usize = CLASS_WORDS[0];
 
 #[derive(Debug)]
-pub(super) struct Wide {
+pub(super) struct WideTable {
     classes: [Class; CLASS_COUNT],
 }
 
@@ -42,17 +42,17 @@ struct Class {
 
 /// Where an entry is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct EntryPosition {
     class: usize,
     entry: usize,
 }
 
 /// What saving a state displaced.
-pub(super) struct Saved {
+pub(super) struct SaveResult {
     pub(super) evicted_live: bool,
 }
 
-impl Wide {
+impl WideTable {
     /// Room for so many states in each class, over `shard_count` shards. Where there is none, states
     /// of that size must not be saved.
     pub(super) fn new(keys_max: [usize; CLASS_COUNT], shard_count: usize) -> Self {
@@ -90,14 +90,14 @@ impl Wide {
         guard: &ShardGuard<'_>,
         id: CounterId,
         words: usize,
-    ) -> Option<Place> {
+    ) -> Option<EntryPosition> {
         let class = class_of(words);
         let entries = self.classes[class].bucket(guard, id);
         let found = entries.into_iter().find(|entry| self.classes[class].id(*entry) == id.get());
-        found.map(|entry| Place { class, entry })
+        found.map(|entry| EntryPosition { class, entry })
     }
 
-    pub(super) fn load(&self, _guard: &ShardGuard<'_>, place: Place, state: &mut [u64]) {
+    pub(super) fn load(&self, _guard: &ShardGuard<'_>, place: EntryPosition, state: &mut [u64]) {
         let words = self.classes[place.class].state(place.entry);
         for (to, from) in state.iter_mut().zip(words) {
             *to = from.load(Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Wide {
         state: &mut [u64],
     ) -> bool {
         let place = self.find(guard, id, state.len());
-        let is_live = |place: &Place| self.rank(*place).fresh_at_us > now_us;
+        let is_live = |place: &EntryPosition| self.rank(*place).fresh_at_us > now_us;
         match place.filter(is_live) {
             Some(place) => {
                 self.load(guard, place, state);
@@ -130,11 +130,11 @@ impl Wide {
         &self,
         guard: &ShardGuard<'_>,
         id: CounterId,
-        found: Option<Place>,
+        found: Option<EntryPosition>,
         state: &[u64],
         rank: EntryRank,
         now_us: u64,
-    ) -> Saved {
+    ) -> SaveResult {
         let mut evicted_live = false;
         let place = found.unwrap_or_else(|| {
             let class = class_of(state.len());
@@ -147,7 +147,7 @@ impl Wide {
             let lowest = entries.clone().min_by_key(rank_of);
             let entry = lowest.unwrap_or(entries.start);
             evicted_live = self.classes[class].rank(entry).fresh_at_us > now_us;
-            Place { class, entry }
+            EntryPosition { class, entry }
         });
         let class = &self.classes[place.class];
         if !class.is_in_use.load(Ordering::Relaxed) {
@@ -158,7 +158,7 @@ impl Wide {
         for (to, from) in class.state(place.entry).iter().zip(state) {
             to.store(*from, Ordering::Relaxed);
         }
-        Saved { evicted_live }
+        SaveResult { evicted_live }
     }
 
     /// Saves a state of a snapshot. Unlike [`save`](Self::save), where the bucket is full of live
@@ -170,15 +170,15 @@ impl Wide {
         state: &[u64],
         rank: EntryRank,
         now_us: u64,
-    ) -> Saved {
+    ) -> SaveResult {
         let class = &self.classes[class_of(state.len())];
         let found = self.find(guard, id, state.len());
         if found.is_some_and(|place| self.rank(place).fresh_at_us >= rank.fresh_at_us) {
-            return Saved { evicted_live: false };
+            return SaveResult { evicted_live: false };
         }
         let mut others = class.bucket(guard, id);
         if found.is_none() && others.all(|entry| class.rank(entry).at(now_us) > rank) {
-            return Saved { evicted_live: true };
+            return SaveResult { evicted_live: true };
         }
         self.save(guard, id, found, state, rank, now_us)
     }
@@ -206,7 +206,7 @@ impl Wide {
         }
     }
 
-    pub(super) fn forget(&self, _guard: &ShardGuard<'_>, place: Place) {
+    pub(super) fn forget(&self, _guard: &ShardGuard<'_>, place: EntryPosition) {
         let heads = &self.classes[place.class].heads;
         heads[place.entry * 2].store(0, Ordering::Relaxed);
         heads[place.entry * 2 + 1].store(0, Ordering::Relaxed);
@@ -217,14 +217,14 @@ impl Wide {
     pub(super) fn live_count(&self, now_us: u64) -> usize {
         let live = |class: &Class| {
             let ranks = class.heads.iter().skip(1).step_by(2);
-            let ranks = ranks.map(|rank| EntryRank::of_word(rank.load(Ordering::Relaxed)));
+            let ranks = ranks.map(|rank| EntryRank::from_word(rank.load(Ordering::Relaxed)));
             ranks.filter(|rank| rank.fresh_at_us > now_us).count()
         };
         let in_use = |class: &&Class| class.is_in_use.load(Ordering::Relaxed);
         self.classes.iter().filter(in_use).map(live).sum()
     }
 
-    fn rank(&self, place: Place) -> EntryRank {
+    fn rank(&self, place: EntryPosition) -> EntryRank {
         self.classes[place.class].rank(place.entry)
     }
 }
@@ -241,7 +241,7 @@ impl Class {
     }
 
     fn rank(&self, entry: usize) -> EntryRank {
-        EntryRank::of_word(self.heads[entry * 2 + 1].load(Ordering::Relaxed))
+        EntryRank::from_word(self.heads[entry * 2 + 1].load(Ordering::Relaxed))
     }
 
     fn state(&self, entry: usize) -> &[AtomicU64] {

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
 use crate::algorithm::calendar_window::CalendarWindow;
-use crate::algorithm::concurrency::Concurrency;
+use crate::algorithm::concurrency::ConcurrencyLimit;
 use crate::algorithm::debt::Meter;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_queue::LeakyQueue;
-use crate::algorithm::leased::Leased;
+use crate::algorithm::leased::LeasedConcurrency;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::staggered_window::StaggeredWindow;
 use crate::algorithm::warm_up::{Climb, Rungs};
-use crate::algorithm::word::Packed;
+use crate::algorithm::word::PackedAlgorithm;
 
 /// The built-in algorithms by type, so that a check needs no virtual call.
 #[derive(Debug, Clone)]
@@ -32,9 +32,9 @@ pub(crate) enum Kind {
     SlidingLog(SlidingLog),
     /// One of the above, with a limit that climbs. May be bound to a key as well.
     WarmUp(Climb),
-    Concurrency(Concurrency),
+    Concurrency(ConcurrencyLimit),
     /// Its state is a list: a store keeps it in its own way.
-    Leased(Leased),
+    Leased(LeasedConcurrency),
     Custom(Arc<dyn Algorithm>),
 }
 
@@ -85,7 +85,7 @@ impl Kind {
     }
 
     /// The word form of the algorithm's state, where it has one: for its usual policies.
-    pub(crate) fn as_packed(&self) -> Option<&dyn Packed> {
+    pub(crate) fn as_packed(&self) -> Option<&dyn PackedAlgorithm> {
         match self {
             Self::Bucket(meter) => Some(meter),
             Self::LeakyQueue(queue) => Some(queue),
@@ -104,7 +104,7 @@ impl Kind {
 
     /// What decides in a batch. Leases are decided by how many permits are in flight, and written
     /// down one by one when all is decided.
-    pub(crate) fn deciding(&self) -> &dyn Algorithm {
+    pub(crate) fn batch_algorithm(&self) -> &dyn Algorithm {
         match self {
             Self::Leased(leased) => leased.permits(),
             _ => self.as_dyn(),
@@ -112,7 +112,7 @@ impl Kind {
     }
 
     /// Where permits are leased.
-    pub(crate) fn as_leased(&self) -> Option<&Leased> {
+    pub(crate) fn as_leased(&self) -> Option<&LeasedConcurrency> {
         match self {
             Self::Leased(leased) => Some(leased),
             _ => None,

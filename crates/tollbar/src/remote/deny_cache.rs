@@ -21,14 +21,14 @@ const LIFE_US_MAX: u64 = 1_000_000;
 /// A table of denials, each in the one slot that its question hashes to: the newest stays.
 #[derive(Debug)]
 pub struct DenyCache {
-    slots: Box<[Mutex<Option<Denial>>]>,
+    slots: Box<[Mutex<Option<CachedDenial>>]>,
     hasher: RandomState,
     /// Denials from before the last reset do not count.
     generation: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Denial {
+struct CachedDenial {
     question: Box<[u8]>,
     generation: u64,
     cost: u64,
@@ -39,7 +39,7 @@ struct Denial {
 
 /// A question that has been sent, and what to remember its answer by.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SentRequest {
     question: Box<[u8]>,
     generation: u64,
     cost: u64,
@@ -49,7 +49,7 @@ pub struct Sent {
 impl DenyCache {
     /// A cache with room for `denials_max` denials; `None` where that is 0.
     #[must_use]
-    pub fn of(denials_max: usize) -> Option<Self> {
+    pub fn with_capacity(denials_max: usize) -> Option<Self> {
         (denials_max > 0).then(|| Self {
             slots: (0..denials_max).map(|_| Mutex::new(None)).collect(),
             hasher: RandomState::new(),
@@ -57,14 +57,14 @@ impl DenyCache {
         })
     }
 
-    /// What `question` at `cost` is answered at `now_us`, handed to `tell` one by one; false where that
+    /// What `question` at `cost` is answered at `now_us`, handed to `emit` one by one; false where that
     /// is not known.
     pub fn answer(
         &self,
         question: &[u8],
         cost: u64,
         now_us: u64,
-        tell: impl FnMut(Decision),
+        emit: impl FnMut(Decision),
     ) -> bool {
         let slot = self.slot(question);
         let Some(denial) = slot.as_ref() else {
@@ -76,20 +76,20 @@ impl DenyCache {
             && denial.generation == self.generation.load(Ordering::Relaxed);
         if is_it {
             let elapsed_us = now_us - denial.sent_us;
-            denial.decisions.iter().map(|decision| aged(decision, elapsed_us)).for_each(tell);
+            denial.decisions.iter().map(|decision| aged(decision, elapsed_us)).for_each(emit);
         }
         is_it
     }
 
     /// To be called before the question is sent.
-    pub fn sending(&self, question: Box<[u8]>, cost: u64, now_us: u64) -> Sent {
+    pub fn start_request(&self, question: Box<[u8]>, cost: u64, now_us: u64) -> SentRequest {
         let generation = self.generation.load(Ordering::Relaxed);
-        Sent { question, generation, cost, at_us: now_us }
+        SentRequest { question, generation, cost, at_us: now_us }
     }
 
     /// Keeps what a question was answered, if it is a denial that holds for some time.
-    pub fn answered(&self, sent: Sent, decisions: &[Decision]) {
-        let Sent { question, generation, cost, at_us: sent_us } = sent;
+    pub fn record(&self, request: SentRequest, decisions: &[Decision]) {
+        let SentRequest { question, generation, cost, at_us: sent_us } = request;
         let retries = decisions.iter().filter_map(|decision| match decision.outcome() {
             Outcome::Deny { retry_after_us } => Some(retry_after_us),
             _ => None,
@@ -101,7 +101,7 @@ impl DenyCache {
         let ends_us = sent_us.saturating_add(least_us.min(LIFE_US_MAX));
         let mut slot = self.slot(&question);
         let decisions = decisions.into();
-        *slot = Some(Denial { question, generation, cost, sent_us, ends_us, decisions });
+        *slot = Some(CachedDenial { question, generation, cost, sent_us, ends_us, decisions });
     }
 
     /// A counter was made fresh: whoever it denied is asked for anew.
@@ -109,7 +109,7 @@ impl DenyCache {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn slot(&self, question: &[u8]) -> MutexGuard<'_, Option<Denial>> {
+    fn slot(&self, question: &[u8]) -> MutexGuard<'_, Option<CachedDenial>> {
         let at = self.hasher.hash_one(question) % self.slots.len() as u64;
         // A slot is replaced whole, so there is nothing that could be half done.
         self.slots[at as usize].lock().unwrap_or_else(PoisonError::into_inner)
@@ -135,50 +135,55 @@ mod tests {
     }
 
     fn cache_with(cost: u64, sent_us: u64, decisions: &[Decision]) -> DenyCache {
-        let cache = DenyCache::of(16).unwrap();
-        cache.answered(cache.sending(b"question".as_slice().into(), cost, sent_us), decisions);
+        let cache = DenyCache::with_capacity(16).unwrap();
+        cache.record(cache.start_request(b"question".as_slice().into(), cost, sent_us), decisions);
         cache
     }
 
-    fn told(cache: &DenyCache, question: &[u8], cost: u64, now_us: u64) -> Option<Vec<Decision>> {
-        let mut told = Vec::new();
-        cache.answer(question, cost, now_us, |decision| told.push(decision)).then_some(told)
+    fn emitted(
+        cache: &DenyCache,
+        question: &[u8],
+        cost: u64,
+        now_us: u64,
+    ) -> Option<Vec<Decision>> {
+        let mut emitted = Vec::new();
+        cache.answer(question, cost, now_us, |decision| emitted.push(decision)).then_some(emitted)
     }
 
     #[test]
     fn a_denial_is_told_again_until_its_time_is_up_counted_from_when_it_was_asked_for() {
         let cache = cache_with(5, 1_000, &[denied(400)]);
-        assert_eq!(told(&cache, b"question", 5, 1_000), Some(vec![denied(400)]));
-        assert_eq!(told(&cache, b"question", 5, 1_399), Some(vec![denied(1)]));
-        assert_eq!(told(&cache, b"question", 5, 1_400), None);
+        assert_eq!(emitted(&cache, b"question", 5, 1_000), Some(vec![denied(400)]));
+        assert_eq!(emitted(&cache, b"question", 5, 1_399), Some(vec![denied(1)]));
+        assert_eq!(emitted(&cache, b"question", 5, 1_400), None);
     }
 
     #[test]
     fn it_answers_for_its_cost_and_above_and_for_no_other_question() {
         let cache = cache_with(5, 1_000, &[denied(400)]);
-        assert_eq!(told(&cache, b"question", 4, 1_001), None);
-        assert!(told(&cache, b"question", 6, 1_001).is_some());
-        assert_eq!(told(&cache, b"questions", 5, 1_001), None);
+        assert_eq!(emitted(&cache, b"question", 4, 1_001), None);
+        assert!(emitted(&cache, b"question", 6, 1_001).is_some());
+        assert_eq!(emitted(&cache, b"questions", 5, 1_001), None);
     }
 
     #[test]
     fn it_lives_for_a_second_at_most_and_not_where_the_clock_goes_back() {
         let cache = cache_with(1, 5, &[denied(u64::MAX)]);
-        assert!(told(&cache, b"question", 1, 1_000_004).is_some());
-        assert_eq!(told(&cache, b"question", 1, 1_000_005), None);
-        assert_eq!(told(&cache, b"question", 1, 4), None);
+        assert!(emitted(&cache, b"question", 1, 1_000_004).is_some());
+        assert_eq!(emitted(&cache, b"question", 1, 1_000_005), None);
+        assert_eq!(emitted(&cache, b"question", 1, 4), None);
     }
 
     #[test]
     fn a_cache_keeps_as_many_denials_as_it_has_room_for() {
-        assert!(DenyCache::of(0).is_none());
+        assert!(DenyCache::with_capacity(0).is_none());
         for denials_max in [1, 2] {
-            let cache = DenyCache::of(denials_max).unwrap();
+            let cache = DenyCache::with_capacity(denials_max).unwrap();
             let questions: Vec<[u8; 1]> = (0..64).map(|number| [number]).collect();
             for question in &questions {
-                cache.answered(cache.sending(Box::new(*question), 1, 5), &[denied(400)]);
+                cache.record(cache.start_request(Box::new(*question), 1, 5), &[denied(400)]);
             }
-            let known = questions.iter().filter(|it| told(&cache, *it, 1, 6).is_some());
+            let known = questions.iter().filter(|it| emitted(&cache, *it, 1, 6).is_some());
             assert_eq!(known.count(), denials_max);
         }
     }
@@ -187,24 +192,24 @@ mod tests {
     fn only_denials_that_know_their_end_are_kept() {
         for outcome in [Outcome::Allow, Outcome::Busy, Outcome::Never] {
             let decision = Decision::new(outcome, 10, 3, Timestamp::ZERO);
-            assert_eq!(told(&cache_with(1, 5, &[decision]), b"question", 1, 6), None);
+            assert_eq!(emitted(&cache_with(1, 5, &[decision]), b"question", 1, 6), None);
         }
         // Of several decisions of one request, some may be.
         let allowed = Decision::new(Outcome::Allow, 10, 3, Timestamp::ZERO);
         let cache = cache_with(1, 5, &[allowed, denied(300), denied(200)]);
         assert_eq!(
-            told(&cache, b"question", 1, 105),
+            emitted(&cache, b"question", 1, 105),
             Some(vec![allowed, denied(200), denied(100)])
         );
-        assert_eq!(told(&cache, b"question", 1, 205), None);
+        assert_eq!(emitted(&cache, b"question", 1, 205), None);
     }
 
     #[test]
     fn a_reset_ends_what_was_sent_before_it() {
-        let cache = DenyCache::of(16).unwrap();
-        let sent = cache.sending(b"question".as_slice().into(), 1, 5);
+        let cache = DenyCache::with_capacity(16).unwrap();
+        let request = cache.start_request(b"question".as_slice().into(), 1, 5);
         cache.forget_all();
-        cache.answered(sent, &[denied(400)]);
-        assert_eq!(told(&cache, b"question", 1, 6), None);
+        cache.record(request, &[denied(400)]);
+        assert_eq!(emitted(&cache, b"question", 1, 6), None);
     }
 }

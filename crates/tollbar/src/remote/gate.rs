@@ -26,7 +26,7 @@ pub struct Gate {
 
 /// A question that has passed the gate. The next may pass when this is dropped.
 #[derive(Debug)]
-pub struct Passed<'g> {
+pub struct GatePass<'g> {
     _permit: Option<SemaphorePermit<'g>>,
     /// True if it had to wait for others: their answers may be known now.
     pub has_waited: bool,
@@ -35,7 +35,7 @@ pub struct Passed<'g> {
 impl Gate {
     /// A gate that lets so many pass at once; `None` where that is 0.
     #[must_use]
-    pub fn of(passing_max: usize) -> Option<Self> {
+    pub fn with_limit(passing_max: usize) -> Option<Self> {
         let passing_max = passing_max.min(Semaphore::MAX_PERMITS);
         let places = || (0..PLACES).map(|_| Semaphore::new(passing_max)).collect();
         (passing_max > 0).then(|| Self { places: places(), hasher: RandomState::new() })
@@ -46,14 +46,14 @@ impl Gate {
         &self,
         exchange: &Exchange<'_>,
         question: &[u8],
-    ) -> Result<Passed<'_>, E> {
+    ) -> Result<GatePass<'_>, E> {
         let at = self.hasher.hash_one(question) % self.places.len() as u64;
         let place = &self.places[at as usize];
         if let Ok(permit) = place.try_acquire() {
-            return Ok(Passed { _permit: Some(permit), has_waited: false });
+            return Ok(GatePass { _permit: Some(permit), has_waited: false });
         }
         // Fails only if it is closed, which nothing does.
         let waiting = async { Ok(place.acquire().await.ok()) };
-        Ok(Passed { _permit: exchange.in_time(waiting).await?, has_waited: true })
+        Ok(GatePass { _permit: exchange.in_time(waiting).await?, has_waited: true })
     }
 }

@@ -19,7 +19,7 @@ use super::deadlines::Exchange;
 use super::failure::{Failure, FailureKind, RemoteError};
 
 /// A server, and how connections to it are made.
-pub trait Dial: Send + Sync + 'static {
+pub trait Connector: Send + Sync + 'static {
     /// One connection. Clones share it.
     type Connection: Clone + Send + Sync + 'static;
     /// What can go wrong.
@@ -45,14 +45,14 @@ pub struct Health {
 }
 
 /// Connections, and which ones they are: a check that fails late must not take the next ones down.
-struct Live<C> {
+struct LiveConnections<C> {
     number: u64,
     connections: Vec<C>,
 }
 
 /// Whether there are connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum LinkState {
     /// Nothing has been tried yet.
     New,
     Live,
@@ -60,11 +60,11 @@ enum State {
 }
 
 /// What checks and the task that connects have in common.
-struct Shared<D: Dial> {
+struct LinkShared<D: Connector> {
     server: D,
-    live: ArcSwapOption<Live<D::Connection>>,
+    live: ArcSwapOption<LiveConnections<D::Connection>>,
     /// Whether there are connections, for those that wait for it.
-    state: watch::Sender<State>,
+    state: watch::Sender<LinkState>,
     /// By turns.
     turn: AtomicUsize,
     breaker: Breaker,
@@ -72,12 +72,12 @@ struct Shared<D: Dial> {
 }
 
 /// The link itself. The task that connects ends with it.
-pub struct Link<D: Dial> {
-    shared: Arc<Shared<D>>,
-    keeper: AbortHandle,
+pub struct Link<D: Connector> {
+    shared: Arc<LinkShared<D>>,
+    connect_task: AbortHandle,
 }
 
-impl<D: Dial> Link<D> {
+impl<D: Connector> Link<D> {
     /// A link to `server`, which connects by itself on `runtime` and gives connections up after so many
     /// missed deadlines in a row; `first` are connections that are there already.
     #[must_use]
@@ -87,17 +87,17 @@ impl<D: Dial> Link<D> {
         runtime: &Handle,
         first: Option<Vec<D::Connection>>,
     ) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LinkShared {
             server,
             live: ArcSwapOption::empty(),
-            state: watch::Sender::new(State::New),
+            state: watch::Sender::new(LinkState::New),
             turn: AtomicUsize::new(0),
             breaker: Breaker::new(failures_max),
             last_error: Mutex::new(Some("not connected yet".into())),
         });
-        let is_connected = first.map(|connections| shared.connected(connections)).is_some();
-        let keeper = runtime.spawn(keep(shared.clone(), is_connected)).abort_handle();
-        Self { shared, keeper }
+        let is_connected = first.map(|connections| shared.set_connections(connections)).is_some();
+        let connect_task = runtime.spawn(maintain(shared.clone(), is_connected)).abort_handle();
+        Self { shared, connect_task }
     }
 
     /// Asks over one of the connections, in time.
@@ -108,14 +108,16 @@ impl<D: Dial> Link<D> {
     ) -> Result<T, D::Error> {
         let live = self.shared.live.load_full();
         let Some((live, connection)) = live.and_then(|live| {
-            let connection = self.by_turns(&live)?;
+            let connection = self.next_connection(&live)?;
             Some((live, connection))
         }) else {
             return Err(self.disconnected());
         };
         let answer = exchange.in_time(ask(connection)).await;
         match &answer {
-            Err(error) if error.kind().is_of_connection() => self.shared.failed(live.number, error),
+            Err(error) if error.kind().is_of_connection() => {
+                self.shared.record_error(live.number, error)
+            }
             // A refusal is an answer too.
             _ => self.shared.breaker.succeed(),
         }
@@ -123,17 +125,17 @@ impl<D: Dial> Link<D> {
     }
 
     /// Waits until there is a connection, or an attempt has failed.
-    pub async fn tried(&self) {
-        self.shared.until(|state| state != State::New).await;
+    pub async fn wait_for_attempt(&self) {
+        self.shared.wait_until(|state| state != LinkState::New).await;
     }
 
     /// A connection, if there is one, for what is no check.
     #[must_use]
     pub fn connection(&self) -> Option<D::Connection> {
-        self.by_turns(self.shared.live.load().as_ref()?)
+        self.next_connection(self.shared.live.load().as_ref()?)
     }
 
-    fn by_turns(&self, live: &Live<D::Connection>) -> Option<D::Connection> {
+    fn next_connection(&self, live: &LiveConnections<D::Connection>) -> Option<D::Connection> {
         let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
         live.connections.get(turn % live.connections.len().max(1)).cloned()
     }
@@ -164,21 +166,21 @@ impl<D: Dial> Link<D> {
 }
 
 /// Makes a new connection whenever there is none. Runs until it is aborted.
-async fn keep<D: Dial>(shared: Arc<Shared<D>>, is_connected: bool) {
+async fn maintain<D: Connector>(shared: Arc<LinkShared<D>>, is_connected: bool) {
     let mut failures = 0;
     if is_connected {
-        shared.lost().await;
+        shared.wait_until_lost().await;
     }
     loop {
         match shared.server.connect().await {
             Ok(connections) => {
-                shared.connected(connections);
-                shared.lost().await;
+                shared.set_connections(connections);
+                shared.wait_until_lost().await;
                 // One that is lost as soon as it is made counts as a failure.
                 failures = 1;
             }
             Err(error) => {
-                shared.not_connected(&error);
+                shared.record_failure(&error);
                 failures += 1;
             }
         }
@@ -186,34 +188,34 @@ async fn keep<D: Dial>(shared: Arc<Shared<D>>, is_connected: bool) {
     }
 }
 
-impl<D: Dial> Shared<D> {
+impl<D: Connector> LinkShared<D> {
     /// Checks go over these from now on.
-    fn connected(&self, connections: Vec<D::Connection>) {
+    fn set_connections(&self, connections: Vec<D::Connection>) {
         self.breaker.succeed();
         *self.last_error() = None;
         // Every connection comes after an opening, but for the first.
         let number = self.breaker.opened();
-        self.live.store(Some(Arc::new(Live { number, connections })));
-        self.state.send_replace(State::Live);
+        self.live.store(Some(Arc::new(LiveConnections { number, connections })));
+        self.state.send_replace(LinkState::Live);
     }
 
     /// An attempt to connect has failed.
-    fn not_connected(&self, error: &D::Error) {
+    fn record_failure(&self, error: &D::Error) {
         *self.last_error() = Some(describe(error));
-        self.state.send_replace(State::Lost);
+        self.state.send_replace(LinkState::Lost);
     }
 
     /// Until there is no connection.
-    async fn lost(&self) {
-        self.until(|state| state == State::Lost).await;
+    async fn wait_until_lost(&self) {
+        self.wait_until(|state| state == LinkState::Lost).await;
     }
 
-    async fn until(&self, is_so: impl Fn(State) -> bool) {
+    async fn wait_until(&self, is_so: impl Fn(LinkState) -> bool) {
         // Fails only if nothing can send any more, and we can.
         let _ = self.state.subscribe().wait_for(|state| is_so(*state)).await;
     }
 
-    fn failed(&self, number: u64, error: &D::Error) {
+    fn record_error(&self, number: u64, error: &D::Error) {
         let may_pass = error.kind() == FailureKind::DeadlineMissed;
         if may_pass && !self.breaker.fail() {
             return;
@@ -227,7 +229,7 @@ impl<D: Dial> Shared<D> {
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, failed)) {
             self.breaker.count_opening();
             *self.last_error() = Some(describe(error));
-            self.state.send_replace(State::Lost);
+            self.state.send_replace(LinkState::Lost);
         }
     }
 
@@ -249,13 +251,13 @@ pub fn describe(error: &dyn std::error::Error) -> Arc<str> {
     text.into()
 }
 
-impl<D: Dial> Drop for Link<D> {
+impl<D: Connector> Drop for Link<D> {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.connect_task.abort();
     }
 }
 
-impl<D: Dial> fmt::Debug for Link<D> {
+impl<D: Connector> fmt::Debug for Link<D> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Link")

@@ -16,7 +16,7 @@ use crate::store::{Entry, StoreError};
 use crate::{Decision, Outcome, Timestamp};
 
 /// As many as a wide state has.
-pub(crate) type Answers = ArrayVec<u64, STATE_WORDS_MAX>;
+pub(crate) type DecisionWords = ArrayVec<u64, STATE_WORDS_MAX>;
 
 /// How many words are looked at first.
 pub(crate) const FIRST_WORDS: usize = 4;
@@ -33,10 +33,10 @@ const NEVER: u64 = 1 << 61;
 const HAS_LIMIT: u64 = 1 << 60;
 const HAS_DELAY: u64 = 1 << 59;
 
-pub(crate) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<Answers, StoreError> {
+pub(crate) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<DecisionWords, StoreError> {
     let too_large =
         |_| StoreError::BatchTooLarge { entries: entries.len(), entries_max: ENTRIES_MAX };
-    let mut words = Answers::new();
+    let mut words = DecisionWords::new();
     words.try_push(fingerprint & !LEN_MASK).map_err(too_large)?;
     for entry in entries {
         let Some(decision) = entry.decision else { continue };

@@ -37,8 +37,8 @@ impl<'a, T: Send + Unpin + 'a> IntoFuture for Reply<'a, T> {
 
     fn into_future(self) -> Self::IntoFuture {
         ReplyFuture(match self {
-            Self::Ready(answer) => State::Ready(Some(answer)),
-            Self::Pending(future) => State::Pending(future),
+            Self::Ready(answer) => ReplyState::Ready(Some(answer)),
+            Self::Pending(future) => ReplyState::Pending(future),
         })
     }
 }
@@ -53,9 +53,9 @@ impl<T: fmt::Debug> fmt::Debug for Reply<'_, T> {
 }
 
 /// A [`Reply`] as a future. Allocates nothing where the answer is there.
-pub struct ReplyFuture<'a, T>(State<'a, T>);
+pub struct ReplyFuture<'a, T>(ReplyState<'a, T>);
 
-enum State<'a, T> {
+enum ReplyState<'a, T> {
     Ready(Option<Result<T, StoreError>>),
     Pending(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
 }
@@ -65,8 +65,10 @@ impl<T: Unpin> Future for ReplyFuture<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            State::Ready(answer) => Poll::Ready(answer.take().expect("polled after it was ready")),
-            State::Pending(future) => future.as_mut().poll(context),
+            ReplyState::Ready(answer) => {
+                Poll::Ready(answer.take().expect("polled after it was ready"))
+            }
+            ReplyState::Pending(future) => future.as_mut().poll(context),
         }
     }
 }
@@ -87,9 +89,9 @@ pub(crate) fn answer_now<F: Future>(future: F) -> F::Output {
 }
 
 /// Wakes the thread that waits.
-struct Unpark(Thread);
+struct ThreadWaker(Thread);
 
-impl Wake for Unpark {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -101,7 +103,7 @@ impl Wake for Unpark {
 #[inline(never)]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
         // A wake between the poll and the park leaves a token, so the park returns at once.

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use tollbar::{Outcome, Period, Policy, Timestamp};
-use tollbar_testkit::oracle::{Log, Terms};
+use tollbar_testkit::oracle::{Log, PolicyModel};
 use tollbar_testkit::spec::{Kind, PolicySpec, WarmUpSpec};
 
 const STEPS_MAX: usize = 6;
@@ -21,13 +21,13 @@ struct Point {
     state: Vec<u64>,
 }
 
-struct World<'a> {
+struct Fixture<'a> {
     policy: &'a Policy,
-    terms: Terms,
+    policy_model: PolicyModel,
     answers: usize,
 }
 
-impl World<'_> {
+impl Fixture<'_> {
     fn explore(&mut self, start: Point) {
         let mut asked = HashSet::new();
         let mut reached = vec![start];
@@ -48,7 +48,7 @@ impl World<'_> {
     fn ask(&mut self, at: &Point, cost: u64) -> Option<Point> {
         let mut next = at.clone();
         let now = Timestamp::from_micros(at.now_us);
-        let expected = self.terms.answer(&mut next.log, now, cost);
+        let expected = self.policy_model.answer(&mut next.log, now, cost);
         let got = self.policy.algorithm().transition(&mut next.state, now, cost).into();
         assert_eq!(
             expected, got,
@@ -81,9 +81,9 @@ fn explore_all(kind: Kind, vary: impl Fn(&PolicySpec) -> Vec<PolicySpec>) {
 fn explore_from(start_us: u64, policy: &Policy) -> usize {
     let state = vec![0; policy.algorithm().words()];
     let start = Point { now_us: start_us, log: Log::default(), state };
-    let mut world = World { policy, terms: Terms::of(policy), answers: 0 };
-    world.explore(start);
-    world.answers
+    let mut fixture = Fixture { policy, policy_model: PolicyModel::of(policy), answers: 0 };
+    fixture.explore(start);
+    fixture.answers
 }
 
 fn bursts(spec: &PolicySpec) -> Vec<PolicySpec> {

@@ -53,12 +53,12 @@ fn counts_permits(policy: &Policy) -> bool {
 }
 
 /// A store and its clock.
-struct World {
+struct Fixture {
     clock: ManualClock,
     store: MemoryStore,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let clock = ManualClock::at(START);
         Self { store: builder(&clock).build(), clock }
@@ -116,11 +116,11 @@ impl World {
 #[test]
 fn a_flood_of_one_request_keys_frees_no_victim_of_the_same_rule() {
     for policy in policies(5, HOUR_US) {
-        let world = World::new();
-        world.exhaust_victims(&policy);
-        world.flood("flood", &policy, 1);
-        world.assert_all_throttled(&policy);
-        assert!(world.store.stats().forced_evictions > 0, "the flood was too small");
+        let fixture = Fixture::new();
+        fixture.exhaust_victims(&policy);
+        fixture.flood("flood", &policy, 1);
+        fixture.assert_all_throttled(&policy);
+        assert!(fixture.store.stats().forced_evictions > 0, "the flood was too small");
     }
 }
 
@@ -129,25 +129,25 @@ fn a_flood_of_one_request_keys_frees_no_victim_of_the_same_rule() {
 #[test]
 fn a_flood_on_rules_with_longer_windows_frees_no_victim_of_any_algorithm() {
     let (policies, longer) = (policies(5, HOUR_US), policies(1_000, DAY_US));
-    let world = World::new();
+    let fixture = Fixture::new();
     for policy in &policies {
-        world.exhaust_victims(policy);
+        fixture.exhaust_victims(policy);
     }
     for policy in longer.iter().filter(|policy| !counts_permits(policy)) {
-        world.flood("flood", policy, 1);
+        fixture.flood("flood", policy, 1);
     }
     for policy in &policies {
-        world.assert_all_throttled(policy);
+        fixture.assert_all_throttled(policy);
     }
-    assert!(world.store.stats().forced_evictions > 0, "the flood was too small");
+    assert!(fixture.store.stats().forced_evictions > 0, "the flood was too small");
 }
 
 #[test]
 fn a_flood_of_one_permit_each_frees_no_victim_whose_permits_are_all_out() {
-    let world = World::new();
-    world.exhaust_victims(&Concurrency::new(5).unwrap().into_policy());
-    world.flood("flood", &Concurrency::new(1_000).unwrap().into_policy(), 1);
-    world.assert_all_throttled(&Concurrency::new(5).unwrap().into_policy());
+    let fixture = Fixture::new();
+    fixture.exhaust_victims(&Concurrency::new(5).unwrap().into_policy());
+    fixture.flood("flood", &Concurrency::new(1_000).unwrap().into_policy(), 1);
+    fixture.assert_all_throttled(&Concurrency::new(5).unwrap().into_policy());
 }
 
 /// The snapshot is taken of a full store, so that restored victims are among restored keys of the
@@ -156,13 +156,13 @@ fn a_flood_of_one_permit_each_frees_no_victim_whose_permits_are_all_out() {
 #[test]
 fn a_flood_before_and_after_a_restart_frees_no_victim() {
     for policy in policies(5, HOUR_US).into_iter().filter(|policy| !counts_permits(policy)) {
-        let world = World::new();
-        world.exhaust_victims(&policy);
-        world.flood("before", &policy, 1);
-        let world = world.restored();
-        world.assert_all_throttled(&policy);
-        world.flood("after", &policy, 1);
-        world.assert_all_throttled(&policy);
+        let fixture = Fixture::new();
+        fixture.exhaust_victims(&policy);
+        fixture.flood("before", &policy, 1);
+        let fixture = fixture.restored();
+        fixture.assert_all_throttled(&policy);
+        fixture.flood("after", &policy, 1);
+        fixture.assert_all_throttled(&policy);
     }
 }
 
@@ -171,11 +171,11 @@ fn a_flood_before_and_after_a_restart_frees_no_victim() {
 #[test]
 fn a_flood_that_spends_whole_bursts_can_free_victims_and_is_counted() {
     for policy in policies(5, HOUR_US).iter().filter(|policy| policy.warm_up().is_none()) {
-        let world = World::new();
-        world.exhaust_victims(policy);
-        world.flood("flood", policy, 5);
-        let freed = VICTIMS - world.throttled_victims(policy);
-        let evicted = world.store.stats().forced_evictions;
+        let fixture = Fixture::new();
+        fixture.exhaust_victims(policy);
+        fixture.flood("flood", policy, 5);
+        let freed = VICTIMS - fixture.throttled_victims(policy);
+        let evicted = fixture.store.stats().forced_evictions;
         assert!(freed > 0, "{}: the documents promise too little", describe(policy));
         assert!(evicted >= u64::from(freed), "{}: {evicted} evictions", describe(policy));
     }
@@ -188,12 +188,12 @@ fn a_flood_that_spends_whole_bursts_can_free_victims_and_is_counted() {
 fn a_flood_of_permits_that_are_all_held_can_free_victims_of_a_rate_and_is_counted() {
     let (rate, permits) =
         (Policy::token_bucket("5/h").unwrap(), Concurrency::new(5).unwrap().into_policy());
-    let world = World::new();
-    world.exhaust_victims(&rate);
-    world.flood("flood", &permits, 1);
-    let freed = VICTIMS - world.throttled_victims(&rate);
+    let fixture = Fixture::new();
+    fixture.exhaust_victims(&rate);
+    fixture.flood("flood", &permits, 1);
+    let freed = VICTIMS - fixture.throttled_victims(&rate);
     assert!(freed > 0, "the documents promise too little");
-    assert!(world.store.stats().forced_evictions >= u64::from(freed));
+    assert!(fixture.store.stats().forced_evictions >= u64::from(freed));
 }
 
 const REQUEST_IDS_MAX: usize = 1_000;
@@ -217,27 +217,28 @@ fn remembered_ids(store: &MemoryStore, policy: &Policy) -> u32 {
 #[test]
 fn request_ids_that_are_forgotten_early_are_counted_and_take_no_room_from_counters() {
     let clock = ManualClock::at(START);
-    let world = World { store: builder(&clock).max_request_ids(REQUEST_IDS_MAX).build(), clock };
+    let fixture =
+        Fixture { store: builder(&clock).max_request_ids(REQUEST_IDS_MAX).build(), clock };
     let policies = policies(5, HOUR_US);
     for policy in &policies {
-        world.exhaust_victims(policy);
+        fixture.exhaust_victims(policy);
     }
 
     let spent = Policy::fixed_window(Rate::new(u64::from(REQUEST_IDS), Duration::from_hours(1)));
     let spent = spent.unwrap();
-    assert!((0..REQUEST_IDS).all(|id| send(&world.store, id, &spent)), "each can pay");
-    let remembered = remembered_ids(&world.store, &spent);
-    let stats = world.store.stats();
+    assert!((0..REQUEST_IDS).all(|id| send(&fixture.store, id, &spent)), "each can pay");
+    let remembered = remembered_ids(&fixture.store, &spent);
+    let stats = fixture.store.stats();
     assert_eq!(stats.request_ids_forgotten, u64::from(REQUEST_IDS - remembered));
     assert!((REQUEST_IDS_MAX as u32..REQUEST_IDS).contains(&remembered), "{remembered}");
     assert_eq!(stats.forced_evictions, 0, "a counter made room for a request id");
     for policy in &policies {
-        world.assert_all_throttled(policy);
+        fixture.assert_all_throttled(policy);
     }
 
     for policy in policies.iter().filter(|policy| !counts_permits(policy)) {
-        world.flood("flood", policy, 1);
+        fixture.flood("flood", policy, 1);
     }
-    assert_eq!(remembered_ids(&world.store, &spent), remembered, "an id made room for a counter");
-    assert_eq!(world.store.stats().request_ids_forgotten, stats.request_ids_forgotten);
+    assert_eq!(remembered_ids(&fixture.store, &spent), remembered, "an id made room for a counter");
+    assert_eq!(fixture.store.stats().request_ids_forgotten, stats.request_ids_forgotten);
 }

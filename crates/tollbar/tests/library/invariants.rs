@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tollbar::{Interval, Outcome, Policy, Timestamp};
-use tollbar_testkit::admissions::{Admitted, Span};
-use tollbar_testkit::adversary::Standing;
+use tollbar_testkit::admissions::{Admissions, IntervalSum};
+use tollbar_testkit::adversary::TraceState;
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::oracle::almanac::Almanac;
 use tollbar_testkit::spec::Kind;
@@ -34,16 +34,16 @@ fn bucket() -> impl Strategy<Value = Policy> {
         .prop_filter("a bucket", |policy| policy.interval().is_some() && policy.warm_up().is_none())
 }
 
-fn admitted(policy: &Policy, start: Timestamp, moves: &[Move]) -> Admitted {
-    Admitted::to_trace(&MemorySubject::at(start), policy, start, moves)
+fn admitted(policy: &Policy, start: Timestamp, moves: &[Move]) -> Admissions {
+    Admissions::to_trace(&MemorySubject::at(start), policy, start, moves)
 }
 
-fn greedy(policy: &Policy, start: Timestamp) -> Admitted {
-    Admitted::to_the_greedy(&MemorySubject::at(start), policy, start, REQUESTS)
+fn greedy(policy: &Policy, start: Timestamp) -> Admissions {
+    Admissions::to_the_greedy(&MemorySubject::at(start), policy, start, REQUESTS)
 }
 
 /// With the windows of the key where aligned ones are.
-fn on_the_clock_of_the_key(policy: &Policy, mut admitted: Admitted) -> Admitted {
+fn on_the_clock_of_the_key(policy: &Policy, mut admitted: Admissions) -> Admissions {
     let stagger_us = policy.stagger_us(b"key").unwrap();
     for (at_us, _) in &mut admitted.charges {
         *at_us -= stagger_us;
@@ -64,7 +64,7 @@ fn almanac(policy: &Policy) -> Almanac {
 }
 
 /// What passed in each window, by the calendar that was written out day by day.
-fn by_calendar_window(policy: &Policy, admitted: &Admitted) -> BTreeMap<u128, u64> {
+fn by_calendar_window(policy: &Policy, admitted: &Admissions) -> BTreeMap<u128, u64> {
     let mut sums = BTreeMap::new();
     for (at_us, cost) in &admitted.charges {
         *sums.entry(almanac(policy).window(u128::from(*at_us))).or_default() += cost;
@@ -77,7 +77,7 @@ fn window_us(policy: &Policy) -> u64 {
 }
 
 /// tokens x interval <= burst x interval + T, in units of 1 / denominator us.
-fn is_within_burst_and_rate(policy: &Policy, span: Span) -> bool {
+fn is_within_burst_and_rate(policy: &Policy, span: IntervalSum) -> bool {
     let Interval { numerator_us, denominator } = policy.interval().unwrap();
     let earned = u128::from(span.length_us) * u128::from(denominator);
     let token = u128::from(numerator_us);
@@ -85,7 +85,7 @@ fn is_within_burst_and_rate(policy: &Policy, span: Span) -> bool {
 }
 
 /// (tokens + 1) x interval > T: short of the rate by less than one token.
-fn is_short_by_less_than_one(policy: &Policy, span: Span) -> bool {
+fn is_short_by_less_than_one(policy: &Policy, span: IntervalSum) -> bool {
     let Interval { numerator_us, denominator } = policy.interval().unwrap();
     let earned = u128::from(span.length_us) * u128::from(denominator);
     u128::from(span.tokens + 1) * u128::from(numerator_us) > earned
@@ -259,7 +259,7 @@ proptest! {
     ) {
         let subject = MemorySubject::at(start);
         let subject: &dyn Subject = &subject;
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         for each in &moves {
             standing.now = standing.advanced(each.advance, &policy);
             let cost = standing.cost(each.price, &policy);

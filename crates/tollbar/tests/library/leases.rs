@@ -13,7 +13,7 @@ use tollbar::{
     LeaseError, ManualClock, MemoryStore, Outcome, Policy, PolicyError, Role, Store, Timestamp,
 };
 use tollbar_testkit::memory_subject::MemorySubject;
-use tollbar_testkit::oracle::{Oracle, Question};
+use tollbar_testkit::oracle::{Oracle, OracleEntry};
 use tollbar_testkit::strategy::cases;
 use tollbar_testkit::subject::Subject;
 
@@ -33,7 +33,7 @@ fn over(store: &Arc<MemoryStore>, permits: Concurrency) -> ConcurrencyLimiter {
     ConcurrencyLimiter::builder(permits).store(Arc::clone(store)).build().unwrap()
 }
 
-fn world(limit: u64) -> (ManualClock, Arc<MemoryStore>, ConcurrencyLimiter) {
+fn fixture(limit: u64) -> (ManualClock, Arc<MemoryStore>, ConcurrencyLimiter) {
     let clock = ManualClock::at(START);
     let store = Arc::new(MemoryStore::builder().max_keys(100).clock(clock.clone()).build());
     let limiter = over(&store, leases(limit, TTL));
@@ -42,7 +42,7 @@ fn world(limit: u64) -> (ManualClock, Arc<MemoryStore>, ConcurrencyLimiter) {
 
 #[test]
 fn a_lease_ends_at_its_very_instant_and_not_before() {
-    let (clock, store, limiter) = world(1);
+    let (clock, store, limiter) = fixture(1);
     let lease = limiter.lease("key").unwrap();
     assert_eq!((lease.count, lease.ends_at), (1, START.after(TTL)));
     assert!(!lease.is_degraded());
@@ -73,7 +73,7 @@ fn a_store_for_one_key_keeps_as_many_leases_as_a_policy_may_lend() {
 
 #[test]
 fn a_lease_that_is_renewed_lasts_as_long_again() {
-    let (clock, _, limiter) = world(1);
+    let (clock, _, limiter) = fixture(1);
     let mut lease = limiter.lease("key").unwrap();
     for _ in 0..5 {
         clock.advance(TTL.checked_sub(TICK).unwrap());
@@ -89,7 +89,7 @@ fn a_lease_that_is_renewed_lasts_as_long_again() {
 
 #[test]
 fn a_lease_is_released_once_and_by_its_own_id() {
-    let (_, store, limiter) = world(5);
+    let (_, store, limiter) = fixture(5);
     let first = limiter.lease_n("key", 2).unwrap();
     let second = limiter.lease_n("key", 3).unwrap();
     assert_ne!(first.id, second.id);
@@ -110,7 +110,7 @@ fn a_lease_is_released_once_and_by_its_own_id() {
 
 #[test]
 fn a_changed_rule_keeps_the_leases_and_their_ends() {
-    let (clock, store, limiter) = world(4);
+    let (clock, store, limiter) = fixture(4);
     let lease = limiter.lease_n("key", 4).unwrap();
     let other = leased(2, TTL * 10);
     let count = |policy: &Policy| store.check_now(b"key", policy, 0).remaining().unwrap();
@@ -127,7 +127,7 @@ fn a_changed_rule_keeps_the_leases_and_their_ends() {
 
 #[test]
 fn the_leases_of_a_batch_have_names_of_their_own_and_a_denied_one_has_none() {
-    let (_, store, limiter) = world(5);
+    let (_, store, limiter) = fixture(5);
     let (policy, rate) = (leased(5, TTL), Policy::token_bucket("2/min").unwrap());
     let batch = |costs: [u64; 2]| {
         let mut entries = [
@@ -152,7 +152,7 @@ fn the_leases_of_a_batch_have_names_of_their_own_and_a_denied_one_has_none() {
 
 #[test]
 fn a_shadow_takes_a_lease_only_where_it_would_have_allowed() {
-    let (_, store, _) = world(9);
+    let (_, store, _) = fixture(9);
     let limiter =
         super::limiter_over(&store, Policy::token_bucket("9/s").unwrap().with_name("rate"));
     let (leases, few) = (leases(9, TTL), leased(1, TTL).with_name("few"));
@@ -171,7 +171,7 @@ fn a_shadow_takes_a_lease_only_where_it_would_have_allowed() {
 
 #[test]
 fn a_permit_may_hold_a_lease() {
-    let (clock, store, limiter) = world(2);
+    let (clock, store, limiter) = fixture(2);
     let permit = limiter.try_acquire_n("key", 2).unwrap();
     assert_eq!(permit.count(), 2);
     assert!(limiter.try_acquire("key").is_err());
@@ -189,7 +189,7 @@ fn a_permit_may_hold_a_lease() {
 /// A lease of permits without one held them for good.
 #[test]
 fn permits_without_a_lease_cannot_be_leased_or_released() {
-    let (_, store, _) = world(1);
+    let (_, store, _) = fixture(1);
     let limiter = over(&store, Concurrency::new(2).unwrap().with_name("permits"));
     assert!(matches!(limiter.lease("key"), Err(LeaseError::NoLease)));
     let _permit = limiter.try_acquire("key").unwrap();
@@ -200,7 +200,7 @@ fn permits_without_a_lease_cannot_be_leased_or_released() {
 
 #[test]
 fn leases_survive_a_restart() {
-    let (clock, store, limiter) = world(3_000);
+    let (clock, store, limiter) = fixture(3_000);
     let mut lease = limiter.lease_n("key", 2_500).unwrap();
     let ended = limiter.lease("other").unwrap();
     clock.advance(TICK);
@@ -274,7 +274,7 @@ proptest! {
                 Act::Back(us) => now = Timestamp::from_micros(now.as_micros() - us),
                 Act::Grant { cost, policy } => {
                     let policy = &policies[policy];
-                    let asked = [Question { key: b"key", policy, cost, role: Role::Enforce }];
+                    let asked = [OracleEntry { key: b"key", policy, cost, role: Role::Enforce }];
                     let theirs = oracle.check_marked(now, &asked, None, None).unwrap()[0];
                     let ours = subject.check_marked(now, &asked, None, None).unwrap()[0];
                     prop_assert_eq!(theirs.answer, ours.answer);
@@ -319,7 +319,7 @@ proptest! {
 
 #[test]
 fn eight_threads_never_hold_more_leases_than_the_limit() {
-    let (_, store, limiter) = world(3);
+    let (_, store, limiter) = fixture(3);
     let held = std::sync::atomic::AtomicU64::new(0);
     let barrier = Barrier::new(8);
     thread::scope(|scope| {

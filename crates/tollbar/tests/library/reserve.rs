@@ -14,12 +14,12 @@ use tollbar_testkit::strategy;
 const TTL: Duration = Duration::from_mins(1);
 
 /// A clock that tests move, and limiters on the same store.
-struct World {
+struct Fixture {
     clock: ManualClock,
     store: Arc<MemoryStore>,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
         let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
@@ -50,7 +50,7 @@ fn reserve(limiter: &Limiter, cost: u64) -> Receipt {
 
 #[test]
 fn what_is_not_spent_is_given_back_and_a_receipt_is_redeemed_once() {
-    let limiter = World::new().limiter(bucket("100/min"));
+    let limiter = Fixture::new().limiter(bucket("100/min"));
     let receipt = reserve(&limiter, 30);
     assert_eq!(limiter.peek("key").remaining().unwrap(), 70);
     let settlement = limiter.commit(&receipt, 10).unwrap();
@@ -64,8 +64,8 @@ fn what_is_not_spent_is_given_back_and_a_receipt_is_redeemed_once() {
 
 #[test]
 fn what_is_spent_in_excess_becomes_debt_as_far_as_the_overdraft_goes() {
-    let world = World::new();
-    let limiter = world.limiter(bucket("60/min").with_overdraft(30).unwrap());
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(bucket("60/min").with_overdraft(30).unwrap());
     let receipt = reserve(&limiter, 50);
     let charge = limiter.commit(&receipt, 80).unwrap().charges()[0];
     assert_eq!((charge.refunded, charge.overdrawn), (0, 30));
@@ -73,9 +73,9 @@ fn what_is_spent_in_excess_becomes_debt_as_far_as_the_overdraft_goes() {
     let denied = limiter.check("key");
     assert_eq!(denied.ok().unwrap_err().retry_after(), Some(Duration::from_secs(21)));
     // Denials do not cut the debt.
-    world.clock.advance(Duration::from_secs(20));
+    fixture.clock.advance(Duration::from_secs(20));
     assert!(!limiter.check("key").is_allowed());
-    world.clock.advance(Duration::from_secs(1));
+    fixture.clock.advance(Duration::from_secs(1));
     assert!(limiter.check("key").is_allowed());
 
     let receipt = limiter.reserve("other", 60).unwrap().receipt().unwrap().clone();
@@ -85,7 +85,7 @@ fn what_is_spent_in_excess_becomes_debt_as_far_as_the_overdraft_goes() {
 
 #[test]
 fn without_an_overdraft_an_excess_takes_what_is_there() {
-    let limiter = World::new().limiter(bucket("60/min"));
+    let limiter = Fixture::new().limiter(bucket("60/min"));
     let receipt = reserve(&limiter, 50);
     let charge = limiter.commit(&receipt, 80).unwrap().charges()[0];
     assert_eq!(charge.overdrawn, 10);
@@ -95,52 +95,52 @@ fn without_an_overdraft_an_excess_takes_what_is_there() {
 
 #[test]
 fn an_excess_in_a_window_counts_until_it_ends() {
-    let world = World::new();
-    let limiter = world.limiter(Policy::fixed_window("100/min").unwrap());
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(Policy::fixed_window("100/min").unwrap());
     let receipt = reserve(&limiter, 50);
     assert_eq!(limiter.commit(&receipt, 1_000_000).unwrap().charges()[0].overdrawn, 999_950);
     let denied = limiter.check("key");
     assert_eq!(denied.remaining().unwrap(), 0);
-    world.clock.advance(denied.ok().unwrap_err().retry_after().unwrap());
+    fixture.clock.advance(denied.ok().unwrap_err().retry_after().unwrap());
     assert_eq!(limiter.check("key").remaining().unwrap(), 99);
 }
 
 #[test]
 fn a_count_that_no_longer_fits_a_word_keeps_counting() {
-    let world = World::new();
+    let fixture = Fixture::new();
     // A window of 4 us leaves ten bits for the count.
-    let limiter = world.limiter(Policy::fixed_window("1000/4us").unwrap());
+    let limiter = fixture.limiter(Policy::fixed_window("1000/4us").unwrap());
     let receipt = reserve(&limiter, 1);
     assert_eq!(limiter.commit(&receipt, 5_000).unwrap().charges()[0].overdrawn, 4_999);
     assert!(!limiter.check("key").is_allowed());
-    world.clock.advance(Duration::from_micros(4));
+    fixture.clock.advance(Duration::from_micros(4));
     assert!(limiter.check("key").is_allowed());
 }
 
 #[test]
 fn a_reservation_that_nobody_settles_stays_charged_and_cannot_be_settled_later() {
-    let world = World::new();
-    let limiter = world.limiter(Policy::fixed_window("100/h").unwrap());
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(Policy::fixed_window("100/h").unwrap());
     let receipt = reserve(&limiter, 30);
-    world.clock.advance(TTL);
+    fixture.clock.advance(TTL);
     assert!(matches!(limiter.cancel(&receipt), Err(SettleError::NotOpen)));
     assert_eq!(limiter.peek("key").remaining().unwrap(), 70);
 }
 
 #[test]
 fn what_a_window_or_time_has_given_back_is_not_given_back_again() {
-    let world = World::new();
-    let limiter = world.limiter(bucket("60/min"));
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(bucket("60/min"));
     let receipt = reserve(&limiter, 30);
-    world.clock.advance(Duration::from_secs(20));
+    fixture.clock.advance(Duration::from_secs(20));
     // 20 of the 30 have been earned since. Somebody else takes them.
     assert!(limiter.check_n("key", 50).is_allowed());
     assert_eq!(limiter.cancel(&receipt).unwrap().charges()[0].refunded, 10);
 
-    let window = world.limiter(Policy::fixed_window("60/min").unwrap());
+    let window = fixture.limiter(Policy::fixed_window("60/min").unwrap());
     let receipt = reserve(&window, 30);
     let end = window.peek("key").reset_at().unwrap();
-    world.clock.set(end);
+    fixture.clock.set(end);
     assert!(window.check_n("key", 60).is_allowed());
     assert_eq!(window.cancel(&receipt).unwrap().charges()[0].refunded, 0);
     assert!(!window.check("key").is_allowed());
@@ -148,8 +148,8 @@ fn what_a_window_or_time_has_given_back_is_not_given_back_again() {
 
 #[test]
 fn a_reservation_under_several_limits_charges_and_settles_all_of_them_or_none() {
-    let world = World::new();
-    let limiter = world.limiter(bucket("1/s"));
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(bucket("1/s"));
     let tokens = bucket("1000/min").with_name("tokens");
     let requests = Policy::fixed_window("2/min").unwrap().with_name("requests");
     let admit = || {
@@ -165,17 +165,17 @@ fn a_reservation_under_several_limits_charges_and_settles_all_of_them_or_none() 
 
     let grant = admit().unwrap();
     assert_eq!(admit().unwrap_err().decisions().unwrap().binding(), Some(1));
-    assert_eq!(world.left(&tokens), 500);
+    assert_eq!(fixture.left(&tokens), 500);
     let settlement = grant.settle(&[150, 1]).unwrap();
     assert_eq!(settlement.charges()[0].refunded, 250);
-    assert_eq!(world.left(&tokens), 750);
+    assert_eq!(fixture.left(&tokens), 750);
     assert!(matches!(admit().unwrap_err(), AdmitError::Denied(_)));
 }
 
 #[test]
 fn a_reservation_is_settled_by_itself_and_if_it_is_dropped_the_charge_stands() {
-    let world = World::new();
-    let limiter = world.limiter(bucket("100/min"));
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(bucket("100/min"));
     let settlement = limiter.reserve("key", 30).unwrap().commit(10).unwrap();
     assert_eq!(settlement.charges()[0].refunded, 20);
     assert_eq!(limiter.peek("key").remaining(), Some(90));
@@ -191,9 +191,9 @@ fn a_reservation_is_settled_by_itself_and_if_it_is_dropped_the_charge_stands() {
 
 #[test]
 fn a_grant_that_was_not_reserved_cannot_be_settled_and_returns_its_permits() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let policy = bucket("100/min");
-    let limiter = world.limiter(policy.clone());
+    let limiter = fixture.limiter(policy.clone());
     let permits = Concurrency::new(1).unwrap();
     let admit = || {
         limiter.admit(Charges::new().charge("key", &policy, 10).permit("key", &permits, 1)).unwrap()
@@ -201,27 +201,27 @@ fn a_grant_that_was_not_reserved_cannot_be_settled_and_returns_its_permits() {
     assert!(matches!(admit().settle(&[1]), Err(SettleError::NotReserved)));
     assert!(matches!(admit().cancel(), Err(SettleError::NotReserved)));
     assert!(matches!(admit().into_receipt(), Err(SettleError::NotReserved)));
-    assert_eq!((world.left(&policy), world.left(permits.as_policy())), (70, 1));
+    assert_eq!((fixture.left(&policy), fixture.left(permits.as_policy())), (70, 1));
 }
 
 /// Reserved or not, the charge stands and the permits come back.
 #[test]
 fn a_reserved_grant_that_is_dropped_returns_its_permits_and_stays_charged() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let policy = bucket("100/min");
-    let limiter = world.limiter(policy.clone());
+    let limiter = fixture.limiter(policy.clone());
     let permits = Concurrency::new(1).unwrap();
     let charges = Charges::new().charge("key", &policy, 10).permit("key", &permits, 1);
     let grant = limiter.admit(charges.reserve_for(TTL)).unwrap();
-    assert_eq!(world.left(permits.as_policy()), 0);
+    assert_eq!(fixture.left(permits.as_policy()), 0);
     drop(grant);
-    assert_eq!((world.left(&policy), world.left(permits.as_policy())), (90, 1));
+    assert_eq!((fixture.left(&policy), fixture.left(permits.as_policy())), (90, 1));
 }
 
 #[test]
 fn permits_of_a_reservation_come_back_when_it_is_settled() {
-    let world = World::new();
-    let limiter = world.limiter(bucket("1/s"));
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(bucket("1/s"));
     let tokens = bucket("1000/min").with_name("tokens");
     let in_flight = Concurrency::new(1).unwrap();
     let leased = Concurrency::new(1).unwrap().with_lease(TTL).unwrap();
@@ -231,7 +231,7 @@ fn permits_of_a_reservation_come_back_when_it_is_settled() {
             limiter.admit(charges.reserve_for(TTL))
         };
         let receipt = admit().unwrap().into_receipt().unwrap();
-        let left = || world.left(permits.as_policy());
+        let left = || fixture.left(permits.as_policy());
         assert_eq!(left(), 0);
         let denied = admit().unwrap_err().decisions().unwrap().denied().unwrap();
         assert_eq!(denied.reason(), DenyReason::Busy);
@@ -243,35 +243,35 @@ fn permits_of_a_reservation_come_back_when_it_is_settled() {
 
 #[test]
 fn a_shadow_that_denied_was_not_charged_and_is_not_on_the_receipt() {
-    let world = World::new();
-    let limiter = world.limiter(bucket("1/s"));
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(bucket("1/s"));
     let (live, candidate) =
         (bucket("100/min").with_name("live"), bucket("5/min").with_name("candidate"));
     let charges = Charges::new().shadow("key", &candidate, 10).charge("key", &live, 10);
     let receipt = limiter.admit(charges.reserve_for(TTL)).unwrap().into_receipt().unwrap();
     assert_eq!(limiter.commit(&receipt, 4).unwrap().charges().len(), 1);
-    assert_eq!(world.left(&live), 96);
+    assert_eq!(fixture.left(&live), 96);
 }
 
 #[test]
 fn a_receipt_travels_as_text_and_any_limiter_with_the_key_and_the_store_settles_it() {
-    let world = World::new();
-    let limiter = world.limiter(bucket("100/min").with_name("tokens"));
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(bucket("100/min").with_name("tokens"));
     let text = reserve(&limiter, 30).to_string();
     assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)));
     // Its own policy is another: the receipt says which one was charged.
-    let elsewhere = world.limiter(bucket("1/s"));
+    let elsewhere = fixture.limiter(bucket("1/s"));
     elsewhere.cancel(&text.parse().unwrap()).unwrap();
     assert_eq!(limiter.peek("key").remaining().unwrap(), 100);
 
-    let stranger = world.builder(bucket("1/s")).build().unwrap();
+    let stranger = fixture.builder(bucket("1/s")).build().unwrap();
     let refused = stranger.cancel(&reserve(&limiter, 1)).unwrap_err();
     assert!(matches!(refused, SettleError::Receipt(ReceiptError::NotOurs)));
 }
 
 #[test]
 fn a_receipt_that_was_changed_anywhere_is_refused() {
-    let limiter = World::new().limiter(bucket("100/min"));
+    let limiter = Fixture::new().limiter(bucket("100/min"));
     let receipt = reserve(&limiter, 30);
     let text = receipt.to_string();
     for at in 0..text.len() {
@@ -319,8 +319,8 @@ fn what_cannot_be_on_a_receipt_is_refused_before_it_is_charged() {
             Timestamp::ZERO
         }
     }
-    let world = World::new();
-    let custom = world.limiter(Policy::custom(Open).unwrap());
+    let fixture = Fixture::new();
+    let custom = fixture.limiter(Policy::custom(Open).unwrap());
     let refused = custom.reserve("key", 1).unwrap_err();
     assert!(matches!(
         refused,
@@ -329,7 +329,7 @@ fn what_cannot_be_on_a_receipt_is_refused_before_it_is_charged() {
     // An algorithm names no charge, and gives none back, unless it says so itself.
     let refund = Open.refund(&mut [9], Timestamp::ZERO, 0, 1);
     assert_eq!((Open.stamp(&[9]), refund.tokens), (0, 0));
-    let limiter = world.limiter(bucket("100/min"));
+    let limiter = fixture.limiter(bucket("100/min"));
     let long = vec![b'k'; tollbar::RECEIPT_BYTES_MAX];
     let refused = limiter.reserve(&long, 1).unwrap_err();
     assert!(matches!(refused, ReserveError::Receipt(ReceiptError::TooLong)));
@@ -351,7 +351,7 @@ fn a_warming_window_gives_nothing_back_that_was_charged_before_a_reset() {
         Policy::sliding_window("100/h"),
         Policy::sliding_window_strict("100/h", 4),
     ] {
-        let limiter = World::new().limiter(plain.unwrap().with_warm_up(warm_up).unwrap());
+        let limiter = Fixture::new().limiter(plain.unwrap().with_warm_up(warm_up).unwrap());
         let receipt = reserve(&limiter, 30);
         limiter.reset("key");
         assert!(limiter.check_n("key", 40).is_allowed());
@@ -364,9 +364,9 @@ fn a_warming_window_gives_nothing_back_that_was_charged_before_a_reset() {
 
 #[test]
 fn a_request_pays_once_by_its_id_and_a_denied_one_is_decided_anew() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let policy = bucket("60/min");
-    let limiter = world.builder(policy.clone()).request_id_ttl(Duration::from_secs(30));
+    let limiter = fixture.builder(policy.clone()).request_id_ttl(Duration::from_secs(30));
     let limiter = limiter.build().unwrap();
     let once = |id: &str, key: &str, cost| {
         let charges = Charges::new().charge(key, &policy, cost).request_id(id);
@@ -384,17 +384,17 @@ fn a_request_pays_once_by_its_id_and_a_denied_one_is_decided_anew() {
     assert_eq!(limiter.peek("key").remaining().unwrap(), 10);
 
     assert!(matches!(once("late", "key", 20), Err(AdmitError::Denied(_))));
-    world.clock.advance(Duration::from_secs(10));
+    fixture.clock.advance(Duration::from_secs(10));
     assert!(once("late", "key", 20).unwrap().is_allowed());
 
     // Forgotten, it is another request.
-    world.clock.advance(Duration::from_secs(20));
+    fixture.clock.advance(Duration::from_secs(20));
     assert_eq!(once("id", "key", 5).unwrap().remaining().unwrap(), 15);
 }
 
 #[test]
 fn a_reservation_by_id_gets_the_same_receipt_and_pays_once() {
-    let limiter = World::new().limiter(bucket("60/min"));
+    let limiter = Fixture::new().limiter(bucket("60/min"));
     let policy = bucket("60/min");
     let reserve = || {
         let charges = Charges::new().charge("key", &policy, 20).request_id("id").reserve_for(TTL);
@@ -411,8 +411,8 @@ fn a_reservation_by_id_gets_the_same_receipt_and_pays_once() {
 
 #[test]
 fn more_answers_than_can_be_remembered_are_refused_before_they_are_charged() {
-    let world = World::new();
-    let limiter = world.limiter(bucket("60/min"));
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(bucket("60/min"));
     let policies: Vec<Policy> =
         (0..32).map(|number| bucket("60/min").with_name(&number.to_string())).collect();
     let admit = |count: usize, id: &str| {
@@ -424,7 +424,7 @@ fn more_answers_than_can_be_remembered_are_refused_before_they_are_charged() {
     admit(21, "id").unwrap();
     let error = admit(32, "another").unwrap_err();
     assert!(matches!(error, AdmitError::TooManyCharges { .. }), "{error:?}");
-    assert_eq!(world.left(&policies[0]), 59);
+    assert_eq!(fixture.left(&policies[0]), 59);
 }
 
 proptest! {
@@ -434,16 +434,16 @@ proptest! {
     #[test]
     fn every_policy_can_be_reserved_and_given_back(policy in strategy::policy(), named: bool) {
         let policy = if named { policy.with_name("a name") } else { policy };
-        let world = World::new();
-        let limiter = world.limiter(bucket("1/s"));
-        let fresh = world.left(&policy);
+        let fixture = Fixture::new();
+        let limiter = fixture.limiter(bucket("1/s"));
+        let fresh = fixture.left(&policy);
         let charges = Charges::new().charge("key", &policy, fresh).reserve_for(TTL);
         let text = limiter.admit(charges).unwrap().into_receipt().unwrap().to_string();
-        let stranger = world.limiter(bucket("1/s"));
+        let stranger = fixture.limiter(bucket("1/s"));
         let settlement = stranger.cancel(&text.parse().unwrap()).unwrap();
         if policy.has_permits() {
             prop_assert_eq!((settlement.charges().len(), settlement.permits_returned()), (0, fresh));
-            prop_assert_eq!(world.left(&policy), fresh);
+            prop_assert_eq!(fixture.left(&policy), fresh);
             return Ok(());
         }
         let charge = settlement.charges()[0];
@@ -455,13 +455,13 @@ proptest! {
         let is_queue = policy.queue_length().is_some();
         if !is_queue && intervals.all(|interval| interval.denominator == 1) {
             prop_assert_eq!(charge.refunded, fresh);
-            prop_assert_eq!(world.left(&policy), fresh);
+            prop_assert_eq!(fixture.left(&policy), fresh);
         }
     }
 
     #[test]
     fn any_text_is_a_receipt_of_ours_or_an_error(text in "[A-Za-z0-9_-]{0,200}") {
-        let limiter = World::new().limiter(bucket("60/min"));
+        let limiter = Fixture::new().limiter(bucket("60/min"));
         if let Ok(receipt) = text.parse::<Receipt>() {
             prop_assert!(limiter.cancel(&receipt).is_err());
         }
@@ -473,9 +473,9 @@ proptest! {
 /// that time had paid look unpaid, and five tokens were given back for nothing.
 #[test]
 fn a_reservation_that_time_has_paid_is_not_given_back_after_other_keys_took_its_place() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let policy = bucket("10/100s");
-    let limiter = world.limiter(policy.clone());
+    let limiter = fixture.limiter(policy.clone());
     let reserve = |key: &str, ttl: Duration| {
         let charges = Charges::new().charge(key, &policy, 5).reserve_for(ttl);
         limiter.admit(charges).unwrap().into_receipt().unwrap()
@@ -485,7 +485,7 @@ fn a_reservation_that_time_has_paid_is_not_given_back_after_other_keys_took_its_
         limiter.cancel(&reserve("key", long)).unwrap();
     }
     let old = reserve("key", long);
-    world.clock.advance(Duration::from_mins(1));
+    fixture.clock.advance(Duration::from_mins(1));
     for other in 0..20_000 {
         reserve(&format!("other:{other}"), Duration::from_secs(1));
     }

@@ -7,12 +7,12 @@ use tollbar::{Limiter, ManualClock, MemoryStore, Policy, Receipt, Timestamp, War
 
 use super::limiter_over;
 
-struct World {
+struct Fixture {
     clock: ManualClock,
     store: Arc<MemoryStore>,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
         let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
@@ -33,8 +33,8 @@ fn reserve(limiter: &Limiter, cost: u64) -> Receipt {
 #[test]
 fn reservation_made_before_a_reset_gives_nothing_back_after_it() {
     for bucket in [Policy::token_bucket("10/min"), Policy::leaky_bucket("10/min")] {
-        let world = World::new();
-        let limiter = world.limiter(bucket.unwrap());
+        let fixture = Fixture::new();
+        let limiter = fixture.limiter(bucket.unwrap());
         let before = reserve(&limiter, 6);
         limiter.reset("key");
         assert!(limiter.check_n("key", 7).is_allowed());
@@ -59,14 +59,14 @@ fn overdraft_keeps_a_key_warm() {
         Policy::fixed_window("60/h").unwrap(),
         Policy::sliding_window_strict("60/h", 6).unwrap(),
     ] {
-        let world = World::new();
-        let limiter = world.limiter(warming(policy));
+        let fixture = Fixture::new();
+        let limiter = fixture.limiter(warming(policy));
         // Born at 0 s.
         let receipt = reserve(&limiter, 1);
-        world.clock.advance(Duration::from_secs(50));
+        fixture.clock.advance(Duration::from_secs(50));
         assert_eq!(limiter.commit(&receipt, 3).unwrap().charges()[0].overdrawn, 2);
         // Without the overdraft it would be new at 60 s.
-        world.clock.advance(Duration::from_secs(59));
+        fixture.clock.advance(Duration::from_secs(59));
         assert!(limiter.check_n("key", 40).is_allowed(), "{:?}", limiter.peek("key"));
     }
 }
@@ -74,13 +74,13 @@ fn overdraft_keeps_a_key_warm() {
 /// A bucket that cannot owe more is charged nothing, and what is charged nothing grows cold.
 #[test]
 fn overdraft_that_charges_nothing_leaves_a_key_to_grow_cold() {
-    let world = World::new();
-    let limiter = world.limiter(warming(Policy::token_bucket("60/min").unwrap()));
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(warming(Policy::token_bucket("60/min").unwrap()));
     let first = reserve(&limiter, 2);
     let charged_at = Duration::from_millis(500);
-    world.clock.advance(charged_at);
+    fixture.clock.advance(charged_at);
     // At first the limit is 2 a minute, so a full bucket owes 60 s, and half a second is paid.
     assert_eq!(limiter.commit(&first, 3).unwrap().charges()[0].overdrawn, 0);
-    world.clock.advance(Duration::from_mins(1).checked_sub(charged_at).unwrap());
+    fixture.clock.advance(Duration::from_mins(1).checked_sub(charged_at).unwrap());
     assert_eq!(limiter.peek("key").remaining().unwrap(), 2, "it is new again");
 }

@@ -27,7 +27,7 @@ enum Holding {
     Reservation(usize, Receipt, u64),
 }
 
-struct World {
+struct Fixture {
     clock: ManualClock,
     store: Arc<MemoryStore>,
     permits: ConcurrencyLimiter,
@@ -45,7 +45,7 @@ struct Key {
     spent: AtomicU64,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
         // The names of open reservations are wide states, also of those whose task has vanished.
@@ -213,10 +213,10 @@ impl World {
 }
 
 fn soak(rounds: usize, acts: usize) {
-    let world = World::new();
+    let fixture = Fixture::new();
     for round in 0..rounds {
-        world.round(round, acts);
-        world.check();
+        fixture.round(round, acts);
+        fixture.check();
     }
 }
 

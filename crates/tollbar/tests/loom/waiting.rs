@@ -14,7 +14,7 @@ use super::{model, race};
 const INTERVAL: Duration = Duration::from_micros(10);
 
 /// A limiter of one every 10 us whose first turn has been taken.
-struct World {
+struct Fixture {
     limiter: Limiter,
     timer: ManualTimer,
     clock: ManualClock,
@@ -36,7 +36,7 @@ impl Wake for Flag {
     }
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(1_000_000));
         let timer = ManualTimer::new(clock.clone());
@@ -96,10 +96,10 @@ impl Person {
 #[test]
 fn two_who_come_at_once_have_a_turn_each() {
     model(|| {
-        let world = World::new();
-        let (left, right) = (world.limiter.clone(), world.limiter.clone());
+        let fixture = Fixture::new();
+        let (left, right) = (fixture.limiter.clone(), fixture.limiter.clone());
         let (left, right) = race(move || come(&left), move || come(&right));
-        let mut went = world.finish(&mut [left, right]);
+        let mut went = fixture.finish(&mut [left, right]);
         went.sort_unstable();
         assert_eq!(went, [1, 2]);
     });
@@ -108,11 +108,11 @@ fn two_who_come_at_once_have_a_turn_each() {
 #[test]
 fn one_that_comes_while_another_gives_up_goes_in_one_of_the_two_turns() {
     model(|| {
-        let world = World::new();
-        let gives_up = world.come();
-        let limiter = world.limiter.clone();
+        let fixture = Fixture::new();
+        let gives_up = fixture.come();
+        let limiter = fixture.limiter.clone();
         let ((), comes) = race(move || drop(gives_up), move || come(&limiter));
-        let went = world.finish(&mut [comes]);
+        let went = fixture.finish(&mut [comes]);
         // In the later one where it had asked for its place already and had not joined the line yet:
         // then there was nobody to keep the earlier one for.
         assert!([[1], [2]].contains(&[went[0]]), "{went:?}");
@@ -122,11 +122,11 @@ fn one_that_comes_while_another_gives_up_goes_in_one_of_the_two_turns() {
 #[test]
 fn two_who_give_up_at_once_leave_nothing_behind() {
     model(|| {
-        let world = World::new();
-        let (left, right) = (world.come(), world.come());
+        let fixture = Fixture::new();
+        let (left, right) = (fixture.come(), fixture.come());
         race(move || drop(left), move || drop(right));
-        assert_eq!(world.limiter.waiting().keys, 0);
-        assert_eq!(world.limiter.check("key").delay(), INTERVAL, "both places are free");
+        assert_eq!(fixture.limiter.waiting().keys, 0);
+        assert_eq!(fixture.limiter.check("key").delay(), INTERVAL, "both places are free");
     });
 }
 
@@ -134,9 +134,9 @@ fn two_who_give_up_at_once_leave_nothing_behind() {
 fn one_that_is_let_go_while_it_gives_up_uses_one_turn_at_most() {
     // The turn of the first has come. It gives up while the second looks who is due.
     model(|| {
-        let world = World::new();
-        let (first, mut second) = (world.come(), world.come());
-        world.timer.advance(INTERVAL);
+        let fixture = Fixture::new();
+        let (first, mut second) = (fixture.come(), fixture.come());
+        fixture.timer.advance(INTERVAL);
         let ((), (second, has_gone)) = race(
             move || drop(first),
             move || {
@@ -146,10 +146,10 @@ fn one_that_is_let_go_while_it_gives_up_uses_one_turn_at_most() {
         );
         if has_gone {
             // It had moved up, and no place is taken for it any more.
-            let stats = world.limiter.waiting();
+            let stats = fixture.limiter.waiting();
             assert_eq!((stats.waiters, stats.keys), (0, 0));
         } else {
-            let went = world.finish(&mut [second]);
+            let went = fixture.finish(&mut [second]);
             assert!([1, 2].contains(&went[0]), "{went:?}");
         }
     });
@@ -158,13 +158,13 @@ fn one_that_is_let_go_while_it_gives_up_uses_one_turn_at_most() {
 #[test]
 fn one_that_comes_while_the_first_is_let_go_is_not_forgotten() {
     model(|| {
-        let world = World::new();
-        let mut first = world.come();
-        world.timer.advance(INTERVAL);
-        let limiter = world.limiter.clone();
+        let fixture = Fixture::new();
+        let mut first = fixture.come();
+        fixture.timer.advance(INTERVAL);
+        let limiter = fixture.limiter.clone();
         let (has_gone, comes) = race(move || first.poll(), move || come(&limiter));
         assert!(has_gone);
-        let went = world.finish(&mut [comes]);
+        let went = fixture.finish(&mut [comes]);
         assert_eq!(went, [2]);
     });
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollbar::Concurrency;
 
-use super::Want::{Allow, Busy, Never};
+use super::Expected::{Allow, Busy, Never};
 use super::{SECOND_US, at, passing, table};
 use crate::subject::Factory;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollbar::{Period, Policy, PolicyError, WarmUp};
 
-use super::Want::{Allow, Busy, Deny, Never};
+use super::Expected::{Allow, Busy, Deny, Never};
 use super::{MS_US, SECOND_US, table};
 use crate::subject::Factory;
 

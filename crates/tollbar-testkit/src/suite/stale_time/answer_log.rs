@@ -4,7 +4,7 @@ use tollbar::{Interval, Outcome, Policy, Timestamp};
 
 use crate::answer::Answer;
 use crate::bounds::{AdmissionLog, Span, Spans};
-use crate::oracle::Question;
+use crate::oracle::OracleEntry;
 
 /// When a request was decided.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ impl Moment {
 
 /// What was answered, by key and policy.
 #[derive(Debug, Default)]
-pub(super) struct Ledger<'p> {
+pub(super) struct AnswerLog<'p> {
     counters: Vec<Counter<'p>>,
 }
 
@@ -41,11 +41,11 @@ struct Counter<'p> {
     turns: Vec<Span>,
 }
 
-impl<'p> Ledger<'p> {
+impl<'p> AnswerLog<'p> {
     /// Adds an answer. An allowed entry of a batch that another one denied is not charged.
     pub(super) fn record(
         &mut self,
-        asked: &Question<'p>,
+        asked: &OracleEntry<'p>,
         moment: Moment,
         answer: &Answer,
         is_charged: bool,

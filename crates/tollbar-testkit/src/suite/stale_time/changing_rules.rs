@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{Interval, Outcome, Policy};
 
-use super::{KINDS, World, run, staleness_us};
+use super::{KINDS, Simulation, run, staleness_us};
 use crate::bounds::{AdmissionLog, Span, Spans};
 use crate::spec::{Kind, PolicySpec};
 use crate::strategy::{self, Move};
@@ -20,15 +20,15 @@ use crate::suite::stale_time::answer_log::{turn, turns_follow_each_other};
 
 /// A request under one version of its rule.
 #[derive(Debug, Clone)]
-struct Act {
-    moved: Move,
+struct VersionedRequest {
+    next_move: Move,
     staleness_us: u64,
     /// Taken modulo the number of versions.
     version: usize,
 }
 
 /// What became of a trace.
-struct Played {
+struct TraceResult {
     /// Of every request, its true time and its version.
     timeline: Vec<(u64, usize)>,
     admitted: Vec<Admission>,
@@ -42,14 +42,15 @@ struct Admission {
     delay_us: u64,
 }
 
-fn acts(staleness_us: impl Strategy<Value = u64>) -> impl Strategy<Value = Vec<Act>> {
-    let moved = strategy::trace(1..2).prop_map(|moves| moves[0]);
-    let act = (moved, staleness_us, 0_usize..4).prop_map(|(moved, staleness_us, version)| Act {
-        moved,
-        staleness_us,
-        version,
-    });
-    vec(act, 1..60)
+fn requests(
+    staleness_us: impl Strategy<Value = u64>,
+) -> impl Strategy<Value = Vec<VersionedRequest>> {
+    let next_move = strategy::trace(1..2).prop_map(|moves| moves[0]);
+    let request =
+        (next_move, staleness_us, 0_usize..4).prop_map(|(next_move, staleness_us, version)| {
+            VersionedRequest { next_move, staleness_us, version }
+        });
+    vec(request, 1..60)
 }
 
 /// The same counter under other limits and bursts. Intervals are whole microseconds here, which a
@@ -83,61 +84,65 @@ fn policy(kind: Kind, limit: u64, burst: u64, window_us: u64, parts: u32) -> Pol
 
 pub(super) fn changed_rules(factory: &Factory<'_>, trace_count: u32) {
     for kind in KINDS {
-        let traces = (versions(kind), acts(staleness_us()));
-        run(factory, trace_count, kind.name(), traces, |world, (versions, acts)| {
-            let key = world.keys[0].clone();
-            judge(&versions, &key, &play(world, &versions, &acts))
+        let traces = (versions(kind), requests(staleness_us()));
+        run(factory, trace_count, kind.name(), traces, |simulation, (versions, requests)| {
+            let key = simulation.keys[0].clone();
+            judge(&versions, &key, &play(simulation, &versions, &requests))
         });
     }
     for kind in [Kind::TokenBucket, Kind::LeakyBucket] {
-        let traces = (versions(kind), acts(Just(0)));
-        run(factory, trace_count, kind.name(), traces, |world, (versions, acts)| {
-            forgives_as_documented(&versions, &play(world, &versions, &acts))
+        let traces = (versions(kind), requests(Just(0)));
+        run(factory, trace_count, kind.name(), traces, |simulation, (versions, requests)| {
+            forgives_as_documented(&versions, &play(simulation, &versions, &requests))
         });
     }
 }
 
 pub(super) fn boosts(factory: &Factory<'_>, trace_count: u32) {
     for kind in KINDS {
-        let traces = (boost(kind), acts(staleness_us()));
-        run(factory, trace_count, kind.name(), traces, |world, (versions, acts)| {
-            let key = world.keys[0].clone();
-            judge(&versions, &key, &play(world, &versions, &acts))
+        let traces = (boost(kind), requests(staleness_us()));
+        run(factory, trace_count, kind.name(), traces, |simulation, (versions, requests)| {
+            let key = simulation.keys[0].clone();
+            judge(&versions, &key, &play(simulation, &versions, &requests))
         });
     }
 }
 
-fn play(mut world: World<'_>, versions: &[Policy], acts: &[Act]) -> Played {
-    let key = world.keys[0].clone();
-    let mut played = Played { timeline: Vec::new(), admitted: Vec::new() };
-    for act in acts {
-        let version = act.version % versions.len();
+fn play(
+    mut simulation: Simulation<'_>,
+    versions: &[Policy],
+    requests: &[VersionedRequest],
+) -> TraceResult {
+    let key = simulation.keys[0].clone();
+    let mut result = TraceResult { timeline: Vec::new(), admitted: Vec::new() };
+    for request in requests {
+        let version = request.version % versions.len();
         let policy = &versions[version];
-        world.standing.now = world.standing.advanced(act.moved.advance, policy);
-        let moment = world.moment(act.staleness_us);
-        played.timeline.push((moment.applied_us, version));
-        let cost = world.standing.cost(act.moved.price, policy);
-        let answer = world.subject.check(moment.reading(), &key, policy, cost);
+        simulation.standing.now = simulation.standing.advanced(request.next_move.advance, policy);
+        let moment = simulation.moment(request.staleness_us);
+        result.timeline.push((moment.applied_us, version));
+        let cost = simulation.standing.cost(request.next_move.price, policy);
+        let answer = simulation.subject.check(moment.reading(), &key, policy, cost);
         if answer.outcome == Outcome::Allow && cost > 0 {
             let span = moment.span(cost);
-            let (request, delay_us) = (played.timeline.len() - 1, answer.delay_us);
-            played.admitted.push(Admission { request, span, version, delay_us });
+            let (request, delay_us) = (result.timeline.len() - 1, answer.delay_us);
+            result.admitted.push(Admission { request, span, version, delay_us });
         }
-        world.standing.last = Some(answer);
+        simulation.standing.last = Some(answer);
     }
-    played
+    result
 }
 
 /// Checks buckets and queues by the price of each token, and windows by the largest limit.
-fn judge(versions: &[Policy], key: &[u8], played: &Played) -> Result<(), String> {
+fn judge(versions: &[Policy], key: &[u8], result: &TraceResult) -> Result<(), String> {
     let intervals: Vec<Interval> = versions.iter().filter_map(Policy::interval).collect();
     let judged = if intervals.is_empty() {
         let largest = versions.iter().max_by_key(|policy| policy.limit());
         let largest = largest.expect("a rule has at least one version");
-        let admitted = played.admitted.iter().map(|it| it.span).collect();
+        let admitted = result.admitted.iter().map(|it| it.span).collect();
         AdmissionLog { admitted, ..AdmissionLog::default() }.at_most(largest, key)
     } else {
-        judge_prices(versions, &intervals, played)
+        judge_prices(versions, &intervals, result)
     };
     judged.map_err(|story| format!("{versions:?}: {story}"))
 }
@@ -145,7 +150,7 @@ fn judge(versions: &[Policy], key: &[u8], played: &Played) -> Result<(), String>
 fn judge_prices(
     versions: &[Policy],
     intervals: &[Interval],
-    played: &Played,
+    result: &TraceResult,
 ) -> Result<(), String> {
     // A unit earns itself in this part of a microsecond, and all prices are whole units.
     let denominator = intervals.iter().map(|token| token.denominator).product();
@@ -155,7 +160,7 @@ fn judge_prices(
         token.numerator_us * (denominator / token.denominator)
     };
     let is_queue = versions[0].queue_length().is_some();
-    let admitted = played.admitted.iter().map(|&Admission { span, version, delay_us, .. }| {
+    let admitted = result.admitted.iter().map(|&Admission { span, version, delay_us, .. }| {
         let priced = Span { tokens: span.tokens * price(version), ..span };
         if is_queue { turn(priced, unit, delay_us) } else { priced }
     });
@@ -170,7 +175,7 @@ fn judge_prices(
 
 /// Checks the bound of the documents, in tokens and in true time: the largest burst, what was earned at
 /// the rate in force, and for each change to a lower rate (1 - new/old) of one burst.
-fn forgives_as_documented(versions: &[Policy], played: &Played) -> Result<(), String> {
+fn forgives_as_documented(versions: &[Policy], result: &TraceResult) -> Result<(), String> {
     // All sums below are in parts of a token: of a window, and of any limit up to seven.
     const LIMIT_PARTS: u64 = 420;
     let window_us = versions[0].window().as_micros() as u64;
@@ -178,16 +183,16 @@ fn forgives_as_documented(versions: &[Policy], played: &Played) -> Result<(), St
     let burst = versions.iter().map(Policy::capacity).max().unwrap_or(0);
     // What may have been admitted until each request, beside one burst.
     let mut allowed = vec![0_i128];
-    for pair in played.timeline.windows(2) {
+    for pair in result.timeline.windows(2) {
         let [(before_us, before), (now_us, version)] = [pair[0], pair[1]];
         let (old, new) = (versions[before].limit(), versions[version].limit());
         let earned = old * (now_us - before_us) * LIMIT_PARTS;
         let forgiven = old.saturating_sub(new) * (LIMIT_PARTS / old) * burst * window_us;
         allowed.push(allowed[allowed.len() - 1] + i128::from(earned) + i128::from(forgiven));
     }
-    for (number, first) in played.admitted.iter().enumerate() {
+    for (number, first) in result.admitted.iter().enumerate() {
         let mut tokens = 0;
-        for last in &played.admitted[number..] {
+        for last in &result.admitted[number..] {
             tokens += last.span.tokens;
             let more = allowed[last.request] - allowed[first.request];
             if i128::from(tokens) * parts > i128::from(burst) * parts + more {

@@ -9,15 +9,15 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{Policy, Role};
 
-use super::{KINDS, World, policy_of, run};
-use crate::oracle::Question;
+use super::{KINDS, Simulation, policy_of, run};
+use crate::oracle::OracleEntry;
 use crate::strategy::{self, Move};
 use crate::subject::Factory;
-use crate::suite::stale_time::answer_log::{Ledger, Moment};
+use crate::suite::stale_time::answer_log::{AnswerLog, Moment};
 
 /// What happens to the clock before a request.
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum ClockStep {
     Back(u64),
     Corrected,
 }
@@ -29,38 +29,45 @@ pub(super) fn step_back_us() -> impl Strategy<Value = u64> {
 
 pub(super) fn set_back(factory: &Factory<'_>, trace_count: u32) {
     for kind in KINDS {
-        let moved = strategy::trace(1..2).prop_map(|moves| moves[0]);
-        let step =
-            prop_oneof![6 => step_back_us().prop_map(Step::Back), 1 => Just(Step::Corrected)];
-        let acts = vec((moved, step), 1..60);
-        run(factory, trace_count, kind.name(), (policy_of(kind), acts), |world, (policy, acts)| {
-            play(world, &policy, &acts)
-        });
+        let next_move = strategy::trace(1..2).prop_map(|moves| moves[0]);
+        let step = prop_oneof![6 => step_back_us().prop_map(ClockStep::Back), 1 => Just(ClockStep::Corrected)];
+        let acts = vec((next_move, step), 1..60);
+        run(
+            factory,
+            trace_count,
+            kind.name(),
+            (policy_of(kind), acts),
+            |simulation, (policy, acts)| play(simulation, &policy, &acts),
+        );
     }
 }
 
-fn play(mut world: World<'_>, policy: &Policy, acts: &[(Move, Step)]) -> Result<(), String> {
-    let (mut by_reading, mut in_true_time) = (Ledger::default(), Ledger::default());
+fn play(
+    mut simulation: Simulation<'_>,
+    policy: &Policy,
+    acts: &[(Move, ClockStep)],
+) -> Result<(), String> {
+    let (mut by_reading, mut in_true_time) = (AnswerLog::default(), AnswerLog::default());
     let mut behind_us = 0;
     let mut is_corrected = false;
-    let key = world.keys[0].clone();
-    for (moved, step) in acts {
-        world.standing.now = world.standing.advanced(moved.advance, policy);
+    let key = simulation.keys[0].clone();
+    for (next_move, step) in acts {
+        simulation.standing.now = simulation.standing.advanced(next_move.advance, policy);
         match step {
-            Step::Back(step_us) => behind_us += step_us,
-            Step::Corrected => {
+            ClockStep::Back(step_us) => behind_us += step_us,
+            ClockStep::Corrected => {
                 is_corrected |= behind_us > 0;
                 behind_us = 0;
             }
         }
-        let moment = world.moment(behind_us);
-        let cost = world.standing.cost(moved.price, policy);
-        let answer = world.subject.check(moment.reading(), &key, policy, cost);
-        let asked = Question { key: &key, policy, cost, role: Role::Enforce };
+        let moment = simulation.moment(behind_us);
+        let cost = simulation.standing.cost(next_move.price, policy);
+        let answer = simulation.subject.check(moment.reading(), &key, policy, cost);
+        let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce };
         by_reading.record(&asked, moment, &answer, true);
         let now = Moment { read_us: moment.applied_us, ..moment };
         in_true_time.record(&asked, now, &answer, true);
-        world.standing.last = Some(answer);
+        simulation.standing.last = Some(answer);
     }
     by_reading.judge()?;
     if is_corrected { Ok(()) } else { in_true_time.judge_prolonged() }

@@ -10,17 +10,17 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{Concurrency, Outcome, Policy, Role, Timestamp};
 
-use super::{World, run, staleness_us};
+use super::{Simulation, run, staleness_us};
 use crate::bounds::in_flight_at_most;
-use crate::oracle::Question;
+use crate::oracle::OracleEntry;
 use crate::strategy::{self, Move};
 use crate::subject::Factory;
 use crate::suite::stale_time::clock_steps;
 
 /// One step of a trace.
 #[derive(Debug, Clone)]
-struct Act {
-    moved: Move,
+struct PermitStep {
+    next_move: Move,
     staleness_us: u64,
     step_back_us: u64,
     /// Gives back what was taken so many acts ago, instead of taking something.
@@ -28,7 +28,7 @@ struct Act {
 }
 
 /// What was taken and has not come back.
-struct Held {
+struct HeldPermit {
     stamp: u64,
     count: u64,
     from_us: u64,
@@ -47,58 +47,62 @@ fn policies() -> impl Strategy<Value = Policy> {
     })
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let moved = strategy::trace(1..2).prop_map(|moves| moves[0]);
+fn steps() -> impl Strategy<Value = Vec<PermitStep>> {
+    let next_move = strategy::trace(1..2).prop_map(|moves| moves[0]);
     let release = prop_oneof![2 => Just(None), 1 => (0_usize..8).prop_map(Some)];
-    let act = (moved, staleness_us(), clock_steps::step_back_us(), release).prop_map(
-        |(moved, staleness_us, step_back_us, release)| Act {
-            moved,
+    let step = (next_move, staleness_us(), clock_steps::step_back_us(), release).prop_map(
+        |(next_move, staleness_us, step_back_us, release)| PermitStep {
+            next_move,
             staleness_us,
             step_back_us,
             release,
         },
     );
-    vec(act, 1..60)
+    vec(step, 1..60)
 }
 
 pub(super) fn permits_and_leases(factory: &Factory<'_>, trace_count: u32) {
-    run(factory, trace_count, "in flight", (policies(), acts()), |world, (policy, acts)| {
-        play(world, &policy, &acts)
+    run(factory, trace_count, "in flight", (policies(), steps()), |simulation, (policy, steps)| {
+        play(simulation, &policy, &steps)
     });
 }
 
-fn play(mut world: World<'_>, policy: &Policy, acts: &[Act]) -> Result<(), String> {
+fn play(
+    mut simulation: Simulation<'_>,
+    policy: &Policy,
+    steps: &[PermitStep],
+) -> Result<(), String> {
     let mut behind_us = 0;
-    let mut held: Vec<Held> = Vec::new();
+    let mut held: Vec<HeldPermit> = Vec::new();
     let mut returned: Vec<(u64, u64)> = Vec::new();
-    let each_permit = |it: &Held| {
+    let each_permit = |it: &HeldPermit| {
         std::iter::repeat_n((it.from_us, it.until_us), it.count as usize).collect::<Vec<_>>()
     };
-    let key = world.keys[0].clone();
-    for act in acts {
-        world.standing.now = world.standing.advanced(act.moved.advance, policy);
-        behind_us += act.step_back_us;
-        let moment = world.moment(act.staleness_us);
+    let key = simulation.keys[0].clone();
+    for step in steps {
+        simulation.standing.now = simulation.standing.advanced(step.next_move.advance, policy);
+        behind_us += step.step_back_us;
+        let moment = simulation.moment(step.staleness_us);
         let reading = Timestamp::from_micros(moment.read_us - behind_us);
-        if let Some(ago) = act.release.filter(|_| !held.is_empty()) {
+        if let Some(ago) = step.release.filter(|_| !held.is_empty()) {
             let mut it = held.remove(held.len().saturating_sub(1 + ago));
             let count = it.count;
-            world.subject.release_lease(reading, &key, policy, it.stamp, count);
+            simulation.subject.release_lease(reading, &key, policy, it.stamp, count);
             it.until_us = it.until_us.min(moment.applied_us);
             returned.extend(each_permit(&it));
             continue;
         }
-        let cost = world.standing.cost(act.moved.price, policy);
-        let asked = Question { key: &key, policy, cost, role: Role::Enforce };
-        let charged = world.subject.check_marked(reading, &[asked], None, None);
+        let cost = simulation.standing.cost(step.next_move.price, policy);
+        let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce };
+        let charged = simulation.subject.check_marked(reading, &[asked], None, None);
         let charged = charged.map_err(|_| "a request without an id was sent twice")?[0];
         if charged.answer.outcome == Outcome::Allow && cost > 0 {
             let ttl_us = policy.lease_ttl().map(|ttl| ttl.as_micros() as u64);
             let until_us = ttl_us.map_or(u64::MAX, |ttl_us| moment.read_us + ttl_us);
             let from_us = moment.applied_us;
-            held.push(Held { stamp: charged.stamp, count: cost, from_us, until_us });
+            held.push(HeldPermit { stamp: charged.stamp, count: cost, from_us, until_us });
         }
-        world.standing.last = Some(charged.answer);
+        simulation.standing.last = Some(charged.answer);
     }
     returned.extend(held.iter().flat_map(each_permit));
     in_flight_at_most(policy.limit(), &returned).map_err(|story| format!("{policy:?}: {story}"))

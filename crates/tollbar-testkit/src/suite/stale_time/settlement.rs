@@ -10,23 +10,23 @@ use proptest::prelude::*;
 use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
 use tollbar::{Outcome, Policy, Role};
 
-use super::{KINDS, World, policy_of, run, staleness_us};
+use super::{KINDS, Simulation, policy_of, run, staleness_us};
 use crate::bounds::{AdmissionLog, Span, Spans};
-use crate::oracle::Question;
+use crate::oracle::OracleEntry;
 use crate::strategy::{self, Move};
 use crate::subject::Factory;
 use crate::suite::stale_time::answer_log::{turn, turns_follow_each_other};
 
 /// A request that reserves what it asks for, and perhaps the settlement of an earlier one.
 #[derive(Debug, Clone)]
-struct Act {
-    moved: Move,
+struct ReservationStep {
+    next_move: Move,
     staleness_us: u64,
-    settlement: Option<Settlement>,
+    settlement: Option<PartialSettlement>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Settlement {
+struct PartialSettlement {
     /// Which open reservation; taken modulo their number.
     which: usize,
     /// How much of it was spent, in fourths.
@@ -34,13 +34,21 @@ struct Settlement {
     staleness_us: u64,
 }
 
-fn acts(settlement_staleness_us: BoxedStrategy<u64>) -> impl Strategy<Value = Vec<Act>> {
-    let moved = strategy::trace(1..2).prop_map(|moves| moves[0]);
-    let settlement = (0_usize..8, 0_u64..=4, settlement_staleness_us)
-        .prop_map(|(which, fourths, staleness_us)| Settlement { which, fourths, staleness_us });
-    let act = (moved, staleness_us(), prop::option::of(settlement))
-        .prop_map(|(moved, staleness_us, settlement)| Act { moved, staleness_us, settlement });
-    vec(act, 1..60)
+fn steps(
+    settlement_staleness_us: BoxedStrategy<u64>,
+) -> impl Strategy<Value = Vec<ReservationStep>> {
+    let next_move = strategy::trace(1..2).prop_map(|moves| moves[0]);
+    let settlement = (0_usize..8, 0_u64..=4, settlement_staleness_us).prop_map(
+        |(which, fourths, staleness_us)| PartialSettlement { which, fourths, staleness_us },
+    );
+    let step = (next_move, staleness_us(), prop::option::of(settlement)).prop_map(
+        |(next_move, staleness_us, settlement)| ReservationStep {
+            next_move,
+            staleness_us,
+            settlement,
+        },
+    );
+    vec(step, 1..60)
 }
 
 /// Requests have old readings here, settlements have not: nothing is forgiven.
@@ -57,14 +65,14 @@ pub(super) fn stale_settlements(factory: &Factory<'_>, trace_count: u32) {
 
 fn judge(factory: &Factory<'_>, trace_count: u32, settlement_staleness_us: &BoxedStrategy<u64>) {
     for kind in KINDS {
-        let traces = (policy_of(kind), acts(settlement_staleness_us.clone()));
-        run(factory, trace_count, kind.name(), traces, |world, (policy, acts)| {
-            play(world, &policy, &acts).map_err(|story| format!("{policy:?}: {story}"))
+        let traces = (policy_of(kind), steps(settlement_staleness_us.clone()));
+        run(factory, trace_count, kind.name(), traces, |simulation, (policy, steps)| {
+            play(simulation, &policy, &steps).map_err(|story| format!("{policy:?}: {story}"))
         });
     }
 }
 
-struct Open {
+struct OpenReservation {
     id: ReservationId,
     stamp: u64,
     reserved: u64,
@@ -72,38 +80,48 @@ struct Open {
     at: usize,
 }
 
-fn play(mut world: World<'_>, policy: &Policy, acts: &[Act]) -> Result<(), String> {
-    let key = world.keys[0].clone();
-    let mut open: Vec<Open> = Vec::new();
+fn play(
+    mut simulation: Simulation<'_>,
+    policy: &Policy,
+    steps: &[ReservationStep],
+) -> Result<(), String> {
+    let key = simulation.keys[0].clone();
+    let mut open: Vec<OpenReservation> = Vec::new();
     let mut spent: Vec<Span> = Vec::new();
     let mut delays_us = Vec::new();
-    for (number, act) in acts.iter().enumerate() {
-        world.standing.now = world.standing.advanced(act.moved.advance, policy);
-        let moment = world.moment(act.staleness_us);
-        let cost = world.standing.cost(act.moved.price, policy);
-        let id = ReservationId(u128::from(world.trace) << 64 | number as u128);
-        let asked = Question { key: &key, policy, cost, role: Role::Enforce };
+    for (number, step) in steps.iter().enumerate() {
+        simulation.standing.now = simulation.standing.advanced(step.next_move.advance, policy);
+        let moment = simulation.moment(step.staleness_us);
+        let cost = simulation.standing.cost(step.next_move.price, policy);
+        let id = ReservationId(u128::from(simulation.trace) << 64 | number as u128);
+        let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce };
         let hold = Some(Hold { id, ttl: Duration::from_hours(24 * 365) });
-        let charged = world.subject.check_marked(moment.reading(), &[asked], None, hold);
+        let charged = simulation.subject.check_marked(moment.reading(), &[asked], None, hold);
         let charged = charged.map_err(|_| "a request without an id was sent twice")?[0];
         if charged.answer.outcome == Outcome::Allow {
-            open.push(Open { id, stamp: charged.stamp, reserved: cost, at: spent.len() });
+            open.push(OpenReservation {
+                id,
+                stamp: charged.stamp,
+                reserved: cost,
+                at: spent.len(),
+            });
             spent.push(moment.span(cost));
             delays_us.push(charged.answer.delay_us);
         }
-        world.standing.last = Some(charged.answer);
-        if let Some(settlement) = act.settlement.filter(|_| !open.is_empty()) {
-            let Open { id, stamp, reserved, at } = open.swap_remove(settlement.which % open.len());
+        simulation.standing.last = Some(charged.answer);
+        if let Some(settlement) = step.settlement.filter(|_| !open.is_empty()) {
+            let OpenReservation { id, stamp, reserved, at } =
+                open.swap_remove(settlement.which % open.len());
             let spending = Spending { reserved, spent: reserved * settlement.fourths / 4 };
             let mut adjustments = [Adjustment::new(&key, policy, stamp, spending)];
-            let reading = world.moment(settlement.staleness_us).reading();
-            if !world.subject.settle(reading, id, &mut adjustments) {
+            let reading = simulation.moment(settlement.staleness_us).reading();
+            if !simulation.subject.settle(reading, id, &mut adjustments) {
                 return Err("an open reservation was not there to be settled".to_owned());
             }
             spent[at].tokens = spending.spent;
         }
     }
-    let settlements = acts.iter().filter_map(|act| act.settlement);
+    let settlements = steps.iter().filter_map(|step| step.settlement);
     let staleness_us_max = settlements.map(|it| it.staleness_us).max().unwrap_or(0);
     let Some(token) = policy.interval() else {
         return AdmissionLog { admitted: spent, ..AdmissionLog::default() }.at_most(policy, &key);

@@ -10,10 +10,10 @@ use crate::xorshift::Xorshift;
 /// The leases that a trace has been granted.
 #[derive(Default)]
 pub(super) struct Leases {
-    granted: Vec<Granted>,
+    granted: Vec<GrantedLease>,
 }
 
-struct Granted {
+struct GrantedLease {
     key: String,
     policy: usize,
     /// The oracle's.
@@ -35,7 +35,7 @@ impl Leases {
         let act = random.below(3);
         let lease =
             self.granted.len() - 1 - random.below(self.granted.len().min(6) as u64) as usize;
-        let Granted { key, policy, .. } = &self.granted[lease];
+        let GrantedLease { key, policy, .. } = &self.granted[lease];
         // Where the rule has changed, the numbers of today count.
         let is_changed = policies[policy_in_force].lease_ttl().is_some();
         let (key, policy) = (key.clone(), if is_changed { policy_in_force } else { *policy });
@@ -82,7 +82,7 @@ impl Leases {
         // As many as are told: all of these, or none.
         for ((entry, _), stamp) in leased.zip(step.granted(policies, &charged)) {
             let (key, policy) = (entry.key.clone(), entry.policy);
-            self.granted.push(Granted { key, policy, stamp });
+            self.granted.push(GrantedLease { key, policy, stamp });
         }
         charged.iter().map(|charged| charged.answer).collect()
     }

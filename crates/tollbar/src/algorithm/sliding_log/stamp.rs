@@ -18,7 +18,7 @@ impl Stamp {
     }
 
     #[inline]
-    pub(crate) fn of_word(word: u64) -> Self {
+    pub(crate) fn from_word(word: u64) -> Self {
         Self(word)
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Request, Timer, WaitError, WaitingStats};
+use super::{Timer, WaitError, WaitRequest, WaitingStats};
 use crate::limiter::async_concurrency_limiter::{
     AsyncConcurrencyLimiter, AsyncConcurrencyLimiterBuilder,
 };
@@ -63,7 +63,7 @@ macro_rules! wait_verbs {
                 let policy = self.policies.resolve_rate(key)?;
                 let policy = policy.as_policy();
                 let id = self.parts.waiting.id(key, policy);
-                let request = Request { store, id, key, policy, cost };
+                let request = WaitRequest { store, id, key, policy, cost };
                 let entry = self.parts.waiting.turn(request).await?;
                 Ok(entry.decision.unwrap_or(Decision::UNDECIDED))
             }
@@ -104,7 +104,7 @@ macro_rules! acquire_verbs {
                 let policy = self.policies.resolve(key);
                 let policy = policy.as_policy();
                 let id = self.waiting_id(key, policy);
-                let request = Request { store, id, key, policy, cost: count };
+                let request = WaitRequest { store, id, key, policy, cost: count };
                 Ok(self.lend(&self.waiting.turn(request).await?))
             }
         }
@@ -120,7 +120,7 @@ macro_rules! waiting_settings {
             /// How many requests wait at this moment, and what they take up.
             #[must_use]
             pub fn waiting(&self) -> WaitingStats {
-                self.$($waiting).+.lines.stats()
+                self.$($waiting).+.queues.stats()
             }
         }
 

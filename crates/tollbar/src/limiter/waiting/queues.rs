@@ -32,14 +32,14 @@ pub struct WaitingStats {
 
 /// The lines of all keys, each under the lock of its shard.
 #[derive(Debug)]
-pub(super) struct Lines {
-    shards: Box<[Mutex<BTreeMap<u64, Line>>]>,
+pub(super) struct WaitQueues {
+    shards: Box<[Mutex<BTreeMap<u64, WaitQueue>>]>,
     waiter_count: AtomicU64,
 }
 
 /// The waiters of one key.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct WaitQueue {
     /// In the order of their tickets.
     waiters: VecDeque<Waiter>,
     /// In the order of time: one for each waiter of a queue, then those left over. Empty under other
@@ -85,7 +85,7 @@ pub(super) struct Wakers {
     dropped: Option<Waker>,
 }
 
-impl Lines {
+impl WaitQueues {
     /// Counts one more waiter, and says how many there were before it.
     pub(super) fn enter(&self) -> u64 {
         self.waiter_count.fetch_add(1, Ordering::SeqCst)
@@ -102,12 +102,16 @@ impl Lines {
     }
 
     /// Looks at the line of `id`, or changes it. A line that is empty afterwards is removed.
-    pub(super) fn with<T>(&self, id: CounterId, f: impl FnOnce(&mut Line, &mut Wakers) -> T) -> T {
+    pub(super) fn with<T>(
+        &self,
+        id: CounterId,
+        f: impl FnOnce(&mut WaitQueue, &mut Wakers) -> T,
+    ) -> T {
         let mut wakers = Wakers::default();
         let mut shard = lock(&self.shards[id.shard(self.shards.len())]);
-        let line = shard.entry(id.get()).or_default();
-        let result = f(line, &mut wakers);
-        if line.waiters.is_empty() {
+        let queue = shard.entry(id.get()).or_default();
+        let result = f(queue, &mut wakers);
+        if queue.waiters.is_empty() {
             shard.remove(&id.get());
         }
         drop(shard);
@@ -122,25 +126,25 @@ impl Lines {
         for shard in &self.shards {
             let shard = lock(shard);
             stats.keys += shard.len();
-            stats.bytes += shard.len() * size_of::<(u64, Line)>();
-            for line in shard.values() {
-                stats.waiters += line.waiters.len();
-                stats.bytes += line.waiters.capacity() * size_of::<Waiter>();
-                stats.bytes += line.turns.capacity() * size_of::<Turn>();
+            stats.bytes += shard.len() * size_of::<(u64, WaitQueue)>();
+            for queue in shard.values() {
+                stats.waiters += queue.waiters.len();
+                stats.bytes += queue.waiters.capacity() * size_of::<Waiter>();
+                stats.bytes += queue.turns.capacity() * size_of::<Turn>();
             }
         }
         stats
     }
 }
 
-impl Default for Lines {
+impl Default for WaitQueues {
     fn default() -> Self {
         let shards = (0..SHARD_COUNT).map(|_| Mutex::default()).collect();
         Self { shards, waiter_count: AtomicU64::new(0) }
     }
 }
 
-impl Line {
+impl WaitQueue {
     /// Joins at the end.
     pub(super) fn join(&mut self, width_ns: u64) -> Ticket {
         self.ticket_last += 1;

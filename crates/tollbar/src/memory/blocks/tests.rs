@@ -31,14 +31,14 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// Lists of one shard, and what they should hold.
-struct World<'a> {
+struct Fixture<'a> {
     blocks: &'a Blocks,
     guard: &'a ShardGuard<'a>,
     lists: [(Chain, VecDeque<u64>); LISTS],
     next: u64,
 }
 
-impl World<'_> {
+impl Fixture<'_> {
     fn act(&mut self, op: &Op) {
         let (blocks, guard) = (self.blocks, self.guard);
         match *op {
@@ -77,7 +77,7 @@ impl World<'_> {
         let must_fail = is_full && chain.needs_block();
         let before = *chain;
         let pushed = self.blocks.push_back(self.guard, chain, self.next);
-        assert_eq!(pushed, if must_fail { Err(Full) } else { Ok(()) });
+        assert_eq!(pushed, if must_fail { Err(SlabFull) } else { Ok(()) });
         if must_fail {
             assert_eq!(*chain, before);
         } else {
@@ -97,7 +97,7 @@ impl World<'_> {
             assert_eq!(&items, model);
             assert_eq!(chain.len(), model.len());
             assert_eq!(self.blocks.back(self.guard, *chain), model.back().copied());
-            assert_eq!(Chain::of_words(chain.to_words()), *chain);
+            assert_eq!(Chain::from_words(chain.to_words()), *chain);
         }
         let in_use = self.blocks_in_use();
         assert_eq!(self.blocks.in_use_count(), in_use, "a block was lost, or is used twice");
@@ -148,10 +148,10 @@ proptest! {
         let guard = shards.lock_shard(shard);
         let blocks = Blocks::new(blocks_per_shard * BLOCK_ITEMS * 2, 2);
         let lists = std::array::from_fn(|_| Default::default());
-        let mut world = World { blocks: &blocks, guard: &guard, lists, next: 1 };
+        let mut fixture = Fixture { blocks: &blocks, guard: &guard, lists, next: 1 };
         for op in &ops {
-            world.act(op);
-            world.assert_holds();
+            fixture.act(op);
+            fixture.assert_holds();
         }
     }
 }

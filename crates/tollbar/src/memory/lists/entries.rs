@@ -90,7 +90,7 @@ impl Entries {
     }
 
     pub(super) fn rank(&self, entry: usize) -> EntryRank {
-        EntryRank::of_word(self.entry(entry)[RANK].load(Ordering::Relaxed))
+        EntryRank::from_word(self.entry(entry)[RANK].load(Ordering::Relaxed))
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::algorithm::Algorithm;
 use crate::algorithm::sliding_log::{SlidingLog, Stamp, Stamps};
 use crate::memory::counter_id::CounterId;
-use crate::memory::lists::{Alone, ListState, Lists};
+use crate::memory::lists::{ListState, Lists, NoVictim};
 use crate::memory::rank::{EntryRank, UsedShare};
 use crate::memory::shards::ShardGuard;
 
@@ -40,7 +40,7 @@ impl<'a> Log<'a> {
     }
 
     /// A log to be looked at.
-    pub(super) fn of_state(
+    pub(super) fn from_state(
         lists: &'a Lists,
         guard: &'a ShardGuard<'a>,
         state: ListState,
@@ -53,9 +53,9 @@ impl<'a> Log<'a> {
     #[inline]
     pub(super) fn enter(&mut self, id: CounterId) {
         if self.entry.is_none() {
-            let taken = self.lists.take(self.guard, id, self.now_us);
-            self.evicted += u64::from(taken.was_live);
-            self.entry = Some(taken.entry);
+            let free_entry = self.lists.take(self.guard, id, self.now_us);
+            self.evicted += u64::from(free_entry.was_live);
+            self.entry = Some(free_entry.entry);
         }
     }
 
@@ -104,7 +104,7 @@ impl<'a> Log<'a> {
         let older = self.lists.blocks.items(self.guard, self.state.chain);
         let newest = self.newest();
         older
-            .map(|word| Stamp::of_word(word.load(Ordering::Relaxed)))
+            .map(|word| Stamp::from_word(word.load(Ordering::Relaxed)))
             .chain((newest != Stamp::default()).then_some(newest))
     }
 
@@ -131,7 +131,7 @@ impl Stamps for Log<'_> {
 
     #[inline]
     fn newest(&self) -> Stamp {
-        Stamp::of_word(self.state.own[NEWEST])
+        Stamp::from_word(self.state.own[NEWEST])
     }
 
     #[inline]
@@ -139,7 +139,7 @@ impl Stamps for Log<'_> {
         if self.newest().tokens() > 0 {
             return Some(self.newest());
         }
-        self.lists.blocks.back(self.guard, self.state.chain).map(Stamp::of_word)
+        self.lists.blocks.back(self.guard, self.state.chain).map(Stamp::from_word)
     }
 
     #[inline]
@@ -174,9 +174,9 @@ impl Stamps for Log<'_> {
                         self.evicted += u64::from(evicted_live);
                         break;
                     }
-                    Err(Alone) if self.state.chain.len() > 0 => self.forget_oldest_block(),
+                    Err(NoVictim) if self.state.chain.len() > 0 => self.forget_oldest_block(),
                     // Not reached: a block that nobody has is free, and a shard has one at least.
-                    Err(Alone) => {
+                    Err(NoVictim) => {
                         self.state.own[TOKENS] -= newest.tokens();
                         break;
                     }
@@ -191,7 +191,7 @@ impl Stamps for Log<'_> {
         let mut places = self.lists.blocks.items(self.guard, self.state.chain);
         let mut kept = 0;
         for place in self.lists.blocks.items(self.guard, self.state.chain) {
-            let before = Stamp::of_word(place.load(Ordering::Relaxed));
+            let before = Stamp::from_word(place.load(Ordering::Relaxed));
             let after = change(before);
             self.state.own[TOKENS] -= before.tokens();
             if let (Some(after), Some(to)) = (after, after.and_then(|_| places.next())) {

@@ -27,7 +27,7 @@ use std::io::{Read, Write};
 use super::error::SnapshotError;
 use super::logs::{LOG_HEAD_WORDS, LogEntry, logs};
 use crate::Timestamp;
-use crate::algorithm::leased::Tenure;
+use crate::algorithm::leased::LeaseRecord;
 use crate::algorithm::word::LOCK_BIT;
 use crate::memory::counter_id::is_valid_tag;
 use crate::memory::rank::{EntryRank, UsedShare};
@@ -114,7 +114,7 @@ fn wide_entry_bytes(words: usize) -> usize {
 
 fn lease_words(version: u32) -> usize {
     let head_words = if version == VERSION_MIN { 1 } else { 2 };
-    head_words + Tenure::WORDS
+    head_words + LeaseRecord::WORDS
 }
 
 /// Where a snapshot is written to, in pieces and with the checksum growing.
@@ -214,13 +214,13 @@ pub(super) struct LeaseEntry {
     /// Of its counter.
     pub(super) name: u64,
     rank_word: u64,
-    pub(super) lease: Tenure,
+    pub(super) lease: LeaseRecord,
 }
 
 impl LeaseEntry {
     /// The share of its counter's permits that were out.
     pub(super) fn used(&self) -> UsedShare {
-        EntryRank::of_word(self.rank_word).used
+        EntryRank::from_word(self.rank_word).used
     }
 }
 
@@ -352,7 +352,7 @@ impl Snapshot {
     /// True where a snapshot of this version can have such a rank: before the fourth, it was a time
     /// alone.
     fn can_be_rank(&self, word: u64) -> bool {
-        let rank = EntryRank::of_word(word);
+        let rank = EntryRank::from_word(word);
         let is_time = rank == EntryRank::until(rank.fresh_at_us);
         EntryRank::is_word(word) && (is_time || self.version > VERSION_MIN)
     }
@@ -370,7 +370,7 @@ impl Snapshot {
         let leases = words.chunks_exact(lease_words(self.version));
         leases.take(self.counts.leases as usize).map(|words| {
             let number = |at: usize| u64::from_le_bytes(words[at]);
-            let lease = Tenure::of_words([number(words.len() - 2), number(words.len() - 1)]);
+            let lease = LeaseRecord::from_words([number(words.len() - 2), number(words.len() - 1)]);
             let rank_word = if self.version == VERSION_MIN {
                 EntryRank { used: UsedShare::ALL, fresh_at_us: lease.ends_at_us() }.to_word()
             } else {
@@ -388,7 +388,7 @@ impl Snapshot {
 
 impl WideEntry<'_> {
     pub(super) fn rank(&self) -> EntryRank {
-        EntryRank::of_word(self.rank_word)
+        EntryRank::from_word(self.rank_word)
     }
 
     pub(super) fn state(&self) -> impl Iterator<Item = u64> {

@@ -35,11 +35,11 @@ fn split_log(words: &[[u8; 8]]) -> Option<(LogEntry<'_>, &[[u8; 8]])> {
 
 impl<'a> LogEntry<'a> {
     pub(super) fn rank(self) -> EntryRank {
-        EntryRank::of_word(self.rank_word)
+        EntryRank::from_word(self.rank_word)
     }
 
     pub(super) fn stamps(self) -> impl Iterator<Item = Stamp> + 'a {
-        self.stamps.iter().map(|word| Stamp::of_word(u64::from_le_bytes(*word)))
+        self.stamps.iter().map(|word| Stamp::from_word(u64::from_le_bytes(*word)))
     }
 
     pub(super) fn stamp_count(self) -> u64 {

@@ -221,7 +221,7 @@ impl MemoryStore {
 }
 
 fn overwrite(slot: Slot<'_>, tag: u64, word: u64) {
-    let locked = slot.read_any().and_then(|(old, seen)| slot.try_lock(seen, old));
+    let locked = slot.read_any().and_then(|(old, reading)| slot.try_lock(reading, old));
     if let Some(mut guard) = locked {
         guard.hand_over(tag, word);
     }

@@ -24,13 +24,13 @@ fn take_turns(
     permits: &Concurrency,
     threads: usize,
     duration: Duration,
-    visit: impl Fn(&World, &JudgeClock, &mut Xorshift) -> Option<(u64, u64)> + Sync,
+    visit: impl Fn(&Fixture, &JudgeClock, &mut Xorshift) -> Option<(u64, u64)> + Sync,
 ) {
     let store = Arc::new(MemoryStore::builder().max_keys(1_000).build());
     let clock = JudgeClock::beside(store.clock().unwrap());
     let generous = Policy::fixed_window("50000000/s").unwrap().with_name("generous");
     let limiter = ConcurrencyLimiter::builder(permits.clone()).store(Arc::clone(&store));
-    let limiter = World {
+    let limiter = Fixture {
         permits: limiter.build().unwrap(),
         limiter: Limiter::builder(generous.clone()).store(store).build().unwrap(),
         generous,
@@ -58,7 +58,7 @@ fn take_turns(
 }
 
 /// Both kinds of limiter, over one store.
-struct World {
+struct Fixture {
     permits: ConcurrencyLimiter,
     limiter: Limiter,
     /// Never reached.
@@ -76,13 +76,14 @@ fn work(random: &mut Xorshift) {
 fn judge_permits(duration: Duration) {
     let permits = Concurrency::new(LIMIT).unwrap().with_name("permits");
     for threads in THREADS {
-        take_turns(&permits, threads, duration, |world, clock, random| {
+        take_turns(&permits, threads, duration, |fixture, clock, random| {
             let (mut permit, mut grant) = (None, None);
             if random.below(2) == 0 {
-                permit = Some(world.permits.try_acquire("key").ok()?);
+                permit = Some(fixture.permits.try_acquire("key").ok()?);
             } else {
                 let charges = Charges::new().permit("key", &permits, 1);
-                grant = Some(world.limiter.admit(charges.charge("all", &world.generous, 1)).ok()?);
+                grant =
+                    Some(fixture.limiter.admit(charges.charge("all", &fixture.generous, 1)).ok()?);
             }
             let taken_us = clock.now_us();
             work(random);
@@ -97,9 +98,9 @@ fn judge_leases(duration: Duration) {
     let leases = Concurrency::new(LIMIT).unwrap().with_lease(TTL).unwrap().with_name("leases");
     let ttl_us = TTL.as_micros() as u64;
     for threads in THREADS {
-        take_turns(&leases, threads, duration, |world, clock, random| {
+        take_turns(&leases, threads, duration, |fixture, clock, random| {
             let asked_us = clock.now_us();
-            let lease = world.permits.lease("key").ok()?;
+            let lease = fixture.permits.lease("key").ok()?;
             let taken_us = clock.now_us();
             let ends_us = asked_us - CLOCK_BEHIND_US + ttl_us;
             work(random);
@@ -108,7 +109,7 @@ fn judge_leases(duration: Duration) {
                 return Some((taken_us, ends_us));
             }
             let returned_us = clock.now_us();
-            world.permits.release(&lease);
+            fixture.permits.release(&lease);
             Some((taken_us, returned_us.min(ends_us)))
         });
     }

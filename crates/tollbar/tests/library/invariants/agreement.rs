@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{Policy, Timestamp};
-use tollbar_testkit::adversary::Standing;
+use tollbar_testkit::adversary::TraceState;
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::strategy::{self, cases};
@@ -28,7 +28,7 @@ proptest! {
         let mut duel = Duel::new(Box::new(Rc::clone(&subject)));
         for (key, moves) in visits {
             let policy = &policies[usize::from(key) % policies.len()];
-            let mut standing = Standing::at(now);
+            let mut standing = TraceState::at(now);
             for each in moves {
                 standing.now = standing.advanced(each.advance, policy);
                 let cost = standing.cost(each.price, policy);
@@ -50,7 +50,7 @@ proptest! {
 
 /// When a counter is fresh: a sliding window weighs for a window more after its reset, a key that
 /// warms up is known for as long as that takes, and a lease ends when it ends.
-fn fresh_at(policy: &Policy, standing: &Standing) -> Timestamp {
+fn fresh_at(policy: &Policy, standing: &TraceState) -> Timestamp {
     let reset_at = standing.last.map_or(standing.now, |answer| answer.reset_at);
     let over = policy.warm_up().map_or(Duration::ZERO, |warm_up| warm_up.over);
     let reset_at = reset_at.max(standing.now.after(over));

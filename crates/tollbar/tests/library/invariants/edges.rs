@@ -5,19 +5,24 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollbar::{Charge, Concurrency, Outcome, Policy, PolicyError, Rate, Role, Timestamp};
-use tollbar_testkit::admissions::Admitted;
-use tollbar_testkit::adversary::Standing;
+use tollbar_testkit::admissions::Admissions;
+use tollbar_testkit::adversary::TraceState;
 use tollbar_testkit::answer::Answer;
 use tollbar_testkit::memory_subject::MemorySubject;
-use tollbar_testkit::oracle::Question;
+use tollbar_testkit::oracle::OracleEntry;
 use tollbar_testkit::strategy::{self, Move, cases};
 use tollbar_testkit::subject::Subject;
 
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
 
 /// Plays single requests; the standing afterwards.
-fn play(subject: &dyn Subject, start: Timestamp, policies: &[Policy], moves: &[Move]) -> Standing {
-    let mut standing = Standing::at(start);
+fn play(
+    subject: &dyn Subject,
+    start: Timestamp,
+    policies: &[Policy],
+    moves: &[Move],
+) -> TraceState {
+    let mut standing = TraceState::at(start);
     for each in moves {
         let policy = &policies[each.policy % policies.len()];
         standing.now = standing.advanced(each.advance, policy);
@@ -46,16 +51,16 @@ proptest! {
         let subject: &dyn Subject = &subject;
         let standing = play(subject, start, &policies, &moves);
         let before = peek_all(subject, standing.now, &policies);
-        let questions: Vec<Question<'_>> = batch
+        let questions: Vec<OracleEntry<'_>> = batch
             .iter()
             .map(|each| {
                 let policy = &policies[each.policy % policies.len()];
                 let cost = standing.cost(each.price, policy);
-                Question { key: KEYS[each.key], policy, cost, role: each.role }
+                OracleEntry { key: KEYS[each.key], policy, cost, role: each.role }
             })
             .collect();
         let answers = subject.check_all(standing.now, Charge::AllOrNone, &questions);
-        let allows = |(asked, answer): (&Question<'_>, &Answer)| {
+        let allows = |(asked, answer): (&OracleEntry<'_>, &Answer)| {
             asked.role == Role::Shadow || answer.outcome == Outcome::Allow
         };
         if !questions.iter().zip(&answers).all(allows) {
@@ -187,8 +192,8 @@ fn a_denial_under_a_lowered_burst_forgives_nothing() {
         subject.check(now, key, &burst(10), 10);
     }
     let lowered = burst(2);
-    let enforce = Question { key: b"denied", policy: &lowered, cost: 1, role: Role::Enforce };
-    let shadow = Question { key: b"shadow", role: Role::Shadow, ..enforce };
+    let enforce = OracleEntry { key: b"denied", policy: &lowered, cost: 1, role: Role::Enforce };
+    let shadow = OracleEntry { key: b"shadow", role: Role::Shadow, ..enforce };
     let mut answers = subject.check_all(now, Charge::AllOrNone, &[enforce, shadow]);
     answers.push(subject.check(now, b"alone", &lowered, 1));
     for answer in answers {
@@ -207,7 +212,7 @@ fn a_bucket_that_is_full_between_two_microseconds_earns_nothing_until_the_next()
     let policy = Policy::token_bucket("0.7/3us").unwrap();
     let start = Timestamp::from_micros(1_700_000_000_000_000);
     let subject = MemorySubject::at(start);
-    let admitted = Admitted::to_the_greedy(&subject, &policy, start, 7);
+    let admitted = Admissions::to_the_greedy(&subject, &policy, start, 7);
     let after_us = admitted.charges.iter().map(|(at_us, _)| at_us - start.as_micros());
     // A token is due every 4.29 us, and the bucket holds one.
     assert_eq!(after_us.collect::<Vec<_>>(), [0, 5, 10, 15]);

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{Batch, Entry, Outcome, Policy, Timestamp};
-use tollbar_testkit::adversary::Standing;
+use tollbar_testkit::adversary::TraceState;
 use tollbar_testkit::answer::Answer;
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::oracle::Oracle;
@@ -65,7 +65,7 @@ proptest! {
     ) {
         let subject = MemorySubject::at(start);
         let mut oracle = Oracle::new();
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         let mut charges: Vec<Charged> = Vec::new();
         // The same as a pure function over words.
         let algorithm = policy.algorithm();

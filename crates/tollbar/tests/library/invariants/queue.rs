@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::{Batch, Entry, Interval, Outcome, Policy, Timestamp};
-use tollbar_testkit::adversary::{Advance, Standing};
+use tollbar_testkit::adversary::{Advance, TraceState};
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::oracle::Oracle;
 use tollbar_testkit::spec::Kind;
@@ -27,7 +27,7 @@ fn queue() -> impl Strategy<Value = Policy> {
 fn places(policy: &Policy, start: Timestamp, moves: &[Move]) -> Vec<Place> {
     let subject = MemorySubject::at(start);
     let subject: &dyn Subject = &subject;
-    let mut standing = Standing::at(start);
+    let mut standing = TraceState::at(start);
     let mut places = Vec::new();
     for each in moves {
         standing.now = standing.advanced(each.advance, policy);
@@ -123,7 +123,7 @@ proptest! {
         let subject: &dyn Subject = &memory;
         let mut oracle = Oracle::new();
         let (mut events, mut charges) = (0, Vec::new());
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         for (moves, refund) in &steps {
             let advance = if refund.is_some() { Advance::Stay } else { moves[0].advance };
             standing.now = standing.advanced(advance, &policy);

@@ -6,10 +6,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
 use tollbar::{Outcome, Policy, Role, Timestamp};
-use tollbar_testkit::admissions::Admitted;
-use tollbar_testkit::adversary::Standing;
+use tollbar_testkit::admissions::Admissions;
+use tollbar_testkit::adversary::TraceState;
 use tollbar_testkit::memory_subject::MemorySubject;
-use tollbar_testkit::oracle::Question;
+use tollbar_testkit::oracle::OracleEntry;
 use tollbar_testkit::spec::Kind;
 use tollbar_testkit::strategy::{self, Move, cases};
 use tollbar_testkit::subject::Subject;
@@ -18,16 +18,16 @@ use super::{bucket, is_within_burst_and_rate, start, window_us};
 
 /// What was spent, and when it was reserved, where each request reserves what it asks for and some
 /// are settled at a share of it, in fourths.
-fn spent(policy: &Policy, start: Timestamp, trace: &[(Move, usize, u64)]) -> Admitted {
+fn spent(policy: &Policy, start: Timestamp, trace: &[(Move, usize, u64)]) -> Admissions {
     let subject: &dyn Subject = &MemorySubject::at(start);
-    let mut standing = Standing::at(start);
+    let mut standing = TraceState::at(start);
     let mut open = Vec::new();
-    let mut spent = Admitted::default();
+    let mut spent = Admissions::default();
     for (number, (each, settled, fourths)) in trace.iter().enumerate() {
         standing.now = standing.advanced(each.advance, policy);
         let cost = standing.cost(each.price, policy);
         let id = ReservationId(number as u128);
-        let asked = Question { key: b"key", policy, cost, role: Role::Enforce };
+        let asked = OracleEntry { key: b"key", policy, cost, role: Role::Enforce };
         let hold = Some(Hold { id, ttl: Duration::MAX });
         let charged = subject.check_marked(standing.now, &[asked], None, hold).unwrap()[0];
         if charged.answer.outcome == Outcome::Allow {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollbar::{Interval, ManualClock, MemoryStore, Outcome, Policy, Timestamp, WarmUp};
-use tollbar_testkit::adversary::Standing;
+use tollbar_testkit::adversary::TraceState;
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::memory_subject::MemorySubject;
 use tollbar_testkit::spec::{Kind, PolicySpec};
@@ -48,7 +48,7 @@ proptest! {
     ) {
         let subject = MemorySubject::at(start);
         let subject: &dyn Subject = &subject;
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         for each in &moves {
             standing.now = standing.advanced(each.advance, &policy);
             let cost = standing.cost(each.price, &policy);
@@ -81,7 +81,7 @@ proptest! {
         let lowest = PolicySpec::new(kind, first, window_us).build().unwrap();
         let subject = MemorySubject::at(start);
         let subject: &dyn Subject = &subject;
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         let mut born: Option<Timestamp> = None;
         for each in &moves {
             standing.now = standing.advanced(each.advance, &policy);
@@ -114,7 +114,7 @@ proptest! {
     ) {
         let subject = MemorySubject::at(start);
         let subject: &dyn Subject = &subject;
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         for each in &moves {
             standing.now = standing.advanced(each.advance, &policy);
             let cost = standing.cost(each.price, &policy);
@@ -149,7 +149,7 @@ proptest! {
     ) {
         let algorithm = policy.algorithm();
         let mut kept = vec![0; algorithm.words()];
-        let mut standing = Standing::at(start);
+        let mut standing = TraceState::at(start);
         for each in &moves {
             standing.now = standing.advanced(each.advance, &policy);
             let cost = standing.cost(each.price, &policy);

@@ -9,7 +9,7 @@ use tollbar::{
     Policy, StoreError, WaitError, WarmUp,
 };
 
-use super::world::World;
+use super::fixture::Fixture;
 
 /// Two at once, and one more every 10 us.
 fn bucket() -> Policy {
@@ -19,14 +19,14 @@ fn bucket() -> Policy {
 /// Waiting under a token bucket failed with `NotAQueue`.
 #[test]
 fn a_bucket_lets_waiters_go_first_in_first_out_as_it_fills() {
-    let mut world = World::new(bucket());
-    world.come_times("key", 5);
-    assert_eq!(world.went(), [(0, 0), (1, 0)]);
-    assert_eq!(world.timer.sleepers(), 1, "only the first sleeps");
-    assert_eq!((world.limiter.waiting().waiters, world.limiter.waiting().keys), (3, 1));
-    world.finish();
-    assert_eq!(world.went(), [(0, 0), (1, 0), (2, 10), (3, 20), (4, 30)]);
-    world.assert_empty();
+    let mut fixture = Fixture::new(bucket());
+    fixture.come_times("key", 5);
+    assert_eq!(fixture.went(), [(0, 0), (1, 0)]);
+    assert_eq!(fixture.timer.sleepers(), 1, "only the first sleeps");
+    assert_eq!((fixture.limiter.waiting().waiters, fixture.limiter.waiting().keys), (3, 1));
+    fixture.finish();
+    assert_eq!(fixture.went(), [(0, 0), (1, 0), (2, 10), (3, 20), (4, 30)]);
+    fixture.assert_empty();
 }
 
 #[test]
@@ -41,85 +41,85 @@ fn every_kind_of_window_can_be_waited_for() {
         (Policy::leaky_bucket("2/10us"), 25),
     ] {
         let policy = policy.unwrap();
-        let mut world = World::new(policy.clone());
-        world.come_times("key", 7);
-        world.finish();
-        let order: Vec<usize> = world.departures.iter().map(|it| it.task).collect();
+        let mut fixture = Fixture::new(policy.clone());
+        fixture.come_times("key", 7);
+        fixture.finish();
+        let order: Vec<usize> = fixture.departures.iter().map(|it| it.task).collect();
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6], "{policy}");
-        assert_eq!(world.departures[6].after_us, last_us, "{policy}");
-        world.assert_empty();
+        assert_eq!(fixture.departures[6].after_us, last_us, "{policy}");
+        fixture.assert_empty();
     }
 }
 
 #[test]
 fn a_waiter_that_gives_up_leaves_its_turn_to_the_next() {
-    let mut world = World::new(bucket());
-    world.come_times("key", 6);
-    world.cancel(2);
-    assert_eq!(world.timer.sleepers(), 1, "the new first sleeps");
-    world.cancel(4);
-    world.finish();
-    assert_eq!(world.went(), [(0, 0), (1, 0), (3, 10), (5, 20)]);
-    world.assert_empty();
+    let mut fixture = Fixture::new(bucket());
+    fixture.come_times("key", 6);
+    fixture.cancel(2);
+    assert_eq!(fixture.timer.sleepers(), 1, "the new first sleeps");
+    fixture.cancel(4);
+    fixture.finish();
+    assert_eq!(fixture.went(), [(0, 0), (1, 0), (3, 10), (5, 20)]);
+    fixture.assert_empty();
 }
 
 #[test]
 fn a_large_cost_is_not_overtaken() {
-    let mut world = World::new(bucket());
+    let mut fixture = Fixture::new(bucket());
     for cost in [2, 2, 1, 0] {
-        world.come("key", cost);
+        fixture.come("key", cost);
     }
-    world.finish();
+    fixture.finish();
     // A peek waits for nothing.
-    assert_eq!(world.went(), [(0, 0), (3, 0), (1, 20), (2, 30)]);
-    world.assert_empty();
+    assert_eq!(fixture.went(), [(0, 0), (3, 0), (1, 20), (2, 30)]);
+    fixture.assert_empty();
 }
 
 #[test]
 fn what_waiting_cannot_help_is_refused_at_once() {
-    let mut world = World::new(bucket());
-    world.come("key", 3);
-    let denied = world.refused[0].1.denied().unwrap();
+    let mut fixture = Fixture::new(bucket());
+    fixture.come("key", 3);
+    let denied = fixture.refused[0].1.denied().unwrap();
     assert_eq!(denied.reason(), DenyReason::ExceedsCapacity);
 
     // A key that only waits grows cold, so a cost for warm keys would wait for ever.
     let warm_up = WarmUp { start: 10, over: Duration::from_mins(1), steps: 6 };
     let policy = Policy::token_bucket("100/s").unwrap().with_warm_up(warm_up).unwrap();
-    let mut world = World::new(policy);
-    world.come("key", 1);
-    world.come("key", 100);
-    assert_eq!(world.refused[0].1.denied().unwrap().reason(), DenyReason::Busy);
-    world.assert_empty();
+    let mut fixture = Fixture::new(policy);
+    fixture.come("key", 1);
+    fixture.come("key", 100);
+    assert_eq!(fixture.refused[0].1.denied().unwrap().reason(), DenyReason::Busy);
+    fixture.assert_empty();
 }
 
 #[test]
 fn no_more_wait_than_there_is_room_for() {
-    let mut world = World::with(bucket(), |builder| builder.max_waiters(2));
-    world.come_times("key", 5);
-    assert!(matches!(world.refused[..], [(4, WaitError::TooManyWaiters { waiters_max: 2 })]));
-    world.finish();
-    assert_eq!(world.went(), [(0, 0), (1, 0), (2, 10), (3, 20)]);
-    world.assert_empty();
+    let mut fixture = Fixture::with(bucket(), |builder| builder.max_waiters(2));
+    fixture.come_times("key", 5);
+    assert!(matches!(fixture.refused[..], [(4, WaitError::TooManyWaiters { waiters_max: 2 })]));
+    fixture.finish();
+    assert_eq!(fixture.went(), [(0, 0), (1, 0), (2, 10), (3, 20)]);
+    fixture.assert_empty();
 }
 
 /// A world whose tasks take a permit each, and keep it.
 struct Permits {
-    world: World,
+    fixture: Fixture,
     limiter: ConcurrencyLimiter,
 }
 
 impl Permits {
     fn new(permits: Concurrency) -> Self {
-        let world = World::new(bucket());
-        let store = MemoryStore::builder().max_keys(100).clock(world.clock.clone()).build();
+        let fixture = Fixture::new(bucket());
+        let store = MemoryStore::builder().max_keys(100).clock(fixture.clock.clone()).build();
         let limiter = ConcurrencyLimiter::builder(permits.with_name("permits"));
-        let limiter = limiter.store(Arc::new(store)).timer(world.timer.clone()).build().unwrap();
-        Self { world, limiter }
+        let limiter = limiter.store(Arc::new(store)).timer(fixture.timer.clone()).build().unwrap();
+        Self { fixture, limiter }
     }
 
     fn come(&mut self) -> usize {
         let limiter = self.limiter.clone();
-        self.world.spawn(async move {
+        self.fixture.spawn(async move {
             let permit = limiter.acquire("key").await?.into_owned();
             std::mem::forget(permit);
             Ok(limiter.peek("key"))
@@ -127,7 +127,7 @@ impl Permits {
     }
 
     fn order(&self) -> Vec<usize> {
-        self.world.departures.iter().map(|it| it.task).collect()
+        self.fixture.departures.iter().map(|it| it.task).collect()
     }
 }
 
@@ -143,15 +143,15 @@ fn a_permit_that_comes_back_goes_to_the_first_waiter_at_once() {
     assert_eq!(permits.order(), [0; 0]);
     assert_eq!(permits.limiter.waiting().waiters, 3);
     drop(first);
-    permits.world.run();
+    permits.fixture.run();
     assert_eq!(permits.order(), [0]);
     // The next one gives up, and the one behind it is the first.
-    permits.world.cancel(1);
+    permits.fixture.cancel(1);
     drop(second);
-    permits.world.run();
+    permits.fixture.run();
     assert_eq!(permits.order(), [0, 2]);
-    assert_eq!(permits.world.after_us(), 0, "no time has passed");
-    assert_eq!((permits.limiter.waiting().keys, permits.world.timer.sleepers()), (0, 0));
+    assert_eq!(permits.fixture.after_us(), 0, "no time has passed");
+    assert_eq!((permits.limiter.waiting().keys, permits.fixture.timer.sleepers()), (0, 0));
 }
 
 #[test]
@@ -162,9 +162,9 @@ fn a_lease_that_ends_is_noticed_by_the_first_waiter() {
     permits.come();
     permits.come();
     while permits.order().is_empty() {
-        permits.world.advance_us(u64::MAX);
+        permits.fixture.advance_us(u64::MAX);
     }
-    let after = Duration::from_micros(permits.world.after_us());
+    let after = Duration::from_micros(permits.fixture.after_us());
     assert!((ttl..ttl + Duration::from_millis(101)).contains(&after), "{after:?}");
     assert!(!permits.limiter.release(&lease));
     assert_eq!(permits.order(), [0]);
@@ -177,8 +177,8 @@ fn a_lease_that_is_released_goes_to_the_first_waiter_at_once() {
     let lease = permits.limiter.lease("key").unwrap();
     permits.come();
     assert!(permits.limiter.release(&lease));
-    permits.world.run();
-    assert_eq!((permits.order(), permits.world.after_us()), (vec![0], 0));
+    permits.fixture.run();
+    assert_eq!((permits.order(), permits.fixture.after_us()), (vec![0], 0));
 }
 
 /// The limiter woke another line than the one in which requests waited.
@@ -190,28 +190,28 @@ fn a_leased_permit_that_is_dropped_goes_to_the_first_waiter_at_once() {
     let permit = limiter.try_acquire("key").unwrap();
     permits.come();
     drop(permit);
-    permits.world.run();
-    assert_eq!((permits.order(), permits.world.after_us()), (vec![0], 0));
+    permits.fixture.run();
+    assert_eq!((permits.order(), permits.fixture.after_us()), (vec![0], 0));
 }
 
 /// Over a store across a network as well.
 #[test]
 fn a_permit_of_any_store_goes_to_the_first_waiter_at_once() {
-    let mut world = World::new(bucket());
-    let store = MemoryStore::builder().max_keys(100).clock(world.clock.clone()).build();
+    let mut fixture = Fixture::new(bucket());
+    let store = MemoryStore::builder().max_keys(100).clock(fixture.clock.clone()).build();
     let permits = Concurrency::new(1).unwrap().with_name("permits");
     let builder = AsyncConcurrencyLimiter::builder(permits, Arc::new(store));
-    let limiter = builder.timer(world.timer.clone()).build().unwrap();
+    let limiter = builder.timer(fixture.timer.clone()).build().unwrap();
     let permit = block_on(limiter.try_acquire("key")).unwrap();
     let waiter = limiter.clone();
-    world.spawn(async move {
+    fixture.spawn(async move {
         let _permit = waiter.acquire("key").await?;
         Ok(waiter.peek("key").await?)
     });
-    assert_eq!((world.departures.len(), limiter.waiting().waiters), (0, 1));
+    assert_eq!((fixture.departures.len(), limiter.waiting().waiters), (0, 1));
     drop(permit);
-    world.run();
-    assert_eq!((world.went(), limiter.waiting().waiters), (vec![(0, 0)], 0));
+    fixture.run();
+    assert_eq!((fixture.went(), limiter.waiting().waiters), (vec![(0, 0)], 0));
     let permit = block_on(limiter.acquire("key")).unwrap();
     assert!(block_on(limiter.try_acquire("key")).is_err());
     block_on(limiter.reset("key")).unwrap();
@@ -223,8 +223,8 @@ fn a_permit_of_any_store_goes_to_the_first_waiter_at_once() {
 #[test]
 fn a_policy_with_permits_is_not_waited_for() {
     let permits = Concurrency::new(1).unwrap().into_policy();
-    let mut world = World::new(Policies::from_fn(move |_| permits.clone()));
-    world.come("key", 1);
-    assert!(matches!(world.refused[..], [(0, WaitError::Store(StoreError::Unsupported { .. }))]));
-    world.assert_empty();
+    let mut fixture = Fixture::new(Policies::from_fn(move |_| permits.clone()));
+    fixture.come("key", 1);
+    assert!(matches!(fixture.refused[..], [(0, WaitError::Store(StoreError::Unsupported { .. }))]));
+    fixture.assert_empty();
 }

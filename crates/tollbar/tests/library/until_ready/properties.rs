@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tollbar::{Interval, Policy};
 use tollbar_testkit::strategy::cases;
 
-use super::world::World;
+use super::fixture::Fixture;
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
@@ -38,32 +38,32 @@ fn policy() -> impl Strategy<Value = Policy> {
 type Left = (u64, u64);
 
 /// Plays `events`; who left, here and elsewhere.
-fn play(world: &mut World, events: &[Event]) -> Vec<Left> {
+fn play(fixture: &mut Fixture, events: &[Event]) -> Vec<Left> {
     let mut costs = Vec::new();
     let mut left = Vec::new();
     for event in events {
         match *event {
             Event::Come { cost } => {
                 costs.push(cost);
-                world.come("key", cost);
+                fixture.come("key", cost);
             }
             Event::GiveUp { which } => {
-                let waiting = world.waiting();
+                let waiting = fixture.waiting();
                 if !waiting.is_empty() {
-                    world.cancel(waiting[which % waiting.len()]);
+                    fixture.cancel(waiting[which % waiting.len()]);
                 }
             }
             Event::Elsewhere { cost } => {
-                let decision = world.limiter.check_n("key", cost);
+                let decision = fixture.limiter.check_n("key", cost);
                 if decision.is_allowed() {
-                    left.push((world.after_us() + decision.delay().as_micros() as u64, cost));
+                    left.push((fixture.after_us() + decision.delay().as_micros() as u64, cost));
                 }
             }
-            Event::Pass { us } => world.advance_us(us),
+            Event::Pass { us } => fixture.advance_us(us),
         }
     }
-    world.finish();
-    left.extend(world.departures.iter().map(|it| (it.after_us, costs[it.task])));
+    fixture.finish();
+    left.extend(fixture.departures.iter().map(|it| (it.after_us, costs[it.task])));
     left.sort_by_key(|(after_us, _)| *after_us);
     left
 }
@@ -95,23 +95,23 @@ proptest! {
     fn no_turn_is_used_twice_and_nobody_waits_for_ever(
         policy in policy(), events in vec(event(1), 1..120),
     ) {
-        let mut world = World::new(policy.clone());
-        let left = play(&mut world, &events);
+        let mut fixture = Fixture::new(policy.clone());
+        let left = play(&mut fixture, &events);
         assert_apart(&policy, &left)?;
-        prop_assert!(world.departures.is_sorted_by_key(|it| it.task), "{:?}", world.departures);
-        prop_assert_eq!(world.waiting(), [0; 0]);
-        world.assert_empty();
+        prop_assert!(fixture.departures.is_sorted_by_key(|it| it.task), "{:?}", fixture.departures);
+        prop_assert_eq!(fixture.waiting(), [0; 0]);
+        fixture.assert_empty();
     }
 
     #[test]
     fn no_turn_is_used_twice_whatever_the_costs(
         policy in policy(), events in vec(event(4), 1..120),
     ) {
-        let mut world = World::new(policy.clone());
-        let left = play(&mut world, &events);
+        let mut fixture = Fixture::new(policy.clone());
+        let left = play(&mut fixture, &events);
         assert_apart(&policy, &left)?;
-        prop_assert!(world.departures.is_sorted_by_key(|it| it.task), "{:?}", world.departures);
-        world.assert_empty();
+        prop_assert!(fixture.departures.is_sorted_by_key(|it| it.task), "{:?}", fixture.departures);
+        fixture.assert_empty();
     }
 
     /// With nobody elsewhere a place given up is never lost: whoever comes afterwards finds the
@@ -121,23 +121,23 @@ proptest! {
         length in 1_u64..12, events in vec(event(1), 1..120),
     ) {
         let policy = Policy::leaky_queue("1/10us", length).unwrap();
-        let mut world = World::new(policy);
+        let mut fixture = Fixture::new(policy);
         let here = events.into_iter().filter(|it| !matches!(it, Event::Elsewhere { .. }));
         for event in here {
             match event {
-                Event::Come { .. } => drop(world.come("key", 1)),
+                Event::Come { .. } => drop(fixture.come("key", 1)),
                 Event::GiveUp { which } => {
-                    let waiting = world.waiting();
+                    let waiting = fixture.waiting();
                     if !waiting.is_empty() {
-                        world.cancel(waiting[which % waiting.len()]);
+                        fixture.cancel(waiting[which % waiting.len()]);
                     }
                 }
-                Event::Pass { us } => world.advance_us(us),
+                Event::Pass { us } => fixture.advance_us(us),
                 Event::Elsewhere { .. } => {}
             }
-            let waiting = world.limiter.waiting().waiters as u64;
+            let waiting = fixture.limiter.waiting().waiters as u64;
             // One may be on its way out.
-            let remaining = world.limiter.peek("key").remaining().unwrap();
+            let remaining = fixture.limiter.peek("key").remaining().unwrap();
             prop_assert!((length..=length + 1).contains(&(remaining + waiting)));
         }
     }

@@ -4,7 +4,7 @@ use super::stamp::{Stamp, Stamps};
 
 /// A list in a slice. Whatever the words are, nothing here panics.
 #[derive(Debug)]
-pub(super) struct Flat<'a> {
+pub(super) struct StampSlice<'a> {
     words: &'a mut [u64],
     len: usize,
     tokens: u64,
@@ -15,7 +15,7 @@ fn len(words: &[u64]) -> usize {
 }
 
 fn stamps(words: &[u64]) -> impl DoubleEndedIterator<Item = Stamp> {
-    words[..len(words)].iter().copied().map(Stamp::of_word)
+    words[..len(words)].iter().copied().map(Stamp::from_word)
 }
 
 /// The newest stamp in `words`.
@@ -28,14 +28,14 @@ pub(super) fn newest_charged(words: &[u64]) -> Option<Stamp> {
     stamps(words).rfind(|stamp| stamp.tokens() > 0)
 }
 
-impl<'a> Flat<'a> {
+impl<'a> StampSlice<'a> {
     pub(super) fn new(words: &'a mut [u64]) -> Self {
         let tokens = stamps(words).map(Stamp::tokens).sum();
         Self { len: len(words), tokens, words }
     }
 }
 
-impl Stamps for Flat<'_> {
+impl Stamps for StampSlice<'_> {
     fn tokens(&self) -> u64 {
         self.tokens
     }
@@ -68,7 +68,7 @@ impl Stamps for Flat<'_> {
         let Some(newest) = self.words[..self.len].last_mut() else {
             return;
         };
-        self.tokens = self.tokens - Stamp::of_word(*newest).tokens() + stamp.tokens();
+        self.tokens = self.tokens - Stamp::from_word(*newest).tokens() + stamp.tokens();
         *newest = stamp.word();
     }
 
@@ -96,7 +96,7 @@ impl Stamps for Flat<'_> {
         let older_len = older.len();
         let mut kept = 0;
         for at in 0..older_len {
-            let before = Stamp::of_word(self.words[at]);
+            let before = Stamp::from_word(self.words[at]);
             let after = change(before);
             self.tokens = self.tokens - before.tokens() + after.map_or(0, Stamp::tokens);
             if let Some(after) = after {

@@ -43,7 +43,7 @@ pub(crate) struct Departure {
     pub(crate) after_us: u64,
 }
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) clock: ManualClock,
     pub(crate) timer: ManualTimer,
     pub(crate) limiter: Limiter,
@@ -52,7 +52,7 @@ pub(crate) struct World {
     pub(crate) refused: Vec<(usize, WaitError)>,
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new(policies: impl Into<Policies>) -> Self {
         Self::with(policies, |builder| builder)
     }

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::algorithm::leased::{Tenure, Tenures};
+use crate::algorithm::leased::{LeaseList, LeaseRecord};
 use crate::memory::counter_id::CounterId;
-use crate::memory::lists::{Alone, ListState, Lists};
+use crate::memory::lists::{ListState, Lists, NoVictim};
 use crate::memory::rank::{EntryRank, UsedShare};
 use crate::memory::shards::ShardGuard;
 
 /// The leases of one counter, in the hands of whoever holds the lock.
-pub(in crate::memory) struct Tenancy<'a> {
+pub(in crate::memory) struct CounterLeases<'a> {
     lists: &'a Lists,
     guard: &'a ShardGuard<'a>,
     now_us: u64,
@@ -27,7 +27,7 @@ pub(in crate::memory) struct Tenancy<'a> {
 const PERMITS: usize = 0;
 const FIRST_END: usize = 1;
 
-impl<'a> Tenancy<'a> {
+impl<'a> CounterLeases<'a> {
     /// The leases of `id` as they are.
     pub(super) fn find(
         lists: &'a Lists,
@@ -42,7 +42,7 @@ impl<'a> Tenancy<'a> {
     }
 
     /// Leases to be looked at.
-    pub(super) fn of_state(
+    pub(super) fn from_state(
         lists: &'a Lists,
         guard: &'a ShardGuard<'a>,
         state: ListState,
@@ -54,9 +54,9 @@ impl<'a> Tenancy<'a> {
     /// Makes sure that there is an entry, before a lease is granted.
     pub(super) fn enter(&mut self, id: CounterId) {
         if self.entry.is_none() {
-            let taken = self.lists.take(self.guard, id, self.now_us);
-            self.evicted += u64::from(taken.was_live);
-            self.entry = Some(taken.entry);
+            let free_entry = self.lists.take(self.guard, id, self.now_us);
+            self.evicted += u64::from(free_entry.was_live);
+            self.entry = Some(free_entry.entry);
         }
     }
 
@@ -78,26 +78,27 @@ impl<'a> Tenancy<'a> {
     }
 
     /// All leases, in the order in which they were granted.
-    pub(in crate::memory) fn leases(&self) -> impl Iterator<Item = Tenure> {
+    pub(in crate::memory) fn leases(&self) -> impl Iterator<Item = LeaseRecord> {
         let mut words = self.lists.blocks.items(self.guard, self.state.chain);
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
         std::iter::from_fn(move || {
-            Some(Tenure::of_words([words.next().map(read)?, words.next().map(read)?]))
+            Some(LeaseRecord::from_words([words.next().map(read)?, words.next().map(read)?]))
         })
     }
 
     /// All blocks of the shard are its own, and it needs another: the oldest leases are forgiven.
     #[cold]
     fn forget_oldest(&mut self) {
-        let count = self.state.chain.front_block_len().next_multiple_of(Tenure::WORDS);
-        let forgotten = self.leases().take(count / Tenure::WORDS).map(Tenure::permits).sum::<u64>();
+        let count = self.state.chain.front_block_len().next_multiple_of(LeaseRecord::WORDS);
+        let forgotten =
+            self.leases().take(count / LeaseRecord::WORDS).map(LeaseRecord::permits).sum::<u64>();
         self.lists.blocks.drop_front(self.guard, &mut self.state.chain, count);
         self.state.own[PERMITS] -= forgotten;
         self.evicted += 1;
     }
 
     /// Appends both words of a lease, or says that no other list of the shard has a block to give.
-    fn try_push(&mut self, entry: usize, lease: Tenure) -> Result<(), Alone> {
+    fn try_push(&mut self, entry: usize, lease: LeaseRecord) -> Result<(), NoVictim> {
         let len = self.state.chain.len();
         for word in lease.to_words() {
             let chain = &mut self.state.chain;
@@ -105,7 +106,7 @@ impl<'a> Tenancy<'a> {
             let Ok(evicted_live) = pushed else {
                 // Half a lease is none.
                 self.lists.blocks.truncate(self.guard, chain, len);
-                return Err(Alone);
+                return Err(NoVictim);
             };
             self.evicted += u64::from(evicted_live);
         }
@@ -113,15 +114,15 @@ impl<'a> Tenancy<'a> {
     }
 }
 
-impl Tenures for Tenancy<'_> {
+impl LeaseList for CounterLeases<'_> {
     fn in_flight(&self, now_us: u64) -> u64 {
         if self.state.own[FIRST_END] > now_us {
             return self.state.own[PERMITS];
         }
-        self.leases().filter(|lease| lease.ends_at_us() > now_us).map(Tenure::permits).sum()
+        self.leases().filter(|lease| lease.ends_at_us() > now_us).map(LeaseRecord::permits).sum()
     }
 
-    fn push(&mut self, lease: Tenure) {
+    fn push(&mut self, lease: LeaseRecord) {
         let Some(entry) = self.entry else { return };
         while self.try_push(entry, lease).is_err() {
             self.forget_oldest();
@@ -133,7 +134,7 @@ impl Tenures for Tenancy<'_> {
         self.rank.fresh_at_us = self.rank.fresh_at_us.max(lease.ends_at_us());
     }
 
-    fn alter(&mut self, mut change: impl FnMut(Tenure) -> Option<Tenure>) {
+    fn alter(&mut self, mut change: impl FnMut(LeaseRecord) -> Option<LeaseRecord>) {
         let mut places = self.lists.blocks.items(self.guard, self.state.chain);
         let (mut kept, mut permits) = (0, 0);
         let (mut first_end_us, mut last_end_us) = (u64::MAX, 0);
@@ -143,7 +144,7 @@ impl Tenures for Tenancy<'_> {
             for (word, place) in lease.to_words().into_iter().zip(places.by_ref()) {
                 place.store(word, Ordering::Relaxed);
             }
-            kept += Tenure::WORDS;
+            kept += LeaseRecord::WORDS;
             permits += lease.permits();
             first_end_us = first_end_us.min(lease.ends_at_us());
             last_end_us = last_end_us.max(lease.ends_at_us());

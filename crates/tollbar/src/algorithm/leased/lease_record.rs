@@ -3,12 +3,12 @@
 /// A lease's name, its end and its permits, in two words: the name; and 53 bits of microseconds
 /// before 11 bits of permits. One of more permits is kept as several of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tenure {
+pub(crate) struct LeaseRecord {
     id: u64,
     extent: u64,
 }
 
-impl Tenure {
+impl LeaseRecord {
     pub(crate) const WORDS: usize = 2;
 
     const PERMITS_BITS: u32 = 11;
@@ -19,7 +19,7 @@ impl Tenure {
         Self { id, extent: ends_at_us << Self::PERMITS_BITS | permits }
     }
 
-    pub(crate) fn of_words([id, extent]: [u64; Self::WORDS]) -> Self {
+    pub(crate) fn from_words([id, extent]: [u64; Self::WORDS]) -> Self {
         Self { id, extent }
     }
 
@@ -41,14 +41,14 @@ impl Tenure {
 }
 
 /// The leases of one counter, in the order in which they were granted.
-pub(crate) trait Tenures {
+pub(crate) trait LeaseList {
     /// How many permits are in flight at `now_us`: of the leases that have not ended.
     fn in_flight(&self, now_us: u64) -> u64;
 
-    fn push(&mut self, lease: Tenure);
+    fn push(&mut self, lease: LeaseRecord);
 
     /// Changes each to what `change` makes of it, or removes it.
-    fn alter(&mut self, change: impl FnMut(Tenure) -> Option<Tenure>);
+    fn alter(&mut self, change: impl FnMut(LeaseRecord) -> Option<LeaseRecord>);
 
     /// Removes those that have ended.
     fn strike_ended(&mut self, now_us: u64) {

@@ -8,7 +8,7 @@ use crate::store::{Entry, ReservationId};
 
 /// Gives keys under a secret. The same secret and namespace give the same keys in every process.
 #[derive(Clone)]
-pub(super) struct Names {
+pub(super) struct BackendKeys {
     secret: [u8; 32],
     namespace: String,
 }
@@ -22,7 +22,7 @@ enum Domain {
     Fingerprint = 4,
 }
 
-impl Names {
+impl BackendKeys {
     pub(super) fn new(secret: [u8; 32]) -> Self {
         Self { secret, namespace: String::new() }
     }
@@ -75,10 +75,13 @@ impl Names {
     }
 }
 
-impl fmt::Debug for Names {
+impl fmt::Debug for BackendKeys {
     /// Without the secret, which would end up in a log.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Names").field("namespace", &self.namespace).finish_non_exhaustive()
+        formatter
+            .debug_struct("BackendKeys")
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
     }
 }
 
@@ -89,21 +92,21 @@ mod tests {
     #[test]
     fn a_key_tells_secret_namespace_key_and_policy_apart() {
         let policy = |rate: &str| Policy::token_bucket(rate).unwrap();
-        let names = |secret| Names::new([secret; 32]);
-        let key = names(1).counter(b"user:42", &policy("10/s"));
-        assert_eq!(key, names(1).counter(b"user:42", &policy("20/s")));
+        let backend_keys = |secret| BackendKeys::new([secret; 32]);
+        let key = backend_keys(1).counter(b"user:42", &policy("10/s"));
+        assert_eq!(key, backend_keys(1).counter(b"user:42", &policy("20/s")));
         let others = [
-            names(2).counter(b"user:42", &policy("10/s")),
-            names(1).with_namespace("a").counter(b"user:42", &policy("10/s")),
-            names(1).counter(b"user:43", &policy("10/s")),
-            names(1).counter(b"user:42", &policy("10/min")),
-            names(1).counter(b"user:42", &policy("10/s").with_name("a")),
-            names(1).counter(b"user:42", &Policy::leaky_bucket("10/s").unwrap()),
-            names(1).request(b"user:42"),
+            backend_keys(2).counter(b"user:42", &policy("10/s")),
+            backend_keys(1).with_namespace("a").counter(b"user:42", &policy("10/s")),
+            backend_keys(1).counter(b"user:43", &policy("10/s")),
+            backend_keys(1).counter(b"user:42", &policy("10/min")),
+            backend_keys(1).counter(b"user:42", &policy("10/s").with_name("a")),
+            backend_keys(1).counter(b"user:42", &Policy::leaky_bucket("10/s").unwrap()),
+            backend_keys(1).request(b"user:42"),
         ];
         for (at, other) in others.iter().enumerate() {
             assert_ne!(key, *other, "{at}");
         }
-        assert!(!format!("{:?}", names(77)).contains("77"));
+        assert!(!format!("{:?}", backend_keys(77)).contains("77"));
     }
 }
