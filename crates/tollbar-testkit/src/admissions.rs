@@ -26,29 +26,29 @@ pub struct IntervalSum {
 
 impl Admissions {
     /// Plays a trace and keeps what passes.
-    pub fn to_trace(
+    pub fn from_trace(
         subject: &dyn Subject,
         policy: &Policy,
         start: Timestamp,
         moves: &[Move],
     ) -> Self {
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         let mut admitted = Self::default();
         for each in moves {
-            standing.now = standing.advanced(each.advance, policy);
-            let cost = standing.cost(each.price, policy);
-            let answer = subject.check(standing.now, b"key", policy, cost);
+            trace_state.now = trace_state.advanced(each.advance, policy);
+            let cost = trace_state.cost(each.price, policy);
+            let answer = subject.check(trace_state.now, b"key", policy, cost);
             if answer.outcome == Outcome::Allow {
-                admitted.charges.push((standing.now.as_micros(), cost));
+                admitted.charges.push((trace_state.now.as_micros(), cost));
             }
-            standing.last = Some(answer);
+            trace_state.last = Some(answer);
         }
         admitted
     }
 
     /// What a client gets that asks for one token at every instant at which it could pass, until
     /// `requests` are answered. Asking in between would be denied, and a denial charges nothing.
-    pub fn to_the_greedy(
+    pub fn from_greedy_client(
         subject: &dyn Subject,
         policy: &Policy,
         start: Timestamp,

@@ -172,15 +172,15 @@ fn play(
     actions: &[Action],
 ) -> Result<(), String> {
     let mut duel = Duel::new(factory(start));
-    let mut standing = TraceState::at(start);
+    let mut trace_state = TraceState::at(start);
     let mut reservations = Vec::new();
     let names = [[0_u8], [1]];
     let policy_of = |each: &Move| &policies[each.policy % policies.len()];
-    let questions = |standing: &TraceState, moves: &[Move]| -> Vec<OracleEntry<'_>> {
+    let questions = |trace_state: &TraceState, moves: &[Move]| -> Vec<OracleEntry<'_>> {
         let question = |each: &Move| OracleEntry {
             key: &names[each.key % names.len()],
             policy: policy_of(each),
-            cost: standing.cost(each.price, policy_of(each)),
+            cost: trace_state.cost(each.price, policy_of(each)),
             role: each.role,
         };
         moves.iter().map(question).collect()
@@ -189,43 +189,43 @@ fn play(
         let id = ReservationId(number as u128);
         match action {
             Action::Reserve(moves) => {
-                standing.now = standing.advanced(moves[0].advance, policy_of(&moves[0]));
+                trace_state.now = trace_state.advanced(moves[0].advance, policy_of(&moves[0]));
                 let hold = Hold { id, ttl: TTL };
-                let asked = questions(&standing, moves);
-                let reserved = duel.check_marked(standing.now, &asked, None, Some(hold))?;
+                let asked = questions(&trace_state, moves);
+                let reserved = duel.check_marked(trace_state.now, &asked, None, Some(hold))?;
                 reservations.extend(reserved.map(|reserved| (id, reserved)));
             }
             Action::Settle(number, each, fourths) => {
-                standing.now = standing.advanced(each.advance, policy_of(each));
+                trace_state.now = trace_state.advanced(each.advance, policy_of(each));
                 if reservations.is_empty() {
                     continue;
                 }
                 let (id, reserved) = &reservations[number % reservations.len()];
                 // Some entries at one share, the others at another.
                 let spent = |at: usize, cost: u64| cost * ((fourths + at as u64) % 8) / 4;
-                duel.settle(standing.now, *id, reserved, spent)?;
+                duel.settle(trace_state.now, *id, reserved, spent)?;
             }
             Action::Once(id, moves) => {
-                standing.now = standing.advanced(moves[0].advance, policy_of(&moves[0]));
-                let asked = questions(&standing, moves);
+                trace_state.now = trace_state.advanced(moves[0].advance, policy_of(&moves[0]));
+                let asked = questions(&trace_state, moves);
                 let once = Once { request_id: &[*id], ttl: TTL };
-                duel.check_marked(standing.now, &asked, Some(once), None)?;
+                duel.check_marked(trace_state.now, &asked, Some(once), None)?;
             }
             Action::Reset(each) => {
-                standing.now = standing.advanced(each.advance, policy_of(each));
+                trace_state.now = trace_state.advanced(each.advance, policy_of(each));
                 // Logs and queues tell charges apart by the microsecond, so the clock has to move on after
                 // a reset. At its last instant it cannot.
-                let next = standing.now.after(Duration::from_micros(1));
+                let next = trace_state.now.after(Duration::from_micros(1));
                 if next <= Timestamp::MAX {
-                    duel.reset(standing.now, &names[each.key % names.len()], policy_of(each));
-                    standing.now = next;
+                    duel.reset(trace_state.now, &names[each.key % names.len()], policy_of(each));
+                    trace_state.now = next;
                 }
             }
         }
         // What the settlement has left behind shows in what remains.
         for name in &names {
             for policy in policies {
-                standing.last = Some(duel.check(standing.now, name, policy, 0)?);
+                trace_state.last = Some(duel.check(trace_state.now, name, policy, 0)?);
             }
         }
     }

@@ -3,9 +3,9 @@
 //! A test of its own names it as the global allocator; nothing else is changed by it.
 //!
 //! ```
-//! use tollbar_testkit::allocations::{Counting, allocates_nothing};
+//! use tollbar_testkit::allocations::{CountingAllocator, allocates_nothing};
 //! #[global_allocator]
-//! static ALLOCATOR: Counting = Counting;
+//! static ALLOCATOR: CountingAllocator = CountingAllocator;
 //! allocates_nothing("adding", || assert_eq!(1 + 1, 2));
 //! ```
 #![expect(unsafe_code, reason = "an allocator that counts is the only way to see allocations")]

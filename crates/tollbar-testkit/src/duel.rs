@@ -75,14 +75,14 @@ impl Duel {
         keys: usize,
         moves: &[Move],
     ) -> Result<(), String> {
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         for each in moves {
             let policy = &policies[each.policy % policies.len()];
-            standing.now = standing.advanced(each.advance, policy);
-            let cost = standing.cost(each.price, policy);
+            trace_state.now = trace_state.advanced(each.advance, policy);
+            let cost = trace_state.cost(each.price, policy);
             let key = [(each.key % keys) as u8];
-            self.give_back(standing.now, policy, &key, each)?;
-            standing.last = Some(self.check(standing.now, &key, policy, cost)?);
+            self.give_back(trace_state.now, policy, &key, each)?;
+            trace_state.last = Some(self.check(trace_state.now, &key, policy, cost)?);
         }
         Ok(())
     }
@@ -98,11 +98,11 @@ impl Duel {
         keys: usize,
         batches: &[(Charge, Vec<Move>)],
     ) -> Result<(), String> {
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         for (charge, moves) in batches {
             let policy_of = |each: &Move| &policies[each.policy % policies.len()];
             let Some(first) = moves.first() else { continue };
-            standing.now = standing.advanced(first.advance, policy_of(first));
+            trace_state.now = trace_state.advanced(first.advance, policy_of(first));
             let names: Vec<[u8; 1]> = moves.iter().map(|each| [(each.key % keys) as u8]).collect();
             let questions: Vec<OracleEntry<'_>> = moves
                 .iter()
@@ -110,14 +110,15 @@ impl Duel {
                 .map(|(each, key)| OracleEntry {
                     key,
                     policy: policy_of(each),
-                    cost: standing.cost(each.price, policy_of(each)),
+                    cost: trace_state.cost(each.price, policy_of(each)),
                     role: each.role,
                 })
                 .collect();
             for (each, key) in moves.iter().zip(&names) {
-                self.give_back(standing.now, policy_of(each), key, each)?;
+                self.give_back(trace_state.now, policy_of(each), key, each)?;
             }
-            standing.last = self.check_all(standing.now, *charge, &questions)?.last().copied();
+            trace_state.last =
+                self.check_all(trace_state.now, *charge, &questions)?.last().copied();
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::task::Poll;
 use tollbar::store::{Adjustment, ReservationId};
 use tollbar::{Batch, Decision, Feature, MemoryStore, Policy, Reply, Store, StoreError, Timestamp};
 
-/// What a question waits for on its way.
+/// What a request waits for before it arrives.
 type Delay = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// See the module.
@@ -31,7 +31,7 @@ impl LaterStore {
         Self { inner, delay: None, is_down: AtomicBool::new(false), refunded: AtomicU64::new(0) }
     }
 
-    /// The same at the end of a longer way: a question arrives when the future that `delay` makes is
+    /// Delays every request: it arrives when the future that `delay` makes is
     /// done, such as a timer of tokio's.
     #[must_use]
     pub fn with_delay<F>(self, delay: impl Fn() -> F + Send + Sync + 'static) -> Self

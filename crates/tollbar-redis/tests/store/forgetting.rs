@@ -183,18 +183,18 @@ fn play(
 ) -> Result<(), String> {
     const NAMES: [[u8; 1]; 2] = [[0], [1]];
     let policy_of = |each: &Move| &policies[each.policy % policies.len()];
-    let mut standing = TraceState::at(start);
+    let mut trace_state = TraceState::at(start);
     let mut reserved = Vec::new();
     for (number, Act { way, moves, settled }) in acts.iter().enumerate() {
-        standing.now = standing.advanced(moves[0].advance, policy_of(&moves[0]));
+        trace_state.now = trace_state.advanced(moves[0].advance, policy_of(&moves[0]));
         let question = |each: &Move| OracleEntry {
             key: &NAMES[each.key % NAMES.len()],
             policy: policy_of(each),
-            cost: standing.cost(each.price, policy_of(each)),
+            cost: trace_state.cost(each.price, policy_of(each)),
             role: each.role,
         };
         let asked: Vec<OracleEntry<'_>> = moves.iter().map(question).collect();
-        let mut now = standing.now;
+        let mut now = trace_state.now;
         match *way {
             Way::One => {
                 duel.check(now, asked[0].key, asked[0].policy, asked[0].cost)?;
@@ -215,7 +215,7 @@ fn play(
                 let next = now.after(Duration::from_micros(1));
                 if next <= Timestamp::MAX {
                     duel.reset(now, asked[0].key, asked[0].policy);
-                    (now, standing.now) = (next, next);
+                    (now, trace_state.now) = (next, next);
                 }
             }
             Way::Held { ttl_s } => {
@@ -233,7 +233,7 @@ fn play(
         }
         for name in &NAMES {
             for policy in policies {
-                standing.last = Some(duel.check(now, name, policy, 0)?);
+                trace_state.last = Some(duel.check(now, name, policy, 0)?);
             }
         }
     }

@@ -118,18 +118,18 @@ struct Simulation<'s> {
     subject: &'s dyn Subject,
     trace: u64,
     keys: [Vec<u8>; KEYS],
-    standing: TraceState,
+    trace_state: TraceState,
 }
 
 impl<'s> Simulation<'s> {
     fn new(subject: &'s dyn Subject, trace: u64, start: Timestamp) -> Self {
         let keys = std::array::from_fn(|key| format!("{trace}:{key}").into_bytes());
-        Self { subject, trace, keys, standing: TraceState::at(start) }
+        Self { subject, trace, keys, trace_state: TraceState::at(start) }
     }
 
     /// The present, with a reading of the clock that old.
     fn moment(&self, staleness_us: u64) -> Moment {
-        let applied_us = self.standing.now.as_micros();
+        let applied_us = self.trace_state.now.as_micros();
         Moment { read_us: applied_us - staleness_us, applied_us }
     }
 }
@@ -237,16 +237,17 @@ fn play(
     let mut answer_log = AnswerLog::default();
     for request in requests {
         let first = policy_of_move(&request.moves[0], policies);
-        simulation.standing.now = simulation.standing.advanced(request.moves[0].advance, first);
+        simulation.trace_state.now =
+            simulation.trace_state.advanced(request.moves[0].advance, first);
         let moment = simulation.moment(request.staleness_us);
-        let asked = questions(request, &simulation.standing, &keys, policies);
+        let asked = entries(request, &simulation.trace_state, &keys, policies);
         let answers = simulation.send(request.mode, moment.reading(), &asked);
         let is_charged = request.mode != RequestMode::AllOrNone
             || answers.iter().all(|it| it.outcome == Outcome::Allow);
         for (asked, answer) in asked.iter().zip(&answers) {
             answer_log.record(asked, moment, answer, is_charged);
         }
-        simulation.standing.last = answers.first().copied();
+        simulation.trace_state.last = answers.first().copied();
     }
     answer_log.judge()
 }
@@ -256,9 +257,9 @@ fn policy_of_move<'p>(each: &Move, policies: &'p [Policy]) -> &'p Policy {
 }
 
 /// What an act asks for. Many keys at once are asked for under the first policy, at cost 1.
-fn questions<'a>(
+fn entries<'a>(
     request: &StaleRequest,
-    standing: &TraceState,
+    trace_state: &TraceState,
     keys: &'a [Vec<u8>; KEYS],
     policies: &'a [Policy],
 ) -> Vec<OracleEntry<'a>> {
@@ -269,7 +270,7 @@ fn questions<'a>(
             (policy_of_move(&request.moves[0], policies), 1)
         } else {
             let policy = policy_of_move(each, policies);
-            (policy, standing.cost(each.price, policy))
+            (policy, trace_state.cost(each.price, policy))
         };
         let is_same =
             |other: &OracleEntry<'_>| other.key == key && std::ptr::eq(other.policy, policy);

@@ -230,7 +230,7 @@ impl Plan {
         let policies: Vec<Policy> =
             specs.iter().map(|spec| spec.build().expect("the generator's policies fit")).collect();
         let mut oracle = Oracle::new();
-        let mut standing = TraceState::at(Timestamp::from_micros(START_US));
+        let mut trace_state = TraceState::at(Timestamp::from_micros(START_US));
         let mut policy_in_force = 0;
         let mut leases = Leases::default();
         let mut steps = Vec::with_capacity(self.steps);
@@ -239,13 +239,13 @@ impl Plan {
                 policy_in_force = random.below(specs.len() as u64) as usize;
             }
             let advance = (self.advance)(&mut random);
-            standing.now = standing.advanced(advance, &policies[policy_in_force]);
-            let mut step = self.step(&mut random, &policies, policy_in_force, &standing);
+            trace_state.now = trace_state.advanced(advance, &policies[policy_in_force]);
+            let mut step = self.step(&mut random, &policies, policy_in_force, &trace_state);
             step.release = self.release(&mut random, &specs);
             leases.draw(&mut random, &policies, policy_in_force, &mut step);
             leases.settle(&mut oracle, &policies, &mut step);
             let answers = leases.ask(&mut oracle, &policies, &step);
-            standing.last = answers.last().copied();
+            trace_state.last = answers.last().copied();
             steps.push(Step { expect: answers.into_iter().map(Into::into).collect(), ..step });
         }
         Vector { name, policies: specs, steps }
@@ -257,7 +257,7 @@ impl Plan {
         random: &mut Xorshift,
         policies: &[Policy],
         policy_in_force: usize,
-        standing: &TraceState,
+        trace_state: &TraceState,
     ) -> Step {
         let entry_count = if self.batches { 1 + random.below(3) } else { 1 };
         let entries = (0..entry_count)
@@ -265,7 +265,7 @@ impl Plan {
             .map(|draw| VectorEntry {
                 key: draw.key.to_owned(),
                 policy: draw.policy,
-                cost: standing.cost(draw.price, &policies[draw.policy]),
+                cost: trace_state.cost(draw.price, &policies[draw.policy]),
                 role: draw.role,
             })
             .collect();
@@ -276,7 +276,7 @@ impl Plan {
         } else {
             Charge::Independent
         };
-        let at_us = standing.now.as_micros();
+        let at_us = trace_state.now.as_micros();
         let (release, renew) = (Vec::new(), Vec::new());
         Step { at_us, charge, release, renew, entries, expect: Vec::new() }
     }

@@ -224,20 +224,20 @@ fn write(name: String, specs: Vec<PolicySpec>) -> SettlementVector {
     let mut random = Xorshift::named(&name);
     let oracle = OracleStore::at(Timestamp::from_micros(START_US));
     let mut player = Player::new(&oracle, &specs);
-    let mut standing = TraceState::at(Timestamp::from_micros(START_US));
+    let mut trace_state = TraceState::at(Timestamp::from_micros(START_US));
     let mut open: Vec<(u64, Vec<u64>)> = Vec::new();
     let mut steps = Vec::with_capacity(STEPS);
     while steps.len() < STEPS {
         let policy = random.below(specs.len() as u64) as usize;
         let advance = generator::draw_advance(&mut random);
-        standing.now = standing.advanced(advance, &player.policies[policy]);
-        let at_us = standing.now.as_micros();
+        trace_state.now = trace_state.advanced(advance, &player.policies[policy]);
+        let at_us = trace_state.now.as_micros();
         let entries = |random: &mut Xorshift| -> Vec<VectorEntry> {
             let entry = |(policy, built): (usize, &Policy)| VectorEntry {
                 key: random.pick(&["a", "a", "b"]).to_owned(),
                 policy,
                 // Not the largest number there is: it is reserved to be settled.
-                cost: standing.cost(generator::draw_price(random), built).min(1 << 20),
+                cost: trace_state.cost(generator::draw_price(random), built).min(1 << 20),
                 role: tollbar::Role::Enforce,
             };
             player.policies.iter().enumerate().map(entry).collect()
@@ -280,7 +280,7 @@ fn write(name: String, specs: Vec<PolicySpec>) -> SettlementVector {
             if answers.iter().all(|answer| answer.outcome == Outcome::Allow) {
                 open.push((*reservation, entries.iter().map(|entry| entry.cost).collect()));
             }
-            standing.last = answers.last().copied();
+            trace_state.last = answers.last().copied();
         }
         steps.push(step);
     }

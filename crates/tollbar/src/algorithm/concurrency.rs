@@ -1,4 +1,4 @@
-//! ConcurrencyLimit: at most `limit` permits in flight at any instant.
+//! Concurrency: at most `limit` permits in flight at any instant.
 //!
 //! No window and no rate: what is taken stays taken until it is given back. So time changes nothing
 //! here, a counter is fresh when and only when nothing is in flight, and no retry-after can be

@@ -162,10 +162,10 @@ impl<'b, 'e> BatchStep<'b, 'e> {
 
     /// True if the request was allowed under its id before: its entries then hold the answer it got.
     fn is_answered(&mut self, mark: &Value, now: Timestamp) -> Result<bool, StoreError> {
-        let Some([first, ..]) = marked(mark, now) else {
+        let Some([first, ..]) = mark_words(mark, now) else {
             return Ok(false);
         };
-        let words = marked(mark, now).unwrap_or_default();
+        let words = mark_words(mark, now).unwrap_or_default();
         let len =
             decision_words::len(*first, self.fingerprint).ok_or(StoreError::RequestIdReused)?;
         decision_words::read(words.get(..len).unwrap_or(words), self.entries);
@@ -204,7 +204,7 @@ fn mark(at: usize, now: Timestamp, ttl_us: u64, words: &[u64]) -> Change {
 }
 
 /// What a [`mark`] says, unless its time is up or there is none.
-pub(super) fn marked(value: &Value, now: Timestamp) -> Option<&[u64]> {
+pub(super) fn mark_words(value: &Value, now: Timestamp) -> Option<&[u64]> {
     let (ends_at_us, words) = value.words.split_first()?;
     (*ends_at_us > now.as_micros()).then_some(words)
 }

@@ -1,6 +1,6 @@
 //! Refunds, renewals, settlements and resets.
 
-use super::batch::{Counters, marked};
+use super::batch::{Counters, mark_words};
 use super::value::Counter;
 use super::{Change, CounterBackend, CounterStore};
 use crate::policy::Kind;
@@ -67,7 +67,7 @@ impl<B: CounterBackend> CounterStore<B> {
         self.fits(keys.len(), adjustments.len())?;
         let reservation = keys.len() - 1;
         let step = |values: &[_], now| {
-            if marked(&values[reservation], now).is_none() {
+            if mark_words(&values[reservation], now).is_none() {
                 return Ok((Vec::new(), false));
             }
             let before = counters.read(values)?;

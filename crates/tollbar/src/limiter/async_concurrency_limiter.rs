@@ -108,7 +108,7 @@ impl AsyncConcurrencyLimiter {
         }
         let permit = Permit::remote(Arc::clone(&self.store), held);
         #[cfg(feature = "until-ready")]
-        let permit = permit.waking(&self.waiting, self.waiting_id(entry.key, entry.policy));
+        let permit = permit.with_waitlist(&self.waiting, self.waiting_id(entry.key, entry.policy));
         permit
     }
 

@@ -158,7 +158,7 @@ impl ConcurrencyLimiter {
         }
         let permit = Permit::remote(self.store.clone(), HeldPermits::of(entry));
         #[cfg(feature = "until-ready")]
-        let permit = permit.waking(&self.waiting, self.waiting_id(entry.key, entry.policy));
+        let permit = permit.with_waitlist(&self.waiting, self.waiting_id(entry.key, entry.policy));
         permit
     }
 

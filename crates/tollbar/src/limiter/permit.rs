@@ -85,9 +85,9 @@ impl<'a> Permit<'a> {
         self
     }
 
-    /// Lets the first request that waits in line `id` ask again once the permit is back.
+    /// Lets the first request that waits in queue `id` ask again once the permit is back.
     #[cfg(feature = "until-ready")]
-    pub(crate) fn waking(
+    pub(crate) fn with_waitlist(
         mut self,
         waiting: &Arc<crate::limiter::waiting::Waitlist>,
         id: CounterId,
@@ -170,7 +170,7 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         match &self.held {
             PermitState::Local { limiter, counter_permits } if counter_permits.count() > 0 => {
-                limiter.put_back(counter_permits)
+                limiter.put_back(counter_permits);
             }
             PermitState::Remote(remote) => {
                 send_off(remote.held.release(&*remote.store));
@@ -213,9 +213,9 @@ impl fmt::Debug for PermitState<'_> {
     /// Without the store, which is long, and the key, which may be somebody's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Empty => "Nothing",
-            Self::Local { .. } => "Here(..)",
-            Self::Remote(_) => "There(..)",
+            Self::Empty => "Empty",
+            Self::Local { .. } => "Local(..)",
+            Self::Remote(_) => "Remote(..)",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Waiting for a turn: `Limiter::wait` and `ConcurrencyLimiter::acquire`.
 //!
-//! For each key with waiters there is a line of them, in the order they came. Only the first of a line
+//! For each key with waiters there is a queue of them, in the order they came. Only the first of a queue
 //! sleeps, and it wakes the next when it goes: of a thousand turns in a millisecond most have come by the
 //! time a timer fires, and a task that wakes the next costs less than a timer that wakes each. In a
 //! [leaky queue](crate::Policy::leaky_queue) each waiter has a turn from the moment it came, which the store
@@ -140,7 +140,7 @@ struct QueuedRequest<'a> {
     request: WaitRequest<'a>,
     /// False where so many wait that this one may not.
     has_room: bool,
-    /// `None` before it has joined a line, and after it has left it.
+    /// `None` before it has joined a queue, and after it has left it.
     ticket: Option<Ticket>,
 }
 
@@ -183,7 +183,7 @@ impl Waitlist {
         Ok(entry)
     }
 
-    /// Joins the line, and asks the store once it is the first.
+    /// Joins the queue, and asks the store once it is the first.
     async fn line_up<'a>(
         &'a self,
         request: WaitRequest<'a>,
@@ -301,7 +301,7 @@ impl QueuedRequest<'_> {
         if self.has_room { Ok(()) } else { Err(WaitError::TooManyWaiters { waiters_max }) }
     }
 
-    /// Waits until it is the first of its line. True where it has waited.
+    /// Waits until it is the first of its queue. True where it has waited.
     async fn first(&self) -> Result<bool, WaitError> {
         let mut has_waited = false;
         poll_fn(|context| {
@@ -317,7 +317,7 @@ impl QueuedRequest<'_> {
         .await
     }
 
-    /// Looks at its line, or changes it. `None` where it is in none.
+    /// Looks at its queue, or changes it. `None` where it is in none.
     fn with_queue<T>(&self, f: impl FnOnce(Ticket, &mut WaitQueue, &mut Wakers) -> T) -> Option<T> {
         let ticket = self.ticket?;
         Some(self.waiting.queues.with(self.request.id, |queue, wakers| f(ticket, queue, wakers)))

@@ -28,20 +28,20 @@ pub(crate) fn lease_name() -> u64 {
 impl MemoryStore {
     /// What [`Store::renew`](crate::Store::renew) answers, at once.
     pub fn renew_now(&self, key: &[u8], policy: &Policy, stamp: u64) -> Option<Timestamp> {
-        let leased = policy.kind.as_leased()?;
+        let algorithm = policy.kind.as_leased()?;
         let id = self.hash.id(key, policy);
         let now_us = self.now_us();
         let guard = self.shards.lock(id);
         let mut leases = self.counter_leases(&guard, id, now_us);
-        let ends_at_us = leased.renew(&mut leases, now_us, stamp);
-        leases.save(leased.limit());
+        let ends_at_us = algorithm.renew(&mut leases, now_us, stamp);
+        leases.save(algorithm.limit());
         ends_at_us.map(Timestamp::from_micros)
     }
 
     #[inline(never)]
     pub(super) fn check_lease(
         &self,
-        leased: &LeasedConcurrency,
+        algorithm: &LeasedConcurrency,
         id: CounterId,
         now_us: u64,
         cost: u64,
@@ -51,9 +51,9 @@ impl MemoryStore {
         // As in `check_absent`: an absent counter is decided at an instant after it was forgotten.
         let now_us = if leases.is_absent() { self.now_us() } else { now_us };
         let count = leases.in_flight(now_us);
-        let decision = leased.decide(count, now_us, cost);
+        let decision = algorithm.decide(count, now_us, cost);
         if cost > 0 && decision.is_allowed() {
-            self.grant_lease(&guard, leased, id, now_us, LeaseGrant { id: lease_name(), cost });
+            self.grant_lease(&guard, algorithm, id, now_us, LeaseGrant { id: lease_name(), cost });
         }
         decision
     }
@@ -62,15 +62,15 @@ impl MemoryStore {
     pub(super) fn grant_lease(
         &self,
         guard: &ShardGuard<'_>,
-        leased: &LeasedConcurrency,
+        algorithm: &LeasedConcurrency,
         id: CounterId,
         now_us: u64,
         grant: LeaseGrant,
     ) {
         let mut leases = self.counter_leases(guard, id, now_us);
         leases.enter(id);
-        leased.charge(&mut leases, now_us, grant.id, grant.cost);
-        leases.save(leased.limit());
+        algorithm.charge(&mut leases, now_us, grant.id, grant.cost);
+        leases.save(algorithm.limit());
         self.forced_evictions.fetch_add(leases.evicted, Ordering::Relaxed);
     }
 
@@ -87,7 +87,7 @@ impl MemoryStore {
     /// Gives back up to `amount` permits of the lease that is called `stamp`.
     pub(super) fn refund_lease(
         &self,
-        leased: &LeasedConcurrency,
+        algorithm: &LeasedConcurrency,
         id: CounterId,
         stamp: u64,
         amount: u64,
@@ -96,7 +96,7 @@ impl MemoryStore {
         let guard = self.shards.lock(id);
         let mut leases = self.counter_leases(&guard, id, now_us);
         let returned = LeasedConcurrency::give_back(&mut leases, now_us, stamp, amount);
-        leases.save(leased.limit());
+        leases.save(algorithm.limit());
         returned
     }
 

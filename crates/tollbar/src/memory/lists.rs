@@ -1,7 +1,7 @@
 //! Counters whose state is a list of words: an entry each, as wide counters have, with a chain of
 //! blocks.
 //!
-//! An entry is found, and a fresh one overwritten, as in `wide.rs`; whoever loses an entry loses its
+//! An entry is found, and a fresh one overwritten, as in `wide_table.rs`; whoever loses an entry loses its
 //! blocks with it. Where a shard has no free block left, the list with the lowest [`EntryRank`] makes
 //! room: one that is fresh if there is any, and never the one that needs the room.
 

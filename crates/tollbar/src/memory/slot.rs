@@ -85,7 +85,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// True where what was `reading` is still so, and therefore was when the tag was read.
+    /// True where the slot still holds `reading`, and therefore held it when the tag was read.
     #[inline]
     pub(super) fn is_unchanged(self, reading: WordReading) -> bool {
         self.state.load(Ordering::Acquire) == reading.raw

@@ -116,7 +116,7 @@ impl<D: Connector> Link<D> {
         let answer = exchange.in_time(ask(connection)).await;
         match &answer {
             Err(error) if error.kind().is_of_connection() => {
-                self.shared.record_error(live.number, error)
+                self.shared.record_error(live.number, error);
             }
             // A refusal is an answer too.
             _ => self.shared.breaker.succeed(),

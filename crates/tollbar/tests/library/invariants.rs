@@ -35,11 +35,11 @@ fn bucket() -> impl Strategy<Value = Policy> {
 }
 
 fn admitted(policy: &Policy, start: Timestamp, moves: &[Move]) -> Admissions {
-    Admissions::to_trace(&MemorySubject::at(start), policy, start, moves)
+    Admissions::from_trace(&MemorySubject::at(start), policy, start, moves)
 }
 
 fn greedy(policy: &Policy, start: Timestamp) -> Admissions {
-    Admissions::to_the_greedy(&MemorySubject::at(start), policy, start, REQUESTS)
+    Admissions::from_greedy_client(&MemorySubject::at(start), policy, start, REQUESTS)
 }
 
 /// With the windows of the key where aligned ones are.
@@ -259,26 +259,26 @@ proptest! {
     ) {
         let subject = MemorySubject::at(start);
         let subject: &dyn Subject = &subject;
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         for each in &moves {
-            standing.now = standing.advanced(each.advance, &policy);
-            let cost = standing.cost(each.price, &policy);
-            let mut answer = subject.check(standing.now, b"key", &policy, cost);
+            trace_state.now = trace_state.advanced(each.advance, &policy);
+            let cost = trace_state.cost(each.price, &policy);
+            let mut answer = subject.check(trace_state.now, b"key", &policy, cost);
             if let Outcome::Deny { retry_after_us } = answer.outcome {
                 prop_assert!(retry_after_us > 0);
-                let due_us = standing.now.as_micros() + retry_after_us;
+                let due_us = trace_state.now.as_micros() + retry_after_us;
                 // No clock shows what comes after the end of time.
                 if due_us > Timestamp::MAX.as_micros() {
                     return Ok(());
                 }
                 let early = Timestamp::from_micros(due_us - 1);
-                standing.now = Timestamp::from_micros(due_us);
+                trace_state.now = Timestamp::from_micros(due_us);
                 let too_early = subject.check(early, b"key", &policy, cost);
                 prop_assert_eq!(too_early.outcome, Outcome::Deny { retry_after_us: 1 });
-                answer = subject.check(standing.now, b"key", &policy, cost);
+                answer = subject.check(trace_state.now, b"key", &policy, cost);
                 prop_assert_eq!(answer.outcome, Outcome::Allow);
             }
-            standing.last = Some(answer);
+            trace_state.last = Some(answer);
         }
     }
 }

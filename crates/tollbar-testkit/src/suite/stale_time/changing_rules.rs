@@ -118,17 +118,18 @@ fn play(
     for request in requests {
         let version = request.version % versions.len();
         let policy = &versions[version];
-        simulation.standing.now = simulation.standing.advanced(request.next_move.advance, policy);
+        simulation.trace_state.now =
+            simulation.trace_state.advanced(request.next_move.advance, policy);
         let moment = simulation.moment(request.staleness_us);
         result.timeline.push((moment.applied_us, version));
-        let cost = simulation.standing.cost(request.next_move.price, policy);
+        let cost = simulation.trace_state.cost(request.next_move.price, policy);
         let answer = simulation.subject.check(moment.reading(), &key, policy, cost);
         if answer.outcome == Outcome::Allow && cost > 0 {
             let span = moment.span(cost);
             let (request, delay_us) = (result.timeline.len() - 1, answer.delay_us);
             result.admitted.push(Admission { request, span, version, delay_us });
         }
-        simulation.standing.last = Some(answer);
+        simulation.trace_state.last = Some(answer);
     }
     result
 }

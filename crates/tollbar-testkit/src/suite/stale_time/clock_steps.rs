@@ -31,13 +31,13 @@ pub(super) fn set_back(factory: &Factory<'_>, trace_count: u32) {
     for kind in KINDS {
         let next_move = strategy::trace(1..2).prop_map(|moves| moves[0]);
         let step = prop_oneof![6 => step_back_us().prop_map(ClockStep::Back), 1 => Just(ClockStep::Corrected)];
-        let acts = vec((next_move, step), 1..60);
+        let steps = vec((next_move, step), 1..60);
         run(
             factory,
             trace_count,
             kind.name(),
-            (policy_of(kind), acts),
-            |simulation, (policy, acts)| play(simulation, &policy, &acts),
+            (policy_of(kind), steps),
+            |simulation, (policy, steps)| play(simulation, &policy, &steps),
         );
     }
 }
@@ -45,14 +45,14 @@ pub(super) fn set_back(factory: &Factory<'_>, trace_count: u32) {
 fn play(
     mut simulation: Simulation<'_>,
     policy: &Policy,
-    acts: &[(Move, ClockStep)],
+    steps: &[(Move, ClockStep)],
 ) -> Result<(), String> {
     let (mut by_reading, mut in_true_time) = (AnswerLog::default(), AnswerLog::default());
     let mut behind_us = 0;
     let mut is_corrected = false;
     let key = simulation.keys[0].clone();
-    for (next_move, step) in acts {
-        simulation.standing.now = simulation.standing.advanced(next_move.advance, policy);
+    for (next_move, step) in steps {
+        simulation.trace_state.now = simulation.trace_state.advanced(next_move.advance, policy);
         match step {
             ClockStep::Back(step_us) => behind_us += step_us,
             ClockStep::Corrected => {
@@ -61,13 +61,13 @@ fn play(
             }
         }
         let moment = simulation.moment(behind_us);
-        let cost = simulation.standing.cost(next_move.price, policy);
+        let cost = simulation.trace_state.cost(next_move.price, policy);
         let answer = simulation.subject.check(moment.reading(), &key, policy, cost);
         let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce };
         by_reading.record(&asked, moment, &answer, true);
         let now = Moment { read_us: moment.applied_us, ..moment };
         in_true_time.record(&asked, now, &answer, true);
-        simulation.standing.last = Some(answer);
+        simulation.trace_state.last = Some(answer);
     }
     by_reading.judge()?;
     if is_corrected { Ok(()) } else { in_true_time.judge_prolonged() }

@@ -80,7 +80,8 @@ fn play(
     };
     let key = simulation.keys[0].clone();
     for step in steps {
-        simulation.standing.now = simulation.standing.advanced(step.next_move.advance, policy);
+        simulation.trace_state.now =
+            simulation.trace_state.advanced(step.next_move.advance, policy);
         behind_us += step.step_back_us;
         let moment = simulation.moment(step.staleness_us);
         let reading = Timestamp::from_micros(moment.read_us - behind_us);
@@ -92,7 +93,7 @@ fn play(
             returned.extend(each_permit(&it));
             continue;
         }
-        let cost = simulation.standing.cost(step.next_move.price, policy);
+        let cost = simulation.trace_state.cost(step.next_move.price, policy);
         let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce };
         let charged = simulation.subject.check_marked(reading, &[asked], None, None);
         let charged = charged.map_err(|_| "a request without an id was sent twice")?[0];
@@ -102,7 +103,7 @@ fn play(
             let from_us = moment.applied_us;
             held.push(HeldPermit { stamp: charged.stamp, count: cost, from_us, until_us });
         }
-        simulation.standing.last = Some(charged.answer);
+        simulation.trace_state.last = Some(charged.answer);
     }
     returned.extend(held.iter().flat_map(each_permit));
     in_flight_at_most(policy.limit(), &returned).map_err(|story| format!("{policy:?}: {story}"))

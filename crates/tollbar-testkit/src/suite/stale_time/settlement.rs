@@ -90,9 +90,10 @@ fn play(
     let mut spent: Vec<Span> = Vec::new();
     let mut delays_us = Vec::new();
     for (number, step) in steps.iter().enumerate() {
-        simulation.standing.now = simulation.standing.advanced(step.next_move.advance, policy);
+        simulation.trace_state.now =
+            simulation.trace_state.advanced(step.next_move.advance, policy);
         let moment = simulation.moment(step.staleness_us);
-        let cost = simulation.standing.cost(step.next_move.price, policy);
+        let cost = simulation.trace_state.cost(step.next_move.price, policy);
         let id = ReservationId(u128::from(simulation.trace) << 64 | number as u128);
         let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce };
         let hold = Some(Hold { id, ttl: Duration::from_hours(24 * 365) });
@@ -108,7 +109,7 @@ fn play(
             spent.push(moment.span(cost));
             delays_us.push(charged.answer.delay_us);
         }
-        simulation.standing.last = Some(charged.answer);
+        simulation.trace_state.last = Some(charged.answer);
         if let Some(settlement) = step.settlement.filter(|_| !open.is_empty()) {
             let OpenReservation { id, stamp, reserved, at } =
                 open.swap_remove(settlement.which % open.len());

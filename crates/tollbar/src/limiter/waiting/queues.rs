@@ -1,6 +1,6 @@
 //! The requests that wait for each key, in the order they came.
 //!
-//! A line exists only while something waits in it. In a leaky queue its waiters have brought turns:
+//! A queue exists only while something waits in it. In a leaky queue its waiters have brought turns:
 //! places that the store has charged. The first waiter has the first turn, whichever of them brought it.
 //! So a waiter that gives up moves all behind it up by one and leaves the *last* turn over, the only one
 //! that a store can take back. If the store refuses, because a request has queued behind it elsewhere,
@@ -30,7 +30,7 @@ pub struct WaitingStats {
     pub bytes: usize,
 }
 
-/// The lines of all keys, each under the lock of its shard.
+/// The queues of all keys, each under the lock of its shard.
 #[derive(Debug)]
 pub(super) struct WaitQueues {
     shards: Box<[Mutex<BTreeMap<u64, WaitQueue>>]>,
@@ -52,7 +52,7 @@ pub(super) struct WaitQueue {
     is_notified: bool,
 }
 
-/// Names a waiter in its line. Later ones are larger.
+/// Names a waiter in its queue. Later ones are larger.
 pub(super) type Ticket = u64;
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl WaitQueues {
         self.waiter_count.load(Ordering::SeqCst) == 0
     }
 
-    /// Looks at the line of `id`, or changes it. A line that is empty afterwards is removed.
+    /// Looks at the queue of `id`, or changes it. A queue that is empty afterwards is removed.
     pub(super) fn with<T>(
         &self,
         id: CounterId,
@@ -199,7 +199,7 @@ impl WaitQueue {
     }
 
     /// When the turn of the first waiter in a queue comes. `None` where it has come: then the waiter has
-    /// left the line with it.
+    /// left the queue with it.
     pub(super) fn take_turn(&mut self, now_us: u64, wakers: &mut Wakers) -> Option<u64> {
         if let Some(turn) = self.turns.front().filter(|turn| turn.at_us > now_us) {
             return Some(turn.at_us);

@@ -56,14 +56,14 @@ where
 struct Sleeps<C> {
     clock: C,
     /// By when they are due, and by which sleep.
-    wakers: Mutex<BTreeMap<Due, Waker>>,
+    wakers: Mutex<BTreeMap<SleepKey, Waker>>,
     number_last: AtomicU64,
     /// There is a sleep that ends before all others.
     has_earlier: Condvar,
 }
 
 /// When a sleep ends, and a number that no other sleep has.
-type Due = (u64, u64);
+type SleepKey = (u64, u64);
 
 impl<C: Clock> Sleeps<C> {
     fn new(clock: C) -> Self {
@@ -77,12 +77,15 @@ impl<C: Clock> Sleeps<C> {
         Box::pin(ClockSleep { sleeps: Arc::clone(self), due: (due_us, number) })
     }
 
-    fn wakers(&self) -> MutexGuard<'_, BTreeMap<Due, Waker>> {
+    fn wakers(&self) -> MutexGuard<'_, BTreeMap<SleepKey, Waker>> {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the wakers of the sleeps that have ended by `now_us`.
-    fn take_ended(wakers: &mut BTreeMap<Due, Waker>, now_us: u64) -> BTreeMap<Due, Waker> {
+    fn take_ended(
+        wakers: &mut BTreeMap<SleepKey, Waker>,
+        now_us: u64,
+    ) -> BTreeMap<SleepKey, Waker> {
         let later = wakers.split_off(&(now_us + 1, 0));
         std::mem::replace(wakers, later)
     }
@@ -90,7 +93,7 @@ impl<C: Clock> Sleeps<C> {
 
 struct ClockSleep<C: Clock> {
     sleeps: Arc<Sleeps<C>>,
-    due: Due,
+    due: SleepKey,
 }
 
 impl<C: Clock> Future for ClockSleep<C> {

@@ -28,18 +28,18 @@ proptest! {
         let mut duel = Duel::new(Box::new(Rc::clone(&subject)));
         for (key, moves) in visits {
             let policy = &policies[usize::from(key) % policies.len()];
-            let mut standing = TraceState::at(now);
+            let mut trace_state = TraceState::at(now);
             for each in moves {
-                standing.now = standing.advanced(each.advance, policy);
-                let cost = standing.cost(each.price, policy);
-                let answer = duel.check(standing.now, &[key], policy, cost);
-                standing.last = Some(answer.map_err(TestCaseError::fail)?);
+                trace_state.now = trace_state.advanced(each.advance, policy);
+                let cost = trace_state.cost(each.price, policy);
+                let answer = duel.check(trace_state.now, &[key], policy, cost);
+                trace_state.last = Some(answer.map_err(TestCaseError::fail)?);
             }
             if policy.algorithm().name() == "concurrency" {
-                let released = duel.release(standing.now, &[key], policy, u64::MAX);
+                let released = duel.release(trace_state.now, &[key], policy, u64::MAX);
                 released.map_err(TestCaseError::fail)?;
             }
-            now = fresh_at(policy, &standing);
+            now = fresh_at(policy, &trace_state);
             if now > Timestamp::MAX {
                 break;
             }
@@ -50,10 +50,10 @@ proptest! {
 
 /// When a counter is fresh: a sliding window weighs for a window more after its reset, a key that
 /// warms up is known for as long as that takes, and a lease ends when it ends.
-fn fresh_at(policy: &Policy, standing: &TraceState) -> Timestamp {
-    let reset_at = standing.last.map_or(standing.now, |answer| answer.reset_at);
+fn fresh_at(policy: &Policy, trace_state: &TraceState) -> Timestamp {
+    let reset_at = trace_state.last.map_or(trace_state.now, |answer| answer.reset_at);
     let over = policy.warm_up().map_or(Duration::ZERO, |warm_up| warm_up.over);
-    let reset_at = reset_at.max(standing.now.after(over));
+    let reset_at = reset_at.max(trace_state.now.after(over));
     match (policy.sliding_granularity_us(), policy.lease_ttl()) {
         (Some(_), _) => reset_at.after(policy.window()),
         (_, Some(ttl)) => reset_at.after(ttl),

@@ -22,14 +22,14 @@ fn play(
     policies: &[Policy],
     moves: &[Move],
 ) -> TraceState {
-    let mut standing = TraceState::at(start);
+    let mut trace_state = TraceState::at(start);
     for each in moves {
         let policy = &policies[each.policy % policies.len()];
-        standing.now = standing.advanced(each.advance, policy);
-        let cost = standing.cost(each.price, policy);
-        standing.last = Some(subject.check(standing.now, KEYS[each.key], policy, cost));
+        trace_state.now = trace_state.advanced(each.advance, policy);
+        let cost = trace_state.cost(each.price, policy);
+        trace_state.last = Some(subject.check(trace_state.now, KEYS[each.key], policy, cost));
     }
-    standing
+    trace_state
 }
 
 fn peek_all(subject: &dyn Subject, now: Timestamp, policies: &[Policy]) -> Vec<Answer> {
@@ -49,22 +49,22 @@ proptest! {
     ) {
         let subject = MemorySubject::at(start);
         let subject: &dyn Subject = &subject;
-        let standing = play(subject, start, &policies, &moves);
-        let before = peek_all(subject, standing.now, &policies);
+        let trace_state = play(subject, start, &policies, &moves);
+        let before = peek_all(subject, trace_state.now, &policies);
         let questions: Vec<OracleEntry<'_>> = batch
             .iter()
             .map(|each| {
                 let policy = &policies[each.policy % policies.len()];
-                let cost = standing.cost(each.price, policy);
+                let cost = trace_state.cost(each.price, policy);
                 OracleEntry { key: KEYS[each.key], policy, cost, role: each.role }
             })
             .collect();
-        let answers = subject.check_all(standing.now, Charge::AllOrNone, &questions);
+        let answers = subject.check_all(trace_state.now, Charge::AllOrNone, &questions);
         let allows = |(asked, answer): (&OracleEntry<'_>, &Answer)| {
             asked.role == Role::Shadow || answer.outcome == Outcome::Allow
         };
         if !questions.iter().zip(&answers).all(allows) {
-            prop_assert_eq!(peek_all(subject, standing.now, &policies), before);
+            prop_assert_eq!(peek_all(subject, trace_state.now, &policies), before);
         }
     }
 
@@ -79,16 +79,16 @@ proptest! {
         let subject: &dyn Subject = &subject;
         let policies = [policy];
         let [policy] = &policies;
-        let standing = play(subject, start, &policies, &moves);
-        let before = peek_all(subject, standing.now, &policies);
+        let trace_state = play(subject, start, &policies, &moves);
+        let before = peek_all(subject, trace_state.now, &policies);
         let cost = policy.capacity().saturating_add(above);
         for key in KEYS {
-            let peeked = subject.peek(standing.now, key, policy);
+            let peeked = subject.peek(trace_state.now, key, policy);
             prop_assert_eq!(peeked.outcome, Outcome::Allow);
-            let refused = subject.check(standing.now, key, policy, cost);
+            let refused = subject.check(trace_state.now, key, policy, cost);
             prop_assert_eq!(refused, Answer { outcome: Outcome::Never, ..peeked });
         }
-        prop_assert_eq!(peek_all(subject, standing.now, &policies), before);
+        prop_assert_eq!(peek_all(subject, trace_state.now, &policies), before);
     }
 
     /// A debt that was written in thirds of a microsecond may be read in sevenths. What the
@@ -212,7 +212,7 @@ fn a_bucket_that_is_full_between_two_microseconds_earns_nothing_until_the_next()
     let policy = Policy::token_bucket("0.7/3us").unwrap();
     let start = Timestamp::from_micros(1_700_000_000_000_000);
     let subject = MemorySubject::at(start);
-    let admitted = Admissions::to_the_greedy(&subject, &policy, start, 7);
+    let admitted = Admissions::from_greedy_client(&subject, &policy, start, 7);
     let after_us = admitted.charges.iter().map(|(at_us, _)| at_us - start.as_micros());
     // A token is due every 4.29 us, and the bucket holds one.
     assert_eq!(after_us.collect::<Vec<_>>(), [0, 5, 10, 15]);

@@ -65,15 +65,15 @@ proptest! {
     ) {
         let subject = MemorySubject::at(start);
         let mut oracle = Oracle::new();
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         let mut charges: Vec<Charged> = Vec::new();
         // The same as a pure function over words.
         let algorithm = policy.algorithm();
         let mut words = vec![0; algorithm.words()];
         for (Move { advance, price, .. }, refund) in moves.iter().zip(refunds) {
-            standing.now = standing.advanced(*advance, &policy);
-            let now = standing.now;
-            let cost = standing.cost(*price, &policy);
+            trace_state.now = trace_state.advanced(*advance, &policy);
+            let now = trace_state.now;
+            let cost = trace_state.cost(*price, &policy);
             let (got, stamp) = ask(&subject, now, &policy, cost);
             prop_assert_eq!(got, oracle.check(now, b"key", &policy, cost));
             prop_assert_eq!(got, algorithm.transition(&mut words, now, cost).into());
@@ -81,7 +81,7 @@ proptest! {
                 prop_assert_eq!(algorithm.stamp(&words), stamp);
                 charges.push(Charged { stamp, event: charges.len() as u64, left: cost });
             }
-            standing.last = Some(got);
+            trace_state.last = Some(got);
             let Some((which, eighths)) = refund.filter(|_| !charges.is_empty()) else {
                 continue;
             };

@@ -27,17 +27,17 @@ fn queue() -> impl Strategy<Value = Policy> {
 fn places(policy: &Policy, start: Timestamp, moves: &[Move]) -> Vec<Place> {
     let subject = MemorySubject::at(start);
     let subject: &dyn Subject = &subject;
-    let mut standing = TraceState::at(start);
+    let mut trace_state = TraceState::at(start);
     let mut places = Vec::new();
     for each in moves {
-        standing.now = standing.advanced(each.advance, policy);
-        let cost = standing.cost(each.price, policy);
-        let answer = subject.check(standing.now, b"key", policy, cost);
+        trace_state.now = trace_state.advanced(each.advance, policy);
+        let cost = trace_state.cost(each.price, policy);
+        let answer = subject.check(trace_state.now, b"key", policy, cost);
         if answer.outcome == Outcome::Allow && cost > 0 {
-            let asked_us = standing.now.as_micros();
+            let asked_us = trace_state.now.as_micros();
             places.push(Place { asked_us, departs_us: asked_us + answer.delay_us, cost });
         }
-        standing.last = Some(answer);
+        trace_state.last = Some(answer);
     }
     places
 }
@@ -123,17 +123,17 @@ proptest! {
         let subject: &dyn Subject = &memory;
         let mut oracle = Oracle::new();
         let (mut events, mut charges) = (0, Vec::new());
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         for (moves, refund) in &steps {
             let advance = if refund.is_some() { Advance::Stay } else { moves[0].advance };
-            standing.now = standing.advanced(advance, &policy);
-            subject.set_now(standing.now);
-            let cost = standing.cost(moves[0].price, &policy);
-            let expected = oracle.check(standing.now, b"key", &policy, cost);
+            trace_state.now = trace_state.advanced(advance, &policy);
+            subject.set_now(trace_state.now);
+            let cost = trace_state.cost(moves[0].price, &policy);
+            let expected = oracle.check(trace_state.now, b"key", &policy, cost);
             let mut entries = [Entry::new(b"key", &policy).with_cost(cost)];
             subject.store().decide(Batch::all_or_none(&mut entries)).wait().unwrap();
             prop_assert_eq!(expected, entries[0].decision().unwrap().into());
-            standing.last = Some(expected);
+            trace_state.last = Some(expected);
             if expected.outcome == Outcome::Allow && cost > 0 {
                 charges.push((entries[0].stamp(), events, cost));
                 events += 1;
@@ -142,7 +142,7 @@ proptest! {
                 let at = charges.len() - 1 - back;
                 let (stamp, event, cost) = charges[at];
                 let amount = cost.saturating_sub(less);
-                let expected = oracle.refund(standing.now, b"key", &policy, event, amount);
+                let expected = oracle.refund(trace_state.now, b"key", &policy, event, amount);
                 let got = subject.store().refund(b"key", &policy, stamp, amount).wait().unwrap();
                 prop_assert_eq!(expected, got);
                 if got > 0 {

@@ -20,27 +20,27 @@ use super::{bucket, is_within_burst_and_rate, start, window_us};
 /// are settled at a share of it, in fourths.
 fn spent(policy: &Policy, start: Timestamp, trace: &[(Move, usize, u64)]) -> Admissions {
     let subject: &dyn Subject = &MemorySubject::at(start);
-    let mut standing = TraceState::at(start);
+    let mut trace_state = TraceState::at(start);
     let mut open = Vec::new();
     let mut spent = Admissions::default();
     for (number, (each, settled, fourths)) in trace.iter().enumerate() {
-        standing.now = standing.advanced(each.advance, policy);
-        let cost = standing.cost(each.price, policy);
+        trace_state.now = trace_state.advanced(each.advance, policy);
+        let cost = trace_state.cost(each.price, policy);
         let id = ReservationId(number as u128);
         let asked = OracleEntry { key: b"key", policy, cost, role: Role::Enforce };
         let hold = Some(Hold { id, ttl: Duration::MAX });
-        let charged = subject.check_marked(standing.now, &[asked], None, hold).unwrap()[0];
+        let charged = subject.check_marked(trace_state.now, &[asked], None, hold).unwrap()[0];
         if charged.answer.outcome == Outcome::Allow {
             open.push((id, charged.stamp, cost, spent.charges.len()));
-            spent.charges.push((standing.now.as_micros(), cost));
+            spent.charges.push((trace_state.now.as_micros(), cost));
         }
-        standing.last = Some(charged.answer);
+        trace_state.last = Some(charged.answer);
         if *fourths <= 4 && !open.is_empty() {
             let (id, stamp, reserved, at) = open.swap_remove(settled % open.len());
             let spending = Spending { reserved, spent: reserved * fourths / 4 };
             let mut adjustments = [Adjustment::new(b"key", policy, stamp, spending)];
-            assert!(subject.settle(standing.now, id, &mut adjustments));
-            assert!(!subject.settle(standing.now, id, &mut adjustments), "it was settled once");
+            assert!(subject.settle(trace_state.now, id, &mut adjustments));
+            assert!(!subject.settle(trace_state.now, id, &mut adjustments), "it was settled once");
             spent.charges[at].1 = spending.spent;
         }
     }

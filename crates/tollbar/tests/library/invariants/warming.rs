@@ -48,17 +48,17 @@ proptest! {
     ) {
         let subject = MemorySubject::at(start);
         let subject: &dyn Subject = &subject;
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         for each in &moves {
-            standing.now = standing.advanced(each.advance, &policy);
-            let cost = standing.cost(each.price, &policy);
-            let answer = subject.check(standing.now, b"key", &policy, cost);
+            trace_state.now = trace_state.advanced(each.advance, &policy);
+            let cost = trace_state.cost(each.price, &policy);
+            let answer = subject.check(trace_state.now, b"key", &policy, cost);
             if answer.outcome == Outcome::Allow {
-                let without = subject.check(standing.now, b"key", &plain, cost);
+                let without = subject.check(trace_state.now, b"key", &plain, cost);
                 prop_assert_eq!(without.outcome, Outcome::Allow);
                 prop_assert!(answer.limit <= without.limit);
             }
-            standing.last = Some(answer);
+            trace_state.last = Some(answer);
         }
     }
 
@@ -81,25 +81,25 @@ proptest! {
         let lowest = PolicySpec::new(kind, first, window_us).build().unwrap();
         let subject = MemorySubject::at(start);
         let subject: &dyn Subject = &subject;
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         let mut born: Option<Timestamp> = None;
         for each in &moves {
-            standing.now = standing.advanced(each.advance, &policy);
+            trace_state.now = trace_state.advanced(each.advance, &policy);
             let step_ends = born.map(|born| born.after(Duration::from_micros(first_step_us)));
-            if step_ends.is_some_and(|end| standing.now >= end) {
+            if step_ends.is_some_and(|end| trace_state.now >= end) {
                 break;
             }
-            let cost = standing.cost(each.price, &policy);
-            let answer = subject.check(standing.now, b"key", &policy, cost);
+            let cost = trace_state.cost(each.price, &policy);
+            let answer = subject.check(trace_state.now, b"key", &policy, cost);
             prop_assert_eq!(answer.limit, first);
             if answer.outcome == Outcome::Allow {
-                let lowest = subject.check(standing.now, b"key", &lowest, cost);
+                let lowest = subject.check(trace_state.now, b"key", &lowest, cost);
                 prop_assert_eq!(lowest.outcome, Outcome::Allow);
             }
             if cost > 0 && answer.outcome == Outcome::Allow {
-                born.get_or_insert(standing.now);
+                born.get_or_insert(trace_state.now);
             }
-            standing.last = Some(answer);
+            trace_state.last = Some(answer);
         }
     }
 
@@ -114,28 +114,28 @@ proptest! {
     ) {
         let subject = MemorySubject::at(start);
         let subject: &dyn Subject = &subject;
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         for each in &moves {
-            standing.now = standing.advanced(each.advance, &policy);
-            let cost = standing.cost(each.price, &policy);
-            let mut answer = subject.check(standing.now, b"key", &policy, cost);
+            trace_state.now = trace_state.advanced(each.advance, &policy);
+            let cost = trace_state.cost(each.price, &policy);
+            let mut answer = subject.check(trace_state.now, b"key", &policy, cost);
             if let Outcome::Deny { retry_after_us } = answer.outcome {
-                let due = standing.now.after(Duration::from_micros(retry_after_us));
+                let due = trace_state.now.after(Duration::from_micros(retry_after_us));
                 let early = Timestamp::from_micros(due.as_micros() - 1);
                 let too_early = subject.check(early, b"key", &policy, cost);
                 prop_assert_eq!(too_early.outcome, Outcome::Deny { retry_after_us: 1 });
                 answer = subject.check(due, b"key", &policy, cost);
                 prop_assert_eq!(answer.outcome, Outcome::Allow);
-                standing.now = due;
+                trace_state.now = due;
             } else if answer.outcome == Outcome::Busy {
                 let over = policy.warm_up().unwrap().over;
                 for wait in &waits {
-                    standing.now = standing.now.after(over / 16 * *wait as u32);
-                    answer = subject.check(standing.now, b"key", &policy, cost);
+                    trace_state.now = trace_state.now.after(over / 16 * *wait as u32);
+                    answer = subject.check(trace_state.now, b"key", &policy, cost);
                     prop_assert_eq!(answer.outcome, Outcome::Busy);
                 }
             }
-            standing.last = Some(answer);
+            trace_state.last = Some(answer);
         }
     }
 
@@ -149,20 +149,20 @@ proptest! {
     ) {
         let algorithm = policy.algorithm();
         let mut kept = vec![0; algorithm.words()];
-        let mut standing = TraceState::at(start);
+        let mut trace_state = TraceState::at(start);
         for each in &moves {
-            standing.now = standing.advanced(each.advance, &policy);
-            let cost = standing.cost(each.price, &policy);
-            standing.last = Some(algorithm.transition(&mut kept, standing.now, cost).into());
+            trace_state.now = trace_state.advanced(each.advance, &policy);
+            let cost = trace_state.cost(each.price, &policy);
+            trace_state.last = Some(algorithm.transition(&mut kept, trace_state.now, cost).into());
         }
-        standing.now = standing.now.max(algorithm.fresh_at(&kept)).clamp_to_clock();
+        trace_state.now = trace_state.now.max(algorithm.fresh_at(&kept)).clamp_to_clock();
         let mut forgotten = vec![0; algorithm.words()];
         for each in &later {
-            let cost = standing.cost(each.price, &policy);
-            let decision = algorithm.transition(&mut kept, standing.now, cost);
-            prop_assert_eq!(decision, algorithm.transition(&mut forgotten, standing.now, cost));
-            standing.last = Some(decision.into());
-            standing.now = standing.advanced(each.advance, &policy);
+            let cost = trace_state.cost(each.price, &policy);
+            let decision = algorithm.transition(&mut kept, trace_state.now, cost);
+            prop_assert_eq!(decision, algorithm.transition(&mut forgotten, trace_state.now, cost));
+            trace_state.last = Some(decision.into());
+            trace_state.now = trace_state.advanced(each.advance, &policy);
         }
     }
 
