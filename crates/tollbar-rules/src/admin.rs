@@ -21,7 +21,7 @@ mod edit;
 mod error;
 mod exemption;
 mod fields;
-mod node;
+mod json;
 mod schema;
 mod view;
 mod yaml;

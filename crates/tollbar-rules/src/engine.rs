@@ -3,15 +3,16 @@
 //! [`AsyncEngine`] works over any store. [`Engine`](in_process::Engine) works over counters in this process, has the
 //! verbs of the other, and is a thin form of it.
 
-pub(crate) mod ahead;
-mod alone;
-mod deciding;
-mod failing;
+pub(crate) mod ahead_of_clock;
+mod decide;
+mod fast_path;
 pub(crate) mod hold;
 pub(crate) mod in_process;
-mod once;
+mod outage;
+mod request_id;
 pub(crate) mod rule_handle;
 pub(crate) mod selection;
+pub(crate) mod usage;
 
 use std::any::Any;
 use std::fmt;
@@ -22,13 +23,13 @@ use arc_swap::ArcSwap;
 use tollbar::charge::ChargeIds;
 use tollbar::{Clock, MemoryStore, ReceiptKey, Store, SystemClock, Timestamp};
 
-use ahead::Ahead;
+use ahead_of_clock::Ahead;
 use hold::{Hold, TokenKeys};
 use in_process::Engine;
 use selection::{Nobody, Observer, Selecting, Selection};
 
-use crate::diff::Diff;
 use crate::matcher::ItemId;
+use crate::rule_set::diff::Diff;
 use crate::snapshot::Snapshot;
 use crate::verdict::Verdict;
 use crate::{Request, RuleSet, RuleSetError};

@@ -1,15 +1,15 @@
 //! Why a request is limited, or not: every rule, and what became of it. Charges nothing.
 
-mod text;
+mod display;
 
 use arrayvec::ArrayVec;
 use tollbar::{Batch, Decision, Entry, StoreError, Timestamp};
 
 use crate::engine::selection::{Ask, Fate, Observer, Selection};
 use crate::matcher::ItemId;
+use crate::rule::subject::readable;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::{Snapshot, Tier};
-use crate::subject::readable;
 use crate::verdict::{Enforcement, Why};
 use crate::{AsyncEngine, Effect, Request, Rule};
 
@@ -250,7 +250,7 @@ impl Explaining<'_> {
         match self.request.attribute(&condition.attribute) {
             Some(value) => format!(
                 "it asks that {condition}, and the request has `{}`",
-                crate::pattern::shorten(value)
+                crate::rule::pattern::shorten(value)
             ),
             None => format!("it asks that {condition}, and the request has none"),
         }

@@ -7,6 +7,8 @@ mod limits;
 pub(crate) mod node;
 pub(crate) mod reader;
 mod rule;
+#[doc(hidden)]
+pub mod yaml;
 
 #[cfg(test)]
 mod tests;

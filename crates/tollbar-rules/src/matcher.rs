@@ -24,9 +24,9 @@ use smallvec::SmallVec;
 use router::{BucketId, Router};
 use shape::{AttributeId, Key, Row, Shape, ShapeId};
 
-use crate::condition::Reading;
 use crate::hash::{HashedMap, TextMap, hash_text, mix};
 use crate::request::ATTRIBUTES_MAX;
+use crate::rule::condition::Reading;
 use crate::{Conditions, Request, Test};
 
 /// A place in the list that a matcher was made from.

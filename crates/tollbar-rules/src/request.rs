@@ -3,11 +3,13 @@
 //! Borrows everything, is checked and normalised once, and trusted from then on. Where the
 //! attributes come from, and whether they can be believed, is the listener's business.
 
+pub(crate) mod path;
+
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-use crate::path::{self, NormalPath, PATH_BYTES_MAX, PATH_SEGMENTS_MAX};
+use path::{NormalPath, PATH_BYTES_MAX, PATH_SEGMENTS_MAX};
 
 /// The most attributes of a request.
 pub(crate) const ATTRIBUTES_MAX: usize = 64;
@@ -267,7 +269,7 @@ impl<'a> Request<'a> {
 
 fn check_length(name: &str, value: &str) -> Result<(), InvalidRequest> {
     if name.len() > ATTRIBUTE_NAME_BYTES_MAX || value.len() > ATTRIBUTE_VALUE_BYTES_MAX {
-        return Err(InvalidRequest::AttributeTooLong { name: crate::pattern::shorten(name) });
+        return Err(InvalidRequest::AttributeTooLong { name: crate::rule::pattern::shorten(name) });
     }
     Ok(())
 }

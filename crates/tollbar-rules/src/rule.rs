@@ -1,6 +1,13 @@
 //! A rule: which requests, per whom, under which limits. Plain data, checked by a
 //! [`RuleSet`](crate::RuleSet).
 
+pub(crate) mod cidr;
+pub(crate) mod condition;
+pub(crate) mod cost;
+pub(crate) mod limit;
+pub(crate) mod pattern;
+pub(crate) mod subject;
+
 use std::sync::Arc;
 
 use tollbar::Timestamp;

@@ -1,9 +1,10 @@
 //! A set of rules that fit together, checked once and trusted from then on.
 
 mod brief;
-mod checking;
+pub(crate) mod diff;
 mod sharing;
 mod support;
+mod validation;
 
 #[cfg(test)]
 mod tests;
@@ -15,10 +16,10 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use brief::Brief;
-use checking::Checking;
+use validation::Checking;
 
 use crate::hash::hash_text;
-use crate::overrides::OVERRIDES_MAX;
+use crate::snapshot::overrides::OVERRIDES_MAX;
 use crate::{Override, Rule};
 
 /// The most rules of a set.

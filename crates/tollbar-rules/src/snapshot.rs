@@ -4,7 +4,10 @@
 
 mod compiled;
 mod index;
+pub(crate) mod overrides;
 mod recipe;
+pub(crate) mod tally;
+pub(crate) mod top;
 
 #[cfg(test)]
 mod tests;
@@ -22,8 +25,8 @@ use index::Index;
 use recipe::Recipes;
 
 use crate::matcher::{ItemId, Items, Matcher};
-use crate::overrides::{Boosted, Overrides, Said};
-use crate::tally::Tally;
+use crate::snapshot::overrides::{Boosted, Overrides, Said};
+use crate::snapshot::tally::Tally;
 use crate::{Conditions, Request, Rule, RuleSet};
 
 pub(crate) use compiled::{Flags, Plan, Sketch};

@@ -1,5 +1,9 @@
 //! A request's answer: whether it may pass, which rule says so, and what the others said.
 
+pub(crate) mod denial;
+pub(crate) mod summary;
+pub(crate) mod usage_record;
+
 use std::time::Duration;
 
 use smallvec::SmallVec;

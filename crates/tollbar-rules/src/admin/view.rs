@@ -18,9 +18,10 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::{FormError, Problem, fields, node};
+use super::{FormError, Problem, fields};
+use crate::admin::json;
 use crate::file::reader::Case;
-use crate::pattern::shorten;
+use crate::rule::pattern::shorten;
 use crate::{AlgorithmKind, Condition, Finding, Limit, LimitOptions, Rule, Test};
 
 type Fields = Map<String, Value>;
@@ -262,7 +263,7 @@ pub fn from_json(json: Value) -> Result<Rule, FormError> {
         };
         Problem { field, message: finding.message }
     };
-    crate::file::read_rule(&node::of(&Value::Object(fields))?, &FLAT_FIELDS)
+    crate::file::read_rule(&json::of(&Value::Object(fields))?, &FLAT_FIELDS)
         .map_err(|findings| FormError { problems: findings.into_iter().map(problem).collect() })
 }
 

@@ -17,8 +17,8 @@ use tollbar::{
 };
 
 use super::AsyncEngine;
-use super::deciding::Asked;
 use super::selection::Selection;
+use crate::engine::decide::Asked;
 use crate::snapshot::Snapshot;
 
 /// What a request that was let through holds until it is over.

@@ -10,13 +10,13 @@ use tollbar::{Batch, Entry, Policy};
 use super::in_process::{Engine, now};
 use super::selection::Selection;
 use super::{Admission, AsyncEngine};
+use crate::engine::usage::{UnknownRule, Usage, UsageError};
 use crate::matcher::ItemId;
+use crate::message::nearest;
+use crate::rule::subject::{Found, KeyBuffer, client_attribute, readable, write_key};
 use crate::rule_set::LIMITS_PER_RULE_MAX;
 use crate::snapshot::Snapshot;
-use crate::subject::{Found, KeyBuffer, client_attribute, readable, write_key};
-use crate::suggest::nearest;
-use crate::top::TopKey;
-use crate::usage::{UnknownRule, Usage, UsageError};
+use crate::snapshot::top::TopKey;
 use crate::{Limit, Per, Request, Rule, Verdict};
 
 /// One rule of an [`AsyncEngine`], as it was in force when [`AsyncEngine::rule`] looked it up.
@@ -56,7 +56,7 @@ impl AsyncEngine {
         let Some(at) = snapshot.find(name) else {
             let names = snapshot.rules.rules().iter().map(|rule| &*rule.name);
             let suggestion = nearest(name, names).map(str::to_owned);
-            return Err(UnknownRule { rule: crate::pattern::shorten(name), suggestion });
+            return Err(UnknownRule { rule: crate::rule::pattern::shorten(name), suggestion });
         };
         Ok(AsyncRuleHandle { engine: self, snapshot, at })
     }

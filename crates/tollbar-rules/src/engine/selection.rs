@@ -10,10 +10,10 @@ use tollbar::Timestamp;
 
 use crate::Request;
 use crate::matcher::{ItemId, Items};
-use crate::overrides::Overrides;
+use crate::rule::subject::{Found, KeyBuffer};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
+use crate::snapshot::overrides::Overrides;
 use crate::snapshot::{Flags, RecipeId, Snapshot, Tier};
-use crate::subject::{Found, KeyBuffer};
 use crate::verdict::{Enforcement, Why};
 
 /// One limit to be asked for.

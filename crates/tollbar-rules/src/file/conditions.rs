@@ -2,9 +2,9 @@
 
 use super::node::Value;
 use super::reader::{Field, Fields, LIST_MAX, Reader};
-use crate::pattern::shorten;
+use crate::message::nearest;
 use crate::request::ATTRIBUTE_NAME_BYTES_MAX;
-use crate::suggest::nearest;
+use crate::rule::pattern::shorten;
 use crate::{Cidr, Condition, Conditions, PathPattern, Test};
 
 /// Attributes that listeners set, for typing errors.

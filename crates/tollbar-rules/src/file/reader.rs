@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::node::{Key, Node, Position, Value};
-use crate::limit::whole;
-use crate::pattern::shorten;
-use crate::suggest::nearest;
+use crate::message::nearest;
+use crate::rule::limit::whole;
+use crate::rule::pattern::shorten;
 
 /// More findings than this help nobody.
 const FINDINGS_MAX: usize = 100;

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use smallvec::SmallVec;
 
 use crate::hash::{HashedMap, hash_text};
-use crate::pattern::{PathPattern, Segment};
+use crate::rule::pattern::{PathPattern, Segment};
 
 /// What is kept for one pattern, by number.
 pub(super) type BucketId = u32;
@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::path;
+    use crate::request::path;
 
     fn router(patterns: &[PathPattern]) -> Router {
         let mut router = Router::default();

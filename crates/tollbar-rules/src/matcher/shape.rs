@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::{Facts, ItemId};
 use crate::Test;
-use crate::cidr::{Family, bits_of, masked};
 use crate::hash::{hash_text, mix};
+use crate::rule::cidr::{Family, bits_of, masked};
 
 /// An attribute, by number.
 pub(super) type AttributeId = u32;

@@ -9,8 +9,8 @@ use tollbar::Policy;
 use super::recipe::Recipe;
 use super::{LISTED_MAX, Snapshot, Tier};
 use crate::matcher::{ItemId, Matcher};
-use crate::tally::Tally;
-use crate::top::Top;
+use crate::snapshot::tally::Tally;
+use crate::snapshot::top::Top;
 use crate::{Conditions, Limit, Mode, Rule, TierLimits};
 
 /// A rule, compiled. Nothing here hangs on which other rules there are.

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::subject::{Found, KeyBuffer, write_key};
+use crate::rule::subject::{Found, KeyBuffer, write_key};
 use crate::{OnMissing, Per, Request, Rule};
 
 /// One way.

@@ -11,15 +11,16 @@ use arrayvec::ArrayVec;
 use tollbar::charge::Marks;
 use tollbar::{Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError};
 
+use super::AsyncEngine;
 use super::hold::{self, Hold};
-use super::once::{Name, refusal};
 use super::selection::{Ask, Selection};
-use super::{AsyncEngine, ahead, failing};
 use crate::Request;
+use crate::engine::request_id::{Name, refusal};
+use crate::engine::{ahead_of_clock, outage};
 use crate::matcher::Items;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
+use crate::snapshot::tally;
 use crate::snapshot::{Snapshot, Tier};
-use crate::tally;
 use crate::verdict::{Decisions, Enforcement, Made, Verdict, Why};
 
 /// The questions of one check.
@@ -167,7 +168,7 @@ impl AsyncEngine {
             if let Some(why) = refusal(&failure) {
                 return Concluded { refusal: Some(why), ..Concluded::default() };
             }
-            let hold = failing::decide(snapshot, request, selection, &*self.local, made);
+            let hold = outage::decide(snapshot, request, selection, &*self.local, made);
             tally::count(snapshot, made);
             return Concluded { hold, failure: Some(failure), ..Concluded::default() };
         }
@@ -180,7 +181,7 @@ impl AsyncEngine {
                 let top = &snapshot.plan(ask.rule).top;
                 top.record(entry.key());
                 is_denied = true;
-                if let Some(by) = ahead::beyond(entry.policy(), &decision) {
+                if let Some(by) = ahead_of_clock::beyond(entry.policy(), &decision) {
                     let rule = &snapshot.rule(ask.rule).name;
                     clears |= self.found_ahead(rule, &top.ahead_of_clock, by);
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub use crate::file::node::{Key, Node, Position, Value};
 pub use crate::file::reader::{Field, Fields, Finding, Reader};
 use crate::file::{FileError, read_bounded};
-pub use crate::suggest::nearest;
+pub use crate::message::nearest;
 
 /// What `read` makes of the file at `path`, and what it warns of; `what` says what to write where the file
 /// is empty. A file is taken whole: where `read` reports an error, what it returns is dropped.

@@ -5,12 +5,12 @@
 use tollbar::{Decision, Outcome, Store, Timestamp};
 
 use super::AsyncEngine;
-use super::ahead::beyond;
 use crate::Request;
+use crate::engine::ahead_of_clock::beyond;
 use crate::matcher::ItemId;
+use crate::rule::subject::{Found, KeyBuffer};
 use crate::snapshot::Snapshot;
-use crate::subject::{Found, KeyBuffer};
-use crate::tally::is_near;
+use crate::snapshot::tally::is_near;
 use crate::verdict::{Decisions, Enforcement, Made};
 
 /// What stands in a decision's place until it is made.

@@ -8,8 +8,8 @@ use tollbar::StoreError;
 
 use super::hold::is_unleased;
 use super::selection::{Ask, Selection};
+use crate::rule::subject::{KeyBuffer, write_key};
 use crate::snapshot::Snapshot;
-use crate::subject::{KeyBuffer, write_key};
 use crate::verdict::Why;
 use crate::{OnMissing, Per, Request};
 

@@ -6,7 +6,8 @@
 
 use smallvec::SmallVec;
 
-use crate::{Request, cidr};
+use crate::Request;
+use crate::rule::cidr;
 
 /// What an attribute of `per` is replaced by where a request has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::path::{self, Slashes};
+use crate::request::path::{self, Slashes};
 
 /// The longest pattern.
 pub(crate) const PATTERN_BYTES_MAX: usize = 1_024;

@@ -1,7 +1,7 @@
 //! What rules have decided, counted as it happens: one relaxed add for a rule and a check, on a line of
 //! memory that few threads share.
 //!
-//! Whom a rule has limited is in [`top`](crate::top); no client appears here. What is counted belongs to
+//! Whom a rule has limited is in [`top`](crate::snapshot::top); no client appears here. What is counted belongs to
 //! a rule's identity and the name of its tier, and goes on when the rules change around it.
 
 use std::cell::Cell;

@@ -255,13 +255,15 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
             Policy::calendar_window(whole(number)?, parse_period(period)?)?
         }
         (AlgorithmKind::CalendarWindow, None) => {
-            return Err(LimitError::NoCalendar { text: crate::pattern::shorten(text) });
+            return Err(LimitError::NoCalendar { text: crate::rule::pattern::shorten(text) });
         }
         (_, Some(_)) => return Err(LimitError::CalendarCounting),
         // Permits have no window: what is in flight is a number.
         (AlgorithmKind::Concurrency, None) => match whole(text) {
             Ok(limit) => permits(limit, options.lease)?,
-            Err(_) => return Err(LimitError::NoPermits { text: crate::pattern::shorten(text) }),
+            Err(_) => {
+                return Err(LimitError::NoPermits { text: crate::rule::pattern::shorten(text) });
+            }
         },
         (AlgorithmKind::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
         (AlgorithmKind::SlidingWindowStrict, None) => {
@@ -327,7 +329,7 @@ fn parse_period(period: &str) -> Result<Period, LimitError> {
         "day" => Period::Day,
         "week" => Period::Week,
         "month" => Period::Month,
-        period => return Err(LimitError::Period { period: crate::pattern::shorten(period) }),
+        period => return Err(LimitError::Period { period: crate::rule::pattern::shorten(period) }),
     })
 }
 
@@ -340,7 +342,7 @@ pub(crate) fn whole(number: &str) -> Result<u64, LimitError> {
         && digits.bytes().all(|byte| byte.is_ascii_digit());
     match digits.parse() {
         Ok(value) if is_number => Ok(value),
-        _ => Err(LimitError::Number { number: crate::pattern::shorten(number) }),
+        _ => Err(LimitError::Number { number: crate::rule::pattern::shorten(number) }),
     }
 }
 

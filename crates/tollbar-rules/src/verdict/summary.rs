@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollbar::{Outcome, StoreError, Timestamp};
 
 use crate::Rule;
-use crate::denial::DenialCode;
+use crate::verdict::denial::DenialCode;
 use crate::verdict::{Reason, Verdict};
 
 /// How a verdict came about, after each rule's outage policy was applied. Every protocol matches it whole, so that

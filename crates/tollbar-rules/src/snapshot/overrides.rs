@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
 use crate::matcher::ItemId;
-use crate::subject::readable;
+use crate::rule::cidr;
+use crate::rule::subject::readable;
 use crate::verdict::Why;
-use crate::{Request, Rule, TierLimits, cidr};
+use crate::{Request, Rule, TierLimits};
 
 /// The most bans and boosts of a set of rules.
 pub(crate) const OVERRIDES_MAX: usize = 100_000;

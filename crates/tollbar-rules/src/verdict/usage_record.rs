@@ -2,7 +2,7 @@
 //! admitted or denied. Keeps none itself.
 
 use crate::matcher::ItemId;
-use crate::subject::{KeyBuffer, write_key};
+use crate::rule::subject::{KeyBuffer, write_key};
 use crate::verdict::{Enforcement, Why};
 use crate::{OnMissing, Request, Rule, Verdict};
 
