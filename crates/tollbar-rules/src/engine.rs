@@ -12,6 +12,7 @@ mod outage;
 mod request_id;
 pub(crate) mod rule_handle;
 pub(crate) mod selection;
+pub(crate) mod tallies;
 pub(crate) mod usage;
 
 use std::any::Any;
@@ -26,9 +27,8 @@ use tollbar::{Clock, MemoryStore, ReceiptKey, Store, SystemClock, Timestamp};
 use ahead_of_clock::Ahead;
 use hold::{Hold, TokenKeys};
 use in_process::Engine;
-use selection::{Nobody, Observer, Selecting, Selection};
+use selection::{Nobody, Selection};
 
-use crate::matcher::ItemId;
 use crate::rule_set::diff::Diff;
 use crate::snapshot::Snapshot;
 use crate::verdict::Verdict;
@@ -218,31 +218,6 @@ impl AsyncEngine {
 
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
-    }
-
-    #[inline]
-    pub(crate) fn select(
-        &self,
-        snapshot: &Snapshot,
-        request: &Request<'_>,
-        observer: &mut impl Observer,
-        selection: &mut Selection,
-    ) {
-        let now = || self.clock.now();
-        Selecting { snapshot, request, now, observer }.select(selection);
-    }
-
-    /// Selects among rules that are known to match.
-    #[inline]
-    fn select_of(
-        &self,
-        matching: &[ItemId],
-        snapshot: &Snapshot,
-        request: &Request<'_>,
-        selection: &mut Selection,
-    ) {
-        let now = || self.clock.now();
-        Selecting { snapshot, request, now, observer: &mut Nobody }.select_of(matching, selection);
     }
 }
 

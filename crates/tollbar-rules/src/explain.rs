@@ -5,11 +5,13 @@ mod display;
 use arrayvec::ArrayVec;
 use tollbar::{Batch, Decision, Entry, StoreError, Timestamp};
 
+use crate::engine::in_process::{Engine, now};
 use crate::engine::selection::{Ask, Fate, Observer, Selection};
 use crate::matcher::ItemId;
+use crate::rule::Tier;
 use crate::rule::subject::readable;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
-use crate::snapshot::{Snapshot, Tier};
+use crate::snapshot::Snapshot;
 use crate::verdict::{Enforcement, Why};
 use crate::{AsyncEngine, Effect, Request, Rule};
 
@@ -140,6 +142,14 @@ impl AsyncEngine {
     }
 }
 
+impl Engine {
+    /// Why the request would be limited now, or not. Charges nothing.
+    #[must_use]
+    pub fn explain(&self, request: &Request<'_>) -> Explanation {
+        now(AsyncEngine::explain(self, request))
+    }
+}
+
 struct Explaining<'a> {
     snapshot: &'a Snapshot,
     request: &'a Request<'a>,
@@ -250,7 +260,7 @@ impl Explaining<'_> {
         match self.request.attribute(&condition.attribute) {
             Some(value) => format!(
                 "it asks that {condition}, and the request has `{}`",
-                crate::rule::pattern::shorten(value)
+                crate::message::shorten(value)
             ),
             None => format!("it asks that {condition}, and the request has none"),
         }

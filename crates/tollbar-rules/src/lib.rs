@@ -40,6 +40,25 @@
 //! - Different subjects have different keys, whatever their attributes say.
 //! - A file, a request and the sketch of who is limited are bounded; no input causes a panic.
 //! - A check sees one version of the rules, whole.
+//!
+//! # The modules
+//!
+//! From the bottom up; none uses one below it in this table.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `message`, `date`, `hash` | texts of messages, instants in files, a quick hash |
+//! | `request` | a request, checked, its path normalised |
+//! | `rule` | one rule: conditions, path patterns, address blocks, subjects, costs, limits |
+//! | `rule_set` | rules together: whether they fit, bans and boosts, what changed between two sets |
+//! | `file` | the YAML file of rules, with every mistake at its line |
+//! | `admin` | rules and exemptions as JSON and YAML, for an admin API |
+//! | `matcher` | the index that finds which rules match a request |
+//! | `snapshot` | a rule set compiled for checks, with the counts that belong to its rules |
+//! | `verdict` | the answer to a request: decisions, reasons, denial codes, the summary for protocols |
+//! | `engine` | checks requests: `selection` finds the limits that apply, `decide` asks the store, `outage` answers in its place, `hold` settles and releases |
+//! | `explain` | what every rule makes of a request |
+//! | `watch` | puts a file in force again when it changes |
 
 #[cfg(feature = "admin")]
 pub mod admin;
@@ -61,6 +80,7 @@ pub use engine::ahead_of_clock::{AheadDenial, AheadNews, AheadOfClock};
 pub use engine::hold::{Hold, LimitSettlement, RuleSettlement, TokenError};
 pub use engine::in_process::Engine;
 pub use engine::rule_handle::{AsyncRuleHandle, RuleHandle, SubjectRequest};
+pub use engine::tallies::{RuleTally, Tallies};
 pub use engine::usage::{UnknownRule, Usage, UsageError};
 pub use engine::{Admission, AsyncEngine, EngineBuilder};
 pub use explain::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
@@ -76,9 +96,9 @@ pub use rule::pattern::{PathPattern, PatternError};
 pub use rule::subject::{OnMissing, Per, readable};
 pub use rule::{Exemption, Mode, OnOutage, Rule, TierLimits, Tiers};
 pub use rule_set::diff::{Diff, RuleChange};
+pub use rule_set::overrides::{Effect, Override};
 pub use rule_set::{RuleError, RuleProblem, RuleSet, RuleSetError};
-pub use snapshot::overrides::{Effect, Override};
-pub use snapshot::tally::{Counts, RuleTally, Tallies, TallyId};
+pub use snapshot::tally::{Counts, TallyId};
 pub use snapshot::top::TopKey;
 pub use verdict::denial::DenialCode;
 pub use verdict::summary::{CheckOutcome, Summary};

@@ -1,4 +1,4 @@
-//! "Did you mean": the known name nearest to one that is not.
+//! What messages about mistakes have in common: shortened quotes, and the known name nearest to one that is not.
 
 /// The known name that `name` was probably meant to be: at most a third of it mistyped.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
@@ -33,6 +33,16 @@ fn distance(a: &[char], b: &[char]) -> usize {
         before_last = std::mem::replace(&mut last, row);
     }
     last[b.len()]
+}
+
+/// Error messages quote at most this much of what they were given.
+const QUOTE_CHARS_MAX: usize = 40;
+
+pub(crate) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(QUOTE_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 #[cfg(test)]

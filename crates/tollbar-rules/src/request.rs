@@ -269,7 +269,7 @@ impl<'a> Request<'a> {
 
 fn check_length(name: &str, value: &str) -> Result<(), InvalidRequest> {
     if name.len() > ATTRIBUTE_NAME_BYTES_MAX || value.len() > ATTRIBUTE_VALUE_BYTES_MAX {
-        return Err(InvalidRequest::AttributeTooLong { name: crate::rule::pattern::shorten(name) });
+        return Err(InvalidRequest::AttributeTooLong { name: crate::message::shorten(name) });
     }
     Ok(())
 }

@@ -12,8 +12,6 @@ use std::sync::Arc;
 
 use tollbar::Timestamp;
 
-use crate::engine::hold::is_unleased;
-use crate::snapshot::Tier;
 use crate::{Conditions, Costs, Criticality, Limit, OnMissing, Per, Request};
 
 /// One rule. Make one with [`Rule::new`], and set what differs from the defaults.
@@ -85,6 +83,15 @@ pub struct Tiers {
     /// The tier of requests that have none, or one that is not known. Without it, those are under
     /// the rule's own limits.
     pub default: Option<Box<str>>,
+}
+
+/// Which limits of a rule a request is under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// The rule's own.
+    Rule,
+    /// Those of the tier in this place.
+    At(usize),
 }
 
 /// What a tier is under.
@@ -180,7 +187,7 @@ impl Rule {
     /// to return them.
     #[must_use]
     pub fn has_unleased_permits(&self) -> bool {
-        self.all_limits().any(|limit| is_unleased(limit.policy()))
+        self.all_limits().any(|limit| limit::is_unleased(limit.policy()))
     }
 
     /// The limits of a tier.

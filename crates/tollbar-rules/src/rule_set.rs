@@ -1,8 +1,7 @@
 //! A set of rules that fit together, checked once and trusted from then on.
 
-mod brief;
 pub(crate) mod diff;
-mod sharing;
+pub(crate) mod overrides;
 mod support;
 mod validation;
 
@@ -15,11 +14,10 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use brief::Brief;
-use validation::Checking;
+use overrides::OVERRIDES_MAX;
+use validation::{Brief, Checking};
 
 use crate::hash::hash_text;
-use crate::snapshot::overrides::OVERRIDES_MAX;
 use crate::{Override, Rule};
 
 /// The most rules of a set.
@@ -331,6 +329,35 @@ impl RuleSet {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// For each rule, its place in `before` if it is the very same one. Both sets are in one order, so
+    /// one walk along both finds all, and looks into none that is the same.
+    pub(crate) fn places_in(&self, before: &Self) -> Vec<Option<u32>> {
+        let mut rest = before.rules.iter().zip(0..).peekable();
+        let mut place_of = |rule| {
+            while let Some((old, at)) = rest.peek().copied() {
+                if Arc::ptr_eq(old, rule) {
+                    rest.next();
+                    return Some(at);
+                }
+                if order(old, rule).is_ge() {
+                    break;
+                }
+                rest.next();
+            }
+            None
+        };
+        self.rules.iter().map(&mut place_of).collect()
+    }
+
+    pub(crate) fn overrides_shared(&self) -> Arc<[Override]> {
+        Arc::clone(&self.overrides)
+    }
+
+    /// True where nobody is banned or boosted otherwise than in `before`, as can be seen at once.
+    pub(crate) fn shares_overrides_with(&self, before: &Self) -> bool {
+        Arc::ptr_eq(&self.overrides, &before.overrides)
     }
 }
 

@@ -25,6 +25,7 @@ use index::Index;
 use recipe::Recipes;
 
 use crate::matcher::{ItemId, Items, Matcher};
+use crate::rule::Tier;
 use crate::snapshot::overrides::{Boosted, Overrides, Said};
 use crate::snapshot::tally::Tally;
 use crate::{Conditions, Request, Rule, RuleSet};
@@ -54,15 +55,6 @@ pub(crate) struct Snapshot {
 /// holders from core to core, as clones of an `Arc` would.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard<Arc<Snapshot>>);
-
-/// Which limits of a rule a request is under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tier {
-    /// The rule's own.
-    Rule,
-    /// Those of the tier in this place.
-    At(usize),
-}
 
 impl Snapshot {
     pub(crate) fn new(rules: RuleSet, version: u64, before: Option<&Self>) -> Self {

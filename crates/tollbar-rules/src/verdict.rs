@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 use tollbar::{Decision, Degraded, Outcome, StoreError, Timestamp};
 
 use crate::matcher::ItemId;
-use crate::snapshot::{Pinned, Snapshot, Tier};
+use crate::rule::Tier;
+use crate::snapshot::{Pinned, Snapshot};
 use crate::{Exemption, Limit, Override, Rule};
 
 /// What the rules say to a request.

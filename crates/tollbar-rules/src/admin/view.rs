@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use super::{FormError, Problem, fields};
 use crate::admin::json;
 use crate::file::reader::Case;
-use crate::rule::pattern::shorten;
+use crate::message::shorten;
 use crate::{AlgorithmKind, Condition, Finding, Limit, LimitOptions, Rule, Test};
 
 type Fields = Map<String, Value>;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tollbar::{Decision, Outcome, Policy, Reply, StoreError, Timestamp};
 
 use super::AsyncEngine;
-use crate::engine::decide::Asked;
+use super::decide::Asked;
 use crate::verdict::Enforcement;
 
 /// A wait that is longer by less than this is that of a clock reading that was a little old.

@@ -13,14 +13,14 @@ use tollbar::{Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError};
 
 use super::AsyncEngine;
 use super::hold::{self, Hold};
-use super::selection::{Ask, Selection};
+use super::request_id::Name;
+use super::selection::{Ask, Nobody, Observer, Selecting, Selection};
+use super::{ahead_of_clock, outage, tallies};
 use crate::Request;
-use crate::engine::request_id::{Name, refusal};
-use crate::engine::{ahead_of_clock, outage};
-use crate::matcher::Items;
+use crate::matcher::{ItemId, Items};
+use crate::rule::Tier;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
-use crate::snapshot::tally;
-use crate::snapshot::{Snapshot, Tier};
+use crate::snapshot::Snapshot;
 use crate::verdict::{Decisions, Enforcement, Made, Verdict, Why};
 
 /// The questions of one check.
@@ -110,6 +110,44 @@ impl AsyncEngine {
         verdict.finish(concluded)
     }
 
+    /// Selects the limits that apply to a request, and tells `observer` of each rule that matches.
+    #[inline]
+    pub(crate) fn select(
+        &self,
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        observer: &mut impl Observer,
+        selection: &mut Selection,
+    ) {
+        let now = || self.clock.now();
+        Selecting { snapshot, request, now, observer }.select(selection);
+    }
+
+    /// Selects among rules that are known to match.
+    #[inline]
+    fn select_of(
+        &self,
+        matching: &[ItemId],
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        selection: &mut Selection,
+    ) {
+        let now = || self.clock.now();
+        Selecting { snapshot, request, now, observer: &mut Nobody }.select_of(matching, selection);
+    }
+
+    /// Selects one rule alone, whatever it matches.
+    pub(crate) fn select_only(
+        &self,
+        snapshot: &Snapshot,
+        rule: ItemId,
+        request: &Request<'_>,
+        selection: &mut Selection,
+    ) {
+        let now = || self.clock.now();
+        Selecting { snapshot, request, now, observer: &mut Nobody }.select_only(rule, selection);
+    }
+
     /// Names what is to be asked. `None` if the verdict is made already: no store is needed.
     #[inline]
     fn prepare(
@@ -169,7 +207,7 @@ impl AsyncEngine {
                 return Concluded { refusal: Some(why), ..Concluded::default() };
             }
             let hold = outage::decide(snapshot, request, selection, &*self.local, made);
-            tally::count(snapshot, made);
+            tallies::count(snapshot, made);
             return Concluded { hold, failure: Some(failure), ..Concluded::default() };
         }
         let (mut is_denied, mut clears) = (false, false);
@@ -188,7 +226,7 @@ impl AsyncEngine {
             }
             made.push(ask.made(decision));
         }
-        tally::count(snapshot, made);
+        tallies::count(snapshot, made);
         let hold = match marks.hold {
             _ if is_denied => None,
             Some(reservation) => Some(Hold::of_reservation(reservation.id, asked)),
@@ -252,6 +290,17 @@ impl Verdict {
             self.binding = Some(at);
         }
         hold
+    }
+}
+
+/// The reason to deny a request that the store cannot handle. `None` for an outage, which the rules'
+/// failure policies answer.
+fn refusal(error: &StoreError) -> Option<Why> {
+    match error {
+        StoreError::RequestIdReused => Some(Why::RequestIdReused),
+        StoreError::BatchTooLarge { entries, .. } => Some(Why::TooMany { count: *entries }),
+        StoreError::CrossSlot { .. } => Some(Why::CrossSlot),
+        error => (!error.is_outage()).then_some(Why::Unsupported),
     }
 }
 

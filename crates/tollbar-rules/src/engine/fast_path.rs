@@ -5,8 +5,8 @@
 use tollbar::{Decision, Outcome, Store, Timestamp};
 
 use super::AsyncEngine;
+use super::ahead_of_clock::beyond;
 use crate::Request;
-use crate::engine::ahead_of_clock::beyond;
 use crate::matcher::ItemId;
 use crate::rule::subject::{Found, KeyBuffer};
 use crate::snapshot::Snapshot;

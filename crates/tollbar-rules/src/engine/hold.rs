@@ -12,13 +12,12 @@ use thiserror::Error;
 use tollbar::charge::{self, HeldPermits, SettleError, Settlement, Spent, release_all, renew_all};
 use tollbar::receipt::{Content, Draft};
 use tollbar::store::ReservationId;
-use tollbar::{
-    Entry, Policy, RECEIPT_BYTES_MAX, Receipt, ReceiptKey, Store, StoreError, Timestamp,
-};
+use tollbar::{Entry, RECEIPT_BYTES_MAX, Receipt, ReceiptKey, Store, StoreError, Timestamp};
 
 use super::AsyncEngine;
+use super::decide::Asked;
 use super::selection::Selection;
-use crate::engine::decide::Asked;
+use crate::rule::limit::is_unleased;
 use crate::snapshot::Snapshot;
 
 /// What a request that was let through holds until it is over.
@@ -116,11 +115,6 @@ impl From<SettleError> for TokenError {
             _ => Self::NotOpen,
         }
     }
-}
-
-/// Returns true if permits under `policy` stay taken until they are returned.
-pub(crate) fn is_unleased(policy: &Policy) -> bool {
-    policy.has_permits() && policy.lease_ttl().is_none()
 }
 
 /// Returns true if what would be held can be written down.

@@ -10,7 +10,7 @@ use tollbar::Timestamp;
 
 use super::hold::{Hold, RuleSettlement, TokenError};
 use super::{Admission, AsyncEngine, EngineBuilder};
-use crate::{Diff, Explanation, Request, RuleSet, Verdict};
+use crate::{Diff, Request, RuleSet, Verdict};
 
 /// Checks requests against rules, over counters in this process. No method blocks. Clones are handles of
 /// one engine.
@@ -41,7 +41,7 @@ pub struct Engine {
 }
 
 /// Returns what a future over a memory store comes to.
-pub(super) fn now<F: Future>(future: F) -> F::Output {
+pub(crate) fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
         Poll::Pending => unreachable!("a memory store answers at once"),
@@ -152,12 +152,6 @@ impl Engine {
     /// Begins the leases of a hold anew: the request goes on. See [`AsyncEngine::renew`].
     pub fn renew(&self, hold: &Hold) -> Result<Option<Timestamp>, TokenError> {
         now(self.inner.renew(hold))
-    }
-
-    /// Why the request would be limited now, or not. Charges nothing.
-    #[must_use]
-    pub fn explain(&self, request: &Request<'_>) -> Explanation {
-        now(self.inner.explain(request))
     }
 }
 

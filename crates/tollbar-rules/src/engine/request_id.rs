@@ -4,13 +4,10 @@
 //! the keys that are counted: nobody meets, or can guess, what somebody else has called a request.
 //! While the store cannot answer nothing is remembered, and each attempt is decided by itself.
 
-use tollbar::StoreError;
-
-use super::hold::is_unleased;
 use super::selection::{Ask, Selection};
+use crate::rule::limit::is_unleased;
 use crate::rule::subject::{KeyBuffer, write_key};
 use crate::snapshot::Snapshot;
-use crate::verdict::Why;
 use crate::{OnMissing, Per, Request};
 
 /// The most limits whose answers are remembered together.
@@ -50,16 +47,5 @@ impl Name {
 
     pub(super) fn as_bytes(&self) -> Option<&[u8]> {
         self.0.as_ref().map(<[u8; 32]>::as_slice)
-    }
-}
-
-/// The reason to deny a request that the store cannot handle. `None` for an outage, which the rules'
-/// failure policies answer.
-pub(super) fn refusal(error: &StoreError) -> Option<Why> {
-    match error {
-        StoreError::RequestIdReused => Some(Why::RequestIdReused),
-        StoreError::BatchTooLarge { entries, .. } => Some(Why::TooMany { count: *entries }),
-        StoreError::CrossSlot { .. } => Some(Why::CrossSlot),
-        error => (!error.is_outage()).then_some(Why::Unsupported),
     }
 }

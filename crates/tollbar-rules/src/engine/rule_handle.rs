@@ -9,8 +9,8 @@ use tollbar::{Batch, Entry, Policy};
 
 use super::in_process::{Engine, now};
 use super::selection::Selection;
+use super::usage::{UnknownRule, Usage, UsageError};
 use super::{Admission, AsyncEngine};
-use crate::engine::usage::{UnknownRule, Usage, UsageError};
 use crate::matcher::ItemId;
 use crate::message::nearest;
 use crate::rule::subject::{Found, KeyBuffer, client_attribute, readable, write_key};
@@ -56,7 +56,7 @@ impl AsyncEngine {
         let Some(at) = snapshot.find(name) else {
             let names = snapshot.rules.rules().iter().map(|rule| &*rule.name);
             let suggestion = nearest(name, names).map(str::to_owned);
-            return Err(UnknownRule { rule: crate::rule::pattern::shorten(name), suggestion });
+            return Err(UnknownRule { rule: crate::message::shorten(name), suggestion });
         };
         Ok(AsyncRuleHandle { engine: self, snapshot, at })
     }

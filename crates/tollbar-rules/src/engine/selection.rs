@@ -3,17 +3,16 @@
 //! Rules are looked at by priority. What loosens (an unlimited rule, `stop`, `replaces`) counts only
 //! where it is sure: not in shadow mode, and not if it hangs on how an encoded slash is read.
 
-mod only;
-
 use smallvec::SmallVec;
 use tollbar::Timestamp;
 
 use crate::Request;
 use crate::matcher::{ItemId, Items};
+use crate::rule::Tier;
 use crate::rule::subject::{Found, KeyBuffer};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::overrides::Overrides;
-use crate::snapshot::{Flags, RecipeId, Snapshot, Tier};
+use crate::snapshot::{Flags, RecipeId, Snapshot};
 use crate::verdict::{Enforcement, Why};
 
 /// One limit to be asked for.
@@ -160,6 +159,19 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         selection.finish();
     }
 
+    /// Selects one rule alone, whatever it matches.
+    pub(crate) fn select_only(&mut self, at: ItemId, selection: &mut Selection) {
+        if let Some(overrides) = &self.snapshot.overrides
+            && self.is_banned(overrides, selection)
+        {
+            return;
+        }
+        if self.is_open(at, &[]) && self.apply(at, selection) == Fate::Unlimited {
+            selection.leave = Some(Why::Unlimited(at));
+        }
+        selection.finish();
+    }
+
     #[inline]
     fn flags(&self, at: ItemId) -> Flags {
         self.snapshot.sketch(at).flags
@@ -170,7 +182,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
     fn is_banned(&self, overrides: &Overrides, selection: &mut Selection) -> bool {
         let now = (self.now)();
         let ban = overrides.of_request(self.request, now).ban;
-        selection.denial = ban.map(|ban| overrides.denial(None, ban, now));
+        selection.denial = ban.map(|ban| denial_by_ban(overrides, None, ban, now));
         ban.is_some()
     }
 
@@ -259,7 +271,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
             let (said, its) = self.snapshot.said(overrides, at, subject, self.request, now);
             boost = its;
             if let Some(ban) = said.ban.filter(|_| flags.is_live) {
-                let why = overrides.denial(Some(at), ban, now);
+                let why = denial_by_ban(overrides, Some(at), ban, now);
                 selection.banned.push((at, why));
                 return Fate::Banned(ban);
             }
@@ -286,6 +298,11 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         }
         Fate::TierUnlimited(tier)
     }
+}
+
+/// The denial of a subject that `ban` covers: under `rule`, or under every rule.
+fn denial_by_ban(overrides: &Overrides, rule: Option<ItemId>, ban: usize, now: Timestamp) -> Why {
+    Why::Banned { rule, ban, ends_in_us: overrides.ban_ends_in_us(ban, now) }
 }
 
 /// A subject that cannot be named, for want of the attribute in this place of `per`.

@@ -3,8 +3,8 @@
 use super::node::Value;
 use super::reader::{Field, Fields, LIST_MAX, Reader};
 use crate::message::nearest;
+use crate::message::shorten;
 use crate::request::ATTRIBUTE_NAME_BYTES_MAX;
-use crate::rule::pattern::shorten;
 use crate::{Cidr, Condition, Conditions, PathPattern, Test};
 
 /// Attributes that listeners set, for typing errors.

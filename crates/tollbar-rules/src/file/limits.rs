@@ -261,7 +261,7 @@ fn offset(reader: &mut Reader, field: &Field<'_>) -> Option<i32> {
     let text = reader.text(field, "an offset such as `+05:30`")?;
     let minutes = parse_offset(text);
     if minutes.is_none() {
-        let quoted = crate::rule::pattern::shorten(text);
+        let quoted = crate::message::shorten(text);
         reader.refuse(
             field,
             format!("`{quoted}` is not an offset from UTC: write one such as `+05:30` or `-08:00`"),

@@ -261,7 +261,7 @@ impl Builder {
                     Entry::Occupied(before) => {
                         let message = format!(
                             "`{}` was written before, in line {}: keep one of them",
-                            crate::rule::pattern::shorten(text),
+                            crate::message::shorten(text),
                             before.get()
                         );
                         return Err(Malformed { at: node.at, message });

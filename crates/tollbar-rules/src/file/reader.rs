@@ -6,8 +6,8 @@ use std::fmt;
 
 use super::node::{Key, Node, Position, Value};
 use crate::message::nearest;
+use crate::message::shorten;
 use crate::rule::limit::whole;
-use crate::rule::pattern::shorten;
 
 /// More findings than this help nobody.
 const FINDINGS_MAX: usize = 100;

@@ -7,7 +7,7 @@ use super::limits::Inherited;
 use super::node::{Position, Value};
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_instant;
-use crate::rule::pattern::shorten;
+use crate::message::shorten;
 use crate::{Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Per, Rule, Test};
 
 /// Where the fields of a rule stand, for what is found only when all rules are together.

@@ -117,7 +117,7 @@ impl FromStr for Cidr {
     type Err = CidrError;
 
     fn from_str(text: &str) -> Result<Self, CidrError> {
-        let quoted = || crate::rule::pattern::shorten(text);
+        let quoted = || crate::message::shorten(text);
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),

@@ -255,14 +255,14 @@ fn build(text: &str, options: LimitOptions) -> Result<Policy, LimitError> {
             Policy::calendar_window(whole(number)?, parse_period(period)?)?
         }
         (AlgorithmKind::CalendarWindow, None) => {
-            return Err(LimitError::NoCalendar { text: crate::rule::pattern::shorten(text) });
+            return Err(LimitError::NoCalendar { text: crate::message::shorten(text) });
         }
         (_, Some(_)) => return Err(LimitError::CalendarCounting),
         // Permits have no window: what is in flight is a number.
         (AlgorithmKind::Concurrency, None) => match whole(text) {
             Ok(limit) => permits(limit, options.lease)?,
             Err(_) => {
-                return Err(LimitError::NoPermits { text: crate::rule::pattern::shorten(text) });
+                return Err(LimitError::NoPermits { text: crate::message::shorten(text) });
             }
         },
         (AlgorithmKind::SlidingWindowCounter, None) => Policy::sliding_window(rate()?)?,
@@ -329,7 +329,7 @@ fn parse_period(period: &str) -> Result<Period, LimitError> {
         "day" => Period::Day,
         "week" => Period::Week,
         "month" => Period::Month,
-        period => return Err(LimitError::Period { period: crate::rule::pattern::shorten(period) }),
+        period => return Err(LimitError::Period { period: crate::message::shorten(period) }),
     })
 }
 
@@ -342,7 +342,7 @@ pub(crate) fn whole(number: &str) -> Result<u64, LimitError> {
         && digits.bytes().all(|byte| byte.is_ascii_digit());
     match digits.parse() {
         Ok(value) if is_number => Ok(value),
-        _ => Err(LimitError::Number { number: crate::rule::pattern::shorten(number) }),
+        _ => Err(LimitError::Number { number: crate::message::shorten(number) }),
     }
 }
 
@@ -385,4 +385,9 @@ impl From<RateError> for LimitError {
     fn from(error: RateError) -> Self {
         Self::Policy(error.into())
     }
+}
+
+/// Returns true if permits under `policy` stay taken until they are returned.
+pub(crate) fn is_unleased(policy: &Policy) -> bool {
+    policy.has_permits() && policy.lease_ttl().is_none()
 }

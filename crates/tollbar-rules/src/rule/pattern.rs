@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::message::shorten;
 use crate::request::path::{self, Slashes};
 
 /// The longest pattern.
@@ -208,16 +209,6 @@ impl Ord for PathPattern {
 impl Hash for PathPattern {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.meaning().hash(state);
-    }
-}
-
-/// Error messages quote at most this much of what they were given.
-const QUOTE_CHARS_MAX: usize = 40;
-
-pub(crate) fn shorten(text: &str) -> String {
-    match text.char_indices().nth(QUOTE_CHARS_MAX) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::brief::Brief;
 use super::{
     LIMITS_PER_RULE_MAX, NAME_BYTES_MAX, POLICIES_PER_REQUEST_MAX, RULES_MAX, RuleError,
     RuleProblem, RuleSetError,
@@ -240,4 +239,37 @@ impl<'r> Known<'r> {
 fn is_name(name: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_part)
+}
+
+/// A rule in a few numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Brief {
+    /// The hash of its name. Others may have the same.
+    pub(super) name: u64,
+    /// That of its identity.
+    pub(super) identity: u64,
+    /// How many limits it has on every request.
+    pub(super) on_every_request: u32,
+    /// Whether it replaces others.
+    pub(super) replaces: bool,
+}
+
+impl Brief {
+    pub(super) fn of(rule: &Rule) -> Self {
+        Self {
+            name: hash_text(&rule.name),
+            identity: hash_text(rule.identity()),
+            on_every_request: on_every_request(rule) as u32,
+            replaces: !rule.replaces.is_empty(),
+        }
+    }
+}
+
+/// What applies to every request can be counted; what some requests meet, only when they come.
+fn on_every_request(rule: &Rule) -> usize {
+    if !rule.enabled || rule.fallback || !rule.conditions.all().is_empty() {
+        return 0;
+    }
+    let of_tiers = rule.tiers.limits.iter().map(|(_, it)| it.limits().len()).max();
+    rule.limits.len().max(of_tiers.unwrap_or(0)) + rule.candidate.len()
 }

@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 use tollbar::Policy;
 
 use super::recipe::Recipe;
-use super::{LISTED_MAX, Snapshot, Tier};
+use super::{LISTED_MAX, Snapshot};
 use crate::matcher::{ItemId, Matcher};
+use crate::rule::Tier;
 use crate::snapshot::tally::Tally;
 use crate::snapshot::top::Top;
 use crate::{Conditions, Limit, Mode, Rule, TierLimits};

@@ -1,6 +1,6 @@
-//! Bans and boosts: what is said of single subjects beside the rules, each until its end.
+//! Bans and boosts, indexed by subject.
 //!
-//! Where nothing is said of anybody, a check pays one look at that.
+//! Where there are none, a check pays one look at that.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -8,70 +8,10 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
-use crate::matcher::ItemId;
 use crate::rule::cidr;
 use crate::rule::subject::readable;
-use crate::verdict::Why;
-use crate::{Request, Rule, TierLimits};
-
-/// The most bans and boosts of a set of rules.
-pub(crate) const OVERRIDES_MAX: usize = 100_000;
-
-/// The most different factors of boosts under every rule: each is compiled for each rule that meets it.
-pub(crate) const FACTORS_MAX: usize = 64;
-
-/// A ban or a boost of one subject.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Override {
-    /// Under which rule, by its [identity](Rule::identity). Where there is none, whatever the rules
-    /// say: a ban then denies also who is exempt or unlimited.
-    pub rule: Option<Arc<str>>,
-    /// Whom. Under a rule, whom it counts, as [`readable`] writes it: `user:42`, or `42` where it
-    /// counts per user. Under every rule, an attribute of requests and its value: `user:42`, `api:abc`,
-    /// `ip:203.0.113.7`, `tenant:acme`.
-    pub subject: Box<str>,
-    /// What becomes of them.
-    pub effect: Effect,
-    /// Until when; for good where there is none.
-    pub until: Option<Timestamp>,
-    /// Why, for people.
-    pub reason: Option<Box<str>>,
-}
-
-/// What becomes of a subject.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Effect {
-    /// It is denied.
-    Ban,
-    /// Its limits are multiplied; what it has used stays.
-    Boost {
-        /// By so much: 150 is one and a half times. Rounded down, but at least to one token.
-        factor_percent: u32,
-    },
-}
-
-impl Effect {
-    fn factor_percent(self) -> Option<u32> {
-        match self {
-            Self::Ban => None,
-            Self::Boost { factor_percent } => Some(factor_percent),
-        }
-    }
-}
-
-impl Override {
-    /// Of that subject, under every rule and for good.
-    #[must_use]
-    pub fn new(subject: &str, effect: Effect) -> Self {
-        Self { rule: None, subject: subject.into(), effect, until: None, reason: None }
-    }
-
-    fn is_on(&self, now: Timestamp) -> bool {
-        self.until.is_none_or(|until| now < until)
-    }
-}
+use crate::rule_set::overrides::FACTORS_MAX;
+use crate::{Effect, Override, Request, Rule, TierLimits};
 
 /// Bans and boosts, to be looked up.
 #[derive(Debug)]
@@ -184,11 +124,10 @@ impl Overrides {
         }
     }
 
-    /// Why somebody is denied by a ban.
-    pub(crate) fn denial(&self, rule: Option<ItemId>, ban: usize, now: Timestamp) -> Why {
+    /// How long a ban lasts from `now` on; `None` for good.
+    pub(crate) fn ban_ends_in_us(&self, ban: usize, now: Timestamp) -> Option<u64> {
         let until = self.list[ban].until;
-        let ends_in_us = until.map(|until| until.as_micros().saturating_sub(now.as_micros()));
-        Why::Banned { rule, ban, ends_in_us }
+        until.map(|until| until.as_micros().saturating_sub(now.as_micros()))
     }
 
     fn factor(&self, at: usize) -> u32 {

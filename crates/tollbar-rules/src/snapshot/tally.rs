@@ -5,17 +5,11 @@
 //! a rule's identity and the name of its tier, and goes on when the rules change around it.
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use tollbar::Decision;
-
-use crate::matcher::ItemId;
-use crate::snapshot::{Snapshot, Tier};
-use crate::verdict::{Enforcement, Made};
-use crate::{AsyncEngine, Limit, Rule};
 
 /// More threads than this share lines.
 const LINES_MAX: usize = 16;
@@ -27,17 +21,17 @@ pub(crate) struct Tally(Arc<[Line]>);
 /// The counters of some threads, on one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line {
-    allowed: AtomicU64,
-    denied: AtomicU64,
-    shadow_allowed: AtomicU64,
-    shadow_denied: AtomicU64,
-    degraded_allowed: AtomicU64,
-    degraded_denied: AtomicU64,
-    near_limit: AtomicU64,
+pub(crate) struct Line {
+    pub(crate) allowed: AtomicU64,
+    pub(crate) denied: AtomicU64,
+    pub(crate) shadow_allowed: AtomicU64,
+    pub(crate) shadow_denied: AtomicU64,
+    pub(crate) degraded_allowed: AtomicU64,
+    pub(crate) degraded_denied: AtomicU64,
+    pub(crate) near_limit: AtomicU64,
     /// What was paid beyond a token for each allowed request; wraps where it was less. So a request of
     /// one token, as most are, costs one add.
-    extra_tokens: AtomicU64,
+    pub(crate) extra_tokens: AtomicU64,
 }
 
 /// What a rule, or one tier of it, has decided since it has been there. Each check counts once, however
@@ -66,120 +60,9 @@ pub struct Counts {
     pub ahead_of_clock: u64,
 }
 
-/// The counts of all rules at one moment.
-#[derive(Debug, Clone)]
-pub struct Tallies(Arc<Snapshot>);
-
 /// Tells rules apart across versions, for as long as somebody holds the [`Tallies`] that it is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TallyId(usize);
-
-/// The counts of one rule, or of one tier of it.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct RuleTally<'t> {
-    /// The same for all tiers of a rule.
-    pub id: TallyId,
-    /// The rule.
-    pub rule: &'t Rule,
-    /// The tier, where it is one's.
-    pub tier: Option<&'t str>,
-    /// Its limits.
-    pub limits: &'t [Limit],
-    /// What it has decided.
-    pub counts: Counts,
-}
-
-impl AsyncEngine {
-    /// What the rules have decided so far.
-    ///
-    /// ```
-    /// use tollbar_rules::{Engine, Request, RuleFile};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let file = RuleFile::parse("rules.yaml", "rules: [{ name: per_client, limit: 1/min }]")?;
-    /// let engine = Engine::new(file.rules);
-    /// let request = Request::new("GET", "/")?.with_attributes(&[("user", "42")])?;
-    /// let _ = (engine.check(&request), engine.check(&request));
-    ///
-    /// let tallies = engine.tallies();
-    /// let counts = tallies.iter().next().unwrap().counts;
-    /// assert_eq!((counts.allowed, counts.denied), (1, 1));
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn tallies(&self) -> Tallies {
-        Tallies(self.snapshot())
-    }
-}
-
-impl Tallies {
-    /// Each rule, and each tier of it that has limits, in the order in which rules are looked at.
-    pub fn iter(&self) -> impl Iterator<Item = RuleTally<'_>> {
-        (0..self.0.rules.len()).flat_map(|at| self.of_rule(at))
-    }
-
-    /// Those of `before` that are not here any more.
-    ///
-    /// ```
-    /// # use tollbar_rules::{Engine, RuleFile};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let rules = |text| RuleFile::parse("rules.yaml", text).map(|it| it.rules);
-    /// let engine = Engine::new(rules("rules: [{ name: a, limit: 1/s }, { name: b, limit: 1/s }]")?);
-    /// let before = engine.tallies();
-    /// engine.replace(rules("rules: [{ name: b, limit: 2/s }]")?);
-    /// let after = engine.tallies();
-    /// let gone: Vec<&str> = after.gone_since(&before).iter().map(|it| &*it.rule.name).collect();
-    /// assert_eq!(gone, ["a"]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn gone_since<'b>(&self, before: &'b Self) -> Vec<RuleTally<'b>> {
-        let (then, now) = (&before.0.rules, &self.0.rules);
-        let here = self.but(now.places_in(then));
-        let here: HashSet<_> = here.map(|it| (&**it.rule.identity(), it.tier)).collect();
-        let others = before.but(then.places_in(now));
-        others.filter(|it| !here.contains(&(&**it.rule.identity(), it.tier))).collect()
-    }
-
-    /// Those of rules that have no place elsewhere.
-    fn but(&self, places: Vec<Option<ItemId>>) -> impl Iterator<Item = RuleTally<'_>> {
-        let others = places.into_iter().enumerate().filter(|(_, place)| place.is_none());
-        others.flat_map(|(at, _)| self.of_rule(at))
-    }
-
-    /// Those of the rule in this place.
-    fn of_rule(&self, at: usize) -> impl Iterator<Item = RuleTally<'_>> {
-        let snapshot = &*self.0;
-        let rule = &*snapshot.rules.rules()[at];
-        let id = snapshot.tally(at as ItemId, Tier::Rule).id();
-        let tiers = rule.tiers.limits.iter().enumerate();
-        let tiers = tiers.map(|(tier, (name, _))| (Tier::At(tier), Some(&**name)));
-        [(Tier::Rule, None)].into_iter().chain(tiers).filter_map(move |(tier, name)| {
-            let limits = rule.limits_of(tier);
-            let mut counts = snapshot.tally(at as ItemId, tier).counts();
-            if tier == Tier::Rule {
-                let top = &snapshot.plan(at as ItemId).top;
-                counts.ahead_of_clock = top.ahead_of_clock.load(Ordering::Relaxed);
-            }
-            let is_silent = limits.is_empty() && counts == Counts::default();
-            (!is_silent).then_some(RuleTally { id, rule, tier: name, limits, counts })
-        })
-    }
-
-    /// Which version of the rules it is; counts up with every change.
-    #[must_use]
-    pub fn rules_version(&self) -> u64 {
-        self.0.version
-    }
-
-    /// How many rules there are.
-    #[must_use]
-    pub fn rule_count(&self) -> usize {
-        self.0.rules.len()
-    }
-}
 
 impl Default for Tally {
     fn default() -> Self {
@@ -194,7 +77,7 @@ impl Default for Tally {
 impl Tally {
     /// The line of this thread.
     #[inline]
-    fn line(&self) -> &Line {
+    pub(crate) fn line(&self) -> &Line {
         // A power of two.
         &self.0[thread_number() & (self.0.len() - 1)]
     }
@@ -224,11 +107,11 @@ impl Tally {
     }
 
     /// By where it is.
-    fn id(&self) -> TallyId {
+    pub(crate) fn id(&self) -> TallyId {
         TallyId(self.0.as_ptr().addr())
     }
 
-    fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         let sum = |of: fn(&Line) -> &AtomicU64| {
             let counts = self.0.iter().map(|line| of(line).load(Ordering::Relaxed));
             counts.fold(0, u64::wrapping_add)
@@ -248,51 +131,6 @@ impl Tally {
     }
 }
 
-/// Counts all decisions of a check, each rule once.
-pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
-    let denies = |it: &Made| it.capacity == Enforcement::Live && !it.decision.is_allowed();
-    let is_admitted = !made.iter().any(denies);
-    // Those of one rule follow each other, its candidate's last.
-    for these in made.chunk_by(|a, b| a.rule == b.rule && a.capacity == b.capacity) {
-        let [first, ..] = these else {
-            continue;
-        };
-        if first.cost == 0 {
-            continue;
-        }
-        let line = snapshot.tally(first.rule, first.tier()).line();
-        let is_allowed = these.iter().all(|it| it.decision.is_allowed());
-        let counter = match (first.capacity, first.decision.degraded().is_some(), is_allowed) {
-            (Enforcement::Live, false, true) => &line.allowed,
-            (Enforcement::Live, false, false) => &line.denied,
-            (Enforcement::Live, true, true) => &line.degraded_allowed,
-            (Enforcement::Live, true, false) => &line.degraded_denied,
-            // What it would have said, it can say only by a counter.
-            (_, true, _) => continue,
-            (_, false, true) => &line.shadow_allowed,
-            (_, false, false) => &line.shadow_denied,
-        };
-        add(counter, 1);
-        let is_counted = first.capacity == Enforcement::Live && first.decision.degraded().is_none();
-        if !(is_counted && is_allowed) {
-            continue;
-        }
-        // Another rule may deny what this one allows: then nothing is paid.
-        let paid = if is_admitted { first.cost } else { 0 };
-        if paid != 1 {
-            add(&line.extra_tokens, paid.wrapping_sub(1));
-        }
-        let limits = snapshot.policies(first.rule, first.tier(), 0).unwrap_or_default();
-        let is_near = |it: &Made| {
-            let capacity = limits.get(it.limit as usize).map_or(0, tollbar::Policy::capacity);
-            is_near(&it.decision, capacity)
-        };
-        if is_admitted && these.iter().any(is_near) {
-            add(&line.near_limit, 1);
-        }
-    }
-}
-
 /// Returns true if at least four fifths are known to be used: 20 of 100 remain, not 21.
 #[inline]
 pub(crate) fn is_near(decision: &Decision, capacity: u64) -> bool {
@@ -300,7 +138,7 @@ pub(crate) fn is_near(decision: &Decision, capacity: u64) -> bool {
 }
 
 #[inline]
-fn add(counter: &AtomicU64, amount: u64) {
+pub(crate) fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
