@@ -7,14 +7,14 @@ use tokio::runtime::Handle;
 use tollbar::remote::{Connector, Deadlines, DenyCache, Gate, Link, RemoteCounters};
 use tollbar::{Clock, SystemClock};
 
-use crate::cluster::{Cluster, Making};
 use crate::error::RedisStoreError;
 use crate::keys::{Colocate, KeyNames, Names};
-use crate::node::{Connections, Node};
-use crate::route::{Route, Way};
 use crate::script::Scripts;
+use crate::server::cluster::{Cluster, Making};
+use crate::server::node::{Connections, Node};
+use crate::server::route::{Route, Way};
+use crate::server::tls::Tls;
 use crate::store::{RedisStore, TestClock};
-use crate::tls::Tls;
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_millis(25);
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
@@ -43,6 +43,35 @@ pub struct RedisStoreBuilder {
     max_in_flight: usize,
     same_in_flight_max: usize,
     test_clock: Option<TestClock>,
+}
+
+impl RedisStore {
+    /// A store at `url`: `redis://[user:password@]host[:port][/database]`, or `unix:///path`.
+    #[must_use]
+    pub fn builder(url: &str, key_names: KeyNames) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(Address::Server(url.to_owned()), key_names)
+    }
+
+    /// A store at the master that sentinels call `master`. These are at `urls`; their user, password and
+    /// database are taken to be the master's as well.
+    #[must_use]
+    pub fn sentinel_builder(urls: &[&str], master: &str, key_names: KeyNames) -> RedisStoreBuilder {
+        let urls = urls.iter().map(ToString::to_string).collect();
+        RedisStoreBuilder::new(Address::Sentinels { urls, master: master.to_owned() }, key_names)
+    }
+
+    /// A store in the cluster that the servers at `urls` are part of.
+    ///
+    /// What is counted for one key is in one slot, and so is what
+    /// [`colocate_by`](RedisStoreBuilder::colocate_by) brings together. A request under keys of several
+    /// slots is charged in each, and given back where one denies: no more passes than may, but for that
+    /// moment others may be denied for nothing. One with a request id, or a reservation, must be in one
+    /// slot.
+    #[must_use]
+    pub fn cluster_builder(urls: &[&str], key_names: KeyNames) -> RedisStoreBuilder {
+        let urls = urls.iter().map(ToString::to_string).collect();
+        RedisStoreBuilder::new(Address::Cluster(urls), key_names)
+    }
 }
 
 impl RedisStoreBuilder {

@@ -9,7 +9,9 @@ use thiserror::Error;
 use tollbar::StoreError;
 use tollbar::remote::{Failure, FailureKind, RemoteError};
 
-use crate::tls;
+/// What to do about a server that does not speak TLS.
+const PLAIN_ADVICE: &str =
+    "it does not speak TLS at this port: write `redis://`, or the port where it does";
 
 /// What went wrong between this process and the counters.
 #[derive(Debug, Clone, Error)]
@@ -52,7 +54,7 @@ pub enum RedisStoreError {
         source: Arc<RedisError>,
     },
     /// A server that was asked for TLS, and kept silent.
-    #[error("no answer within {deadline:?}: perhaps {}", tls::PLAIN)]
+    #[error("no answer within {deadline:?}: perhaps {}", PLAIN_ADVICE)]
     NoHandshake {
         /// How long was waited.
         deadline: Duration,
@@ -174,12 +176,38 @@ impl From<RedisError> for RedisStoreError {
             Self::WrongType { detail: detail() }
         } else if text.contains("TOLLBARSTATE") {
             Self::CorruptState { detail: detail() }
-        } else if let Some(advice) = tls::advice(&error) {
+        } else if let Some(advice) = tls_advice(&error) {
             Self::Insecure { advice, source: Arc::new(error) }
         } else {
             Self::Server { source: Arc::new(error) }
         }
     }
+}
+
+/// What to do about a connection that could not be secured; `None` where it failed otherwise.
+fn tls_advice(error: &RedisError) -> Option<&'static str> {
+    const AUTHORITY: &str =
+        "nobody who is trusted here signed its certificate: give its authority by `Tls::ca_file`";
+    const NAME: &str = "its certificate is for another name: write that in the URL, or add this one to the certificate";
+    const ADVICE: [(&str, &str); 8] = [
+        ("UnknownIssuer", AUTHORITY),
+        // Of an authority that is called like one that is trusted.
+        ("BadSignature", AUTHORITY),
+        ("not valid for name", NAME),
+        ("NotValidForName", NAME),
+        ("certificate expired", "its certificate has expired"),
+        ("InvalidContentType", PLAIN_ADVICE),
+        (
+            "CertificateRequired",
+            "it asks for a certificate of ours: give one by `Tls::client_files`",
+        ),
+        (
+            "UnknownCA",
+            "it does not trust our certificate: give one of its authority by `Tls::client_files`",
+        ),
+    ];
+    let text = error.to_string();
+    ADVICE.iter().find(|(said, _)| text.contains(said)).map(|(_, advice)| *advice)
 }
 
 /// True where the server has understood the command, and refuses it: it is out of memory, the user

@@ -24,29 +24,28 @@
 //! once; the limiter's [`OutagePolicy`](tollbar::OutagePolicy) answers then. A charge whose answer
 //! came too late stays charged. A server that loses its data forgets what was charged: a client gets
 //! one burst more for each time that happens.
+//!
+//! # The modules
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `builder` | [`RedisStoreBuilder`]: options, and connecting |
+//! | `store` | [`RedisStore`]: each method is one script call; `store::cross_slot` is for requests in several slots of a cluster |
+//! | `script` | the Lua scripts (`lua/`), calls of them, and their replies |
+//! | `server` | connections, `node`, `sentinel` and `cluster`, and the `route` to the server that has a key |
+//! | `keys` | the names of keys in Redis |
+//! | `error` | [`RedisStoreError`], and which errors are outages |
 
-mod answer;
-mod blob;
 mod builder;
-mod cluster;
-mod connection;
 mod error;
 mod keys;
-mod node;
-mod question;
-mod route;
-mod scatter;
 mod script;
-mod sentinel;
-mod slot;
-mod slot_map;
+mod server;
 mod store;
-mod terms;
-mod tls;
 
 pub use builder::RedisStoreBuilder;
 pub use error::RedisStoreError;
 pub use keys::{FleetSecret, KeyNames};
+pub use server::tls::Tls;
 pub use store::RedisStore;
-pub use tls::Tls;
 pub use tollbar::remote::{BreakerState, Health, LATENCY_BOUNDS_US, RemoteStats, StoreErrors};

@@ -4,13 +4,18 @@
 //! a tenth of a microsecond. So there is a script for each set of algorithms that are asked for
 //! together, made when it is first needed: 1,024 sets, of which most programs use two or three.
 
+pub(crate) mod blob;
+pub(crate) mod call;
+pub(crate) mod policy;
+pub(crate) mod reply;
+
 use std::fmt;
 use std::sync::OnceLock;
 
 use tollbar::Policy;
 
 use crate::error::RedisStoreError;
-use crate::terms::Kind;
+use crate::script::policy::Kind;
 
 /// What a script does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

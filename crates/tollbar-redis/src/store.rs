@@ -1,5 +1,7 @@
 //! The store: turns questions into script calls, and what they answer into decisions.
 
+pub(crate) mod cross_slot;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +14,14 @@ use tollbar::{
     SystemClock, Timestamp,
 };
 
-use crate::answer;
-use crate::blob::Blob;
-use crate::builder::{Address, RedisStoreBuilder};
 use crate::error::RedisStoreError;
-use crate::keys::{KeyNames, Names};
-use crate::question::{Place, Question};
-use crate::route::Route;
+use crate::keys::Names;
+use crate::script::blob::Blob;
+use crate::script::call::{Place, Question};
+use crate::script::policy::Kind;
+use crate::script::reply;
 use crate::script::{Script, Scripts};
-use crate::terms::Kind;
+use crate::server::route::Route;
 
 /// The most entries of one batch, and the most adjustments of one settlement.
 const ENTRIES_MAX: usize = 1_024;
@@ -47,35 +48,8 @@ pub(crate) struct TestClock {
 }
 
 impl RedisStore {
-    /// A store at `url`: `redis://[user:password@]host[:port][/database]`, or `unix:///path`.
-    #[must_use]
-    pub fn builder(url: &str, key_names: KeyNames) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(Address::Server(url.to_owned()), key_names)
-    }
-
-    /// A store at the master that sentinels call `master`. These are at `urls`; their user, password and
-    /// database are taken to be the master's as well.
-    #[must_use]
-    pub fn sentinel_builder(urls: &[&str], master: &str, key_names: KeyNames) -> RedisStoreBuilder {
-        let urls = urls.iter().map(ToString::to_string).collect();
-        RedisStoreBuilder::new(Address::Sentinels { urls, master: master.to_owned() }, key_names)
-    }
-
-    /// A store in the cluster that the servers at `urls` are part of.
-    ///
-    /// What is counted for one key is in one slot, and so is what
-    /// [`colocate_by`](RedisStoreBuilder::colocate_by) brings together. A request under keys of several
-    /// slots is charged in each, and given back where one denies: no more passes than may, but for that
-    /// moment others may be denied for nothing. One with a request id, or a reservation, must be in one
-    /// slot.
-    #[must_use]
-    pub fn cluster_builder(urls: &[&str], key_names: KeyNames) -> RedisStoreBuilder {
-        let urls = urls.iter().map(ToString::to_string).collect();
-        RedisStoreBuilder::new(Address::Cluster(urls), key_names)
-    }
-
     /// The same server over the same connection, with counters of their own. Replaces the namespace it
-    /// was [built](RedisStoreBuilder::namespace) with.
+    /// was [built](crate::RedisStoreBuilder::namespace) with.
     #[must_use]
     pub fn with_namespace(&self, namespace: &str) -> Self {
         Self {
@@ -269,7 +243,7 @@ impl Store for RedisStore {
                     return Ok(decision);
                 }
             }
-            let decision = answer::one(&self.ask_by(&exchange, &question).await?, policy)?;
+            let decision = reply::one(&self.ask_by(&exchange, &question).await?, policy)?;
             self.answered(sent, &[decision]);
             Ok(decision)
         }))
@@ -315,7 +289,7 @@ impl Store for RedisStore {
                     return Ok(());
                 }
             }
-            answer::many(&self.ask_by(&exchange, &question).await?, batch.entries_mut())?;
+            reply::many(&self.ask_by(&exchange, &question).await?, batch.entries_mut())?;
             let is_denied = |entry: &Entry<'_>| {
                 entry.role() == Role::Enforce && entry.decision().is_some_and(|it| !it.is_allowed())
             };
@@ -340,7 +314,7 @@ impl Store for RedisStore {
             let mut refund = [Adjustment::new(key, policy, stamp, spending)];
             let bytes =
                 self.ask(&Question::settle(&self.names, None, &refund, Place::Server)?).await?;
-            answer::settled(&bytes, &mut refund)?;
+            reply::settled(&bytes, &mut refund)?;
             Ok(refund[0].adjusted())
         }))
     }
@@ -354,7 +328,7 @@ impl Store for RedisStore {
         let Some(question) = Question::renew(&self.names, key, policy, stamp) else {
             return Reply::Ready(Ok(None));
         };
-        Reply::Pending(Box::pin(async move { Ok(answer::renewed(&self.ask(&question).await?)?) }))
+        Reply::Pending(Box::pin(async move { Ok(reply::renewed(&self.ask(&question).await?)?) }))
     }
 
     fn settle<'a, 'e: 'a>(
@@ -369,7 +343,7 @@ impl Store for RedisStore {
             let place = self.place(adjustments.iter().map(Adjustment::key))?;
             let question = Question::settle(&self.names, Some(id), adjustments, place)?;
             let bytes = self.ask(&question).await?;
-            Ok(answer::settled(&bytes, adjustments)?)
+            Ok(reply::settled(&bytes, adjustments)?)
         }))
     }
 

@@ -1,9 +1,16 @@
-//! A connection to one server that many checks share.
+//! The servers that hold the counters: connections, and which server a call goes to.
+
+pub(crate) mod cluster;
+pub(crate) mod node;
+pub(crate) mod route;
+pub(crate) mod sentinel;
+pub(crate) mod slot_map;
+pub(crate) mod tls;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisResult, Value};
 
-/// Cheap to clone: all clones are the same connection.
+/// A connection to one server that many checks share. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct Connection(MultiplexedConnection);
 

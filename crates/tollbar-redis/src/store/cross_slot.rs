@@ -13,10 +13,10 @@ use tollbar::remote::Exchange;
 use tollbar::store::{Adjustment, Spending};
 use tollbar::{Batch, Charge, Entry, Role};
 
-use crate::answer;
 use crate::error::RedisStoreError;
-use crate::question::{Place, Question};
-use crate::slot::slot_of;
+use crate::script::call::{Place, Question};
+use crate::script::reply;
+use crate::server::slot_map::slot_of;
 use crate::store::RedisStore;
 
 /// The entries of one slot, and where they are in the batch.
@@ -93,7 +93,7 @@ impl RedisStore {
             Charge::Independent => Batch::independent(&mut part.entries),
         };
         let question = Question::of(&self.names, &batch, Place::PartOfCluster)?;
-        answer::decided(&self.ask_by(exchange, &question).await?, &mut part.entries)
+        reply::decided(&self.ask_by(exchange, &question).await?, &mut part.entries)
     }
 
     /// Gives back what a part has charged, and says what remains then.
@@ -119,7 +119,7 @@ impl RedisStore {
             part.entries.iter().map(|entry| entry.clone().with_cost(0)).collect();
         let question =
             Question::of(&self.names, &Batch::independent(&mut peeks), Place::PartOfCluster)?;
-        answer::decided(&self.ask_by(exchange, &question).await?, &mut peeks)?;
+        reply::decided(&self.ask_by(exchange, &question).await?, &mut peeks)?;
         for (entry, peek) in part.entries.iter_mut().zip(&peeks) {
             // A shadow that denied has its answer.
             if let Some(decision) = peek.decision()

@@ -8,10 +8,10 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionInfo, Value};
 use tollbar::remote::{Connector, Exchange, Link, within};
 
-use crate::connection::Connection;
+use super::Connection;
+use super::sentinel::Sentinels;
+use super::tls::{self, Tls};
 use crate::error::RedisStoreError;
-use crate::sentinel::Sentinels;
-use crate::tls::{self, Tls};
 
 /// The oldest Redis: the first whose `SET` and `TIME` do in scripts what is needed.
 const VERSION_MIN: (u32, u32) = (6, 2);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use futures_util::future::select_ok;
 use redis::{ConnectionInfo, Value};
 
-use crate::connection::Connection;
+use super::Connection;
+use super::tls::{self, Tls};
 use crate::error::RedisStoreError;
-use crate::tls::{self, Tls};
 
 /// Sentinels, and the master they are asked for.
 #[derive(Clone)]

@@ -6,10 +6,10 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 use tollbar::remote::{Deadlines, Exchange, Health, Link, RemoteCounters};
 
-use crate::cluster::Cluster;
+use super::cluster::Cluster;
+use super::node::{self, Manner, Node};
+use super::slot_map::slot_of;
 use crate::error::RedisStoreError;
-use crate::node::{self, Manner, Node};
-use crate::slot::slot_of;
 
 /// The way to the counters, and the time there is for it.
 pub(crate) struct Route {

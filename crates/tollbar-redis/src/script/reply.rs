@@ -3,9 +3,9 @@
 use tollbar::store::Adjustment;
 use tollbar::{Decision, Entry, Outcome, Policy, StoreError, Timestamp};
 
-use crate::blob::Reader;
+use super::blob::Reader;
+use super::policy::Kind;
 use crate::error::RedisStoreError;
-use crate::terms::Kind;
 
 /// What the script says where a request id came back with another question.
 const REUSED: &[u8] = b"reused";

@@ -20,12 +20,12 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tollbar::remote::{BreakerState, Exchange, Failure, Health, Link, backoff, describe, within};
 
-use crate::connection::Connection;
+use super::Connection;
+use super::node::{self, Manner, Node};
+use super::slot_map::SLOT_COUNT;
+use super::slot_map::{self, Address, Range};
+use super::tls::{self, Tls};
 use crate::error::RedisStoreError;
-use crate::node::{self, Manner, Node};
-use crate::slot::SLOT_COUNT;
-use crate::slot_map::{self, Address, Range};
-use crate::tls::{self, Tls};
 
 /// How often a check may be sent on.
 const REDIRECTIONS_MAX: usize = 5;

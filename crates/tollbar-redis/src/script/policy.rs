@@ -4,7 +4,7 @@
 
 use tollbar::{Interval, Period, Policy, PolicyParts};
 
-use crate::blob::Blob;
+use super::blob::Blob;
 use crate::error::RedisStoreError;
 
 /// The algorithms that have a twin in Lua, by the number the scripts know them by.

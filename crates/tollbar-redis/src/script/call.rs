@@ -6,11 +6,11 @@ use std::time::Duration;
 use tollbar::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, Role};
 use tollbar::{Batch, Charge, Policy};
 
-use crate::blob::Blob;
+use super::blob::Blob;
+use super::policy::{Kind, write_numbers};
+use super::{KindSet, Task};
 use crate::error::RedisStoreError;
 use crate::keys::Names;
-use crate::script::{KindSet, Task};
-use crate::terms::{Kind, write_numbers};
 
 /// A call of a script.
 #[derive(Debug)]

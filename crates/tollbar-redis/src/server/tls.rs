@@ -6,8 +6,7 @@ use std::fmt;
 use std::path::Path;
 
 use redis::{
-    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
-    TlsCertificates,
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates,
 };
 use rustls::crypto::{CryptoProvider, ring};
 use tollbar_tls::{Identity, Pem, PemError};
@@ -135,10 +134,6 @@ impl From<PemError> for RedisStoreError {
     }
 }
 
-/// What to do about a server that does not speak TLS.
-pub(crate) const PLAIN: &str =
-    "it does not speak TLS at this port: write `redis://`, or the port where it does";
-
 /// Says of a handshake that nobody answered what that may be: a server that knows no TLS takes it for
 /// the beginning of a line, and waits for the rest.
 pub(crate) fn explained(error: RedisStoreError, info: &ConnectionInfo) -> RedisStoreError {
@@ -150,32 +145,6 @@ pub(crate) fn explained(error: RedisStoreError, info: &ConnectionInfo) -> RedisS
         }
         error => error,
     }
-}
-
-/// What to do about a connection that could not be secured; `None` where it failed otherwise.
-pub(crate) fn advice(error: &RedisError) -> Option<&'static str> {
-    const AUTHORITY: &str =
-        "nobody who is trusted here signed its certificate: give its authority by `Tls::ca_file`";
-    const NAME: &str = "its certificate is for another name: write that in the URL, or add this one to the certificate";
-    const ADVICE: [(&str, &str); 8] = [
-        ("UnknownIssuer", AUTHORITY),
-        // Of an authority that is called like one that is trusted.
-        ("BadSignature", AUTHORITY),
-        ("not valid for name", NAME),
-        ("NotValidForName", NAME),
-        ("certificate expired", "its certificate has expired"),
-        ("InvalidContentType", PLAIN),
-        (
-            "CertificateRequired",
-            "it asks for a certificate of ours: give one by `Tls::client_files`",
-        ),
-        (
-            "UnknownCA",
-            "it does not trust our certificate: give one of its authority by `Tls::client_files`",
-        ),
-    ];
-    let text = error.to_string();
-    ADVICE.iter().find(|(said, _)| text.contains(said)).map(|(_, advice)| *advice)
 }
 
 impl fmt::Debug for Tls {
