@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::settle::Held;
+use crate::hold_guard::Held;
 
 pin_project! {
     /// A response's body.

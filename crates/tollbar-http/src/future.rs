@@ -1,4 +1,4 @@
-//! The future of a response.
+//! The future of a response, and what is added to the response of a request that passes.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,8 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 
 use crate::TollbarBody;
-use crate::service::Ticket;
+use crate::headers::Prepared;
+use crate::hold_guard::Held;
 
 type Boxed<R, E> = Pin<Box<dyn Future<Output = Result<Response<TollbarBody<R>>, E>> + Send>>;
 
@@ -33,6 +34,13 @@ pin_project! {
         /// The store has not answered, or the request waits.
         Asking { future: Boxed<R, E> },
     }
+}
+
+/// What a request that was let through takes along.
+#[derive(Default)]
+pub(crate) struct Ticket {
+    pub(crate) headers: Prepared,
+    pub(crate) held: Option<Box<Held>>,
 }
 
 impl<F, R, E> ResponseFuture<F, R, E> {
@@ -74,6 +82,22 @@ where
             }
             StateProjected::Asking { future } => future.as_mut().poll(context),
         }
+    }
+}
+
+impl Ticket {
+    /// Puts the headers into a response, and what is held into its body.
+    pub(crate) fn stamp<R>(self, mut response: Response<R>) -> Response<TollbarBody<R>>
+    where
+        R: Body<Data = Bytes>,
+    {
+        let Self { headers, mut held } = self;
+        if let Some(held) = &mut held {
+            held.responded(&mut response);
+        }
+        headers.make_room(response.headers_mut());
+        headers.insert_into(response.headers_mut());
+        response.map(|body| TollbarBody::service(body, held))
     }
 }
 

@@ -7,7 +7,6 @@
 mod api_key;
 #[cfg(feature = "jwt")]
 mod jwt;
-mod peer;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +26,6 @@ use crate::ClientIp;
 pub use api_key::ApiKeys;
 #[cfg(feature = "jwt")]
 pub use jwt::{Jwt, JwtAlgorithm, JwtKey};
-pub use peer::Peer;
 
 /// The longest value of an attribute.
 const VALUE_BYTES_MAX: usize = 1_024;
@@ -90,6 +88,10 @@ struct FromHeader {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes(Vec<(Box<str>, Box<str>)>);
+
+/// The peer's address, put into a request's extensions by a server that has its own way to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
 
 /// Why an attribute cannot be read from a header.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -222,7 +224,7 @@ impl Identity {
     ) -> Made<'_> {
         let peer = match &self.peer {
             Some(peer) => peer(extensions),
-            None => known.or_else(|| peer::of(extensions)),
+            None => known.or_else(|| peer_of(extensions)),
         };
         let ip = self.client_ip.of(peer, headers).map(text_of);
         Made {
@@ -341,6 +343,21 @@ impl Attributes {
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| &**value)
     }
+}
+
+/// The peer's address, where somebody has left it.
+fn peer_of(extensions: &Extensions) -> Option<IpAddr> {
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::ConnectInfo(peer)) =
+        extensions.get::<axum::extract::ConnectInfo<std::net::SocketAddr>>()
+    {
+        return Some(peer.ip());
+    }
+    #[cfg(feature = "tonic")]
+    if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+        return info.remote_addr().map(|peer| peer.ip());
+    }
+    extensions.get::<Peer>().map(|peer| peer.0)
 }
 
 /// An address as text, as the standard library writes it. Its formatter takes 80 ns for the four numbers

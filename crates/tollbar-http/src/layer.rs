@@ -1,10 +1,10 @@
-//! The layer: options, and what all services made by it share.
+//! The layer and its options.
 
 mod per_client;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
 use tower_layer::Layer;
 
 use crate::jitter::Jitter;
+use crate::shared::Shared;
 use crate::{Denial, HeaderStyle, Identity, Settle, TollbarService};
 
 pub use per_client::PerClientError;
@@ -40,32 +41,6 @@ pub struct TollbarLayer {
 /// A [`TollbarLayer`] in the making.
 pub struct TollbarLayerBuilder {
     shared: Shared,
-}
-
-type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
-type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
-type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
-type OnDecision = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
-type OnHoldError = dyn Fn(&TokenError) + Send + Sync;
-type DenialResponse = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
-
-/// What all services share.
-pub(crate) struct Shared {
-    pub(crate) engine: Arc<AsyncEngine>,
-    pub(crate) identity: Identity,
-    pub(crate) style: HeaderStyle,
-    pub(crate) jitter: Jitter,
-    pub(crate) cost: Option<Box<CostOf>>,
-    pub(crate) criticality: Option<Box<CriticalityOf>>,
-    pub(crate) skip: Option<Box<Skips>>,
-    pub(crate) denial_response: Option<Box<DenialResponse>>,
-    pub(crate) on_decision: Option<Box<OnDecision>>,
-    pub(crate) on_hold_error: Option<Box<OnHoldError>>,
-    /// The longest that one request waits; zero where denied requests are turned away.
-    pub(crate) max_wait: Duration,
-    max_waiters: usize,
-    pub(crate) settle: Option<Settle>,
-    waiting: AtomicUsize,
 }
 
 impl TollbarLayer {
@@ -239,32 +214,6 @@ impl TollbarLayerBuilder {
     #[must_use]
     pub fn build(self) -> TollbarLayer {
         TollbarLayer { shared: Arc::new(self.shared) }
-    }
-}
-
-/// A request's place among those that wait.
-pub(crate) struct Place<'s>(&'s AtomicUsize);
-
-impl Shared {
-    /// A place among those who wait, if there is one.
-    pub(crate) fn place(&self) -> Option<Place<'_>> {
-        // Taken first and looked at then: two who come at once do not both take the last one.
-        let place = Place(&self.waiting);
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        (before < self.max_waiters).then_some(place)
-    }
-
-    /// Reports why what a request holds was not renewed, settled or given back.
-    pub(crate) fn report<T>(&self, result: &Result<T, TokenError>) {
-        if let (Some(on_error), Err(error)) = (&self.on_hold_error, result) {
-            on_error(error);
-        }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -26,18 +26,34 @@
 //! | `axum` | the peer's address, as axum leaves it with a request |
 //! | `tonic` | the same for tonic |
 //! | `jwt` | users by the claims of a JSON Web Token that is verified here |
+//!
+//! # The modules
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `layer` | [`TollbarLayer`] and its options |
+//! | `service` | [`TollbarService`]: checks a request, then calls the service behind it |
+//! | `future` | [`ResponseFuture`], and what is added to the response of a request that passes |
+//! | `body` | [`TollbarBody`], which ends what the request holds when it ends itself |
+//! | `shared` | what all services of one layer share |
+//! | `hold_guard`, `settle` | what a request holds while it lasts; what it has spent in the end |
+//! | `identity`, `client_ip` | the attributes of a request: API keys, tokens, headers, the client's address |
+//! | `headers` | the headers about limits |
+//! | `response`, `grpc`, `jitter` | the response to a request that is denied, in JSON, as a problem or for gRPC, and its retry-after |
 
 mod body;
 mod client_ip;
 mod future;
 mod grpc;
 mod headers;
+mod hold_guard;
 mod identity;
 mod jitter;
 mod layer;
 mod response;
 mod service;
 mod settle;
+mod shared;
 #[cfg(test)]
 mod testing;
 

@@ -19,12 +19,12 @@ use http_body::Body;
 use tollbar_rules::{Admission, Hold, InvalidRequest, Verdict};
 use tower_service::Service;
 
-use crate::future::ResponseFuture;
-use crate::headers::{Prepared, write_retry_after};
+use crate::future::{ResponseFuture, Ticket};
+use crate::headers::write_retry_after;
+use crate::hold_guard::Held;
 use crate::identity::Pairs;
-use crate::layer::Shared;
 use crate::response::refusal;
-use crate::settle::Held;
+use crate::shared::Shared;
 use crate::{Denial, Format, Peer, TollbarBody};
 
 /// The shortest wait: timers know no shorter one, and nobody should spin.
@@ -36,13 +36,6 @@ pub struct TollbarService<S> {
     inner: S,
     shared: Arc<Shared>,
     peer: Option<IpAddr>,
-}
-
-/// What a request that was let through takes along.
-#[derive(Default)]
-pub(crate) struct Ticket {
-    headers: Prepared,
-    held: Option<Box<Held>>,
 }
 
 /// What is looked at of a request.
@@ -151,22 +144,6 @@ where
             let response = inner.call(Request::from_parts(parts, body)).await?;
             Ok(ticket.stamp(response))
         })
-    }
-}
-
-impl Ticket {
-    /// Puts the headers into a response, and what is held into its body.
-    pub(crate) fn stamp<R>(self, mut response: Response<R>) -> Response<TollbarBody<R>>
-    where
-        R: Body<Data = Bytes>,
-    {
-        let Self { headers, mut held } = self;
-        if let Some(held) = &mut held {
-            held.responded(&mut response);
-        }
-        headers.make_room(response.headers_mut());
-        headers.insert_into(response.headers_mut());
-        response.map(|body| TollbarBody::service(body, held))
     }
 }
 

@@ -1,0 +1,65 @@
+//! What all services made by a layer share: its engine and options, and how many requests wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
+
+use crate::jitter::Jitter;
+use crate::{Denial, HeaderStyle, Identity, Settle};
+
+type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
+type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
+type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
+type OnDecision = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
+type OnHoldError = dyn Fn(&TokenError) + Send + Sync;
+type DenialResponse = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
+
+/// What all services share.
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<AsyncEngine>,
+    pub(crate) identity: Identity,
+    pub(crate) style: HeaderStyle,
+    pub(crate) jitter: Jitter,
+    pub(crate) cost: Option<Box<CostOf>>,
+    pub(crate) criticality: Option<Box<CriticalityOf>>,
+    pub(crate) skip: Option<Box<Skips>>,
+    pub(crate) denial_response: Option<Box<DenialResponse>>,
+    pub(crate) on_decision: Option<Box<OnDecision>>,
+    pub(crate) on_hold_error: Option<Box<OnHoldError>>,
+    /// The longest that one request waits; zero where denied requests are turned away.
+    pub(crate) max_wait: Duration,
+    pub(crate) max_waiters: usize,
+    pub(crate) settle: Option<Settle>,
+    pub(crate) waiting: AtomicUsize,
+}
+
+/// A request's place among those that wait.
+pub(crate) struct Place<'s>(&'s AtomicUsize);
+
+impl Shared {
+    /// A place among those who wait, if there is one.
+    pub(crate) fn place(&self) -> Option<Place<'_>> {
+        // Taken first and looked at then: two who come at once do not both take the last one.
+        let place = Place(&self.waiting);
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        (before < self.max_waiters).then_some(place)
+    }
+
+    /// Reports why what a request holds was not renewed, settled or given back.
+    pub(crate) fn report<T>(&self, result: &Result<T, TokenError>) {
+        if let (Some(on_error), Err(error)) = (&self.on_hold_error, result) {
+            on_error(error);
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
