@@ -29,7 +29,7 @@
 mod backoff;
 mod builder;
 mod error;
-mod line;
+mod queue;
 mod session;
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use tonic::transport::Channel;
 
 use crate::v1::limiter_client::LimiterClient;
 use crate::v1::{CheckRequest, CheckResponse};
-use line::Line;
+use queue::RequestQueue;
 
 pub use builder::{ClientBuilder, ConnectError};
 pub use error::{CheckError, FailurePolicy};
@@ -53,14 +53,14 @@ pub type Calls = LimiterClient<InterceptedService<Channel, Bearer>>;
 /// Asks a daemon whether requests may pass. Clones share one connection.
 #[derive(Debug, Clone)]
 pub struct Client {
-    asking: Arc<Asking>,
+    session: Arc<SessionHandle>,
     calls: Calls,
 }
 
 /// Shared by all clones; the last of them ends the session.
 #[derive(Debug)]
-struct Asking {
-    line: Arc<Line>,
+struct SessionHandle {
+    queue: Arc<RequestQueue>,
     deadline: Duration,
 }
 
@@ -81,12 +81,12 @@ impl Client {
     ///
     /// Whoever drops the future before it was sent has charged nothing; after that, the charge stands.
     pub async fn check(&self, request: CheckRequest) -> Result<CheckResponse, CheckError> {
-        let answer = self.asking.line.join(request)?;
-        match timeout(self.asking.deadline, answer).await {
+        let answer = self.session.queue.join(request)?;
+        match timeout(self.session.deadline, answer).await {
             Ok(Ok(answer)) => answer,
             // Whoever hands answers out has ended: with the runtime.
             Ok(Err(_)) => Err(CheckError::Lost { reason: "the client has ended".to_owned() }),
-            Err(_) => Err(CheckError::Deadline { deadline: self.asking.deadline }),
+            Err(_) => Err(CheckError::Deadline { deadline: self.session.deadline }),
         }
     }
 
@@ -110,8 +110,8 @@ impl Client {
     }
 }
 
-impl Drop for Asking {
+impl Drop for SessionHandle {
     fn drop(&mut self) {
-        self.line.close();
+        self.queue.close();
     }
 }

@@ -6,6 +6,13 @@
 //! Feature `client`: [`client::Client`], which many tasks may ask at once. Feature `server`: the trait
 //! that a server implements. Feature `envoy`: the messages of Envoy's rate limit service, and both sides of
 //! it.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`v1`] | the messages of `tollbar.v1`, generated |
+//! | `envoy` | the messages of Envoy's rate limit service, generated |
+//! | `client` | [`client::Client`], its builder, the queue of its callers and the session that sends them |
+//! | [`codec`] | messages as bytes for tonic, with small buffers |
 
 #[cfg(feature = "client")]
 pub mod client;

@@ -9,9 +9,9 @@ use tollbar_tls::{Connector, Identity, Pem, PemError};
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
 
-use super::line::Line;
+use super::queue::RequestQueue;
 use super::session::{Bearer, Server, Session};
-use super::{Asking, Client};
+use super::{Client, SessionHandle};
 
 /// A connection on which nothing comes is asked whether somebody is there.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -151,17 +151,17 @@ impl ClientBuilder {
             return Err(ConnectError::Setting { setting, instead });
         }
         let server = self.server()?;
-        let line = Arc::new(Line::new(self.max_waiting));
+        let queue = Arc::new(RequestQueue::new(self.max_waiting));
         let session = Session {
             server: server.clone(),
             bearer: self.bearer()?,
-            line: Arc::clone(&line),
+            queue: Arc::clone(&queue),
             connect_timeout: self.connect_timeout,
             idle_timeout: self.idle_timeout,
         };
         let calls = session.calls(server.connect_lazy());
         runtime.spawn(session.run());
-        Ok(Client { asking: Arc::new(Asking { line, deadline: self.deadline }), calls })
+        Ok(Client { session: Arc::new(SessionHandle { queue, deadline: self.deadline }), calls })
     }
 
     fn bearer(&self) -> Result<Bearer, ConnectError> {

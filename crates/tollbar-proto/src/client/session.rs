@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use super::backoff::Backoff;
-use super::line::{Line, Outbound, Sent};
+use super::queue::{InFlight, Outbound, RequestQueue};
 use super::{Calls, CheckError};
 use crate::v1::CheckManyResponse;
 use crate::v1::check_many_response::Result as Answer;
@@ -38,7 +38,7 @@ impl Interceptor for Bearer {
 pub(super) struct Session {
     pub(super) server: Server,
     pub(super) bearer: Bearer,
-    pub(super) line: Arc<Line>,
+    pub(super) queue: Arc<RequestQueue>,
     pub(super) connect_timeout: Duration,
     pub(super) idle_timeout: Duration,
 }
@@ -69,15 +69,15 @@ impl Server {
 }
 
 /// How a stream ended.
-enum Ended {
+enum StreamEnd {
     /// The daemon asked for it, and the rest of the answers is to come.
     Closing(Box<Streaming<CheckManyResponse>>),
     /// For this reason.
     Broken(String),
 }
 
-/// What one message meant.
-enum Told {
+/// What delivering one message came to.
+enum Delivery {
     Answered,
     Closing,
     Nonsense(String),
@@ -88,64 +88,72 @@ impl Session {
         LimiterClient::with_interceptor(channel, self.bearer.clone())
     }
 
-    /// Goes on until the last client is gone.
+    /// Runs until the last client is gone.
     pub(super) async fn run(self) {
         tokio::select! {
-            () = self.go_on() => {}
+            () = self.run_sessions() => {}
             // What was sent and has not been answered has no one who waits for it.
-            () = self.line.closed() => {}
+            () = self.queue.closed() => {}
         }
-        self.line.fail("the client is closed");
+        self.queue.fail("the client is closed");
     }
 
-    async fn go_on(&self) {
+    async fn run_sessions(&self) {
         let mut backoff = Backoff::new();
-        let (mut outbound, mut sent) = self.line.begin();
+        let (mut outbound, mut in_flight) = self.queue.begin();
         loop {
-            match self.converse(outbound, &sent, &mut backoff).await {
-                Ended::Closing(answers) => {
+            match self.run_stream(outbound, &in_flight, &mut backoff).await {
+                StreamEnd::Closing(answers) => {
                     // The old stream sends no more; who comes now waits for the next.
-                    let (next, its_sent) = self.line.begin();
-                    tokio::spawn(drain(*answers, std::mem::replace(&mut sent, its_sent)));
+                    let (next, its_in_flight) = self.queue.begin();
+                    tokio::spawn(drain(*answers, std::mem::replace(&mut in_flight, its_in_flight)));
                     outbound = next;
                     tokio::time::sleep(backoff.pause()).await;
                 }
-                Ended::Broken(reason) => {
-                    self.line.fail(&reason);
-                    sent.lose(&reason);
+                StreamEnd::Broken(reason) => {
+                    self.queue.fail(&reason);
+                    in_flight.lose(&reason);
                     tokio::time::sleep(backoff.pause()).await;
-                    (outbound, sent) = self.line.begin();
+                    (outbound, in_flight) = self.queue.begin();
                 }
             }
         }
     }
 
     /// Opens a stream, and goes on until it ends.
-    async fn converse(&self, outbound: Outbound, sent: &Sent, backoff: &mut Backoff) -> Ended {
+    async fn run_stream(
+        &self,
+        outbound: Outbound,
+        in_flight: &InFlight,
+        backoff: &mut Backoff,
+    ) -> StreamEnd {
         let opened = async {
-            let channel = self.server.connect().await.map_err(|error| told(&error))?;
+            let channel = self.server.connect().await.map_err(|error| describe_error(&error))?;
             let opened = self.calls(channel).check_many(outbound).await;
-            opened.map(tonic::Response::into_inner).map_err(|status| of_status(&status))
+            opened.map(tonic::Response::into_inner).map_err(|status| describe_status(&status))
         };
         let mut answers = match timeout(self.connect_timeout, opened).await {
             Ok(Ok(answers)) => answers,
-            Ok(Err(reason)) => return Ended::Broken(reason),
+            Ok(Err(reason)) => return StreamEnd::Broken(reason),
             Err(_) => {
-                return Ended::Broken(format!("no connection within {:?}", self.connect_timeout));
+                return StreamEnd::Broken(format!(
+                    "no connection within {:?}",
+                    self.connect_timeout
+                ));
             }
         };
-        self.line.open();
-        match self.hand_out(&mut answers, sent, backoff).await {
-            None => Ended::Closing(Box::new(answers)),
-            Some(reason) => Ended::Broken(reason),
+        self.queue.open();
+        match self.deliver_all(&mut answers, in_flight, backoff).await {
+            None => StreamEnd::Closing(Box::new(answers)),
+            Some(reason) => StreamEnd::Broken(reason),
         }
     }
 
-    /// Hands answers out until there are no more, and says why; `None` where the daemon asks for an end.
-    async fn hand_out(
+    /// Delivers answers until there are no more, and returns why; `None` if the daemon asks for an end.
+    async fn deliver_all(
         &self,
         answers: &mut Streaming<CheckManyResponse>,
-        sent: &Sent,
+        in_flight: &InFlight,
         backoff: &mut Backoff,
     ) -> Option<String> {
         let mut looks = interval(self.idle_timeout);
@@ -156,7 +164,7 @@ impl Session {
             let message = tokio::select! {
                 message = answers.message() => message,
                 _ = looks.tick() => {
-                    let next = sent.next();
+                    let next = in_flight.next();
                     if next.is_some() && next == awaited {
                         return Some(format!("no answer within {:?}", self.idle_timeout));
                     }
@@ -165,62 +173,64 @@ impl Session {
                 }
             };
             match message {
-                Ok(Some(told)) => match hand_over(told, sent) {
+                Ok(Some(response)) => match deliver(response, in_flight) {
                     // It works: the next time it breaks is a first time.
-                    Told::Answered => *backoff = Backoff::new(),
-                    Told::Closing => return None,
-                    Told::Nonsense(reason) => return Some(reason),
+                    Delivery::Answered => *backoff = Backoff::new(),
+                    Delivery::Closing => return None,
+                    Delivery::Nonsense(reason) => return Some(reason),
                 },
                 Ok(None) => return Some("the daemon has ended the stream".to_owned()),
-                Err(status) => return Some(of_status(&status)),
+                Err(status) => return Some(describe_status(&status)),
             }
         }
     }
 }
 
-/// Hands one answer over.
-fn hand_over(told: CheckManyResponse, sent: &Sent) -> Told {
-    let CheckManyResponse { id, result } = told;
+/// Delivers one answer to its caller.
+fn deliver(response: CheckManyResponse, in_flight: &InFlight) -> Delivery {
+    let CheckManyResponse { id, result } = response;
     let answer = match result {
         Some(Answer::Answer(answer)) => Ok(answer),
         Some(Answer::Error(error)) => Err(match Code::from(error.code) {
             Code::Unavailable => CheckError::Unavailable { reason: error.message },
             code => CheckError::Refused { code, message: error.message },
         }),
-        Some(Answer::Closing(_)) => return Told::Closing,
-        None => return Told::Nonsense("an answer cannot be read: is the daemon newer?".to_owned()),
+        Some(Answer::Closing(_)) => return Delivery::Closing,
+        None => {
+            return Delivery::Nonsense("an answer cannot be read: is the daemon newer?".to_owned());
+        }
     };
-    if sent.answer(id, answer) {
-        Told::Answered
+    if in_flight.answer(id, answer) {
+        Delivery::Answered
     } else {
-        Told::Nonsense(format!("answer {id} is out of order"))
+        Delivery::Nonsense(format!("answer {id} is out of order"))
     }
 }
 
 /// Takes the answers that are still to come.
-async fn drain(mut answers: Streaming<CheckManyResponse>, sent: Arc<Sent>) {
+async fn drain(mut answers: Streaming<CheckManyResponse>, in_flight: Arc<InFlight>) {
     let rest = async {
-        while let Ok(Some(told)) = answers.message().await {
-            if let Told::Nonsense(_) = hand_over(told, &sent) {
+        while let Ok(Some(response)) = answers.message().await {
+            if let Delivery::Nonsense(_) = deliver(response, &in_flight) {
                 break;
             }
         }
     };
     let _ = timeout(CLOSING_TIME_MAX, rest).await;
-    sent.lose("the daemon has stopped");
+    in_flight.lose("the daemon has stopped");
 }
 
-fn of_status(status: &Status) -> String {
+fn describe_status(status: &Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
 }
 
-/// An error of the transport says little without its sources.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut told = error.to_string();
+/// Describes an error of the transport with its sources, without which it says little.
+fn describe_error(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        told = format!("{told}: {error}");
+        text = format!("{text}: {error}");
         source = error.source();
     }
-    told
+    text
 }

@@ -1,4 +1,4 @@
-//! Those who wait: to be sent, and for their answers. Everybody has a place, and places are counted.
+//! Requests that wait to be sent, and callers that wait for their answers. Their number is bounded.
 //!
 //! What is sent, and by whom, is the [session](super::session)'s business. A caller that went away
 //! leaves its place when its turn comes, or when somebody needs it.
@@ -16,9 +16,9 @@ use crate::v1::{CheckManyRequest, CheckRequest, CheckResponse};
 
 type Answer = Result<CheckResponse, CheckError>;
 
-/// All who wait for one client.
+/// The requests and callers that wait for one client.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct RequestQueue {
     state: Mutex<State>,
     places: Arc<Semaphore>,
     max_waiting: usize,
@@ -28,7 +28,7 @@ pub(super) struct Line {
 
 #[derive(Debug)]
 struct State {
-    queued: VecDeque<Waiting>,
+    queued: VecDeque<QueuedRequest>,
     /// Which session may send. An older one, which may linger, finds that it is not meant.
     session: u64,
     /// Whether the daemon has taken that session's stream. Before that, nothing is sent: what is only
@@ -43,31 +43,31 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedRequest {
     request: CheckRequest,
     caller: Caller,
 }
 
-/// Whoever asked, and the place they take.
+/// The caller of a request, and the place it takes.
 #[derive(Debug)]
 struct Caller {
     answer: oneshot::Sender<Answer>,
     _place: OwnedSemaphorePermit,
 }
 
-/// Those whose requests one session has sent, in order.
+/// The callers whose requests one session has sent, in order.
 #[derive(Debug, Default)]
-pub(super) struct Sent(Mutex<VecDeque<(u64, Caller)>>);
+pub(super) struct InFlight(Mutex<VecDeque<(u64, Caller)>>);
 
 /// What one session sends: everything that is queued, as fast as it is taken.
 #[derive(Debug)]
 pub(super) struct Outbound {
-    line: Arc<Line>,
+    queue: Arc<RequestQueue>,
     session: u64,
-    sent: Arc<Sent>,
+    in_flight: Arc<InFlight>,
 }
 
-impl Line {
+impl RequestQueue {
     pub(super) fn new(max_waiting: usize) -> Self {
         let state = State {
             queued: VecDeque::new(),
@@ -101,7 +101,7 @@ impl Line {
             return Err(CheckError::Full { max_waiting: self.max_waiting });
         };
         let (answer, receiver) = oneshot::channel();
-        state.queued.push_back(Waiting { request, caller: Caller { answer, _place: place } });
+        state.queued.push_back(QueuedRequest { request, caller: Caller { answer, _place: place } });
         let writer = state.writer.take();
         drop(state);
         if let Some(writer) = writer {
@@ -111,15 +111,18 @@ impl Line {
     }
 
     /// A new session; an older one ends what it sends.
-    pub(super) fn begin(self: &Arc<Self>) -> (Outbound, Arc<Sent>) {
-        let sent = Arc::new(Sent::default());
+    pub(super) fn begin(self: &Arc<Self>) -> (Outbound, Arc<InFlight>) {
+        let in_flight = Arc::new(InFlight::default());
         let session = self.change(|state| {
             state.session += 1;
             state.is_open = false;
             state.down = None;
             state.session
         });
-        (Outbound { line: Arc::clone(self), session, sent: Arc::clone(&sent) }, sent)
+        (
+            Outbound { queue: Arc::clone(self), session, in_flight: Arc::clone(&in_flight) },
+            in_flight,
+        )
     }
 
     /// The session's stream was taken: what is queued may be sent.
@@ -134,7 +137,7 @@ impl Line {
             state.down = Some(reason.to_owned());
             std::mem::take(&mut state.queued)
         };
-        for Waiting { caller, .. } in queued {
+        for QueuedRequest { caller, .. } in queued {
             let reason = reason.to_owned();
             let _ = caller.answer.send(Err(CheckError::Unavailable { reason }));
         }
@@ -166,17 +169,17 @@ impl Line {
 
 impl State {
     /// Whoever is to be sent next.
-    fn next(&mut self) -> Option<Waiting> {
+    fn next(&mut self) -> Option<QueuedRequest> {
         if self.is_open { self.queued.pop_front() } else { None }
     }
 }
 
-impl Sent {
+impl InFlight {
     /// True where `id` is the next that is to be answered, and it was. Who has gone away is not told.
     pub(super) fn answer(&self, id: u64, answer: Answer) -> bool {
         let first = {
-            let mut sent = lock(&self.0);
-            sent.pop_front_if(|(it, _)| *it == id)
+            let mut in_flight = lock(&self.0);
+            in_flight.pop_front_if(|(it, _)| *it == id)
         };
         match first {
             Some((_, caller)) => {
@@ -189,8 +192,8 @@ impl Sent {
 
     /// No more answers come.
     pub(super) fn lose(&self, reason: &str) {
-        let sent = std::mem::take(&mut *lock(&self.0));
-        for (_, caller) in sent {
+        let in_flight = std::mem::take(&mut *lock(&self.0));
+        for (_, caller) in in_flight {
             let _ = caller.answer.send(Err(CheckError::Lost { reason: reason.to_owned() }));
         }
     }
@@ -205,17 +208,17 @@ impl Stream for Outbound {
     type Item = CheckManyRequest;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<CheckManyRequest>> {
-        let mut state = lock(&self.line.state);
+        let mut state = lock(&self.queue.state);
         if state.session != self.session {
             return Poll::Ready(None);
         }
-        while let Some(Waiting { request, caller }) = state.next() {
+        while let Some(QueuedRequest { request, caller }) = state.next() {
             if caller.answer.is_closed() {
                 continue;
             }
             let id = state.next_id;
             state.next_id += 1;
-            lock(&self.sent.0).push_back((id, caller));
+            lock(&self.in_flight.0).push_back((id, caller));
             return Poll::Ready(Some(CheckManyRequest { id, request: Some(request) }));
         }
         if state.is_closed {
