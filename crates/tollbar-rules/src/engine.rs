@@ -27,7 +27,7 @@ use tollbar::{Clock, MemoryStore, ReceiptKey, Store, SystemClock, Timestamp};
 use ahead_of_clock::Ahead;
 use hold::{Hold, TokenKeys};
 use in_process::Engine;
-use selection::{Nobody, Selection};
+use selection::{NoObserver, Selection};
 
 use crate::rule_set::diff::Diff;
 use crate::snapshot::Snapshot;
@@ -108,7 +108,7 @@ impl AsyncEngine {
     /// Returns a builder for an engine that counts in `store`.
     #[must_use]
     pub fn builder(rules: RuleSet, store: Arc<dyn Store>) -> EngineBuilder<Arc<dyn Store>> {
-        EngineBuilder::over(rules, store)
+        EngineBuilder::with_store(rules, store)
     }
 
     /// Decides whether the request may pass, and charges it if so.
@@ -129,11 +129,11 @@ impl AsyncEngine {
         if let Some(admission) = self.try_admit(request, reserve_for) {
             return admission;
         }
-        let verdict = Verdict::unmade(self.snapshot());
+        let verdict = Verdict::undecided(self.snapshot());
         let mut admission = Admission { verdict, hold: None };
         let verdict = &mut admission.verdict;
         let mut selection = Selection::default();
-        self.select(&verdict.snapshot, request, &mut Nobody, &mut selection);
+        self.select(&verdict.snapshot, request, &mut NoObserver, &mut selection);
         admission.hold = self.decide(request, reserve_for, &mut selection, verdict).await;
         admission
     }
@@ -148,7 +148,7 @@ impl AsyncEngine {
         if !self.answers_at_once() {
             return None;
         }
-        let verdict = Verdict::unmade(self.current.load());
+        let verdict = Verdict::undecided(self.current.load());
         let mut admission = Admission { verdict, hold: None };
         admission.hold = self.decide_now(request, reserve_for, &mut admission.verdict);
         Some(admission)
@@ -166,7 +166,7 @@ impl AsyncEngine {
         if !self.answers_at_once() {
             return None;
         }
-        let mut verdict = Verdict::unmade(self.current.load());
+        let mut verdict = Verdict::undecided(self.current.load());
         let hold = self.decide_now(request, reserve_for, &mut verdict);
         Some(then(&verdict, hold))
     }
@@ -222,7 +222,7 @@ impl AsyncEngine {
 }
 
 impl<S> EngineBuilder<S> {
-    fn over(rules: RuleSet, store: S) -> Self {
+    fn with_store(rules: RuleSet, store: S) -> Self {
         let request_id_ttl = ChargeIds::REQUEST_ID_TTL_DEFAULT;
         Self { rules, store, clock: None, receipt_key: None, request_id_ttl }
     }

@@ -6,13 +6,13 @@ use arrayvec::ArrayVec;
 use tollbar::{Batch, Decision, Entry, StoreError, Timestamp};
 
 use crate::engine::in_process::{Engine, now};
-use crate::engine::selection::{Ask, Fate, Observer, Selection};
+use crate::engine::selection::{MatchFate, Observer, SelectedLimit, Selection};
 use crate::matcher::ItemId;
 use crate::rule::Tier;
 use crate::rule::subject::readable;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
-use crate::verdict::{Enforcement, Why};
+use crate::verdict::{Enforcement, StoredReason};
 use crate::{AsyncEngine, Effect, Request, Rule};
 
 /// What every rule says to a request, and why. Prints as a text for people.
@@ -102,10 +102,10 @@ pub struct LimitExplanation {
 }
 
 /// Writes down what becomes of each rule.
-struct Fates(Vec<Option<Fate>>);
+struct FateLog(Vec<Option<MatchFate>>);
 
-impl Observer for Fates {
-    fn saw(&mut self, rule: ItemId, fate: Fate) {
+impl Observer for FateLog {
+    fn observe(&mut self, rule: ItemId, fate: MatchFate) {
         self.0[rule as usize] = Some(fate);
     }
 }
@@ -114,31 +114,33 @@ impl AsyncEngine {
     /// Why the request would be limited now, or not. Charges nothing.
     pub async fn explain(&self, request: &Request<'_>) -> Explanation {
         let snapshot = self.snapshot();
-        let mut fates = Fates(vec![None; snapshot.rules.len()]);
+        let mut fates = FateLog(vec![None; snapshot.rules.len()]);
         let mut selection = Selection::default();
         self.select(&snapshot, request, &mut fates, &mut selection);
-        let asks = match selection.denial {
+        let limits = match selection.denial {
             // More than a store takes: their counters are not read.
-            Some(Why::TooMany { .. }) => &[],
-            _ => selection.asks.as_slice(),
+            Some(StoredReason::TooManyLimits { .. }) => &[],
+            _ => selection.limits.as_slice(),
         };
-        let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> =
-            asks.iter().map(|ask| ask.entry(&snapshot, &selection).with_cost(0)).collect();
+        let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> = limits
+            .iter()
+            .map(|selected| selected.entry(&snapshot, &selection).with_cost(0))
+            .collect();
         let answer = self.store().decide(Batch::all_or_none(&mut entries)).await;
         let decisions: Vec<Option<Decision>> = match &answer {
             Ok(()) => entries.iter().map(Entry::decision).collect(),
-            Err(_) => vec![None; asks.len()],
+            Err(_) => vec![None; limits.len()],
         };
         drop(entries);
-        let explaining = Explaining {
+        let explainer = Explainer {
             snapshot: &snapshot,
             request,
             selection: &selection,
-            asks,
+            limits,
             decisions: &decisions,
             now: self.now(),
         };
-        explaining.explanation(&fates, answer.err().as_ref())
+        explainer.explanation(&fates, answer.err().as_ref())
     }
 }
 
@@ -150,24 +152,24 @@ impl Engine {
     }
 }
 
-struct Explaining<'a> {
+struct Explainer<'a> {
     snapshot: &'a Snapshot,
     request: &'a Request<'a>,
     selection: &'a Selection,
-    asks: &'a [Ask],
+    limits: &'a [SelectedLimit],
     decisions: &'a [Option<Decision>],
     now: Timestamp,
 }
 
-impl Explaining<'_> {
-    fn explanation(&self, fates: &Fates, failure: Option<&StoreError>) -> Explanation {
+impl Explainer<'_> {
+    fn explanation(&self, fates: &FateLog, failure: Option<&StoreError>) -> Explanation {
         let binding = self.binding();
         let rules = self.snapshot.rules.rules().iter().enumerate();
         let rules = rules.map(|(at, rule)| self.rule(at as ItemId, rule, fates.0[at], binding));
         let denies =
-            |at: &usize| self.asks[*at].capacity == Enforcement::Live && !self.would_pass(*at);
+            |at: &usize| self.limits[*at].enforcement == Enforcement::Live && !self.would_pass(*at);
         let is_allowed =
-            self.selection.denial.is_none() && !(0..self.asks.len()).any(|at| denies(&at));
+            self.selection.denial.is_none() && !(0..self.limits.len()).any(|at| denies(&at));
         Explanation {
             method: self.request.method().to_owned(),
             path: self.request.path().to_owned(),
@@ -181,37 +183,39 @@ impl Explaining<'_> {
     /// Which limit binds: of those that deny, the one that resets last; else the one of which the
     /// least would remain.
     fn binding(&self) -> Option<usize> {
-        let live = (0..self.asks.len()).filter(|at| self.asks[*at].capacity == Enforcement::Live);
+        let live =
+            (0..self.limits.len()).filter(|at| self.limits[*at].enforcement == Enforcement::Live);
         let weight = |at: &usize| {
-            let (ask, decision) = (&self.asks[*at], self.decisions[*at]?);
+            let (selected, decision) = (&self.limits[*at], self.decisions[*at]?);
             let remaining = decision.remaining()?;
-            let share = u128::from(remaining.saturating_sub(ask.cost)) * 1_000_000
+            let share = u128::from(remaining.saturating_sub(selected.cost)) * 1_000_000
                 / u128::from(decision.limit().max(1));
-            Some((ask.cost > remaining, std::cmp::Reverse(share), decision.reset_at()))
+            Some((selected.cost > remaining, std::cmp::Reverse(share), decision.reset_at()))
         };
         // The first of equals: the highest priority.
         live.rev().filter(|at| self.decisions[*at].is_some()).max_by_key(weight)
     }
 
     fn would_pass(&self, at: usize) -> bool {
-        self.decisions[at].is_none_or(|decision| Some(self.asks[at].cost) <= decision.remaining())
+        self.decisions[at].is_none_or(|decision| Some(self.limits[at].cost) <= decision.remaining())
     }
 
     fn rule(
         &self,
         at: ItemId,
         rule: &Rule,
-        fate: Option<Fate>,
+        fate: Option<MatchFate>,
         binding: Option<usize>,
     ) -> RuleExplanation {
-        let asks = || (0..self.asks.len()).filter(move |ask| self.asks[*ask].rule == at);
-        let first = asks().next();
-        let subject = first.map(|ask| {
-            let (start, end) = self.asks[ask].key;
+        let limits =
+            || (0..self.limits.len()).filter(move |selected| self.limits[*selected].rule == at);
+        let first = limits().next();
+        let subject = first.map(|selected| {
+            let (start, end) = self.limits[selected].key;
             readable(&self.selection.keys[start..end])
         });
         let tier = match fate {
-            Some(Fate::Applied(Tier::At(at)) | Fate::TierUnlimited(Tier::At(at))) => {
+            Some(MatchFate::Applied(Tier::At(at)) | MatchFate::TierUnlimited(Tier::At(at))) => {
                 Some(rule.tiers.limits[at].0.to_string())
             }
             _ => None,
@@ -220,7 +224,7 @@ impl Explaining<'_> {
             None => (RuleFate::NotMatched, self.why_not(rule)),
             Some(fate) => self.why(rule, fate),
         };
-        let boost = first.and_then(|ask| self.boost(&self.asks[ask]));
+        let boost = first.and_then(|selected| self.boost(&self.limits[selected]));
         let why = boost.map_or_else(|| why.clone(), |boost| format!("{why}; {boost}"));
         RuleExplanation {
             name: rule.name.to_string(),
@@ -229,23 +233,27 @@ impl Explaining<'_> {
             tier,
             cost: self.snapshot.cost(at, self.request),
             subject,
-            limits: asks().map(|ask| self.limit(ask, binding == Some(ask))).collect(),
+            limits: limits()
+                .map(|selected| self.limit(selected, binding == Some(selected)))
+                .collect(),
         }
     }
 
     fn limit(&self, at: usize, binds: bool) -> LimitExplanation {
-        let ask = &self.asks[at];
-        let rule = self.snapshot.rule(ask.rule);
-        let limit = match ask.capacity {
-            Enforcement::Candidate => &rule.candidate[ask.limit],
-            Enforcement::Live | Enforcement::Shadow => &rule.limits_of(ask.tier)[ask.limit],
+        let selected = &self.limits[at];
+        let rule = self.snapshot.rule(selected.rule);
+        let limit = match selected.enforcement {
+            Enforcement::Candidate => &rule.candidate[selected.limit],
+            Enforcement::Live | Enforcement::Shadow => {
+                &rule.limits_of(selected.tier)[selected.limit]
+            }
         };
         let decision = self.decisions[at];
         LimitExplanation {
             text: limit.text().to_owned(),
             algorithm: limit.policy().algorithm().name(),
-            capacity: ask.capacity,
-            limit: ask.policy(self.snapshot).limit(),
+            capacity: selected.enforcement,
+            limit: selected.policy(self.snapshot).limit(),
             remaining: decision.and_then(|it| it.remaining()),
             reset_at: decision.and_then(|it| it.reset_at()),
             would_pass: self.would_pass(at),
@@ -266,48 +274,52 @@ impl Explaining<'_> {
         }
     }
 
-    fn why(&self, rule: &Rule, fate: Fate) -> (RuleFate, String) {
+    fn why(&self, rule: &Rule, fate: MatchFate) -> (RuleFate, String) {
         let name = |at: ItemId| &self.snapshot.rule(at).name;
         let lacks = |per: usize| format!("the request lacks `{}`", rule.per[per].name());
         match fate {
-            Fate::Disabled => (RuleFate::Disabled, "it is not enabled".to_owned()),
-            Fate::BelowStop(by) => (
+            MatchFate::Disabled => (RuleFate::Disabled, "it is not enabled".to_owned()),
+            MatchFate::BelowStop(by) => (
                 RuleFate::Overruled,
                 format!("`{}` applies, which stops rules of lower priority", name(by)),
             ),
-            Fate::LiftedBy(by) => (
+            MatchFate::LiftedBy(by) => (
                 RuleFate::Overruled,
                 format!("`{}` lets the request pass without a limit", name(by)),
             ),
-            Fate::ReplacedBy(by) => {
+            MatchFate::ReplacedBy(by) => {
                 (RuleFate::Overruled, format!("`{}` applies, which replaces it", name(by)))
             }
-            Fate::Unlimited => {
+            MatchFate::Unlimited => {
                 (RuleFate::Unlimited, "it lets the request pass without a limit".to_owned())
             }
-            Fate::TierUnlimited(_) => {
+            MatchFate::TierUnlimited(_) => {
                 (RuleFate::Unlimited, "the request's tier has no limit".to_owned())
             }
-            Fate::Exempt(at) => {
+            MatchFate::Exempt(at) => {
                 let reason = rule.exemptions[at].reason.as_deref();
                 let reason = reason.map_or_else(String::new, |it| format!(": {it}"));
                 (RuleFate::Exempt, format!("the request is exempt from it{reason}"))
             }
-            Fate::Skipped(per) => (RuleFate::Skipped, format!("{}, so it is skipped", lacks(per))),
-            Fate::Denied(per) => (RuleFate::Denied, format!("{}, so it is denied", lacks(per))),
-            Fate::FallbackNotNeeded => (
+            MatchFate::Skipped(per) => {
+                (RuleFate::Skipped, format!("{}, so it is skipped", lacks(per)))
+            }
+            MatchFate::Denied(per) => {
+                (RuleFate::Denied, format!("{}, so it is denied", lacks(per)))
+            }
+            MatchFate::FallbackNotNeeded => (
                 RuleFate::FallbackNotNeeded,
                 "it is a fallback, and another rule matches".to_owned(),
             ),
-            Fate::Banned(ban) => {
-                (RuleFate::Banned, format!("its subject is banned{}", self.of(ban)))
+            MatchFate::Banned(ban) => {
+                (RuleFate::Banned, format!("its subject is banned{}", self.until_and_reason(ban)))
             }
-            Fate::Applied(_) => (RuleFate::Applied, "all its conditions hold".to_owned()),
+            MatchFate::Applied(_) => (RuleFate::Applied, "all its conditions hold".to_owned()),
         }
     }
 
     /// Until when and why, of a ban or a boost.
-    fn of(&self, at: usize) -> String {
+    fn until_and_reason(&self, at: usize) -> String {
         let Some(overrides) = &self.snapshot.overrides else {
             return String::new();
         };
@@ -318,29 +330,33 @@ impl Explaining<'_> {
     }
 
     /// What is said of a limit's subject that multiplies it.
-    fn boost(&self, ask: &Ask) -> Option<String> {
-        let overrides = self.snapshot.overrides.as_ref().filter(|_| ask.boost > 0)?;
-        let key = &self.selection.keys[ask.key.0..ask.key.1];
-        let at =
-            overrides.of_subject(self.snapshot.rule(ask.rule), key, self.request, self.now).boost?;
+    fn boost(&self, selected: &SelectedLimit) -> Option<String> {
+        let overrides = self.snapshot.overrides.as_ref().filter(|_| selected.boost > 0)?;
+        let key = &self.selection.keys[selected.key.0..selected.key.1];
+        let at = overrides
+            .active_for_subject(self.snapshot.rule(selected.rule), key, self.request, self.now)
+            .boost?;
         let Effect::Boost { factor_percent } = overrides.get(at).effect else {
             return None;
         };
-        Some(format!("its limits are at {factor_percent}% for this subject{}", self.of(at)))
+        Some(format!(
+            "its limits are at {factor_percent}% for this subject{}",
+            self.until_and_reason(at)
+        ))
     }
 
     fn summary(&self, is_allowed: bool, binding: Option<usize>) -> String {
         let name = |at: ItemId| &self.snapshot.rule(at).name;
-        match (self.selection.denial, self.selection.leave, binding) {
-            (Some(Why::Missing { rule, per }), ..) => {
+        match (self.selection.denial, self.selection.pass_reason, binding) {
+            (Some(StoredReason::MissingAttribute { rule, per }), ..) => {
                 let attribute = self.snapshot.rule(rule).per[per].name();
                 format!("denied: `{}` needs `{attribute}`, which the request lacks", name(rule))
             }
-            (Some(Why::Banned { rule, ban, .. }), ..) => {
+            (Some(StoredReason::Banned { rule, ban, .. }), ..) => {
                 let under = rule.map_or_else(String::new, |at| format!(" under `{}`", name(at)));
-                format!("denied: the subject is banned{under}{}", self.of(ban))
+                format!("denied: the subject is banned{under}{}", self.until_and_reason(ban))
             }
-            (Some(Why::TooMany { count }), ..) => {
+            (Some(StoredReason::TooManyLimits { count }), ..) => {
                 format!(
                     "denied: {count} limits apply, and stores check at most \
                      {POLICIES_PER_REQUEST_MAX} at once"
@@ -348,15 +364,15 @@ impl Explaining<'_> {
             }
             (_, _, Some(at)) => {
                 let verb = if is_allowed { "allowed" } else { "denied" };
-                format!("{verb}: `{}` binds", name(self.asks[at].rule))
+                format!("{verb}: `{}` binds", name(self.limits[at].rule))
             }
-            (_, Some(Why::Unlimited(rule)), None) => {
+            (_, Some(StoredReason::Unlimited(rule)), None) => {
                 format!("allowed: `{}` sets no limit", name(rule))
             }
-            (_, Some(Why::Exempt { rule, .. }), None) => {
+            (_, Some(StoredReason::Exempt { rule, .. }), None) => {
                 format!("allowed: the request is exempt from `{}`", name(rule))
             }
-            _ if self.decisions.iter().any(Option::is_some) || self.asks.is_empty() => {
+            _ if self.decisions.iter().any(Option::is_some) || self.limits.is_empty() => {
                 "allowed: no rule limits the request".to_owned()
             }
             _ => "the counters could not be read".to_owned(),

@@ -71,7 +71,7 @@ pub enum FileError {
         source: RuleSetError,
     },
     /// Some of what it says cannot be used.
-    #[error("{}", Listed { file, findings })]
+    #[error("{}", FindingList { file, findings })]
     Findings {
         /// Its name.
         file: String,
@@ -123,7 +123,7 @@ pub(crate) fn read_text<T>(
 ) -> Result<(T, Vec<Finding>), FileError> {
     let refuse = |findings| FileError::Findings { file: file.to_owned(), findings };
     let document = node::parse(text, what).map_err(|malformed| {
-        let node::Malformed { at: position, message } = malformed;
+        let node::SyntaxError { at: position, message } = malformed;
         refuse(vec![Finding { position, field: String::new(), message }])
     })?;
     let mut reader = Reader::default();
@@ -216,7 +216,7 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
         reader.refuse(field, message);
     }
     let rules = fields.take("rules");
-    let mut read: Vec<(Rule, rule::Places)> = Vec::new();
+    let mut read: Vec<(Rule, rule::FieldPositions)> = Vec::new();
     match &rules {
         None => {
             let message = "there is no `rules` here: write `rules:` and a list, `[]` for none";
@@ -234,12 +234,12 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
     if !reader.errors.is_empty() {
         return None;
     }
-    let (rules, places): (Vec<Rule>, Vec<rule::Places>) = read.into_iter().unzip();
+    let (rules, positions): (Vec<Rule>, Vec<rule::FieldPositions>) = read.into_iter().unzip();
     match RuleSet::new(rules) {
         Ok(rules) => Some(rules.with_node_count(node_count.unwrap_or(1))),
         Err(wrong) => {
             for error in wrong.errors {
-                let place = &places[error.rule];
+                let place = &positions[error.rule];
                 let at = place.fields.get(error.field).copied().unwrap_or(place.rule);
                 let field = format!("{}.{}", place.path, error.field);
                 reader.error(at, &field, error.problem.to_string());
@@ -250,12 +250,12 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
 }
 
 /// The findings of a file, a line each.
-struct Listed<'a> {
+struct FindingList<'a> {
     file: &'a str,
     findings: &'a [Finding],
 }
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for FindingList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, finding) in self.findings.iter().enumerate() {
             write!(f, "{}{}:{finding}", if at == 0 { "" } else { "\n" }, self.file)?;

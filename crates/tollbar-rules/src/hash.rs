@@ -6,10 +6,11 @@
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map from a hash that is good already.
-pub(crate) type HashedMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AsItIs>>;
+pub(crate) type HashedMap<V> =
+    std::collections::HashMap<u64, V, BuildHasherDefault<IdentityHasher>>;
 
 /// Hashes that are good already.
-pub(crate) type HashedSet = std::collections::HashSet<u64, BuildHasherDefault<AsItIs>>;
+pub(crate) type HashedSet = std::collections::HashSet<u64, BuildHasherDefault<IdentityHasher>>;
 
 /// What is kept under a text: found by its hash, then compared.
 pub(crate) type TextMap<V> = HashedMap<smallvec::SmallVec<[(Box<str>, V); 1]>>;
@@ -34,11 +35,11 @@ pub(crate) fn hash_text(text: &str) -> u64 {
     mix(hash, u64::from_le_bytes(last))
 }
 
-/// Hands a hash on as it is.
+/// A hasher of hashes: returns its input.
 #[derive(Debug, Default)]
-pub(crate) struct AsItIs(u64);
+pub(crate) struct IdentityHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }

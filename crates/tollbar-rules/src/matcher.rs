@@ -22,11 +22,11 @@ use arrayvec::ArrayVec;
 use smallvec::SmallVec;
 
 use router::{BucketId, Router};
-use shape::{AttributeId, Key, Row, Shape, ShapeId};
+use shape::{AttributeId, LookupKey, Row, Shape, ShapeId};
 
 use crate::hash::{HashedMap, TextMap, hash_text, mix};
 use crate::request::ATTRIBUTES_MAX;
-use crate::rule::condition::Reading;
+use crate::rule::condition::PathReading;
 use crate::{Conditions, Request, Test};
 
 /// A place in the list that a matcher was made from.
@@ -73,12 +73,12 @@ const SHAPES_ASKED_MAX: usize = 8;
 
 /// The attributes of a request that any condition tests.
 #[derive(Debug)]
-struct Facts<'r> {
-    known: ArrayVec<Fact<'r>, { ATTRIBUTES_MAX + 2 }>,
+struct RequestAttributes<'r> {
+    known: ArrayVec<RequestAttribute<'r>, { ATTRIBUTES_MAX + 2 }>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Fact<'r> {
+struct RequestAttribute<'r> {
     attribute: AttributeId,
     value: &'r str,
     hash: u64,
@@ -112,7 +112,7 @@ impl Matcher {
         popularity: &HashMap<&str, usize>,
         known_shapes: &mut HashMap<Shape, ShapeId>,
     ) {
-        let mut tests: Vec<(AttributeId, usize, Vec<Key>)> = Vec::new();
+        let mut tests: Vec<(AttributeId, usize, Vec<LookupKey>)> = Vec::new();
         let mut buckets: Option<SmallVec<[BucketId; 4]>> = None;
         let mut has_rest = false;
         for condition in conditions.all() {
@@ -188,9 +188,9 @@ impl Matcher {
             return &self.buckets[0].always;
         }
         found.clear();
-        self.read(request, Reading::Decoded, &conditions, found);
+        self.read(request, PathReading::Decoded, &conditions, found);
         if request.path_with_slashes_kept().is_some() {
-            self.read(request, Reading::SlashesKept, &conditions, found);
+            self.read(request, PathReading::SlashesKept, &conditions, found);
         }
         if found.len() > 1 {
             found.sort_unstable();
@@ -203,7 +203,7 @@ impl Matcher {
     fn read<'c>(
         &self,
         request: &Request<'_>,
-        reading: Reading,
+        reading: PathReading,
         conditions: &impl Fn(ItemId) -> &'c Conditions,
         found: &mut Items,
     ) {
@@ -221,34 +221,36 @@ impl Matcher {
     }
 
     #[inline]
-    fn look_up(&self, request: &Request<'_>, reading: Reading, found: &mut Items) {
+    fn look_up(&self, request: &Request<'_>, reading: PathReading, found: &mut Items) {
         let path = request.path_as(reading);
-        let mut facts = Facts { known: ArrayVec::new() };
-        self.learn(request, path, &mut facts);
-        self.look_into(0, &facts, found);
-        self.router.walk(path, &mut |bucket| self.look_into(bucket, &facts, found));
+        let mut attributes = RequestAttributes { known: ArrayVec::new() };
+        self.learn(request, path, &mut attributes);
+        self.look_into(0, &attributes, found);
+        self.router.walk(path, &mut |bucket| self.look_into(bucket, &attributes, found));
     }
 
     #[inline]
-    fn look_into(&self, bucket: BucketId, facts: &Facts<'_>, found: &mut Items) {
+    fn look_into(&self, bucket: BucketId, attributes: &RequestAttributes<'_>, found: &mut Items) {
         let Bucket { always, shapes, by_lead } = &self.buckets[bucket as usize];
         found.extend_from_slice(always);
         let mut ask = |shape: ShapeId| {
             let place = Row::place_of(bucket, shape);
             let dimensions = &self.shapes[shape as usize];
-            if let Some(hash) = dimensions.hash(facts)
+            if let Some(hash) = dimensions.hash(attributes)
                 && let Some(rows) = self.rows.get(&mix(place, hash))
             {
                 let same = rows.iter().filter(|row| row.place() == place);
-                found.extend(same.filter(|row| dimensions.agrees(facts, row)).map(|row| row.item));
+                found.extend(
+                    same.filter(|row| dimensions.agrees(attributes, row)).map(|row| row.item),
+                );
             }
         };
         match by_lead {
             None => shapes.iter().for_each(|shape| ask(*shape)),
             Some(by_lead) => {
                 let by_lead = &self.by_lead[by_lead.get() as usize - 1];
-                for fact in &facts.known {
-                    let led = by_lead.get(&fact.attribute).into_iter().flatten();
+                for attribute in &attributes.known {
+                    let led = by_lead.get(&attribute.attribute).into_iter().flatten();
                     led.for_each(|shape| ask(*shape));
                 }
             }
@@ -257,13 +259,22 @@ impl Matcher {
 
     /// Filled in place: facts are two kilobytes of which a few words are used.
     #[inline]
-    fn learn<'r>(&self, request: &'r Request<'_>, path: &'r str, facts: &mut Facts<'r>) {
+    fn learn<'r>(
+        &self,
+        request: &'r Request<'_>,
+        path: &'r str,
+        attributes: &mut RequestAttributes<'r>,
+    ) {
         if self.attribute_count == 0 {
             return;
         }
         let mut learn = |attribute, value: &'r str| {
             if !value.is_empty() {
-                facts.known.push(Fact { attribute, value, hash: hash_text(value) });
+                attributes.known.push(RequestAttribute {
+                    attribute,
+                    value,
+                    hash: hash_text(value),
+                });
             }
         };
         if let Some(attribute) = self.method {
@@ -311,9 +322,9 @@ impl Bucket {
     }
 }
 
-impl<'r> Facts<'r> {
+impl<'r> RequestAttributes<'r> {
     #[inline]
-    fn get(&self, attribute: AttributeId) -> Option<&Fact<'r>> {
-        self.known.iter().find(|fact| fact.attribute == attribute)
+    fn get(&self, attribute: AttributeId) -> Option<&RequestAttribute<'r>> {
+        self.known.iter().find(|known| known.attribute == attribute)
     }
 }

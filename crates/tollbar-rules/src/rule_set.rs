@@ -15,7 +15,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use overrides::OVERRIDES_MAX;
-use validation::{Brief, Checking};
+use validation::{RuleDigest, Validator};
 
 use crate::hash::hash_text;
 use crate::{Override, Rule};
@@ -41,7 +41,7 @@ const NAME_BYTES_MAX: usize = 128;
 pub struct RuleSet {
     rules: Arc<[Arc<Rule>]>,
     /// Of each rule, in the same order.
-    briefs: Arc<[Brief]>,
+    digests: Arc<[RuleDigest]>,
     overrides: Arc<[Override]>,
     node_count: u64,
 }
@@ -197,11 +197,11 @@ impl RuleSet {
 
     /// The same of rules that others may hold as well.
     pub fn of_shared(mut rules: Vec<Arc<Rule>>) -> Result<Self, RuleSetError> {
-        let briefs: Vec<Brief> = rules.iter().map(|rule| Brief::of(rule)).collect();
-        Checking::of_new(&rules, &briefs)?;
+        let digests: Vec<RuleDigest> = rules.iter().map(|rule| RuleDigest::new(rule)).collect();
+        Validator::check_new(&rules, &digests)?;
         rules.sort_by(|a, b| order(a, b));
-        let briefs = rules.iter().map(|rule| Brief::of(rule)).collect();
-        Ok(Self { rules: rules.into(), briefs, ..Self::empty() })
+        let digests = rules.iter().map(|rule| RuleDigest::new(rule)).collect();
+        Ok(Self { rules: rules.into(), digests, ..Self::empty() })
     }
 
     /// This set without the rules of some [identities](Rule::identity), and with other rules: as
@@ -229,37 +229,37 @@ impl RuleSet {
     /// ```
     pub fn changed(&self, without: &[&str], with: Vec<Arc<Rule>>) -> Result<Self, RuleSetError> {
         let hashes: Vec<u64> = without.iter().map(|it| hash_text(it)).collect();
-        let is_gone = |brief: &Brief, rule: &Rule| {
-            hashes.contains(&brief.identity) && without.contains(&&**rule.identity())
+        let is_gone = |digest: &RuleDigest, rule: &Rule| {
+            hashes.contains(&digest.identity) && without.contains(&&**rule.identity())
         };
         let mut gone = Vec::new();
         let mut rules = Vec::with_capacity(self.rules.len() + with.len());
-        let mut briefs = Vec::with_capacity(rules.capacity());
-        for (rule, brief) in self.rules.iter().zip(&*self.briefs) {
-            if is_gone(brief, rule) {
+        let mut digests = Vec::with_capacity(rules.capacity());
+        for (rule, digest) in self.rules.iter().zip(&*self.digests) {
+            if is_gone(digest, rule) {
                 gone.push(&**rule);
             } else {
                 rules.push(Arc::clone(rule));
-                briefs.push(*brief);
+                digests.push(*digest);
             }
         }
         let kept = rules.len();
-        briefs.extend(with.iter().map(|rule| Brief::of(rule)));
+        digests.extend(with.iter().map(|rule| RuleDigest::new(rule)));
         rules.extend(with);
-        Checking::of_changed(&rules, &briefs, kept, &gone)?;
-        for (rule, brief) in rules.split_off(kept).into_iter().zip(briefs.split_off(kept)) {
+        Validator::check_changed(&rules, &digests, kept, &gone)?;
+        for (rule, digest) in rules.split_off(kept).into_iter().zip(digests.split_off(kept)) {
             let at = rules.partition_point(|it| order(it, &rule).is_lt());
             rules.insert(at, rule);
-            briefs.insert(at, brief);
+            digests.insert(at, digest);
         }
-        Ok(Self { rules: rules.into(), briefs: briefs.into(), ..self.clone() })
+        Ok(Self { rules: rules.into(), digests: digests.into(), ..self.clone() })
     }
 
     /// No rules: everything is allowed.
     #[must_use]
     pub fn empty() -> Self {
         let overrides = Arc::default();
-        Self { rules: Arc::default(), briefs: Arc::default(), overrides, node_count: 1 }
+        Self { rules: Arc::default(), digests: Arc::default(), overrides, node_count: 1 }
     }
 
     /// The same rules in a fleet of so many nodes, each of which has its share of a limit while

@@ -20,17 +20,17 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
-use compiled::Compiled;
+use compiled::CompiledRule;
 use index::Index;
 use recipe::Recipes;
 
 use crate::matcher::{ItemId, Items, Matcher};
 use crate::rule::Tier;
-use crate::snapshot::overrides::{Boosted, Overrides, Said};
+use crate::snapshot::overrides::{ActiveOverrides, BoostedLimits, Overrides};
 use crate::snapshot::tally::Tally;
 use crate::{Conditions, Request, Rule, RuleSet};
 
-pub(crate) use compiled::{Flags, Plan, Sketch};
+pub(crate) use compiled::{Flags, Plan, RuleCore};
 pub(crate) use recipe::RecipeId;
 
 /// Lists longer than this are looked up and not gone through.
@@ -43,18 +43,18 @@ pub(crate) struct Snapshot {
     /// Counts up with every change.
     pub(crate) version: u64,
     index: Arc<Index>,
-    compiled: Vec<Arc<Compiled>>,
+    compiled: Vec<Arc<CompiledRule>>,
     /// Bans and boosts; almost always none.
     pub(crate) overrides: Option<Arc<Overrides>>,
     /// Limits of each rule, multiplied by each factor that somebody has; worked out when they are first
     /// asked for.
-    boosts: Box<[OnceLock<Box<[Boosted]>>]>,
+    boosts: Box<[OnceLock<Box<[BoostedLimits]>>]>,
 }
 
 /// A version that somebody holds on to. Those who check at the same time do not pass a count of
 /// holders from core to core, as clones of an `Arc` would.
 #[derive(Debug)]
-pub(crate) struct Pinned(Guard<Arc<Snapshot>>);
+pub(crate) struct PinnedSnapshot(Guard<Arc<Snapshot>>);
 
 impl Snapshot {
     pub(crate) fn new(rules: RuleSet, version: u64, before: Option<&Self>) -> Self {
@@ -89,8 +89,8 @@ impl Snapshot {
     }
 
     #[inline]
-    pub(crate) fn sketch(&self, at: ItemId) -> &Sketch {
-        &self.compiled[at as usize].sketch
+    pub(crate) fn core(&self, at: ItemId) -> &RuleCore {
+        &self.compiled[at as usize].core
     }
 
     #[inline]
@@ -104,7 +104,7 @@ impl Snapshot {
     }
 
     /// Limits of a rule, multiplied.
-    fn boosts(&self, at: ItemId) -> &[Boosted] {
+    fn boosts(&self, at: ItemId) -> &[BoostedLimits] {
         let Some((overrides, boosts)) = self.overrides.as_ref().zip(self.boosts.get(at as usize))
         else {
             return &[];
@@ -134,7 +134,7 @@ impl Snapshot {
         request: &Request<'_>,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<usize> {
-        if !self.sketch(at).flags.has_exemptions {
+        if !self.core(at).flags.has_exemptions {
             return None;
         }
         let rule = self.rule(at);
@@ -148,8 +148,8 @@ impl Snapshot {
 
     /// What a request costs under a rule.
     pub(crate) fn cost(&self, at: ItemId, request: &Request<'_>) -> u64 {
-        if !self.sketch(at).flags.has_costs {
-            return request.cost().saturating_mul(self.sketch(at).cost);
+        if !self.core(at).flags.has_costs {
+            return request.cost().saturating_mul(self.core(at).cost);
         }
         let costs = &self.rule(at).costs;
         match &self.plan(at).costs {
@@ -167,7 +167,7 @@ impl Snapshot {
     /// Which limits of a rule a request is under.
     #[inline]
     pub(crate) fn tier(&self, at: ItemId, request: &Request<'_>) -> Tier {
-        if !self.sketch(at).flags.has_tiers {
+        if !self.core(at).flags.has_tiers {
             return Tier::Rule;
         }
         let tiers = &self.rule(at).tiers.limits;
@@ -180,23 +180,26 @@ impl Snapshot {
     #[inline]
     pub(crate) fn tally(&self, at: ItemId, tier: Tier) -> &Tally {
         match tier {
-            Tier::Rule => &self.sketch(at).tally,
+            Tier::Rule => &self.core(at).tally,
             Tier::At(tier) => &self.plan(at).tallies[tier],
         }
     }
 
-    /// What is said of a subject of a rule, and which of the rule's boosts that makes it.
+    /// Returns the ban and the boost of a subject of a rule, and which of the rule's boosts that makes it.
     #[cold]
-    pub(crate) fn said(
+    pub(crate) fn active_overrides(
         &self,
         overrides: &Overrides,
         at: ItemId,
         key: &[u8],
         request: &Request<'_>,
         now: Timestamp,
-    ) -> (Said, u32) {
-        let said = overrides.of_subject(self.rule(at), key, request, now);
-        (said, said.boost.map_or(0, |it| overrides.place_of(it, self.boosts(at))) as u32)
+    ) -> (ActiveOverrides, u32) {
+        let active_overrides = overrides.active_for_subject(self.rule(at), key, request, now);
+        (
+            active_overrides,
+            active_overrides.boost.map_or(0, |it| overrides.place_of(it, self.boosts(at))) as u32,
+        )
     }
 
     /// The limits of a tier, multiplied by a boost if that is not 0; `None` is unlimited.
@@ -213,38 +216,38 @@ impl Snapshot {
             return Some(boosted.limits(self.rule(at), tier_at));
         }
         match tier {
-            Tier::Rule => Some(&self.sketch(at).limits),
+            Tier::Rule => Some(&self.core(at).limits),
             Tier::At(tier) => self.plan(at).tiers[tier].as_ref().map(|it| &*it.whole),
         }
     }
 }
 
-impl Pinned {
+impl PinnedSnapshot {
     pub(crate) fn to_arc(&self) -> Arc<Snapshot> {
         Arc::clone(&self.0)
     }
 }
 
-impl From<Guard<Arc<Snapshot>>> for Pinned {
+impl From<Guard<Arc<Snapshot>>> for PinnedSnapshot {
     #[inline]
     fn from(guard: Guard<Arc<Snapshot>>) -> Self {
         Self(guard)
     }
 }
 
-impl From<Arc<Snapshot>> for Pinned {
+impl From<Arc<Snapshot>> for PinnedSnapshot {
     fn from(snapshot: Arc<Snapshot>) -> Self {
         Self(Guard::from_inner(snapshot))
     }
 }
 
-impl Clone for Pinned {
+impl Clone for PinnedSnapshot {
     fn clone(&self) -> Self {
         Self::from(self.to_arc())
     }
 }
 
-impl Deref for Pinned {
+impl Deref for PinnedSnapshot {
     type Target = Snapshot;
 
     #[inline]
@@ -259,7 +262,7 @@ fn compile(
     rules: &RuleSet,
     places: &[Option<ItemId>],
     before: Option<&Snapshot>,
-) -> Vec<Arc<Compiled>> {
+) -> Vec<Arc<CompiledRule>> {
     let node_count = rules.node_count();
     let shared = before.filter(|before| before.rules.node_count() == node_count);
     let mut is_shared = vec![false; before.map_or(0, |it| it.rules.len())];
@@ -278,13 +281,13 @@ fn compile(
             return Arc::clone(&shared.compiled[*at as usize]);
         }
         let known = known.get(&**rule.identity()).copied();
-        let recipe = known.map(|(before, at)| &before.sketch(at).recipe);
-        let recipe = recipe.filter(|it| it.is_of(rule)).cloned().unwrap_or_else(|| {
+        let recipe = known.map(|(before, at)| &before.core(at).recipe);
+        let recipe = recipe.filter(|it| it.is_for(rule)).cloned().unwrap_or_else(|| {
             let all = before.into_iter().flat_map(|it| &it.compiled);
-            let all = || Recipes::new(all.map(|it| &it.sketch.recipe));
-            recipes.get_or_insert_with(all).of(rule)
+            let all = || Recipes::new(all.map(|it| &it.core.recipe));
+            recipes.get_or_insert_with(all).get_or_insert(rule)
         });
-        Arc::new(Compiled::new(rule, recipe, node_count, known))
+        Arc::new(CompiledRule::new(rule, recipe, node_count, known))
     };
     rules.rules().iter().zip(places).map(compile).collect()
 }

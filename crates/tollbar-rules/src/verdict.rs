@@ -11,7 +11,7 @@ use tollbar::{Decision, Degraded, Outcome, StoreError, Timestamp};
 
 use crate::matcher::ItemId;
 use crate::rule::Tier;
-use crate::snapshot::{Pinned, Snapshot};
+use crate::snapshot::{PinnedSnapshot, Snapshot};
 use crate::{Exemption, Limit, Override, Rule};
 
 /// What the rules say to a request.
@@ -20,11 +20,11 @@ use crate::{Exemption, Limit, Override, Rule};
 /// after they have changed.
 #[derive(Debug, Clone)]
 pub struct Verdict {
-    pub(crate) snapshot: Pinned,
+    pub(crate) snapshot: PinnedSnapshot,
     pub(crate) outcome: Outcome,
-    pub(crate) reason: Why,
+    pub(crate) reason: StoredReason,
     pub(crate) binding: Option<usize>,
-    pub(crate) made: Decisions,
+    pub(crate) decisions: Decisions,
     pub(crate) failure: Option<StoreError>,
 }
 
@@ -71,23 +71,23 @@ pub enum Reason<'v> {
     Unsupported,
 }
 
-/// The reason, by place.
+/// A [`Reason`] as a verdict stores it: rules, exemptions and bans by their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum StoredReason {
     Limits,
     NoRule,
     Unlimited(ItemId),
     Exempt { rule: ItemId, exemption: usize },
-    Missing { rule: ItemId, per: usize },
+    MissingAttribute { rule: ItemId, per: usize },
     Banned { rule: Option<ItemId>, ban: usize, ends_in_us: Option<u64> },
-    TooMany { count: usize },
+    TooManyLimits { count: usize },
     RequestIdReused,
     ReceiptTooLong,
     CrossSlot,
     Unsupported,
 }
 
-impl Why {
+impl StoredReason {
     /// What a denial that needs no store tells a client. Where an attribute is missing, no wait helps
     /// and no other cost; a ban may have an end.
     pub(crate) fn outcome(self) -> Outcome {
@@ -102,7 +102,7 @@ impl Why {
     /// The rule that denies by itself, without a store.
     pub(crate) fn denying_rule(self) -> Option<ItemId> {
         match self {
-            Self::Missing { rule, .. } => Some(rule),
+            Self::MissingAttribute { rule, .. } => Some(rule),
             Self::Banned { rule, .. } => rule,
             _ => None,
         }
@@ -120,44 +120,44 @@ pub enum Enforcement {
     Candidate,
 }
 
-/// One decision, by place.
+/// The decision of one limit, as a verdict stores it: the rule, the tier and the limit by their places.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Made {
+pub(crate) struct LimitDecision {
     pub(crate) rule: ItemId,
     /// `u32::MAX` for the rule's own limits.
     pub(crate) tier: u32,
     pub(crate) limit: u32,
-    pub(crate) capacity: Enforcement,
+    pub(crate) enforcement: Enforcement,
     pub(crate) cost: u64,
     pub(crate) decision: Decision,
 }
 
-impl Made {
+impl LimitDecision {
     pub(crate) fn tier(&self) -> Tier {
         if self.tier == u32::MAX { Tier::Rule } else { Tier::At(self.tier as usize) }
     }
 }
 
 /// The decisions of a check: those of usual number without an allocation.
-pub(crate) type Decisions = SmallVec<[Made; 8]>;
+pub(crate) type Decisions = SmallVec<[LimitDecision; 8]>;
 
 /// What one limit of one rule said.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleDecision<'v> {
     snapshot: &'v Snapshot,
-    made: &'v Made,
+    inner: &'v LimitDecision,
 }
 
 impl Verdict {
     /// One without decisions so far, which allows.
     #[inline]
-    pub(crate) fn unmade(snapshot: impl Into<Pinned>) -> Self {
+    pub(crate) fn undecided(snapshot: impl Into<PinnedSnapshot>) -> Self {
         Self {
             snapshot: snapshot.into(),
             outcome: Outcome::Allow,
-            reason: Why::NoRule,
+            reason: StoredReason::NoRule,
             binding: None,
-            made: SmallVec::new(),
+            decisions: SmallVec::new(),
             failure: None,
         }
     }
@@ -178,29 +178,29 @@ impl Verdict {
     #[must_use]
     pub fn reason(&self) -> Reason<'_> {
         match self.reason {
-            Why::Limits => Reason::Limits,
-            Why::NoRule => Reason::NoRule,
-            Why::Unlimited(rule) => Reason::Unlimited(self.snapshot.rule(rule)),
-            Why::Exempt { rule, exemption } => {
+            StoredReason::Limits => Reason::Limits,
+            StoredReason::NoRule => Reason::NoRule,
+            StoredReason::Unlimited(rule) => Reason::Unlimited(self.snapshot.rule(rule)),
+            StoredReason::Exempt { rule, exemption } => {
                 let rule = self.snapshot.rule(rule);
                 Reason::Exempt(rule, &rule.exemptions[exemption])
             }
-            Why::Missing { rule, per } => {
+            StoredReason::MissingAttribute { rule, per } => {
                 let rule = self.snapshot.rule(rule);
                 Reason::MissingAttribute { rule, attribute: rule.per[per].name() }
             }
-            Why::Banned { rule, ban, .. } => match &self.snapshot.overrides {
+            StoredReason::Banned { rule, ban, .. } => match &self.snapshot.overrides {
                 Some(overrides) => Reason::Banned {
                     rule: rule.map(|at| self.snapshot.rule(at)),
                     ban: overrides.get(ban),
                 },
                 None => Reason::NoRule,
             },
-            Why::TooMany { count } => Reason::TooManyLimits { count },
-            Why::RequestIdReused => Reason::RequestIdReused,
-            Why::ReceiptTooLong => Reason::ReceiptTooLong,
-            Why::CrossSlot => Reason::CrossSlot,
-            Why::Unsupported => Reason::Unsupported,
+            StoredReason::TooManyLimits { count } => Reason::TooManyLimits { count },
+            StoredReason::RequestIdReused => Reason::RequestIdReused,
+            StoredReason::ReceiptTooLong => Reason::ReceiptTooLong,
+            StoredReason::CrossSlot => Reason::CrossSlot,
+            StoredReason::Unsupported => Reason::Unsupported,
         }
     }
 
@@ -209,18 +209,18 @@ impl Verdict {
     /// limit was enforced.
     #[must_use]
     pub fn binding(&self) -> Option<RuleDecision<'_>> {
-        self.binding.map(|at| RuleDecision { snapshot: &self.snapshot, made: &self.made[at] })
+        self.binding.map(|at| RuleDecision { snapshot: &self.snapshot, inner: &self.decisions[at] })
     }
 
     /// The rule that binds.
     #[must_use]
     pub fn rule(&self) -> Option<&Rule> {
         match self.reason {
-            Why::Unlimited(rule)
-            | Why::Exempt { rule, .. }
-            | Why::Missing { rule, .. }
-            | Why::Banned { rule: Some(rule), .. } => Some(self.snapshot.rule(rule)),
-            _ => self.binding.map(|at| self.snapshot.rule(self.made[at].rule)),
+            StoredReason::Unlimited(rule)
+            | StoredReason::Exempt { rule, .. }
+            | StoredReason::MissingAttribute { rule, .. }
+            | StoredReason::Banned { rule: Some(rule), .. } => Some(self.snapshot.rule(rule)),
+            _ => self.binding.map(|at| self.snapshot.rule(self.decisions[at].rule)),
         }
     }
 
@@ -236,13 +236,13 @@ impl Verdict {
     /// How long an allowed request has to wait for its turn: the longest of all queues.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        let live = self.made.iter().filter(|it| it.capacity == Enforcement::Live);
+        let live = self.decisions.iter().filter(|it| it.enforcement == Enforcement::Live);
         live.map(|it| it.decision.delay()).max().unwrap_or_default()
     }
 
     /// Every decision: live ones, those of shadows, those of candidates.
     pub fn decisions(&self) -> impl Iterator<Item = RuleDecision<'_>> {
-        self.made.iter().map(|made| RuleDecision { snapshot: &self.snapshot, made })
+        self.decisions.iter().map(|inner| RuleDecision { snapshot: &self.snapshot, inner })
     }
 
     /// What would have denied, had it been live.
@@ -268,13 +268,13 @@ impl<'v> RuleDecision<'v> {
     /// Whose limit it is.
     #[must_use]
     pub fn rule(&self) -> &'v Rule {
-        self.snapshot.rule(self.made.rule)
+        self.snapshot.rule(self.inner.rule)
     }
 
     /// The tier whose limit it is, where it is one's.
     #[must_use]
     pub fn tier(&self) -> Option<&'v str> {
-        let (name, _) = self.rule().tiers.limits.get(self.made.tier as usize)?;
+        let (name, _) = self.rule().tiers.limits.get(self.inner.tier as usize)?;
         Some(name)
     }
 
@@ -282,8 +282,8 @@ impl<'v> RuleDecision<'v> {
     #[must_use]
     pub fn limit(&self) -> &'v Limit {
         let rule = self.rule();
-        let at = self.made.limit as usize;
-        match (self.made.capacity, rule.tiers.limits.get(self.made.tier as usize)) {
+        let at = self.inner.limit as usize;
+        match (self.inner.enforcement, rule.tiers.limits.get(self.inner.tier as usize)) {
             (Enforcement::Candidate, _) => &rule.candidate[at],
             (_, Some((_, limits))) => &limits.limits()[at],
             (_, None) => &rule.limits[at],
@@ -293,42 +293,42 @@ impl<'v> RuleDecision<'v> {
     /// Which of its rule's limits, or of its tier's, it is: 0 is the first.
     #[must_use]
     pub fn place(&self) -> usize {
-        self.made.limit as usize
+        self.inner.limit as usize
     }
 
     /// Whether it may deny.
     #[must_use]
     pub fn enforcement(&self) -> Enforcement {
-        self.made.capacity
+        self.inner.enforcement
     }
 
     /// What the request costs under it.
     #[must_use]
     pub fn cost(&self) -> u64 {
-        self.made.cost
+        self.inner.cost
     }
 
     /// What it said.
     #[must_use]
     pub fn decision(&self) -> Decision {
-        self.made.decision
+        self.inner.decision
     }
 
     /// What is left of the limit; `None` where no counter was read.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        self.made.decision.remaining()
+        self.inner.decision.remaining()
     }
 
     /// The window's end, or when a bucket is full again; `None` where no counter was read.
     #[must_use]
     pub fn reset_at(&self) -> Option<Timestamp> {
-        self.made.decision.reset_at()
+        self.inner.decision.reset_at()
     }
 
     /// Set where the store could not answer and the rule's failure policy did.
     #[must_use]
     pub fn degraded(&self) -> Option<Degraded> {
-        self.made.decision.degraded()
+        self.inner.decision.degraded()
     }
 }

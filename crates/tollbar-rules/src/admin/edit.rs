@@ -32,7 +32,7 @@ impl RuleView {
             if old != new
                 && let Err(message) = put_condition(rule, attribute, old.is_some(), new)
             {
-                problems.push(Problem::of(&Case::Camel.of(field), message));
+                problems.push(Problem::of(&Case::Camel.spell(field), message));
             }
         }
         if self.numbers() != before.numbers()
@@ -93,7 +93,7 @@ impl RuleView {
             let field = match error.field() {
                 "burst" => "burstCapacity",
                 "limit" => "maxRequests",
-                field => return Problem::of(&Case::Camel.of(field), error.to_string()),
+                field => return Problem::of(&Case::Camel.spell(field), error.to_string()),
             };
             Problem::of(field, error.to_string())
         })

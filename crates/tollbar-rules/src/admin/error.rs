@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// Why a form is none.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}", Listed(problems))]
+#[error("{}", ProblemList(problems))]
 #[non_exhaustive]
 pub struct FormError {
     /// What is wrong; at least one.
@@ -47,9 +47,9 @@ impl fmt::Display for Problem {
 }
 
 /// The problems, a line each.
-struct Listed<'a>(&'a [Problem]);
+struct ProblemList<'a>(&'a [Problem]);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for ProblemList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, problem) in self.0.iter().enumerate() {
             write!(f, "{}{problem}", if at == 0 { "" } else { "\n" })?;

@@ -19,7 +19,7 @@ use crate::{
 pub(super) type Fields = Vec<(Cow<'static, str>, Value)>;
 
 /// Returns every field that differs from its default, and the name.
-pub(super) fn of(rule: &Rule, case: Case) -> Fields {
+pub(super) fn rule_fields(rule: &Rule, case: Case) -> Fields {
     let writer = Writer { case };
     let shared = shared_options(rule);
     let texts = |list: &[Box<str>]| json!(list.iter().map(|it| &**it).collect::<Vec<&str>>());
@@ -102,7 +102,7 @@ pub(super) fn own_options(limit: &Limit, shared: LimitOptions, is_rules_own: boo
 }
 
 fn there(fields: Vec<(&'static str, Option<Value>)>, case: Case) -> Fields {
-    fields.into_iter().filter_map(|(name, value)| Some((case.of(name), value?))).collect()
+    fields.into_iter().filter_map(|(name, value)| Some((case.spell(name), value?))).collect()
 }
 
 fn object(fields: Fields) -> Value {
@@ -248,7 +248,7 @@ fn named_test(attribute: &str, test: &Test, case: Case) -> (String, Value) {
         Test::Not(within) if **within == Test::Present => ("absent", json!(true)),
         Test::Not(within) => ("not", self::test(attribute, within, case)),
     };
-    (case.of(name).into_owned(), value)
+    (case.spell(name).into_owned(), value)
 }
 
 fn one_or_many<T: ToString>(values: impl ExactSizeIterator<Item = T>) -> Value {

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::FormError;
 use crate::file::node::{DEPTH_MAX, Key, Node, Position, Value};
 
-pub(super) fn of(json: &Json) -> Result<Node, FormError> {
+pub(super) fn to_node(json: &Json) -> Result<Node, FormError> {
     let mut names = Vec::new();
     convert(json, &mut names)
 }

@@ -166,7 +166,7 @@ fn limit_text(max_requests: u64, seconds: u64) -> String {
 #[must_use]
 pub fn to_json(rule: &Rule) -> Fields {
     let view = RuleView::of(rule);
-    let mut json: Fields = fields::of(rule, Case::Camel)
+    let mut json: Fields = fields::rule_fields(rule, Case::Camel)
         .into_iter()
         .map(|(name, value)| (name.into(), value))
         .collect();
@@ -243,9 +243,9 @@ pub fn from_json(json: Value) -> Result<Rule, FormError> {
         return Err(FormError::of("", message));
     };
     fields.retain(|_, value| !value.is_null());
-    let mut sent = Sent { fields, problems: Vec::new() };
-    let flat = sent.lower();
-    let Sent { fields, problems } = sent;
+    let mut form = FlatForm { fields, problems: Vec::new() };
+    let flat = form.lower();
+    let FlatForm { fields, problems } = form;
     if !problems.is_empty() {
         return Err(FormError { problems });
     }
@@ -258,22 +258,22 @@ pub fn from_json(json: Value) -> Result<Rule, FormError> {
                 let named = CONDITIONS.iter().find(|it| attribute == Some(it.1));
                 named
                     .filter(|it| flat.contains(&it.0))
-                    .map_or(finding.field, |it| Case::Camel.of(it.0).into_owned())
+                    .map_or(finding.field, |it| Case::Camel.spell(it.0).into_owned())
             }
         };
         Problem { field, message: finding.message }
     };
-    crate::file::read_rule(&json::of(&Value::Object(fields))?, &FLAT_FIELDS)
+    crate::file::read_rule(&json::to_node(&Value::Object(fields))?, &FLAT_FIELDS)
         .map_err(|findings| FormError { problems: findings.into_iter().map(problem).collect() })
 }
 
 /// What was sent, on its way to the fields of a file.
-struct Sent {
+struct FlatForm {
     fields: Fields,
     problems: Vec<Problem>,
 }
 
-impl Sent {
+impl FlatForm {
     /// Puts the fields of a file in the place of the flat ones, and returns which those were.
     fn lower(&mut self) -> Vec<&'static str> {
         self.check_types();
@@ -374,7 +374,7 @@ impl Sent {
     }
 
     fn refuse(&mut self, field: &'static str, message: impl Into<String>) {
-        self.problems.push(Problem::of(&Case::Camel.of(field), message));
+        self.problems.push(Problem::of(&Case::Camel.spell(field), message));
     }
 
     fn take(&mut self, name: &'static str) -> Option<Value> {
@@ -460,7 +460,7 @@ pub(super) fn limit_of(
 
 /// Returns the ways in which a field may be spelled.
 fn spellings(name: &'static str) -> impl Iterator<Item = String> {
-    let camel = Case::Camel.of(name).into_owned();
+    let camel = Case::Camel.spell(name).into_owned();
     let snake = (camel != name).then(|| name.to_owned());
     [camel].into_iter().chain(snake)
 }

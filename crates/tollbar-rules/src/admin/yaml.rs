@@ -24,7 +24,7 @@ const LINE_CHARS_MAX: usize = 60;
 #[must_use]
 pub fn to_yaml(rule: &Rule) -> String {
     let mut text = String::new();
-    for (name, value) in fields::of(rule, Case::Snake) {
+    for (name, value) in fields::rule_fields(rule, Case::Snake) {
         block(&mut text, &name, &value, 0);
     }
     text
@@ -33,7 +33,7 @@ pub fn to_yaml(rule: &Rule) -> String {
 /// Returns the fields of a rule that differ from their defaults, each as one line of YAML.
 #[must_use]
 pub fn field_texts(rule: &Rule) -> Vec<(String, String)> {
-    let fields = fields::of(rule, Case::Snake).into_iter();
+    let fields = fields::rule_fields(rule, Case::Snake).into_iter();
     fields.map(|(name, value)| (name.into_owned(), flow(&value))).collect()
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tollbar::{Decision, Outcome, Policy, Reply, StoreError, Timestamp};
 
 use super::AsyncEngine;
-use super::decide::Asked;
+use super::decide::AnsweredCheck;
 use crate::verdict::Enforcement;
 
 /// A wait that is longer by less than this is that of a clock reading that was a little old.
@@ -79,7 +79,7 @@ struct Notes {
 
 /// How much more a counter owes than its policy can, where its denial tells so.
 #[inline]
-pub(super) fn beyond(policy: &Policy, decision: &Decision) -> Option<Duration> {
+pub(super) fn excess_wait(policy: &Policy, decision: &Decision) -> Option<Duration> {
     match decision.outcome() {
         Outcome::Deny { retry_after_us } => beyond_us(policy, retry_after_us),
         _ => None,
@@ -147,7 +147,7 @@ impl AsyncEngine {
     pub async fn denied_elsewhere(&self, name: &str, key: &[u8], policy: &Policy, wait: Duration) {
         let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
         if let Some(by) = beyond_us(policy, wait_us)
-            && self.found_ahead(&name.into(), &self.ahead.denials_without_rule, by)
+            && self.record_ahead(&name.into(), &self.ahead.denials_without_rule, by)
         {
             self.ahead.clear(self.store.reset(key, policy).await);
         }
@@ -156,7 +156,7 @@ impl AsyncEngine {
     /// Counts a denial by a counter that is ahead; true where that is to be made fresh. `denials` are those
     /// of its rule so far.
     #[cold]
-    pub(super) fn found_ahead(&self, rule: &Arc<str>, denials: &AtomicU64, by: Duration) -> bool {
+    pub(super) fn record_ahead(&self, rule: &Arc<str>, denials: &AtomicU64, by: Duration) -> bool {
         let at = self.clock.now();
         self.ahead.denials.fetch_add(1, Ordering::Relaxed);
         let is_first = denials.fetch_add(1, Ordering::Relaxed) == 0;
@@ -170,24 +170,25 @@ impl AsyncEngine {
     }
 
     /// Makes the counters fresh that were found ahead in a check.
-    pub(super) async fn clear_ahead(&self, asked: &Asked<'_>) {
-        for reply in self.resets(asked) {
+    pub(super) async fn clear_ahead(&self, check: &AnsweredCheck<'_>) {
+        for reply in self.resets(check) {
             self.ahead.clear(reply.await);
         }
     }
 
     /// Makes them fresh, and blocks the thread while a store across a network answers.
-    pub(super) fn clear_ahead_now(&self, asked: &Asked<'_>) {
-        for reply in self.resets(asked) {
+    pub(super) fn clear_ahead_now(&self, check: &AnsweredCheck<'_>) {
+        for reply in self.resets(check) {
             self.ahead.clear(reply.wait());
         }
     }
 
-    fn resets<'a>(&'a self, asked: &Asked<'a>) -> impl Iterator<Item = Reply<'a, ()>> {
-        let live = asked.selection.asks.iter().map(|ask| ask.capacity == Enforcement::Live);
-        let entries = asked.entries.iter().zip(live).filter(|(_, is_live)| *is_live);
+    fn resets<'a>(&'a self, check: &AnsweredCheck<'a>) -> impl Iterator<Item = Reply<'a, ()>> {
+        let live =
+            check.selection.limits.iter().map(|selected| selected.enforcement == Enforcement::Live);
+        let entries = check.entries.iter().zip(live).filter(|(_, is_live)| *is_live);
         let is_ahead = |entry: &&tollbar::Entry<'a>| {
-            entry.decision().is_some_and(|it| beyond(entry.policy(), &it).is_some())
+            entry.decision().is_some_and(|it| excess_wait(entry.policy(), &it).is_some())
         };
         let ahead = entries.map(|(entry, _)| entry).filter(is_ahead);
         ahead.map(|entry| self.store.reset(entry.key(), entry.policy()))

@@ -1,6 +1,6 @@
-//! From the limits that apply to a verdict.
+//! The heart of the engine: from a request to a verdict.
 //!
-//! A question has three parts: what comes before the store is asked, the store, and what comes after.
+//! A check has three parts: what comes before the store is asked, the store, and what comes after.
 //! The first and the last are functions here, and are written once. [`AsyncEngine::decide_now`] is the
 //! way for a store that answers at once, [`AsyncEngine::decide`] that for any other: its future is
 //! kilobytes, which the first should not have to set up.
@@ -13,35 +13,35 @@ use tollbar::{Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError};
 
 use super::AsyncEngine;
 use super::hold::{self, Hold};
-use super::request_id::Name;
-use super::selection::{Ask, Nobody, Observer, Selecting, Selection};
+use super::request_id::RequestName;
+use super::selection::{NoObserver, Observer, SelectedLimit, Selection, Selector};
 use super::{ahead_of_clock, outage, tallies};
 use crate::Request;
 use crate::matcher::{ItemId, Items};
 use crate::rule::Tier;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
-use crate::verdict::{Decisions, Enforcement, Made, Verdict, Why};
+use crate::verdict::{Decisions, Enforcement, LimitDecision, StoredReason, Verdict};
 
-/// The questions of one check.
+/// The batch entries of one check.
 pub(super) type Entries<'e> = ArrayVec<Entry<'e>, POLICIES_PER_REQUEST_MAX>;
 
 /// A check that the store has answered.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct AnsweredCheck<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) request: &'a Request<'a>,
     pub(super) selection: &'a Selection,
     pub(super) entries: &'a Entries<'a>,
 }
 
-/// What came of a check, besides the decisions.
+/// What a check came to, besides the decisions.
 #[derive(Default)]
-struct Concluded {
+struct Conclusion {
     hold: Option<Hold>,
     failure: Option<StoreError>,
     /// Set if the store cannot handle the request, and no outage is to blame.
-    refusal: Option<Why>,
+    refusal: Option<StoredReason>,
     /// True if a counter is to be made fresh because it is ahead of the clock.
     clears: bool,
 }
@@ -58,29 +58,29 @@ impl AsyncEngine {
         let mut matching = Items::new();
         let matching = verdict.snapshot.matching(request, &mut matching);
         if reserve_for.is_none()
-            && self.decide_alone(request, &verdict.snapshot, matching, &mut verdict.made)
+            && self.decide_single_rule(request, &verdict.snapshot, matching, &mut verdict.decisions)
         {
             verdict.bind_only_one();
             return None;
         }
         let mut selection = Selection::default();
-        self.select_of(matching, &verdict.snapshot, request, &mut selection);
+        self.select_among(matching, &verdict.snapshot, request, &mut selection);
         let name = Self::prepare(request, reserve_for, &mut selection, verdict)?;
         let marks = self.charge_ids.marks(name.as_bytes(), reserve_for);
-        let Verdict { snapshot, made, .. } = verdict;
+        let Verdict { snapshot, decisions, .. } = verdict;
         let mut entries = Entries::new();
         fill(&mut entries, snapshot, &selection);
-        let answer = match self.ask(&mut entries, selection.has_permits, marks) {
+        let answer = match self.ask_store(&mut entries, selection.has_permits, marks) {
             Some(reply) => reply.wait(),
             None => Ok(()),
         };
-        let asked = Asked { snapshot, request, selection: &selection, entries: &entries };
-        let concluded = self.conclude(&asked, answer, marks, made);
-        if concluded.clears {
-            self.clear_ahead_now(&asked);
+        let check = AnsweredCheck { snapshot, request, selection: &selection, entries: &entries };
+        let conclusion = self.conclude(&check, answer, marks, decisions);
+        if conclusion.clears {
+            self.clear_ahead_now(&check);
         }
         drop(entries);
-        verdict.finish(concluded)
+        verdict.finish(conclusion)
     }
 
     /// Makes the verdict on what was selected, over any store. Returns what the request holds.
@@ -94,20 +94,20 @@ impl AsyncEngine {
         let name = Self::prepare(request, reserve_for, selection, verdict)?;
         let marks = self.charge_ids.marks(name.as_bytes(), reserve_for);
         let selection = &*selection;
-        let Verdict { snapshot, made, .. } = verdict;
+        let Verdict { snapshot, decisions, .. } = verdict;
         let mut entries = Entries::new();
         fill(&mut entries, snapshot, selection);
-        let answer = match self.ask(&mut entries, selection.has_permits, marks) {
+        let answer = match self.ask_store(&mut entries, selection.has_permits, marks) {
             Some(reply) => reply.await,
             None => Ok(()),
         };
-        let asked = Asked { snapshot, request, selection, entries: &entries };
-        let concluded = self.conclude(&asked, answer, marks, made);
-        if concluded.clears {
-            self.clear_ahead(&asked).await;
+        let check = AnsweredCheck { snapshot, request, selection, entries: &entries };
+        let conclusion = self.conclude(&check, answer, marks, decisions);
+        if conclusion.clears {
+            self.clear_ahead(&check).await;
         }
         drop(entries);
-        verdict.finish(concluded)
+        verdict.finish(conclusion)
     }
 
     /// Selects the limits that apply to a request, and tells `observer` of each rule that matches.
@@ -120,12 +120,12 @@ impl AsyncEngine {
         selection: &mut Selection,
     ) {
         let now = || self.clock.now();
-        Selecting { snapshot, request, now, observer }.select(selection);
+        Selector { snapshot, request, now, observer }.select(selection);
     }
 
     /// Selects among rules that are known to match.
     #[inline]
-    fn select_of(
+    fn select_among(
         &self,
         matching: &[ItemId],
         snapshot: &Snapshot,
@@ -133,7 +133,8 @@ impl AsyncEngine {
         selection: &mut Selection,
     ) {
         let now = || self.clock.now();
-        Selecting { snapshot, request, now, observer: &mut Nobody }.select_of(matching, selection);
+        Selector { snapshot, request, now, observer: &mut NoObserver }
+            .select_among(matching, selection);
     }
 
     /// Selects one rule alone, whatever it matches.
@@ -145,7 +146,7 @@ impl AsyncEngine {
         selection: &mut Selection,
     ) {
         let now = || self.clock.now();
-        Selecting { snapshot, request, now, observer: &mut Nobody }.select_only(rule, selection);
+        Selector { snapshot, request, now, observer: &mut NoObserver }.select_only(rule, selection);
     }
 
     /// Names what is to be asked. `None` if the verdict is made already: no store is needed.
@@ -155,16 +156,16 @@ impl AsyncEngine {
         reserve_for: Option<Duration>,
         selection: &mut Selection,
         verdict: &mut Verdict,
-    ) -> Option<Name> {
-        let name = Name::of(request, &verdict.snapshot, selection);
-        if verdict.settle(selection) {
+    ) -> Option<RequestName> {
+        let name = RequestName::new(request, &verdict.snapshot, selection);
+        if verdict.decide_without_store(selection) {
             return None;
         }
         let is_reservation = reserve_for.is_some();
         let is_held = is_reservation || selection.has_permits && request.cost() > 0;
         // Before anything is charged: what cannot be written down could not be given back elsewhere.
         if is_held && !hold::has_token(&verdict.snapshot, selection, is_reservation) {
-            verdict.refuse(Why::ReceiptTooLong);
+            verdict.refuse(StoredReason::ReceiptTooLong);
             return None;
         }
         Some(name)
@@ -172,7 +173,7 @@ impl AsyncEngine {
 
     /// Asks the store for all entries at once; `None` if it has answered already.
     #[inline]
-    fn ask<'a, 'e: 'a>(
+    fn ask_store<'a, 'e: 'a>(
         &'a self,
         entries: &'a mut Entries<'e>,
         has_permits: bool,
@@ -196,57 +197,57 @@ impl AsyncEngine {
     #[inline]
     fn conclude(
         &self,
-        asked: &Asked<'_>,
+        check: &AnsweredCheck<'_>,
         answer: Result<(), StoreError>,
         marks: Marks<'_>,
-        made: &mut Decisions,
-    ) -> Concluded {
-        let &Asked { snapshot, request, selection, entries } = asked;
+        decisions: &mut Decisions,
+    ) -> Conclusion {
+        let &AnsweredCheck { snapshot, request, selection, entries } = check;
         if let Err(failure) = answer {
-            if let Some(why) = refusal(&failure) {
-                return Concluded { refusal: Some(why), ..Concluded::default() };
+            if let Some(reason) = refusal(&failure) {
+                return Conclusion { refusal: Some(reason), ..Conclusion::default() };
             }
-            let hold = outage::decide(snapshot, request, selection, &*self.local, made);
-            tallies::count(snapshot, made);
-            return Concluded { hold, failure: Some(failure), ..Concluded::default() };
+            let hold = outage::decide(snapshot, request, selection, &*self.local, decisions);
+            tallies::count(snapshot, decisions);
+            return Conclusion { hold, failure: Some(failure), ..Conclusion::default() };
         }
         let (mut is_denied, mut clears) = (false, false);
-        for (ask, entry) in selection.asks.iter().zip(entries) {
+        for (selected, entry) in selection.limits.iter().zip(entries) {
             let Some(decision) = entry.decision() else {
                 continue;
             };
-            if ask.capacity == Enforcement::Live && !decision.is_allowed() {
-                let top = &snapshot.plan(ask.rule).top;
+            if selected.enforcement == Enforcement::Live && !decision.is_allowed() {
+                let top = &snapshot.plan(selected.rule).top;
                 top.record(entry.key());
                 is_denied = true;
-                if let Some(by) = ahead_of_clock::beyond(entry.policy(), &decision) {
-                    let rule = &snapshot.rule(ask.rule).name;
-                    clears |= self.found_ahead(rule, &top.ahead_of_clock, by);
+                if let Some(by) = ahead_of_clock::excess_wait(entry.policy(), &decision) {
+                    let rule = &snapshot.rule(selected.rule).name;
+                    clears |= self.record_ahead(rule, &top.ahead_of_clock, by);
                 }
             }
-            made.push(ask.made(decision));
+            decisions.push(selected.with_decision(decision));
         }
-        tallies::count(snapshot, made);
+        tallies::count(snapshot, decisions);
         let hold = match marks.hold {
             _ if is_denied => None,
-            Some(reservation) => Some(Hold::of_reservation(reservation.id, asked)),
+            Some(reservation) => Some(Hold::of_reservation(reservation.id, check)),
             None if selection.has_permits => Hold::of_permits(entries, false),
             None => None,
         };
-        Concluded { hold, clears, ..Concluded::default() }
+        Conclusion { hold, clears, ..Conclusion::default() }
     }
 }
 
 impl Verdict {
     /// Denies for a reason that no wait helps, and no other cost: what is missing or wrong has to be
     /// sent otherwise.
-    fn refuse(&mut self, why: Why) {
-        (self.outcome, self.reason) = (Outcome::Busy, why);
+    fn refuse(&mut self, reason: StoredReason) {
+        (self.outcome, self.reason) = (Outcome::Busy, reason);
     }
 
-    /// Returns true if no store is needed.
+    /// Decides without the store if it can. Returns true if no store is needed.
     #[inline]
-    fn settle(&mut self, selection: &Selection) -> bool {
+    fn decide_without_store(&mut self, selection: &Selection) -> bool {
         (self.outcome, self.reason) = match selection.denial {
             Some(denial) => {
                 if let Some(rule) = denial.denying_rule() {
@@ -254,39 +255,40 @@ impl Verdict {
                 }
                 (denial.outcome(), denial)
             }
-            None => (Outcome::Allow, selection.leave.unwrap_or(Why::NoRule)),
+            None => (Outcome::Allow, selection.pass_reason.unwrap_or(StoredReason::NoRule)),
         };
-        selection.denial.is_some() || selection.asks.is_empty()
+        selection.denial.is_some() || selection.limits.is_empty()
     }
 
     /// Takes the outcome from the one decision that was made, which is of a live rule.
     #[inline]
     fn bind_only_one(&mut self) {
-        (self.reason, self.binding) = (Why::Limits, Some(0));
-        if let [made] = &*self.made {
-            self.outcome = made.decision.outcome();
+        (self.reason, self.binding) = (StoredReason::Limits, Some(0));
+        if let [only] = &*self.decisions {
+            self.outcome = only.decision.outcome();
         }
     }
 
     /// Says which decision binds, now that all are made, and returns what is held. Decisions are in the
     /// order of the rules, so of equals the first binds.
     #[inline]
-    fn finish(&mut self, concluded: Concluded) -> Option<Hold> {
-        let Concluded { hold, failure, refusal, clears: _ } = concluded;
-        if let Some(why) = refusal {
-            self.refuse(why);
+    fn finish(&mut self, conclusion: Conclusion) -> Option<Hold> {
+        let Conclusion { hold, failure, refusal, clears: _ } = conclusion;
+        if let Some(reason) = refusal {
+            self.refuse(reason);
             return None;
         }
         self.failure = failure;
-        let mut binding: Option<(usize, &Made)> = None;
-        for (at, it) in self.made.iter().enumerate() {
-            let binds = |(_, before): (_, &Made)| it.decision.binds_before(&before.decision);
-            if it.capacity == Enforcement::Live && binding.is_none_or(binds) {
+        let mut binding: Option<(usize, &LimitDecision)> = None;
+        for (at, it) in self.decisions.iter().enumerate() {
+            let binds =
+                |(_, before): (_, &LimitDecision)| it.decision.binds_before(&before.decision);
+            if it.enforcement == Enforcement::Live && binding.is_none_or(binds) {
                 binding = Some((at, it));
             }
         }
         if let Some((at, it)) = binding {
-            (self.outcome, self.reason) = (it.decision.outcome(), Why::Limits);
+            (self.outcome, self.reason) = (it.decision.outcome(), StoredReason::Limits);
             self.binding = Some(at);
         }
         hold
@@ -295,12 +297,14 @@ impl Verdict {
 
 /// The reason to deny a request that the store cannot handle. `None` for an outage, which the rules'
 /// failure policies answer.
-fn refusal(error: &StoreError) -> Option<Why> {
+fn refusal(error: &StoreError) -> Option<StoredReason> {
     match error {
-        StoreError::RequestIdReused => Some(Why::RequestIdReused),
-        StoreError::BatchTooLarge { entries, .. } => Some(Why::TooMany { count: *entries }),
-        StoreError::CrossSlot { .. } => Some(Why::CrossSlot),
-        error => (!error.is_outage()).then_some(Why::Unsupported),
+        StoreError::RequestIdReused => Some(StoredReason::RequestIdReused),
+        StoreError::BatchTooLarge { entries, .. } => {
+            Some(StoredReason::TooManyLimits { count: *entries })
+        }
+        StoreError::CrossSlot { .. } => Some(StoredReason::CrossSlot),
+        error => (!error.is_outage()).then_some(StoredReason::Unsupported),
     }
 }
 
@@ -308,17 +312,17 @@ fn refusal(error: &StoreError) -> Option<Why> {
 /// moved.
 #[inline]
 fn fill<'e>(entries: &mut Entries<'e>, snapshot: &'e Snapshot, selection: &'e Selection) {
-    for ask in selection.asks.iter().take(POLICIES_PER_REQUEST_MAX) {
-        entries.push(ask.entry(snapshot, selection));
+    for selected in selection.limits.iter().take(POLICIES_PER_REQUEST_MAX) {
+        entries.push(selected.entry(snapshot, selection));
     }
 }
 
-impl Ask {
-    /// The question to a store.
+impl SelectedLimit {
+    /// The entry of a batch that asks for this limit.
     #[inline]
     pub(crate) fn entry<'e>(&self, snapshot: &'e Snapshot, selection: &'e Selection) -> Entry<'e> {
         let key = &selection.keys[self.key.0..self.key.1];
-        let role = match self.capacity {
+        let role = match self.enforcement {
             Enforcement::Live => Role::Enforce,
             Enforcement::Shadow | Enforcement::Candidate => Role::Shadow,
         };
@@ -327,19 +331,19 @@ impl Ask {
 
     #[inline]
     pub(crate) fn policy<'s>(&self, snapshot: &'s Snapshot) -> &'s Policy {
-        match (self.capacity, snapshot.policies(self.rule, self.tier, self.boost)) {
+        match (self.enforcement, snapshot.policies(self.rule, self.tier, self.boost)) {
             (Enforcement::Live | Enforcement::Shadow, Some(policies)) => &policies[self.limit],
             _ => &snapshot.plan(self.rule).candidate().whole[self.limit],
         }
     }
 
     #[inline]
-    pub(crate) fn made(&self, decision: Decision) -> Made {
+    pub(crate) fn with_decision(&self, decision: Decision) -> LimitDecision {
         let tier = match self.tier {
             Tier::Rule => u32::MAX,
             Tier::At(at) => at as u32,
         };
-        let Self { rule, limit, capacity, cost, .. } = *self;
-        Made { rule, tier, limit: limit as u32, capacity, cost, decision }
+        let Self { rule, limit, enforcement, cost, .. } = *self;
+        LimitDecision { rule, tier, limit: limit as u32, enforcement, cost, decision }
     }
 }

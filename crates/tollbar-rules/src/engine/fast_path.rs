@@ -1,17 +1,17 @@
-//! The usual request, sooner: one rule matches, it is plain, and the store is in memory.
+//! The fast path for the usual request: one rule matches, it is plain, and the store is in memory.
 //!
 //! Decides what the general way would decide and leaves to it whatever it is not sure of.
 
 use tollbar::{Decision, Outcome, Store, Timestamp};
 
 use super::AsyncEngine;
-use super::ahead_of_clock::beyond;
+use super::ahead_of_clock::excess_wait;
 use crate::Request;
 use crate::matcher::ItemId;
-use crate::rule::subject::{Found, KeyBuffer};
+use crate::rule::subject::{KeyBuffer, SubjectKey};
 use crate::snapshot::Snapshot;
 use crate::snapshot::tally::is_near;
-use crate::verdict::{Decisions, Enforcement, Made};
+use crate::verdict::{Decisions, Enforcement, LimitDecision};
 
 /// What stands in a decision's place until it is made.
 const UNDECIDED: Decision = Decision::new(Outcome::Never, 0, 0, Timestamp::ZERO);
@@ -20,12 +20,12 @@ impl AsyncEngine {
     /// Makes the only decision where one plain rule matches and memory answers; false, with nothing
     /// done, where that is not so.
     #[inline]
-    pub(super) fn decide_alone(
+    pub(super) fn decide_single_rule(
         &self,
         request: &Request<'_>,
         snapshot: &Snapshot,
         matching: &[ItemId],
-        made: &mut Decisions,
+        decisions: &mut Decisions,
     ) -> bool {
         let (Some(memory), &[rule], None) = (&self.memory, matching, request.request_id()) else {
             return false;
@@ -33,31 +33,31 @@ impl AsyncEngine {
         if snapshot.overrides.is_some() {
             return false;
         }
-        let sketch = snapshot.sketch(rule);
-        let Some(policy) = sketch.plain() else {
+        let core = snapshot.core(rule);
+        let Some(policy) = core.plain() else {
             return false;
         };
         let mut key = KeyBuffer::new();
-        if sketch.recipe.write(request, &mut key) != Found::Key {
+        if core.recipe.write(request, &mut key) != SubjectKey::Written {
             return false;
         }
         let cost = snapshot.cost(rule, request);
-        let (tier, limit, capacity) = (u32::MAX, 0, Enforcement::Live);
-        made.push(Made { rule, tier, limit, capacity, cost, decision: UNDECIDED });
-        let decision = &mut made[0].decision;
+        let (tier, limit, enforcement) = (u32::MAX, 0, Enforcement::Live);
+        decisions.push(LimitDecision { rule, tier, limit, enforcement, cost, decision: UNDECIDED });
+        let decision = &mut decisions[0].decision;
         memory.check_now_into(&key, policy, cost, decision);
         let is_allowed = decision.is_allowed();
         if !is_allowed {
             let top = &snapshot.plan(rule).top;
             top.record(&key);
-            if let Some(by) = beyond(policy, decision)
-                && self.found_ahead(&snapshot.rule(rule).name, &top.ahead_of_clock, by)
+            if let Some(by) = excess_wait(policy, decision)
+                && self.record_ahead(&snapshot.rule(rule).name, &top.ahead_of_clock, by)
             {
                 self.ahead.clear(memory.reset(&key, policy).wait());
             }
         }
         let is_near = || is_near(decision, policy.capacity());
-        sketch.tally.decided(is_allowed, cost, is_near);
+        core.tally.decided(is_allowed, cost, is_near);
         true
     }
 }

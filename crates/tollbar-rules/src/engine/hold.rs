@@ -15,7 +15,7 @@ use tollbar::store::ReservationId;
 use tollbar::{Entry, RECEIPT_BYTES_MAX, Receipt, ReceiptKey, Store, StoreError, Timestamp};
 
 use super::AsyncEngine;
-use super::decide::Asked;
+use super::decide::AnsweredCheck;
 use super::selection::Selection;
 use crate::rule::limit::is_unleased;
 use crate::snapshot::Snapshot;
@@ -120,15 +120,16 @@ impl From<SettleError> for TokenError {
 /// Returns true if what would be held can be written down.
 #[inline]
 pub(super) fn has_token(snapshot: &Snapshot, selection: &Selection, is_reservation: bool) -> bool {
-    let key_bytes = selection.asks.iter().map(|ask| ask.key.1 - ask.key.0).sum::<usize>();
-    key_bytes + selection.asks.len() * CHARGE_BYTES_MAX <= RECEIPT_BYTES_MAX
+    let key_bytes =
+        selection.limits.iter().map(|selected| selected.key.1 - selected.key.0).sum::<usize>();
+    key_bytes + selection.limits.len() * CHARGE_BYTES_MAX <= RECEIPT_BYTES_MAX
         || has_exactly(snapshot, selection, is_reservation)
 }
 
 /// Writes the token, but for the store's part of it.
 #[cold]
 fn has_exactly(snapshot: &Snapshot, selection: &Selection, is_reservation: bool) -> bool {
-    let entries = selection.asks.iter().map(|ask| ask.entry(snapshot, selection));
+    let entries = selection.limits.iter().map(|selected| selected.entry(snapshot, selection));
     let is_on_it = |it: &Entry<'_>| is_reservation || it.policy().lease_ttl().is_some();
     let entries: Vec<Entry<'_>> = entries.filter(is_on_it).collect();
     Draft::new(ReservationId::NONE, entries.iter().map(|entry| (entry, u64::MAX))).is_ok()
@@ -136,10 +137,10 @@ fn has_exactly(snapshot: &Snapshot, selection: &Selection, is_reservation: bool)
 
 impl Hold {
     /// What a request that was reserved has paid and taken.
-    pub(super) fn of_reservation(id: ReservationId, asked: &Asked<'_>) -> Self {
-        let &Asked { snapshot, request, selection, entries } = asked;
+    pub(super) fn of_reservation(id: ReservationId, check: &AnsweredCheck<'_>) -> Self {
+        let &AnsweredCheck { snapshot, request, selection, entries } = check;
         let once = request.clone().with_cost(1);
-        let factors = selection.asks.iter().map(|ask| snapshot.cost(ask.rule, &once));
+        let factors = selection.limits.iter().map(|selected| snapshot.cost(selected.rule, &once));
         let content = Content::of_paid(id, entries.iter().zip(factors));
         Self::new(Some(content), entries.iter().filter_map(HeldPermits::of).collect(), false)
     }

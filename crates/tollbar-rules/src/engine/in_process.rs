@@ -58,7 +58,7 @@ impl Engine {
     /// Returns a builder, for another clock or a memory store that is shared.
     #[must_use]
     pub fn builder(rules: RuleSet) -> EngineBuilder {
-        EngineBuilder::over(rules, None)
+        EngineBuilder::with_store(rules, None)
     }
 
     /// Wraps an engine over a memory store.
@@ -79,7 +79,7 @@ impl Engine {
     /// Decides whether the request may pass, and charges it if so. See [`AsyncEngine::check`].
     #[must_use]
     pub fn check(&self, request: &Request<'_>) -> Verdict {
-        let mut verdict = Verdict::unmade(self.inner.current.load());
+        let mut verdict = Verdict::undecided(self.inner.current.load());
         // Permits come back when their leases end.
         let _hold = self.inner.decide_now(request, None, &mut verdict);
         verdict
@@ -110,7 +110,7 @@ impl Engine {
     ///
     /// A reservation that is not settled in time stays charged.
     pub fn admit(&self, request: &Request<'_>, reserve_for: Option<Duration>) -> Admission {
-        let verdict = Verdict::unmade(self.inner.current.load());
+        let verdict = Verdict::undecided(self.inner.current.load());
         let mut admission = Admission { verdict, hold: None };
         admission.hold = self.inner.decide_now(request, reserve_for, &mut admission.verdict);
         admission

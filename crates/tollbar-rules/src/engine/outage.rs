@@ -4,10 +4,10 @@ use arrayvec::ArrayVec;
 use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store};
 
 use super::hold::Hold;
-use super::selection::{Ask, Selection};
+use super::selection::{SelectedLimit, Selection};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
-use crate::verdict::{Decisions, Enforcement, Made};
+use crate::verdict::{Decisions, Enforcement, LimitDecision};
 use crate::{OnOutage, Request};
 
 /// How long a client that was turned away unseen is told to wait.
@@ -21,68 +21,81 @@ pub(super) fn decide(
     request: &Request<'_>,
     selection: &Selection,
     local: &dyn Store,
-    made: &mut Decisions,
+    decisions: &mut Decisions,
 ) -> Option<Hold> {
-    made.extend(selection.asks.iter().map(|ask| blind(snapshot, request, ask)));
-    let denies =
-        |it: &Made| it.capacity == Enforcement::Live && !is_share(it) && !it.decision.is_allowed();
-    let is_denied = made.iter().any(denies);
+    decisions.extend(
+        selection.limits.iter().map(|selected| uncounted_decision(snapshot, request, selected)),
+    );
+    let denies = |it: &LimitDecision| {
+        it.enforcement == Enforcement::Live && !is_share(it) && !it.decision.is_allowed()
+    };
+    let is_denied = decisions.iter().any(denies);
     let mut places: ArrayVec<usize, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
-    for (at, ask) in selection.asks.iter().enumerate().take(POLICIES_PER_REQUEST_MAX) {
-        if is_share(&made[at]) {
+    for (at, selected) in selection.limits.iter().enumerate().take(POLICIES_PER_REQUEST_MAX) {
+        if is_share(&decisions[at]) {
             places.push(at);
             // Where the request is denied already, the shares are only looked at.
-            let cost = if is_denied { 0 } else { ask.cost };
-            let key = &selection.keys[ask.key.0..ask.key.1];
-            let role = if ask.capacity == Enforcement::Live { Role::Enforce } else { Role::Shadow };
-            entries.push(Entry::new(key, share(snapshot, ask)).with_cost(cost).with_role(role));
+            let cost = if is_denied { 0 } else { selected.cost };
+            let key = &selection.keys[selected.key.0..selected.key.1];
+            let role = if selected.enforcement == Enforcement::Live {
+                Role::Enforce
+            } else {
+                Role::Shadow
+            };
+            entries
+                .push(Entry::new(key, share(snapshot, selected)).with_cost(cost).with_role(role));
         }
     }
     // Should this store fail too, nothing is left to count with, and the blind denial stands.
     if local.decide(Batch::all_or_none(&mut entries)).wait().is_ok() {
         for (at, entry) in places.iter().zip(&entries) {
             if let Some(decision) = entry.decision() {
-                made[*at].decision = decision.into_degraded(Degraded::Fallback);
+                decisions[*at].decision = decision.into_degraded(Degraded::Fallback);
             }
         }
         // All or none: a denied batch has charged nothing.
-        let is_denial = |it: &Made| it.capacity == Enforcement::Live && !it.decision.is_allowed();
-        if !made.iter().any(is_denial) {
+        let is_denial =
+            |it: &LimitDecision| it.enforcement == Enforcement::Live && !it.decision.is_allowed();
+        if !decisions.iter().any(is_denial) {
             return Hold::of_permits(&entries, true);
         }
     } else {
         for at in places {
-            made[at].decision = made[at].decision.into_degraded(Degraded::Denied);
+            decisions[at].decision = decisions[at].decision.into_degraded(Degraded::Denied);
         }
     }
     None
 }
 
 /// What a rule says that sees no counter. For `local` it is a denial, until its share is asked.
-fn blind(snapshot: &Snapshot, request: &Request<'_>, ask: &Ask) -> Made {
+fn uncounted_decision(
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    selected: &SelectedLimit,
+) -> LimitDecision {
     let deny = Outcome::Deny { retry_after_us: RETRY_AFTER_US };
-    let policy = ask.policy(snapshot);
-    let (outcome, degraded) = match snapshot.rule(ask.rule).on_store_failure {
+    let policy = selected.policy(snapshot);
+    let (outcome, degraded) = match snapshot.rule(selected.rule).on_store_failure {
         // It would not pass if the store answered.
-        _ if ask.cost > policy.capacity() => (Outcome::Never, Degraded::Denied),
+        _ if selected.cost > policy.capacity() => (Outcome::Never, Degraded::Denied),
         OnOutage::Local => (deny, Degraded::Fallback),
         OnOutage::Deny => (deny, Degraded::Denied),
         OnOutage::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
         OnOutage::Allow | OnOutage::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
     };
-    ask.made(Decision::uncounted(outcome, policy.limit(), degraded))
+    selected.with_decision(Decision::uncounted(outcome, policy.limit(), degraded))
 }
 
 /// Returns true if this process counts a share of the limit.
-fn is_share(made: &Made) -> bool {
-    made.decision.degraded() == Some(Degraded::Fallback)
+fn is_share(decision: &LimitDecision) -> bool {
+    decision.decision.degraded() == Some(Degraded::Fallback)
 }
 
-fn share<'s>(snapshot: &'s Snapshot, ask: &Ask) -> &'s Policy {
-    let plan = snapshot.plan(ask.rule);
-    match ask.capacity {
-        Enforcement::Live | Enforcement::Shadow => &plan.shares(ask.tier)[ask.limit],
-        Enforcement::Candidate => &plan.candidate().shares[ask.limit],
+fn share<'s>(snapshot: &'s Snapshot, selected: &SelectedLimit) -> &'s Policy {
+    let plan = snapshot.plan(selected.rule);
+    match selected.enforcement {
+        Enforcement::Live | Enforcement::Shadow => &plan.shares(selected.tier)[selected.limit],
+        Enforcement::Candidate => &plan.candidate().shares[selected.limit],
     }
 }

@@ -4,7 +4,7 @@
 //! the keys that are counted: nobody meets, or can guess, what somebody else has called a request.
 //! While the store cannot answer nothing is remembered, and each attempt is decided by itself.
 
-use super::selection::{Ask, Selection};
+use super::selection::{SelectedLimit, Selection};
 use crate::rule::limit::is_unleased;
 use crate::rule::subject::{KeyBuffer, write_key};
 use crate::snapshot::Snapshot;
@@ -15,14 +15,14 @@ const LIMITS_ONCE_MAX: usize = 20;
 
 /// What a store remembers a request by, if it is to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Name(Option<[u8; 32]>);
+pub(super) struct RequestName(Option<[u8; 32]>);
 
-impl Name {
+impl RequestName {
     /// None for a request that has no id, charges nothing, or holds permits without a lease: nobody could
     /// tell the second return of those from the first, so each attempt holds its own.
     ///
     /// Limits that only report give way if there are more than can be remembered.
-    pub(super) fn of(
+    pub(super) fn new(
         request: &Request<'_>,
         snapshot: &Snapshot,
         selection: &mut Selection,
@@ -30,11 +30,11 @@ impl Name {
         let Some(id) = request.request_id().filter(|_| request.cost() > 0) else {
             return Self(None);
         };
-        let is_unleased = |ask: &Ask| is_unleased(ask.policy(snapshot));
-        if selection.has_permits && selection.asks.iter().any(is_unleased) {
+        let is_unleased = |selected: &SelectedLimit| is_unleased(selected.policy(snapshot));
+        if selection.has_permits && selection.limits.iter().any(is_unleased) {
             return Self(None);
         }
-        selection.keep(LIMITS_ONCE_MAX);
+        selection.limit_to(LIMITS_ONCE_MAX);
         let mut client = KeyBuffer::new();
         write_key(&[Per::Client], OnMissing::Shared, request, &mut client);
         let mut hasher = blake3::Hasher::new();

@@ -13,7 +13,7 @@ use super::usage::{UnknownRule, Usage, UsageError};
 use super::{Admission, AsyncEngine};
 use crate::matcher::ItemId;
 use crate::message::nearest;
-use crate::rule::subject::{Found, KeyBuffer, client_attribute, readable, write_key};
+use crate::rule::subject::{KeyBuffer, SubjectKey, client_attribute, readable, write_key};
 use crate::rule_set::LIMITS_PER_RULE_MAX;
 use crate::snapshot::Snapshot;
 use crate::snapshot::top::TopKey;
@@ -107,7 +107,7 @@ impl AsyncRuleHandle<'_> {
         let Self { engine, snapshot, at } = self;
         let mut selection = Selection::default();
         engine.select_only(snapshot, *at, request, &mut selection);
-        let verdict = Verdict::unmade(Arc::clone(snapshot));
+        let verdict = Verdict::undecided(Arc::clone(snapshot));
         let mut admission = Admission { verdict, hold: None };
         admission.hold = engine.decide(request, None, &mut selection, &mut admission.verdict).await;
         admission
@@ -183,15 +183,15 @@ impl AsyncRuleHandle<'_> {
         let (snapshot, rule) = (&self.snapshot, self.rule());
         let mut key = KeyBuffer::new();
         match write_key(&rule.per, rule.missing, request, &mut key) {
-            Found::Key => {}
-            Found::Skip(per) | Found::Deny(per) => {
+            SubjectKey::Written => {}
+            SubjectKey::Skip(per) | SubjectKey::Deny(per) => {
                 let (rule, attribute) = (rule.name.to_string(), rule.per[per].name().to_owned());
                 return Err(UsageError::MissingAttribute { rule, attribute });
             }
         }
         let tier = snapshot.tier(self.at, request);
         let boost = match &snapshot.overrides {
-            Some(it) => snapshot.said(it, self.at, &key, request, self.engine.now()).1,
+            Some(it) => snapshot.active_overrides(it, self.at, &key, request, self.engine.now()).1,
             None => 0,
         };
         let policies = snapshot.policies(self.at, tier, boost).unwrap_or_default();

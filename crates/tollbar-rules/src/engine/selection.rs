@@ -9,19 +9,19 @@ use tollbar::Timestamp;
 use crate::Request;
 use crate::matcher::{ItemId, Items};
 use crate::rule::Tier;
-use crate::rule::subject::{Found, KeyBuffer};
+use crate::rule::subject::{KeyBuffer, SubjectKey};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::overrides::Overrides;
 use crate::snapshot::{Flags, RecipeId, Snapshot};
-use crate::verdict::{Enforcement, Why};
+use crate::verdict::{Enforcement, StoredReason};
 
-/// One limit to be asked for.
+/// One limit that applies to a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask {
+pub(crate) struct SelectedLimit {
     pub(crate) rule: ItemId,
     pub(crate) tier: Tier,
     pub(crate) limit: usize,
-    pub(crate) capacity: Enforcement,
+    pub(crate) enforcement: Enforcement,
     pub(crate) cost: u64,
     /// Which of its rule's boosts the subject has, counted from 1.
     pub(crate) boost: u32,
@@ -33,24 +33,24 @@ pub(crate) struct Ask {
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
     pub(crate) keys: KeyBuffer,
-    pub(crate) asks: SmallVec<[Ask; 8]>,
+    pub(crate) limits: SmallVec<[SelectedLimit; 8]>,
     /// A denial that needs no store.
-    pub(crate) denial: Option<Why>,
-    /// Why the request is allowed if no live limit is asked for.
-    pub(crate) leave: Option<Why>,
-    /// Whether any of the asks may be for permits.
+    pub(crate) denial: Option<StoredReason>,
+    /// Why the request is allowed if no live limit applies.
+    pub(crate) pass_reason: Option<StoredReason>,
+    /// Whether any of the limits may be of permits.
     pub(crate) has_permits: bool,
     /// Rules that deny for want of an attribute, and its place in `per`.
-    lacking: SmallVec<[(ItemId, usize); 2]>,
+    missing: SmallVec<[(ItemId, usize); 2]>,
     /// Rules whose subject is banned, and the ban.
-    banned: SmallVec<[(ItemId, Why); 1]>,
+    banned: SmallVec<[(ItemId, StoredReason); 1]>,
     /// The last key that was written by each recipe.
     written: SmallVec<[(RecipeId, (usize, usize)); 4]>,
 }
 
-/// What became of a rule that matched. For those who explain; a check does not look.
+/// What became of a rule that matched. Explanations read it; checks do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum MatchFate {
     Disabled,
     /// Not looked at, because of a rule of higher priority that stops, or an unlimited one.
     BelowStop(ItemId),
@@ -70,38 +70,38 @@ pub(crate) enum Fate {
     Applied(Tier),
 }
 
-/// Is told what becomes of each rule that matches.
+/// Observes what becomes of each rule that matches.
 pub(crate) trait Observer {
-    fn saw(&mut self, rule: ItemId, fate: Fate);
+    fn observe(&mut self, rule: ItemId, fate: MatchFate);
 }
 
-/// Does not listen.
-pub(crate) struct Nobody;
+/// Observes nothing.
+pub(crate) struct NoObserver;
 
-impl Observer for Nobody {
+impl Observer for NoObserver {
     #[inline]
-    fn saw(&mut self, _: ItemId, _: Fate) {}
+    fn observe(&mut self, _: ItemId, _: MatchFate) {}
 }
 
 /// Chooses among the rules that match.
-pub(crate) struct Selecting<'a, O, N> {
+pub(crate) struct Selector<'a, O, N> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) request: &'a Request<'a>,
     pub(crate) now: N,
     pub(crate) observer: &'a mut O,
 }
 
-impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
+impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
     #[inline]
     pub(crate) fn select(&mut self, selection: &mut Selection) {
         let mut matching = Items::new();
         let matching = self.snapshot.matching(self.request, &mut matching);
-        self.select_of(matching, selection);
+        self.select_among(matching, selection);
     }
 
-    /// The same, where it is known which rules match.
+    /// Selects among rules that are known to match.
     #[inline]
-    pub(crate) fn select_of(&mut self, matching: &[ItemId], selection: &mut Selection) {
+    pub(crate) fn select_among(&mut self, matching: &[ItemId], selection: &mut Selection) {
         if let Some(overrides) = &self.snapshot.overrides
             && self.is_banned(overrides, selection)
         {
@@ -112,8 +112,8 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         let mut is_covered = false;
         let mut rest = matching;
         while let Some(&first) = rest.first() {
-            let priority = self.snapshot.sketch(first).priority;
-            let is_level = |at: &&ItemId| self.snapshot.sketch(**at).priority == priority;
+            let priority = self.snapshot.core(first).priority;
+            let is_level = |at: &&ItemId| self.snapshot.core(**at).priority == priority;
             let level = rest.iter().take_while(is_level).count();
             let (level, below) = rest.split_at(level);
             rest = below;
@@ -127,10 +127,10 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
                     continue;
                 }
                 let fate = self.apply(at, selection);
-                self.observer.saw(at, fate);
+                self.observer.observe(at, fate);
                 let is_live = self.flags(at).is_live;
-                is_covered |= is_live && !matches!(fate, Fate::Skipped(_));
-                let applies = matches!(fate, Fate::Applied(_) | Fate::TierUnlimited(_));
+                is_covered |= is_live && !matches!(fate, MatchFate::Skipped(_));
+                let applies = matches!(fate, MatchFate::Applied(_) | MatchFate::TierUnlimited(_));
                 if is_live && applies && self.loosens(at) {
                     replaced.extend(self.snapshot.replaced_by(at).iter().map(|it| (*it, at)));
                     if self.snapshot.rule(at).stop {
@@ -140,20 +140,20 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
             }
             if let Some(stop) = stopped_by {
                 for at in below {
-                    self.observer.saw(*at, Fate::BelowStop(stop));
+                    self.observer.observe(*at, MatchFate::BelowStop(stop));
                 }
                 break;
             }
         }
-        // A rule that was replaced by one looked at after it has been asked for already.
+        // The limits of a rule that was replaced by one looked at after it are selected already.
         if !replaced.is_empty() {
             let is_gone = |rule| replaced.iter().any(|(gone, _)| *gone == rule);
-            selection.asks.retain(|ask| !is_gone(ask.rule));
-            selection.lacking.retain(|(rule, _)| !is_gone(*rule));
+            selection.limits.retain(|selected| !is_gone(selected.rule));
+            selection.missing.retain(|(rule, _)| !is_gone(*rule));
             selection.banned.retain(|(rule, _)| !is_gone(*rule));
         }
         for (gone, by) in &replaced {
-            self.observer.saw(*gone, Fate::ReplacedBy(*by));
+            self.observer.observe(*gone, MatchFate::ReplacedBy(*by));
         }
         self.fall_back(matching, is_covered, selection);
         selection.finish();
@@ -166,22 +166,22 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         {
             return;
         }
-        if self.is_open(at, &[]) && self.apply(at, selection) == Fate::Unlimited {
-            selection.leave = Some(Why::Unlimited(at));
+        if self.is_open(at, &[]) && self.apply(at, selection) == MatchFate::Unlimited {
+            selection.pass_reason = Some(StoredReason::Unlimited(at));
         }
         selection.finish();
     }
 
     #[inline]
     fn flags(&self, at: ItemId) -> Flags {
-        self.snapshot.sketch(at).flags
+        self.snapshot.core(at).flags
     }
 
     /// True where the request is denied whatever the rules say.
     #[cold]
     fn is_banned(&self, overrides: &Overrides, selection: &mut Selection) -> bool {
         let now = (self.now)();
-        let ban = overrides.of_request(self.request, now).ban;
+        let ban = overrides.active_for_request(self.request, now).ban;
         selection.denial = ban.map(|ban| denial_by_ban(overrides, None, ban, now));
         ban.is_some()
     }
@@ -189,7 +189,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
     /// True where a rule is enabled and has not been replaced so far.
     fn is_open(&mut self, at: ItemId, replaced: &[(ItemId, ItemId)]) -> bool {
         if !self.flags(at).is_enabled {
-            self.observer.saw(at, Fate::Disabled);
+            self.observer.observe(at, MatchFate::Disabled);
             return false;
         }
         !replaced.iter().any(|(gone, _)| *gone == at)
@@ -224,10 +224,11 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
         selection: &mut Selection,
     ) {
         for &at in level.iter().chain(below) {
-            let fate = if at == unlimited { Fate::Unlimited } else { Fate::LiftedBy(unlimited) };
-            self.observer.saw(at, fate);
+            let fate =
+                if at == unlimited { MatchFate::Unlimited } else { MatchFate::LiftedBy(unlimited) };
+            self.observer.observe(at, fate);
         }
-        selection.leave = Some(Why::Unlimited(unlimited));
+        selection.pass_reason = Some(StoredReason::Unlimited(unlimited));
     }
 
     fn fall_back(&mut self, matching: &[ItemId], is_covered: bool, selection: &mut Selection) {
@@ -236,77 +237,87 @@ impl<O: Observer, N: Fn() -> Timestamp> Selecting<'_, O, N> {
                 continue;
             }
             let fate = match (self.flags(at).is_enabled, is_covered) {
-                (false, _) => Fate::Disabled,
-                (true, true) => Fate::FallbackNotNeeded,
+                (false, _) => MatchFate::Disabled,
+                (true, true) => MatchFate::FallbackNotNeeded,
                 (true, false) => self.apply(at, selection),
             };
-            self.observer.saw(at, fate);
+            self.observer.observe(at, fate);
         }
     }
 
-    /// Asks for the limits of a rule that matches.
-    fn apply(&mut self, at: ItemId, selection: &mut Selection) -> Fate {
+    /// Selects the limits of a rule that matches.
+    fn apply(&mut self, at: ItemId, selection: &mut Selection) -> MatchFate {
         let flags = self.flags(at);
         if flags.is_unlimited {
             // In shadow mode, or not surely: it lifts nothing.
-            return Fate::Unlimited;
+            return MatchFate::Unlimited;
         }
         if let Some(exemption) = self.snapshot.exemption(at, self.request, &self.now) {
-            selection.leave.get_or_insert(Why::Exempt { rule: at, exemption });
-            return Fate::Exempt(exemption);
+            selection.pass_reason.get_or_insert(StoredReason::Exempt { rule: at, exemption });
+            return MatchFate::Exempt(exemption);
         }
         let key = match selection.key(self.snapshot, at, self.request) {
             Ok(key) => key,
-            Err(Lacking::Skip(per)) => return Fate::Skipped(per),
-            Err(Lacking::Deny(per)) => {
+            Err(MissingAttribute::Skip(per)) => return MatchFate::Skipped(per),
+            Err(MissingAttribute::Deny(per)) => {
                 if flags.is_live {
-                    selection.lacking.push((at, per));
+                    selection.missing.push((at, per));
                 }
-                return Fate::Denied(per);
+                return MatchFate::Denied(per);
             }
         };
         let mut boost = 0;
         if let Some(overrides) = &self.snapshot.overrides {
             let (now, subject) = ((self.now)(), &selection.keys[key.0..key.1]);
-            let (said, its) = self.snapshot.said(overrides, at, subject, self.request, now);
+            let (active_overrides, its) =
+                self.snapshot.active_overrides(overrides, at, subject, self.request, now);
             boost = its;
-            if let Some(ban) = said.ban.filter(|_| flags.is_live) {
-                let why = denial_by_ban(overrides, Some(at), ban, now);
-                selection.banned.push((at, why));
-                return Fate::Banned(ban);
+            if let Some(ban) = active_overrides.ban.filter(|_| flags.is_live) {
+                let reason = denial_by_ban(overrides, Some(at), ban, now);
+                selection.banned.push((at, reason));
+                return MatchFate::Banned(ban);
             }
         }
         let tier = self.snapshot.tier(at, self.request);
         let cost = self.snapshot.cost(at, self.request);
-        let capacity = if flags.is_live { Enforcement::Live } else { Enforcement::Shadow };
+        let enforcement = if flags.is_live { Enforcement::Live } else { Enforcement::Shadow };
         selection.has_permits |= flags.has_permits;
         let policies = self.snapshot.policies(at, tier, boost);
-        let ask = Ask { rule: at, tier, limit: 0, capacity, cost, boost, key };
+        let selected = SelectedLimit { rule: at, tier, limit: 0, enforcement, cost, boost, key };
         for limit in 0..policies.map_or(0, <[_]>::len) {
-            selection.asks.push(Ask { limit, ..ask });
+            selection.limits.push(SelectedLimit { limit, ..selected });
         }
         if flags.has_candidate {
             for limit in 0..self.snapshot.plan(at).candidate().whole.len() {
-                selection.asks.push(Ask { limit, capacity: Enforcement::Candidate, ..ask });
+                selection.limits.push(SelectedLimit {
+                    limit,
+                    enforcement: Enforcement::Candidate,
+                    ..selected
+                });
             }
         }
         if policies.is_some() {
-            return Fate::Applied(tier);
+            return MatchFate::Applied(tier);
         }
         if flags.is_live {
-            selection.leave.get_or_insert(Why::Unlimited(at));
+            selection.pass_reason.get_or_insert(StoredReason::Unlimited(at));
         }
-        Fate::TierUnlimited(tier)
+        MatchFate::TierUnlimited(tier)
     }
 }
 
 /// The denial of a subject that `ban` covers: under `rule`, or under every rule.
-fn denial_by_ban(overrides: &Overrides, rule: Option<ItemId>, ban: usize, now: Timestamp) -> Why {
-    Why::Banned { rule, ban, ends_in_us: overrides.ban_ends_in_us(ban, now) }
+fn denial_by_ban(
+    overrides: &Overrides,
+    rule: Option<ItemId>,
+    ban: usize,
+    now: Timestamp,
+) -> StoredReason {
+    StoredReason::Banned { rule, ban, ends_in_us: overrides.ban_ends_in_us(ban, now) }
 }
 
-/// A subject that cannot be named, for want of the attribute in this place of `per`.
-enum Lacking {
+/// The attribute that a subject lacks, by its place in `per`, and what becomes of the request.
+enum MissingAttribute {
     Skip(usize),
     Deny(usize),
 }
@@ -314,31 +325,31 @@ enum Lacking {
 impl Selection {
     /// Keeps what a store takes at once: what only reports gives way.
     fn finish(&mut self) {
-        if let Some(&(_, why)) = self.banned.first() {
-            self.denial = Some(why);
+        if let Some(&(_, reason)) = self.banned.first() {
+            self.denial = Some(reason);
             return;
         }
-        if let Some(&(rule, per)) = self.lacking.first() {
-            self.denial = Some(Why::Missing { rule, per });
+        if let Some(&(rule, per)) = self.missing.first() {
+            self.denial = Some(StoredReason::MissingAttribute { rule, per });
             return;
         }
-        self.keep(POLICIES_PER_REQUEST_MAX);
+        self.limit_to(POLICIES_PER_REQUEST_MAX);
     }
 
-    /// Keeps so many: what only reports gives way. Denies where the others are too many.
-    pub(crate) fn keep(&mut self, count_max: usize) {
-        let count = self.asks.len();
+    /// Keeps at most `count_max` limits: those that only report give way. Denies if the others are too many.
+    pub(crate) fn limit_to(&mut self, count_max: usize) {
+        let count = self.limits.len();
         if count > count_max {
-            let is_live = |ask: &Ask| ask.capacity == Enforcement::Live;
-            let live_count = self.asks.iter().filter(|ask| is_live(ask)).count();
+            let is_live = |selected: &SelectedLimit| selected.enforcement == Enforcement::Live;
+            let live_count = self.limits.iter().filter(|selected| is_live(selected)).count();
             if live_count > count_max {
-                self.denial = Some(Why::TooMany { count: live_count });
+                self.denial = Some(StoredReason::TooManyLimits { count: live_count });
                 return;
             }
             let mut room = count_max - live_count;
-            self.asks.retain(|ask| {
-                let stays = is_live(ask) || room > 0;
-                room -= usize::from(stays && !is_live(ask));
+            self.limits.retain(|selected| {
+                let stays = is_live(selected) || room > 0;
+                room -= usize::from(stays && !is_live(selected));
                 stays
             });
         }
@@ -351,26 +362,26 @@ impl Selection {
         snapshot: &Snapshot,
         at: ItemId,
         request: &Request<'_>,
-    ) -> Result<(usize, usize), Lacking> {
-        let recipe = &snapshot.sketch(at).recipe;
+    ) -> Result<(usize, usize), MissingAttribute> {
+        let recipe = &snapshot.core(at).recipe;
         let id = recipe.id();
         if let Some((_, key)) = self.written.iter().find(|(known, _)| *known == id) {
             return Ok(*key);
         }
         let start = self.keys.len();
         match recipe.write(request, &mut self.keys) {
-            Found::Key => {
+            SubjectKey::Written => {
                 let key = (start, self.keys.len());
                 self.written.push((id, key));
                 Ok(key)
             }
-            Found::Skip(per) => {
+            SubjectKey::Skip(per) => {
                 self.keys.truncate(start);
-                Err(Lacking::Skip(per))
+                Err(MissingAttribute::Skip(per))
             }
-            Found::Deny(per) => {
+            SubjectKey::Deny(per) => {
                 self.keys.truncate(start);
-                Err(Lacking::Deny(per))
+                Err(MissingAttribute::Deny(per))
             }
         }
     }

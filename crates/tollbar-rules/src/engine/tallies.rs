@@ -9,7 +9,7 @@ use crate::matcher::ItemId;
 use crate::rule::Tier;
 use crate::snapshot::Snapshot;
 use crate::snapshot::tally::{Counts, TallyId, add, is_near};
-use crate::verdict::{Enforcement, Made};
+use crate::verdict::{Enforcement, LimitDecision};
 use crate::{Limit, Rule};
 
 /// The counts of all rules at one moment.
@@ -124,11 +124,12 @@ impl Tallies {
 }
 
 /// Counts all decisions of a check, each rule once.
-pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
-    let denies = |it: &Made| it.capacity == Enforcement::Live && !it.decision.is_allowed();
-    let is_admitted = !made.iter().any(denies);
+pub(crate) fn count(snapshot: &Snapshot, decisions: &[LimitDecision]) {
+    let denies =
+        |it: &LimitDecision| it.enforcement == Enforcement::Live && !it.decision.is_allowed();
+    let is_admitted = !decisions.iter().any(denies);
     // Those of one rule follow each other, its candidate's last.
-    for these in made.chunk_by(|a, b| a.rule == b.rule && a.capacity == b.capacity) {
+    for these in decisions.chunk_by(|a, b| a.rule == b.rule && a.enforcement == b.enforcement) {
         let [first, ..] = these else {
             continue;
         };
@@ -137,7 +138,7 @@ pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
         }
         let line = snapshot.tally(first.rule, first.tier()).line();
         let is_allowed = these.iter().all(|it| it.decision.is_allowed());
-        let counter = match (first.capacity, first.decision.degraded().is_some(), is_allowed) {
+        let counter = match (first.enforcement, first.decision.degraded().is_some(), is_allowed) {
             (Enforcement::Live, false, true) => &line.allowed,
             (Enforcement::Live, false, false) => &line.denied,
             (Enforcement::Live, true, true) => &line.degraded_allowed,
@@ -148,7 +149,8 @@ pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
             (_, false, false) => &line.shadow_denied,
         };
         add(counter, 1);
-        let is_counted = first.capacity == Enforcement::Live && first.decision.degraded().is_none();
+        let is_counted =
+            first.enforcement == Enforcement::Live && first.decision.degraded().is_none();
         if !(is_counted && is_allowed) {
             continue;
         }
@@ -158,7 +160,7 @@ pub(crate) fn count(snapshot: &Snapshot, made: &[Made]) {
             add(&line.extra_tokens, paid.wrapping_sub(1));
         }
         let limits = snapshot.policies(first.rule, first.tier(), 0).unwrap_or_default();
-        let is_near = |it: &Made| {
+        let is_near = |it: &LimitDecision| {
             let capacity = limits.get(it.limit as usize).map_or(0, tollbar::Policy::capacity);
             is_near(&it.decision, capacity)
         };

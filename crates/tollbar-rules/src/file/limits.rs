@@ -11,15 +11,15 @@ use crate::{AlgorithmKind, Limit, LimitOptions, TierLimits, Tiers};
 
 /// The options of a rule, which its limits inherit as far as they fit.
 #[derive(Debug)]
-pub(super) struct Inherited<'n> {
+pub(super) struct InheritedOptions<'n> {
     options: LimitOptions,
     /// Where each option was written.
-    places: Places<'n>,
+    option_fields: OptionFields<'n>,
     /// Which of them some limit has taken.
     used: [bool; OPTIONS.len()],
 }
 
-type Places<'n> = [Option<Field<'n>>; OPTIONS.len()];
+type OptionFields<'n> = [Option<Field<'n>>; OPTIONS.len()];
 
 /// Every option but the algorithm, and what to write where no limit of the rule has a use for it.
 const OPTIONS: [(&str, &str); 8] = [
@@ -77,10 +77,10 @@ fn is_there(options: LimitOptions) -> [bool; OPTIONS.len()] {
 
 const LIMIT_WHAT: &str = "a limit such as `10/s`, or a list of them";
 
-impl<'n> Inherited<'n> {
+impl<'n> InheritedOptions<'n> {
     pub(super) fn take(reader: &mut Reader, fields: &mut Fields<'n>) -> Self {
-        let (options, places) = take_options(reader, fields);
-        Self { options, places, used: [false; OPTIONS.len()] }
+        let (options, option_fields) = take_options(reader, fields);
+        Self { options, option_fields, used: [false; OPTIONS.len()] }
     }
 
     /// The limits of the field `limit`.
@@ -88,9 +88,9 @@ impl<'n> Inherited<'n> {
         let many = field.one_or_many();
         if many.len() > 1 {
             let with_numbers = [
-                (place(&self.places, "burst"), "the burst", "burst: 50"),
+                (option_field(&self.option_fields, "burst"), "the burst", "burst: 50"),
                 (
-                    place(&self.places, "warm_up"),
+                    option_field(&self.option_fields, "warm_up"),
                     "the warm-up",
                     "warm_up: { start: 1, over: 10min }",
                 ),
@@ -146,11 +146,11 @@ impl<'n> Inherited<'n> {
         item: &Field<'n>,
         is_rules_own: bool,
     ) -> Option<Limit> {
-        let (text, own, places) = match &item.node.value {
+        let (text, own, option_fields) = match &item.node.value {
             Value::Map(_) => {
                 let mut fields = reader.fields(item, LIMIT_WHAT)?;
                 let limit = fields.take("limit");
-                let (options, places) = take_options(reader, &mut fields);
+                let (options, option_fields) = take_options(reader, &mut fields);
                 let at = fields.at;
                 fields.finish(reader);
                 let Some(limit) = limit else {
@@ -161,9 +161,9 @@ impl<'n> Inherited<'n> {
                     );
                     return None;
                 };
-                (limit, options, places)
+                (limit, options, option_fields)
             }
-            _ => (item.clone(), LimitOptions::default(), Places::default()),
+            _ => (item.clone(), LimitOptions::default(), OptionFields::default()),
         };
         let written = reader.text(&text, LIMIT_WHAT)?;
         let options = self.options.inherited_by(written, own, is_rules_own);
@@ -174,7 +174,8 @@ impl<'n> Inherited<'n> {
             Ok(limit) => Some(limit),
             Err(error) => {
                 let of = error.field();
-                let field = place(&places, of).or_else(|| place(&self.places, of));
+                let field = option_field(&option_fields, of)
+                    .or_else(|| option_field(&self.option_fields, of));
                 reader.refuse(field.unwrap_or(&text), error);
                 None
             }
@@ -188,7 +189,8 @@ impl<'n> Inherited<'n> {
         }
         let is_said = is_there(self.options);
         for (at, (_, message)) in OPTIONS.into_iter().enumerate() {
-            if let Some(field) = self.places[at].as_ref().filter(|_| is_said[at] && !self.used[at])
+            if let Some(field) =
+                self.option_fields[at].as_ref().filter(|_| is_said[at] && !self.used[at])
             {
                 reader.refuse(field, message);
             }
@@ -197,19 +199,22 @@ impl<'n> Inherited<'n> {
 }
 
 /// Where an option was written.
-fn place<'p, 'n>(places: &'p Places<'n>, name: &str) -> Option<&'p Field<'n>> {
+fn option_field<'p, 'n>(option_fields: &'p OptionFields<'n>, name: &str) -> Option<&'p Field<'n>> {
     let at = OPTIONS.iter().position(|it| it.0 == name)?;
-    places[at].as_ref()
+    option_fields[at].as_ref()
 }
 
 /// The options of a limit or of a rule, and where each was written.
-fn take_options<'n>(reader: &mut Reader, fields: &mut Fields<'n>) -> (LimitOptions, Places<'n>) {
+fn take_options<'n>(
+    reader: &mut Reader,
+    fields: &mut Fields<'n>,
+) -> (LimitOptions, OptionFields<'n>) {
     let mut options = LimitOptions::default();
     if let Some(field) = fields.take("algorithm") {
         options.counting = reader.choice(&field, &AlgorithmKind::NAMED);
     }
-    let places = OPTIONS.map(|(name, _)| fields.take(name));
-    for ((name, _), field) in OPTIONS.into_iter().zip(&places) {
+    let option_fields = OPTIONS.map(|(name, _)| fields.take(name));
+    for ((name, _), field) in OPTIONS.into_iter().zip(&option_fields) {
         let Some(field) = field else {
             continue;
         };
@@ -227,7 +232,7 @@ fn take_options<'n>(reader: &mut Reader, fields: &mut Fields<'n>) -> (LimitOptio
             _ => options.max_wait = duration(reader, field),
         }
     }
-    (options, places)
+    (options, option_fields)
 }
 
 /// Steps of a warm-up unless it says otherwise.

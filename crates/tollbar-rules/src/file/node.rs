@@ -64,7 +64,7 @@ pub struct Key {
 
 /// What is wrong with a file before any rule is looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Malformed {
+pub(crate) struct SyntaxError {
     pub(crate) at: Position,
     pub(crate) message: String,
 }
@@ -87,14 +87,14 @@ impl Value {
 }
 
 /// The one document of `text`; `what` says what to write where there is none.
-pub(crate) fn parse(text: &str, what: &str) -> Result<Node, Malformed> {
+pub(crate) fn parse(text: &str, what: &str) -> Result<Node, SyntaxError> {
     let at = Position::START;
     if text.len() > FILE_BYTES_MAX {
         let message = format!(
             "the file has {} bytes: write at most {FILE_BYTES_MAX}, in several files if need be",
             text.len()
         );
-        return Err(Malformed { at, message });
+        return Err(SyntaxError { at, message });
     }
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
@@ -103,23 +103,23 @@ pub(crate) fn parse(text: &str, what: &str) -> Result<Node, Malformed> {
     }
     builder
         .document
-        .ok_or_else(|| Malformed { at, message: format!("the file is empty: write {what}") })
+        .ok_or_else(|| SyntaxError { at, message: format!("the file is empty: write {what}") })
 }
 
 fn position(span: Span) -> Position {
     Position { line: span.start.line(), column: span.start.col() + 1 }
 }
 
-fn malformed(error: &ScanError) -> Malformed {
+fn malformed(error: &ScanError) -> SyntaxError {
     let marker = error.marker();
     let at = Position { line: marker.line().max(1), column: marker.col() + 1 };
-    Malformed { at, message: format!("this is not YAML: {}", error.info()) }
+    SyntaxError { at, message: format!("this is not YAML: {}", error.info()) }
 }
 
 /// Puts events together.
 #[derive(Default)]
 struct Builder {
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     document: Option<Node>,
     documents: usize,
     anchors: HashMap<usize, (Node, usize)>,
@@ -127,15 +127,15 @@ struct Builder {
 }
 
 /// A list or a mapping that has not ended yet.
-struct Open {
+struct OpenCollection {
     at: Position,
     anchor: usize,
     /// Nodes in it so far, itself included.
     node_count: usize,
-    kind: OpenKind,
+    kind: CollectionKind,
 }
 
-enum OpenKind {
+enum CollectionKind {
     List(Vec<Node>),
     /// `lines` says where a field was written, so that one written twice is found at once.
     Map {
@@ -146,8 +146,8 @@ enum OpenKind {
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, at: Position) -> Result<(), Malformed> {
-        let refuse = |message: &str| Err(Malformed { at, message: message.to_owned() });
+    fn take(&mut self, event: Event<'_>, at: Position) -> Result<(), SyntaxError> {
+        let refuse = |message: &str| Err(SyntaxError { at, message: message.to_owned() });
         match event {
             Event::DocumentStart(_) => {
                 self.documents += 1;
@@ -170,13 +170,13 @@ impl Builder {
                 self.put(Node { at, value }, anchor, 1)?;
             }
             Event::SequenceStart(anchor, None) => {
-                self.open(at, anchor, OpenKind::List(Vec::new()))?;
+                self.open(at, anchor, CollectionKind::List(Vec::new()))?;
             }
             Event::MappingStart(anchor, None) => {
                 self.open(
                     at,
                     anchor,
-                    OpenKind::Map { fields: Vec::new(), key: None, lines: HashMap::new() },
+                    CollectionKind::Map { fields: Vec::new(), key: None, lines: HashMap::new() },
                 )?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.close()?,
@@ -193,40 +193,45 @@ impl Builder {
         Ok(())
     }
 
-    fn count(&mut self, nodes: usize, at: Position) -> Result<(), Malformed> {
+    fn count(&mut self, nodes: usize, at: Position) -> Result<(), SyntaxError> {
         self.node_count += nodes;
         if self.node_count > NODES_MAX {
             let message = format!(
                 "the file has more than {NODES_MAX} values, aliases written out: use fewer aliases"
             );
-            return Err(Malformed { at, message });
+            return Err(SyntaxError { at, message });
         }
         Ok(())
     }
 
-    fn open(&mut self, at: Position, anchor: usize, kind: OpenKind) -> Result<(), Malformed> {
+    fn open(
+        &mut self,
+        at: Position,
+        anchor: usize,
+        kind: CollectionKind,
+    ) -> Result<(), SyntaxError> {
         if self.open.len() == DEPTH_MAX {
             let message = format!("nested deeper than {DEPTH_MAX} levels: write fewer");
-            return Err(Malformed { at, message });
+            return Err(SyntaxError { at, message });
         }
         self.count(1, at)?;
-        self.open.push(Open { at, anchor, node_count: 1, kind });
+        self.open.push(OpenCollection { at, anchor, node_count: 1, kind });
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Malformed> {
-        let Some(Open { at, anchor, node_count, kind }) = self.open.pop() else {
+    fn close(&mut self) -> Result<(), SyntaxError> {
+        let Some(OpenCollection { at, anchor, node_count, kind }) = self.open.pop() else {
             return Ok(());
         };
         let value = match kind {
-            OpenKind::List(items) => Value::List(items.into()),
-            OpenKind::Map { fields, .. } => Value::Map(fields.into()),
+            CollectionKind::List(items) => Value::List(items.into()),
+            CollectionKind::Map { fields, .. } => Value::Map(fields.into()),
         };
         self.put(Node { at, value }, anchor, node_count)
     }
 
     /// A finished node goes into what is open around it.
-    fn put(&mut self, node: Node, anchor: usize, node_count: usize) -> Result<(), Malformed> {
+    fn put(&mut self, node: Node, anchor: usize, node_count: usize) -> Result<(), SyntaxError> {
         if anchor != 0 {
             self.anchors.insert(anchor, (node.clone(), node_count));
         }
@@ -234,7 +239,7 @@ impl Builder {
         let depth = self.open.len() + depth(&node);
         if depth > DEPTH_MAX {
             let message = format!("nested deeper than {DEPTH_MAX} levels: write fewer");
-            return Err(Malformed { at: node.at, message });
+            return Err(SyntaxError { at: node.at, message });
         }
         let Some(open) = self.open.last_mut() else {
             self.document = Some(node);
@@ -242,17 +247,17 @@ impl Builder {
         };
         open.node_count += node_count;
         match &mut open.kind {
-            OpenKind::List(items) => items.push(node),
-            OpenKind::Map { fields, key: key @ Some(_), .. } => {
+            CollectionKind::List(items) => items.push(node),
+            CollectionKind::Map { fields, key: key @ Some(_), .. } => {
                 if let Some(key) = key.take() {
                     fields.push((key, node));
                 }
             }
-            OpenKind::Map { key, lines, .. } => {
+            CollectionKind::Map { key, lines, .. } => {
                 let Value::Scalar { text } = &node.value else {
                     let message =
                         format!("a field is named by a text, not by {}", node.value.describe());
-                    return Err(Malformed { at: node.at, message });
+                    return Err(SyntaxError { at: node.at, message });
                 };
                 match lines.entry(text.clone()) {
                     Entry::Vacant(vacant) => {
@@ -264,7 +269,7 @@ impl Builder {
                             crate::message::shorten(text),
                             before.get()
                         );
-                        return Err(Malformed { at: node.at, message });
+                        return Err(SyntaxError { at: node.at, message });
                     }
                 }
                 *key = Some(Key { at: node.at, text: text.clone() });

@@ -47,7 +47,7 @@ pub(crate) enum Case {
 
 impl Case {
     /// Returns a name of a file in this case.
-    pub(crate) fn of(self, name: &'static str) -> Cow<'static, str> {
+    pub(crate) fn spell(self, name: &'static str) -> Cow<'static, str> {
         if self == Self::Snake || !name.contains('_') {
             return Cow::Borrowed(name);
         }
@@ -218,7 +218,7 @@ impl<'n> Field<'n> {
 impl<'n> Fields<'n> {
     /// The field of that name, if it is there.
     pub fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
-        let cased = self.case.of(name);
+        let cased = self.case.spell(name);
         let is_it = |(key, _): &(Key, Node)| *key.text == *cased || *key.text == *name;
         let at = self.entries.iter().position(is_it);
         let path = self.path_of(&cased);
@@ -236,7 +236,7 @@ impl<'n> Fields<'n> {
 
     /// Adds fields that are known although nobody takes them here.
     pub(crate) fn know(&mut self, names: &[&'static str]) {
-        self.known.extend(names.iter().map(|name| self.case.of(name)));
+        self.known.extend(names.iter().map(|name| self.case.spell(name)));
     }
 
     /// Reports every field that was not taken.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::conditions;
-use super::limits::Inherited;
+use super::limits::InheritedOptions;
 use super::node::{Position, Value};
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_instant;
@@ -12,7 +12,7 @@ use crate::{Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Per, Rule,
 
 /// Where the fields of a rule stand, for what is found only when all rules are together.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct FieldPositions {
     pub(super) path: String,
     pub(super) rule: Position,
     pub(super) fields: HashMap<&'static str, Position>,
@@ -20,32 +20,36 @@ pub(super) struct Places {
 
 pub(super) const RULE_WHAT: &str = "a mapping such as `{ name: per_client, limit: 10/s }`";
 
-pub(super) fn read(reader: &mut Reader, field: &Field<'_>) -> Option<(Rule, Places)> {
+pub(super) fn read(reader: &mut Reader, field: &Field<'_>) -> Option<(Rule, FieldPositions)> {
     let mut fields = reader.fields(field, RULE_WHAT)?;
-    let mut reading = Reading {
-        places: Places { path: field.path.clone(), rule: fields.at, fields: HashMap::new() },
+    let mut rule_reader = RuleReader {
+        positions: FieldPositions {
+            path: field.path.clone(),
+            rule: fields.at,
+            fields: HashMap::new(),
+        },
         reader,
         fields: &mut fields,
     };
-    let rule = reading.rule()?;
-    let places = reading.places;
+    let rule = rule_reader.rule()?;
+    let positions = rule_reader.positions;
     fields.know(reader.read_before);
     fields.finish(reader);
-    warn_of_login(reader, &rule, &places);
-    warn_of_the_unreachable(reader, &rule, &places);
-    Some((rule, places))
+    warn_of_login(reader, &rule, &positions);
+    warn_of_the_unreachable(reader, &rule, &positions);
+    Some((rule, positions))
 }
 
-struct Reading<'a, 'n> {
+struct RuleReader<'a, 'n> {
     reader: &'a mut Reader,
     fields: &'a mut Fields<'n>,
-    places: Places,
+    positions: FieldPositions,
 }
 
-impl<'n> Reading<'_, 'n> {
+impl<'n> RuleReader<'_, 'n> {
     fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
         let field = self.fields.take(name)?;
-        self.places.fields.insert(name, field.node.at);
+        self.positions.fields.insert(name, field.node.at);
         Some(field)
     }
 
@@ -63,7 +67,7 @@ impl<'n> Reading<'_, 'n> {
         let name = self.text("name", "a name such as `per_client`");
         let id = self.text("id", "an identity that survives a new name");
         let Some(named) = name.or(id) else {
-            if !self.places.fields.contains_key("name") {
+            if !self.positions.fields.contains_key("name") {
                 let message = "the rule has no name: write one such as `name: per_client`";
                 self.reader.error(self.fields.at, &self.fields.path, message);
             }
@@ -117,7 +121,7 @@ impl<'n> Reading<'_, 'n> {
     }
 
     fn limits(&mut self, rule: &mut Rule) {
-        let mut inherited = Inherited::take(self.reader, self.fields);
+        let mut inherited = InheritedOptions::take(self.reader, self.fields);
         if let Some(field) = self.take("limit") {
             rule.limits = inherited.limits(self.reader, &field);
         }
@@ -232,7 +236,7 @@ const LOGIN_WORDS: [&str; 9] =
     ["login", "signin", "sign-in", "auth", "token", "password", "otp", "2fa", "verify"];
 
 /// Twice the limit passes around the boundary of a fixed window: that is twice the guesses.
-fn warn_of_login(reader: &mut Reader, rule: &Rule, places: &Places) {
+fn warn_of_login(reader: &mut Reader, rule: &Rule, positions: &FieldPositions) {
     let paths = rule.conditions.all().iter().filter_map(|condition| match &condition.test {
         Test::Path(patterns) => Some(patterns),
         _ => None,
@@ -248,25 +252,25 @@ fn warn_of_login(reader: &mut Reader, rule: &Rule, places: &Places) {
     if let Some(path) = login
         && rule.all_limits().any(is_fixed)
     {
-        let at = places.fields.get("limit").copied().unwrap_or(places.rule);
+        let at = positions.fields.get("limit").copied().unwrap_or(positions.rule);
         let message = format!(
             "a fixed window lets up to twice the limit through around its boundary, and `{path}` \
              looks like a place where passwords are guessed: write `algorithm: \
              sliding_window_strict`"
         );
-        reader.warn(at, &format!("{}.limit", places.path), message);
+        reader.warn(at, &format!("{}.limit", positions.path), message);
     }
 }
 
 /// Limits that no request is under, and costs that a candidate can never take.
-fn warn_of_the_unreachable(reader: &mut Reader, rule: &Rule, places: &Places) {
-    let place = |name| places.fields.get(name).copied().unwrap_or(places.rule);
+fn warn_of_the_unreachable(reader: &mut Reader, rule: &Rule, positions: &FieldPositions) {
+    let place = |name| positions.fields.get(name).copied().unwrap_or(positions.rule);
     if let (Some(default), false) = (&rule.tiers.default, rule.limits.is_empty()) {
         let message = format!(
             "no request is under these limits, because every one has a tier, `{default}` by default: \
              leave out the limits, or the default"
         );
-        reader.warn(place("limit"), &format!("{}.limit", places.path), message);
+        reader.warn(place("limit"), &format!("{}.limit", positions.path), message);
     }
     let is_unleased = |limit: &crate::Limit| limit.policy().algorithm().name() == "concurrency";
     if let Some(limit) = rule.live_limits().find(|limit| is_unleased(limit)) {
@@ -275,7 +279,7 @@ fn warn_of_the_unreachable(reader: &mut Reader, rule: &Rule, places: &Places) {
              as a request may take",
             limit.text()
         );
-        reader.warn(place("limit"), &format!("{}.limit", places.path), message);
+        reader.warn(place("limit"), &format!("{}.limit", positions.path), message);
     }
     let cost = rule.costs.highest();
     if let Some(limit) = rule.candidate.iter().find(|it| it.policy().capacity() < cost) {
@@ -284,6 +288,6 @@ fn warn_of_the_unreachable(reader: &mut Reader, rule: &Rule, places: &Places) {
              requests as never allowed",
             limit.text()
         );
-        reader.warn(place("candidate"), &format!("{}.candidate", places.path), message);
+        reader.warn(place("candidate"), &format!("{}.candidate", positions.path), message);
     }
 }

@@ -21,11 +21,11 @@ type Literal = SmallVec<[u8; 24]>;
 #[derive(Debug)]
 pub(super) struct Router {
     /// The first is the root.
-    nodes: Vec<Node>,
+    nodes: Vec<RouterNode>,
 }
 
 #[derive(Debug, Default)]
-struct Node {
+struct RouterNode {
     literals: HashedMap<SmallVec<[(Literal, NodeId); 1]>>,
     any: Option<NonZeroU32>,
     /// Of the pattern that ends here. Numbers from 1, so that a node is small: with ten thousand
@@ -37,7 +37,7 @@ struct Node {
 
 impl Default for Router {
     fn default() -> Self {
-        Self { nodes: vec![Node::default()] }
+        Self { nodes: vec![RouterNode::default()] }
     }
 }
 
@@ -69,7 +69,7 @@ impl Router {
                 }
             };
             if at == next {
-                self.nodes.push(Node::default());
+                self.nodes.push(RouterNode::default());
             }
         }
         let node = &mut self.nodes[at as usize];

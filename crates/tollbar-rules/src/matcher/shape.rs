@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Facts, ItemId};
+use super::{ItemId, RequestAttributes};
 use crate::Test;
 use crate::hash::{hash_text, mix};
 use crate::rule::cidr::{Family, bits_of, masked};
@@ -16,9 +16,9 @@ pub(super) type ShapeId = u32;
 /// The most rows that one item's alternatives may make; beyond it, tests are left to comparing.
 const ROWS_MAX: usize = 1 << 17;
 
-/// What of an attribute is looked up.
+/// The part of an attribute that is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Way {
+pub(super) enum LookupPart {
     /// All of it.
     Whole,
     /// Its first so many bytes.
@@ -33,7 +33,7 @@ pub(super) enum Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Dimension {
     attribute: AttributeId,
-    way: Way,
+    part: LookupPart,
 }
 
 /// The attributes that are looked up, the one that the fewest conditions test first.
@@ -57,8 +57,8 @@ pub(super) struct Row {
 
 /// One alternative of a test: what is looked up, the hash it must have, and its value.
 #[derive(Debug)]
-pub(super) struct Key {
-    way: Way,
+pub(super) struct LookupKey {
+    part: LookupPart,
     hash: u64,
     value: Values,
 }
@@ -82,21 +82,23 @@ impl Shape {
 
     /// The hash of what of a request is looked up; `None` where it lacks something.
     #[inline]
-    pub(super) fn hash(&self, facts: &Facts<'_>) -> Option<u64> {
+    pub(super) fn hash(&self, attributes: &RequestAttributes<'_>) -> Option<u64> {
         let mut hash = 0;
-        for Dimension { attribute, way } in &self.dimensions {
-            let fact = facts.get(*attribute)?;
-            hash = mix(hash, way.hash(fact.value, fact.hash)?);
+        for Dimension { attribute, part } in &self.dimensions {
+            let attribute = attributes.get(*attribute)?;
+            hash = mix(hash, part.hash(attribute.value, attribute.hash)?);
         }
         Some(hash)
     }
 
     /// True where the request has the row's very values.
     #[inline]
-    pub(super) fn agrees(&self, facts: &Facts<'_>, row: &Row) -> bool {
+    pub(super) fn agrees(&self, attributes: &RequestAttributes<'_>, row: &Row) -> bool {
         let mut rest = row.values.as_slice();
-        self.dimensions.iter().all(|Dimension { attribute, way }| {
-            facts.get(*attribute).is_some_and(|fact| way.agrees(fact.value, &mut rest))
+        self.dimensions.iter().all(|Dimension { attribute, part }| {
+            attributes
+                .get(*attribute)
+                .is_some_and(|attribute| part.agrees(attribute.value, &mut rest))
         })
     }
 }
@@ -117,7 +119,7 @@ impl Row {
 /// Lengths are written in so many bytes; no value is as long as that.
 const LENGTH_BYTES: usize = 4;
 
-impl Way {
+impl LookupPart {
     /// The hash of what of `value` is looked up; `whole` is that of all of it.
     #[inline]
     fn hash(self, value: &str, whole: u64) -> Option<u64> {
@@ -171,28 +173,30 @@ fn hash_bits(bits: u128) -> u64 {
 }
 
 /// The alternatives of a positive test; `None` for what cannot be looked up.
-pub(super) fn keys(test: &Test) -> Option<Vec<Key>> {
-    let of_text = |way: Way, text: &str| {
+pub(super) fn keys(test: &Test) -> Option<Vec<LookupKey>> {
+    let of_text = |part: LookupPart, text: &str| {
         let mut value = Values::from_slice(&(text.len() as u32).to_le_bytes());
         value.extend_from_slice(text.as_bytes());
-        Key { way, hash: hash_text(text), value }
+        LookupKey { part, hash: hash_text(text), value }
     };
     Some(match test {
-        Test::OneOf(known) => known.iter().map(|it| of_text(Way::Whole, it)).collect(),
-        Test::Prefix(prefix) => vec![of_text(Way::Prefix(prefix.len()), prefix)],
+        Test::OneOf(known) => known.iter().map(|it| of_text(LookupPart::Whole, it)).collect(),
+        Test::Prefix(prefix) => vec![of_text(LookupPart::Prefix(prefix.len()), prefix)],
         Test::Within(blocks) => {
             let key = |block: &crate::Cidr| {
                 let (family, prefix_bits) = block.shape();
                 let value = Values::from_slice(&block.network().to_le_bytes());
-                Key {
-                    way: Way::Block(family, prefix_bits),
+                LookupKey {
+                    part: LookupPart::Block(family, prefix_bits),
                     hash: hash_bits(block.network()),
                     value,
                 }
             };
             blocks.iter().map(key).collect()
         }
-        Test::Present => vec![Key { way: Way::Presence, hash: 0, value: Values::new() }],
+        Test::Present => {
+            vec![LookupKey { part: LookupPart::Presence, hash: 0, value: Values::new() }]
+        }
         Test::Path(_) | Test::Not(_) => return None,
     })
 }
@@ -200,9 +204,9 @@ pub(super) fn keys(test: &Test) -> Option<Vec<Key>> {
 /// Every combination of alternatives, and whether they are of all tests: those with the most
 /// alternatives are left out where the combinations would be too many.
 pub(super) fn combinations(
-    mut tests: Vec<(AttributeId, usize, Vec<Key>)>,
+    mut tests: Vec<(AttributeId, usize, Vec<LookupKey>)>,
 ) -> (Vec<Combination>, bool) {
-    let count = |tests: &[(AttributeId, usize, Vec<Key>)]| {
+    let count = |tests: &[(AttributeId, usize, Vec<LookupKey>)]| {
         tests.iter().fold(1_usize, |count, (_, _, keys)| count.saturating_mul(keys.len()))
     };
     let mut is_complete = true;
@@ -215,9 +219,9 @@ pub(super) fn combinations(
     for (attribute, _, keys) in tests {
         let mut longer = Vec::with_capacity(combinations.len() * keys.len());
         for before in &combinations {
-            for Key { way, hash, value } in &keys {
+            for LookupKey { part, hash, value } in &keys {
                 let mut combination = before.clone();
-                combination.shape.dimensions.push(Dimension { attribute, way: *way });
+                combination.shape.dimensions.push(Dimension { attribute, part: *part });
                 combination.hash = mix(combination.hash, *hash);
                 combination.values.extend_from_slice(value);
                 longer.push(combination);
@@ -232,7 +236,7 @@ pub(super) fn combinations(
 mod tests {
     use arrayvec::ArrayVec;
 
-    use super::super::Fact;
+    use super::super::RequestAttribute;
     use super::*;
 
     /// The hash has no secret: whoever makes two values collide must not pass for the other.
@@ -253,13 +257,13 @@ mod tests {
             let (mut all, _) = combinations(vec![(0, 1, keys)]);
             let Combination { shape, values, .. } = all.remove(0);
             let row = Row { item: 0, bucket: 0, shape: 0, values };
-            let facts = |value| {
+            let attributes = |value| {
                 let mut known = ArrayVec::new();
-                known.push(Fact { attribute: 0, value, hash: 7 });
-                Facts { known }
+                known.push(RequestAttribute { attribute: 0, value, hash: 7 });
+                RequestAttributes { known }
             };
-            assert!(shape.agrees(&facts(same), &row), "{same}");
-            assert!(!shape.agrees(&facts(other), &row), "{other}");
+            assert!(shape.agrees(&attributes(same), &row), "{same}");
+            assert!(!shape.agrees(&attributes(other), &row), "{other}");
         }
     }
 

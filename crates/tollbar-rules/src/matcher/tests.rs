@@ -89,7 +89,7 @@ fn only_what_matches_is_compared() {
     let attributes = [("plan", "p3"), ("tenant", "t7")];
     let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
     let mut proposed = Items::new();
-    matcher.look_up(&request, Reading::Decoded, &mut proposed);
+    matcher.look_up(&request, PathReading::Decoded, &mut proposed);
     assert_eq!(proposed.as_slice(), [307]);
 }
 

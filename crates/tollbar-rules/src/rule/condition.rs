@@ -43,7 +43,7 @@ pub struct Conditions {
 
 /// Which way a path with an encoded slash is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum PathReading {
     Decoded,
     SlashesKept,
 }
@@ -103,30 +103,30 @@ impl Conditions {
     /// is read as one or not.
     #[must_use]
     pub fn hold(&self, request: &Request<'_>) -> bool {
-        self.hold_as(request, Reading::Decoded)
+        self.hold_as(request, PathReading::Decoded)
             || request.path_with_slashes_kept().is_some()
-                && self.hold_as(request, Reading::SlashesKept)
+                && self.hold_as(request, PathReading::SlashesKept)
     }
 
     /// True where they hold whichever way the path is read: for what loosens a limit.
     #[must_use]
     pub fn hold_surely(&self, request: &Request<'_>) -> bool {
-        self.hold_as(request, Reading::Decoded)
+        self.hold_as(request, PathReading::Decoded)
             && (request.path_with_slashes_kept().is_none()
-                || self.hold_as(request, Reading::SlashesKept))
+                || self.hold_as(request, PathReading::SlashesKept))
     }
 
-    pub(crate) fn hold_as(&self, request: &Request<'_>, reading: Reading) -> bool {
+    pub(crate) fn hold_as(&self, request: &Request<'_>, reading: PathReading) -> bool {
         self.first_unmet_as(request, reading).is_none()
     }
 
     /// The first condition that does not hold of the decoded path, for those who ask why.
     #[must_use]
     pub fn first_unmet(&self, request: &Request<'_>) -> Option<&Condition> {
-        self.first_unmet_as(request, Reading::Decoded)
+        self.first_unmet_as(request, PathReading::Decoded)
     }
 
-    fn first_unmet_as(&self, request: &Request<'_>, reading: Reading) -> Option<&Condition> {
+    fn first_unmet_as(&self, request: &Request<'_>, reading: PathReading) -> Option<&Condition> {
         self.all.iter().find(|condition| {
             let value = match &*condition.attribute {
                 "path" => Some(request.path_as(reading)),
@@ -139,9 +139,9 @@ impl Conditions {
 
 impl Request<'_> {
     /// The path, read one way or the other.
-    pub(crate) fn path_as(&self, reading: Reading) -> &str {
+    pub(crate) fn path_as(&self, reading: PathReading) -> &str {
         match (reading, self.path_with_slashes_kept()) {
-            (Reading::SlashesKept, Some(path)) => path,
+            (PathReading::SlashesKept, Some(path)) => path,
             _ => self.path(),
         }
     }

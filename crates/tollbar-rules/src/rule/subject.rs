@@ -33,11 +33,11 @@ pub enum Per {
     Attribute(Box<str>),
 }
 
-/// What became of a subject.
+/// What became of the key of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum SubjectKey {
     /// Its key has been written.
-    Key,
+    Written,
     /// The rule does not apply, for want of the attribute in this place of `per`.
     Skip(usize),
     /// The request is denied, for want of the attribute in this place of `per`.
@@ -103,7 +103,7 @@ pub(crate) fn write_key(
     missing: OnMissing,
     request: &Request<'_>,
     keys: &mut KeyBuffer,
-) -> Found {
+) -> SubjectKey {
     for (at, part) in per.iter().enumerate() {
         let written = match part {
             Per::Client => write_client(request, keys),
@@ -113,13 +113,13 @@ pub(crate) fn write_key(
             continue;
         }
         match missing {
-            OnMissing::Skip => return Found::Skip(at),
-            OnMissing::Deny => return Found::Deny(at),
+            OnMissing::Skip => return SubjectKey::Skip(at),
+            OnMissing::Deny => return SubjectKey::Deny(at),
             OnMissing::Ip if write_ip(request, keys) => {}
             OnMissing::Ip | OnMissing::Shared => push(Tag::Shared, "", keys),
         }
     }
-    Found::Key
+    SubjectKey::Written
 }
 
 fn write_client(request: &Request<'_>, keys: &mut KeyBuffer) -> bool {
@@ -216,9 +216,9 @@ mod tests {
         let request = Request::new("GET", "/x").unwrap().with_attributes(attributes).unwrap();
         let mut keys = KeyBuffer::new();
         match write_key(&per, missing, &request, &mut keys) {
-            Found::Key => Ok(keys.to_vec()),
-            Found::Skip(at) => Err(format!("skip {}", per[at].name())),
-            Found::Deny(at) => Err(format!("deny {}", per[at].name())),
+            SubjectKey::Written => Ok(keys.to_vec()),
+            SubjectKey::Skip(at) => Err(format!("skip {}", per[at].name())),
+            SubjectKey::Deny(at) => Err(format!("deny {}", per[at].name())),
         }
     }
 

@@ -61,9 +61,9 @@ mod tests {
 
     /// A store that counts one counter at a time, and gives nothing back.
     #[derive(Debug)]
-    struct Simple(MemoryStore);
+    struct SingleCounterStore(MemoryStore);
 
-    impl Store for Simple {
+    impl Store for SingleCounterStore {
         fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
             match feature {
                 Feature::Policy(policy) if !policy.has_permits() => Ok(()),
@@ -90,7 +90,7 @@ rules:
     fn each_rule_that_a_store_cannot_count_is_named_with_what_to_write() {
         let rules = RuleFile::parse("rules.yaml", RULES).unwrap().rules;
         rules.check_support(&MemoryStore::builder().max_keys(1).build()).unwrap();
-        let store = Simple(MemoryStore::builder().max_keys(1).build());
+        let store = SingleCounterStore(MemoryStore::builder().max_keys(1).build());
         let errors = rules.check_support(&store).unwrap_err().errors;
         let found: Vec<(&str, &str)> =
             errors.iter().map(|error| (error.name.as_str(), error.field)).collect();

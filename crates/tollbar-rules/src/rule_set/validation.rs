@@ -10,45 +10,48 @@ use super::{
 use crate::hash::{HashedSet, hash_text};
 use crate::{Limit, Rule};
 
-/// Looks at one rule after the other.
-pub(super) struct Checking<'r> {
+/// Checks one rule after the other.
+pub(super) struct Validator<'r> {
     rule: &'r Rule,
     at: usize,
     errors: Vec<RuleError>,
 }
 
-impl<'r> Checking<'r> {
+impl<'r> Validator<'r> {
     /// Refuses rules that do not fit together, with what is wrong in their order.
-    pub(super) fn of_new(rules: &'r [Arc<Rule>], briefs: &[Brief]) -> Result<(), RuleSetError> {
-        Self::of_changed(rules, briefs, 0, &[])
+    pub(super) fn check_new(
+        rules: &'r [Arc<Rule>],
+        digests: &[RuleDigest],
+    ) -> Result<(), RuleSetError> {
+        Self::check_changed(rules, digests, 0, &[])
     }
 
-    /// The same of rules of which the first so many did fit together, and `gone` with them.
-    pub(super) fn of_changed(
+    /// Refuses rules that do not fit together, of which the first `kept` did before, and `gone` with them.
+    pub(super) fn check_changed(
         rules: &'r [Arc<Rule>],
-        briefs: &[Brief],
+        digests: &[RuleDigest],
         kept: usize,
         gone: &[&Rule],
     ) -> Result<(), RuleSetError> {
         let Some(first) = rules.first() else {
             return Ok(());
         };
-        let mut checking = Checking { rule: first, at: 0, errors: Vec::new() };
+        let mut validator = Validator { rule: first, at: 0, errors: Vec::new() };
         if rules.len() > RULES_MAX {
-            checking.refuse("name", RuleProblem::TooManyRules { count: rules.len() });
+            validator.refuse("name", RuleProblem::TooManyRules { count: rules.len() });
         } else {
             let (kept, new) = rules.split_at(kept);
             for (at, rule) in (kept.len()..).zip(new) {
-                (checking.at, checking.rule) = (at, rule);
-                checking.check_limits();
-                checking.check_tiers();
-                checking.check_costs();
+                (validator.at, validator.rule) = (at, rule);
+                validator.check_limits();
+                validator.check_tiers();
+                validator.check_costs();
             }
-            checking.check_gone(kept, briefs, new, gone);
-            checking.check_names(kept, briefs, new);
-            checking.check_every_request(rules, briefs);
+            validator.check_gone(kept, digests, new, gone);
+            validator.check_names(kept, digests, new);
+            validator.check_every_request(rules, digests);
         }
-        let mut errors = checking.errors;
+        let mut errors = validator.errors;
         errors.sort_by_key(|error| error.rule);
         if errors.is_empty() { Ok(()) } else { Err(RuleSetError { errors }) }
     }
@@ -62,7 +65,7 @@ impl<'r> Checking<'r> {
     fn check_gone(
         &mut self,
         kept: &'r [Arc<Rule>],
-        briefs: &[Brief],
+        digests: &[RuleDigest],
         new: &[Arc<Rule>],
         gone: &[&Rule],
     ) {
@@ -73,7 +76,7 @@ impl<'r> Checking<'r> {
             return;
         }
         let replacing =
-            kept.iter().zip(briefs).enumerate().filter(|(_, (_, brief))| brief.replaces);
+            kept.iter().zip(digests).enumerate().filter(|(_, (_, digest))| digest.replaces);
         for (at, (rule, _)) in replacing {
             (self.at, self.rule) = (at, rule);
             for replaced in rule.replaces.iter().filter(|it| names.contains(&&***it)) {
@@ -83,8 +86,8 @@ impl<'r> Checking<'r> {
         }
     }
 
-    fn check_names(&mut self, kept: &'r [Arc<Rule>], briefs: &[Brief], new: &'r [Arc<Rule>]) {
-        let mut known = Known::of(kept, briefs, new);
+    fn check_names(&mut self, kept: &'r [Arc<Rule>], digests: &[RuleDigest], new: &'r [Arc<Rule>]) {
+        let mut known = ReservedNames::collect(kept, digests, new);
         let is_of_new: HashSet<&str> = new.iter().map(|rule| &*rule.name).collect();
         for (at, rule) in (kept.len()..).zip(new) {
             (self.at, self.rule) = (at, rule);
@@ -194,10 +197,10 @@ impl<'r> Checking<'r> {
         }
     }
 
-    fn check_every_request(&mut self, rules: &'r [Arc<Rule>], briefs: &[Brief]) {
+    fn check_every_request(&mut self, rules: &'r [Arc<Rule>], digests: &[RuleDigest]) {
         let mut count = 0;
-        for (at, brief) in briefs.iter().enumerate() {
-            count += brief.on_every_request as usize;
+        for (at, digest) in digests.iter().enumerate() {
+            count += digest.on_every_request as usize;
             if count > POLICIES_PER_REQUEST_MAX {
                 (self.at, self.rule) = (at, &rules[at]);
                 self.refuse("limit", RuleProblem::TooManyForEveryRequest { count });
@@ -207,15 +210,15 @@ impl<'r> Checking<'r> {
     }
 }
 
-/// Names and identities that are taken.
-struct Known<'r> {
+/// Names and identities that other rules have.
+struct ReservedNames<'r> {
     names: HashSet<&'r str>,
     ids: HashSet<&'r str>,
 }
 
-impl<'r> Known<'r> {
+impl<'r> ReservedNames<'r> {
     /// Those of the rules that stay, as far as the new ones may ask for them: of thousands, a few.
-    fn of(kept: &'r [Arc<Rule>], briefs: &[Brief], new: &[Arc<Rule>]) -> Self {
+    fn collect(kept: &'r [Arc<Rule>], digests: &[RuleDigest], new: &[Arc<Rule>]) -> Self {
         let (mut names, mut ids) = (HashSet::new(), HashSet::new());
         let mut asked = HashedSet::default();
         for rule in new {
@@ -224,11 +227,11 @@ impl<'r> Known<'r> {
             asked.extend(texts.map(hash_text));
         }
         // By a quick hash; what else has the same does not matter.
-        for (rule, brief) in kept.iter().zip(briefs) {
-            if asked.contains(&brief.name) {
+        for (rule, digest) in kept.iter().zip(digests) {
+            if asked.contains(&digest.name) {
                 names.insert(&*rule.name);
             }
-            if asked.contains(&brief.identity) {
+            if asked.contains(&digest.identity) {
                 ids.insert(&**rule.identity());
             }
         }
@@ -243,7 +246,7 @@ fn is_name(name: &str) -> bool {
 
 /// A rule in a few numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Brief {
+pub(super) struct RuleDigest {
     /// The hash of its name. Others may have the same.
     pub(super) name: u64,
     /// That of its identity.
@@ -254,8 +257,8 @@ pub(super) struct Brief {
     pub(super) replaces: bool,
 }
 
-impl Brief {
-    pub(super) fn of(rule: &Rule) -> Self {
+impl RuleDigest {
+    pub(super) fn new(rule: &Rule) -> Self {
         Self {
             name: hash_text(&rule.name),
             identity: hash_text(rule.identity()),

@@ -16,15 +16,15 @@ use crate::{Conditions, Limit, Mode, Rule, TierLimits};
 
 /// A rule, compiled. Nothing here hangs on which other rules there are.
 #[derive(Debug)]
-pub(crate) struct Compiled {
-    pub(super) sketch: Sketch,
+pub(crate) struct CompiledRule {
+    pub(super) core: RuleCore,
     pub(super) plan: Plan,
 }
 
 /// What every check of a rule needs, together.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Sketch {
+pub(crate) struct RuleCore {
     pub(crate) priority: i32,
     pub(crate) flags: Flags,
     /// What a request costs, unless `has_costs`.
@@ -83,18 +83,18 @@ pub(crate) struct Policies {
     pub(crate) shares: Box<[Policy]>,
 }
 
-/// What goes on when the rules change: who is limited most, and what was decided.
-struct Kept {
+/// What a rule keeps when the rules change: who is limited most, and what was decided.
+struct RuleHistory {
     top: Arc<Top>,
     tally: Tally,
     tallies: Vec<Tally>,
 }
 
-impl Kept {
-    /// What the rule had where it was `known`, by the names of its tiers.
-    fn of(rule: &Rule, known: Option<(&Snapshot, ItemId)>) -> Self {
+impl RuleHistory {
+    /// Carries over what the rule had where it was `known`, by the names of its tiers.
+    fn carry_over(rule: &Rule, known: Option<(&Snapshot, ItemId)>) -> Self {
         let top = known.map_or_else(Arc::default, |(it, at)| Arc::clone(&it.plan(at).top));
-        let tally = known.map_or_else(Tally::default, |(it, at)| it.sketch(at).tally.clone());
+        let tally = known.map_or_else(Tally::default, |(it, at)| it.core(at).tally.clone());
         let of_tier = |name: &str| {
             let (before, at) = known?;
             let mut tiers = before.rule(at).tiers.limits.iter();
@@ -107,7 +107,7 @@ impl Kept {
     }
 }
 
-impl Compiled {
+impl CompiledRule {
     /// What goes on is taken over from where the rule was `known`.
     pub(super) fn new(
         rule: &Rule,
@@ -115,20 +115,20 @@ impl Compiled {
         node_count: u64,
         known: Option<(&Snapshot, ItemId)>,
     ) -> Self {
-        let kept = Kept::of(rule, known);
-        let sketch = Sketch::new(rule, recipe, kept.tally.clone());
-        Self { sketch, plan: Plan::new(rule, node_count, kept) }
+        let history = RuleHistory::carry_over(rule, known);
+        let core = RuleCore::new(rule, recipe, history.tally.clone());
+        Self { core, plan: Plan::new(rule, node_count, history) }
     }
 }
 
-impl Sketch {
+impl RuleCore {
     fn new(rule: &Rule, recipe: Arc<Recipe>, tally: Tally) -> Self {
         let costs = &rule.costs;
         let identity = rule.identity();
         let limits = rule.limits.iter().map(|limit| limit.policy().clone().with_name(identity));
         Self {
             priority: rule.priority,
-            flags: Flags::of(rule),
+            flags: Flags::new(rule),
             cost: costs.default,
             recipe,
             tally,
@@ -147,7 +147,7 @@ impl Sketch {
 }
 
 impl Flags {
-    fn of(rule: &Rule) -> Self {
+    fn new(rule: &Rule) -> Self {
         let mut flags = Self {
             is_enabled: rule.enabled,
             is_fallback: rule.fallback,
@@ -170,7 +170,7 @@ impl Flags {
 }
 
 impl Plan {
-    fn new(rule: &Rule, node_count: u64, kept: Kept) -> Self {
+    fn new(rule: &Rule, node_count: u64, history: RuleHistory) -> Self {
         let identity = rule.identity();
         let tier = |limits: &TierLimits| match limits {
             TierLimits::Limits(limits) => Some(Policies::new(limits, identity, node_count)),
@@ -191,8 +191,8 @@ impl Plan {
             candidate: Policies::new(&rule.candidate, &candidate, node_count),
             exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
             costs: index(costs.len() > LISTED_MAX, costs),
-            tallies: kept.tallies,
-            top: kept.top,
+            tallies: history.tallies,
+            top: history.top,
         }
     }
 

@@ -18,19 +18,19 @@ use crate::{Effect, Override, Request, Rule, TierLimits};
 pub(crate) struct Overrides {
     list: Arc<[Override]>,
     /// Under every rule: by an attribute of requests, then by its value.
-    of_requests: Vec<(Box<str>, Places)>,
+    of_requests: Vec<(Box<str>, PositionsBySubject)>,
     /// Under one, by its identity: by the subject as people read it. It need not be there.
-    of_rules: HashMap<Arc<str>, Places>,
+    of_rules: HashMap<Arc<str>, PositionsBySubject>,
     /// Factors of boosts under every rule.
     factors: BTreeSet<u32>,
 }
 
-/// Where in the list.
-type Places = HashMap<Box<str>, SmallVec<[u32; 2]>>;
+/// The places in the list of what is said of each subject.
+type PositionsBySubject = HashMap<Box<str>, SmallVec<[u32; 2]>>;
 
-/// What is said of somebody now.
+/// The ban and the boost that apply to a subject now, by their places in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Said {
+pub(crate) struct ActiveOverrides {
     /// Of several bans the one that ends last.
     pub(crate) ban: Option<usize>,
     /// Of several boosts the largest.
@@ -39,7 +39,7 @@ pub(crate) struct Said {
 
 /// Limits of a rule and its tiers, multiplied.
 #[derive(Debug)]
-pub(crate) struct Boosted {
+pub(crate) struct BoostedLimits {
     pub(crate) factor_percent: u32,
     /// The rule's own, then those of its tiers in their order; an unlimited one has none.
     policies: OnceLock<Box<[Box<[Policy]>]>>,
@@ -51,11 +51,11 @@ impl Overrides {
         if list.is_empty() {
             return None;
         }
-        let mut of_requests: HashMap<&str, Places> = HashMap::new();
-        let mut of_rules: HashMap<Arc<str>, Places> = HashMap::new();
+        let mut of_requests: HashMap<&str, PositionsBySubject> = HashMap::new();
+        let mut of_rules: HashMap<Arc<str>, PositionsBySubject> = HashMap::new();
         let mut factors = BTreeSet::new();
         for (at, it) in list.iter().enumerate() {
-            let (said, subject) = match &it.rule {
+            let (active_overrides, subject) = match &it.rule {
                 None => {
                     let (attribute, value) = attribute_of(&it.subject);
                     let value =
@@ -67,9 +67,9 @@ impl Overrides {
                     (of_rules.entry(Arc::clone(rule)).or_default(), (&*it.subject).into())
                 }
             };
-            said.entry((&*subject).into()).or_default().push(at as u32);
+            active_overrides.entry((&*subject).into()).or_default().push(at as u32);
         }
-        let of_requests = of_requests.into_iter().map(|(name, places)| (name.into(), places));
+        let of_requests = of_requests.into_iter().map(|(name, positions)| (name.into(), positions));
         let of_requests = of_requests.collect();
         Some(Arc::new(Self { list, of_requests, of_rules, factors }))
     }
@@ -78,46 +78,58 @@ impl Overrides {
         &self.list[at]
     }
 
-    /// What is said of a request under every rule.
-    pub(crate) fn of_request(&self, request: &Request<'_>, now: Timestamp) -> Said {
-        let mut said = Said::default();
-        for (name, places) in &self.of_requests {
+    /// Returns what applies to a request under every rule.
+    pub(crate) fn active_for_request(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> ActiveOverrides {
+        let mut active_overrides = ActiveOverrides::default();
+        for (name, positions) in &self.of_requests {
             let Some(value) = request.attribute(name) else {
                 continue;
             };
             let value = if **name == *"ip" { cidr::subject_of(value) } else { value.into() };
-            self.add(places.get(&*value), now, &mut said);
+            self.add(positions.get(&*value), now, &mut active_overrides);
         }
-        said
+        active_overrides
     }
 
-    /// The same and what is said of a subject of one rule.
-    pub(crate) fn of_subject(
+    /// Returns what applies to a subject of one rule, boosts under every rule included.
+    pub(crate) fn active_for_subject(
         &self,
         rule: &Rule,
         key: &[u8],
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Said {
-        let mut said = Said { ban: None, ..self.of_request(request, now) };
-        if let Some(places) = self.of_rules.get(rule.identity()) {
-            self.add(places.get(readable(key).as_str()), now, &mut said);
+    ) -> ActiveOverrides {
+        let mut active_overrides =
+            ActiveOverrides { ban: None, ..self.active_for_request(request, now) };
+        if let Some(positions) = self.of_rules.get(rule.identity()) {
+            self.add(positions.get(readable(key).as_str()), now, &mut active_overrides);
         }
-        said
+        active_overrides
     }
 
-    fn add(&self, places: Option<&SmallVec<[u32; 2]>>, now: Timestamp, said: &mut Said) {
+    fn add(
+        &self,
+        positions: Option<&SmallVec<[u32; 2]>>,
+        now: Timestamp,
+        active_overrides: &mut ActiveOverrides,
+    ) {
         let end = |at: usize| self.list[at].until.unwrap_or(Timestamp::MAX);
-        for at in places.into_iter().flatten().map(|it| *it as usize) {
+        for at in positions.into_iter().flatten().map(|it| *it as usize) {
             if !self.list[at].is_on(now) {
                 continue;
             }
             match self.list[at].effect {
-                Effect::Ban if said.ban.is_none_or(|it| end(it) < end(at)) => said.ban = Some(at),
+                Effect::Ban if active_overrides.ban.is_none_or(|it| end(it) < end(at)) => {
+                    active_overrides.ban = Some(at)
+                }
                 Effect::Boost { factor_percent }
-                    if said.boost.is_none_or(|it| self.factor(it) < factor_percent) =>
+                    if active_overrides.boost.is_none_or(|it| self.factor(it) < factor_percent) =>
                 {
-                    said.boost = Some(at);
+                    active_overrides.boost = Some(at);
                 }
                 _ => {}
             }
@@ -140,23 +152,23 @@ impl Overrides {
     }
 
     /// The factors that limits of a rule may be multiplied by.
-    pub(crate) fn boosts_of(&self, rule: &Rule) -> Box<[Boosted]> {
-        let places = self.of_rules.get(rule.identity()).into_iter().flat_map(HashMap::values);
-        let of_rule = places.flatten().map(|at| self.list[*at as usize].effect);
+    pub(crate) fn boosts_of(&self, rule: &Rule) -> Box<[BoostedLimits]> {
+        let positions = self.of_rules.get(rule.identity()).into_iter().flat_map(HashMap::values);
+        let of_rule = positions.flatten().map(|at| self.list[*at as usize].effect);
         let mut factors = self.factors.clone();
         factors.extend(of_rule.filter_map(Effect::factor_percent));
-        let boosted = |factor_percent| Boosted { factor_percent, policies: OnceLock::new() };
+        let boosted = |factor_percent| BoostedLimits { factor_percent, policies: OnceLock::new() };
         factors.into_iter().take(FACTORS_MAX).map(boosted).collect()
     }
 
     /// Which of the boosts of a rule it is, counted from 1.
-    pub(crate) fn place_of(&self, at: usize, boosts: &[Boosted]) -> usize {
+    pub(crate) fn place_of(&self, at: usize, boosts: &[BoostedLimits]) -> usize {
         let factor = self.factor(at);
         boosts.iter().position(|it| it.factor_percent == factor).map_or(0, |place| place + 1)
     }
 }
 
-impl Boosted {
+impl BoostedLimits {
     /// The limits of the rule, or of one of its tiers, worked out when they are first asked for.
     pub(crate) fn limits(&self, rule: &Rule, tier: Option<usize>) -> &[Policy] {
         let policies = self.policies.get_or_init(|| {

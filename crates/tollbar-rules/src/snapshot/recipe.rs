@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::rule::subject::{Found, KeyBuffer, write_key};
+use crate::rule::subject::{KeyBuffer, SubjectKey, write_key};
 use crate::{OnMissing, Per, Request, Rule};
 
 /// One way.
@@ -23,7 +23,7 @@ pub(crate) struct RecipeId(usize);
 pub(super) struct Recipes(HashSet<Arc<Recipe>>);
 
 impl Recipe {
-    pub(super) fn is_of(&self, rule: &Rule) -> bool {
+    pub(super) fn is_for(&self, rule: &Rule) -> bool {
         *self.per == *rule.per && self.missing == rule.missing
     }
 
@@ -35,7 +35,7 @@ impl Recipe {
 
     /// Writes the key of the request's subject at the end of `keys`.
     #[inline]
-    pub(crate) fn write(&self, request: &Request<'_>, keys: &mut KeyBuffer) -> Found {
+    pub(crate) fn write(&self, request: &Request<'_>, keys: &mut KeyBuffer) -> SubjectKey {
         write_key(&self.per, self.missing, request, keys)
     }
 }
@@ -46,7 +46,7 @@ impl Recipes {
     }
 
     /// That of a rule: the same one for all that say the same.
-    pub(super) fn of(&mut self, rule: &Rule) -> Arc<Recipe> {
+    pub(super) fn get_or_insert(&mut self, rule: &Rule) -> Arc<Recipe> {
         let recipe = Recipe { per: rule.per.clone().into(), missing: rule.missing };
         if let Some(known) = self.0.get(&recipe) {
             return Arc::clone(known);

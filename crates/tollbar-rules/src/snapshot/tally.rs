@@ -16,12 +16,12 @@ const LINES_MAX: usize = 16;
 
 /// Counters of a rule, or of one tier of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Tally(Arc<[Line]>);
+pub(crate) struct Tally(Arc<[CounterLine]>);
 
 /// The counters of some threads, on one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Line {
+pub(crate) struct CounterLine {
     pub(crate) allowed: AtomicU64,
     pub(crate) denied: AtomicU64,
     pub(crate) shadow_allowed: AtomicU64,
@@ -70,14 +70,14 @@ impl Default for Tally {
             let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
             threads.next_power_of_two().min(LINES_MAX)
         });
-        Self((0..*LINES).map(|_| Line::default()).collect())
+        Self((0..*LINES).map(|_| CounterLine::default()).collect())
     }
 }
 
 impl Tally {
     /// The line of this thread.
     #[inline]
-    pub(crate) fn line(&self) -> &Line {
+    pub(crate) fn line(&self) -> &CounterLine {
         // A power of two.
         &self.0[thread_number() & (self.0.len() - 1)]
     }
@@ -112,7 +112,7 @@ impl Tally {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let sum = |of: fn(&Line) -> &AtomicU64| {
+        let sum = |of: fn(&CounterLine) -> &AtomicU64| {
             let counts = self.0.iter().map(|line| of(line).load(Ordering::Relaxed));
             counts.fold(0, u64::wrapping_add)
         };

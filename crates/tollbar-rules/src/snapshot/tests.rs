@@ -30,9 +30,9 @@ fn a_changed_limit_leaves_everything_else_as_it_is() {
     let after = next(&before, "{name: b, limit: 2/s}");
     assert!(Arc::ptr_eq(&before.index, &after.index));
     assert_eq!(is_shared(&before, &after), [true, false, true]);
-    assert_eq!(after.sketch(1).limits[0].limit(), 2);
+    assert_eq!(after.core(1).limits[0].limit(), 2);
     assert!(Arc::ptr_eq(&before.plan(1).top, &after.plan(1).top), "who is limited most goes on");
-    assert_eq!(before.sketch(1).recipe.id(), after.sketch(1).recipe.id());
+    assert_eq!(before.core(1).recipe.id(), after.core(1).recipe.id());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::matcher::ItemId;
 use crate::rule::subject::{KeyBuffer, write_key};
-use crate::verdict::{Enforcement, Why};
+use crate::verdict::{Enforcement, StoredReason};
 use crate::{OnMissing, Request, Rule, Verdict};
 
 /// What one rule has admitted of a request, or denied.
@@ -70,15 +70,15 @@ impl Verdict {
                 each(UsageRecord { rule, tenant, key: &key, cost, is_admitted });
             }
         };
-        let live = self.made.iter().filter(|it| it.capacity == Enforcement::Live);
+        let live = self.decisions.iter().filter(|it| it.enforcement == Enforcement::Live);
         for it in live.filter(|it| it.decision.is_allowed() == is_admitted) {
             tell(it.rule, it.cost);
         }
         match self.reason {
-            Why::Unlimited(at)
-            | Why::Exempt { rule: at, .. }
-            | Why::Missing { rule: at, .. }
-            | Why::Banned { rule: Some(at), .. } => {
+            StoredReason::Unlimited(at)
+            | StoredReason::Exempt { rule: at, .. }
+            | StoredReason::MissingAttribute { rule: at, .. }
+            | StoredReason::Banned { rule: Some(at), .. } => {
                 tell(at, self.snapshot.cost(at, request));
             }
             _ => {}

@@ -1,26 +1,26 @@
 //! Requests against rules: what applies, what it costs, what is answered when things go wrong.
 
-mod ahead;
-mod alone;
+mod ahead_of_clock;
 mod bypass;
-mod changed;
-mod changing;
-mod choosing;
+mod changes_under_load;
+mod counters_outlive_rules;
 mod documents;
 mod edges;
 mod explain;
-mod failing;
-mod judged;
+mod fast_path;
 mod leases;
 mod limits;
 mod metering;
-mod once;
-mod one_rule;
+mod outage;
 mod overrides;
 mod permits;
 mod receipts;
 mod reload;
 mod reporting;
+mod request_ids;
+mod rule_handle;
+mod rule_set_changes;
+mod selection;
 mod subjects;
 mod support;
 mod tallies;
