@@ -8,11 +8,11 @@ use tollbar::remote::{Connector, Deadlines, DenyCache, Gate, Link, RemoteCounter
 use tollbar::{Clock, SystemClock};
 
 use crate::error::RedisStoreError;
-use crate::keys::{Colocate, KeyNames, Names};
+use crate::keys::{Colocate, KeyNamer, KeyNames};
 use crate::script::Scripts;
-use crate::server::cluster::{Cluster, Making};
+use crate::server::cluster::{Cluster, LinkOptions};
 use crate::server::node::{Connections, Node};
-use crate::server::route::{Route, Way};
+use crate::server::route::{Route, Topology};
 use crate::server::tls::Tls;
 use crate::store::{RedisStore, TestClock};
 
@@ -23,7 +23,7 @@ const DENIALS_MAX_DEFAULT: usize = 4_096;
 const IN_FLIGHT_MAX_DEFAULT: usize = 16_384;
 
 /// Where the counters are.
-pub(crate) enum Address {
+pub(crate) enum StoreAddress {
     Server(String),
     Sentinels { urls: Vec<String>, master: String },
     Cluster(Vec<String>),
@@ -31,7 +31,7 @@ pub(crate) enum Address {
 
 /// A [`RedisStore`] in the making.
 pub struct RedisStoreBuilder {
-    address: Address,
+    address: StoreAddress,
     key_names: KeyNames,
     namespace: Option<String>,
     colocate: Option<Colocate>,
@@ -49,7 +49,7 @@ impl RedisStore {
     /// A store at `url`: `redis://[user:password@]host[:port][/database]`, or `unix:///path`.
     #[must_use]
     pub fn builder(url: &str, key_names: KeyNames) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(Address::Server(url.to_owned()), key_names)
+        RedisStoreBuilder::new(StoreAddress::Server(url.to_owned()), key_names)
     }
 
     /// A store at the master that sentinels call `master`. These are at `urls`; their user, password and
@@ -57,7 +57,10 @@ impl RedisStore {
     #[must_use]
     pub fn sentinel_builder(urls: &[&str], master: &str, key_names: KeyNames) -> RedisStoreBuilder {
         let urls = urls.iter().map(ToString::to_string).collect();
-        RedisStoreBuilder::new(Address::Sentinels { urls, master: master.to_owned() }, key_names)
+        RedisStoreBuilder::new(
+            StoreAddress::Sentinels { urls, master: master.to_owned() },
+            key_names,
+        )
     }
 
     /// A store in the cluster that the servers at `urls` are part of.
@@ -70,12 +73,12 @@ impl RedisStore {
     #[must_use]
     pub fn cluster_builder(urls: &[&str], key_names: KeyNames) -> RedisStoreBuilder {
         let urls = urls.iter().map(ToString::to_string).collect();
-        RedisStoreBuilder::new(Address::Cluster(urls), key_names)
+        RedisStoreBuilder::new(StoreAddress::Cluster(urls), key_names)
     }
 }
 
 impl RedisStoreBuilder {
-    pub(crate) fn new(address: Address, key_names: KeyNames) -> Self {
+    pub(crate) fn new(address: StoreAddress, key_names: KeyNames) -> Self {
         Self {
             address,
             key_names,
@@ -176,15 +179,15 @@ impl RedisStoreBuilder {
     /// Connects, and fails if that does. From then on the store reconnects by itself. Needs a tokio
     /// runtime, which drives its connections for as long as the store lives.
     pub async fn connect(self) -> Result<RedisStore, RedisStoreError> {
-        let way = if let Some(node) = self.node()? {
+        let topology = if let Some(node) = self.node()? {
             let connections = node.connect().await?;
-            Way::Server(self.link(node, Some(connections)))
+            Topology::Server(self.link(node, Some(connections)))
         } else {
             let cluster = self.cluster()?;
             cluster.connect().await?;
-            Way::Cluster(cluster)
+            Topology::Cluster(cluster)
         };
-        Ok(self.build(way))
+        Ok(self.build(topology))
     }
 
     /// Connects in the background: for programs that must start while Redis is down. Until there is a
@@ -193,25 +196,25 @@ impl RedisStoreBuilder {
     /// # Panics
     /// If it is not called on a tokio runtime.
     pub fn connect_in_background(self) -> Result<RedisStore, RedisStoreError> {
-        let way = if let Some(node) = self.node()? {
-            Way::Server(self.link(node, None))
+        let topology = if let Some(node) = self.node()? {
+            Topology::Server(self.link(node, None))
         } else {
             let cluster = self.cluster()?;
             cluster.connect_soon();
-            Way::Cluster(cluster)
+            Topology::Cluster(cluster)
         };
-        Ok(self.build(way))
+        Ok(self.build(topology))
     }
 
     /// Where there is one server to be asked; `None` for a cluster.
     fn node(&self) -> Result<Option<Node>, RedisStoreError> {
         let (timeout, tls) = (self.connect_timeout, self.tls.as_ref());
         Ok(match &self.address {
-            Address::Server(url) => Some(Node::single(url, tls, timeout)?),
-            Address::Sentinels { urls, master } => {
+            StoreAddress::Server(url) => Some(Node::single(url, tls, timeout)?),
+            StoreAddress::Sentinels { urls, master } => {
                 Some(Node::sentinel(urls, master, tls, timeout)?)
             }
-            Address::Cluster(_) => None,
+            StoreAddress::Cluster(_) => None,
         })
     }
 
@@ -221,23 +224,23 @@ impl RedisStoreBuilder {
 
     fn cluster(&self) -> Result<Cluster, RedisStoreError> {
         let urls = match &self.address {
-            Address::Cluster(urls) => &urls[..],
-            Address::Server(_) | Address::Sentinels { .. } => &[],
+            StoreAddress::Cluster(urls) => &urls[..],
+            StoreAddress::Server(_) | StoreAddress::Sentinels { .. } => &[],
         };
-        let making = Making {
+        let link_options = LinkOptions {
             connect_timeout: self.connect_timeout,
             failures_max: self.failures_max,
             runtime: Handle::current(),
         };
-        Cluster::new(urls, self.tls.as_ref(), making)
+        Cluster::new(urls, self.tls.as_ref(), link_options)
     }
 
-    fn build(self, way: Way) -> RedisStore {
+    fn build(self, topology: Topology) -> RedisStore {
         let deadlines = Deadlines::new(Handle::current(), self.timeout, self.max_in_flight);
         RedisStore {
-            route: Arc::new(Route { deadlines, way, counters: RemoteCounters::default() }),
+            route: Arc::new(Route { deadlines, topology, counters: RemoteCounters::default() }),
             scripts: Arc::new(Scripts::new()),
-            names: Names::new(self.namespace.as_deref(), self.key_names, self.colocate),
+            names: KeyNamer::new(self.namespace.as_deref(), self.key_names, self.colocate),
             gate: Gate::with_limit(self.same_in_flight_max).map(Arc::new),
             denials: DenyCache::with_capacity(self.denials_max),
             denials_max: self.denials_max,

@@ -47,13 +47,13 @@ pub(crate) type Colocate = Arc<dyn Fn(&[u8]) -> &[u8] + Send + Sync>;
 
 /// Gives names.
 #[derive(Clone)]
-pub(crate) struct Names {
+pub(crate) struct KeyNamer {
     prefix: String,
     form: KeyNames,
     colocate: Option<Colocate>,
 }
 
-impl Names {
+impl KeyNamer {
     pub(crate) fn new(namespace: Option<&str>, form: KeyNames, colocate: Option<Colocate>) -> Self {
         let prefix =
             namespace.map_or_else(|| PREFIX.to_owned(), |name| format!("{PREFIX}:{name}:"));
@@ -157,7 +157,7 @@ fn identity(policy: &Policy) -> Vec<u8> {
     bytes
 }
 
-impl fmt::Debug for Names {
+impl fmt::Debug for KeyNamer {
     /// Without the secret, which would end up in a log.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Names").field("prefix", &self.prefix).finish_non_exhaustive()
@@ -183,8 +183,8 @@ mod tests {
         Policy::token_bucket(rate).unwrap()
     }
 
-    fn hashed(secret: u8) -> Names {
-        Names::new(None, KeyNames::Hashed(FleetSecret::new([secret; 32])), None)
+    fn hashed(secret: u8) -> KeyNamer {
+        KeyNamer::new(None, KeyNames::Hashed(FleetSecret::new([secret; 32])), None)
     }
 
     fn slot_part(name: &[u8]) -> &[u8] {
@@ -263,9 +263,9 @@ mod tests {
         let plain = hashed(1);
         let shop = plain.with_namespace("shop");
         let colocated =
-            Names::new(None, KeyNames::Hashed(FleetSecret::new([1; 32])), Some(by_tenant()));
-        let raw = Names::new(None, KeyNames::Raw, None);
-        let raw_colocated = Names::new(None, KeyNames::Raw, Some(by_tenant()));
+            KeyNamer::new(None, KeyNames::Hashed(FleetSecret::new([1; 32])), Some(by_tenant()));
+        let raw = KeyNamer::new(None, KeyNames::Raw, None);
+        let raw_colocated = KeyNamer::new(None, KeyNames::Raw, Some(by_tenant()));
         let (key, id) = (&b"acme/42"[..], ReservationId(7));
         let bucket = policy("10/s");
         let table = [
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn keys_may_share_a_slot_by_a_part_of_theirs() {
         let names =
-            Names::new(None, KeyNames::Hashed(FleetSecret::new([1; 32])), Some(by_tenant()));
+            KeyNamer::new(None, KeyNames::Hashed(FleetSecret::new([1; 32])), Some(by_tenant()));
         let [one, two, other] =
             [&b"acme/1"[..], b"acme/2", b"else/1"].map(|key| names.counter(key, &policy("10/s")));
         assert_eq!(slot_part(&one), slot_part(&two));
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn raw_names_can_be_read() {
-        let names = Names::new(Some("shop"), KeyNames::Raw, None);
+        let names = KeyNamer::new(Some("shop"), KeyNames::Raw, None);
         let name = names.counter(b"user:42", &policy("10/s"));
         assert!(String::from_utf8(name).unwrap().starts_with("tollbar1:shop:{user:42}"));
     }

@@ -23,14 +23,14 @@ impl Connection {
         client.get_multiplexed_async_connection_with_config(&config).await.map(Self)
     }
 
-    pub(crate) async fn ask(&mut self, question: &Cmd) -> RedisResult<Value> {
-        question.query_async(&mut self.0).await
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> RedisResult<Value> {
+        command.query_async(&mut self.0).await
     }
 
     /// Asks a node of a cluster for what it is about to take over.
-    pub(crate) async fn ask_ahead(&mut self, question: &Cmd) -> RedisResult<Value> {
+    pub(crate) async fn ask_with_asking(&mut self, command: &Cmd) -> RedisResult<Value> {
         let mut both = redis::pipe();
-        both.cmd("ASKING").ignore().add_command(question.clone());
+        both.cmd("ASKING").ignore().add_command(command.clone());
         let (answer,): (Value,) = both.query_async(&mut self.0).await?;
         Ok(answer)
     }

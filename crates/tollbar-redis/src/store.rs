@@ -1,4 +1,4 @@
-//! The store: turns questions into script calls, and what they answer into decisions.
+//! The store: turns requests into script calls, and their replies into decisions.
 
 pub(crate) mod cross_slot;
 
@@ -15,9 +15,9 @@ use tollbar::{
 };
 
 use crate::error::RedisStoreError;
-use crate::keys::Names;
+use crate::keys::KeyNamer;
 use crate::script::blob::Blob;
-use crate::script::call::{Place, Question};
+use crate::script::call::{KeyLocation, ScriptCall};
 use crate::script::policy::Kind;
 use crate::script::reply;
 use crate::script::{Script, Scripts};
@@ -31,7 +31,7 @@ const ENTRIES_MAX: usize = 1_024;
 pub struct RedisStore {
     pub(crate) route: Arc<Route>,
     pub(crate) scripts: Arc<Scripts>,
-    pub(crate) names: Names,
+    pub(crate) names: KeyNamer,
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) denials: Option<DenyCache>,
     pub(crate) denials_max: usize,
@@ -86,23 +86,23 @@ impl RedisStore {
     }
 
     /// Asks, within one deadline.
-    async fn ask(&self, question: &Question) -> Result<Vec<u8>, RedisStoreError> {
-        self.ask_by(&self.route.begin()?, question).await
+    async fn ask(&self, call: &ScriptCall) -> Result<Vec<u8>, RedisStoreError> {
+        self.ask_by(&self.route.begin()?, call).await
     }
 
     /// Asks in an exchange that has a deadline already.
     pub(crate) async fn ask_by(
         &self,
         exchange: &Exchange<'_>,
-        question: &Question,
+        call: &ScriptCall,
     ) -> Result<Vec<u8>, RedisStoreError> {
-        let Script { sha, text } = self.scripts.get(question.task, question.kinds);
-        let key = question.keys.first().map_or(&[][..], |key| key);
-        let by_name = self.command("EVALSHA", sha, question);
+        let Script { sha, text } = self.scripts.get(call.task, call.kinds);
+        let key = call.keys.first().map_or(&[][..], |key| key);
+        let by_name = self.command("EVALSHA", sha, call);
         let answer = match self.route.ask(exchange, key, &by_name).await {
             // A server that has not seen it, or has forgotten it: this runs it and keeps it.
             Err(error) if error.is_unknown_script() => {
-                let by_text = self.command("EVAL", text, question);
+                let by_text = self.command("EVAL", text, call);
                 self.route.ask(exchange, key, &by_text).await
             }
             answer => answer,
@@ -113,48 +113,48 @@ impl RedisStore {
         }
     }
 
-    /// Where everything of these keys is; an error where a cluster has it in several slots.
-    fn place<'k>(
+    /// Returns where everything of these keys is; an error where a cluster has it in several slots.
+    fn locate<'k>(
         &self,
         mut keys: impl Iterator<Item = &'k [u8]>,
-    ) -> Result<Place<'k>, RedisStoreError> {
+    ) -> Result<KeyLocation<'k>, RedisStoreError> {
         let first = keys.next();
         let Some(first) = first.filter(|_| self.route.is_cluster()) else {
-            return Ok(Place::Server);
+            return Ok(KeyLocation::Server);
         };
         let tag = self.names.tag(first);
         if keys.all(|key| self.names.tag(key) == tag) {
-            return Ok(Place::SlotOf(first));
+            return Ok(KeyLocation::SlotOf(first));
         }
         Err(RedisStoreError::CrossSlot)
     }
 
-    /// Tells what is known of a question; where nothing is, it is to be sent.
-    fn sending(
+    /// Answers a call from the denials that are remembered; if there are none, it is to be sent.
+    fn look_up_denial(
         &self,
-        question: &Question,
+        call: &ScriptCall,
         cost: u64,
-        tell: impl FnMut(Decision),
+        on_known: impl FnMut(Decision),
     ) -> Option<SentRequest> {
         let denials = self.denials.as_ref()?;
-        let identity = question.identity();
+        let identity = call.identity();
         let now_us = self.now_us();
-        if denials.answer(&identity, cost, now_us, tell) {
+        if denials.answer(&identity, cost, now_us, on_known) {
             self.route.counters.known();
             return None;
         }
         Some(denials.start_request(identity, cost, now_us))
     }
 
-    /// The same for a request under several policies; true where it is decided.
-    fn sending_all(
+    /// Answers a request under several policies from the denials that are remembered; true if it is decided.
+    fn look_up_denials(
         &self,
-        question: &Question,
+        call: &ScriptCall,
         batch: &mut Batch<'_, '_>,
     ) -> (bool, Option<SentRequest>) {
         let mut entries = batch.entries_mut().iter_mut();
         let mut is_known = false;
-        let sent = self.sending(question, 0, |decision| {
+        let sent = self.look_up_denial(call, 0, |decision| {
             is_known = true;
             if let Some(entry) = entries.next() {
                 entry.decide(decision);
@@ -167,33 +167,33 @@ impl RedisStore {
     async fn pass(
         &self,
         exchange: &Exchange<'_>,
-        question: &Question,
-    ) -> Result<Option<GatePass<'_>>, RedisStoreError> {
+        call: &ScriptCall,
+    ) -> Result<Option<Passed<'_>>, RedisStoreError> {
         match &self.gate {
             Some(gate) => {
-                let passed = gate.pass::<RedisStoreError>(exchange, &question.identity()).await;
+                let passed = gate.pass::<RedisStoreError>(exchange, &call.identity()).await;
                 passed.inspect_err(|error| self.route.counters.failed(error)).map(Some)
             }
             None => Ok(None),
         }
     }
 
-    fn answered(&self, sent: Option<SentRequest>, decisions: &[Decision]) {
+    fn remember_denial(&self, sent: Option<SentRequest>, decisions: &[Decision]) {
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             denials.record(sent, decisions);
         }
     }
 
-    fn command(&self, name: &str, script: &str, question: &Question) -> Cmd {
+    fn command(&self, name: &str, script: &str, call: &ScriptCall) -> Cmd {
         // All at once, rather than piece by piece: it is the longest thing here.
-        let len = question.keys.iter().map(Vec::len).sum::<usize>() + question.blob.len();
+        let len = call.keys.iter().map(Vec::len).sum::<usize>() + call.blob.len();
         let mut command =
-            Cmd::with_capacity(question.keys.len() + 5, name.len() + script.len() + len + 32);
-        command.arg(name).arg(script).arg(question.keys.len());
-        for key in &question.keys {
+            Cmd::with_capacity(call.keys.len() + 5, name.len() + script.len() + len + 32);
+        command.arg(name).arg(script).arg(call.keys.len());
+        for key in &call.keys {
             command.arg(key);
         }
-        command.arg(&question.blob);
+        command.arg(&call.blob);
         if let Some(test) = &self.test_clock {
             let mut clock = Blob::default();
             clock.numbers([self.now_us(), test.grace.as_millis() as u64]);
@@ -221,30 +221,30 @@ impl Store for RedisStore {
     }
 
     fn check<'a>(&'a self, key: &'a [u8], policy: &'a Policy, cost: u64) -> Reply<'a, Decision> {
-        let question = match Question::one(&self.names, key, policy, cost) {
-            Ok(question) => question,
+        let call = match ScriptCall::one(&self.names, key, policy, cost) {
+            Ok(call) => call,
             Err(error) => return Reply::Ready(Err(error.into())),
         };
         let mut known = None;
         // A peek wants to know what remains now, and what can never pass is not denied for a while.
         let may_be_known = (1..=policy.capacity()).contains(&cost);
         let mut sent = may_be_known
-            .then(|| self.sending(&question, cost, |decision| known = Some(decision)))
+            .then(|| self.look_up_denial(&call, cost, |decision| known = Some(decision)))
             .flatten();
         if let Some(decision) = known {
             return Reply::Ready(Ok(decision));
         }
         Reply::Pending(Box::pin(async move {
             let exchange = self.route.begin()?;
-            let passed = if may_be_known { self.pass(&exchange, &question).await? } else { None };
+            let passed = if may_be_known { self.pass(&exchange, &call).await? } else { None };
             if passed.as_ref().is_some_and(|passed| passed.has_waited) {
-                sent = self.sending(&question, cost, |decision| known = Some(decision));
+                sent = self.look_up_denial(&call, cost, |decision| known = Some(decision));
                 if let Some(decision) = known {
                     return Ok(decision);
                 }
             }
-            let decision = reply::one(&self.ask_by(&exchange, &question).await?, policy)?;
-            self.answered(sent, &[decision]);
+            let decision = reply::read_one(&self.ask_by(&exchange, &call).await?, policy)?;
+            self.remember_denial(sent, &[decision]);
             Ok(decision)
         }))
     }
@@ -257,16 +257,18 @@ impl Store for RedisStore {
             return Reply::Ready(Err(error));
         }
         let has_name = batch.charged_once().is_some() || batch.hold().is_some();
-        let place = match self.place(batch.entries().iter().map(Entry::key)) {
+        let location = match self.locate(batch.entries().iter().map(Entry::key)) {
             Err(_) if !has_name || batch.charge() == Charge::Independent => {
                 return Reply::Pending(Box::pin(async move {
                     Ok(self.check_scattered(&mut batch).await?)
                 }));
             }
-            place => place,
+            location => location,
         };
-        let question = match place.and_then(|place| Question::of(&self.names, &batch, place)) {
-            Ok(question) => question,
+        let call = match location
+            .and_then(|location| ScriptCall::for_batch(&self.names, &batch, location))
+        {
+            Ok(call) => call,
             Err(error) => return Reply::Ready(Err(error.into())),
         };
         // Independent ones are different requests, and those with a name are remembered elsewhere.
@@ -274,29 +276,29 @@ impl Store for RedisStore {
         let mut sent = None;
         if is_plain {
             let is_known;
-            (is_known, sent) = self.sending_all(&question, &mut batch);
+            (is_known, sent) = self.look_up_denials(&call, &mut batch);
             if is_known {
                 return Reply::Ready(Ok(()));
             }
         }
         Reply::Pending(Box::pin(async move {
             let exchange = self.route.begin()?;
-            let passed = if is_plain { self.pass(&exchange, &question).await? } else { None };
+            let passed = if is_plain { self.pass(&exchange, &call).await? } else { None };
             if passed.as_ref().is_some_and(|passed| passed.has_waited) {
                 let is_known;
-                (is_known, sent) = self.sending_all(&question, &mut batch);
+                (is_known, sent) = self.look_up_denials(&call, &mut batch);
                 if is_known {
                     return Ok(());
                 }
             }
-            reply::many(&self.ask_by(&exchange, &question).await?, batch.entries_mut())?;
+            reply::read_batch(&self.ask_by(&exchange, &call).await?, batch.entries_mut())?;
             let is_denied = |entry: &Entry<'_>| {
                 entry.role() == Role::Enforce && entry.decision().is_some_and(|it| !it.is_allowed())
             };
             if sent.is_some() && batch.entries().iter().any(is_denied) {
                 let decisions: Vec<Decision> =
                     batch.entries().iter().filter_map(Entry::decision).collect();
-                self.answered(sent, &decisions);
+                self.remember_denial(sent, &decisions);
             }
             Ok(())
         }))
@@ -312,9 +314,10 @@ impl Store for RedisStore {
         Reply::Pending(Box::pin(async move {
             let spending = Spending { reserved: amount, spent: 0 };
             let mut refund = [Adjustment::new(key, policy, stamp, spending)];
-            let bytes =
-                self.ask(&Question::settle(&self.names, None, &refund, Place::Server)?).await?;
-            reply::settled(&bytes, &mut refund)?;
+            let bytes = self
+                .ask(&ScriptCall::settle(&self.names, None, &refund, KeyLocation::Server)?)
+                .await?;
+            reply::read_settlement(&bytes, &mut refund)?;
             Ok(refund[0].adjusted())
         }))
     }
@@ -325,10 +328,10 @@ impl Store for RedisStore {
         policy: &'a Policy,
         stamp: u64,
     ) -> Reply<'a, Option<Timestamp>> {
-        let Some(question) = Question::renew(&self.names, key, policy, stamp) else {
+        let Some(call) = ScriptCall::renew(&self.names, key, policy, stamp) else {
             return Reply::Ready(Ok(None));
         };
-        Reply::Pending(Box::pin(async move { Ok(reply::renewed(&self.ask(&question).await?)?) }))
+        Reply::Pending(Box::pin(async move { Ok(reply::read_renewal(&self.ask(&call).await?)?) }))
     }
 
     fn settle<'a, 'e: 'a>(
@@ -340,17 +343,17 @@ impl Store for RedisStore {
             return Reply::Ready(Err(error));
         }
         Reply::Pending(Box::pin(async move {
-            let place = self.place(adjustments.iter().map(Adjustment::key))?;
-            let question = Question::settle(&self.names, Some(id), adjustments, place)?;
-            let bytes = self.ask(&question).await?;
-            Ok(reply::settled(&bytes, adjustments)?)
+            let location = self.locate(adjustments.iter().map(Adjustment::key))?;
+            let call = ScriptCall::settle(&self.names, Some(id), adjustments, location)?;
+            let bytes = self.ask(&call).await?;
+            Ok(reply::read_settlement(&bytes, adjustments)?)
         }))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
         Reply::Pending(Box::pin(async move {
-            if let Some(question) = Question::reset(&self.names, key, policy) {
-                self.ask(&question).await?;
+            if let Some(call) = ScriptCall::reset(&self.names, key, policy) {
+                self.ask(&call).await?;
             } else {
                 let name = self.names.counter(key, policy);
                 let mut command = redis::cmd("DEL");

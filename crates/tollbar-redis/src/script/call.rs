@@ -1,4 +1,4 @@
-//! What is asked of a script: its keys, and everything else as one blob.
+//! A call of a script: its keys, and everything else as one blob.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::blob::Blob;
 use super::policy::{Kind, write_numbers};
 use super::{KindSet, Task};
 use crate::error::RedisStoreError;
-use crate::keys::Names;
+use crate::keys::KeyNamer;
 
 /// A call of a script.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct ScriptCall {
     pub(crate) task: Task,
     pub(crate) kinds: KindSet,
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) blob: Vec<u8>,
 }
 
-/// Where the counters of a question are, and so where the names of requests have to be.
+/// Where the counters of a call are, and so where the names of requests have to be.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place<'k> {
+pub(crate) enum KeyLocation<'k> {
     /// All on one server.
     Server,
     /// In a cluster, in the slot of this key.
@@ -33,7 +33,7 @@ pub(crate) enum Place<'k> {
     PartOfCluster,
 }
 
-impl<'k> Place<'k> {
+impl<'k> KeyLocation<'k> {
     fn slot_of(self) -> Option<&'k [u8]> {
         match self {
             Self::SlotOf(key) => Some(key),
@@ -63,10 +63,10 @@ impl Counters {
     }
 }
 
-impl Question {
+impl ScriptCall {
     /// May `key` pay `cost` under `policy`?
     pub(crate) fn one(
-        names: &Names,
+        names: &KeyNamer,
         key: &[u8],
         policy: &Policy,
         cost: u64,
@@ -85,10 +85,10 @@ impl Question {
     }
 
     /// A whole batch, whose counters are in one slot if this is a cluster.
-    pub(crate) fn of(
-        names: &Names,
+    pub(crate) fn for_batch(
+        names: &KeyNamer,
         batch: &Batch<'_, '_>,
-        place: Place<'_>,
+        location: KeyLocation<'_>,
     ) -> Result<Self, RedisStoreError> {
         let mut counters = Counters::default();
         let mut numbers = Vec::with_capacity(batch.entries().len());
@@ -100,13 +100,13 @@ impl Question {
         let is_few = batch.charge() == Charge::AllOrNone
             && batch.charged_once().is_none()
             && batch.hold().is_none()
-            && !matches!(place, Place::PartOfCluster)
+            && !matches!(location, KeyLocation::PartOfCluster)
             && batch.entries().len() <= FEW_MAX
             && counters.keys.len() == batch.entries().len();
         if is_few {
             return Self::few(kinds, counters.keys, batch.entries());
         }
-        Self::many(names, kinds, counters, &numbers, batch, place)
+        Self::many(names, kinds, counters, &numbers, batch, location)
     }
 
     fn few(
@@ -126,12 +126,12 @@ impl Question {
     }
 
     fn many(
-        names: &Names,
+        names: &KeyNamer,
         kinds: KindSet,
         counters: Counters,
         numbers: &[usize],
         batch: &Batch<'_, '_>,
-        place: Place<'_>,
+        location: KeyLocation<'_>,
     ) -> Result<Self, RedisStoreError> {
         let is_one_request = batch.charge() == Charge::AllOrNone;
         let once = batch.charged_once().filter(|_| is_one_request);
@@ -139,17 +139,17 @@ impl Question {
         let mut blob = Blob::default();
         blob.byte(u8::from(is_one_request));
         blob.byte(u8::from(once.is_some()));
-        blob.byte(match (hold, place) {
+        blob.byte(match (hold, location) {
             (Some(_), _) => 1,
-            (None, Place::PartOfCluster) => 2,
+            (None, KeyLocation::PartOfCluster) => 2,
             (None, _) => 0,
         });
-        let slot_of = place.slot_of();
+        let slot_of = location.slot_of();
         let mut keys = counters.keys;
         let counter_count = keys.len();
         if let Some(Once { request_id, ttl }) = once {
             blob.number(micros(ttl));
-            blob.bytes(&names.fingerprint(&asked(names, batch.entries())));
+            blob.bytes(&names.fingerprint(&request_content(names, batch.entries())));
             keys.push(names.request(slot_of, request_id));
         }
         if let Some(Hold { id, ttl }) = hold {
@@ -169,7 +169,7 @@ impl Question {
     }
 
     /// Is the lease `stamp` still held? Then it is held for longer. `None` where there are no leases.
-    pub(crate) fn renew(names: &Names, key: &[u8], policy: &Policy, stamp: u64) -> Option<Self> {
+    pub(crate) fn renew(names: &KeyNamer, key: &[u8], policy: &Policy, stamp: u64) -> Option<Self> {
         policy.lease_ttl()?;
         let mut blob = Blob::default();
         blob.stamp(stamp);
@@ -181,7 +181,7 @@ impl Question {
 
     /// Make this counter fresh. `None` where to delete it is enough: a bucket and leases have to know
     /// what was granted before.
-    pub(crate) fn reset(names: &Names, key: &[u8], policy: &Policy) -> Option<Self> {
+    pub(crate) fn reset(names: &KeyNamer, key: &[u8], policy: &Policy) -> Option<Self> {
         let remembers = |kind: &Kind| matches!(kind, Kind::Bucket | Kind::Leased);
         Kind::plain_of(policy).ok().filter(remembers)?;
         let mut blob = Blob::default();
@@ -194,10 +194,10 @@ impl Question {
     /// What a reservation came to; without an id, refunds that stand alone, and in a part of a cluster
     /// those of a request that did not pass after all.
     pub(crate) fn settle(
-        names: &Names,
+        names: &KeyNamer,
         id: Option<ReservationId>,
         adjustments: &[Adjustment<'_>],
-        place: Place<'_>,
+        location: KeyLocation<'_>,
     ) -> Result<Self, RedisStoreError> {
         let (mut kinds, mut counters, mut rows) =
             (KindSet::default(), Counters::default(), Blob::default());
@@ -210,9 +210,9 @@ impl Question {
                 Due::Overdraw(tokens) => (true, tokens),
             };
             rows.byte(kind as u8);
-            rows.byte(match place {
-                Place::PartOfCluster => 2,
-                Place::Server | Place::SlotOf(_) => u8::from(is_overdraft),
+            rows.byte(match location {
+                KeyLocation::PartOfCluster => 2,
+                KeyLocation::Server | KeyLocation::SlotOf(_) => u8::from(is_overdraft),
             });
             rows.count(counters.number(names.counter(key, policy)));
             rows.stamp(adjustment.stamp());
@@ -225,12 +225,12 @@ impl Question {
         blob.count(adjustments.len());
         blob.bytes(&rows.into_bytes());
         let mut keys = counters.keys;
-        keys.extend(id.map(|id| names.reservation(place.slot_of(), id)));
+        keys.extend(id.map(|id| names.reservation(location.slot_of(), id)));
         Ok(Self { task: Task::Settle, kinds, keys, blob: blob.into_bytes() })
     }
 }
 
-impl Question {
+impl ScriptCall {
     /// What makes it the same question, whatever its cost where it is only one: for the deny cache.
     pub(crate) fn identity(&self) -> Box<[u8]> {
         let numbers = match self.task {
@@ -253,7 +253,7 @@ impl Question {
 const ONE_NUMBERS_AT: usize = 9;
 
 /// What has to be the same when a request id comes back: who asks for how much, not by which numbers.
-fn asked(names: &Names, entries: &[Entry<'_>]) -> Vec<u8> {
+fn request_content(names: &KeyNamer, entries: &[Entry<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in entries {
         let name = names.counter(entry.key(), entry.policy());

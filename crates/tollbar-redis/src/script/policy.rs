@@ -1,4 +1,4 @@
-//! What a script needs to know of a policy: which algorithm it has, and its numbers.
+//! A policy as scripts read it: which algorithm it has, and its numbers.
 //!
 //! The numbers are a policy's [`PolicyParts`]; the rounding was done when it was made.
 

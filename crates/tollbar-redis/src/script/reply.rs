@@ -1,4 +1,4 @@
-//! What a script has answered.
+//! Reads the replies of scripts.
 
 use tollbar::store::Adjustment;
 use tollbar::{Decision, Entry, Outcome, Policy, StoreError, Timestamp};
@@ -21,27 +21,30 @@ const RESERVED_BIT: u64 = 1 << 55;
 /// Where the stamp of a queue has its time, as in memory; below it is a part of a microsecond.
 const QUEUE_STAMP_SHIFT: u32 = 10;
 
-/// To one question.
-pub(crate) fn one(bytes: &[u8], policy: &Policy) -> Result<Decision, RedisStoreError> {
+/// Reads the decision on one request.
+pub(crate) fn read_one(bytes: &[u8], policy: &Policy) -> Result<Decision, RedisStoreError> {
     let mut reader = Reader(bytes);
-    let (decision, _) = decision(&mut reader, policy)?;
+    let (decision, _) = read_decision(&mut reader, policy)?;
     reader.finish()?;
     Ok(decision)
 }
 
-/// To each entry, which it is left in.
-pub(crate) fn many(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
+/// Reads the decision on each entry into the entry.
+pub(crate) fn read_batch(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
     if bytes == REUSED {
         return Err(StoreError::RequestIdReused);
     }
-    Ok(decided(bytes, entries)?)
+    Ok(read_decisions(bytes, entries)?)
 }
 
-/// The same for requests without an id.
-pub(crate) fn decided(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), RedisStoreError> {
+/// Reads the decision on each entry, of a request without an id.
+pub(crate) fn read_decisions(
+    bytes: &[u8],
+    entries: &mut [Entry<'_>],
+) -> Result<(), RedisStoreError> {
     let mut reader = Reader(bytes);
     for entry in entries {
-        let (decision, step) = decision(&mut reader, entry.policy())?;
+        let (decision, step) = read_decision(&mut reader, entry.policy())?;
         let [stamp, low] = [reader.number()?, reader.number()?];
         entry.decide(decision);
         let step = u64::from(step) << STAMP_STEP_SHIFT;
@@ -56,7 +59,7 @@ pub(crate) fn decided(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), Red
 }
 
 /// Until when a lease is held now; `None` where it is not.
-pub(crate) fn renewed(bytes: &[u8]) -> Result<Option<Timestamp>, RedisStoreError> {
+pub(crate) fn read_renewal(bytes: &[u8]) -> Result<Option<Timestamp>, RedisStoreError> {
     let mut reader = Reader(bytes);
     let ends_at_us = reader.number()?;
     reader.finish()?;
@@ -64,7 +67,7 @@ pub(crate) fn renewed(bytes: &[u8]) -> Result<Option<Timestamp>, RedisStoreError
 }
 
 /// False where there was nothing to settle; else how much was adjusted is left in each.
-pub(crate) fn settled(
+pub(crate) fn read_settlement(
     bytes: &[u8],
     adjustments: &mut [Adjustment<'_>],
 ) -> Result<bool, RedisStoreError> {
@@ -79,8 +82,11 @@ pub(crate) fn settled(
     Ok(true)
 }
 
-/// And the step of its warm-up.
-fn decision(reader: &mut Reader<'_>, policy: &Policy) -> Result<(Decision, u8), RedisStoreError> {
+/// Reads one decision, and the step of its warm-up.
+fn read_decision(
+    reader: &mut Reader<'_>,
+    policy: &Policy,
+) -> Result<(Decision, u8), RedisStoreError> {
     let outcome = reader.byte()?;
     let [remaining, reset_at_us, retry_after_us] =
         [reader.number()?, reader.number()?, reader.number()?];

@@ -21,9 +21,9 @@ use tokio::task::AbortHandle;
 use tollbar::remote::{BreakerState, Exchange, Failure, Health, Link, backoff, describe, within};
 
 use super::Connection;
-use super::node::{self, Manner, Node};
+use super::node::{self, Node, SendMode};
 use super::slot_map::SLOT_COUNT;
-use super::slot_map::{self, Address, Range};
+use super::slot_map::{self, NodeAddress, Range};
 use super::tls::{self, Tls};
 use crate::error::RedisStoreError;
 
@@ -47,23 +47,23 @@ const NOBODY: u16 = u16::MAX;
 
 /// The cluster itself. Who refreshes its map ends with it.
 pub(crate) struct Cluster {
-    shared: Arc<Shared>,
+    state: Arc<ClusterState>,
     refresher: AbortHandle,
 }
 
-/// How its links are made.
-pub(crate) struct Making {
+/// The options of the links to its nodes.
+pub(crate) struct LinkOptions {
     pub(crate) connect_timeout: Duration,
     pub(crate) failures_max: u32,
     pub(crate) runtime: Handle,
 }
 
-struct Shared {
+struct ClusterState {
     seeds: Vec<ConnectionInfo>,
-    making: Making,
-    map: ArcSwap<Map>,
+    link_options: LinkOptions,
+    map: ArcSwap<SlotOwners>,
     /// All nodes there are links to; those of the map, and others that checks were sent to.
-    nodes: Mutex<HashMap<Address, Arc<Member>>>,
+    nodes: Mutex<HashMap<NodeAddress, Arc<Member>>>,
     stale: Notify,
     turn: AtomicUsize,
     /// How often breakers opened of nodes that are gone.
@@ -72,11 +72,11 @@ struct Shared {
 }
 
 struct Member {
-    address: Address,
+    address: NodeAddress,
     link: Link<Node>,
 }
 
-struct Map {
+struct SlotOwners {
     masters: Vec<Arc<Member>>,
     /// The place of each slot's master among them.
     owners: Box<[u16]>,
@@ -87,17 +87,18 @@ impl Cluster {
     pub(crate) fn new(
         urls: &[String],
         tls: Option<&Tls>,
-        making: Making,
+        link_options: LinkOptions,
     ) -> Result<Self, RedisStoreError> {
         let seeds: Vec<ConnectionInfo> =
             urls.iter().map(|url| tls::connection_info(url, tls)).collect::<Result<_, _>>()?;
         if seeds.is_empty() {
             return Err(RedisStoreError::NoAddress);
         }
-        let nobody = Map { masters: Vec::new(), owners: vec![NOBODY; SLOT_COUNT.into()].into() };
-        let shared = Arc::new(Shared {
+        let nobody =
+            SlotOwners { masters: Vec::new(), owners: vec![NOBODY; SLOT_COUNT.into()].into() };
+        let state = Arc::new(ClusterState {
             seeds,
-            making,
+            link_options,
             map: ArcSwap::from_pointee(nobody),
             nodes: Mutex::default(),
             stale: Notify::new(),
@@ -105,29 +106,29 @@ impl Cluster {
             opened_before: AtomicU64::new(0),
             last_error: Mutex::new(Some("not connected yet".into())),
         });
-        let refresher = shared.making.runtime.spawn(refresh(shared.clone())).abort_handle();
-        Ok(Self { shared, refresher })
+        let refresher = state.link_options.runtime.spawn(refresh(state.clone())).abort_handle();
+        Ok(Self { state, refresher })
     }
 
     /// Until some master can be asked; an error if that does not work.
     pub(crate) async fn connect(&self) -> Result<(), RedisStoreError> {
-        let connected = within(self.shared.making.connect_timeout, async {
-            self.shared.learn().await?;
-            let map = self.shared.map.load_full();
+        let connected = within(self.state.link_options.connect_timeout, async {
+            self.state.learn().await?;
+            let map = self.state.map.load_full();
             join_all(map.masters.iter().map(|master| master.link.wait_for_attempt())).await;
             let is_live = |master: &Arc<Member>| master.link.connection().is_some();
             match map.masters.iter().find(|master| !is_live(master)) {
                 Some(master) if !map.masters.iter().any(is_live) => Err(master.link.disconnected()),
-                None if map.masters.is_empty() => Err(self.shared.unserved()),
+                None if map.masters.is_empty() => Err(self.state.unserved()),
                 _ => Ok(()),
             }
         });
-        connected.await.map_err(|error| tls::explained(error, &self.shared.seeds[0]))
+        connected.await.map_err(|error| tls::explain_timeout(error, &self.state.seeds[0]))
     }
 
     /// Connects in the background.
     pub(crate) fn connect_soon(&self) {
-        self.shared.stale.notify_one();
+        self.state.stale.notify_one();
     }
 
     /// Asks whoever serves `slot`, in time.
@@ -135,20 +136,20 @@ impl Cluster {
         &self,
         exchange: &Exchange<'_>,
         slot: u16,
-        question: &Cmd,
+        command: &Cmd,
     ) -> Result<Value, RedisStoreError> {
-        let shared = &*self.shared;
-        let mut node = shared.owner(slot)?;
-        let mut manner = Manner::Plain;
+        let state = &*self.state;
+        let mut node = state.owner(slot)?;
+        let mut mode = SendMode::Plain;
         let mut redirections = 0;
         while redirections < REDIRECTIONS_MAX {
-            let answer = node::ask(&node.link, exchange, question, manner).await;
+            let answer = node::ask(&node.link, exchange, command, mode).await;
             let Err(error) = &answer else {
                 return answer;
             };
             let Some(redirection) = Redirection::of(error, &node.address.host) else {
                 if error.kind().is_of_connection() || is_of_cluster(error) {
-                    shared.stale.notify_one();
+                    state.stale.notify_one();
                 }
                 return answer;
             };
@@ -159,24 +160,24 @@ impl Cluster {
                     continue;
                 }
                 Redirection::To(address, next) => {
-                    (manner, redirections) = (next, redirections + 1);
+                    (mode, redirections) = (next, redirections + 1);
                     address
                 }
             };
-            shared.stale.notify_one();
-            node = shared.node_at(&address)?;
+            state.stale.notify_one();
+            node = state.node_at(&address)?;
             // Where it is new there is no connection yet. One that has failed is not waited for.
             exchange.in_time(node.link.wait_for_attempt().map(Ok::<_, RedisStoreError>)).await?;
         }
-        Err(shared.unserved())
+        Err(state.unserved())
     }
 
     pub(crate) fn health(&self) -> Health {
         let of_links: Vec<Health> =
-            self.shared.nodes().values().map(|node| node.link.health()).collect();
+            self.state.nodes().values().map(|node| node.link.health()).collect();
         let is_closed = of_links.iter().any(|it| it.breaker == BreakerState::Closed);
-        let before = self.shared.opened_before.load(Ordering::Relaxed);
-        let last_error = self.shared.last_error().clone();
+        let before = self.state.opened_before.load(Ordering::Relaxed);
+        let last_error = self.state.last_error().clone();
         Health {
             breaker: if is_closed { BreakerState::Closed } else { BreakerState::Open },
             opened: of_links.iter().fold(before, |sum, it| sum + it.opened),
@@ -187,7 +188,7 @@ impl Cluster {
 
 /// Where a node sends those it does not answer.
 enum Redirection {
-    To(Address, Manner),
+    To(NodeAddress, SendMode),
     /// The keys are on their way; nobody has all of them.
     Wait,
 }
@@ -197,13 +198,13 @@ impl Redirection {
         let RedisStoreError::Server { source } = error else {
             return None;
         };
-        let manner = match source.kind() {
+        let mode = match source.kind() {
             ErrorKind::Server(ServerErrorKind::TryAgain) => return Some(Self::Wait),
-            ErrorKind::Server(ServerErrorKind::Ask) => Manner::Ahead,
-            _ => Manner::Plain,
+            ErrorKind::Server(ServerErrorKind::Ask) => SendMode::Asking,
+            _ => SendMode::Plain,
         };
         let (address, _) = source.redirect_node()?;
-        Address::parse(address, asked_host).map(|address| Self::To(address, manner))
+        NodeAddress::parse(address, asked_host).map(|address| Self::To(address, mode))
     }
 }
 
@@ -216,28 +217,28 @@ fn is_of_cluster(error: &RedisStoreError) -> bool {
 }
 
 /// Learns anew who serves what, as often as somebody finds that it is no longer so.
-async fn refresh(shared: Arc<Shared>) {
+async fn refresh(state: Arc<ClusterState>) {
     let mut failures = 0;
     loop {
-        shared.stale.notified().await;
-        let learned = within(shared.making.connect_timeout, shared.learn()).await;
+        state.stale.notified().await;
+        let learned = within(state.link_options.connect_timeout, state.learn()).await;
         match learned {
             Ok(()) => {
                 failures = 0;
                 tokio::time::sleep(REFRESH_PAUSE).await;
             }
             Err(error) => {
-                *shared.last_error() = Some(describe(&error));
+                *state.last_error() = Some(describe(&error));
                 failures += 1;
                 tokio::time::sleep(backoff::delay(failures)).await;
                 // Nobody else may ask before there is something to be asked.
-                shared.stale.notify_one();
+                state.stale.notify_one();
             }
         }
     }
 }
 
-impl Shared {
+impl ClusterState {
     fn owner(&self, slot: u16) -> Result<Arc<Member>, RedisStoreError> {
         let map = self.map.load();
         let place = map.owners.get(usize::from(slot)).copied().unwrap_or(NOBODY);
@@ -248,7 +249,7 @@ impl Shared {
     }
 
     /// The node at `address`, with a link that may not have connected yet.
-    fn node_at(&self, address: &Address) -> Result<Arc<Member>, RedisStoreError> {
+    fn node_at(&self, address: &NodeAddress) -> Result<Arc<Member>, RedisStoreError> {
         let mut nodes = self.nodes();
         if let Some(node) = nodes.get(address) {
             return Ok(node.clone());
@@ -256,9 +257,10 @@ impl Shared {
         if nodes.len() >= NODES_MAX {
             return Err(self.unserved());
         }
-        let info = tls::moved_to(&self.seeds[0], address.host.clone(), address.port);
-        let node = Node::at(info, self.making.connect_timeout);
-        let link = Link::new(node, self.making.failures_max, &self.making.runtime, None);
+        let info = tls::with_address(&self.seeds[0], address.host.clone(), address.port);
+        let node = Node::at(info, self.link_options.connect_timeout);
+        let link =
+            Link::new(node, self.link_options.failures_max, &self.link_options.runtime, None);
         let member = Arc::new(Member { address: address.clone(), link });
         nodes.insert(address.clone(), member.clone());
         Ok(member)
@@ -301,7 +303,7 @@ impl Shared {
             let place = known.unwrap_or(masters.len() - 1);
             owners[usize::from(*slots.start())..=usize::from(*slots.end())].fill(place as u16);
         }
-        self.map.store(Arc::new(Map { masters: masters.clone(), owners: owners.into() }));
+        self.map.store(Arc::new(SlotOwners { masters: masters.clone(), owners: owners.into() }));
         *self.last_error() = None;
         // Those who serve nothing are kept while they can be asked: slots may be on their way to them.
         self.nodes().retain(|_, node| {
@@ -325,7 +327,7 @@ impl Shared {
         format!("the cluster at {}", self.seeds[0].addr()).into()
     }
 
-    fn nodes(&self) -> MutexGuard<'_, HashMap<Address, Arc<Member>>> {
+    fn nodes(&self) -> MutexGuard<'_, HashMap<NodeAddress, Arc<Member>>> {
         // Nothing can go wrong halfway through adding one or leaving one out.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -359,7 +361,7 @@ impl fmt::Debug for Cluster {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Cluster")
-            .field("name", &self.shared.name())
+            .field("name", &self.state.name())
             .field("health", &self.health())
             .finish_non_exhaustive()
     }

@@ -26,13 +26,13 @@ pub(crate) type Connections = Vec<Connection>;
 /// A server, or the one of several that is the master.
 #[derive(Clone)]
 pub(crate) struct Node {
-    place: Place,
+    endpoint: Endpoint,
     name: Arc<str>,
     connect_timeout: Duration,
 }
 
 #[derive(Clone)]
-enum Place {
+enum Endpoint {
     At(Box<ConnectionInfo>),
     /// Who is the master is asked at every connection.
     MasterOf(Sentinels),
@@ -42,7 +42,7 @@ impl Node {
     /// The server at an address. Its name is the address alone: what else is known of it is secret.
     pub(crate) fn at(info: ConnectionInfo, connect_timeout: Duration) -> Self {
         let name = info.addr().to_string().into();
-        Self { place: Place::At(Box::new(info)), name, connect_timeout }
+        Self { endpoint: Endpoint::At(Box::new(info)), name, connect_timeout }
     }
 
     pub(crate) fn single(
@@ -62,7 +62,7 @@ impl Node {
     ) -> Result<Self, RedisStoreError> {
         let sentinels = Sentinels::new(urls, master, tls)?;
         let name = format!("the master `{master}`").into();
-        Ok(Self { place: Place::MasterOf(sentinels), name, connect_timeout })
+        Ok(Self { endpoint: Endpoint::MasterOf(sentinels), name, connect_timeout })
     }
 
     async fn attempt(&self, info: &ConnectionInfo) -> Result<Connection, RedisStoreError> {
@@ -86,9 +86,9 @@ impl Connector for Node {
 
     async fn connect(&self) -> Result<Connections, RedisStoreError> {
         let attempts = async {
-            let info = match &self.place {
-                Place::At(info) => (**info).clone(),
-                Place::MasterOf(sentinels) => sentinels.master().await?,
+            let info = match &self.endpoint {
+                Endpoint::At(info) => (**info).clone(),
+                Endpoint::MasterOf(sentinels) => sentinels.master().await?,
             };
             let mut connections = Connections::with_capacity(CONNECTIONS);
             for _ in 0..CONNECTIONS {
@@ -97,19 +97,19 @@ impl Connector for Node {
             Ok(connections)
         };
         let connected = within(self.connect_timeout, attempts).await;
-        connected.map_err(|error| match &self.place {
-            Place::At(info) => tls::explained(error, info),
-            Place::MasterOf(sentinels) => sentinels.explained(error),
+        connected.map_err(|error| match &self.endpoint {
+            Endpoint::At(info) => tls::explain_timeout(error, info),
+            Endpoint::MasterOf(sentinels) => sentinels.explain_timeout(error),
         })
     }
 }
 
-/// How a question is to be understood by a node of a cluster.
+/// How a command is sent to a node of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum SendMode {
     Plain,
-    /// About what the node is taking over at the moment.
-    Ahead,
+    /// After `ASKING`, about what the node is taking over at the moment.
+    Asking,
 }
 
 /// Asks over `link`, in time.
@@ -120,13 +120,13 @@ pub(crate) enum Manner {
 pub(crate) async fn ask(
     link: &Link<Node>,
     exchange: &Exchange<'_>,
-    question: &Cmd,
-    manner: Manner,
+    command: &Cmd,
+    mode: SendMode,
 ) -> Result<Value, RedisStoreError> {
     let ask = |mut connection: Connection| async move {
-        Ok(match manner {
-            Manner::Plain => connection.ask(question).await,
-            Manner::Ahead => connection.ask_ahead(question).await,
+        Ok(match mode {
+            SendMode::Plain => connection.ask(command).await,
+            SendMode::Asking => connection.ask_with_asking(command).await,
         }?)
     };
     link.ask(exchange, ask).await

@@ -1,4 +1,4 @@
-//! Which server a question goes to: the only one, or the one of a cluster that has its slot.
+//! Which server a command goes to: the only one, or the one of a cluster that has its slot.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use tokio::time::Instant;
 use tollbar::remote::{Deadlines, Exchange, Health, Link, RemoteCounters};
 
 use super::cluster::Cluster;
-use super::node::{self, Manner, Node};
+use super::node::{self, Node, SendMode};
 use super::slot_map::slot_of;
 use crate::error::RedisStoreError;
 
 /// The way to the counters, and the time there is for it.
 pub(crate) struct Route {
     pub(crate) deadlines: Deadlines,
-    pub(crate) way: Way,
+    pub(crate) topology: Topology,
     pub(crate) counters: RemoteCounters,
 }
 
-pub(crate) enum Way {
+pub(crate) enum Topology {
     Server(Link<Node>),
     Cluster(Cluster),
 }
@@ -33,12 +33,12 @@ impl Route {
         &self,
         exchange: &Exchange<'_>,
         key: &[u8],
-        question: &Cmd,
+        command: &Cmd,
     ) -> Result<Value, RedisStoreError> {
         let asked_at = Instant::now();
-        let answer = match &self.way {
-            Way::Server(link) => node::ask(link, exchange, question, Manner::Plain).await,
-            Way::Cluster(cluster) => cluster.ask(exchange, slot_of(key), question).await,
+        let answer = match &self.topology {
+            Topology::Server(link) => node::ask(link, exchange, command, SendMode::Plain).await,
+            Topology::Cluster(cluster) => cluster.ask(exchange, slot_of(key), command).await,
         };
         match &answer {
             Err(error) if !error.is_unknown_script() => self.counters.failed(error),
@@ -49,22 +49,22 @@ impl Route {
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.way, Way::Cluster(_))
+        matches!(self.topology, Topology::Cluster(_))
     }
 
     pub(crate) fn health(&self) -> Health {
-        match &self.way {
-            Way::Server(link) => link.health(),
-            Way::Cluster(cluster) => cluster.health(),
+        match &self.topology {
+            Topology::Server(link) => link.health(),
+            Topology::Cluster(cluster) => cluster.health(),
         }
     }
 }
 
 impl fmt::Debug for Route {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.way {
-            Way::Server(link) => link.fmt(formatter),
-            Way::Cluster(cluster) => cluster.fmt(formatter),
+        match &self.topology {
+            Topology::Server(link) => link.fmt(formatter),
+            Topology::Cluster(cluster) => cluster.fmt(formatter),
         }
     }
 }

@@ -49,13 +49,13 @@ impl Sentinels {
         // A sentinel has no databases.
         let settings = sentinel.redis_settings().clone().set_db(0);
         let mut connection = Connection::to(&sentinel.clone().set_redis_settings(settings)).await?;
-        let mut question = redis::cmd("SENTINEL");
-        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.master);
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.master);
         let address: Option<(String, u16)> =
-            redis::from_redis_value(connection.ask(&question).await?)
+            redis::from_redis_value(connection.ask(&command).await?)
                 .map_err(|_| RedisStoreError::Garbled)?;
         let (host, port) = address.ok_or_else(|| self.unknown())?;
-        let master = tls::moved_to(sentinel, host, port);
+        let master = tls::with_address(sentinel, host, port);
         if is_master(&Connection::to(&master).await?.ask(&redis::cmd("ROLE")).await?) {
             return Ok(master);
         }
@@ -63,8 +63,8 @@ impl Sentinels {
     }
 
     /// Why there is no connection to any.
-    pub(crate) fn explained(&self, error: RedisStoreError) -> RedisStoreError {
-        tls::explained(error, &self.infos[0])
+    pub(crate) fn explain_timeout(&self, error: RedisStoreError) -> RedisStoreError {
+        tls::explain_timeout(error, &self.infos[0])
     }
 
     fn unknown(&self) -> RedisStoreError {

@@ -28,12 +28,12 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 /// An address as clusters tell it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Address {
+pub(crate) struct NodeAddress {
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
-impl Address {
+impl NodeAddress {
     /// `host:port`, as in a redirection. A node that does not know its own host leaves it out: it is the
     /// one that was asked.
     pub(crate) fn parse(text: &str, asked_host: &str) -> Option<Self> {
@@ -46,7 +46,7 @@ impl Address {
 }
 
 /// Slots and the master that serves them.
-pub(crate) type Range = (RangeInclusive<u16>, Address);
+pub(crate) type Range = (RangeInclusive<u16>, NodeAddress);
 
 /// What a node that was asked at `asked_host` answers; `None` where that is something else.
 pub(crate) fn parse(answer: &Value, asked_host: &str) -> Option<Vec<Range>> {
@@ -76,7 +76,7 @@ fn range(row: &Value, asked_host: &str) -> Option<Range> {
     let host = if host.is_empty() || host == "?" { asked_host } else { host };
     let slots = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
     let is_valid = slots.start() <= slots.end() && *slots.end() < SLOT_COUNT;
-    let address = Address { host: host.to_owned(), port: u16::try_from(*port).ok()? };
+    let address = NodeAddress { host: host.to_owned(), port: u16::try_from(*port).ok()? };
     is_valid.then_some((slots, address))
 }
 
@@ -109,7 +109,7 @@ mod tests {
         let answer =
             Value::Array(vec![row(0, 99, text("10.0.0.1"), 7), row(100, 16_383, Value::Nil, 8)]);
         let ranges = parse(&answer, "here").unwrap();
-        let at = |host: &str, port| Address { host: host.to_owned(), port };
+        let at = |host: &str, port| NodeAddress { host: host.to_owned(), port };
         assert_eq!(ranges, [(0..=99, at("10.0.0.1", 7)), (100..=16_383, at("here", 8))]);
     }
 
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn redirections_are_read() {
-        let parsed = |text| Address::parse(text, "here").map(|it| (it.host, it.port));
+        let parsed = |text| NodeAddress::parse(text, "here").map(|it| (it.host, it.port));
         assert_eq!(parsed("10.0.0.1:7000"), Some(("10.0.0.1".to_owned(), 7_000)));
         assert_eq!(parsed(":7000"), Some(("here".to_owned(), 7_000)));
         assert_eq!(parsed("::1:7000"), Some(("::1".to_owned(), 7_000)));

@@ -106,7 +106,7 @@ pub(crate) fn connection_info(
 }
 
 /// The same at another address: as the same user, and as secure.
-pub(crate) fn moved_to(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
+pub(crate) fn with_address(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     let addr = match info.addr().clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
             ConnectionAddr::TcpTls { host, port, insecure, tls_params }
@@ -136,7 +136,7 @@ impl From<PemError> for RedisStoreError {
 
 /// Says of a handshake that nobody answered what that may be: a server that knows no TLS takes it for
 /// the beginning of a line, and waits for the rest.
-pub(crate) fn explained(error: RedisStoreError, info: &ConnectionInfo) -> RedisStoreError {
+pub(crate) fn explain_timeout(error: RedisStoreError, info: &ConnectionInfo) -> RedisStoreError {
     match error {
         RedisStoreError::DeadlineMissed { deadline }
             if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) =>

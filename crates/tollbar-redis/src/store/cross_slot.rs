@@ -14,18 +14,18 @@ use tollbar::store::{Adjustment, Spending};
 use tollbar::{Batch, Charge, Entry, Role};
 
 use crate::error::RedisStoreError;
-use crate::script::call::{Place, Question};
+use crate::script::call::{KeyLocation, ScriptCall};
 use crate::script::reply;
 use crate::server::slot_map::slot_of;
 use crate::store::RedisStore;
 
 /// The entries of one slot, and where they are in the batch.
-struct Part<'e> {
-    places: Vec<usize>,
+struct SlotBatch<'e> {
+    positions: Vec<usize>,
     entries: Vec<Entry<'e>>,
 }
 
-impl Part<'_> {
+impl SlotBatch<'_> {
     fn is_allowed(&self) -> bool {
         let denies = |entry: &Entry<'_>| {
             entry.role() == Role::Enforce && !entry.decision().is_some_and(|it| it.is_allowed())
@@ -39,72 +39,73 @@ impl RedisStore {
         &self,
         batch: &mut Batch<'_, '_>,
     ) -> Result<(), RedisStoreError> {
-        let mut parts = self.parts(batch.entries());
-        self.check_parts(&self.route.begin()?, &mut parts, batch.charge()).await?;
-        for part in parts {
-            for (place, entry) in part.places.into_iter().zip(part.entries) {
-                batch.entries_mut()[place] = entry;
+        let mut slot_batches = self.slot_batches(batch.entries());
+        self.check_slots(&self.route.begin()?, &mut slot_batches, batch.charge()).await?;
+        for slot_batch in slot_batches {
+            for (position, entry) in slot_batch.positions.into_iter().zip(slot_batch.entries) {
+                batch.entries_mut()[position] = entry;
             }
         }
         Ok(())
     }
 
-    fn parts<'e>(&self, entries: &[Entry<'e>]) -> Vec<Part<'e>> {
-        let mut parts = BTreeMap::new();
-        for (place, entry) in entries.iter().enumerate() {
+    fn slot_batches<'e>(&self, entries: &[Entry<'e>]) -> Vec<SlotBatch<'e>> {
+        let mut slot_batches = BTreeMap::new();
+        for (position, entry) in entries.iter().enumerate() {
             let slot = slot_of(&self.names.counter(entry.key(), entry.policy()));
-            let new = || Part { places: Vec::new(), entries: Vec::new() };
-            let part: &mut Part<'e> = parts.entry(slot).or_insert_with(new);
-            part.places.push(place);
-            part.entries.push(entry.clone());
+            let new = || SlotBatch { positions: Vec::new(), entries: Vec::new() };
+            let slot_batch: &mut SlotBatch<'e> = slot_batches.entry(slot).or_insert_with(new);
+            slot_batch.positions.push(position);
+            slot_batch.entries.push(entry.clone());
         }
-        parts.into_values().collect()
+        slot_batches.into_values().collect()
     }
 
-    async fn check_parts(
+    async fn check_slots(
         &self,
         exchange: &Exchange<'_>,
-        parts: &mut [Part<'_>],
+        slot_batches: &mut [SlotBatch<'_>],
         charge: Charge,
     ) -> Result<(), RedisStoreError> {
-        let asked = parts.iter_mut().map(|part| self.check_part(exchange, part, charge));
+        let asked =
+            slot_batches.iter_mut().map(|slot_batch| self.check_slot(exchange, slot_batch, charge));
         let answered = join_all(asked).await;
         let failure = answered.iter().find_map(|answer| answer.as_ref().err()).cloned();
-        let passes = failure.is_none() && parts.iter().all(Part::is_allowed);
+        let passes = failure.is_none() && slot_batches.iter().all(SlotBatch::is_allowed);
         if !passes && charge == Charge::AllOrNone {
-            let charged = parts
-                .iter_mut()
-                .zip(&answered)
-                .filter_map(|(part, answer)| (answer.is_ok() && part.is_allowed()).then_some(part));
-            let given_back = charged.map(|part| self.give_back(exchange, part));
+            let charged =
+                slot_batches.iter_mut().zip(&answered).filter_map(|(slot_batch, answer)| {
+                    (answer.is_ok() && slot_batch.is_allowed()).then_some(slot_batch)
+                });
+            let given_back = charged.map(|slot_batch| self.give_back(exchange, slot_batch));
             join_all(given_back).await.into_iter().collect::<Result<(), _>>()?;
         }
         failure.map_or(Ok(()), Err)
     }
 
-    async fn check_part(
+    async fn check_slot(
         &self,
         exchange: &Exchange<'_>,
-        part: &mut Part<'_>,
+        slot_batch: &mut SlotBatch<'_>,
         charge: Charge,
     ) -> Result<(), RedisStoreError> {
         let batch = match charge {
-            Charge::AllOrNone => Batch::all_or_none(&mut part.entries),
-            Charge::Independent => Batch::independent(&mut part.entries),
+            Charge::AllOrNone => Batch::all_or_none(&mut slot_batch.entries),
+            Charge::Independent => Batch::independent(&mut slot_batch.entries),
         };
-        let question = Question::of(&self.names, &batch, Place::PartOfCluster)?;
-        reply::decided(&self.ask_by(exchange, &question).await?, &mut part.entries)
+        let call = ScriptCall::for_batch(&self.names, &batch, KeyLocation::PartOfCluster)?;
+        reply::read_decisions(&self.ask_by(exchange, &call).await?, &mut slot_batch.entries)
     }
 
     /// Gives back what a part has charged, and says what remains then.
     async fn give_back(
         &self,
         exchange: &Exchange<'_>,
-        part: &mut Part<'_>,
+        slot_batch: &mut SlotBatch<'_>,
     ) -> Result<(), RedisStoreError> {
         let is_charged =
             |entry: &&Entry<'_>| entry.decision().is_some_and(|decision| decision.is_allowed());
-        let refunds: Vec<Adjustment<'_>> = part
+        let refunds: Vec<Adjustment<'_>> = slot_batch
             .entries
             .iter()
             .filter(is_charged)
@@ -113,14 +114,17 @@ impl RedisStore {
                 Adjustment::new(entry.key(), entry.policy(), entry.stamp(), spending)
             })
             .collect();
-        let question = Question::settle(&self.names, None, &refunds, Place::PartOfCluster)?;
-        self.ask_by(exchange, &question).await?;
+        let call = ScriptCall::settle(&self.names, None, &refunds, KeyLocation::PartOfCluster)?;
+        self.ask_by(exchange, &call).await?;
         let mut peeks: Vec<Entry<'_>> =
-            part.entries.iter().map(|entry| entry.clone().with_cost(0)).collect();
-        let question =
-            Question::of(&self.names, &Batch::independent(&mut peeks), Place::PartOfCluster)?;
-        reply::decided(&self.ask_by(exchange, &question).await?, &mut peeks)?;
-        for (entry, peek) in part.entries.iter_mut().zip(&peeks) {
+            slot_batch.entries.iter().map(|entry| entry.clone().with_cost(0)).collect();
+        let call = ScriptCall::for_batch(
+            &self.names,
+            &Batch::independent(&mut peeks),
+            KeyLocation::PartOfCluster,
+        )?;
+        reply::read_decisions(&self.ask_by(exchange, &call).await?, &mut peeks)?;
+        for (entry, peek) in slot_batch.entries.iter_mut().zip(&peeks) {
             // A shadow that denied has its answer.
             if let Some(decision) = peek.decision()
                 && is_charged(&&*entry)
