@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::hold_guard::Held;
+use crate::hold_guard::HoldGuard;
 
 pin_project! {
     /// A response's body.
@@ -17,7 +17,7 @@ pin_project! {
     pub struct TollbarBody<B> {
         #[pin]
         kind: Kind<B>,
-        held: Option<Box<Held>>,
+        guard: Option<Box<HoldGuard>>,
     }
 }
 
@@ -30,25 +30,25 @@ pin_project! {
 }
 
 impl<B: Body<Data = Bytes>> TollbarBody<B> {
-    pub(crate) fn service(body: B, held: Option<Box<Held>>) -> Self {
+    pub(crate) fn service(body: B, guard: Option<Box<HoldGuard>>) -> Self {
         let is_end_stream = body.is_end_stream();
-        let mut body = Self { kind: Kind::Service { body }, held };
+        let mut body = Self { kind: Kind::Service { body }, guard };
         // A server that is told so does not ask for the end.
         if is_end_stream {
-            end(&mut body.held);
+            end(&mut body.guard);
         }
         body
     }
 
     pub(crate) fn own(bytes: Bytes) -> Self {
-        Self { kind: Kind::Own { bytes }, held: None }
+        Self { kind: Kind::Own { bytes }, guard: None }
     }
 }
 
 /// All of it was sent.
-fn end(held: &mut Option<Box<Held>>) {
-    if let Some(mut held) = held.take() {
-        held.completed();
+fn end(guard: &mut Option<Box<HoldGuard>>) {
+    if let Some(mut guard) = guard.take() {
+        guard.completed();
     }
 }
 
@@ -71,16 +71,16 @@ impl<B: Body<Data = Bytes>> Body for TollbarBody<B> {
         let frame = ready!(body.as_mut().poll_frame(context));
         match &frame {
             Some(Ok(frame)) => {
-                if let (Some(held), Some(data)) = (this.held.as_mut(), frame.data_ref()) {
-                    held.sent(data.len() as u64);
+                if let (Some(guard), Some(data)) = (this.guard.as_mut(), frame.data_ref()) {
+                    guard.sent(data.len() as u64);
                 }
                 if body.is_end_stream() {
-                    end(this.held);
+                    end(this.guard);
                 }
             }
             // It broke off: what was held is settled as it is.
-            Some(Err(_)) => drop(this.held.take()),
-            None => end(this.held),
+            Some(Err(_)) => drop(this.guard.take()),
+            None => end(this.guard),
         }
         Poll::Ready(frame)
     }

@@ -11,8 +11,8 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 
 use crate::TollbarBody;
-use crate::headers::Prepared;
-use crate::hold_guard::Held;
+use crate::headers::PreparedHeaders;
+use crate::hold_guard::HoldGuard;
 
 type Boxed<R, E> = Pin<Box<dyn Future<Output = Result<Response<TollbarBody<R>>, E>> + Send>>;
 
@@ -28,7 +28,7 @@ pin_project! {
     #[project = StateProjected]
     enum State<F, R, E> {
         /// The service behind works on it.
-        Passing { #[pin] future: F, ticket: Option<Ticket> },
+        Passing { #[pin] future: F, stamp: Option<ResponseStamp> },
         /// It was turned away.
         Answered { response: Option<Box<Response<Bytes>>> },
         /// The store has not answered, or the request waits.
@@ -36,18 +36,18 @@ pin_project! {
     }
 }
 
-/// What a request that was let through takes along.
+/// What is put on the response of a request that passes: headers, and the guard of what it holds.
 #[derive(Default)]
-pub(crate) struct Ticket {
-    pub(crate) headers: Prepared,
-    pub(crate) held: Option<Box<Held>>,
+pub(crate) struct ResponseStamp {
+    pub(crate) headers: PreparedHeaders,
+    pub(crate) guard: Option<Box<HoldGuard>>,
 }
 
 impl<F, R, E> ResponseFuture<F, R, E> {
     /// Inlined, so that the service's future is not moved once more.
     #[inline(always)]
-    pub(crate) fn passing(future: F, ticket: Ticket) -> Self {
-        Self { state: State::Passing { future, ticket: Some(ticket) } }
+    pub(crate) fn passing(future: F, stamp: ResponseStamp) -> Self {
+        Self { state: State::Passing { future, stamp: Some(stamp) } }
     }
 
     pub(crate) fn answered(response: Box<Response<Bytes>>) -> Self {
@@ -70,11 +70,11 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProjected::Passing { future, ticket } => {
+            StateProjected::Passing { future, stamp } => {
                 let response = ready!(future.poll(context));
                 // Whatever it holds is settled here where the service has failed.
-                let ticket = ticket.take().unwrap_or_default();
-                Poll::Ready(response.map(|response| ticket.stamp(response)))
+                let stamp = stamp.take().unwrap_or_default();
+                Poll::Ready(response.map(|response| stamp.apply(response)))
             }
             StateProjected::Answered { response } => {
                 let response = response.take().expect("polled after it was ready");
@@ -85,19 +85,19 @@ where
     }
 }
 
-impl Ticket {
+impl ResponseStamp {
     /// Puts the headers into a response, and what is held into its body.
-    pub(crate) fn stamp<R>(self, mut response: Response<R>) -> Response<TollbarBody<R>>
+    pub(crate) fn apply<R>(self, mut response: Response<R>) -> Response<TollbarBody<R>>
     where
         R: Body<Data = Bytes>,
     {
-        let Self { headers, mut held } = self;
-        if let Some(held) = &mut held {
-            held.responded(&mut response);
+        let Self { headers, mut guard } = self;
+        if let Some(guard) = &mut guard {
+            guard.responded(&mut response);
         }
         headers.make_room(response.headers_mut());
         headers.insert_into(response.headers_mut());
-        response.map(|body| TollbarBody::service(body, held))
+        response.map(|body| TollbarBody::service(body, guard))
     }
 }
 

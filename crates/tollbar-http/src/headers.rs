@@ -5,7 +5,7 @@
 //! than the check; the tests read every one back by a parser. Who is denied and why is not decided
 //! here.
 
-mod recent;
+mod number_text;
 #[cfg(test)]
 mod tests;
 
@@ -97,7 +97,7 @@ impl HeaderStyle {
     /// Where no limit was enforced there is nothing to say. Limits in shadow mode are none of the
     /// client's business.
     pub fn write(self, verdict: &Verdict, now: Timestamp, headers: &mut HeaderMap) {
-        let mut prepared = Prepared::default();
+        let mut prepared = PreparedHeaders::default();
         self.prepare(verdict, || now, &mut prepared);
         prepared.insert_into(headers);
     }
@@ -108,7 +108,7 @@ impl HeaderStyle {
         self,
         verdict: &Verdict,
         now: impl Fn() -> Timestamp,
-        prepared: &mut Prepared,
+        prepared: &mut PreparedHeaders,
     ) {
         if verdict.degraded().is_some() {
             prepared.degraded = Some(degraded(verdict));
@@ -296,7 +296,7 @@ impl Text {
 
 /// Headers that wait for their response, in little room: they are moved about with it.
 #[derive(Debug, Default)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedHeaders {
     /// The limit, what remains, the reset. Numbers wait as numbers.
     numbers: [u64; 3],
     /// How many of them are known.
@@ -306,7 +306,7 @@ pub(crate) struct Prepared {
     state: Option<HeaderValue>,
 }
 
-impl Prepared {
+impl PreparedHeaders {
     /// Apart from the rest, which need not have that much room on the stack.
     #[inline(never)]
     fn write_lists(&mut self, verdict: &Verdict, binding: &RuleDecision<'_>, now: Timestamp) {
@@ -330,11 +330,11 @@ impl Prepared {
     pub(crate) fn insert_into(self, headers: &mut HeaderMap) {
         let [limit, remaining, reset] = self.numbers;
         if self.number_count > 0 {
-            headers.insert(&X_LIMIT, recent::number(limit));
+            headers.insert(&X_LIMIT, number_text::cached(limit));
         }
         if self.number_count > 1 {
-            headers.insert(&X_REMAINING, recent::fresh(remaining));
-            headers.insert(&X_RESET, recent::number(reset));
+            headers.insert(&X_REMAINING, number_text::fresh(remaining));
+            headers.insert(&X_RESET, number_text::cached(reset));
         }
         if let Some(policy) = self.policy {
             headers.insert(&POLICY, policy);

@@ -12,21 +12,21 @@ use tokio::task::AbortHandle;
 use tollbar_rules::Hold;
 
 use crate::ResponseEnd;
-use crate::shared::Shared;
+use crate::layer_state::LayerState;
 
 /// What a request holds. It ends when this is dropped: when the response's body has ended, or when the
 /// request is given up.
-pub(crate) struct Held {
-    shared: Arc<Shared>,
+pub(crate) struct HoldGuard {
+    shared: Arc<LayerState>,
     hold: Arc<Hold>,
     ending: ResponseEnd,
     /// Renews leases while the request lasts.
     renewing: Option<AbortHandle>,
 }
 
-impl Held {
+impl HoldGuard {
     /// Of a request whose cost was `reserved`.
-    pub(crate) fn new(shared: Arc<Shared>, hold: Hold, reserved: u64) -> Self {
+    pub(crate) fn new(shared: Arc<LayerState>, hold: Hold, reserved: u64) -> Self {
         let ending = ResponseEnd {
             reserved,
             status: None,
@@ -69,7 +69,11 @@ impl Held {
 
 /// Renews leases, each time when a third of their time is over: should one attempt fail, there is
 /// another. Ends when the request does.
-fn renew_every(period: Duration, shared: &Arc<Shared>, hold: &Arc<Hold>) -> Option<AbortHandle> {
+fn renew_every(
+    period: Duration,
+    shared: &Arc<LayerState>,
+    hold: &Arc<Hold>,
+) -> Option<AbortHandle> {
     let runtime = Handle::try_current().ok()?;
     let (shared, hold) = (Arc::clone(shared), Arc::clone(hold));
     let task = runtime.spawn(async move {
@@ -82,7 +86,7 @@ fn renew_every(period: Duration, shared: &Arc<Shared>, hold: &Arc<Hold>) -> Opti
     Some(task.abort_handle())
 }
 
-impl Drop for Held {
+impl Drop for HoldGuard {
     fn drop(&mut self) {
         if let Some(renewing) = self.renewing.take() {
             renewing.abort();

@@ -65,13 +65,13 @@ pub struct Identity {
     api_keys: Option<Arc<ApiKeys>>,
     #[cfg(feature = "jwt")]
     jwt: Option<Arc<Jwt>>,
-    headers: Vec<FromHeader>,
+    headers: Vec<HeaderAttribute>,
     has_content_length: bool,
 }
 
 /// An attribute that a header tells.
 #[derive(Debug, Clone)]
-struct FromHeader {
+struct HeaderAttribute {
     attribute: Box<str>,
     header: HeaderName,
     /// Whether it counts only from trusted proxies.
@@ -114,9 +114,9 @@ pub enum IdentityError {
     },
 }
 
-/// Values that had to be made, and are not in the request as they are.
+/// Attribute values that are not in the request as they are.
 #[derive(Debug, Default)]
-pub(crate) struct Made<'i> {
+pub(crate) struct DerivedValues<'i> {
     is_from_proxy: bool,
     ip: Option<ArrayString<39>>,
     api_key: Option<api_key::Subject<'i>>,
@@ -130,7 +130,7 @@ impl Identity {
     /// The peer's address, and users by `X-User-Id` from trusted proxies.
     #[must_use]
     pub fn new() -> Self {
-        let user = FromHeader {
+        let user = HeaderAttribute {
             attribute: "user".into(),
             header: HeaderName::from_static("x-user-id"),
             is_trusted: true,
@@ -209,25 +209,25 @@ impl Identity {
         }
         // Told anew, it replaces what was told before, so that `user` can come from elsewhere.
         self.headers.retain(|it| *it.attribute != *attribute);
-        self.headers.push(FromHeader { attribute: attribute.into(), header, is_trusted });
+        self.headers.push(HeaderAttribute { attribute: attribute.into(), header, is_trusted });
         Ok(self)
     }
 
-    /// Makes the values that are not in the request as they are. `known` is who is at the other end, where
+    /// Derives the values that are not in the request as they are. `known` is who is at the other end, where
     /// the request does not say.
-    pub(crate) fn make(
+    pub(crate) fn derive(
         &self,
         known: Option<IpAddr>,
         extensions: &Extensions,
         headers: &HeaderMap,
         now: impl Fn() -> Timestamp,
-    ) -> Made<'_> {
+    ) -> DerivedValues<'_> {
         let peer = match &self.peer {
             Some(peer) => peer(extensions),
             None => known.or_else(|| peer_of(extensions)),
         };
         let ip = self.client_ip.of(peer, headers).map(text_of);
-        Made {
+        DerivedValues {
             is_from_proxy: self.client_ip.trusts(peer),
             ip,
             api_key: self.api_keys.as_ref().and_then(|it| it.subject(headers)),
@@ -257,7 +257,7 @@ impl Identity {
         &'a self,
         extensions: &'a Extensions,
         headers: &'a HeaderMap,
-        made: &'a Made<'_>,
+        derived: &'a DerivedValues<'_>,
         pairs: &mut Pairs<'a>,
     ) {
         if let Some(Attributes(told)) = extensions.get() {
@@ -265,20 +265,20 @@ impl Identity {
                 push(pairs, name, value);
             }
         }
-        if let Some(api_key) = &made.api_key {
+        if let Some(api_key) = &derived.api_key {
             push(pairs, "api_key", api_key.as_str());
         }
-        for (name, value) in made.claims.iter().filter(|(name, _)| is_name(name)) {
+        for (name, value) in derived.claims.iter().filter(|(name, _)| is_name(name)) {
             push(pairs, name, value);
         }
         for it in &self.headers {
-            if (made.is_from_proxy || !it.is_trusted)
+            if (derived.is_from_proxy || !it.is_trusted)
                 && let Some(value) = only(headers, &it.header)
             {
                 push(pairs, &it.attribute, value);
             }
         }
-        if let Some(ip) = &made.ip {
+        if let Some(ip) = &derived.ip {
             push(pairs, "ip", ip);
         }
         if self.has_content_length
@@ -301,9 +301,9 @@ impl Identity {
     /// ```
     #[must_use]
     pub fn attributes(&self, parts: &Parts, now: Timestamp) -> Attributes {
-        let made = self.make(None, &parts.extensions, &parts.headers, || now);
+        let derived = self.derive(None, &parts.extensions, &parts.headers, || now);
         let mut pairs = Pairs::new();
-        self.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
+        self.pairs(&parts.extensions, &parts.headers, &derived, &mut pairs);
         Attributes(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
     }
 }

@@ -14,7 +14,7 @@ use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
 use tower_layer::Layer;
 
 use crate::jitter::Jitter;
-use crate::shared::Shared;
+use crate::layer_state::LayerState;
 use crate::{Denial, HeaderStyle, Identity, Settle, TollbarService};
 
 pub use per_client::PerClientError;
@@ -35,12 +35,12 @@ pub use per_client::PerClientError;
 /// All clones of a layer, and all services made by them, count together.
 #[derive(Clone)]
 pub struct TollbarLayer {
-    shared: Arc<Shared>,
+    shared: Arc<LayerState>,
 }
 
 /// A [`TollbarLayer`] in the making.
 pub struct TollbarLayerBuilder {
-    shared: Shared,
+    shared: LayerState,
 }
 
 impl TollbarLayer {
@@ -55,7 +55,7 @@ impl TollbarLayer {
     #[must_use]
     pub fn builder(engine: impl Into<Arc<AsyncEngine>>) -> TollbarLayerBuilder {
         TollbarLayerBuilder {
-            shared: Shared {
+            shared: LayerState {
                 engine: engine.into(),
                 identity: Identity::new(),
                 style: HeaderStyle::default(),

@@ -35,7 +35,7 @@
 //! | `service` | [`TollbarService`]: checks a request, then calls the service behind it |
 //! | `future` | [`ResponseFuture`], and what is added to the response of a request that passes |
 //! | `body` | [`TollbarBody`], which ends what the request holds when it ends itself |
-//! | `shared` | what all services of one layer share |
+//! | `layer_state` | what all services of one layer share |
 //! | `hold_guard`, `settle` | what a request holds while it lasts; what it has spent in the end |
 //! | `identity`, `client_ip` | the attributes of a request: API keys, tokens, headers, the client's address |
 //! | `headers` | the headers about limits |
@@ -50,10 +50,10 @@ mod hold_guard;
 mod identity;
 mod jitter;
 mod layer;
+mod layer_state;
 mod response;
 mod service;
 mod settle;
-mod shared;
 #[cfg(test)]
 mod testing;
 

@@ -34,8 +34,8 @@ pub enum Format {
     Grpc,
 }
 
-/// What is told, whatever the form.
-struct Told {
+/// The content of a denial, whatever the format.
+struct DenialContent {
     status: StatusCode,
     code: Code,
     error: &'static str,
@@ -75,13 +75,13 @@ impl<'a> Denial<'a> {
     /// The status of the response: see [`status_of`].
     #[must_use]
     pub fn status(&self) -> StatusCode {
-        self.told().status
+        self.content().status
     }
 
     /// The name of the problem (RFC 9457), where it has one.
     #[must_use]
     pub fn problem_type(&self) -> Option<&'static str> {
-        self.told().problem
+        self.content().problem
     }
 
     /// The limits that deny, by the names that headers use.
@@ -93,10 +93,10 @@ impl<'a> Denial<'a> {
     /// The response, in the form that the client wants.
     #[must_use]
     pub fn response(&self, format: Format) -> Response<Bytes> {
-        self.told().response(format)
+        self.content().response(format)
     }
 
-    fn told(&self) -> Told {
+    fn content(&self) -> DenialContent {
         let rule = self.verdict.rule().map(|rule| rule.name.to_string());
         let code = self.verdict.denial_code().unwrap_or(DenialCode::RateLimitExceeded);
         let problem = match self.verdict.check_outcome() {
@@ -109,7 +109,7 @@ impl<'a> Denial<'a> {
             | CheckOutcome::Rejected(_)
             | CheckOutcome::NoRule => Some(QUOTA_EXCEEDED),
         };
-        Told {
+        DenialContent {
             status: status_of(code),
             code: grpc_code_of(code),
             error: code.as_str(),
@@ -157,7 +157,7 @@ pub(crate) fn refusal(error: &InvalidRequest, format: Format) -> Response<Bytes>
         InvalidRequest::PathTooLong { .. } => StatusCode::URI_TOO_LONG,
         _ => StatusCode::BAD_REQUEST,
     };
-    let told = Told {
+    let content = DenialContent {
         status,
         code: Code::InvalidArgument,
         error: "bad_request",
@@ -167,7 +167,7 @@ pub(crate) fn refusal(error: &InvalidRequest, format: Format) -> Response<Bytes>
         violated: Vec::new(),
         retry_after: None,
     };
-    told.response(format)
+    content.response(format)
 }
 
 /// The limits that deny, by the names that headers use.
@@ -212,7 +212,7 @@ fn accepts_problems(accept: &HeaderValue) -> bool {
     })
 }
 
-impl Told {
+impl DenialContent {
     fn response(self, format: Format) -> Response<Bytes> {
         let retry_after = self.retry_after;
         let mut response = match format {

@@ -1,4 +1,4 @@
-//! The service: asks the engine, then the service behind it.
+//! The service: checks a request, then calls the service behind it.
 //!
 //! Where the store is in memory, both happen at once and nothing is boxed. Where it is not, or the
 //! request has to wait, a future does it.
@@ -19,12 +19,12 @@ use http_body::Body;
 use tollbar_rules::{Admission, Hold, InvalidRequest, Verdict};
 use tower_service::Service;
 
-use crate::future::{ResponseFuture, Ticket};
+use crate::future::{ResponseFuture, ResponseStamp};
 use crate::headers::write_retry_after;
-use crate::hold_guard::Held;
+use crate::hold_guard::HoldGuard;
 use crate::identity::Pairs;
+use crate::layer_state::LayerState;
 use crate::response::refusal;
-use crate::shared::Shared;
 use crate::{Denial, Format, Peer, TollbarBody};
 
 /// The shortest wait: timers know no shorter one, and nobody should spin.
@@ -34,7 +34,7 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 #[derive(Clone)]
 pub struct TollbarService<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<LayerState>,
     peer: Option<IpAddr>,
 }
 
@@ -63,7 +63,7 @@ enum Step {
 }
 
 impl<S> TollbarService<S> {
-    pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(inner: S, shared: Arc<LayerState>) -> Self {
         Self { inner, shared, peer: None }
     }
 
@@ -103,12 +103,12 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let (mut step, mut ticket) = (None, Ticket::default());
+        let (mut step, mut stamp) = (None, ResponseStamp::default());
         // Taken apart only for those who look at its parts: it is some hundred bytes to be moved.
         if !self.shared.looks_at_parts() {
-            match self.shared.ask(&Head::of_request(&request, self.peer), &mut ticket) {
+            match self.shared.check_now(&Head::of_request(&request, self.peer), &mut stamp) {
                 Some(Step::Pass(Duration::ZERO)) => {
-                    return ResponseFuture::passing(self.inner.call(request), ticket);
+                    return ResponseFuture::passing(self.inner.call(request), stamp);
                 }
                 Some(Step::Answer(response)) => return ResponseFuture::answered(response),
                 later => step = later,
@@ -120,13 +120,13 @@ where
         }
         if self.shared.skip.as_ref().is_some_and(|skip| skip(&parts)) {
             let future = self.inner.call(Request::from_parts(parts, body));
-            return ResponseFuture::passing(future, ticket);
+            return ResponseFuture::passing(future, stamp);
         }
         if step.is_none() {
-            match self.shared.ask(&Head::of_parts(&parts), &mut ticket) {
+            match self.shared.check_now(&Head::of_parts(&parts), &mut stamp) {
                 Some(Step::Pass(Duration::ZERO)) => {
                     let future = self.inner.call(Request::from_parts(parts, body));
-                    return ResponseFuture::passing(future, ticket);
+                    return ResponseFuture::passing(future, stamp);
                 }
                 Some(Step::Answer(response)) => return ResponseFuture::answered(response),
                 later => step = later,
@@ -137,12 +137,12 @@ where
         let inner = std::mem::replace(&mut self.inner, clone);
         let shared = Arc::clone(&self.shared);
         ResponseFuture::asking(async move {
-            if let Err(response) = shared.ask_patiently(&parts, step, &mut ticket).await {
+            if let Err(response) = shared.check_patiently(&parts, step, &mut stamp).await {
                 return Ok(response.map(TollbarBody::own));
             }
             let mut inner = inner;
             let response = inner.call(Request::from_parts(parts, body)).await?;
-            Ok(ticket.stamp(response))
+            Ok(stamp.apply(response))
         })
     }
 }
@@ -185,21 +185,21 @@ fn refuse(error: &InvalidRequest, head: &Head<'_>) -> Step {
     Step::Answer(Box::new(refusal(error, Format::wanted(head.headers))))
 }
 
-impl Shared {
+impl LayerState {
     /// True where a function of the user's is to be shown every request.
     fn looks_at_parts(&self) -> bool {
         self.skip.is_some() || self.cost.is_some() || self.criticality.is_some()
     }
 
-    /// Asks a store that answers at once; `None` if it does not.
-    fn ask(self: &Arc<Self>, head: &Head<'_>, ticket: &mut Ticket) -> Option<Step> {
+    /// Checks a request over a store that answers at once; `None` if it does not.
+    fn check_now(self: &Arc<Self>, head: &Head<'_>, stamp: &mut ResponseStamp) -> Option<Step> {
         if !self.engine.answers_at_once() {
             return None;
         }
-        let made =
-            self.identity.make(head.peer, head.extensions, head.headers, || self.engine.now());
+        let derived =
+            self.identity.derive(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
-        self.identity.pairs(head.extensions, head.headers, &made, &mut pairs);
+        self.identity.pairs(head.extensions, head.headers, &derived, &mut pairs);
         let mut request = match head.request() {
             Ok(request) => request,
             Err(error) => return Some(refuse(&error, head)),
@@ -209,23 +209,23 @@ impl Shared {
         }
         self.engine.try_admit_then(&request, self.reserve_for(), |verdict, hold| {
             let reserved = hold.map(|hold| (hold, request.cost()));
-            let step = self.conclude(verdict, reserved, head, self.max_wait, ticket);
-            self.tell(&request, verdict, step)
+            let step = self.conclude(verdict, reserved, head, self.max_wait, stamp);
+            self.report_decision(&request, verdict, step)
         })
     }
 
-    /// Asks any store.
-    async fn ask_later(
+    /// Checks a request over any store.
+    async fn check(
         self: &Arc<Self>,
         parts: &Parts,
         patience: Duration,
-        ticket: &mut Ticket,
+        stamp: &mut ResponseStamp,
     ) -> Step {
         let head = &Head::of_parts(parts);
-        let made =
-            self.identity.make(head.peer, head.extensions, head.headers, || self.engine.now());
+        let derived =
+            self.identity.derive(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
-        self.identity.pairs(head.extensions, head.headers, &made, &mut pairs);
+        self.identity.pairs(head.extensions, head.headers, &derived, &mut pairs);
         let mut request = match head.request() {
             Ok(request) => request,
             Err(error) => return refuse(&error, head),
@@ -235,28 +235,28 @@ impl Shared {
         }
         let Admission { verdict, hold } = self.engine.admit(&request, self.reserve_for()).await;
         let reserved = hold.map(|hold| (hold, request.cost()));
-        let step = self.conclude(&verdict, reserved, head, patience, ticket);
-        self.tell(&request, &verdict, step)
+        let step = self.conclude(&verdict, reserved, head, patience, stamp);
+        self.report_decision(&request, &verdict, step)
     }
 
-    /// Asks until the request passes or its patience ends. `step` is what it was told already.
-    async fn ask_patiently(
+    /// Checks again and again until the request passes or its patience ends. `step` is what it was told already.
+    async fn check_patiently(
         self: &Arc<Self>,
         parts: &Parts,
         step: Option<Step>,
-        ticket: &mut Ticket,
+        stamp: &mut ResponseStamp,
     ) -> Result<(), Box<Response<Bytes>>> {
         let mut patience = self.max_wait;
-        let mut place = None;
+        let mut waiter = None;
         let mut next = step;
         loop {
             let step = match next.take() {
                 Some(step) => step,
-                None => self.ask_later(parts, patience, ticket).await,
+                None => self.check(parts, patience, stamp).await,
             };
             match step {
                 Step::Pass(delay) => {
-                    drop(place);
+                    drop(waiter);
                     if !delay.is_zero() {
                         tokio::time::sleep(delay).await;
                     }
@@ -264,8 +264,8 @@ impl Shared {
                 }
                 Step::Answer(response) => return Err(response),
                 Step::Wait(wait) => {
-                    place = place.or_else(|| self.place());
-                    if place.is_none() {
+                    waiter = waiter.or_else(|| self.add_waiter());
+                    if waiter.is_none() {
                         // Too many wait: once more, by somebody who does not.
                         patience = Duration::ZERO;
                         continue;
@@ -308,23 +308,28 @@ impl Shared {
         reserved: Option<(Hold, u64)>,
         head: &Head<'_>,
         patience: Duration,
-        ticket: &mut Ticket,
+        stamp: &mut ResponseStamp,
     ) -> Step {
         if verdict.is_allowed() {
-            self.style.prepare(verdict, || self.engine.now(), &mut ticket.headers);
-            ticket.held =
-                reserved.map(|(hold, cost)| Box::new(Held::new(Arc::clone(self), hold, cost)));
+            self.style.prepare(verdict, || self.engine.now(), &mut stamp.headers);
+            stamp.guard =
+                reserved.map(|(hold, cost)| Box::new(HoldGuard::new(Arc::clone(self), hold, cost)));
             return Step::Pass(verdict.delay());
         }
         match verdict.retry_after() {
             Some(wait) if wait <= patience && !patience.is_zero() => Step::Wait(wait),
-            _ => Step::Answer(Box::new(self.answer(verdict, head))),
+            _ => Step::Answer(Box::new(self.respond_to_denial(verdict, head))),
         }
     }
 
-    /// Tells whoever observes; of those who wait, when they no longer do.
+    /// Reports a decision to the observer; of a request that waits, when it no longer does.
     #[inline]
-    fn tell(&self, request: &tollbar_rules::Request<'_>, verdict: &Verdict, step: Step) -> Step {
+    fn report_decision(
+        &self,
+        request: &tollbar_rules::Request<'_>,
+        verdict: &Verdict,
+        step: Step,
+    ) -> Step {
         if let (Some(on_decision), Step::Pass(_) | Step::Answer(_)) = (&self.on_decision, &step) {
             on_decision(request, verdict);
         }
@@ -333,7 +338,7 @@ impl Shared {
 
     /// The response to a request that does not pass.
     #[cold]
-    fn answer(&self, verdict: &Verdict, head: &Head<'_>) -> Response<Bytes> {
+    fn respond_to_denial(&self, verdict: &Verdict, head: &Head<'_>) -> Response<Bytes> {
         let retry_after = verdict.retry_after().map(|wait| self.jitter.lengthen(wait));
         let denial = Denial::new(verdict, retry_after);
         let mut response = match (&self.denial_response, head.parts) {

@@ -10,7 +10,7 @@ use http::{HeaderName, StatusCode};
 /// was reserved.
 const RESERVE_FOR_DEFAULT: Duration = Duration::from_mins(10);
 
-type Spent = dyn Fn(&ResponseEnd) -> u64 + Send + Sync;
+type SpentOf = dyn Fn(&ResponseEnd) -> u64 + Send + Sync;
 
 /// How requests are settled: what they have spent, by how they ended. Charged before they are served
 /// is what the layer's cost function says.
@@ -26,7 +26,7 @@ type Spent = dyn Fn(&ResponseEnd) -> u64 + Send + Sync;
 /// ```
 #[derive(Clone)]
 pub struct Settle {
-    pub(crate) spent: Arc<Spent>,
+    pub(crate) spent: Arc<SpentOf>,
     pub(crate) cost_header: Option<HeaderName>,
     pub(crate) reserve_for: Duration,
 }

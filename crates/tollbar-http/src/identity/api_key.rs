@@ -27,15 +27,15 @@ pub struct ApiKeys {
     header: Option<HeaderName>,
     is_bearer: bool,
     secret: [u8; 32],
-    checked: Checked,
+    verification: KeyVerification,
 }
 
-/// Who knows whether a key is one.
+/// How a key is verified.
 #[derive(Clone)]
-enum Checked {
+enum KeyVerification {
     Known { raw: Vec<(Box<str>, Box<str>)>, names: HashMap<Hash, Box<str>> },
-    By(Arc<Check>),
-    Elsewhere,
+    Callback(Arc<Check>),
+    Upstream,
 }
 
 /// What a key is called in rules.
@@ -57,7 +57,8 @@ impl ApiKeys {
     #[must_use]
     pub fn known<N: AsRef<str>, K: AsRef<str>>(keys: impl IntoIterator<Item = (N, K)>) -> Self {
         let raw = keys.into_iter().map(|(name, key)| (name.as_ref().into(), key.as_ref().into()));
-        let mut api_keys = Self::new(Checked::Known { raw: raw.collect(), names: HashMap::new() });
+        let mut api_keys =
+            Self::new(KeyVerification::Known { raw: raw.collect(), names: HashMap::new() });
         api_keys.name_keys();
         api_keys
     }
@@ -66,20 +67,20 @@ impl ApiKeys {
     /// the next link of the chain.
     #[must_use]
     pub fn verify_hash_with(is_key: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        Self::new(Checked::By(Arc::new(is_key)))
+        Self::new(KeyVerification::Callback(Arc::new(is_key)))
     }
 
     /// All keys: a layer or a proxy in front of this one turns away requests with keys that are none.
     /// Where nobody does, a client can invent one for every request and is not limited at all.
     #[must_use]
     pub fn verified_upstream() -> Self {
-        Self::new(Checked::Elsewhere)
+        Self::new(KeyVerification::Upstream)
     }
 
-    fn new(checked: Checked) -> Self {
+    fn new(verification: KeyVerification) -> Self {
         let secret = blake3::derive_key("tollbar 2026 API keys", b"");
         let header = Some(HeaderName::from_static("x-api-key"));
-        Self { header, is_bearer: false, secret, checked }
+        Self { header, is_bearer: false, secret, verification }
     }
 
     /// In another header than `X-Api-Key`.
@@ -106,10 +107,10 @@ impl ApiKeys {
     /// What stands for a key wherever it goes.
     #[must_use]
     pub fn hash(&self, key: &str) -> String {
-        self.hashed(key).to_string()
+        self.hash_digits(key).to_string()
     }
 
-    fn hashed(&self, key: &str) -> Hash {
+    fn hash_digits(&self, key: &str) -> Hash {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let hash = blake3::keyed_hash(&self.secret, key.as_bytes());
         let mut digits = Hash::new();
@@ -121,10 +122,11 @@ impl ApiKeys {
     }
 
     fn name_keys(&mut self) {
-        if let Checked::Known { raw, .. } = &self.checked {
+        if let KeyVerification::Known { raw, .. } = &self.verification {
             let raw = raw.clone();
-            let names = raw.iter().map(|(name, key)| (self.hashed(key), name.clone())).collect();
-            self.checked = Checked::Known { raw, names };
+            let names =
+                raw.iter().map(|(name, key)| (self.hash_digits(key), name.clone())).collect();
+            self.verification = KeyVerification::Known { raw, names };
         }
     }
 
@@ -135,11 +137,13 @@ impl ApiKeys {
         if !(1..=VALUE_BYTES_MAX).contains(&key.len()) {
             return None;
         }
-        let hash = self.hashed(key);
-        match &self.checked {
-            Checked::Known { names, .. } => names.get(&hash).map(|name| Subject::Name(name)),
-            Checked::By(is_key) => is_key(&hash).then_some(Subject::Hash(hash)),
-            Checked::Elsewhere => Some(Subject::Hash(hash)),
+        let hash = self.hash_digits(key);
+        match &self.verification {
+            KeyVerification::Known { names, .. } => {
+                names.get(&hash).map(|name| Subject::Name(name))
+            }
+            KeyVerification::Callback(is_key) => is_key(&hash).then_some(Subject::Hash(hash)),
+            KeyVerification::Upstream => Some(Subject::Hash(hash)),
         }
     }
 }

@@ -399,9 +399,9 @@ proptest! {
             }
         }
         let (parts, ()) = request.into_parts();
-        let made = identity.make(None, &parts.extensions, &parts.headers, || START);
+        let derived = identity.derive(None, &parts.extensions, &parts.headers, || START);
         let mut pairs = Pairs::new();
-        identity.pairs(&parts.extensions, &parts.headers, &made, &mut pairs);
+        identity.pairs(&parts.extensions, &parts.headers, &derived, &mut pairs);
         prop_assert!(pairs.iter().any(|(name, _)| *name == "ip"));
         let request = tollbar_rules::Request::new("GET", "/").unwrap();
         prop_assert!(request.with_attributes(&pairs).is_ok());

@@ -1,4 +1,4 @@
-//! Numbers as headers, those of before once more.
+//! Numbers as header values, of which the recent ones are cached.
 //!
 //! A limit is the same in every response, a reset in all of a second: to share the text of the one
 //! before costs less than to write it anew, which is an allocation.
@@ -15,8 +15,8 @@ thread_local! {
         const { RefCell::new([const { None }; KEPT]) };
 }
 
-/// A number that is likely to be told again.
-pub(super) fn number(value: u64) -> HeaderValue {
+/// Returns the text of a number that is likely to be sent again.
+pub(super) fn cached(value: u64) -> HeaderValue {
     let found = RECENT.try_with(|recent| {
         let place = &mut recent.borrow_mut()[value as usize % KEPT];
         match place {
@@ -28,7 +28,7 @@ pub(super) fn number(value: u64) -> HeaderValue {
     found.unwrap_or_else(|_| fresh(value))
 }
 
-/// A number that is not. The same as `HeaderValue::from`, which allocates twice.
+/// Returns the text of a number that is not. Does the same as `HeaderValue::from`, which allocates twice.
 pub(super) fn fresh(value: u64) -> HeaderValue {
     HeaderValue::from_bytes(itoa::Buffer::new().format(value).as_bytes())
         .unwrap_or_else(|_| HeaderValue::from(value))
@@ -40,11 +40,11 @@ mod tests {
 
     #[test]
     fn a_number_of_before_is_not_written_anew() {
-        let first = number(1_000);
-        let same = number(1_000);
+        let first = cached(1_000);
+        let same = cached(1_000);
         assert_eq!((&first, first.as_bytes().as_ptr()), (&same, same.as_bytes().as_ptr()));
         // It has the same place, and takes it.
-        assert_eq!(number(1_000 + KEPT as u64), "1064");
-        assert_eq!(number(1_000), "1000");
+        assert_eq!(cached(1_000 + KEPT as u64), "1064");
+        assert_eq!(cached(1_000), "1000");
     }
 }

@@ -20,7 +20,7 @@ type OnHoldError = dyn Fn(&TokenError) + Send + Sync;
 type DenialResponse = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
 
 /// What all services share.
-pub(crate) struct Shared {
+pub(crate) struct LayerState {
     pub(crate) engine: Arc<AsyncEngine>,
     pub(crate) identity: Identity,
     pub(crate) style: HeaderStyle,
@@ -39,15 +39,15 @@ pub(crate) struct Shared {
 }
 
 /// A request's place among those that wait.
-pub(crate) struct Place<'s>(&'s AtomicUsize);
+pub(crate) struct Waiter<'s>(&'s AtomicUsize);
 
-impl Shared {
-    /// A place among those who wait, if there is one.
-    pub(crate) fn place(&self) -> Option<Place<'_>> {
+impl LayerState {
+    /// Adds a request to those that wait; `None` if there are too many.
+    pub(crate) fn add_waiter(&self) -> Option<Waiter<'_>> {
         // Taken first and looked at then: two who come at once do not both take the last one.
-        let place = Place(&self.waiting);
+        let waiter = Waiter(&self.waiting);
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        (before < self.max_waiters).then_some(place)
+        (before < self.max_waiters).then_some(waiter)
     }
 
     /// Reports why what a request holds was not renewed, settled or given back.
@@ -58,7 +58,7 @@ impl Shared {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
