@@ -195,11 +195,8 @@ impl Snapshot {
         request: &Request<'_>,
         now: Timestamp,
     ) -> (ActiveOverrides, u32) {
-        let active_overrides = overrides.active_for_subject(self.rule(at), key, request, now);
-        (
-            active_overrides,
-            active_overrides.boost.map_or(0, |it| overrides.place_of(it, self.boosts(at))) as u32,
-        )
+        let active = overrides.active_for_subject(self.rule(at), key, request, now);
+        (active, active.boost.map_or(0, |it| overrides.place_of(it, self.boosts(at))) as u32)
     }
 
     /// The limits of a tier, multiplied by a boost if that is not 0; `None` is unlimited.

@@ -269,10 +269,10 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
         let mut boost = 0;
         if let Some(overrides) = &self.snapshot.overrides {
             let (now, subject) = ((self.now)(), &selection.keys[key.0..key.1]);
-            let (active_overrides, its) =
+            let (active, its_boost) =
                 self.snapshot.active_overrides(overrides, at, subject, self.request, now);
-            boost = its;
-            if let Some(ban) = active_overrides.ban.filter(|_| flags.is_live) {
+            boost = its_boost;
+            if let Some(ban) = active.ban.filter(|_| flags.is_live) {
                 let reason = denial_by_ban(overrides, Some(at), ban, now);
                 selection.banned.push((at, reason));
                 return MatchFate::Banned(ban);

@@ -55,7 +55,7 @@ impl Overrides {
         let mut of_rules: HashMap<Arc<str>, PositionsBySubject> = HashMap::new();
         let mut factors = BTreeSet::new();
         for (at, it) in list.iter().enumerate() {
-            let (active_overrides, subject) = match &it.rule {
+            let (positions, subject) = match &it.rule {
                 None => {
                     let (attribute, value) = attribute_of(&it.subject);
                     let value =
@@ -67,7 +67,7 @@ impl Overrides {
                     (of_rules.entry(Arc::clone(rule)).or_default(), (&*it.subject).into())
                 }
             };
-            active_overrides.entry((&*subject).into()).or_default().push(at as u32);
+            positions.entry((&*subject).into()).or_default().push(at as u32);
         }
         let of_requests = of_requests.into_iter().map(|(name, positions)| (name.into(), positions));
         let of_requests = of_requests.collect();
@@ -84,15 +84,15 @@ impl Overrides {
         request: &Request<'_>,
         now: Timestamp,
     ) -> ActiveOverrides {
-        let mut active_overrides = ActiveOverrides::default();
+        let mut active = ActiveOverrides::default();
         for (name, positions) in &self.of_requests {
             let Some(value) = request.attribute(name) else {
                 continue;
             };
             let value = if **name == *"ip" { cidr::subject_of(value) } else { value.into() };
-            self.add(positions.get(&*value), now, &mut active_overrides);
+            self.add(positions.get(&*value), now, &mut active);
         }
-        active_overrides
+        active
     }
 
     /// Returns what applies to a subject of one rule, boosts under every rule included.
@@ -103,19 +103,18 @@ impl Overrides {
         request: &Request<'_>,
         now: Timestamp,
     ) -> ActiveOverrides {
-        let mut active_overrides =
-            ActiveOverrides { ban: None, ..self.active_for_request(request, now) };
+        let mut active = ActiveOverrides { ban: None, ..self.active_for_request(request, now) };
         if let Some(positions) = self.of_rules.get(rule.identity()) {
-            self.add(positions.get(readable(key).as_str()), now, &mut active_overrides);
+            self.add(positions.get(readable(key).as_str()), now, &mut active);
         }
-        active_overrides
+        active
     }
 
     fn add(
         &self,
         positions: Option<&SmallVec<[u32; 2]>>,
         now: Timestamp,
-        active_overrides: &mut ActiveOverrides,
+        active: &mut ActiveOverrides,
     ) {
         let end = |at: usize| self.list[at].until.unwrap_or(Timestamp::MAX);
         for at in positions.into_iter().flatten().map(|it| *it as usize) {
@@ -123,13 +122,13 @@ impl Overrides {
                 continue;
             }
             match self.list[at].effect {
-                Effect::Ban if active_overrides.ban.is_none_or(|it| end(it) < end(at)) => {
-                    active_overrides.ban = Some(at)
+                Effect::Ban if active.ban.is_none_or(|it| end(it) < end(at)) => {
+                    active.ban = Some(at);
                 }
                 Effect::Boost { factor_percent }
-                    if active_overrides.boost.is_none_or(|it| self.factor(it) < factor_percent) =>
+                    if active.boost.is_none_or(|it| self.factor(it) < factor_percent) =>
                 {
-                    active_overrides.boost = Some(at);
+                    active.boost = Some(at);
                 }
                 _ => {}
             }
