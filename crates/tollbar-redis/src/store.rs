@@ -168,7 +168,7 @@ impl RedisStore {
         &self,
         exchange: &Exchange<'_>,
         call: &ScriptCall,
-    ) -> Result<Option<Passed<'_>>, RedisStoreError> {
+    ) -> Result<Option<GatePass<'_>>, RedisStoreError> {
         match &self.gate {
             Some(gate) => {
                 let passed = gate.pass::<RedisStoreError>(exchange, &call.identity()).await;
