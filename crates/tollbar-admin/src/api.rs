@@ -1,10 +1,10 @@
 //! The admin API over HTTP: its routes call [`operations`](crate::operations).
 
 pub(crate) mod body;
-pub(crate) mod call;
-pub(crate) mod export;
+mod docs_page;
+pub(crate) mod extract;
 pub mod openapi;
-mod page;
 pub(crate) mod query;
-pub(crate) mod route;
-pub(crate) mod wire;
+pub(crate) mod response;
+pub(crate) mod routes;
+pub(crate) mod usage_export;

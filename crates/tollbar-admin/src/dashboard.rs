@@ -4,22 +4,16 @@
 //! anything. They do what the admin API does by the same operations, for whoever has signed in with a
 //! token, and nothing besides.
 
-mod answer;
-mod asset;
-mod chart;
-mod figure;
 mod form;
-mod frame;
-mod guard;
-mod health;
-mod live;
+mod live_updates;
 mod page;
-mod picture;
+mod page_context;
+mod panel;
+mod response;
 mod rule_text;
-mod series;
+mod same_origin;
 mod session;
-mod shown;
-mod visit;
+mod view;
 
 use std::sync::Arc;
 
@@ -34,19 +28,19 @@ use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
-use crate::api::wire::{Answer, with};
+use crate::api::response::{Answer, with};
 use crate::operations::Admin;
 use crate::origin::Origin;
-use answer::{cookie_name, see_other, with_cookie};
-use asset::ASSETS;
 use form::{FORM_BYTES_MAX, Fields};
-use frame::{Can, Frame, Place};
-use live::Live;
-use page::{exemptions, explain, keys, me, overview, rule, rule_edit, rules, tokens, usage};
+use live_updates::Live;
+use page::{exemptions, explain, keys, overview, own_usage, rule, rule_edit, rules, tokens, usage};
+use page_context::Visit;
+use response::{cookie_name, see_other, with_cookie};
 use session::{Entered, Id, Sessions};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::shutdown::Stopped;
-use visit::Visit;
+use view::assets::ASSETS;
+use view::layout::{Can, Frame, Place};
 
 /// The pages, and who looks at them.
 #[derive(Debug)]
@@ -96,7 +90,7 @@ macro_rules! page {
             let frame = Frame::inside(&entered, Place::Elsewhere);
             let $visit = &Visit { admin, sessions, live, entered, query, sent };
             $(let $id = _id.as_str();)?
-            $page.await.unwrap_or_else(|problem| answer::problem(frame, &problem))
+            $page.await.unwrap_or_else(|problem| response::problem(frame, &problem))
         }
     };
 }
@@ -116,7 +110,7 @@ macro_rules! pages {
 pages! {
     get "/" |visit| overview::show(visit);
     get "/live" |visit| async { overview::watch(visit) };
-    get "/me" |visit| me::show(visit);
+    get "/me" |visit| own_usage::show(visit);
     get "/explain" |visit| explain::show(visit);
     get "/usage" |visit| usage::show(visit);
     get "/usage.csv" |visit| usage::csv(visit);
@@ -169,7 +163,7 @@ pub(crate) fn router(dashboard: Dashboard) -> Router {
 /// to `/login`, and fetch what pages are made of.
 async fn enter(State(dashboard): State<Arc<Dashboard>>, request: Request, next: Next) -> Answer {
     if let Some(asset) = ASSETS.find(request.uri().path()) {
-        return answer::asset(asset);
+        return response::asset(asset);
     }
     let (mut parts, body) = request.into_parts();
     let body = match parts.method {
@@ -182,7 +176,7 @@ async fn enter(State(dashboard): State<Arc<Dashboard>>, request: Request, next: 
     };
     let entered = match dashboard.entered(&parts.headers).await {
         Ok(entered) => entered,
-        Err(problem) => return answer::problem(Frame::outside(), &problem),
+        Err(problem) => return response::problem(Frame::outside(), &problem),
     };
     let frame = entered.as_ref().map(|it| Frame::inside(it, Place::Elsewhere));
     match Entrance::of(&parts, entered, &body) {
@@ -196,7 +190,7 @@ async fn enter(State(dashboard): State<Arc<Dashboard>>, request: Request, next: 
             let login = format!("/login?to={to}");
             see_other(if path == "/" { "/login" } else { &login })
         }
-        Err(problem) => answer::problem(frame.unwrap_or_else(Frame::outside), &problem),
+        Err(problem) => response::problem(frame.unwrap_or_else(Frame::outside), &problem),
     }
 }
 
@@ -207,7 +201,7 @@ impl Entrance {
         let is_post = parts.method == Method::POST;
         let sent = match parts.method {
             Method::GET | Method::HEAD => Fields::default(),
-            Method::POST if guard::is_ours(&parts.headers) => Fields::read(body)?,
+            Method::POST if same_origin::is_ours(&parts.headers) => Fields::read(body)?,
             Method::POST => {
                 return Err(Problem::forbidden(
                     "this form was sent by another site: open the page here and send it again",
@@ -249,7 +243,7 @@ impl FromRequestParts<Arc<Dashboard>> for Guest {
         };
         let Ok(path) = RawPathParams::from_request_parts(parts, &()).await else {
             let frame = Frame::inside(&entered, Place::Elsewhere);
-            return Err(answer::problem(frame, &Problem::not_found("page")));
+            return Err(response::problem(frame, &Problem::not_found("page")));
         };
         let id = path.iter().next().map_or_else(String::new, |(_, value)| value.to_owned());
         Ok(Self { dashboard: Arc::clone(dashboard), entered, query, sent, id })
@@ -262,7 +256,7 @@ async fn log_in(Extension(entrance): Extension<Entrance>) -> Answer {
         return see_other(Can::of(&entered.actor).home());
     }
     let to = entrance.query.place("to").unwrap_or("/").to_owned();
-    answer::page(StatusCode::OK, &Login { frame: Frame::outside(), to })
+    response::page(StatusCode::OK, &Login { frame: Frame::outside(), to })
 }
 
 /// Lets somebody in who shows a token, as the admin API would. Wrong ones are counted there.
@@ -292,7 +286,7 @@ async fn sign_in(
         }
         Err(problem) => {
             let frame = Frame::outside().with_trouble(&problem);
-            let page = answer::page(problem.status, &Login { frame, to });
+            let page = response::page(problem.status, &Login { frame, to });
             match problem.retry_after_s {
                 Some(seconds) => with(page, RETRY_AFTER, &seconds.to_string()),
                 None => page,

@@ -4,22 +4,18 @@
 //! It keeps what it is given and says what it has. Who may change what is for the admin API to say, and
 //! what is enforced for `follow`. A check never asks here.
 
-mod cache;
-mod compose;
 mod error;
 pub mod flags;
-pub mod follow;
-mod id;
-mod live;
-mod load;
-mod operation;
+mod location;
 mod page;
-mod place;
 mod postgres;
+mod queries;
 mod row;
+mod rule_id;
 mod schema;
 mod sql;
 mod sqlite;
+pub mod sync;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,24 +26,24 @@ use tollbar::{Clock, SystemClock, Timestamp};
 use tollbar_rules::Rule;
 use tollbar_rules::admin::ExemptionForm;
 
-use load::{Changes, Since};
-use operation::{audit, exemptions, keys, nodes, rules, tokens, usage};
 use postgres::Postgres;
+use queries::{audit, exemptions, keys, nodes, rules, tokens, usage};
 use sql::Purpose;
 use sqlite::Sqlite;
+use sync::contents::{Changes, Since};
 
-pub use cache::CacheError;
 pub use error::{RepositoryError, Result};
-pub use id::{RuleId, RuleIdError};
-pub use live::{Live, LiveStatus};
-pub use load::{Loaded, Skipped};
+pub use location::{Place, PlaceError};
 pub use page::{Cursor, PAGE_ROWS_MAX, Page, PageOf};
-pub use place::{Place, PlaceError};
 pub use row::{
     Applied, AuditAction, AuditFilter, AuditKind, AuditRow, Audited, AuditedRule, BrokenRule,
     ExemptionRow, KeyEffect, KeyFilter, KeyRecord, KeyRow, NewToken, NodeRow, Revisions,
     RuleFilter, RuleRow, TokenRow, UsageFilter,
 };
+pub use rule_id::{RuleId, RuleIdError};
+pub use sync::cache::CacheError;
+pub use sync::contents::{Loaded, Skipped};
+pub use sync::live_rules::{Live, LiveStatus};
 pub use tollbar_daemon::usage::UsageRow;
 
 /// A database of rules. Clones are the same one.
@@ -264,7 +260,7 @@ operations! {
     Write forget_nodes(seen_before: Timestamp) -> u64 = |sql| nodes::forget(sql, seen_before);
 
     /// Returns everything that nodes enforce.
-    Read load() -> Loaded = |sql| load::load(sql);
+    Read load() -> Loaded = |sql| sync::contents::load(sql);
 
     /// Returns how often anything has changed.
     Read revisions() -> Revisions = |sql| nodes::revisions(sql);
@@ -289,7 +285,7 @@ impl Repository {
 
     /// Returns what has changed since a revision; `None` where that cannot be told.
     pub(crate) async fn changes_since(&self, since: Since) -> Result<Option<Changes>> {
-        transact!(self, Purpose::Read, |sql| load::changes_since(sql, since))
+        transact!(self, Purpose::Read, |sql| sync::contents::changes_since(sql, since))
     }
 
     /// Hears of changes by others, where the database tells of them.

@@ -10,8 +10,8 @@ use hyper::header::ALLOW;
 use hyper::{Response, StatusCode};
 use tower_service::Service;
 
-use crate::api::route::router;
-use crate::api::wire::tell_methods;
+use crate::api::response::tell_methods;
+use crate::api::routes::router;
 use crate::dashboard::{self, Dashboard};
 use crate::operations::Admin;
 use crate::origin::Origin;

@@ -1,16 +1,14 @@
 //! Limits that people change while requests are checked: rules, exemptions, bans and boosts, tokens, and
 //! what was used.
 //!
-//! Each noun has a file of operations: plain functions of an [`Admin`], an [`Actor`](access::Actor) and what was
+//! Each noun has a file of operations: plain functions of an [`Admin`], an [`Actor`](auth::access::Actor) and what was
 //! sent, which ask first whether that actor may. The JSON of [`api`](crate::api) and pages for people call the
 //! same ones. What is kept, the repository keeps; what is enforced comes from there.
 
-pub(crate) mod access;
 pub(crate) mod audit;
+pub mod auth;
 pub(crate) mod counters;
-pub mod credential;
 pub(crate) mod exemptions;
-pub(crate) mod gate;
 mod instant;
 pub(crate) mod keys;
 pub(crate) mod precondition;
@@ -18,7 +16,7 @@ pub(crate) mod proposal;
 pub mod rule_json;
 pub(crate) mod rules;
 mod sub_limit;
-pub(crate) mod text;
+pub(crate) mod text_fields;
 pub mod tokens;
 pub(crate) mod usage;
 
@@ -34,7 +32,7 @@ use tollbar::Timestamp;
 use tollbar_rules::RuleSet;
 
 use crate::database::{Live, Repository};
-use access::Actor;
+use auth::access::Actor;
 use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::net::Peer;
 use tollbar_daemon::net::endpoint::Endpoint;
@@ -69,7 +67,7 @@ pub struct Admin {
     pub(crate) daemon: Arc<Daemon>,
     /// The rules in force.
     pub(crate) live: Arc<Live>,
-    gate: gate::Gate,
+    gate: auth::authentication::Gate,
     /// For explanations, which are the same everywhere.
     pub api: Api,
 }
@@ -91,7 +89,7 @@ pub struct Health {
 impl Admin {
     pub fn new(repository: Repository, daemon: Arc<Daemon>, live: Arc<Live>) -> Self {
         let api = Api::new(Arc::clone(&daemon));
-        Self { repository, daemon, live, gate: gate::Gate::new(), api }
+        Self { repository, daemon, live, gate: auth::authentication::Gate::new(), api }
     }
 
     /// The time by which tokens and records end.
@@ -125,7 +123,7 @@ impl Admin {
             let (scheme, token) = it.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
         });
-        let shown = gate::Shown { token, peer, now: self.now() };
+        let shown = auth::authentication::Shown { token, peer, now: self.now() };
         self.gate.admit(&self.repository, shown).await
     }
 

@@ -1,9 +1,9 @@
 //! Who has used how much, day by day: counted where the daemon answers, and written to the database
 //! every so often. Without a database nothing is counted. Bills nobody.
 
-pub mod books;
-pub(crate) mod export;
+pub(crate) mod format;
 pub mod node;
+pub mod writer;
 
 use clap::Args;
 

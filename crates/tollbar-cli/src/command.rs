@@ -3,6 +3,7 @@
 mod client;
 mod counters;
 mod exempt;
+mod expiry;
 mod explain;
 mod key;
 mod nodes;
@@ -10,7 +11,6 @@ mod rules;
 mod serve;
 mod table;
 mod token;
-mod until;
 mod usage;
 
 use std::ffi::OsString;

@@ -7,7 +7,7 @@ use aide::generate::in_context;
 use aide::openapi::{OpenApi, Operation, PathItem, ReferenceOr};
 use serde_json::json;
 
-use super::route::routes;
+use crate::api::routes::routes;
 use tollbar_daemon::openapi::{self, Interface, add_parameter, refuse, response};
 use tollbar_daemon::problem;
 

@@ -1,6 +1,6 @@
 //! What a form or an address has sent: named texts, bounded, the last of a name.
 
-use super::shown::spelled;
+use crate::dashboard::view::untrusted_text::spelled;
 use tollbar_daemon::problem::Problem;
 
 /// The most fields of a form.

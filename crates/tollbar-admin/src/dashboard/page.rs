@@ -4,8 +4,8 @@
 pub(crate) mod exemptions;
 pub(crate) mod explain;
 pub(crate) mod keys;
-pub(crate) mod me;
 pub(crate) mod overview;
+pub(crate) mod own_usage;
 pub(crate) mod rule;
 pub(crate) mod rule_edit;
 pub(crate) mod rule_fields;

@@ -3,7 +3,7 @@
 use tollbar_rules::admin::{condition_texts, field_texts, from_yaml};
 use tollbar_rules::{FileError, Finding, Rule};
 
-use super::shown::Shown;
+use crate::dashboard::view::untrusted_text::Shown;
 use tollbar_daemon::problem::{Problem, Wrong};
 
 /// A field that would say, or says, something else.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollbar::Timestamp;
 
 use crate::database::{Repository, RepositoryError};
-use crate::operations::access::Actor;
+use crate::operations::auth::access::Actor;
 use tollbar_daemon::problem::Problem;
 
 /// Sessions at a time; the one that was used longest ago makes room.

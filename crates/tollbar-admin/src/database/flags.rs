@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Place;
-use super::cache::Cache;
+use crate::database::sync::cache::Cache;
 
 /// What the daemon is told of its database.
 #[derive(Debug, Clone, Args)]

@@ -2,7 +2,7 @@
 //! ever.
 
 mod address;
-mod listen;
+mod notifications;
 mod value;
 
 use std::error::Error as _;
@@ -25,7 +25,7 @@ use super::sql::{Purpose, Row, Sql, Value};
 use super::{RepositoryError, Result};
 use crate::database::schema::{self};
 use address::Address;
-pub(crate) use listen::Listening;
+pub(crate) use notifications::Listening;
 
 /// Connections of this node: changes come one after the other anyway.
 const CONNECTIONS_MAX: usize = 8;

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Admin;
-use super::access::{Actor, Need};
 use crate::database::{AuditFilter, AuditRow, NodeRow, Page, PageOf};
+use crate::operations::auth::access::{Actor, Need};
 use tollbar_daemon::problem::Problem;
 
 /// The nodes, and how far they are.

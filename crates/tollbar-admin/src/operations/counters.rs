@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use super::Admin;
-use super::access::{Actor, Need};
+use crate::operations::auth::access::{Actor, Need};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
 use tollbar_daemon::store::ahead::AheadOfClock;

@@ -4,10 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
-use super::access::{Actor, Need, Reach};
 use super::rules::{Found, find_changeable};
-use super::{Admin, instant, rules, text};
+use super::{Admin, instant, rules};
 use crate::database::{ExemptionRow, Page, PageOf};
+use crate::operations::auth::access::{Actor, Need, Reach};
+use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
 
@@ -101,8 +102,8 @@ pub(crate) async fn delete(admin: &Admin, actor: &Actor, id: &str) -> Result<(),
 
 impl Sent {
     fn form(&self, admin: &Admin) -> Result<ExemptionForm, Problem> {
-        text::subject("subjectValue", &self.subject_value)?;
-        text::reason("reason", self.reason.as_deref())?;
+        text_fields::subject("subjectValue", &self.subject_value)?;
+        text_fields::reason("reason", self.reason.as_deref())?;
         let mut form = ExemptionForm::new(self.subject_type, &self.subject_value);
         form.reason.clone_from(&self.reason);
         form.expires_at = instant::future("expiresAt", self.expires_at.as_deref(), admin.now())?;

@@ -8,10 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollbar_rules::{Request, Rule, UsageError};
 
-use super::access::{Actor, Need, Reach};
 use super::usage::{Left, Usages};
-use super::{Admin, instant, rules, sub_limit, text};
+use super::{Admin, instant, rules, sub_limit};
 use crate::database::{KeyEffect, KeyFilter, KeyRecord, KeyRow, Page, PageOf, RuleId};
+use crate::operations::auth::access::{Actor, Need, Reach};
+use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
 
 /// A key: whom one rule counts.
@@ -115,9 +116,9 @@ pub(crate) async fn ban(admin: &Admin, actor: &Actor, form: &BanForm) -> Result<
     }
     let record = KeyRecord {
         rule: known(admin, reach, form.rule_id.as_deref()).await?,
-        subject: text::subject("subject", &form.subject)?,
+        subject: text_fields::subject("subject", &form.subject)?,
         effect: KeyEffect::Ban,
-        reason: text::reason("reason", form.reason.as_deref())?,
+        reason: text_fields::reason("reason", form.reason.as_deref())?,
         expires_at: instant::future("expiresAt", form.expires_at.as_deref(), admin.now())?,
     };
     put(admin, actor, &record).await
@@ -136,9 +137,9 @@ pub(crate) async fn boost(
     }
     let record = KeyRecord {
         rule: known(admin, reach, form.rule_id.as_deref()).await?,
-        subject: text::subject("subject", &form.subject)?,
+        subject: text_fields::subject("subject", &form.subject)?,
         effect: KeyEffect::Boost { factor_percent: form.factor_percent },
-        reason: text::reason("reason", form.reason.as_deref())?,
+        reason: text_fields::reason("reason", form.reason.as_deref())?,
         expires_at: instant::future("expiresAt", form.expires_at.as_deref(), admin.now())?,
     };
     put(admin, actor, &record).await
@@ -217,7 +218,7 @@ impl Key {
     fn whom(&self) -> Result<Whom<'_>, Problem> {
         match (&self.subject, &self.attributes) {
             (Some(subject), None) => {
-                text::subject("subject", subject)?;
+                text_fields::subject("subject", subject)?;
                 Ok(Whom::Subject(subject))
             }
             (None, Some(attributes)) => {

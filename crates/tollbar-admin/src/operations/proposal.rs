@@ -10,10 +10,10 @@ use serde::Serialize;
 use tollbar_rules::admin::changed_fields;
 use tollbar_rules::{AsyncEngine, Diff, Rule, RuleSet, Usage};
 
-use super::access::Reach;
 use super::rule_json::RuleJson;
 use super::{Admin, instant, sub_limit};
 use crate::database::{PageOf, RuleId, UsageFilter};
+use crate::operations::auth::access::Reach;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
 

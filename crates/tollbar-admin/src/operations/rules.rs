@@ -6,7 +6,6 @@ use serde::Deserialize;
 use tollbar_rules::Rule;
 use tollbar_rules::admin::RuleView;
 
-use super::access::{Actor, Need, Reach};
 use super::precondition::IfMatch;
 use super::proposal::{Change, DryRun, Proposal};
 use super::rule_json::{RuleJson, RuleSent};
@@ -15,6 +14,7 @@ use crate::database::{
     AuditRow, BrokenRule, Cursor, PAGE_ROWS_MAX, Page, PageOf, RepositoryError, RuleFilter, RuleId,
     RuleRow,
 };
+use crate::operations::auth::access::{Actor, Need, Reach};
 use tollbar_daemon::background;
 use tollbar_daemon::problem::Problem;
 

@@ -4,11 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollbar::Timestamp;
 
-use super::access::{Actor, Need, Scope};
-use super::credential::Credential;
+use super::Admin;
 use super::instant;
-use super::{Admin, text};
 use crate::database::{NewToken, Page, PageOf, Repository, RepositoryError, TokenRow};
+use crate::operations::auth::access::{Actor, Need, Scope};
+use crate::operations::auth::credential::Credential;
+use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
 
 /// The most scopes of a token: there are four kinds.
@@ -106,7 +107,7 @@ pub async fn first(repository: &Repository) -> Result<Option<Credential>, Reposi
 impl TokenForm {
     /// The token that is meant.
     fn checked(&self, credential: &Credential, now: Timestamp) -> Result<NewToken, Problem> {
-        let name = text::name("name", &self.name)?;
+        let name = text_fields::name("name", &self.name)?;
         if !(1..=SCOPES_MAX).contains(&self.scopes.len()) {
             let detail = format!("send 1 to {SCOPES_MAX} of them, such as [\"read\"]");
             return Err(Problem::invalid_field("scopes", detail));
@@ -141,7 +142,7 @@ impl TokenForm {
                 return Err(Problem::invalid_field("subject", detail));
             }
             (Some(subject), true) => {
-                text::subject("subject", subject)?;
+                text_fields::subject("subject", subject)?;
             }
             (None, false) => {}
         }

@@ -6,10 +6,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_rules::{Per, Request, Rule, Usage, UsageError};
 
-use super::access::{Actor, Need, Reach};
 use super::keys::in_force;
-use super::{Admin, sub_limit, text};
+use super::{Admin, sub_limit};
 use crate::database::{Page, PageOf, UsageFilter};
+use crate::operations::auth::access::{Actor, Need, Reach};
+use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
 use tollbar_daemon::usage::UsageRow;
@@ -95,8 +96,8 @@ pub(crate) async fn of_me(admin: &Admin, actor: &Actor) -> Result<Usages, Proble
 
 async fn left(admin: &Admin, reach: Reach<'_>, whose: Whose<'_>) -> Result<Usages, Problem> {
     let Whose { subject_type, subject_id, rule } = whose;
-    text::subject("subjectType", subject_type)?;
-    text::subject("subjectId", subject_id)?;
+    text_fields::subject("subjectType", subject_type)?;
+    text_fields::subject("subjectId", subject_id)?;
     let attribute = if subject_type == "ip_cidr" { "ip" } else { subject_type };
     let attributes = [(attribute, subject_id)];
     let request = Request::new("GET", "/")?.with_attributes(&attributes)?;

@@ -1,7 +1,7 @@
 //! Speaks to the admin interface of a daemon: which one, with which token, and what it says to errors.
 //! Knows no rule and no path; the commands do.
 
-mod wire;
+mod connection;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -16,9 +16,9 @@ use thiserror::Error;
 
 use super::table::visible;
 use super::{Ending, say};
+pub(super) use connection::Place;
+use connection::Wire;
 use tollbar_daemon::files;
-pub(super) use wire::Place;
-use wire::Wire;
 
 /// Rows of one page.
 const PAGE_ROWS: &str = "1000";

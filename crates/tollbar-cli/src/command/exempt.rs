@@ -8,7 +8,7 @@ use super::Ending;
 use super::client::{Call, CallError, Client, Query, segment};
 use super::rules::{find_rule, path_of};
 use super::table::columns;
-use super::until::Until;
+use crate::command::expiry::Until;
 
 /// Where exemptions are.
 const EXEMPTIONS: &str = "/v1/rate-limit/exemptions";

@@ -8,7 +8,7 @@ use super::Ending;
 use super::client::{Call, CallError, Client, Query, segment};
 use super::rules::{find_rule, id_of};
 use super::table::{Table, cell, columns, visible};
-use super::until::Until;
+use crate::command::expiry::Until;
 
 /// Where bans, boosts and counters are.
 const KEYS: &str = "/v1/rate-limit/keys";

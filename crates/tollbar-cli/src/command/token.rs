@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Ending;
 use super::client::{Call, CallError, Client, Query, segment};
 use super::table::{cell, columns};
-use super::until::Until;
+use crate::command::expiry::Until;
 use tollbar_admin::database::{Place, Repository};
 use tollbar_admin::operations::tokens::{self, TokenForm};
 

@@ -10,10 +10,10 @@ use tokio::task::JoinHandle;
 use tollbar::SystemClock;
 
 use crate::config::Config;
-use tollbar_admin::database::follow::{Follow, FollowError};
+use tollbar_admin::database::sync::follower::{Follow, FollowError};
 use tollbar_admin::database::{Live, Repository, RepositoryError};
-use tollbar_admin::usage::books::Bookkeeper;
 use tollbar_admin::usage::node::Node;
+use tollbar_admin::usage::writer::Bookkeeper;
 use tollbar_daemon::shutdown::Stopped;
 use tollbar_daemon::usage::Tally;
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tollbar_admin::operations::credential::Credential;
+use tollbar_admin::operations::auth::credential::Credential;
 
 use crate::config::Config;
 

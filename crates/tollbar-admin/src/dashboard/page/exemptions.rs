@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use askama::Template;
 use tollbar_rules::admin::SubjectType;
 
-use super::super::frame::{Frame, Place};
-use super::super::picture::{rule_href, until};
-use super::super::shown::{Shown, spelled};
-use super::super::visit::{Came, Visit};
 use super::rule;
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::panel::overview::{rule_href, until};
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::dashboard::view::untrusted_text::{Shown, spelled};
 use crate::operations::exemptions::{self, Exemption, Sent};
 use tollbar_daemon::problem::Problem;
 

@@ -5,13 +5,13 @@ use hyper::StatusCode;
 use tollbar::Outcome;
 use tollbar_rules::{Enforcement, Explanation, Request, RuleExplanation, RuleFate, Verdict};
 
-use super::super::answer;
-use super::super::figure::{Count, Moment, Took};
-use super::super::frame::{Frame, Place};
-use super::super::picture::{AskedFor, written};
-use super::super::shown::Shown;
-use super::super::visit::{Came, Visit};
-use crate::operations::access::Need;
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::panel::overview::{AskedFor, written};
+use crate::dashboard::response;
+use crate::dashboard::view::formatting::{Count, Moment, Took};
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::dashboard::view::untrusted_text::Shown;
+use crate::operations::auth::access::Need;
 use tollbar_daemon::decision_log::DecisionId;
 use tollbar_daemon::decision_log::Denial;
 use tollbar_daemon::problem::Problem;
@@ -111,7 +111,7 @@ pub(crate) async fn show(visit: &Visit<'_>) -> Came {
         attributes: text("attributes"),
         explained: explained.as_ref().map(written),
     };
-    Ok(answer::page(status, &page))
+    Ok(response::page(status, &page))
 }
 
 async fn explained(visit: &Visit<'_>, about: &str) -> Result<Explained, Problem> {
@@ -335,7 +335,7 @@ fn again(asked: &AskedFor) -> Option<String> {
 fn sentence(text: &str) -> String {
     let text =
         ["allowed: ", "denied: "].iter().find_map(|it| text.strip_prefix(it)).unwrap_or(text);
-    let text = super::super::shown::spelled(text);
+    let text = crate::dashboard::view::untrusted_text::spelled(text);
     if text.is_empty() || text.ends_with('.') { text } else { format!("{text}.") }
 }
 

@@ -3,14 +3,14 @@
 use askama::Template;
 use hyper::StatusCode;
 
-use super::super::chart::Meter;
-use super::super::figure::{Count, Moment, Share};
-use super::super::frame::{Frame, Place};
-use super::super::picture::{KeyRow, Keys as Top, key_href, rule_href, until, written};
-use super::super::shown::{Shown, spelled};
-use super::super::visit::{Came, Visit};
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::panel::overview::{KeyRow, Keys as Top, key_href, rule_href, until, written};
+use crate::dashboard::view::chart::Meter;
+use crate::dashboard::view::formatting::{Count, Moment, Share};
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::dashboard::view::untrusted_text::{Shown, spelled};
 use crate::database::{KeyEffect, KeyFilter, KeyRow as KeyRecordRow, PageOf, RuleFilter, RuleId};
-use crate::operations::access::Need;
+use crate::operations::auth::access::Need;
 use crate::operations::keys::{self, BanForm, BoostForm, Key};
 use crate::operations::usage::{self, Left};
 use tollbar_daemon::problem::Problem;
@@ -151,7 +151,7 @@ async fn show_with(
         exempt: exemptable(&rule, subject).filter(|_| rule.identity().parse::<RuleId>().is_ok()),
     };
     let status = problem.map_or(StatusCode::OK, |it| it.status);
-    Ok(super::super::answer::page(status, &page))
+    Ok(crate::dashboard::response::page(status, &page))
 }
 
 /// Does something to a key: `reset`, `ban` or `boost`.

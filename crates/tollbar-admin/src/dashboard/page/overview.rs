@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use askama::Template;
 
-use super::super::answer;
-use super::super::frame::{Frame, Place};
-use super::super::picture::Parts;
-use super::super::series::Range;
-use super::super::visit::{Came, Visit};
-use crate::operations::access::Need;
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::panel::overview::Parts;
+use crate::dashboard::panel::traffic::Range;
+use crate::dashboard::response;
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::operations::auth::access::Need;
 
 #[derive(Debug, Template)]
 #[template(path = "overview.html")]
@@ -38,7 +38,7 @@ pub(crate) async fn show(visit: &Visit<'_>) -> Came {
     let can = visit.can();
     if !can.see_all {
         // Tenants have no fleet to look after.
-        return Ok(answer::see_other(can.home()));
+        return Ok(response::see_other(can.home()));
     }
     let range = Range::of(visit.query.text("range"));
     let Parts { now, health, traffic, rules, keys, tail } = Parts::gather(visit.admin, range).await;

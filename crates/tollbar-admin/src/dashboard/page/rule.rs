@@ -5,16 +5,16 @@ use hyper::StatusCode;
 use tollbar_rules::Rule;
 use tollbar_rules::admin::to_yaml;
 
-use super::super::answer;
-use super::super::figure::Moment;
-use super::super::frame::{Frame, Place};
-use super::super::picture::{Keys, rule_href, written};
 use super::super::rule_text::{Changed, changes};
-use super::super::series::{Range, Traffic};
-use super::super::shown::{Shown, spelled};
-use super::super::visit::{Came, Visit};
 use super::exemptions::{ExemptForm, KINDS, Row as ExemptionRow};
 use super::rules::badges;
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::panel::overview::{Keys, rule_href, written};
+use crate::dashboard::panel::traffic::{Range, Traffic};
+use crate::dashboard::response;
+use crate::dashboard::view::formatting::Moment;
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::dashboard::view::untrusted_text::{Shown, spelled};
 use crate::database::{AuditAction, AuditRow, Audited, PageOf};
 use crate::operations::exemptions;
 use crate::operations::rules::{self, Found};
@@ -152,7 +152,7 @@ pub(crate) async fn show_with(
         history,
         history_next,
     };
-    Ok(answer::page(problem.map_or(StatusCode::OK, |it| it.status), &page))
+    Ok(response::page(problem.map_or(StatusCode::OK, |it| it.status), &page))
 }
 
 /// Line ends stay; everything else that cannot be seen is spelled out.

@@ -6,16 +6,16 @@ use hyper::StatusCode;
 use tollbar_rules::admin::to_yaml;
 use tollbar_rules::{Conditions, Rule, Test};
 
-use super::super::answer;
-use super::super::frame::{Frame, Place};
-use super::super::picture::rule_href;
 use super::super::rule_text::{Changed, changes, read};
-use super::super::shown::{Shown, spelled};
-use super::super::visit::{Came, Visit};
 use super::rule::Seen;
 use super::rule_fields::{Field, has_more, rule_of};
 use crate::dashboard::page::rule_fields::{self};
-use crate::operations::access::{Need, Reach};
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::panel::overview::rule_href;
+use crate::dashboard::response;
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::dashboard::view::untrusted_text::{Shown, spelled};
+use crate::operations::auth::access::{Need, Reach};
 use crate::operations::precondition::{IfMatch, etag};
 use crate::operations::proposal::{DryRun, NewlyDenied};
 use crate::operations::rule_json::RuleSent;
@@ -291,7 +291,7 @@ fn form(
         has_more: of.is_some_and(|(_, seen)| has_more(&seen.rule)),
         href,
     };
-    Ok(answer::page(problem.map_or(StatusCode::OK, |it| it.status), &page))
+    Ok(response::page(problem.map_or(StatusCode::OK, |it| it.status), &page))
 }
 
 /// Returns what a change would do.

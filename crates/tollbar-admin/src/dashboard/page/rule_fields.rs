@@ -245,7 +245,7 @@ pub(crate) fn of_sent(sent: &Fields, problem: Option<&Problem>) -> Vec<Field> {
         .map(|kind| {
             let wrong = wrongs.iter().find(|it| it.field == kind.name);
             Field {
-                wrong: wrong.map(|it| super::super::shown::spelled(&it.detail)),
+                wrong: wrong.map(|it| crate::dashboard::view::untrusted_text::spelled(&it.detail)),
                 ..kind.field(sent.text(kind.name).to_owned())
             }
         })

@@ -3,13 +3,13 @@
 use askama::Template;
 use tollbar_rules::{Mode, Rule};
 
-use super::super::chart::{Meter, Sparkline};
-use super::super::figure::Share;
-use super::super::frame::{Frame, Place};
-use super::super::picture::{RuleFigures, rule_href};
 use super::super::rule_text::{applies_to, limit_line};
-use super::super::shown::Shown;
-use super::super::visit::{Came, Visit};
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::panel::overview::{RuleFigures, rule_href};
+use crate::dashboard::view::chart::{Meter, Sparkline};
+use crate::dashboard::view::formatting::Share;
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::dashboard::view::untrusted_text::Shown;
 use crate::database::RuleFilter;
 use crate::operations::rule_json::{RuleJson, Source};
 use crate::operations::rules;

@@ -3,13 +3,13 @@
 use askama::Template;
 use hyper::StatusCode;
 
-use super::super::answer;
-use super::super::figure::{Ago, Moment};
 use super::super::form::Fields;
-use super::super::frame::{Frame, Place};
-use super::super::picture::until;
-use super::super::shown::{Shown, spelled};
-use super::super::visit::{Came, Visit};
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::panel::overview::until;
+use crate::dashboard::response;
+use crate::dashboard::view::formatting::{Ago, Moment};
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::dashboard::view::untrusted_text::{Shown, spelled};
 use crate::database::{PageOf, TokenRow};
 use crate::operations::tokens::{self, MadeToken, TokenForm};
 use tollbar_daemon::problem::Problem;
@@ -111,7 +111,7 @@ async fn shown(visit: &Visit<'_>, filled: Filled, made: Result<Option<String>, P
         Err(problem) => (frame.with_trouble(&problem), None, problem.status),
     };
     let Filled { name, scope, whose } = filled;
-    Ok(answer::page(
+    Ok(response::page(
         status,
         &Tokens { frame, made, name, scope, whose, scopes: SCOPES, rows, next },
     ))

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use askama::Template;
 
-use super::super::chart::{Bars, Day, Meter};
-use super::super::figure::{Count, Share, Short};
-use super::super::frame::{Frame, Place};
-use super::super::shown::Shown;
-use super::super::visit::{Came, Visit};
-use crate::api::export;
 use crate::api::query::Format;
-use crate::api::wire::with;
+use crate::api::response::with;
+use crate::api::usage_export;
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::view::chart::{Bars, Day, Meter};
+use crate::dashboard::view::formatting::{Count, Share, Short};
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::dashboard::view::untrusted_text::Shown;
 use crate::database::{PAGE_ROWS_MAX, PageOf, UsageFilter};
 use crate::operations::usage;
 use tollbar_daemon::problem::Problem;
@@ -163,7 +163,7 @@ pub(crate) async fn show(visit: &Visit<'_>) -> Came {
 pub(crate) async fn csv(visit: &Visit<'_>) -> Came {
     let days = days(visit)?;
     let (admin, actor) = (Arc::clone(visit.admin), Arc::clone(&visit.entered.actor));
-    let answer = export::stream(admin, actor, filter(visit, days), Format::Csv).await?;
+    let answer = usage_export::stream(admin, actor, filter(visit, days), Format::Csv).await?;
     let name = format!("attachment; filename=\"usage-{}-{}.csv\"", days.0, days.1);
     Ok(with(answer, hyper::header::CONTENT_DISPOSITION, &name))
 }

@@ -6,7 +6,7 @@ use tollbar::ManualClock;
 
 use super::*;
 use crate::database::{NewToken, Place};
-use crate::operations::access::Scope;
+use crate::operations::auth::access::Scope;
 
 /// A database with a token in it, gone at the end.
 struct World {

@@ -3,10 +3,10 @@
 use askama::Template;
 use hyper::StatusCode;
 
-use super::super::frame::{Frame, Place};
-use super::super::shown::Shown;
-use super::super::visit::{Came, Visit};
 use super::keys::LimitRow;
+use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::view::layout::{Frame, Place};
+use crate::dashboard::view::untrusted_text::Shown;
 use crate::operations::usage;
 
 #[derive(Debug, Template)]

@@ -5,7 +5,7 @@ use tollbar::Timestamp;
 
 use super::audit::Entry;
 use super::{TEXT_BYTES_MAX, check_name, check_text};
-use crate::database::operation::audit::{self};
+use crate::database::queries::audit::{self};
 use crate::database::sql::{Row, Sql, Value, Where, wrong};
 use crate::database::{
     AuditAction, AuditKind, NewToken, Page, PageOf, RepositoryError, Result, TokenRow,

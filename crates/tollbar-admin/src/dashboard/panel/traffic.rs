@@ -3,8 +3,8 @@
 
 use askama::Template;
 
-use super::chart::{Column, Mark, Stacked};
-use super::figure::{Clock, Rate, Share, Short};
+use crate::dashboard::view::chart::{Column, Mark, Stacked};
+use crate::dashboard::view::formatting::{Clock, Rate, Share, Short};
 use tollbar::Timestamp;
 use tollbar_daemon::metrics::{History, MINUTES_MAX, Past, Point, SECONDS_MAX};
 

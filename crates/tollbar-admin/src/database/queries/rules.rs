@@ -7,7 +7,7 @@ use tollbar_rules::{Rule, RuleSet};
 
 use super::audit::Entry;
 use super::{check_name, check_text};
-use crate::database::operation::audit::{self};
+use crate::database::queries::audit::{self};
 use crate::database::sql::{Row, Sql, Value, Where, number, wrong};
 use crate::database::{
     AuditAction, AuditFilter, AuditKind, AuditRow, Audited, AuditedRule, BrokenRule, Page, PageOf,

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 use askama::Template;
 use serde::{Deserialize, Serialize};
 
-use super::chart::{Meter, Sparkline};
-use super::figure::{Clock, Count, Rate, Share};
 use super::health::Health;
-use super::series::{Range, Traffic, sums};
-use super::shown::Shown;
+use crate::dashboard::panel::traffic::{Range, Traffic, sums};
+use crate::dashboard::view::chart::{Meter, Sparkline};
+use crate::dashboard::view::formatting::{Clock, Count, Rate, Share};
+use crate::dashboard::view::untrusted_text::Shown;
 use crate::operations::Admin;
 use tollbar::Timestamp;
 use tollbar_daemon::decision_log::Denial;
@@ -301,5 +301,8 @@ pub(crate) fn key_href(rule: &str, subject: &Shown) -> String {
 
 /// An instant that may not be there.
 pub(crate) fn until(instant: Option<Timestamp>) -> String {
-    instant.map_or_else(|| "without end".to_owned(), |it| super::figure::Moment(it).to_string())
+    instant.map_or_else(
+        || "without end".to_owned(),
+        |it| crate::dashboard::view::formatting::Moment(it).to_string(),
+    )
 }

@@ -12,13 +12,13 @@ use hyper::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::answer::answer;
-use super::picture::Parts;
-use super::series::Range;
 use super::session::{Id, Sessions};
-use crate::api::wire::Answer;
+use crate::api::response::Answer;
+use crate::dashboard::panel::overview::Parts;
+use crate::dashboard::panel::traffic::Range;
+use crate::dashboard::response::answer;
 use crate::operations::Admin;
-use crate::operations::access::Need;
+use crate::operations::auth::access::Need;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::shutdown::Stopped;
 

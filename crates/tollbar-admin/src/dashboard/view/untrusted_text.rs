@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use askama::filters::HtmlSafe;
 
-use crate::operations::text::is_hidden;
+use crate::operations::text_fields::is_hidden;
 
 /// The longest text that a page has room for.
 const CHARS_MAX: usize = 512;

@@ -8,10 +8,10 @@ use hyper::header::{
     REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 
-use super::asset::Asset;
-use super::frame::Frame;
-use super::shown::spelled;
-use crate::api::wire::{Answer, with};
+use crate::api::response::{Answer, with};
+use crate::dashboard::view::assets::Asset;
+use crate::dashboard::view::layout::Frame;
+use crate::dashboard::view::untrusted_text::spelled;
 use tollbar_daemon::problem::Problem;
 
 /// A page loads what is served here, sends forms to here, and runs nothing that is written in it.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tollbar_rules::{Effect, Override, Rule, RuleSet};
 
-use super::load::{Applied, Loaded, Skipped};
-use super::{ExemptionRow, KeyEffect, KeyRow, RuleId, RuleRow};
+use crate::database::sync::contents::{Applied, Loaded, Skipped};
+use crate::database::{ExemptionRow, KeyEffect, KeyRow, RuleId, RuleRow};
 
 /// The most rules of a set.
 const RULES_MAX: usize = 100_000;

@@ -4,7 +4,7 @@
 //! or not at all, and read whole or not at all. Whoever can write it can change rules, as with any file of
 //! rules.
 
-mod texts;
+mod serialized_rows;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -19,10 +19,12 @@ use thiserror::Error;
 use tollbar::Timestamp;
 use tollbar_rules::admin::{ExemptionForm, from_json, to_json};
 
-use texts::Texts;
+use serialized_rows::Texts;
 
-use super::load::Loaded;
-use super::{ExemptionRow, KeyEffect, KeyRecord, KeyRow, Place, Revisions, RuleId, RuleRow};
+use crate::database::sync::contents::Loaded;
+use crate::database::{
+    ExemptionRow, KeyEffect, KeyRecord, KeyRow, Place, Revisions, RuleId, RuleRow,
+};
 
 /// What the first line begins with.
 const MAGIC: &str = "tollbar-rules-cache";

@@ -5,7 +5,7 @@ use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
 use super::audit::Entry;
 use super::{TEXT_BYTES_MAX, check_name, check_text, rules};
-use crate::database::operation::audit::{self};
+use crate::database::queries::audit::{self};
 use crate::database::sql::{Row, Sql, Where, wrong};
 use crate::database::{
     AuditAction, AuditKind, ExemptionRow, Page, PageOf, RepositoryError, Result, RuleId,

@@ -14,9 +14,9 @@ use tollbar_rules::Diff;
 use tracing::{info, warn};
 
 use super::cache::{Cache, CacheError};
-use super::live::Live;
-use super::load::Loaded;
-use super::{Repository, RepositoryError, Result};
+use crate::database::sync::contents::Loaded;
+use crate::database::sync::live_rules::Live;
+use crate::database::{Repository, RepositoryError, Result};
 use tollbar_daemon::background;
 use tollbar_daemon::shutdown::Stopped;
 

@@ -4,9 +4,9 @@
 use askama::Template;
 use tollbar::Timestamp;
 
-use super::figure::{Ago, Count, Rate, Share, Took};
-use super::series::Traffic;
-use super::shown::Shown;
+use crate::dashboard::panel::traffic::Traffic;
+use crate::dashboard::view::formatting::{Ago, Count, Rate, Share, Took};
+use crate::dashboard::view::untrusted_text::Shown;
 use crate::database::NodeRow;
 use tollbar_daemon::metrics::Snapshot;
 

@@ -2,10 +2,10 @@
 
 use tollbar::Timestamp;
 
-use super::asset::{ASSETS, Assets};
-use super::session::Entered;
-use super::shown::{Shown, spelled};
-use crate::operations::access::{Actor, Need};
+use crate::dashboard::session::Entered;
+use crate::dashboard::view::assets::{ASSETS, Assets};
+use crate::dashboard::view::untrusted_text::{Shown, spelled};
+use crate::operations::auth::access::{Actor, Need};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
 
@@ -183,7 +183,7 @@ pub(crate) fn end_of(span: &str, now: Timestamp) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operations::access::Scope;
+    use crate::operations::auth::access::Scope;
 
     fn actor(scopes: &[&str]) -> Actor {
         Actor {

@@ -12,17 +12,18 @@ use aide::openapi::OpenApi;
 use aide::transform::TransformOperation;
 use axum::Router;
 
-use super::call::{Call, ExplainBody, JsonBody, OpenCall, Sent};
+use super::openapi;
 use super::query::{
     AuditParameters, DailyParameters, DryRunParameters, ExportParameters, KeyParameters,
     PageParameters, RuleParameters, TopParameters, UsageParameters,
 };
-use super::wire::{
+use crate::api::extract::{Call, ExplainBody, JsonBody, OpenCall, Sent};
+use crate::api::response::{
     ChangedRule, Created, DeletedRule, Document, Done, Explanation, FoundRule, Json, MadeRule,
     Page, UsageExport,
 };
-use super::{export, openapi, page};
-use crate::operations::access::{BeKnown, BeSubject, Change, ChangeAll, See, SeeAll};
+use crate::api::{docs_page, usage_export};
+use crate::operations::auth::access::{BeKnown, BeSubject, Change, ChangeAll, See, SeeAll};
 use crate::operations::counters::ClearAheadForm;
 use crate::operations::keys::{BanForm, BoostForm, Key};
 use crate::operations::precondition::IfMatch;
@@ -116,7 +117,7 @@ pub(crate) fn routes() -> ApiRouter<Arc<Admin>> {
             usage::daily(&call.admin, &call.actor, call.query.usage(), &call.query.page()) => Json;
         get "/usage/export" "ExportUsage" "All of what was used, as one stream" []
             |call: Call<See, ExportParameters>|
-            export::stream(call.admin, call.actor, call.query.usage(), call.query.format) => UsageExport;
+            usage_export::stream(call.admin, call.actor, call.query.usage(), call.query.format) => UsageExport;
         get "/keys/top" "TopKeys" "Who was denied most by this node since it started" [404]
             |call: Call<See, TopParameters>|
             ready(usage::top(&call.admin, &call.actor, call.query.rule_id.as_deref(), call.query.count()))
@@ -165,7 +166,7 @@ pub(crate) fn routes() -> ApiRouter<Arc<Admin>> {
         get "/openapi.json" "OpenApi" "This document" []
             |_call: OpenCall| always(openapi::document()) => Document;
         get "/docs" "Page" "This document for people" []
-            |_call: OpenCall| always(page::html()) => Page;
+            |_call: OpenCall| always(docs_page::html()) => Page;
     };
     ApiRouter::new().nest("/v1/rate-limit", api).merge(open).fallback(async || Problem::not_found(UNKNOWN))
 }

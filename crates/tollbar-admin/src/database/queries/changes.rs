@@ -1,8 +1,8 @@
 //! Which rows the last revisions changed. The database writes it down itself, whoever changes them.
 
 use crate::database::Result;
-use crate::database::load::Since;
 use crate::database::sql::{Row, Sql, number, wrong};
+use crate::database::sync::contents::Since;
 
 /// More are not read one by one.
 const CHANGES_MAX: usize = 64;

@@ -8,11 +8,11 @@ use axum::body::Body;
 use futures_util::stream;
 
 use super::query::Format;
-use super::wire::{Answer, stream_of};
+use crate::api::response::{Answer, stream_of};
 use crate::database::{Cursor, PAGE_ROWS_MAX, Page, PageOf, UsageFilter};
-use crate::operations::access::Actor;
+use crate::operations::auth::access::Actor;
 use crate::operations::{Admin, usage};
-use crate::usage::export::{CSV_HEADER, write_csv, write_json};
+use crate::usage::format::{CSV_HEADER, write_csv, write_json};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::usage::UsageRow;
 

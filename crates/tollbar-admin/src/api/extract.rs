@@ -21,7 +21,7 @@ use super::body;
 use super::query::{NoParameters, Parameters, Query};
 use crate::api::body::BODY_BYTES_MAX;
 use crate::operations::Admin;
-use crate::operations::access::{Actor, Needs};
+use crate::operations::auth::access::{Actor, Needs};
 use crate::origin::Origin;
 use tollbar_daemon::openapi::{
     SchemaOf, refuse, request_schema, schema_of, set_json_body, set_open,

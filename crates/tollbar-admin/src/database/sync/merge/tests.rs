@@ -6,7 +6,7 @@ use tollbar_rules::RuleFile;
 use tollbar_rules::admin::{ExemptionForm, SubjectType, from_json};
 
 use super::*;
-use crate::database::load::{ChangedRule, Changes};
+use crate::database::sync::contents::{ChangedRule, Changes};
 use crate::database::{KeyRecord, Revisions};
 
 fn row(at: u128, json: &Value) -> RuleRow {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use askama::Template;
 use hyper::StatusCode;
 
-use super::answer;
 use super::form::Fields;
-use super::frame::{Can, Frame, Place, end_of};
-use super::live::Live;
 use super::session::{Entered, Sessions};
-use crate::api::wire::Answer;
+use crate::api::response::Answer;
+use crate::dashboard::live_updates::Live;
+use crate::dashboard::response;
+use crate::dashboard::view::layout::{Can, Frame, Place, end_of};
 use crate::database::{Cursor, PageOf};
 use crate::operations::Admin;
-use crate::operations::access::Actor;
+use crate::operations::auth::access::Actor;
 use tollbar_daemon::problem::Problem;
 
 /// A visit.
@@ -77,13 +77,13 @@ impl Visit<'_> {
     /// A page.
     #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
     pub(crate) fn page(page: &impl Template) -> Came {
-        Ok(answer::page(StatusCode::OK, page))
+        Ok(response::page(StatusCode::OK, page))
     }
 
     /// Something was done: it is told on the next page.
     #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
     pub(crate) fn done(&self, notice: &str, place: &str) -> Came {
         self.sessions.note(self.entered.id, notice);
-        Ok(answer::see_other(place))
+        Ok(response::see_other(place))
     }
 }

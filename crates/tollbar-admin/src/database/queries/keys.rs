@@ -2,7 +2,7 @@
 
 use super::audit::Entry;
 use super::{TEXT_BYTES_MAX, check_name, check_text};
-use crate::database::operation::audit::{self};
+use crate::database::queries::audit::{self};
 use crate::database::row::EffectFields;
 use crate::database::sql::{Row, Sql, Value, Where, wrong};
 use crate::database::{

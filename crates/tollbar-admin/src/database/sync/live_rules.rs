@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tollbar_rules::{AsyncEngine, Diff, RuleError, RuleSet, RuleSetError};
 use tracing::{error, info, warn};
 
-use super::compose::{Composed, Known, compose, recompose};
-use super::load::{Changes, Loaded, Since, Skipped};
-use super::{RepositoryError, Revisions};
+use crate::database::sync::contents::{Changes, Loaded, Since, Skipped};
+use crate::database::sync::merge::{Composed, Known, compose, recompose};
+use crate::database::{RepositoryError, Revisions};
 use tollbar_daemon::health::{Health, HealthSource};
 
 /// The most rows that are told of in the log at once; the status has all.

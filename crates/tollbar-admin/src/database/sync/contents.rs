@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use tollbar::Timestamp;
 
-use super::operation::changes::Kind;
-use super::operation::{exemptions, keys, nodes, rules};
-use super::sql::Sql;
-use super::{BrokenRule, ExemptionRow, KeyRow, Result, Revisions, RuleId, RuleRow};
-use crate::database::operation::changes::{self};
+use crate::database::queries::changes::Kind;
+use crate::database::queries::changes::{self};
+use crate::database::queries::{exemptions, keys, nodes, rules};
+use crate::database::sql::Sql;
+use crate::database::{BrokenRule, ExemptionRow, KeyRow, Result, Revisions, RuleId, RuleRow};
 
 /// What the database says is to be enforced.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Loaded {
     /// Rows that say nothing that could be enforced.
     pub bad: Vec<Skipped>,
     /// What tells the revision from another of the same number, where anything does.
-    pub(super) mark: Option<i64>,
+    pub(crate) mark: Option<i64>,
 }
 
 /// A row that is not enforced. The others are, all the same.
@@ -45,40 +45,40 @@ pub struct Skipped {
 /// A revision that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Since {
-    pub(super) revision: u64,
-    pub(super) mark: i64,
+    pub(crate) revision: u64,
+    pub(crate) mark: i64,
 }
 
 /// What has become of some rows since a revision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Changes {
-    pub(super) revisions: Revisions,
-    pub(super) mark: i64,
+    pub(crate) revisions: Revisions,
+    pub(crate) mark: i64,
     /// By the numbers of their rows: what is to be enforced, and none where nothing is any more.
-    pub(super) rules: Vec<(i64, Option<ChangedRule>)>,
-    pub(super) keys: Vec<(i64, Option<KeyRow>)>,
+    pub(crate) rules: Vec<(i64, Option<ChangedRule>)>,
+    pub(crate) keys: Vec<(i64, Option<KeyRow>)>,
     /// When they were read.
-    pub(super) now: Timestamp,
+    pub(crate) now: Timestamp,
 }
 
 /// A rule and all exemptions from it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ChangedRule {
-    pub(super) row: RuleRow,
-    pub(super) exemptions: Vec<ExemptionRow>,
+pub(crate) struct ChangedRule {
+    pub(crate) row: RuleRow,
+    pub(crate) exemptions: Vec<ExemptionRow>,
 }
 
 /// What changes came to.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Applied {
+pub(crate) struct Applied {
     /// Rules that are not there any more, or not as they were.
-    pub(super) without: Vec<RuleId>,
+    pub(crate) without: Vec<RuleId>,
     /// Rules as they are.
-    pub(super) with: Vec<Arc<RuleRow>>,
-    pub(super) has_keys: bool,
+    pub(crate) with: Vec<Arc<RuleRow>>,
+    pub(crate) has_keys: bool,
 }
 
-pub(super) async fn load<S: Sql>(sql: &S) -> Result<Loaded> {
+pub(crate) async fn load<S: Sql>(sql: &S) -> Result<Loaded> {
     let revisions = nodes::revisions(sql).await?;
     let mark = changes::mark_of(sql, revisions.rules).await?;
     let mut loaded = Loaded { revisions, mark, ..Loaded::default() };
@@ -110,7 +110,7 @@ pub(super) async fn load<S: Sql>(sql: &S) -> Result<Loaded> {
 
 /// What has changed since; `None` where that cannot be told, and where a row that has changed is one
 /// that cannot be enforced. Then everything is to be read.
-pub(super) async fn changes_since<S: Sql>(sql: &S, since: Since) -> Result<Option<Changes>> {
+pub(crate) async fn changes_since<S: Sql>(sql: &S, since: Since) -> Result<Option<Changes>> {
     let revisions = nodes::revisions(sql).await?;
     let Some(listed) = changes::since(sql, since, revisions.rules).await? else {
         return Ok(None);
@@ -144,18 +144,18 @@ pub(super) async fn changes_since<S: Sql>(sql: &S, since: Since) -> Result<Optio
 
 impl Loaded {
     /// What it is of, where changes since then can be told of and nothing of it is in doubt.
-    pub(super) fn since(&self) -> Option<Since> {
+    pub(crate) fn since(&self) -> Option<Since> {
         let mark = self.mark.filter(|_| self.bad.is_empty())?;
         Some(Since { revision: self.revisions.rules, mark })
     }
 
-    pub(super) fn exemptions_of(&self, rule: RuleId) -> Arc<[ExemptionRow]> {
+    pub(crate) fn exemptions_of(&self, rule: RuleId) -> Arc<[ExemptionRow]> {
         self.exemptions.get(&rule).cloned().unwrap_or_default()
     }
 
     /// Puts changes in their places, so that it is what would be loaded now. Whoever is done with them
     /// sets their mark.
-    pub(super) fn apply(&mut self, changes: Changes) -> Applied {
+    pub(crate) fn apply(&mut self, changes: Changes) -> Applied {
         let Changes { revisions, rules, keys, now, .. } = changes;
         (self.revisions, self.mark) = (revisions, None);
         let mut applied = Applied { has_keys: !keys.is_empty(), ..Applied::default() };
