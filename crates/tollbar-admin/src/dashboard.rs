@@ -28,26 +28,26 @@ use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
-use crate::api::response::{Answer, with};
+use crate::api::response::{HttpResponse, with};
 use crate::operations::Admin;
 use crate::origin::Origin;
-use form::{FORM_BYTES_MAX, Fields};
-use live_updates::Live;
+use form::{FORM_BYTES_MAX, FormFields};
+use live_updates::LiveUpdates;
 use page::{exemptions, explain, keys, overview, own_usage, rule, rule_edit, rules, tokens, usage};
-use page_context::Visit;
+use page_context::PageContext;
 use response::{cookie_name, see_other, with_cookie};
-use session::{Entered, Id, Sessions};
+use session::{ActiveSession, SessionId, Sessions};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::shutdown::Stopped;
 use view::assets::ASSETS;
-use view::layout::{Can, Frame, Place};
+use view::layout::{Layout, NavItem, Permissions};
 
 /// The pages, and who looks at them.
 #[derive(Debug)]
 pub struct Dashboard {
     admin: Arc<Admin>,
     sessions: Arc<Sessions>,
-    live: Live,
+    live: LiveUpdates,
     /// Whether browsers come by TLS.
     is_secure: bool,
 }
@@ -55,92 +55,92 @@ pub struct Dashboard {
 /// The form for a token.
 #[derive(Debug, Template)]
 #[template(path = "login.html")]
-struct Login {
-    frame: Frame,
+struct LoginPage {
+    layout: Layout,
     /// Where one wanted to go.
     to: String,
 }
 
 /// What [`enter`] found out about a request: the session that it belongs to, and what was sent.
 #[derive(Debug, Clone)]
-struct Entrance {
+struct CheckedRequest {
     /// `None` for `/login` only.
-    entered: Option<Entered>,
-    query: Fields,
-    sent: Fields,
+    entered: Option<ActiveSession>,
+    query: FormFields,
+    sent: FormFields,
 }
 
 /// A request of somebody who is signed in.
 #[derive(Debug)]
-struct Guest {
+struct SessionRequest {
     dashboard: Arc<Dashboard>,
-    entered: Entered,
-    query: Fields,
-    sent: Fields,
+    entered: ActiveSession,
+    query: FormFields,
+    sent: FormFields,
     /// The segment of the path that is in braces; empty where there is none.
     id: String,
 }
 
-/// A handler that shows a page for a [`Visit`], or a page that says what went wrong.
+/// A handler that shows a page for a [`PageContext`], or a page that says what went wrong.
 macro_rules! page {
-    (|$visit:ident $(, $id:ident)?| $page:expr) => {
-        async |guest: Guest| {
-            let Guest { dashboard, entered, query, sent, id: _id } = guest;
+    (|$context:ident $(, $id:ident)?| $page:expr) => {
+        async |guest: SessionRequest| {
+            let SessionRequest { dashboard, entered, query, sent, id: _id } = guest;
             let Dashboard { admin, sessions, live, .. } = &*dashboard;
-            let frame = Frame::inside(&entered, Place::Elsewhere);
-            let $visit = &Visit { admin, sessions, live, entered, query, sent };
+            let layout = Layout::inside(&entered, NavItem::Elsewhere);
+            let $context = &PageContext { admin, sessions, live, entered, query, sent };
             $(let $id = _id.as_str();)?
-            $page.await.unwrap_or_else(|problem| response::problem(frame, &problem))
+            $page.await.unwrap_or_else(|problem| response::problem(layout, &problem))
         }
     };
 }
 
 /// Defines the pages: the method and the path of each, and what shows it.
 macro_rules! pages {
-    ($($method:ident $path:literal |$visit:ident $(, $id:ident)?| $page:expr;)+) => {
+    ($($method:ident $path:literal |$context:ident $(, $id:ident)?| $page:expr;)+) => {
         /// The paths of pages.
         const PATHS: &[&str] = &[$($path),+];
 
         fn pages() -> Router<Arc<Dashboard>> {
-            Router::new()$(.route($path, $method(page!(|$visit $(, $id)?| $page))))+
+            Router::new()$(.route($path, $method(page!(|$context $(, $id)?| $page))))+
         }
     };
 }
 
 pages! {
-    get "/" |visit| overview::show(visit);
-    get "/live" |visit| async { overview::watch(visit) };
-    get "/me" |visit| own_usage::show(visit);
-    get "/explain" |visit| explain::show(visit);
-    get "/usage" |visit| usage::show(visit);
-    get "/usage.csv" |visit| usage::csv(visit);
-    get "/tokens" |visit| tokens::list(visit);
-    post "/tokens" |visit| tokens::create(visit);
-    post "/tokens/{id}/revoke" |visit, id| tokens::revoke(visit, id);
-    get "/exemptions" |visit| exemptions::list(visit);
-    post "/exemptions/{id}/delete" |visit, id| exemptions::delete(visit, id);
-    get "/keys" |visit| keys::list(visit);
-    post "/keys/{id}/lift" |visit, id| keys::lift(visit, id);
-    get "/key" |visit| keys::show(visit);
-    post "/key/{what}" |visit, what| keys::act(visit, what);
-    get "/rules" |visit| rules::list(visit);
-    post "/rules" |visit| rule_edit::save(visit, None);
-    get "/rules/new" |visit| async { rule_edit::new(visit) };
+    get "/" |context| overview::show(context);
+    get "/live" |context| async { overview::watch(context) };
+    get "/me" |context| own_usage::show(context);
+    get "/explain" |context| explain::show(context);
+    get "/usage" |context| usage::show(context);
+    get "/usage.csv" |context| usage::csv(context);
+    get "/tokens" |context| tokens::list(context);
+    post "/tokens" |context| tokens::create(context);
+    post "/tokens/{id}/revoke" |context, id| tokens::revoke(context, id);
+    get "/exemptions" |context| exemptions::list(context);
+    post "/exemptions/{id}/delete" |context, id| exemptions::delete(context, id);
+    get "/keys" |context| keys::list(context);
+    post "/keys/{id}/lift" |context, id| keys::lift(context, id);
+    get "/key" |context| keys::show(context);
+    post "/key/{what}" |context, what| keys::act(context, what);
+    get "/rules" |context| rules::list(context);
+    post "/rules" |context| rule_edit::save(context, None);
+    get "/rules/new" |context| async { rule_edit::new(context) };
     // Rules may have these two names as well, and are shown under them.
-    get "/rules/review" |visit| rule::show(visit, "review");
-    get "/rules/edit" |visit| rule::show(visit, "edit");
-    post "/rules/review" |visit| rule_edit::review(visit, None);
-    post "/rules/edit" |visit| rule_edit::edit_again(visit, None);
-    get "/rules/{id}" |visit, id| rule::show(visit, id);
-    post "/rules/{id}" |visit, id| rule_edit::save(visit, Some(id));
-    get "/rules/{id}/edit" |visit, id| rule_edit::edit(visit, id);
-    post "/rules/{id}/edit" |visit, id| rule_edit::edit_again(visit, Some(id));
-    post "/rules/{id}/review" |visit, id| rule_edit::review(visit, Some(id));
-    get "/rules/{id}/delete" |visit, id| rule_edit::review_delete(visit, id);
-    post "/rules/{id}/delete" |visit, id| rule_edit::delete(visit, id);
-    get "/rules/{id}/rollback" |visit, id| rule_edit::review_rollback(visit, id);
-    post "/rules/{id}/rollback" |visit, id| rule_edit::roll_back(visit, id);
-    post "/rules/{id}/exemptions" |visit, id| exemptions::create(visit, id);
+    get "/rules/review" |context| rule::show(context, "review");
+    get "/rules/edit" |context| rule::show(context, "edit");
+    post "/rules/review" |context| rule_edit::review(context, None);
+    post "/rules/edit" |context| rule_edit::edit_again(context, None);
+    get "/rules/{id}" |context, id| rule::show(context, id);
+    post "/rules/{id}" |context, id| rule_edit::save(context, Some(id));
+    get "/rules/{id}/edit" |context, id| rule_edit::edit(context, id);
+    post "/rules/{id}/edit" |context, id| rule_edit::edit_again(context, Some(id));
+    post "/rules/{id}/review" |context, id| rule_edit::review(context, Some(id));
+    get "/rules/{id}/delete" |context, id| rule_edit::review_delete(context, id);
+    post "/rules/{id}/delete" |context, id| rule_edit::delete(context, id);
+    get "/rules/{id}/rollback" |context, id| rule_edit::review_rollback(context, id);
+    post "/rules/{id}/rollback" |context, id| rule_edit::roll_back(context, id);
+    post "/rules/{id}/exemptions" |context, id| exemptions::create(context, id);
 }
 
 /// Paths that begin like these are the dashboard's as well.
@@ -161,7 +161,11 @@ pub(crate) fn router(dashboard: Dashboard) -> Router {
 
 /// Lets a request in whose sender is signed in, and whose form was written for that session. Anybody may go
 /// to `/login`, and fetch what pages are made of.
-async fn enter(State(dashboard): State<Arc<Dashboard>>, request: Request, next: Next) -> Answer {
+async fn enter(
+    State(dashboard): State<Arc<Dashboard>>,
+    request: Request,
+    next: Next,
+) -> HttpResponse {
     if let Some(asset) = ASSETS.find(request.uri().path()) {
         return response::asset(asset);
     }
@@ -176,10 +180,10 @@ async fn enter(State(dashboard): State<Arc<Dashboard>>, request: Request, next: 
     };
     let entered = match dashboard.entered(&parts.headers).await {
         Ok(entered) => entered,
-        Err(problem) => return response::problem(Frame::outside(), &problem),
+        Err(problem) => return response::problem(Layout::outside(), &problem),
     };
-    let frame = entered.as_ref().map(|it| Frame::inside(it, Place::Elsewhere));
-    match Entrance::of(&parts, entered, &body) {
+    let layout = entered.as_ref().map(|it| Layout::inside(it, NavItem::Elsewhere));
+    match CheckedRequest::of(&parts, entered, &body) {
         Ok(Some(entrance)) => {
             parts.extensions.insert(entrance);
             next.run(Request::from_parts(parts, Body::empty())).await
@@ -190,18 +194,22 @@ async fn enter(State(dashboard): State<Arc<Dashboard>>, request: Request, next: 
             let login = format!("/login?to={to}");
             see_other(if path == "/" { "/login" } else { &login })
         }
-        Err(problem) => response::problem(frame.unwrap_or_else(Frame::outside), &problem),
+        Err(problem) => response::problem(layout.unwrap_or_else(Layout::outside), &problem),
     }
 }
 
-impl Entrance {
+impl CheckedRequest {
     /// What is let in, or why not; `None` where somebody has to sign in first.
-    fn of(parts: &Parts, entered: Option<Entered>, body: &[u8]) -> Result<Option<Self>, Problem> {
-        let query = Fields::read(parts.uri.query().unwrap_or_default().as_bytes())?;
+    fn of(
+        parts: &Parts,
+        entered: Option<ActiveSession>,
+        body: &[u8],
+    ) -> Result<Option<Self>, Problem> {
+        let query = FormFields::read(parts.uri.query().unwrap_or_default().as_bytes())?;
         let is_post = parts.method == Method::POST;
         let sent = match parts.method {
-            Method::GET | Method::HEAD => Fields::default(),
-            Method::POST if same_origin::is_ours(&parts.headers) => Fields::read(body)?,
+            Method::GET | Method::HEAD => FormFields::default(),
+            Method::POST if same_origin::is_ours(&parts.headers) => FormFields::read(body)?,
             Method::POST => {
                 return Err(Problem::forbidden(
                     "this form was sent by another site: open the page here and send it again",
@@ -230,20 +238,20 @@ impl Entrance {
     }
 }
 
-impl FromRequestParts<Arc<Dashboard>> for Guest {
-    type Rejection = Answer;
+impl FromRequestParts<Arc<Dashboard>> for SessionRequest {
+    type Rejection = HttpResponse;
 
     async fn from_request_parts(
         parts: &mut Parts,
         dashboard: &Arc<Dashboard>,
-    ) -> Result<Self, Answer> {
-        let entrance = parts.extensions.remove::<Entrance>();
-        let Some(Entrance { entered: Some(entered), query, sent }) = entrance else {
+    ) -> Result<Self, HttpResponse> {
+        let entrance = parts.extensions.remove::<CheckedRequest>();
+        let Some(CheckedRequest { entered: Some(entered), query, sent }) = entrance else {
             return Err(see_other("/login"));
         };
         let Ok(path) = RawPathParams::from_request_parts(parts, &()).await else {
-            let frame = Frame::inside(&entered, Place::Elsewhere);
-            return Err(response::problem(frame, &Problem::not_found("page")));
+            let layout = Layout::inside(&entered, NavItem::Elsewhere);
+            return Err(response::problem(layout, &Problem::not_found("page")));
         };
         let id = path.iter().next().map_or_else(String::new, |(_, value)| value.to_owned());
         Ok(Self { dashboard: Arc::clone(dashboard), entered, query, sent, id })
@@ -251,27 +259,27 @@ impl FromRequestParts<Arc<Dashboard>> for Guest {
 }
 
 /// Shows the form for a token, or the first page to those who are signed in.
-async fn log_in(Extension(entrance): Extension<Entrance>) -> Answer {
+async fn log_in(Extension(entrance): Extension<CheckedRequest>) -> HttpResponse {
     if let Some(entered) = &entrance.entered {
-        return see_other(Can::of(&entered.actor).home());
+        return see_other(Permissions::of(&entered.actor).home());
     }
     let to = entrance.query.place("to").unwrap_or("/").to_owned();
-    response::page(StatusCode::OK, &Login { frame: Frame::outside(), to })
+    response::page(StatusCode::OK, &LoginPage { layout: Layout::outside(), to })
 }
 
 /// Lets somebody in who shows a token, as the admin API would. Wrong ones are counted there.
 async fn sign_in(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(origin): Extension<Origin>,
-    Extension(Entrance { sent, .. }): Extension<Entrance>,
-) -> Answer {
+    Extension(CheckedRequest { sent, .. }): Extension<CheckedRequest>,
+) -> HttpResponse {
     let Dashboard { admin, sessions, is_secure, .. } = &*dashboard;
     let to = sent.place("to").unwrap_or("/").to_owned();
     let shown = HeaderValue::from_str(&format!("Bearer {}", sent.text("token").trim()));
     let headers = shown.into_iter().map(|it| (AUTHORIZATION, it)).collect::<HeaderMap>();
     let session = match admin.who(&headers, origin.peer).await {
         Ok(actor) => {
-            let home = Can::of(&actor).home();
+            let home = Permissions::of(&actor).home();
             Ok((sessions.begin(actor, admin.now()), home))
         }
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED => Err(Problem::unauthorized(
@@ -285,8 +293,8 @@ async fn sign_in(
             with_cookie(see_other(place), Some(&session), *is_secure)
         }
         Err(problem) => {
-            let frame = Frame::outside().with_trouble(&problem);
-            let page = response::page(problem.status, &Login { frame, to });
+            let layout = Layout::outside().with_trouble(&problem);
+            let page = response::page(problem.status, &LoginPage { layout, to });
             match problem.retry_after_s {
                 Some(seconds) => with(page, RETRY_AFTER, &seconds.to_string()),
                 None => page,
@@ -295,7 +303,7 @@ async fn sign_in(
     }
 }
 
-async fn sign_out(Guest { dashboard, entered, .. }: Guest) -> Answer {
+async fn sign_out(SessionRequest { dashboard, entered, .. }: SessionRequest) -> HttpResponse {
     dashboard.sessions.end(entered.id);
     with_cookie(see_other("/login"), None, dashboard.is_secure)
 }
@@ -303,7 +311,7 @@ async fn sign_out(Guest { dashboard, entered, .. }: Guest) -> Answer {
 impl Dashboard {
     /// Watches until the daemon stops.
     pub fn start(admin: Arc<Admin>, is_secure: bool, stopped: Stopped) -> Self {
-        let live = Live::start(Arc::clone(&admin), stopped);
+        let live = LiveUpdates::start(Arc::clone(&admin), stopped);
         Self { admin, sessions: Arc::default(), live, is_secure }
     }
 
@@ -315,11 +323,11 @@ impl Dashboard {
     }
 
     /// Who is signed in.
-    async fn entered(&self, headers: &HeaderMap) -> Result<Option<Entered>, Problem> {
+    async fn entered(&self, headers: &HeaderMap) -> Result<Option<ActiveSession>, Problem> {
         let Some(cookie) = cookie(headers, cookie_name(self.is_secure)) else {
             return Ok(None);
         };
-        self.sessions.enter(&self.admin.repository, Id::of(cookie), self.admin.now()).await
+        self.sessions.enter(&self.admin.repository, SessionId::of(cookie), self.admin.now()).await
     }
 }
 

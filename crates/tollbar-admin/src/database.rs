@@ -30,20 +30,20 @@ use postgres::Postgres;
 use queries::{audit, exemptions, keys, nodes, rules, tokens, usage};
 use sql::Purpose;
 use sqlite::Sqlite;
-use sync::contents::{Changes, Since};
+use sync::contents::{KnownRevision, RowChanges};
 
 pub use error::{RepositoryError, Result};
-pub use location::{Place, PlaceError};
-pub use page::{Cursor, PAGE_ROWS_MAX, Page, PageOf};
+pub use location::{DatabaseLocation, DatabaseLocationError};
+pub use page::{Cursor, PAGE_ROWS_MAX, Page, PageRequest};
 pub use row::{
-    Applied, AuditAction, AuditFilter, AuditKind, AuditRow, Audited, AuditedRule, BrokenRule,
-    ExemptionRow, KeyEffect, KeyFilter, KeyRecord, KeyRow, NewToken, NodeRow, Revisions,
-    RuleFilter, RuleRow, TokenRow, UsageFilter,
+    AuditAction, AuditFilter, AuditKind, AuditRow, AuditState, AuditedRule, BatchOutcome,
+    BrokenRule, ExemptionRow, KeyEffect, KeyFilter, KeyRecord, KeyRow, NewToken, NodeRow,
+    Revisions, RuleFilter, RuleRow, TokenRow, UsageFilter,
 };
 pub use rule_id::{RuleId, RuleIdError};
 pub use sync::cache::CacheError;
-pub use sync::contents::{Loaded, Skipped};
-pub use sync::live_rules::{Live, LiveStatus};
+pub use sync::contents::{DatabaseContents, SkippedRow};
+pub use sync::live_rules::{LiveRules, LiveStatus};
 pub use tollbar_daemon::usage::UsageRow;
 
 /// A database of rules. Clones are the same one.
@@ -88,12 +88,12 @@ macro_rules! transact {
 
 impl Repository {
     /// The database at that place, its tables as this version knows them.
-    pub async fn open(place: &Place) -> Result<Self> {
+    pub async fn open(place: &DatabaseLocation) -> Result<Self> {
         Self::open_with(place, Arc::new(SystemClock::new())).await
     }
 
     /// The same by another clock.
-    pub async fn open_with(place: &Place, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub async fn open_with(place: &DatabaseLocation, clock: Arc<dyn Clock>) -> Result<Self> {
         let repository = Self::open_later(place, clock)?;
         repository.revisions().await?;
         Ok(repository)
@@ -101,16 +101,18 @@ impl Repository {
 
     /// The same, of a database that need not be there yet: it is first asked, and its tables are made,
     /// when somebody wants something of it.
-    pub fn open_later(place: &Place, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub fn open_later(place: &DatabaseLocation, clock: Arc<dyn Clock>) -> Result<Self> {
         let database = match place {
-            Place::Sqlite(path) => Database::Sqlite(Sqlite::new(path, Arc::clone(&clock))?),
-            Place::Postgres(url) => Database::Postgres(Postgres::new(url)?),
+            DatabaseLocation::Sqlite(path) => {
+                Database::Sqlite(Sqlite::new(path, Arc::clone(&clock))?)
+            }
+            DatabaseLocation::Postgres(url) => Database::Postgres(Postgres::new(url)?),
         };
         Ok(Self { database, clock, changed: Arc::default() })
     }
 
     /// Is notified after every change that was made by this process or heard of. For the one who
-    /// follows; others ask [`Live::revisions`].
+    /// follows; others ask [`LiveRules::revisions`].
     #[must_use]
     pub fn changed(&self) -> &Notify {
         &self.changed
@@ -139,7 +141,7 @@ macro_rules! operations {
 
 operations! {
     /// Returns a page of the rules that are not deleted, the oldest first.
-    Read rules(filter: &RuleFilter, page: &PageOf) -> Page<RuleRow>
+    Read rules(filter: &RuleFilter, page: &PageRequest) -> Page<RuleRow>
         = |sql| rules::page(sql, &filter, &page);
 
     /// Returns the rule, unless it is deleted.
@@ -180,7 +182,7 @@ operations! {
     Read rule_at(id: RuleId, version: u64) -> Rule = |sql| rules::at(sql, id, version);
 
     /// Returns every change of a rule, the newest first, whether it is deleted or not.
-    Read history(id: RuleId, page: &PageOf) -> Page<AuditRow> = |sql| rules::history(sql, id, &page);
+    Read history(id: RuleId, page: &PageRequest) -> Page<AuditRow> = |sql| rules::history(sql, id, &page);
 
     /// Exempts a subject from a rule.
     Change add_exemption(rule: RuleId, form: &ExemptionForm, actor: &str) -> ExemptionRow
@@ -194,11 +196,11 @@ operations! {
         = |sql| exemptions::delete(sql, id, &actor);
 
     /// Returns a page of a rule's exemptions, or of all.
-    Read exemptions(rule: Option<RuleId>, page: &PageOf) -> Page<ExemptionRow>
+    Read exemptions(rule: Option<RuleId>, page: &PageRequest) -> Page<ExemptionRow>
         = |sql| exemptions::page(sql, rule, &page);
 
     /// Returns a page of changes, the newest first.
-    Read audit(filter: &AuditFilter, page: &PageOf) -> Page<AuditRow>
+    Read audit(filter: &AuditFilter, page: &PageRequest) -> Page<AuditRow>
         = |sql| audit::page(sql, &filter, &page);
 
     /// Makes a token.
@@ -216,7 +218,7 @@ operations! {
     Read token(id: i64) -> TokenRow = |sql| tokens::get(sql, id);
 
     /// Returns a page of tokens, revoked ones too.
-    Read tokens(page: &PageOf) -> Page<TokenRow> = |sql| tokens::page(sql, &page);
+    Read tokens(page: &PageRequest) -> Page<TokenRow> = |sql| tokens::page(sql, &page);
 
     /// Makes a token worth nothing.
     Change revoke_token(id: i64, actor: &str) -> TokenRow = |sql| tokens::revoke(sql, id, &actor);
@@ -235,19 +237,19 @@ operations! {
     Change delete_key(id: i64, actor: &str) -> KeyRow = |sql| keys::delete(sql, id, &actor);
 
     /// Returns a page of bans and boosts.
-    Read keys(filter: &KeyFilter, page: &PageOf) -> Page<KeyRow>
+    Read keys(filter: &KeyFilter, page: &PageRequest) -> Page<KeyRow>
         = |sql| keys::page(sql, &filter, &page);
 
     /// Adds what a node has counted, once: a batch whose sequence is not above the last one's of that node
     /// was added before.
-    Write add_usage(node: &str, sequence: u64, rows: &[UsageRow]) -> Applied
+    Write add_usage(node: &str, sequence: u64, rows: &[UsageRow]) -> BatchOutcome
         = |sql| usage::add(sql, &node, sequence, &rows);
 
     /// Returns the last batch of a node that was added; 0 where there is none.
     Read usage_sequence(node: &str) -> u64 = |sql| usage::sequence(sql, &node);
 
     /// Returns a page of what was used.
-    Read usage(filter: &UsageFilter, page: &PageOf) -> Page<UsageRow>
+    Read usage(filter: &UsageFilter, page: &PageRequest) -> Page<UsageRow>
         = |sql| usage::page(sql, &filter, &page);
 
     /// Writes down which revision a node enforces.
@@ -260,7 +262,7 @@ operations! {
     Write forget_nodes(seen_before: Timestamp) -> u64 = |sql| nodes::forget(sql, seen_before);
 
     /// Returns everything that nodes enforce.
-    Read load() -> Loaded = |sql| sync::contents::load(sql);
+    Read load() -> DatabaseContents = |sql| sync::contents::load(sql);
 
     /// Returns how often anything has changed.
     Read revisions() -> Revisions = |sql| nodes::revisions(sql);
@@ -270,7 +272,7 @@ operations! {
 impl Repository {
     /// Makes of what was loaded before what would be loaded now, by reading what has changed since. Returns
     /// false where that cannot be told: nothing is done then.
-    pub async fn update(&self, loaded: &mut Loaded) -> Result<bool> {
+    pub async fn update(&self, loaded: &mut DatabaseContents) -> Result<bool> {
         let Some(since) = loaded.since() else {
             return Ok(false);
         };
@@ -284,12 +286,12 @@ impl Repository {
     }
 
     /// Returns what has changed since a revision; `None` where that cannot be told.
-    pub(crate) async fn changes_since(&self, since: Since) -> Result<Option<Changes>> {
+    pub(crate) async fn changes_since(&self, since: KnownRevision) -> Result<Option<RowChanges>> {
         transact!(self, Purpose::Read, |sql| sync::contents::changes_since(sql, since))
     }
 
     /// Hears of changes by others, where the database tells of them.
-    pub(crate) async fn listen(&self) -> Option<Result<postgres::Listening>> {
+    pub(crate) async fn listen(&self) -> Option<Result<postgres::ChangeNotifications>> {
         match &self.database {
             Database::Sqlite(_) => None,
             Database::Postgres(it) => Some(it.listen().await),

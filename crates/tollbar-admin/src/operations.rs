@@ -31,7 +31,7 @@ use tokio::time::timeout;
 use tollbar::Timestamp;
 use tollbar_rules::RuleSet;
 
-use crate::database::{Live, Repository};
+use crate::database::{LiveRules, Repository};
 use auth::access::Actor;
 use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::net::Peer;
@@ -66,8 +66,8 @@ pub struct Admin {
     pub repository: Repository,
     pub(crate) daemon: Arc<Daemon>,
     /// The rules in force.
-    pub(crate) live: Arc<Live>,
-    gate: auth::authentication::Gate,
+    pub(crate) live: Arc<LiveRules>,
+    gate: auth::authentication::Authenticator,
     /// For explanations, which are the same everywhere.
     pub api: Api,
 }
@@ -75,8 +75,7 @@ pub struct Admin {
 /// How the daemon and its database are doing.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "AdminHealth")]
-pub struct Health {
+pub struct AdminHealth {
     /// `ok`, or `degraded` while the store of counters does not answer.
     status: &'static str,
     /// `ok`, or `unavailable`: requests are checked all the same.
@@ -87,9 +86,9 @@ pub struct Health {
 }
 
 impl Admin {
-    pub fn new(repository: Repository, daemon: Arc<Daemon>, live: Arc<Live>) -> Self {
+    pub fn new(repository: Repository, daemon: Arc<Daemon>, live: Arc<LiveRules>) -> Self {
         let api = Api::new(Arc::clone(&daemon));
-        Self { repository, daemon, live, gate: auth::authentication::Gate::new(), api }
+        Self { repository, daemon, live, gate: auth::authentication::Authenticator::new(), api }
     }
 
     /// The time by which tokens and records end.
@@ -123,14 +122,14 @@ impl Admin {
             let (scheme, token) = it.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
         });
-        let shown = auth::authentication::Shown { token, peer, now: self.now() };
+        let shown = auth::authentication::PresentedToken { token, peer, now: self.now() };
         self.gate.admit(&self.repository, shown).await
     }
 
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> AdminHealth {
         let is_database_well = self.live.status().away.is_none();
         let database = if is_database_well { "ok" } else { "unavailable" };
         let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
-        Health { status: self.daemon.health().word(), database, ahead_of_clock }
+        AdminHealth { status: self.daemon.health().word(), database, ahead_of_clock }
     }
 }

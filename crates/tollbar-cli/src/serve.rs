@@ -25,7 +25,7 @@ use database::{Database, DatabaseError, DatabaseTasks};
 use periodic::PeriodicWork;
 use reload::{Reload, warn_of};
 use tollbar_admin::dashboard::Dashboard;
-use tollbar_admin::database::Live;
+use tollbar_admin::database::LiveRules;
 use tollbar_admin::listener::AdminHttp;
 use tollbar_admin::operations::{Admin, tokens as admin_tokens};
 use tollbar_daemon::daemon::Daemon;
@@ -106,7 +106,7 @@ struct Parts {
     config: Arc<Config>,
     counters: Counters,
     daemon: Arc<Daemon>,
-    live: Arc<Live>,
+    live: Arc<LiveRules>,
     database: Option<Database>,
     traces: Option<Arc<Traces>>,
     tokens: Option<Arc<Tokens>>,
@@ -160,7 +160,7 @@ async fn open(prepared: Prepared) -> Result<Parts, ServeError> {
     let traces = config.traces.open()?.map(Arc::new);
     let has_database = config.database.database.is_some();
     let tally = has_database.then(|| Arc::new(config.metering.tally()));
-    let live = Arc::new(Live::new(Arc::clone(&engine)));
+    let live = Arc::new(LiveRules::new(Arc::clone(&engine)));
     let daemon = Daemon::new(engine, counters.clone(), tokens.clone())
         .with_database(Arc::clone(&live) as Arc<dyn HealthSource>)
         .with_metering(tally.clone())

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::{Map, Value};
 
-use crate::operations::rule_json::RuleSent;
+use crate::operations::rule_json::RuleForm;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::protocol::http::Object;
 
@@ -44,18 +44,18 @@ pub(crate) fn field_of<E: fmt::Display>(error: &serde_path_to_error::Error<E>) -
     field.chars().take(64).collect()
 }
 
-impl<'de> Deserialize<'de> for RuleSent {
+impl<'de> Deserialize<'de> for RuleForm {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Fields;
+        struct RuleFormVisitor;
 
-        impl<'de> Visitor<'de> for Fields {
-            type Value = RuleSent;
+        impl<'de> Visitor<'de> for RuleFormVisitor {
+            type Value = RuleForm;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a rule")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<RuleSent, M::Error> {
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<RuleForm, M::Error> {
                 let mut fields = Map::new();
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     // Which of the two is meant would be a guess.
@@ -64,11 +64,11 @@ impl<'de> Deserialize<'de> for RuleSent {
                         return Err(M::Error::custom(format_args!("duplicate field `{name}`")));
                     }
                 }
-                Ok(RuleSent::read(fields))
+                Ok(RuleForm::read(fields))
             }
         }
 
-        from.deserialize_map(Fields)
+        from.deserialize_map(RuleFormVisitor)
     }
 }
 
@@ -100,11 +100,11 @@ mod tests {
 
     #[test]
     fn a_rule_says_everything_once() {
-        let twice = parse::<RuleSent>(b"{\"name\":\"a\",\"name\":\"b\"}", "{}").unwrap_err();
+        let twice = parse::<RuleForm>(b"{\"name\":\"a\",\"name\":\"b\"}", "{}").unwrap_err();
         assert_eq!(twice.status, 422);
         assert!(twice.detail.contains("duplicate field `name`"), "{}", twice.detail);
-        assert!(parse::<RuleSent>(b"{\"name\":\"a\"}", "{}").is_ok());
+        assert!(parse::<RuleForm>(b"{\"name\":\"a\"}", "{}").is_ok());
         let deep = "[".repeat(200_000);
-        assert_eq!(parse::<RuleSent>(deep.as_bytes(), "{}").unwrap_err().status, 422);
+        assert_eq!(parse::<RuleForm>(deep.as_bytes(), "{}").unwrap_err().status, 422);
     }
 }

@@ -1,6 +1,6 @@
 //! What handlers of the admin API take as arguments, read from a request and described in the document.
 //!
-//! A [`Call`] comes first, because axum reads arguments in their order: nothing else of a request is looked
+//! An [`AuthorizedRequest`] comes first, because axum reads arguments in their order: nothing else of a request is looked
 //! at, and nothing is revealed, before its token is known to suffice. A [`JsonBody`] is read last.
 
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ use super::body;
 use super::query::{NoParameters, Parameters, Query};
 use crate::api::body::BODY_BYTES_MAX;
 use crate::operations::Admin;
-use crate::operations::auth::access::{Actor, Needs};
+use crate::operations::auth::access::{Actor, RequiredPermission};
 use crate::origin::Origin;
 use tollbar_daemon::openapi::{
     SchemaOf, refuse, request_schema, schema_of, set_json_body, set_open,
@@ -31,7 +31,7 @@ use tollbar_daemon::protocol::http::Explaining;
 
 /// A request whose token meets the need `N`, with none but the parameters `P` in its query.
 #[derive(Debug)]
-pub(crate) struct Call<N, P = NoParameters> {
+pub(crate) struct AuthorizedRequest<N, P = NoParameters> {
     pub(crate) admin: Arc<Admin>,
     pub(crate) actor: Arc<Actor>,
     /// The segment of the path that is in braces; empty where there is none.
@@ -42,7 +42,7 @@ pub(crate) struct Call<N, P = NoParameters> {
 
 /// A request to a path that needs no token and takes no parameters.
 #[derive(Debug)]
-pub(crate) struct OpenCall {
+pub(crate) struct PublicRequest {
     pub(crate) admin: Arc<Admin>,
 }
 
@@ -55,16 +55,18 @@ pub(crate) struct JsonBody<T>(pub(crate) T);
 pub(crate) struct ExplainBody(pub(crate) Bytes);
 
 /// A request body. The document and the error for a wrong body both show its example.
-pub(crate) trait Sent: DeserializeOwned + JsonSchema {
+pub(crate) trait RequestBody: DeserializeOwned + JsonSchema {
     const EXAMPLE: &str;
 }
 
-impl<N: Needs, P: Parameters> FromRequestParts<Arc<Admin>> for Call<N, P> {
+impl<N: RequiredPermission, P: Parameters> FromRequestParts<Arc<Admin>>
+    for AuthorizedRequest<N, P>
+{
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Problem> {
         let actor = admin.who(&parts.headers, Origin::of(&parts.extensions).peer).await?;
-        actor.reach(N::NEED)?;
+        actor.reach(N::PERMISSION)?;
         let path = RawPathParams::from_request_parts(parts, &()).await;
         let path = path.map_err(|_| Problem::not_found("id"))?;
         let id = path.iter().next().map_or_else(String::new, |(_, value)| value.to_owned());
@@ -73,7 +75,7 @@ impl<N: Needs, P: Parameters> FromRequestParts<Arc<Admin>> for Call<N, P> {
     }
 }
 
-impl FromRequestParts<Arc<Admin>> for OpenCall {
+impl FromRequestParts<Arc<Admin>> for PublicRequest {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Problem> {
@@ -82,7 +84,7 @@ impl FromRequestParts<Arc<Admin>> for OpenCall {
     }
 }
 
-impl<T: Sent, S: Sync> FromRequest<S> for JsonBody<T> {
+impl<T: RequestBody, S: Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
@@ -103,9 +105,9 @@ async fn read(request: Request) -> Result<Bytes, Problem> {
     Ok(Origin::of(&parts.extensions).read(body, BODY_BYTES_MAX).await?)
 }
 
-impl<N: Needs, P: Parameters> OperationInput for Call<N, P> {
+impl<N: RequiredPermission, P: Parameters> OperationInput for AuthorizedRequest<N, P> {
     fn operation_input(context: &mut GenContext, operation: &mut Operation) {
-        operation.extensions.insert("x-tollbar-scopes".to_owned(), json!(N::NEED.scopes()));
+        operation.extensions.insert("x-tollbar-scopes".to_owned(), json!(N::PERMISSION.scopes()));
         let schema = request_schema(context, Query::json_schema);
         let mut parameters = parameters_from_schema(context, schema, ParamLocation::Query);
         let place =
@@ -124,14 +126,14 @@ impl<N: Needs, P: Parameters> OperationInput for Call<N, P> {
     }
 }
 
-impl OperationInput for OpenCall {
+impl OperationInput for PublicRequest {
     fn operation_input(_: &mut GenContext, operation: &mut Operation) {
         set_open(operation);
         refuse(operation, &[400]);
     }
 }
 
-impl<T: Sent> OperationInput for JsonBody<T> {
+impl<T: RequestBody> OperationInput for JsonBody<T> {
     fn operation_input(context: &mut GenContext, operation: &mut Operation) {
         describe_body(context, operation, schema_of::<T>, T::EXAMPLE);
     }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use tollbar_rules::admin::Scope;
 
 use super::body::field_of;
-use crate::database::{Cursor, KeyFilter, PAGE_ROWS_MAX, PageOf, RuleFilter, UsageFilter};
-use crate::operations::usage::Whose;
+use crate::database::{Cursor, KeyFilter, PAGE_ROWS_MAX, PageRequest, RuleFilter, UsageFilter};
+use crate::operations::usage::UsageSubject;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::{Date, DateError};
 
@@ -43,12 +43,12 @@ pub(crate) struct Query {
     #[schemars(required, length(min = 1, max = 1_024))]
     subject_id: Option<String>,
     /// From this day on, in UTC
-    from: Option<Day>,
+    from: Option<QueryDate>,
     /// Up to this day, which is included
-    to: Option<Day>,
+    to: Option<QueryDate>,
     /// How many at most
     #[serde(default)]
-    limit: Limit,
+    limit: PageLimit,
     /// The `nextCursor` of the page before
     #[schemars(length(max = 1_024))]
     cursor: Option<String>,
@@ -107,13 +107,13 @@ pub(crate) enum Format {
     inline,
     extend("type" = "integer", "minimum" = 1, "maximum" = PAGE_ROWS_MAX, "default" = LIMIT_DEFAULT)
 )]
-struct Limit(u32);
+struct PageLimit(u32);
 
 /// A day, by days since 1970-01-01.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 #[schemars(inline, extend("format" = "date"))]
-struct Day(i32);
+struct QueryDate(i32);
 
 /// The longest value.
 const VALUE_BYTES_MAX: usize = 1_024;
@@ -145,8 +145,8 @@ impl Query {
         parsed.map_err(|error| Problem::bad_parameter(&field_of(&error), advice(error.inner())))
     }
 
-    pub(crate) fn page(&self) -> PageOf {
-        PageOf { after: self.cursor.as_deref().map(Cursor::of_text), rows_max: self.limit.0 }
+    pub(crate) fn page(&self) -> PageRequest {
+        PageRequest { after: self.cursor.as_deref().map(Cursor::of_text), rows_max: self.limit.0 }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -174,9 +174,9 @@ impl Query {
     }
 
     /// Whose usage is asked for, which has to be said.
-    pub(crate) fn whose(&self) -> Result<Whose<'_>, Problem> {
+    pub(crate) fn whose(&self) -> Result<UsageSubject<'_>, Problem> {
         let missing = |name: &str| Problem::bad_parameter(name, "this is missing: send it");
-        Ok(Whose {
+        Ok(UsageSubject {
             subject_type: self.subject_type.as_deref().ok_or_else(|| missing("subjectType"))?,
             subject_id: self.subject_id.as_deref().ok_or_else(|| missing("subjectId"))?,
             rule: self.rule_id.as_deref(),
@@ -191,13 +191,13 @@ fn advice(error: &impl ToString) -> String {
     right.map_or_else(|| error.clone(), |(_, right)| format!("send {right}"))
 }
 
-impl Default for Limit {
+impl Default for PageLimit {
     fn default() -> Self {
         Self(LIMIT_DEFAULT)
     }
 }
 
-impl TryFrom<String> for Limit {
+impl TryFrom<String> for PageLimit {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -207,7 +207,7 @@ impl TryFrom<String> for Limit {
     }
 }
 
-impl TryFrom<String> for Day {
+impl TryFrom<String> for QueryDate {
     type Error = DateError;
 
     fn try_from(text: String) -> Result<Self, DateError> {
@@ -233,8 +233,11 @@ mod tests {
         let query = Query::read::<RuleParameters>(query).unwrap();
         let wanted = query.rules();
         assert_eq!((wanted.name.as_deref(), wanted.enabled), (Some("a b c+d"), Some(false)));
-        assert_eq!(query.page(), PageOf::first(7));
-        assert_eq!(Query::read::<NoParameters>("").unwrap().page(), PageOf::first(LIMIT_DEFAULT));
+        assert_eq!(query.page(), PageRequest::first(7));
+        assert_eq!(
+            Query::read::<NoParameters>("").unwrap().page(),
+            PageRequest::first(LIMIT_DEFAULT)
+        );
         let days = Query::read::<DailyParameters>("from=2026-11-16").unwrap().usage();
         assert_eq!(days.first_day, Some(20_773));
         for wrong in ["nme=a", "name=a&name=b", "name=%ff", "name=%00", "%ff=1", "Name=a"] {

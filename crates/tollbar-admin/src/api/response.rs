@@ -17,13 +17,13 @@ use serde_json::{Map, Value};
 use crate::operations::precondition::etag;
 use crate::operations::proposal::DryRun;
 use crate::operations::rule_json::RuleJson;
-use crate::operations::rules::{Found, Outcome};
+use crate::operations::rules::{ChangeResult, RuleRecord};
 use tollbar_daemon::openapi::response;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::protocol::http::ExplainResponse;
 
 /// A response, with its body.
-pub(crate) type Answer = axum::response::Response;
+pub(crate) type HttpResponse = axum::response::Response;
 
 /// Defines an answer: what it is made of, how it is sent, and for the document each status that it may have
 /// with its meaning and the schemas of its body.
@@ -35,8 +35,8 @@ macro_rules! answer {
         pub(crate) struct $name $(<$T>)? (pub(crate) $inner);
 
         impl$(<$T: Serialize>)? IntoResponse for $name $(<$T>)? {
-            fn into_response(self) -> Answer {
-                let send: fn($inner) -> Answer = $send;
+            fn into_response(self) -> HttpResponse {
+                let send: fn($inner) -> HttpResponse = $send;
                 send(self.0)
             }
         }
@@ -64,17 +64,17 @@ answer! {
 }
 answer! {
     /// 204.
-    Done(()) => |()| no_content(), 204 "It is done" nothing
+    NoContent(()) => |()| no_content(), 204 "It is done" nothing
 }
 answer! {
     /// A rule that was made, or what making it would do.
-    MadeRule(Outcome) => |it| rule(StatusCode::CREATED, it),
+    CreatedRule(ChangeResult) => |it| rule(StatusCode::CREATED, it),
     200 "With `dryRun`: what would be different" json_of::<DryRun>,
     201 "It is made" json_of::<RuleJson>
 }
 answer! {
     /// A rule that was changed, or what the change would do.
-    ChangedRule(Outcome) => |it| rule(StatusCode::OK, it), 200 "It is answered, or done" rule_or_dry_run
+    ChangedRule(ChangeResult) => |it| rule(StatusCode::OK, it), 200 "It is answered, or done" rule_or_dry_run
 }
 answer! {
     /// A rule that was deleted, or what that would do.
@@ -87,15 +87,15 @@ answer! {
 }
 answer! {
     /// A rule that was found.
-    FoundRule(Found) => |it| match it {
-        Found::Database(row) => rule(StatusCode::OK, Outcome::Done(row)),
-        Found::File(file) => json(StatusCode::OK, &file),
+    RuleResponse(RuleRecord) => |it| match it {
+        RuleRecord::Database(row) => rule(StatusCode::OK, ChangeResult::Done(row)),
+        RuleRecord::File(file) => json(StatusCode::OK, &file),
     },
     200 "It is answered, or done" json_of::<RuleJson>
 }
 answer! {
     /// All of what was used, as a stream.
-    UsageExport(Answer) => |it| it, 200 "It is answered" |_| texts(&["text/csv", "application/jsonl"])
+    UsageExport(HttpResponse) => |it| it, 200 "It is answered" |_| texts(&["text/csv", "application/jsonl"])
 }
 answer! {
     /// What every rule makes of a request.
@@ -114,7 +114,7 @@ answer! {
 }
 
 /// Tells which methods a path takes, where the router found that it does not take this one.
-pub(crate) fn tell_methods(method: &Method, answer: Answer) -> Answer {
+pub(crate) fn tell_methods(method: &Method, answer: HttpResponse) -> HttpResponse {
     if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
         return answer;
     }
@@ -129,10 +129,10 @@ pub(crate) fn tell_methods(method: &Method, answer: Answer) -> Answer {
 }
 
 /// Answers for a rule that was made or changed, with its version as `ETag`; or for a dry run.
-fn rule(status: StatusCode, outcome: Outcome) -> Answer {
+fn rule(status: StatusCode, outcome: ChangeResult) -> HttpResponse {
     match outcome {
-        Outcome::DryRun(dry_run) => json(StatusCode::OK, &dry_run),
-        Outcome::Done(row) => {
+        ChangeResult::DryRun(dry_run) => json(StatusCode::OK, &dry_run),
+        ChangeResult::Done(row) => {
             let answer = json(status, &RuleJson::of_row(&row));
             let answer = with(answer, ETAG, &etag(row.version));
             if status != StatusCode::CREATED {
@@ -143,7 +143,7 @@ fn rule(status: StatusCode, outcome: Outcome) -> Answer {
     }
 }
 
-fn json(status: StatusCode, it: &impl Serialize) -> Answer {
+fn json(status: StatusCode, it: &impl Serialize) -> HttpResponse {
     // Fails only for maps whose keys are no texts, and there are none.
     let mut bytes = serde_json::to_vec(it).unwrap_or_default();
     bytes.push(b'\n');
@@ -152,7 +152,7 @@ fn json(status: StatusCode, it: &impl Serialize) -> Answer {
     answer
 }
 
-fn no_content() -> Answer {
+fn no_content() -> HttpResponse {
     let mut answer = stream_of("", Body::empty());
     *answer.status_mut() = StatusCode::NO_CONTENT;
     answer.headers_mut().remove(CONTENT_TYPE);
@@ -160,8 +160,8 @@ fn no_content() -> Answer {
 }
 
 /// Answers 200 with a body of a media type.
-pub(crate) fn stream_of(kind: &'static str, body: Body) -> Answer {
-    let mut answer = Answer::new(body);
+pub(crate) fn stream_of(kind: &'static str, body: Body) -> HttpResponse {
+    let mut answer = HttpResponse::new(body);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     // What a token may see is nobody else's business, and a cache would not ask for it.
@@ -170,7 +170,7 @@ pub(crate) fn stream_of(kind: &'static str, body: Body) -> Answer {
     answer
 }
 
-pub(crate) fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
+pub(crate) fn with(mut answer: HttpResponse, name: HeaderName, value: &str) -> HttpResponse {
     if let Ok(value) = HeaderValue::from_str(value) {
         answer.headers_mut().insert(name, value);
     }

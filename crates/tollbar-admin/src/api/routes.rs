@@ -17,17 +17,17 @@ use super::query::{
     AuditParameters, DailyParameters, DryRunParameters, ExportParameters, KeyParameters,
     PageParameters, RuleParameters, TopParameters, UsageParameters,
 };
-use crate::api::extract::{Call, ExplainBody, JsonBody, OpenCall, Sent};
+use crate::api::extract::{AuthorizedRequest, ExplainBody, JsonBody, PublicRequest, RequestBody};
 use crate::api::response::{
-    ChangedRule, Created, DeletedRule, Document, Done, Explanation, FoundRule, Json, MadeRule,
-    Page, UsageExport,
+    ChangedRule, Created, CreatedRule, DeletedRule, Document, Explanation, Json, NoContent, Page,
+    RuleResponse, UsageExport,
 };
 use crate::api::{docs_page, usage_export};
-use crate::operations::auth::access::{BeKnown, BeSubject, Change, ChangeAll, See, SeeAll};
+use crate::operations::auth::access::{Change, ChangeAll, See, SeeAll, SeeOwnToken, SeeOwnUsage};
 use crate::operations::counters::ClearAheadForm;
 use crate::operations::keys::{BanForm, BoostForm, Key};
 use crate::operations::precondition::IfMatch;
-use crate::operations::rule_json::RuleSent;
+use crate::operations::rule_json::RuleForm;
 use crate::operations::rules::Rollback;
 use crate::operations::tokens::TokenForm;
 use crate::operations::{Admin, audit, counters, exemptions, keys, rules, tokens, usage};
@@ -71,102 +71,102 @@ fn describe<'o>(
 pub(crate) fn routes() -> ApiRouter<Arc<Admin>> {
     let api = routes! {
         get "/rules" "ListRules" "All rules, those of the file first" []
-            |call: Call<See, RuleParameters>|
+            |call: AuthorizedRequest<See, RuleParameters>|
             rules::list(&call.admin, &call.actor, &call.query.rules(), &call.query.page()) => Json;
         post "/rules" "CreateRule" "Makes a rule" [409]
-            |call: Call<Change, DryRunParameters>, sent: JsonBody<RuleSent>|
-            rules::create(&call.admin, &call.actor, &sent.0, call.query.dry_run) => MadeRule;
+            |call: AuthorizedRequest<Change, DryRunParameters>, sent: JsonBody<RuleForm>|
+            rules::create(&call.admin, &call.actor, &sent.0, call.query.dry_run) => CreatedRule;
         get "/rules/{ruleId}" "GetRule" "One rule" [404, 409]
-            |call: Call<See>| rules::get(&call.admin, &call.actor, &call.id) => FoundRule;
+            |call: AuthorizedRequest<See>| rules::get(&call.admin, &call.actor, &call.id) => RuleResponse;
         put "/rules/{ruleId}" "ReplaceRule" "Makes a rule say something else; its counters stay" [404, 409]
-            |call: Call<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<RuleSent>|
+            |call: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<RuleForm>|
             rules::replace(&call.admin, &call.actor, &call.id, &version, &sent.0, call.query.dry_run)
             => ChangedRule;
         delete "/rules/{ruleId}" "DeleteRule" "Deletes a rule; its history stays" [404, 409]
-            |call: Call<Change, DryRunParameters>, version: IfMatch|
+            |call: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch|
             rules::delete(&call.admin, &call.actor, &call.id, &version, call.query.dry_run) => DeletedRule;
         get "/rules/{ruleId}/history" "RuleHistory" "Every change of a rule, the newest first" [404, 409]
-            |call: Call<See, PageParameters>|
+            |call: AuthorizedRequest<See, PageParameters>|
             rules::history(&call.admin, &call.actor, &call.id, &call.query.page()) => Json;
         post "/rules/{ruleId}/rollback" "RollBackRule"
             "Makes a rule say what it said at a version; brings back one that was deleted" [404, 409]
-            |call: Call<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<Rollback>|
+            |call: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<Rollback>|
             rules::roll_back(&call.admin, &call.actor, &call.id, &version, &sent.0, call.query.dry_run)
             => ChangedRule;
         get "/rules/{ruleId}/exemptions" "RuleExemptions" "Who is exempt from a rule" [404, 409]
-            |call: Call<See, PageParameters>|
+            |call: AuthorizedRequest<See, PageParameters>|
             exemptions::of_rule(&call.admin, &call.actor, &call.id, &call.query.page()) => Json;
         post "/rules/{ruleId}/exemptions" "CreateExemption" "Exempts somebody from a rule" [404, 409]
-            |call: Call<Change>, sent: JsonBody<exemptions::Sent>|
+            |call: AuthorizedRequest<Change>, sent: JsonBody<exemptions::NewExemption>|
             exemptions::create(&call.admin, &call.actor, &call.id, &sent.0) => Created;
         get "/exemptions" "ListExemptions" "Who is exempt, from any rule" []
-            |call: Call<SeeAll, PageParameters>|
+            |call: AuthorizedRequest<SeeAll, PageParameters>|
             exemptions::list(&call.admin, &call.actor, &call.query.page()) => Json;
         delete "/exemptions/{exemptionId}" "DeleteExemption" "Ends an exemption" [404, 409]
-            |call: Call<Change>| exemptions::delete(&call.admin, &call.actor, &call.id) => Done;
+            |call: AuthorizedRequest<Change>| exemptions::delete(&call.admin, &call.actor, &call.id) => NoContent;
         get "/audit" "Audit" "Who changed what, the newest first" [404]
-            |call: Call<SeeAll, AuditParameters>|
+            |call: AuthorizedRequest<SeeAll, AuditParameters>|
             audit::list(&call.admin, &call.actor, call.query.rule_id.as_deref(), &call.query.page()) => Json;
         get "/usage" "Usage" "What is left to a subject now" [404, 422]
-            |call: Call<See, UsageParameters>|
+            |call: AuthorizedRequest<See, UsageParameters>|
             async { usage::of_subject(&call.admin, &call.actor, call.query.whose()?).await } => Json;
         get "/usage/me" "UsageOfMe" "What is left to the token's own subject now" [404, 422]
-            |call: Call<BeSubject>| usage::of_me(&call.admin, &call.actor) => Json;
+            |call: AuthorizedRequest<SeeOwnUsage>| usage::of_me(&call.admin, &call.actor) => Json;
         get "/usage/daily" "DailyUsage" "What was used, day by day" []
-            |call: Call<See, DailyParameters>|
+            |call: AuthorizedRequest<See, DailyParameters>|
             usage::daily(&call.admin, &call.actor, call.query.usage(), &call.query.page()) => Json;
         get "/usage/export" "ExportUsage" "All of what was used, as one stream" []
-            |call: Call<See, ExportParameters>|
+            |call: AuthorizedRequest<See, ExportParameters>|
             usage_export::stream(call.admin, call.actor, call.query.usage(), call.query.format) => UsageExport;
         get "/keys/top" "TopKeys" "Who was denied most by this node since it started" [404]
-            |call: Call<See, TopParameters>|
+            |call: AuthorizedRequest<See, TopParameters>|
             ready(usage::top(&call.admin, &call.actor, call.query.rule_id.as_deref(), call.query.count()))
             => Json;
         post "/keys/peek" "PeekKey" "What is left to a key; charges nothing" [404]
-            |call: Call<See>, key: JsonBody<Key>| keys::peek(&call.admin, &call.actor, &key.0) => Json;
+            |call: AuthorizedRequest<See>, key: JsonBody<Key>| keys::peek(&call.admin, &call.actor, &key.0) => Json;
         post "/keys/reset" "ResetKey" "Makes the counters of a key fresh" [404]
-            |call: Call<Change>, key: JsonBody<Key>| keys::reset(&call.admin, &call.actor, &key.0) => Json;
+            |call: AuthorizedRequest<Change>, key: JsonBody<Key>| keys::reset(&call.admin, &call.actor, &key.0) => Json;
         get "/keys" "ListKeys" "Bans and boosts" []
-            |call: Call<SeeAll, KeyParameters>|
+            |call: AuthorizedRequest<SeeAll, KeyParameters>|
             keys::list(&call.admin, &call.actor, &call.query.keys(), &call.query.page()) => Json;
         post "/keys/ban" "BanKey" "Denies somebody, under one rule or all" [404, 409]
-            |call: Call<Change>, form: JsonBody<BanForm>|
+            |call: AuthorizedRequest<Change>, form: JsonBody<BanForm>|
             keys::ban(&call.admin, &call.actor, &form.0) => Created;
         post "/keys/boost" "BoostKey" "Multiplies somebody's limits, under one rule or all" [404, 409]
-            |call: Call<ChangeAll>, form: JsonBody<BoostForm>|
+            |call: AuthorizedRequest<ChangeAll>, form: JsonBody<BoostForm>|
             keys::boost(&call.admin, &call.actor, &form.0) => Created;
         delete "/keys/{keyId}" "LiftKey" "Ends a ban or a boost" [404]
-            |call: Call<Change>| keys::lift(&call.admin, &call.actor, &call.id) => Done;
+            |call: AuthorizedRequest<Change>| keys::lift(&call.admin, &call.actor, &call.id) => NoContent;
         get "/counters/clear-ahead" "ClearingAhead"
             "Whether counters that are ahead of the clock are cleared, and how many were" []
-            |call: Call<SeeAll>| ready(counters::clearing_ahead(&call.admin, &call.actor)) => Json;
+            |call: AuthorizedRequest<SeeAll>| ready(counters::clearing_ahead(&call.admin, &call.actor)) => Json;
         post "/counters/clear-ahead" "ClearAhead"
             "Clears this node's counters that are ahead of the clock, each when its client is denied" []
-            |call: Call<ChangeAll>, form: JsonBody<ClearAheadForm>|
+            |call: AuthorizedRequest<ChangeAll>, form: JsonBody<ClearAheadForm>|
             ready(counters::clear_ahead(&call.admin, &call.actor, &form.0)) => Json;
         get "/nodes" "Nodes" "The nodes, and which revision each enforces" []
-            |call: Call<SeeAll>| audit::nodes(&call.admin, &call.actor) => Json;
+            |call: AuthorizedRequest<SeeAll>| audit::nodes(&call.admin, &call.actor) => Json;
         get "/tokens" "ListTokens" "All tokens, without what would let somebody use them" []
-            |call: Call<ChangeAll, PageParameters>|
+            |call: AuthorizedRequest<ChangeAll, PageParameters>|
             tokens::list(&call.admin, &call.actor, &call.query.page()) => Json;
         post "/tokens" "CreateToken" "Makes a token, and shows it this once" []
-            |call: Call<ChangeAll>, form: JsonBody<TokenForm>|
+            |call: AuthorizedRequest<ChangeAll>, form: JsonBody<TokenForm>|
             tokens::create(&call.admin, &call.actor, &form.0) => Created;
         delete "/tokens/{tokenId}" "RevokeToken" "Revokes a token, on all nodes within a second" [404]
-            |call: Call<ChangeAll>| tokens::revoke(&call.admin, &call.actor, &call.id) => Done;
+            |call: AuthorizedRequest<ChangeAll>| tokens::revoke(&call.admin, &call.actor, &call.id) => NoContent;
         get "/self" "OwnToken" "The token that is sent" []
-            |call: Call<BeKnown>| tokens::own(&call.admin, &call.actor) => Json;
+            |call: AuthorizedRequest<SeeOwnToken>| tokens::own(&call.admin, &call.actor) => Json;
         post "/explain" "Explain" "What every rule makes of a request; charges nothing" []
-            |call: Call<SeeAll>, body: ExplainBody|
+            |call: AuthorizedRequest<SeeAll>, body: ExplainBody|
             async { call.admin.api.explain(&body.0).await.map_err(Problem::from) } => Explanation;
     };
     let open = routes! {
         get "/healthz" "Health" "200 while the daemon answers" []
-            |call: OpenCall| always(call.admin.health()) => Json;
+            |call: PublicRequest| always(call.admin.health()) => Json;
         get "/openapi.json" "OpenApi" "This document" []
-            |_call: OpenCall| always(openapi::document()) => Document;
+            |_call: PublicRequest| always(openapi::document()) => Document;
         get "/docs" "Page" "This document for people" []
-            |_call: OpenCall| always(docs_page::html()) => Page;
+            |_call: PublicRequest| always(docs_page::html()) => Page;
     };
     ApiRouter::new().nest("/v1/rate-limit", api).merge(open).fallback(async || Problem::not_found(UNKNOWN))
 }
@@ -178,16 +178,16 @@ fn always<T>(it: T) -> Ready<Result<T, Problem>> {
 
 macro_rules! examples {
     ($($type:ty: $example:literal)*) => {
-        $(impl Sent for $type {
+        $(impl RequestBody for $type {
             const EXAMPLE: &str = $example;
         })*
     };
 }
 
 examples! {
-    RuleSent: r#"{"name":"search","pathPattern":"/v1/search/**","maxRequests":100,"windowSeconds":60}"#
+    RuleForm: r#"{"name":"search","pathPattern":"/v1/search/**","maxRequests":100,"windowSeconds":60}"#
     Rollback: r#"{"version":1}"#
-    exemptions::Sent: r#"{"subjectType":"api_key","subjectValue":"internal","reason":"our own crawler"}"#
+    exemptions::NewExemption: r#"{"subjectType":"api_key","subjectValue":"internal","reason":"our own crawler"}"#
     Key: r#"{"ruleId":"per_client","subject":"user:42"}"#
     BanForm: r#"{"subject":"ip:203.0.113.7","reason":"abuse","expiresAt":"2027-01-01T00:00:00Z"}"#
     BoostForm: r#"{"subject":"user:42","factorPercent":150,"expiresAt":"2027-01-01T00:00:00Z"}"#

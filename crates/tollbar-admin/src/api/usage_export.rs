@@ -8,8 +8,8 @@ use axum::body::Body;
 use futures_util::stream;
 
 use super::query::Format;
-use crate::api::response::{Answer, stream_of};
-use crate::database::{Cursor, PAGE_ROWS_MAX, Page, PageOf, UsageFilter};
+use crate::api::response::{HttpResponse, stream_of};
+use crate::database::{Cursor, PAGE_ROWS_MAX, Page, PageRequest, UsageFilter};
 use crate::operations::auth::access::Actor;
 use crate::operations::{Admin, usage};
 use crate::usage::format::{CSV_HEADER, write_csv, write_json};
@@ -17,7 +17,7 @@ use tollbar_daemon::problem::Problem;
 use tollbar_daemon::usage::UsageRow;
 
 /// Where the stream is.
-struct Export {
+struct ExportStream {
     admin: Arc<Admin>,
     actor: Arc<Actor>,
     filter: UsageFilter,
@@ -33,26 +33,27 @@ pub(crate) async fn stream(
     actor: Arc<Actor>,
     filter: UsageFilter,
     format: Format,
-) -> Result<Answer, Problem> {
-    let first = PageOf::first(PAGE_ROWS_MAX);
+) -> Result<HttpResponse, Problem> {
+    let first = PageRequest::first(PAGE_ROWS_MAX);
     let page = usage::rows(&admin, &actor, filter.clone(), &first).await?;
     let (kind, head) = match format {
         Format::Csv => ("text/csv; charset=utf-8; header=present", CSV_HEADER),
         Format::JsonLines => ("application/jsonl", ""),
     };
-    let mut export = Export { admin, actor, filter, format, text: head.to_owned(), next: None };
+    let mut export =
+        ExportStream { admin, actor, filter, format, text: head.to_owned(), next: None };
     export.write(&page);
     export.next = page.next;
-    Ok(stream_of(kind, Body::from_stream(stream::unfold(Some(export), Export::step))))
+    Ok(stream_of(kind, Body::from_stream(stream::unfold(Some(export), ExportStream::step))))
 }
 
-impl Export {
+impl ExportStream {
     /// The next piece; an error cuts the answer off, so that nobody takes a part for all of it.
     async fn step(export: Option<Self>) -> Option<(io::Result<String>, Option<Self>)> {
         let mut export = export?;
         if export.text.is_empty() {
             let next = export.next.take()?;
-            let page = PageOf::after(next, PAGE_ROWS_MAX);
+            let page = PageRequest::after(next, PAGE_ROWS_MAX);
             let rows = usage::rows(&export.admin, &export.actor, export.filter.clone(), &page);
             match rows.await {
                 Ok(page) => {

@@ -1,6 +1,6 @@
 //! What a form or an address has sent: named texts, bounded, the last of a name.
 
-use crate::dashboard::view::untrusted_text::spelled;
+use crate::dashboard::view::untrusted_text::escape_invisible;
 use tollbar_daemon::problem::Problem;
 
 /// The most fields of a form.
@@ -11,9 +11,9 @@ pub(crate) const FORM_BYTES_MAX: usize = 256 * 1024;
 
 /// Named texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Fields(Vec<(String, String)>);
+pub(crate) struct FormFields(Vec<(String, String)>);
 
-impl Fields {
+impl FormFields {
     /// Of a query, or of a body that is written like one.
     pub(crate) fn read(sent: &[u8]) -> Result<Self, Problem> {
         let mut fields = Vec::new();
@@ -47,7 +47,8 @@ impl Fields {
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, Problem> {
         let sent = self.filled(name).unwrap_or_default();
         sent.parse().map_err(|_| {
-            let detail = format!("`{}` is no whole number: write one such as 100", spelled(sent));
+            let detail =
+                format!("`{}` is no whole number: write one such as 100", escape_invisible(sent));
             Problem::invalid_field(name, detail)
         })
     }
@@ -75,15 +76,15 @@ mod tests {
 
     #[test]
     fn fields_are_read_as_browsers_write_them() {
-        let fields = Fields::read(b"a=1&b=x+y%0D%0Az&a=2&e=&n=+7+").unwrap();
+        let fields = FormFields::read(b"a=1&b=x+y%0D%0Az&a=2&e=&n=+7+").unwrap();
         assert_eq!(fields.text("a"), "2");
         assert_eq!(fields.text("b"), "x y\nz");
         assert_eq!((fields.text("none"), fields.filled("e")), ("", None));
         assert_eq!(fields.number::<u64>("n"), Ok(7));
         assert!(fields.number::<u64>("b").is_err());
         let many = "a=1&".repeat(65);
-        assert!(Fields::read(many.as_bytes()).is_err());
-        let _ = Fields::read(&[0xff, b'=', 0xfe, b'%', b'&']).unwrap();
+        assert!(FormFields::read(many.as_bytes()).is_err());
+        let _ = FormFields::read(&[0xff, b'=', 0xfe, b'%', b'&']).unwrap();
     }
 
     #[test]

@@ -12,13 +12,13 @@ use hyper::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::session::{Id, Sessions};
-use crate::api::response::Answer;
-use crate::dashboard::panel::overview::Parts;
+use super::session::{SessionId, Sessions};
+use crate::api::response::HttpResponse;
+use crate::dashboard::panel::overview::OverviewPanels;
 use crate::dashboard::panel::traffic::Range;
 use crate::dashboard::response::answer;
 use crate::operations::Admin;
-use crate::operations::auth::access::Need;
+use crate::operations::auth::access::Permission;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::shutdown::Stopped;
 
@@ -33,7 +33,7 @@ const RETRY: &str = "retry: 3000\n\n";
 
 /// What is sent to those who watch.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveUpdates {
     places: Arc<Semaphore>,
     latest: watch::Receiver<Bytes>,
 }
@@ -42,13 +42,13 @@ pub(crate) struct Live {
 struct Watcher {
     admin: Arc<Admin>,
     sessions: Arc<Sessions>,
-    session: Id,
+    session: SessionId,
     latest: watch::Receiver<Bytes>,
     is_greeted: bool,
     _place: OwnedSemaphorePermit,
 }
 
-impl Live {
+impl LiveUpdates {
     /// Writes until the daemon stops: then all who watch are told the end.
     pub(crate) fn start(admin: Arc<Admin>, mut stopped: Stopped) -> Self {
         let (sender, latest) = watch::channel(Bytes::new());
@@ -62,7 +62,8 @@ impl Live {
                 }
                 // One receiver is ours.
                 if sender.receiver_count() > 1 {
-                    sender.send_replace(event(&Parts::gather(&admin, Range::Minutes).await));
+                    sender
+                        .send_replace(event(&OverviewPanels::gather(&admin, Range::Minutes).await));
                 }
             }
         });
@@ -74,8 +75,8 @@ impl Live {
         &self,
         admin: Arc<Admin>,
         sessions: Arc<Sessions>,
-        session: Id,
-    ) -> Result<Answer, Problem> {
+        session: SessionId,
+    ) -> Result<HttpResponse, Problem> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             let detail = format!(
                 "{WATCHERS_MAX} pages are live already: close one, or reload this one by hand"
@@ -101,14 +102,14 @@ impl Watcher {
         self.latest.changed().await.ok()?;
         let now = self.admin.now();
         let entered = self.sessions.enter(&self.admin.repository, self.session, now).await;
-        entered.ok()??.actor.reach(Need::SeeAll).ok()?;
+        entered.ok()??.actor.reach(Permission::SeeAll).ok()?;
         let event = self.latest.borrow_and_update().clone();
         Some((Ok(event), self))
     }
 }
 
 /// One line of JSON, which has no line ends in it.
-fn event(parts: &Parts) -> Bytes {
+fn event(parts: &OverviewPanels) -> Bytes {
     // Fails only for maps whose keys are no texts, and there are none.
     let json = serde_json::to_string(parts).unwrap_or_default();
     format!("event: overview\ndata: {json}\n\n").into()
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn an_event_is_one_line_whatever_is_in_it() {
         let text = "<b>\r\n\u{2028}data: x\n\n</b>";
-        let parts = Parts {
+        let parts = OverviewPanels {
             now: text.to_owned(),
             health: text.to_owned(),
             traffic: text.to_owned(),

@@ -5,51 +5,51 @@ use std::sync::Arc;
 use askama::Template;
 use hyper::StatusCode;
 
-use super::form::Fields;
-use super::session::{Entered, Sessions};
-use crate::api::response::Answer;
-use crate::dashboard::live_updates::Live;
+use super::form::FormFields;
+use super::session::{ActiveSession, Sessions};
+use crate::api::response::HttpResponse;
+use crate::dashboard::live_updates::LiveUpdates;
 use crate::dashboard::response;
-use crate::dashboard::view::layout::{Can, Frame, Place, end_of};
-use crate::database::{Cursor, PageOf};
+use crate::dashboard::view::layout::{Layout, NavItem, Permissions, end_of};
+use crate::database::{Cursor, PageRequest};
 use crate::operations::Admin;
 use crate::operations::auth::access::Actor;
 use tollbar_daemon::problem::Problem;
 
 /// A visit.
 #[derive(Debug)]
-pub(crate) struct Visit<'d> {
+pub(crate) struct PageContext<'d> {
     pub(crate) admin: &'d Arc<Admin>,
     pub(crate) sessions: &'d Arc<Sessions>,
-    pub(crate) live: &'d Live,
-    pub(crate) entered: Entered,
+    pub(crate) live: &'d LiveUpdates,
+    pub(crate) entered: ActiveSession,
     /// Behind the `?`.
-    pub(crate) query: Fields,
+    pub(crate) query: FormFields,
     /// Of a form; empty where there is none.
-    pub(crate) sent: Fields,
+    pub(crate) sent: FormFields,
 }
 
 /// What came of it.
-pub(crate) type Came = Result<Answer, Problem>;
+pub(crate) type PageResult = Result<HttpResponse, Problem>;
 
-impl Visit<'_> {
+impl PageContext<'_> {
     pub(crate) fn actor(&self) -> &Actor {
         &self.entered.actor
     }
 
-    pub(crate) fn can(&self) -> Can {
-        Can::of(self.actor())
+    pub(crate) fn can(&self) -> Permissions {
+        Permissions::of(self.actor())
     }
 
     /// What is around the page at `place`. What was to be told is told there.
-    pub(crate) fn frame(&self, place: Place) -> Frame {
+    pub(crate) fn layout(&self, place: NavItem) -> Layout {
         let notice = self.sessions.take_notice(self.entered.id);
-        Frame { notice, ..Frame::inside(&self.entered, place) }
+        Layout { notice, ..Layout::inside(&self.entered, place) }
     }
 
     /// The page of a list that is asked for.
-    pub(crate) fn paging(&self, rows_max: u32) -> PageOf {
-        PageOf { after: self.query.filled("cursor").map(Cursor::of_text), rows_max }
+    pub(crate) fn paging(&self, rows_max: u32) -> PageRequest {
+        PageRequest { after: self.query.filled("cursor").map(Cursor::of_text), rows_max }
     }
 
     /// The address of the next page of a list at `path`.
@@ -61,11 +61,11 @@ impl Visit<'_> {
     }
 
     /// What is around the page at `place`, with what was wrong.
-    pub(crate) fn frame_with(&self, place: Place, problem: Option<&Problem>) -> Frame {
-        let frame = self.frame(place);
+    pub(crate) fn frame_with(&self, place: NavItem, problem: Option<&Problem>) -> Layout {
+        let layout = self.layout(place);
         match problem {
-            Some(problem) => frame.with_trouble(problem),
-            None => frame,
+            Some(problem) => layout.with_trouble(problem),
+            None => layout,
         }
     }
 
@@ -76,13 +76,13 @@ impl Visit<'_> {
 
     /// A page.
     #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
-    pub(crate) fn page(page: &impl Template) -> Came {
+    pub(crate) fn page(page: &impl Template) -> PageResult {
         Ok(response::page(StatusCode::OK, page))
     }
 
     /// Something was done: it is told on the next page.
     #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
-    pub(crate) fn done(&self, notice: &str, place: &str) -> Came {
+    pub(crate) fn done(&self, notice: &str, place: &str) -> PageResult {
         self.sessions.note(self.entered.id, notice);
         Ok(response::see_other(place))
     }

@@ -8,15 +8,15 @@ use hyper::header::{
     REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 
-use crate::api::response::{Answer, with};
+use crate::api::response::{HttpResponse, with};
 use crate::dashboard::view::assets::Asset;
-use crate::dashboard::view::layout::Frame;
-use crate::dashboard::view::untrusted_text::spelled;
+use crate::dashboard::view::layout::Layout;
+use crate::dashboard::view::untrusted_text::escape_invisible;
 use tollbar_daemon::problem::Problem;
 
 /// A page loads what is served here, sends forms to here, and runs nothing that is written in it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-                      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+                      connect-src 'self'; form-action 'self'; layout-ancestors 'none'; base-uri 'none'";
 
 /// For good: the address changes with what is there.
 const KEPT: &str = "public, max-age=31536000, immutable";
@@ -25,7 +25,7 @@ const KEPT: &str = "public, max-age=31536000, immutable";
 #[derive(Template)]
 #[template(path = "problem.html")]
 struct ProblemPage {
-    frame: Frame,
+    layout: Layout,
     status: u16,
     title: &'static str,
     detail: String,
@@ -34,7 +34,7 @@ struct ProblemPage {
 }
 
 /// A page.
-pub(crate) fn page(status: StatusCode, page: &impl Template) -> Answer {
+pub(crate) fn page(status: StatusCode, page: &impl Template) -> HttpResponse {
     // Fails only where a part of it does, and those are numbers and texts.
     let html = page.render().unwrap_or_else(|error| {
         tracing::error!(%error, "a page cannot be written");
@@ -44,20 +44,20 @@ pub(crate) fn page(status: StatusCode, page: &impl Template) -> Answer {
 }
 
 /// A page about what went wrong.
-pub(crate) fn problem(frame: Frame, problem: &Problem) -> Answer {
+pub(crate) fn problem(layout: Layout, problem: &Problem) -> HttpResponse {
     let (back, back_text) = match problem.status {
         StatusCode::UNAUTHORIZED => ("/login", "Sign in"),
-        _ if frame.who.is_none() => ("/login", "Sign in"),
-        _ => (frame.can.home(), "Back to the start"),
+        _ if layout.who.is_none() => ("/login", "Sign in"),
+        _ => (layout.can.home(), "Back to the start"),
     };
     let status = problem.status;
     let told = ProblemPage {
         status: status.as_u16(),
         title: title(status),
-        detail: spelled(&problem.detail),
+        detail: escape_invisible(&problem.detail),
         back,
         back_text,
-        frame,
+        layout,
     };
     let answer = page(status, &told);
     match problem.retry_after_s {
@@ -83,18 +83,18 @@ fn title(status: StatusCode) -> &'static str {
 }
 
 /// Go there, by GET.
-pub(crate) fn see_other(place: &str) -> Answer {
+pub(crate) fn see_other(place: &str) -> HttpResponse {
     with(answer(StatusCode::SEE_OTHER, "text/html; charset=utf-8", Body::empty()), LOCATION, place)
 }
 
 /// A file that a page needs.
-pub(crate) fn asset(asset: &'static Asset) -> Answer {
+pub(crate) fn asset(asset: &'static Asset) -> HttpResponse {
     with(answer(StatusCode::OK, asset.kind, asset.text.into()), CACHE_CONTROL, KEPT)
 }
 
 /// An answer with the headers that keep others out of it.
-pub(crate) fn answer(status: StatusCode, kind: &'static str, body: Body) -> Answer {
-    let mut answer = Answer::new(body);
+pub(crate) fn answer(status: StatusCode, kind: &'static str, body: Body) -> HttpResponse {
+    let mut answer = HttpResponse::new(body);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     for (name, value) in [
@@ -118,7 +118,11 @@ pub(crate) fn cookie_name(is_secure: bool) -> &'static str {
 }
 
 /// Has the browser hold a session, or let go of it.
-pub(crate) fn with_cookie(answer: Answer, session: Option<&str>, is_secure: bool) -> Answer {
+pub(crate) fn with_cookie(
+    answer: HttpResponse,
+    session: Option<&str>,
+    is_secure: bool,
+) -> HttpResponse {
     let name = cookie_name(is_secure);
     let secure = if is_secure { "; Secure" } else { "" };
     let (value, age) = session.map_or(("", "; Max-Age=0"), |it| (it, ""));
@@ -150,7 +154,7 @@ mod tests {
     #[test]
     fn every_answer_forbids_what_it_does_not_need() {
         let problem = Problem::forbidden("no <b>");
-        for answer in [see_other("/"), super::problem(Frame::outside(), &problem)] {
+        for answer in [see_other("/"), super::problem(Layout::outside(), &problem)] {
             let policy = answer.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
             assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"));
             assert_eq!(answer.headers()[CACHE_CONTROL], "no-store");

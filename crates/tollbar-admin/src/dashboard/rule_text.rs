@@ -3,15 +3,15 @@
 use tollbar_rules::admin::{condition_texts, field_texts, from_yaml};
 use tollbar_rules::{FileError, Finding, Rule};
 
-use crate::dashboard::view::untrusted_text::Shown;
+use crate::dashboard::view::untrusted_text::UntrustedText;
 use tollbar_daemon::problem::{Problem, Wrong};
 
 /// A field that would say, or says, something else.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Changed {
+pub(crate) struct FieldDiff {
     pub(crate) name: String,
-    pub(crate) old: Option<Shown>,
-    pub(crate) new: Option<Shown>,
+    pub(crate) old: Option<UntrustedText>,
+    pub(crate) new: Option<UntrustedText>,
 }
 
 /// Reads a rule from YAML: the rule by itself, or a file of one rule. A mistake is reported with its line.
@@ -30,7 +30,7 @@ pub(crate) fn read(yaml: &str) -> Result<Rule, Problem> {
 }
 
 /// Returns the fields that differ between two rules, or between a rule and none.
-pub(crate) fn changes(before: Option<&Rule>, after: Option<&Rule>) -> Vec<Changed> {
+pub(crate) fn changes(before: Option<&Rule>, after: Option<&Rule>) -> Vec<FieldDiff> {
     let [before, after] = [before, after].map(|it| it.map(field_texts).unwrap_or_default());
     let value = |of: &[(String, String)], name: &str| {
         of.iter().find(|it| it.0 == name).map(|it| it.1.clone())
@@ -40,10 +40,10 @@ pub(crate) fn changes(before: Option<&Rule>, after: Option<&Rule>) -> Vec<Change
     let changed = names.map(|name| (value(&before, &name), value(&after, &name), name));
     changed
         .filter(|(old, new, _)| old != new)
-        .map(|(old, new, name)| Changed {
+        .map(|(old, new, name)| FieldDiff {
             name,
-            old: old.map(Shown::new),
-            new: new.map(Shown::new),
+            old: old.map(UntrustedText::new),
+            new: new.map(UntrustedText::new),
         })
         .collect()
 }

@@ -26,12 +26,12 @@ const BELIEVED_FOR: Duration = Duration::from_millis(500);
 /// Everybody who has signed in.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    all: Mutex<HashMap<Id, Session>>,
+    all: Mutex<HashMap<SessionId, Session>>,
 }
 
 /// By a hash of what the browser holds, so that time tells nothing about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Id([u8; 32]);
+pub(crate) struct SessionId([u8; 32]);
 
 #[derive(Debug)]
 struct Session {
@@ -49,13 +49,13 @@ struct Session {
 
 /// Somebody who is signed in.
 #[derive(Debug, Clone)]
-pub(crate) struct Entered {
-    pub(crate) id: Id,
+pub(crate) struct ActiveSession {
+    pub(crate) id: SessionId,
     pub(crate) actor: Arc<Actor>,
     pub(crate) csrf: String,
 }
 
-impl Id {
+impl SessionId {
     pub(crate) fn of(cookie: &str) -> Self {
         Self(*blake3::hash(cookie.as_bytes()).as_bytes())
     }
@@ -85,7 +85,7 @@ impl Sessions {
         {
             all.remove(&oldest);
         }
-        all.insert(Id::of(&cookie), session);
+        all.insert(SessionId::of(&cookie), session);
         cookie
     }
 
@@ -93,9 +93,9 @@ impl Sessions {
     pub(crate) async fn enter(
         &self,
         repository: &Repository,
-        id: Id,
+        id: SessionId,
         now: Timestamp,
-    ) -> Result<Option<Entered>, Problem> {
+    ) -> Result<Option<ActiveSession>, Problem> {
         let token_id = {
             let mut all = self.lock();
             let Some(session) = all.get_mut(&id) else {
@@ -131,28 +131,28 @@ impl Sessions {
     }
 
     /// Signs out.
-    pub(crate) fn end(&self, id: Id) {
+    pub(crate) fn end(&self, id: SessionId) {
         self.lock().remove(&id);
     }
 
     /// Has something told on the next page.
-    pub(crate) fn note(&self, id: Id, notice: impl Into<String>) {
+    pub(crate) fn note(&self, id: SessionId, notice: impl Into<String>) {
         if let Some(session) = self.lock().get_mut(&id) {
             session.notice = Some(notice.into());
         }
     }
 
     /// What is to be told, once.
-    pub(crate) fn take_notice(&self, id: Id) -> Option<String> {
+    pub(crate) fn take_notice(&self, id: SessionId) -> Option<String> {
         self.lock().get_mut(&id)?.notice.take()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Session>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entered {
+impl ActiveSession {
     /// True where a form was written for this session. Compared by hashes, which takes the same time
     /// wherever they differ.
     pub(crate) fn has_written(&self, csrf: &str) -> bool {
@@ -171,8 +171,8 @@ impl Session {
             && self.expires_at.is_none_or(|it| now < it)
     }
 
-    fn entered(&self, id: Id) -> Entered {
-        Entered { id, actor: Arc::clone(&self.actor), csrf: self.csrf.clone() }
+    fn entered(&self, id: SessionId) -> ActiveSession {
+        ActiveSession { id, actor: Arc::clone(&self.actor), csrf: self.csrf.clone() }
     }
 }
 

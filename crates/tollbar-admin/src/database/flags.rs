@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::Place;
+use super::DatabaseLocation;
 use crate::database::sync::cache::Cache;
 
 /// What the daemon is told of its database.
@@ -15,7 +15,7 @@ pub struct DatabaseFlags {
     /// as rules.sqlite, or `postgres://USER@HOST/DATABASE`, which a fleet shares. The rules of --rules stay
     /// in force beside them
     #[arg(long, env = "TOLLBAR_DATABASE", value_name = "DATABASE", hide_env_values = true)]
-    pub database: Option<Place>,
+    pub database: Option<DatabaseLocation>,
 
     /// Keeps the last rules of the database in this file, for a start while it does not answer; off keeps
     /// none. By default beside a file of SQLite, else in the directory for state
@@ -39,15 +39,15 @@ impl DatabaseFlags {
     pub fn beside(&self) -> Option<PathBuf> {
         let place = self.database.as_ref()?;
         let path = match (place, &self.rules_cache) {
-            (Place::Sqlite(path), _) => path.clone(),
-            (Place::Postgres(_), Some(path)) if path != Path::new("off") => path.clone(),
-            (Place::Postgres(_), _) => state_directory()?.join("database"),
+            (DatabaseLocation::Sqlite(path), _) => path.clone(),
+            (DatabaseLocation::Postgres(_), Some(path)) if path != Path::new("off") => path.clone(),
+            (DatabaseLocation::Postgres(_), _) => state_directory()?.join("database"),
         };
         let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
         let is_there = directory.is_none_or(|it| match place {
             // Whoever opens the file tells of it better.
-            Place::Sqlite(_) => it.is_dir(),
-            Place::Postgres(_) => std::fs::create_dir_all(it).is_ok(),
+            DatabaseLocation::Sqlite(_) => it.is_dir(),
+            DatabaseLocation::Postgres(_) => std::fs::create_dir_all(it).is_ok(),
         });
         is_there.then_some(path)
     }

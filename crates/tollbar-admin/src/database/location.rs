@@ -11,7 +11,7 @@ use thiserror::Error;
 
 /// Where the repository is.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum DatabaseLocation {
     /// A file of SQLite, made where it is not there.
     Sqlite(PathBuf),
     /// A database of PostgreSQL, by its URL.
@@ -24,26 +24,26 @@ pub enum Place {
     "this is no database: write a file such as rules.sqlite (.sqlite, .sqlite3 or .db), sqlite://PATH, \
      or postgres://USER@HOST[:PORT]/DATABASE[?sslmode=verify-full]"
 )]
-pub struct PlaceError;
+pub struct DatabaseLocationError;
 
-impl FromStr for Place {
-    type Err = PlaceError;
+impl FromStr for DatabaseLocation {
+    type Err = DatabaseLocationError;
 
-    fn from_str(text: &str) -> Result<Self, PlaceError> {
+    fn from_str(text: &str) -> Result<Self, DatabaseLocationError> {
         let file = |path: &str| {
             let is_path = !path.is_empty() && !path.contains(['?', '#', '\0']);
-            is_path.then(|| Self::Sqlite(path.into())).ok_or(PlaceError)
+            is_path.then(|| Self::Sqlite(path.into())).ok_or(DatabaseLocationError)
         };
         match text.split_once("://") {
             Some(("sqlite", path)) => file(path),
             Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
                 Ok(Self::Postgres(text.to_owned()))
             }
-            Some(_) => Err(PlaceError),
+            Some(_) => Err(DatabaseLocationError),
             None => {
                 let extension = Path::new(text).extension().and_then(|it| it.to_str());
                 let is_file = matches!(extension, Some("sqlite" | "sqlite3" | "db"));
-                if is_file { file(text) } else { Err(PlaceError) }
+                if is_file { file(text) } else { Err(DatabaseLocationError) }
             }
         }
     }
@@ -51,27 +51,27 @@ impl FromStr for Place {
 
 /// As a flag: one that is none is not repeated, as others are.
 #[derive(Debug, Clone, Copy)]
-pub struct PlaceParser;
+pub struct DatabaseLocationParser;
 
-impl ValueParserFactory for Place {
-    type Parser = PlaceParser;
+impl ValueParserFactory for DatabaseLocation {
+    type Parser = DatabaseLocationParser;
 
-    fn value_parser() -> PlaceParser {
-        PlaceParser
+    fn value_parser() -> DatabaseLocationParser {
+        DatabaseLocationParser
     }
 }
 
-impl TypedValueParser for PlaceParser {
-    type Value = Place;
+impl TypedValueParser for DatabaseLocationParser {
+    type Value = DatabaseLocation;
 
     fn parse_ref(
         &self,
         command: &Command,
         argument: Option<&Arg>,
         value: &std::ffi::OsStr,
-    ) -> Result<Place, clap::Error> {
+    ) -> Result<DatabaseLocation, clap::Error> {
         let text = StringValueParser::new().parse_ref(command, argument, value)?;
-        text.parse().map_err(|error: PlaceError| {
+        text.parse().map_err(|error: DatabaseLocationError| {
             let flag = argument.and_then(Arg::get_long).unwrap_or("database");
             clap::Error::raw(ErrorKind::ValueValidation, format!("--{flag}: {error}\n"))
         })
@@ -79,7 +79,7 @@ impl TypedValueParser for PlaceParser {
 }
 
 /// Without passwords.
-impl fmt::Display for Place {
+impl fmt::Display for DatabaseLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "{}", path.display()),
@@ -96,7 +96,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for DatabaseLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -128,7 +128,7 @@ mod tests {
             ("", None),
         ];
         for (text, shown) in table {
-            let place = text.parse::<Place>();
+            let place = text.parse::<DatabaseLocation>();
             assert_eq!(place.as_ref().ok().map(ToString::to_string).as_deref(), shown, "{text}");
             assert!(!format!("{place:?}").contains("sec"), "{place:?}");
         }

@@ -11,7 +11,7 @@ pub const PAGE_ROWS_MAX: u32 = 1_000;
 
 /// Which page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PageOf {
+pub struct PageRequest {
     /// What the page before said comes next; the first page where there is none.
     pub after: Option<Cursor>,
     /// How many rows at most: 1 to [`PAGE_ROWS_MAX`]; what is beyond counts as that.
@@ -35,7 +35,7 @@ pub struct Page<T> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cursor(String);
 
-impl PageOf {
+impl PageRequest {
     /// The first page, of so many rows.
     #[must_use]
     pub fn first(rows_max: u32) -> Self {
@@ -82,7 +82,7 @@ impl<T> Page<T> {
     }
 
     /// Of rows of which one more was asked for than the page has.
-    pub(crate) fn cut(mut rows: Vec<T>, of: &PageOf, cursor: impl Fn(&T) -> String) -> Self {
+    pub(crate) fn cut(mut rows: Vec<T>, of: &PageRequest, cursor: impl Fn(&T) -> String) -> Self {
         let has_more = rows.len() > of.rows_max();
         rows.truncate(of.rows_max());
         let next = rows.last().filter(|_| has_more).map(|it| Cursor(cursor(it)));

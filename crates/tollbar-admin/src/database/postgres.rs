@@ -21,11 +21,11 @@ use tokio_postgres::{IsolationLevel, Statement};
 use tollbar::{Clock, Timestamp};
 
 use super::schema::Dialect;
-use super::sql::{Purpose, Row, Sql, Value};
+use super::sql::{Purpose, Sql, SqlRow, SqlValue};
 use super::{RepositoryError, Result};
 use crate::database::schema::{self};
 use address::Address;
-pub(crate) use notifications::Listening;
+pub(crate) use notifications::ChangeNotifications;
 
 /// Connections of this node: changes come one after the other anyway.
 const CONNECTIONS_MAX: usize = 8;
@@ -95,8 +95,8 @@ impl Postgres {
     }
 
     /// Hears of changes, by a connection of its own.
-    pub(crate) async fn listen(&self) -> Result<Listening> {
-        Listening::begin(&self.address).await
+    pub(crate) async fn listen(&self) -> Result<ChangeNotifications> {
+        ChangeNotifications::begin(&self.address).await
     }
 }
 
@@ -158,17 +158,17 @@ async fn migrate(client: &mut Client, now: Timestamp) -> Result<()> {
 }
 
 impl Sql for PostgresSql<'_> {
-    async fn query(&self, statement: &str, values: &[Value]) -> Result<Vec<Row>> {
+    async fn query(&self, statement: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>> {
         let statement = self.prepared(statement).await?;
         let found = self.transaction.query(&statement, &parameters(values)).await.map_err(told)?;
         let read = |row: tokio_postgres::Row| {
             let values = (0..row.len()).map(|at| row.try_get(at).map_err(told));
-            Ok(Row::new(values.collect::<Result<_>>()?))
+            Ok(SqlRow::new(values.collect::<Result<_>>()?))
         };
         found.into_iter().map(read).collect()
     }
 
-    async fn execute(&self, statement: &str, values: &[Value]) -> Result<u64> {
+    async fn execute(&self, statement: &str, values: &[SqlValue]) -> Result<u64> {
         let statement = self.prepared(statement).await?;
         self.transaction.execute(&statement, &parameters(values)).await.map_err(told)
     }
@@ -178,7 +178,7 @@ impl Sql for PostgresSql<'_> {
     }
 }
 
-fn parameters(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
+fn parameters(values: &[SqlValue]) -> Vec<&(dyn ToSql + Sync)> {
     values.iter().map(|it| it as _).collect()
 }
 

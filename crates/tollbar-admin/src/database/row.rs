@@ -93,10 +93,10 @@ pub struct AuditRow {
     pub version: Option<u64>,
     /// What it was; null where it was not.
     #[schemars(with = "Option<Value>")]
-    pub before: Option<Audited>,
+    pub before: Option<AuditState>,
     /// What it is since; null where it is no more.
     #[schemars(with = "Option<Value>")]
-    pub after: Option<Audited>,
+    pub after: Option<AuditState>,
     /// Who did it.
     pub actor: String,
     /// When.
@@ -108,7 +108,7 @@ pub struct AuditRow {
 /// What a change was made to, as the audit has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Audited {
+pub enum AuditState {
     /// A rule.
     Rule(Box<AuditedRule>),
     /// Something that is only shown: an exemption, a token, a ban, or a row that was no rule.
@@ -333,11 +333,11 @@ pub struct UsageFilter {
 
 /// Whether a batch of usage was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Applied {
+pub enum BatchOutcome {
     /// It was.
-    Now,
+    Added,
     /// It had been before, and nothing was done.
-    Before,
+    AlreadyAdded,
 }
 
 /// A node, and what it enforces.

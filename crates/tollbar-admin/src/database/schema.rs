@@ -1,7 +1,7 @@
 //! The tables, in numbered steps. A step that has been released is never changed: what is to be
 //! otherwise is a new step.
 
-use super::sql::{Sql, Value, number};
+use super::sql::{Sql, SqlValue, number};
 use super::{RepositoryError, Result};
 
 /// Which words a database understands.
@@ -27,7 +27,7 @@ const NUMBER: &str =
 pub(crate) async fn missing<S: Sql>(sql: &S, dialect: Dialect) -> Result<Vec<(u64, &'static str)>> {
     sql.execute(NUMBER, &[]).await?;
     let mut rows = sql.query("SELECT max(number) FROM rate_limit_schema", &[]).await?;
-    let found = rows.first_mut().map(super::sql::Row::optional_count).transpose()?;
+    let found = rows.first_mut().map(super::sql::SqlRow::optional_count).transpose()?;
     let found = found.flatten().unwrap_or(0);
     let known = STEPS.len() as u64;
     if found > known {
@@ -43,7 +43,7 @@ pub(crate) async fn missing<S: Sql>(sql: &S, dialect: Dialect) -> Result<Vec<(u6
 
 /// Writes down that a step was taken.
 pub(crate) async fn taken<S: Sql>(sql: &S, step: u64) -> Result<()> {
-    let values: [Value; 1] = [number(step)];
+    let values: [SqlValue; 1] = [number(step)];
     sql.execute("INSERT INTO rate_limit_schema (number) VALUES ($1)", &values).await?;
     Ok(())
 }

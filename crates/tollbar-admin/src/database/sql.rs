@@ -11,7 +11,7 @@ use super::{RepositoryError, Result};
 /// A value that goes into a statement or comes out of one. Each database turns it into the type of
 /// its column: an instant, a day, a truth and a number are all [`Int`](Self::Int) here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum SqlValue {
     Null,
     Int(i64),
     Text(String),
@@ -20,10 +20,10 @@ pub(crate) enum Value {
 /// A transaction, in which all is done or nothing.
 pub(crate) trait Sql {
     /// The rows that a statement yields. Places for values are written `$1`, `$2` and so on.
-    async fn query(&self, statement: &str, values: &[Value]) -> Result<Vec<Row>>;
+    async fn query(&self, statement: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>>;
 
     /// How many rows a statement changes.
-    async fn execute(&self, statement: &str, values: &[Value]) -> Result<u64>;
+    async fn execute(&self, statement: &str, values: &[SqlValue]) -> Result<u64>;
 
     /// When the transaction began, by the repository's clock.
     fn now(&self) -> Timestamp;
@@ -43,17 +43,17 @@ pub(crate) enum Purpose {
 
 /// One row, whose values are taken in their order.
 #[derive(Debug)]
-pub(crate) struct Row(vec::IntoIter<Value>);
+pub(crate) struct SqlRow(vec::IntoIter<SqlValue>);
 
-impl Row {
-    pub(crate) fn new(values: Vec<Value>) -> Self {
+impl SqlRow {
+    pub(crate) fn new(values: Vec<SqlValue>) -> Self {
         Self(values.into_iter())
     }
 
     pub(crate) fn optional_int(&mut self) -> Result<Option<i64>> {
         match self.0.next() {
-            Some(Value::Null) => Ok(None),
-            Some(Value::Int(int)) => Ok(Some(int)),
+            Some(SqlValue::Null) => Ok(None),
+            Some(SqlValue::Int(int)) => Ok(Some(int)),
             other => Err(unexpected("a number", other.as_ref())),
         }
     }
@@ -64,8 +64,8 @@ impl Row {
 
     pub(crate) fn optional_text(&mut self) -> Result<Option<String>> {
         match self.0.next() {
-            Some(Value::Null) => Ok(None),
-            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(SqlValue::Null) => Ok(None),
+            Some(SqlValue::Text(text)) => Ok(Some(text)),
             other => Err(unexpected("a text", other.as_ref())),
         }
     }
@@ -102,11 +102,11 @@ impl Row {
     }
 }
 
-fn unexpected(what: &str, found: Option<&Value>) -> RepositoryError {
+fn unexpected(what: &str, found: Option<&SqlValue>) -> RepositoryError {
     let found = match found {
-        None | Some(Value::Null) => "nothing",
-        Some(Value::Int(_)) => "a number",
-        Some(Value::Text(_)) => "a text",
+        None | Some(SqlValue::Null) => "nothing",
+        Some(SqlValue::Int(_)) => "a number",
+        Some(SqlValue::Text(_)) => "a text",
     };
     RepositoryError::database(format!("a row has {found} where {what} belongs"))
 }
@@ -116,75 +116,75 @@ pub(crate) fn wrong(what: &str) -> RepositoryError {
     RepositoryError::database(format!("a row has {what} where that cannot be"))
 }
 
-impl From<i64> for Value {
+impl From<i64> for SqlValue {
     fn from(int: i64) -> Self {
         Self::Int(int)
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for SqlValue {
     fn from(is: bool) -> Self {
         Self::Int(i64::from(is))
     }
 }
 
-impl From<&str> for Value {
+impl From<&str> for SqlValue {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<String> for Value {
+impl From<String> for SqlValue {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<&String> for Value {
+impl From<&String> for SqlValue {
     fn from(text: &String) -> Self {
         Self::Text(text.clone())
     }
 }
 
-impl From<&Json> for Value {
+impl From<&Json> for SqlValue {
     fn from(json: &Json) -> Self {
         Self::Text(json.to_string())
     }
 }
 
-impl From<Timestamp> for Value {
+impl From<Timestamp> for SqlValue {
     fn from(instant: Timestamp) -> Self {
         // Instants end in 2255.
         Self::Int(instant.as_micros().cast_signed())
     }
 }
 
-impl<T: Into<Value>> From<Option<T>> for Value {
+impl<T: Into<SqlValue>> From<Option<T>> for SqlValue {
     fn from(value: Option<T>) -> Self {
         value.map_or(Self::Null, Into::into)
     }
 }
 
 /// A number for a column, which ends where `i64` does. What is counted here stays far below.
-pub(crate) fn number(count: u64) -> Value {
-    Value::Int(i64::try_from(count).unwrap_or(i64::MAX))
+pub(crate) fn number(count: u64) -> SqlValue {
+    SqlValue::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 /// A list that is asked for by conditions of which some are there.
 #[derive(Debug)]
-pub(crate) struct Where {
+pub(crate) struct WhereClause {
     text: String,
-    values: Vec<Value>,
+    values: Vec<SqlValue>,
 }
 
-impl Where {
+impl WhereClause {
     /// Beginning with what always holds.
     pub(crate) fn new(condition: &str) -> Self {
         Self { text: format!("WHERE {condition}"), values: Vec::new() }
     }
 
     /// And where `value` is there, `condition` holds, in which a `$` stands for it.
-    pub(crate) fn and(mut self, condition: &str, value: Option<impl Into<Value>>) -> Self {
+    pub(crate) fn and(mut self, condition: &str, value: Option<impl Into<SqlValue>>) -> Self {
         if let Some(value) = value {
             self.values.push(value.into());
             let place = format!("${}", self.values.len());
@@ -195,7 +195,11 @@ impl Where {
     }
 
     /// And what `columns` say comes after these values.
-    pub(crate) fn and_after<const N: usize>(mut self, columns: &str, values: [Value; N]) -> Self {
+    pub(crate) fn and_after<const N: usize>(
+        mut self,
+        columns: &str,
+        values: [SqlValue; N],
+    ) -> Self {
         let first = self.values.len() + 1;
         let places: Vec<String> = (first..first + N).map(|it| format!("${it}")).collect();
         self.text = format!("{} AND {columns} > ({})", self.text, places.join(", "));
@@ -210,7 +214,7 @@ impl Where {
         beginning: &str,
         order: &str,
         rows_max: usize,
-    ) -> (String, Vec<Value>) {
+    ) -> (String, Vec<SqlValue>) {
         self.values.push(number(rows_max as u64 + 1));
         let (text, place) = (&self.text, self.values.len());
         (format!("{beginning} {text} ORDER BY {order} LIMIT ${place}"), self.values)

@@ -14,7 +14,7 @@ use tollbar::store::block_on;
 use tollbar::{Clock, Timestamp};
 
 use super::schema::Dialect;
-use super::sql::{Purpose, Row, Sql, Value};
+use super::sql::{Purpose, Sql, SqlRow, SqlValue};
 use super::{RepositoryError, Result};
 use crate::database::schema::{self};
 use tollbar_daemon::background::stand_back;
@@ -135,7 +135,7 @@ fn transact<T>(
 }
 
 impl Sql for SqliteSql<'_> {
-    async fn query(&self, statement: &str, values: &[Value]) -> Result<Vec<Row>> {
+    async fn query(&self, statement: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>> {
         let mut statement =
             self.transaction.prepare_cached(&statement.replace('$', "?")).map_err(told)?;
         let columns = statement.column_count();
@@ -143,12 +143,12 @@ impl Sql for SqliteSql<'_> {
         let mut rows = Vec::new();
         while let Some(row) = found.next().map_err(told)? {
             let value = |at| row.get_ref(at).map_err(told).and_then(read);
-            rows.push(Row::new((0..columns).map(value).collect::<Result<_>>()?));
+            rows.push(SqlRow::new((0..columns).map(value).collect::<Result<_>>()?));
         }
         Ok(rows)
     }
 
-    async fn execute(&self, statement: &str, values: &[Value]) -> Result<u64> {
+    async fn execute(&self, statement: &str, values: &[SqlValue]) -> Result<u64> {
         let mut statement =
             self.transaction.prepare_cached(&statement.replace('$', "?")).map_err(told)?;
         let changed = statement.execute(rusqlite::params_from_iter(values)).map_err(told)?;
@@ -160,7 +160,7 @@ impl Sql for SqliteSql<'_> {
     }
 }
 
-impl ToSql for Value {
+impl ToSql for SqlValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
             Self::Null => ValueRef::Null,
@@ -170,12 +170,12 @@ impl ToSql for Value {
     }
 }
 
-fn read(value: ValueRef<'_>) -> Result<Value> {
+fn read(value: ValueRef<'_>) -> Result<SqlValue> {
     match value {
-        ValueRef::Null => Ok(Value::Null),
-        ValueRef::Integer(int) => Ok(Value::Int(int)),
+        ValueRef::Null => Ok(SqlValue::Null),
+        ValueRef::Integer(int) => Ok(SqlValue::Int(int)),
         ValueRef::Text(text) => match str::from_utf8(text) {
-            Ok(text) => Ok(Value::Text(text.to_owned())),
+            Ok(text) => Ok(SqlValue::Text(text.to_owned())),
             Err(_) => Err(super::sql::wrong("what is no UTF-8")),
         },
         ValueRef::Real(_) => Err(super::sql::wrong("a fraction")),

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Admin;
-use crate::database::{AuditFilter, AuditRow, NodeRow, Page, PageOf};
-use crate::operations::auth::access::{Actor, Need};
+use crate::database::{AuditFilter, AuditRow, NodeRow, Page, PageRequest};
+use crate::operations::auth::access::{Actor, Permission};
 use tollbar_daemon::problem::Problem;
 
 /// The nodes, and how far they are.
@@ -21,9 +21,9 @@ pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
     rule: Option<&str>,
-    page: &PageOf,
+    page: &PageRequest,
 ) -> Result<Page<AuditRow>, Problem> {
-    actor.reach(Need::SeeAll)?;
+    actor.reach(Permission::SeeAll)?;
     let rule = rule.map(|it| it.parse().map_err(|_| Problem::not_found("rule"))).transpose()?;
     let filter = AuditFilter { rule, ..AuditFilter::default() };
     Ok(admin.repository.audit(&filter, page).await?)
@@ -31,7 +31,7 @@ pub(crate) async fn list(
 
 /// The nodes of the fleet.
 pub(crate) async fn nodes(admin: &Admin, actor: &Actor) -> Result<Nodes, Problem> {
-    actor.reach(Need::SeeAll)?;
+    actor.reach(Permission::SeeAll)?;
     let revision = admin.repository.revisions().await?.rules;
     Ok(Nodes { revision, items: admin.repository.nodes().await? })
 }

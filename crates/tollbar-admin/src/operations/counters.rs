@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use super::Admin;
-use crate::operations::auth::access::{Actor, Need};
+use crate::operations::auth::access::{Actor, Permission};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
 use tollbar_daemon::store::ahead::AheadOfClock;
@@ -27,7 +27,8 @@ pub(crate) struct ClearAheadForm {
 /// Whether counters that are ahead of the clock are cleared, and how many were.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ClearingAhead {
+#[schemars(rename = "ClearingAhead")]
+pub(crate) struct ClearAheadStatus {
     /// Until when each is cleared whose client is denied; null where none is.
     clearing_until: Option<Instant>,
     /// How many were cleared since the daemon started.
@@ -43,24 +44,24 @@ pub(crate) fn clear_ahead(
     admin: &Admin,
     actor: &Actor,
     form: &ClearAheadForm,
-) -> Result<ClearingAhead, Problem> {
-    actor.reach(Need::ChangeAll)?;
+) -> Result<ClearAheadStatus, Problem> {
+    actor.reach(Permission::ChangeAll)?;
     let seconds = form.for_seconds.unwrap_or(SECONDS_DEFAULT);
     if !(1..=SECONDS_MAX).contains(&seconds) {
         return Err(Problem::invalid_field("forSeconds", "send 1 to 86400, which is a day"));
     }
     admin.daemon.engine.clear_ahead_for(Duration::from_secs(seconds));
     info!(actor = actor.audited(), seconds, "counters ahead of the clock are cleared");
-    Ok(ClearingAhead::of(admin))
+    Ok(ClearAheadStatus::of(admin))
 }
 
 /// Whether they are cleared now.
-pub(crate) fn clearing_ahead(admin: &Admin, actor: &Actor) -> Result<ClearingAhead, Problem> {
-    actor.reach(Need::SeeAll)?;
-    Ok(ClearingAhead::of(admin))
+pub(crate) fn clearing_ahead(admin: &Admin, actor: &Actor) -> Result<ClearAheadStatus, Problem> {
+    actor.reach(Permission::SeeAll)?;
+    Ok(ClearAheadStatus::of(admin))
 }
 
-impl ClearingAhead {
+impl ClearAheadStatus {
     fn of(admin: &Admin) -> Self {
         let engine = &admin.daemon.engine;
         let found = engine.ahead_of_clock();

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
-use super::rules::{Found, find_changeable};
+use super::rules::{RuleRecord, find_changeable};
 use super::{Admin, instant, rules};
-use crate::database::{ExemptionRow, Page, PageOf};
-use crate::operations::auth::access::{Actor, Need, Reach};
+use crate::database::{ExemptionRow, Page, PageRequest};
+use crate::operations::auth::access::{Actor, Permission, Reach};
 use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
@@ -16,7 +16,7 @@ use tollbar_daemon::rfc3339::Instant;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[schemars(rename = "ExemptionForm")]
-pub(crate) struct Sent {
+pub(crate) struct NewExemption {
     /// What kind of subject it is.
     pub(crate) subject_type: SubjectType,
     /// Which one: a value, or for addresses a block.
@@ -50,9 +50,9 @@ pub(crate) struct Exemption {
 pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
-    page: &PageOf,
+    page: &PageRequest,
 ) -> Result<Page<Exemption>, Problem> {
-    actor.reach(Need::SeeAll)?;
+    actor.reach(Permission::SeeAll)?;
     Ok(admin.repository.exemptions(None, page).await?.map(Into::into))
 }
 
@@ -61,13 +61,13 @@ pub(crate) async fn of_rule(
     admin: &Admin,
     actor: &Actor,
     rule: &str,
-    page: &PageOf,
+    page: &PageRequest,
 ) -> Result<Page<Exemption>, Problem> {
     match rules::get(admin, actor, rule).await? {
-        Found::Database(row) => {
+        RuleRecord::Database(row) => {
             Ok(admin.repository.exemptions(Some(row.id), page).await?.map(Into::into))
         }
-        Found::File(_) => Ok(Page { rows: Vec::new(), next: None }),
+        RuleRecord::File(_) => Ok(Page { rows: Vec::new(), next: None }),
     }
 }
 
@@ -76,9 +76,9 @@ pub(crate) async fn create(
     admin: &Admin,
     actor: &Actor,
     rule: &str,
-    sent: &Sent,
+    sent: &NewExemption,
 ) -> Result<Exemption, Problem> {
-    let reach = actor.reach(Need::Change)?;
+    let reach = actor.reach(Permission::Change)?;
     let rule = find_changeable(admin, reach, rule).await?;
     let form = sent.form(admin)?;
     let row = admin.repository.add_exemption(rule.id, &form, &actor.audited()).await?;
@@ -88,7 +88,7 @@ pub(crate) async fn create(
 
 /// Ends an exemption.
 pub(crate) async fn delete(admin: &Admin, actor: &Actor, id: &str) -> Result<(), Problem> {
-    let reach = actor.reach(Need::Change)?;
+    let reach = actor.reach(Permission::Change)?;
     let id = id.parse().map_err(|_| Problem::not_found("exemption"))?;
     if let Reach::Tenant(_) = reach {
         let row = admin.repository.exemption(id).await?;
@@ -100,7 +100,7 @@ pub(crate) async fn delete(admin: &Admin, actor: &Actor, id: &str) -> Result<(),
     Ok(())
 }
 
-impl Sent {
+impl NewExemption {
     fn form(&self, admin: &Admin) -> Result<ExemptionForm, Problem> {
         text_fields::subject("subjectValue", &self.subject_value)?;
         text_fields::reason("reason", self.reason.as_deref())?;

@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollbar_rules::{Request, Rule, UsageError};
 
-use super::usage::{Left, Usages};
+use super::usage::{LimitUsage, Usages};
 use super::{Admin, instant, rules, sub_limit};
-use crate::database::{KeyEffect, KeyFilter, KeyRecord, KeyRow, Page, PageOf, RuleId};
-use crate::operations::auth::access::{Actor, Need, Reach};
+use crate::database::{KeyEffect, KeyFilter, KeyRecord, KeyRow, Page, PageRequest, RuleId};
+use crate::operations::auth::access::{Actor, Permission, Reach};
 use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
 
@@ -71,7 +71,8 @@ pub(crate) struct BoostForm {
 /// Counters that were made fresh.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ResetKey {
+#[schemars(rename = "ResetKey")]
+pub(crate) struct KeyReset {
     pub(crate) rule_id: String,
     /// Always true.
     pub(crate) reset: bool,
@@ -79,37 +80,37 @@ pub(crate) struct ResetKey {
 
 /// What is left to a key.
 pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usages, Problem> {
-    let rule = in_force(admin, actor.reach(Need::See)?, &key.rule_id)?;
+    let rule = in_force(admin, actor.reach(Permission::See)?, &key.rule_id)?;
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     let usages = match key.whom()? {
-        Whom::Subject(subject) => handle.usage(&handle.subject(subject)?.request()?).await?,
-        Whom::Attributes(pairs) => {
+        KeySelector::Subject(subject) => handle.usage(&handle.subject(subject)?.request()?).await?,
+        KeySelector::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
             handle.usage(&request).await?
         }
     };
-    Usages::of(usages.into_iter().map(|it| Left::of(&rule, it)).collect())
+    Usages::of(usages.into_iter().map(|it| LimitUsage::of(&rule, it)).collect())
         .ok_or_else(|| Problem::not_found("limit: the rule, or the tier, is unlimited"))
 }
 
 /// Makes the counters of a key fresh.
-pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<ResetKey, Problem> {
-    let rule = in_force(admin, actor.reach(Need::Change)?, &key.rule_id)?;
+pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<KeyReset, Problem> {
+    let rule = in_force(admin, actor.reach(Permission::Change)?, &key.rule_id)?;
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     match key.whom()? {
-        Whom::Subject(subject) => handle.reset(&handle.subject(subject)?.request()?).await?,
-        Whom::Attributes(pairs) => {
+        KeySelector::Subject(subject) => handle.reset(&handle.subject(subject)?.request()?).await?,
+        KeySelector::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
             handle.reset(&request).await?;
         }
     }
     tracing::info!(actor = actor.audited(), rule = %rule.name, "counters were made fresh");
-    Ok(ResetKey { rule_id: key.rule_id.clone(), reset: true })
+    Ok(KeyReset { rule_id: key.rule_id.clone(), reset: true })
 }
 
 /// Denies somebody until the ban ends.
 pub(crate) async fn ban(admin: &Admin, actor: &Actor, form: &BanForm) -> Result<KeyRow, Problem> {
-    let reach = actor.reach(Need::Change)?;
+    let reach = actor.reach(Permission::Change)?;
     if let (Reach::Tenant(_), None) = (reach, &form.rule_id) {
         let detail = "a tenant bans under its own sub-limits: send the id of one";
         return Err(Problem::forbidden_field("ruleId", detail));
@@ -130,7 +131,7 @@ pub(crate) async fn boost(
     actor: &Actor,
     form: &BoostForm,
 ) -> Result<KeyRow, Problem> {
-    let reach = actor.reach(Need::ChangeAll)?;
+    let reach = actor.reach(Permission::ChangeAll)?;
     if !(1..=100_000).contains(&form.factor_percent) {
         let detail = "send 1 to 100000, in percent: 150 is one and a half times";
         return Err(Problem::invalid_field("factorPercent", detail));
@@ -150,15 +151,15 @@ pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
     filter: &KeyFilter,
-    page: &PageOf,
+    page: &PageRequest,
 ) -> Result<Page<KeyRow>, Problem> {
-    actor.reach(Need::SeeAll)?;
+    actor.reach(Permission::SeeAll)?;
     Ok(admin.repository.keys(filter, page).await?)
 }
 
 /// Ends a ban or a boost.
 pub(crate) async fn lift(admin: &Admin, actor: &Actor, id: &str) -> Result<(), Problem> {
-    let reach = actor.reach(Need::Change)?;
+    let reach = actor.reach(Permission::Change)?;
     let id = id.parse().map_err(|_| Problem::not_found("key record"))?;
     if let Reach::Tenant(_) = reach {
         let row = admin.repository.key(id).await?;
@@ -190,8 +191,8 @@ async fn known(
         return Ok(None);
     };
     match rules::find(admin, reach, rule).await? {
-        rules::Found::Database(row) => Ok(Some(row.id.to_string())),
-        rules::Found::File(_) => Ok(Some(rule.to_owned())),
+        rules::RuleRecord::Database(row) => Ok(Some(row.id.to_string())),
+        rules::RuleRecord::File(_) => Ok(Some(rule.to_owned())),
     }
 }
 
@@ -209,21 +210,21 @@ pub(crate) fn in_force(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Arc<
 }
 
 /// How a key was named.
-enum Whom<'k> {
+enum KeySelector<'k> {
     Subject(&'k str),
     Attributes(Vec<(&'k str, &'k str)>),
 }
 
 impl Key {
-    fn whom(&self) -> Result<Whom<'_>, Problem> {
+    fn whom(&self) -> Result<KeySelector<'_>, Problem> {
         match (&self.subject, &self.attributes) {
             (Some(subject), None) => {
                 text_fields::subject("subject", subject)?;
-                Ok(Whom::Subject(subject))
+                Ok(KeySelector::Subject(subject))
             }
             (None, Some(attributes)) => {
                 let pairs = attributes.iter().map(|(name, value)| (&**name, &**value));
-                Ok(Whom::Attributes(pairs.collect()))
+                Ok(KeySelector::Attributes(pairs.collect()))
             }
             _ => {
                 let detail = "send either this or `attributes`";

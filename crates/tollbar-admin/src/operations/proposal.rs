@@ -12,7 +12,7 @@ use tollbar_rules::{AsyncEngine, Diff, Rule, RuleSet, Usage};
 
 use super::rule_json::RuleJson;
 use super::{Admin, instant, sub_limit};
-use crate::database::{PageOf, RuleId, UsageFilter};
+use crate::database::{PageRequest, RuleId, UsageFilter};
 use crate::operations::auth::access::Reach;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
@@ -25,7 +25,7 @@ const AT_ONCE: usize = 64;
 
 /// What is meant to become of one rule.
 #[derive(Debug, Clone)]
-pub(crate) enum Change {
+pub(crate) enum ProposedChange {
     /// It says this from now on, and said that before; a new one where there is no id.
     Put { id: Option<RuleId>, before: Option<Box<Rule>>, rule: Box<Rule> },
     /// It is gone; nothing changes where what has no id goes.
@@ -51,9 +51,9 @@ pub(crate) struct DryRun {
     dry_run: bool,
     /// The rule as it would be; null where it would be gone.
     pub(crate) rule: Option<RuleJson>,
-    pub(crate) diff: ToldDiff,
+    pub(crate) diff: RuleSetDiff,
     /// Of the keys that were denied or counted lately, those that would be denied now and are not.
-    pub(crate) newly_denied: Vec<NewlyDenied>,
+    pub(crate) newly_denied: Vec<NewDenial>,
     /// How many keys were looked at.
     pub(crate) examined_keys: usize,
 }
@@ -61,12 +61,12 @@ pub(crate) struct DryRun {
 /// What would be different.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Diff")]
-pub(crate) struct ToldDiff {
+pub(crate) struct RuleSetDiff {
     /// Names of rules that are not there now.
     added: Vec<String>,
     /// Names of rules that would be gone.
     removed: Vec<String>,
-    pub(crate) changed: Vec<ToldChange>,
+    pub(crate) changed: Vec<RuleDiff>,
     /// How many would say what they say.
     pub(crate) unchanged: usize,
 }
@@ -75,7 +75,7 @@ pub(crate) struct ToldDiff {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ChangedRule")]
-pub(crate) struct ToldChange {
+pub(crate) struct RuleDiff {
     rule: String,
     /// Which of its fields.
     fields: Vec<String>,
@@ -86,7 +86,8 @@ pub(crate) struct ToldChange {
 /// Somebody who would be denied and is not.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct NewlyDenied {
+#[schemars(rename = "NewlyDenied")]
+pub(crate) struct NewDenial {
     rule_id: Option<String>,
     rule: String,
     pub(crate) subject: String,
@@ -99,15 +100,15 @@ pub(crate) struct NewlyDenied {
 
 impl Proposal {
     /// The change, if the rules fit together with it.
-    pub(crate) fn new(before: RuleSet, change: &Change) -> Result<Self, Problem> {
-        let (Change::Put { id, .. } | Change::Remove { id }) = change;
+    pub(crate) fn new(before: RuleSet, change: &ProposedChange) -> Result<Self, Problem> {
+        let (ProposedChange::Put { id, .. } | ProposedChange::Remove { id }) = change;
         let id = *id;
         let id_text = id.map(|it| it.to_string());
         let is_it = |rule: &&Arc<Rule>| id_text.as_deref() == Some(&**rule.identity());
         let old = before.rules().iter().find(is_it).cloned();
         let new = match change {
-            Change::Remove { .. } => None,
-            Change::Put { before, rule, .. } => {
+            ProposedChange::Remove { .. } => None,
+            ProposedChange::Put { before, rule, .. } => {
                 Some(Arc::new(put(rule, id, before.as_deref(), old.as_deref())))
             }
         };
@@ -138,16 +139,16 @@ impl Proposal {
         }
     }
 
-    fn told_diff(&self, reach: Reach<'_>) -> ToldDiff {
+    fn told_diff(&self, reach: Reach<'_>) -> RuleSetDiff {
         let names = |all: &[Arc<str>]| all.iter().map(ToString::to_string).collect();
         // Only the one rule that is changed can be among them.
         let rules = self.old.as_ref().zip(self.new.as_ref());
-        let changed = self.diff.changed.iter().zip(rules).map(|(it, (old, new))| ToldChange {
+        let changed = self.diff.changed.iter().zip(rules).map(|(it, (old, new))| RuleDiff {
             rule: it.rule.to_string(),
             fields: changed_fields(old, new).into_iter().map(|it| it.field).collect(),
             starts_fresh: it.starts_fresh.clone(),
         });
-        ToldDiff {
+        RuleSetDiff {
             added: names(&self.diff.added),
             removed: names(&self.diff.removed),
             changed: changed.collect(),
@@ -166,7 +167,7 @@ impl Proposal {
     }
 
     /// Only a rule that is there has counters that tell.
-    async fn newly_denied(&self, admin: &Admin, id: Option<&str>) -> (Vec<NewlyDenied>, usize) {
+    async fn newly_denied(&self, admin: &Admin, id: Option<&str>) -> (Vec<NewDenial>, usize) {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return (Vec::new(), 0);
         };
@@ -184,7 +185,7 @@ impl Proposal {
                 first.filter(|_| !now.iter().any(|it| is_denied(&it))).map(|it| (*subject, it))
             });
             denied.extend(join_all(asked).await.into_iter().flatten().map(|(subject, it)| {
-                NewlyDenied {
+                NewDenial {
                     rule_id: id.map(str::to_owned),
                     rule: new.name.to_string(),
                     subject: subject.clone(),
@@ -240,7 +241,7 @@ async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
         ..UsageFilter::default()
     };
     // Without it fewer are looked at, and their number is told.
-    if let Ok(page) = admin.repository.usage(&filter, &PageOf::first(KEYS_MAX as u32)).await {
+    if let Ok(page) = admin.repository.usage(&filter, &PageRequest::first(KEYS_MAX as u32)).await {
         subjects.extend(page.rows.into_iter().map(|it| it.subject));
     }
     subjects

@@ -39,7 +39,7 @@ pub(crate) enum Source {
 
 /// A rule as clients send it, or what is wrong with it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RuleSent(pub(crate) Result<Rule, FormError>);
+pub(crate) struct RuleForm(pub(crate) Result<Rule, FormError>);
 
 /// What only the daemon knows. Taken back and ignored, so that what a GET gave can be changed and PUT.
 const OURS: [&str; 5] = ["ruleId", "source", "version", "createdAt", "updatedAt"];
@@ -73,7 +73,7 @@ impl RuleJson {
     }
 }
 
-impl RuleSent {
+impl RuleForm {
     /// Reads the fields that were sent.
     pub(crate) fn read(mut fields: Map<String, Value>) -> Self {
         fields.retain(|name, _| !OURS.contains(&name.as_str()));
@@ -128,7 +128,7 @@ impl JsonSchema for RuleJson {
     }
 }
 
-impl JsonSchema for RuleSent {
+impl JsonSchema for RuleForm {
     fn schema_name() -> Cow<'static, str> {
         "RuleForm".into()
     }

@@ -7,14 +7,14 @@ use tollbar_rules::Rule;
 use tollbar_rules::admin::RuleView;
 
 use super::precondition::IfMatch;
-use super::proposal::{Change, DryRun, Proposal};
-use super::rule_json::{RuleJson, RuleSent};
+use super::proposal::{DryRun, Proposal, ProposedChange};
+use super::rule_json::{RuleForm, RuleJson};
 use super::{Admin, sub_limit};
 use crate::database::{
-    AuditRow, BrokenRule, Cursor, PAGE_ROWS_MAX, Page, PageOf, RepositoryError, RuleFilter, RuleId,
-    RuleRow,
+    AuditRow, BrokenRule, Cursor, PAGE_ROWS_MAX, Page, PageRequest, RepositoryError, RuleFilter,
+    RuleId, RuleRow,
 };
-use crate::operations::auth::access::{Actor, Need, Reach};
+use crate::operations::auth::access::{Actor, Permission, Reach};
 use tollbar_daemon::background;
 use tollbar_daemon::problem::Problem;
 
@@ -29,14 +29,14 @@ pub(crate) struct Rollback {
 
 /// A rule that was asked for.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum RuleRecord {
     Database(Box<RuleRow>),
     File(Box<RuleJson>),
 }
 
 /// What came of a change.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ChangeResult {
     Done(Box<RuleRow>),
     DryRun(Box<DryRun>),
 }
@@ -48,7 +48,7 @@ enum Target {
 }
 
 /// Where a list goes on: in the file's rules after so many, or in the database's.
-enum Place {
+enum ListPosition {
     File(usize),
     Database(Option<Cursor>),
 }
@@ -58,17 +58,17 @@ pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
     wanted: &RuleFilter,
-    page: &PageOf,
+    page: &PageRequest,
 ) -> Result<Page<RuleJson>, Problem> {
-    let reach = actor.reach(Need::See)?;
+    let reach = actor.reach(Permission::See)?;
     let mut wanted = wanted.clone();
     let cursor = page.after.as_ref().map(Cursor::as_text);
     let place = match reach {
-        Reach::All => Place::parse(cursor)?,
+        Reach::All => ListPosition::parse(cursor)?,
         // The file's rules are the operator's.
-        Reach::Tenant(_) => match Place::parse(cursor)? {
-            Place::File(_) => Place::Database(None),
-            place @ Place::Database(_) => place,
+        Reach::Tenant(_) => match ListPosition::parse(cursor)? {
+            ListPosition::File(_) => ListPosition::Database(None),
+            place @ ListPosition::Database(_) => place,
         },
     };
     if let Reach::Tenant(tenant) = reach {
@@ -80,56 +80,56 @@ pub(crate) async fn list(
     let limit = page.rows_max as usize;
     let mut items = Vec::new();
     let after = match place {
-        Place::Database(after) => after,
-        Place::File(skipped) => {
+        ListPosition::Database(after) => after,
+        ListPosition::File(skipped) => {
             let rules = admin.file_rules();
             let all = rules.rules().iter().filter(|it| is_wanted(&wanted, it));
             let mut some = all.skip(skipped).map(|it| RuleJson::of_file(it));
             items.extend(some.by_ref().take(limit));
             if items.len() == limit {
-                let next = Some(Place::File(skipped + items.len()).cursor());
+                let next = Some(ListPosition::File(skipped + items.len()).cursor());
                 return Ok(Page { rows: items, next });
             }
             None
         }
     };
     let rows_max = (limit - items.len()) as u32;
-    let of = PageOf { after, rows_max };
+    let of = PageRequest { after, rows_max };
     let page = admin.repository.rules(&wanted, &of).await?;
     let is_seen = |row: &&RuleRow| match reach {
         Reach::All => true,
         Reach::Tenant(tenant) => sub_limit::is_own(&row.rule, tenant),
     };
     items.extend(page.rows.iter().filter(is_seen).map(RuleJson::of_row));
-    Ok(Page { rows: items, next: page.next.map(|it| Place::Database(Some(it)).cursor()) })
+    Ok(Page { rows: items, next: page.next.map(|it| ListPosition::Database(Some(it)).cursor()) })
 }
 
 /// One rule.
-pub(crate) async fn get(admin: &Admin, actor: &Actor, id: &str) -> Result<Found, Problem> {
-    find(admin, actor.reach(Need::See)?, id).await
+pub(crate) async fn get(admin: &Admin, actor: &Actor, id: &str) -> Result<RuleRecord, Problem> {
+    find(admin, actor.reach(Permission::See)?, id).await
 }
 
 /// Makes a rule.
 pub(crate) async fn create(
     admin: &Admin,
     actor: &Actor,
-    sent: &RuleSent,
+    sent: &RuleForm,
     is_dry_run: bool,
-) -> Result<Outcome, Problem> {
-    let reach = actor.reach(Need::Change)?;
+) -> Result<ChangeResult, Problem> {
+    let reach = actor.reach(Permission::Change)?;
     let rule = sent.rule()?;
-    let change = Change::Put { id: None, before: None, rule: rule.clone().into() };
+    let change = ProposedChange::Put { id: None, before: None, rule: rule.clone().into() };
     let proposal = checked(admin, reach, change).await?;
     if let Reach::Tenant(tenant) = reach {
         has_room(admin, tenant).await?;
     }
     if is_dry_run {
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
+        return Ok(ChangeResult::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
     }
     drop(proposal);
     let row = admin.repository.insert_rule(&rule, &actor.audited()).await?;
     admin.enforced().await;
-    Ok(Outcome::Done(Box::new(row)))
+    Ok(ChangeResult::Done(Box::new(row)))
 }
 
 /// Makes a rule say something else.
@@ -138,18 +138,18 @@ pub(crate) async fn replace(
     actor: &Actor,
     id: &str,
     if_match: &IfMatch,
-    sent: &RuleSent,
+    sent: &RuleForm,
     is_dry_run: bool,
-) -> Result<Outcome, Problem> {
-    let reach = actor.reach(Need::Change)?;
+) -> Result<ChangeResult, Problem> {
+    let reach = actor.reach(Permission::Change)?;
     let target = find_target(admin, reach, id).await?;
     let expected = if_match.expected(target.version())?;
     let rule = sent.rule()?;
     let (row_id, before) = target.before();
-    let change = Change::Put { id: row_id, before, rule: rule.clone().into() };
+    let change = ProposedChange::Put { id: row_id, before, rule: rule.clone().into() };
     let proposal = checked(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
+        return Ok(ChangeResult::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
     }
     drop(proposal);
     let by = actor.audited();
@@ -158,7 +158,7 @@ pub(crate) async fn replace(
         Target::Broken(_) => admin.repository.repair_rule(id, expected, &rule, &by).await?,
     };
     admin.enforced().await;
-    Ok(Outcome::Done(Box::new(row)))
+    Ok(ChangeResult::Done(Box::new(row)))
 }
 
 /// Deletes a rule. What it said stays in its history.
@@ -169,11 +169,11 @@ pub(crate) async fn delete(
     if_match: &IfMatch,
     is_dry_run: bool,
 ) -> Result<Option<Box<DryRun>>, Problem> {
-    let reach = actor.reach(Need::Change)?;
+    let reach = actor.reach(Permission::Change)?;
     let target = find_target(admin, reach, id).await?;
     let expected = if_match.expected(target.version())?;
     if is_dry_run {
-        let change = Change::Remove { id: target.before().0 };
+        let change = ProposedChange::Remove { id: target.before().0 };
         let proposal = checked(admin, reach, change).await?;
         return Ok(Some(Box::new(proposal.told(admin, reach, None).await)));
     }
@@ -196,22 +196,25 @@ pub(crate) async fn roll_back(
     if_match: &IfMatch,
     rollback: &Rollback,
     is_dry_run: bool,
-) -> Result<Outcome, Problem> {
-    let reach = actor.reach(Need::Change)?;
+) -> Result<ChangeResult, Problem> {
+    let reach = actor.reach(Permission::Change)?;
     let (id, version, before) = find_ever(admin, reach, id).await?;
     let expected = if_match.expected(version)?;
     let rule = admin.repository.rule_at(id, rollback.version).await?;
-    let change =
-        Change::Put { id: Some(id), before: Some(before.into()), rule: rule.clone().into() };
+    let change = ProposedChange::Put {
+        id: Some(id),
+        before: Some(before.into()),
+        rule: rule.clone().into(),
+    };
     let proposal = checked(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(Outcome::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
+        return Ok(ChangeResult::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
     }
     drop(proposal);
     let by = actor.audited();
     let row = admin.repository.rollback_rule(id, expected, rollback.version, &by).await?;
     admin.enforced().await;
-    Ok(Outcome::Done(Box::new(row)))
+    Ok(ChangeResult::Done(Box::new(row)))
 }
 
 /// Every change of a rule, the newest first, also of one that was deleted.
@@ -219,14 +222,14 @@ pub(crate) async fn history(
     admin: &Admin,
     actor: &Actor,
     id: &str,
-    page: &PageOf,
+    page: &PageRequest,
 ) -> Result<Page<AuditRow>, Problem> {
-    let (id, ..) = find_ever(admin, actor.reach(Need::See)?, id).await?;
+    let (id, ..) = find_ever(admin, actor.reach(Permission::See)?, id).await?;
     Ok(admin.repository.history(id, page).await?)
 }
 
 /// The rule, if it may be seen.
-pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Found, Problem> {
+pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<RuleRecord, Problem> {
     let row = match id.parse() {
         Ok(id) => match admin.repository.rule(id).await {
             Err(RepositoryError::NotFound { .. }) => None,
@@ -237,16 +240,16 @@ pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Fo
         Err(_) => None,
     };
     match (row, reach) {
-        (Some(row), Reach::All) => Ok(Found::Database(Box::new(row))),
+        (Some(row), Reach::All) => Ok(RuleRecord::Database(Box::new(row))),
         (Some(row), Reach::Tenant(tenant)) if sub_limit::is_own(&row.rule, tenant) => {
-            Ok(Found::Database(Box::new(row)))
+            Ok(RuleRecord::Database(Box::new(row)))
         }
         // What is not a tenant's own is not there for it.
         (_, Reach::Tenant(_)) => Err(Problem::not_found("rule")),
         (None, Reach::All) => {
             let rules = admin.file_rules();
             let rule = rules.rules().iter().find(|it| **it.identity() == *id);
-            rule.map(|it| Found::File(Box::new(RuleJson::of_file(it))))
+            rule.map(|it| RuleRecord::File(Box::new(RuleJson::of_file(it))))
                 .ok_or(Problem::not_found("rule"))
         }
     }
@@ -259,8 +262,8 @@ pub(crate) async fn find_changeable(
     id: &str,
 ) -> Result<RuleRow, Problem> {
     match find(admin, reach, id).await? {
-        Found::Database(row) => Ok(*row),
-        Found::File(_) => Err(Problem::read_only(id)),
+        RuleRecord::Database(row) => Ok(*row),
+        RuleRecord::File(_) => Err(Problem::read_only(id)),
     }
 }
 
@@ -285,14 +288,14 @@ async fn find_ever(
     id: &str,
 ) -> Result<(RuleId, u64, Rule), Problem> {
     let gone = match find(admin, reach, id).await {
-        Ok(Found::Database(row)) => return Ok((row.id, row.version, row.rule)),
-        Ok(Found::File(_)) => return Err(Problem::read_only(id)),
+        Ok(RuleRecord::Database(row)) => return Ok((row.id, row.version, row.rule)),
+        Ok(RuleRecord::File(_)) => return Err(Problem::read_only(id)),
         Err(problem) => problem,
     };
     let Ok(id) = id.parse::<RuleId>() else {
         return Err(gone);
     };
-    let page = match admin.repository.history(id, &PageOf::first(1)).await {
+    let page = match admin.repository.history(id, &PageRequest::first(1)).await {
         Err(RepositoryError::Broken(_)) if reach != Reach::All => return Err(gone),
         page => page?,
     };
@@ -305,16 +308,20 @@ async fn find_ever(
 }
 
 /// The change, if it may be made by whoever has that reach.
-async fn checked(admin: &Admin, reach: Reach<'_>, change: Change) -> Result<Proposal, Problem> {
+async fn checked(
+    admin: &Admin,
+    reach: Reach<'_>,
+    change: ProposedChange,
+) -> Result<Proposal, Problem> {
     let in_force = admin.daemon.engine.rules();
-    if let Change::Put { id, rule, .. } = &change {
+    if let ProposedChange::Put { id, rule, .. } = &change {
         // First, so that no other refusal tells a tenant which rules there are.
         if let Reach::Tenant(tenant) = reach {
             sub_limit::check(tenant, rule, in_force.rules())?;
         }
         let is_taken = admin.file_rules().get(&rule.name).is_some();
         let filter = RuleFilter { name: Some(rule.name.to_string()), ..RuleFilter::default() };
-        let same = admin.repository.rules(&filter, &PageOf::first(1)).await?;
+        let same = admin.repository.rules(&filter, &PageRequest::first(1)).await?;
         if is_taken || same.rows.iter().any(|it| Some(it.id) != *id) {
             let name: String = rule.name.chars().take(64).collect();
             return Err(Problem::exists(format!(
@@ -331,7 +338,7 @@ async fn checked(admin: &Admin, reach: Reach<'_>, change: Change) -> Result<Prop
 async fn has_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
     let filter = RuleFilter { tenant: Some(tenant.to_owned()), ..RuleFilter::default() };
     let mut count = 0;
-    let mut of = PageOf::first(PAGE_ROWS_MAX);
+    let mut of = PageRequest::first(PAGE_ROWS_MAX);
     loop {
         let page = admin.repository.rules(&filter, &of).await?;
         count += page.rows.iter().filter(|it| sub_limit::is_own(&it.rule, tenant)).count();
@@ -342,7 +349,7 @@ async fn has_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
             )));
         }
         match page.next {
-            Some(next) => of = PageOf::after(next, PAGE_ROWS_MAX),
+            Some(next) => of = PageRequest::after(next, PAGE_ROWS_MAX),
             None => return Ok(()),
         }
     }
@@ -373,7 +380,7 @@ fn is_wanted(wanted: &RuleFilter, rule: &Rule) -> bool {
         && wanted.name.as_ref().is_none_or(|it| *rule.name == **it)
 }
 
-impl Place {
+impl ListPosition {
     fn parse(cursor: Option<&str>) -> Result<Self, Problem> {
         let Some(cursor) = cursor else {
             return Ok(Self::File(0));

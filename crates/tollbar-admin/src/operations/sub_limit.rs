@@ -70,7 +70,7 @@ fn below(rule: &Rule, parent: &Rule) -> Result<(), Problem> {
         let detail = format!("the operator's rule `{name}` comes first: send {most} or less");
         return Err(Problem::forbidden_field("priority", detail));
     }
-    if let (Some(own), Some(allowed)) = (Rate::of(rule), Rate::of(parent))
+    if let (Some(own), Some(allowed)) = (SustainedRate::of(rule), SustainedRate::of(parent))
         && own.is_above(allowed)
     {
         let most = allowed.text();
@@ -118,13 +118,13 @@ fn is_named_after(name: &str, tenant: &str) -> bool {
 
 /// How much passes in the long run.
 #[derive(Debug, Clone, Copy)]
-struct Rate<'r> {
+struct SustainedRate<'r> {
     limit: u64,
     window_us: u128,
     by: &'r Limit,
 }
 
-impl<'r> Rate<'r> {
+impl<'r> SustainedRate<'r> {
     /// Of a rule: of its limits together the lowest rate, of its tiers the highest, since nobody here
     /// knows which tier a tenant's requests have. `None` where nothing bounds it.
     fn of(rule: &'r Rule) -> Option<Self> {

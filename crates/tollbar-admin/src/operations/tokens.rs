@@ -6,8 +6,8 @@ use tollbar::Timestamp;
 
 use super::Admin;
 use super::instant;
-use crate::database::{NewToken, Page, PageOf, Repository, RepositoryError, TokenRow};
-use crate::operations::auth::access::{Actor, Need, Scope};
+use crate::database::{NewToken, Page, PageRequest, Repository, RepositoryError, TokenRow};
+use crate::operations::auth::access::{Actor, Permission, Scope};
 use crate::operations::auth::credential::Credential;
 use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
@@ -37,7 +37,8 @@ pub struct TokenForm {
 
 /// A token that was just made.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct MadeToken {
+#[schemars(rename = "MadeToken")]
+pub struct CreatedToken {
     #[serde(flatten)]
     pub(crate) made: TokenRow,
     /// What to send behind `Authorization: Bearer`. It is shown here and nowhere else.
@@ -49,8 +50,8 @@ pub(crate) async fn create(
     admin: &Admin,
     actor: &Actor,
     form: &TokenForm,
-) -> Result<MadeToken, Problem> {
-    actor.reach(Need::ChangeAll)?;
+) -> Result<CreatedToken, Problem> {
+    actor.reach(Permission::ChangeAll)?;
     create_in(&admin.repository, form, &actor.audited()).await
 }
 
@@ -59,26 +60,26 @@ pub async fn create_in(
     repository: &Repository,
     form: &TokenForm,
     actor: &str,
-) -> Result<MadeToken, Problem> {
+) -> Result<CreatedToken, Problem> {
     let credential = Credential::random();
     let token = form.checked(&credential, repository.now())?;
     let row = repository.insert_token(&token, actor).await?;
-    Ok(MadeToken { made: row, token: credential.reveal().to_owned() })
+    Ok(CreatedToken { made: row, token: credential.reveal().to_owned() })
 }
 
 /// All of them, those that were revoked too.
 pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
-    page: &PageOf,
+    page: &PageRequest,
 ) -> Result<Page<TokenRow>, Problem> {
-    actor.reach(Need::ChangeAll)?;
+    actor.reach(Permission::ChangeAll)?;
     Ok(admin.repository.tokens(page).await?)
 }
 
 /// Makes one worth nothing, on all nodes within a second. The row stays.
 pub(crate) async fn revoke(admin: &Admin, actor: &Actor, id: &str) -> Result<(), Problem> {
-    actor.reach(Need::ChangeAll)?;
+    actor.reach(Permission::ChangeAll)?;
     let id = id.parse().map_err(|_| Problem::not_found("token"))?;
     admin.repository.revoke_token(id, &actor.audited()).await?;
     Ok(())
@@ -86,7 +87,7 @@ pub(crate) async fn revoke(admin: &Admin, actor: &Actor, id: &str) -> Result<(),
 
 /// The caller's own.
 pub(crate) async fn own(admin: &Admin, actor: &Actor) -> Result<TokenRow, Problem> {
-    actor.reach(Need::BeKnown)?;
+    actor.reach(Permission::SeeOwnToken)?;
     Ok(admin.repository.token(actor.token_id).await?)
 }
 

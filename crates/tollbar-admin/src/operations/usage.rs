@@ -8,8 +8,8 @@ use tollbar_rules::{Per, Request, Rule, Usage, UsageError};
 
 use super::keys::in_force;
 use super::{Admin, sub_limit};
-use crate::database::{Page, PageOf, UsageFilter};
-use crate::operations::auth::access::{Actor, Need, Reach};
+use crate::database::{Page, PageRequest, UsageFilter};
+use crate::operations::auth::access::{Actor, Permission, Reach};
 use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
@@ -20,7 +20,7 @@ const RULES_MAX: usize = 1_000;
 
 /// Whose usage is asked for, under which rule.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Whose<'a> {
+pub(crate) struct UsageSubject<'a> {
     /// An attribute, or `ip_cidr` for `ip`.
     pub(crate) subject_type: &'a str,
     pub(crate) subject_id: &'a str,
@@ -32,16 +32,16 @@ pub(crate) struct Whose<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Usages {
     #[serde(flatten)]
-    pub(crate) tightest: Left,
+    pub(crate) tightest: LimitUsage,
     /// Every limit, the tightest first.
-    pub(crate) limits: Vec<Left>,
+    pub(crate) limits: Vec<LimitUsage>,
 }
 
 /// What is left of one limit.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "UsageOfLimit")]
-pub(crate) struct Left {
+pub(crate) struct LimitUsage {
     pub(crate) rule_id: String,
     pub(crate) rule: String,
     /// The limit as it was written.
@@ -59,7 +59,8 @@ pub(crate) struct Left {
 /// Somebody who is denied often.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Limited {
+#[schemars(rename = "Limited")]
+pub(crate) struct DeniedSubject {
     pub(crate) rule_id: String,
     pub(crate) rule: String,
     pub(crate) subject: String,
@@ -71,31 +72,32 @@ pub(crate) struct Limited {
 
 /// Those who are denied most, the first first.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Top {
-    pub(crate) items: Vec<Limited>,
+#[schemars(rename = "Top")]
+pub(crate) struct TopDenied {
+    pub(crate) items: Vec<DeniedSubject>,
 }
 
 /// What is left to a subject.
 pub(crate) async fn of_subject(
     admin: &Admin,
     actor: &Actor,
-    whose: Whose<'_>,
+    whose: UsageSubject<'_>,
 ) -> Result<Usages, Problem> {
-    let reach = actor.reach(Need::See)?;
+    let reach = actor.reach(Permission::See)?;
     left(admin, reach, whose).await
 }
 
 /// What is left to the token's own subject, under every rule that counts it.
 pub(crate) async fn of_me(admin: &Admin, actor: &Actor) -> Result<Usages, Problem> {
-    actor.reach(Need::BeSubject)?;
+    actor.reach(Permission::SeeOwnUsage)?;
     let subject = actor.subject.as_deref().unwrap_or_default();
     let (subject_type, subject_id) = subject.split_once(':').unwrap_or(("client", subject));
     let subject_type = if subject_type == "api" { "api_key" } else { subject_type };
-    left(admin, Reach::All, Whose { subject_type, subject_id, rule: None }).await
+    left(admin, Reach::All, UsageSubject { subject_type, subject_id, rule: None }).await
 }
 
-async fn left(admin: &Admin, reach: Reach<'_>, whose: Whose<'_>) -> Result<Usages, Problem> {
-    let Whose { subject_type, subject_id, rule } = whose;
+async fn left(admin: &Admin, reach: Reach<'_>, whose: UsageSubject<'_>) -> Result<Usages, Problem> {
+    let UsageSubject { subject_type, subject_id, rule } = whose;
     text_fields::subject("subjectType", subject_type)?;
     text_fields::subject("subjectId", subject_id)?;
     let attribute = if subject_type == "ip_cidr" { "ip" } else { subject_type };
@@ -112,7 +114,7 @@ async fn left(admin: &Admin, reach: Reach<'_>, whose: Whose<'_>) -> Result<Usage
     for rule in &rules {
         let usages =
             admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?.usage(&request).await?;
-        limits.extend(usages.into_iter().map(|it| Left::of(rule, it)));
+        limits.extend(usages.into_iter().map(|it| LimitUsage::of(rule, it)));
     }
     Usages::of(limits).ok_or_else(|| Problem::not_found("limit: no rule counts such a subject"))
 }
@@ -140,8 +142,8 @@ pub(crate) fn top(
     actor: &Actor,
     rule: Option<&str>,
     count: usize,
-) -> Result<Top, Problem> {
-    let reach = actor.reach(Need::See)?;
+) -> Result<TopDenied, Problem> {
+    let reach = actor.reach(Permission::See)?;
     let rules = if let Some(rule) = rule {
         vec![in_force(admin, reach, rule)?]
     } else {
@@ -153,7 +155,7 @@ pub(crate) fn top(
         // One that is gone by now denies nobody.
         let handle = admin.daemon.engine.rule(&rule.name).ok();
         let limited = handle.map_or_else(Vec::new, |it| it.top_denied(count));
-        items.extend(limited.into_iter().map(|it| Limited {
+        items.extend(limited.into_iter().map(|it| DeniedSubject {
             rule_id: rule.identity().to_string(),
             rule: rule.name.to_string(),
             subject: it.subject,
@@ -164,7 +166,7 @@ pub(crate) fn top(
         items.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.subject.cmp(&b.subject)));
         items.truncate(count);
     }
-    Ok(Top { items })
+    Ok(TopDenied { items })
 }
 
 /// A page of what was used.
@@ -172,7 +174,7 @@ pub(crate) async fn daily(
     admin: &Admin,
     actor: &Actor,
     filter: UsageFilter,
-    page: &PageOf,
+    page: &PageRequest,
 ) -> Result<Page<UsageRow>, Problem> {
     rows(admin, actor, filter, page).await
 }
@@ -182,9 +184,9 @@ pub(crate) async fn rows(
     admin: &Admin,
     actor: &Actor,
     mut filter: UsageFilter,
-    page: &PageOf,
+    page: &PageRequest,
 ) -> Result<Page<UsageRow>, Problem> {
-    if let Reach::Tenant(tenant) = actor.reach(Need::See)? {
+    if let Reach::Tenant(tenant) = actor.reach(Permission::See)? {
         if filter.tenant.as_deref().is_some_and(|it| it != tenant) {
             return Err(Problem::forbidden(format!("this token is of tenant `{tenant}` only")));
         }
@@ -195,17 +197,18 @@ pub(crate) async fn rows(
 
 impl Usages {
     /// `None` where there is no limit. The tightest has the least of its limit remaining.
-    pub(crate) fn of(mut limits: Vec<Left>) -> Option<Self> {
+    pub(crate) fn of(mut limits: Vec<LimitUsage>) -> Option<Self> {
         limits.sort_by(|a, b| {
-            let share =
-                |one: &Left, other: &Left| u128::from(one.remaining) * u128::from(other.limit);
+            let share = |one: &LimitUsage, other: &LimitUsage| {
+                u128::from(one.remaining) * u128::from(other.limit)
+            };
             share(a, b).cmp(&share(b, a))
         });
         Some(Self { tightest: limits.first()?.clone(), limits })
     }
 }
 
-impl Left {
+impl LimitUsage {
     pub(crate) fn of(rule: &Rule, usage: Usage) -> Self {
         Self {
             rule_id: rule.identity().to_string(),

@@ -15,7 +15,7 @@ const FILES_MAX: usize = 64;
 
 /// A name, and what keeps others from taking it.
 #[derive(Debug)]
-pub struct Node {
+pub struct NodeIdentity {
     pub name: String,
     /// Locked for as long as it is open.
     _file: Option<File>,
@@ -31,7 +31,7 @@ pub(crate) fn parse(text: &str) -> Result<String, String> {
     Err(format!("write 1 to {NAME_BYTES_MAX} visible ASCII characters, such as edge-1"))
 }
 
-impl Node {
+impl NodeIdentity {
     /// By the flag; else by a file beside `place`; else another one at each start.
     pub fn new(named: Option<&str>, place: Option<&Path>) -> io::Result<Self> {
         match (named, place) {
@@ -114,12 +114,12 @@ mod tests {
     #[test]
     fn a_name_stays_over_a_restart_and_no_two_daemons_share_one() {
         let place = scratch("kept").join("limits.sqlite");
-        let first = Node::new(None, Some(&place)).unwrap();
-        let second = Node::new(None, Some(&place)).unwrap();
+        let first = NodeIdentity::new(None, Some(&place)).unwrap();
+        let second = NodeIdentity::new(None, Some(&place)).unwrap();
         assert_ne!(first.name, second.name);
         let name = first.name.clone();
         drop(first);
-        assert_eq!(Node::new(None, Some(&place)).unwrap().name, name);
+        assert_eq!(NodeIdentity::new(None, Some(&place)).unwrap().name, name);
         std::fs::remove_dir_all(place.parent().unwrap()).unwrap();
     }
 
@@ -128,16 +128,16 @@ mod tests {
         let place = scratch("torn").join("limits.sqlite");
         for torn in [&b""[..], b"\xff\xfe", b"a b", &[b'x'; 500]] {
             std::fs::write(path_of(&place, 1), torn).unwrap();
-            let name = Node::new(None, Some(&place)).unwrap().name;
+            let name = NodeIdentity::new(None, Some(&place)).unwrap().name;
             assert_eq!(parse(&name).as_deref(), Ok(&*name));
-            assert_eq!(Node::new(None, Some(&place)).unwrap().name, name);
+            assert_eq!(NodeIdentity::new(None, Some(&place)).unwrap().name, name);
         }
         std::fs::remove_dir_all(place.parent().unwrap()).unwrap();
     }
 
     #[test]
     fn names_are_short_and_visible() {
-        assert_eq!(Node::new(Some("edge-1"), None).unwrap().name, "edge-1");
+        assert_eq!(NodeIdentity::new(Some("edge-1"), None).unwrap().name, "edge-1");
         for text in ["", "a b", "é", "a\n", &"x".repeat(129)] {
             assert!(parse(text).is_err(), "{text:?}");
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{error, info, warn};
 
-use crate::database::{Applied, Repository, RepositoryError, Result};
+use crate::database::{BatchOutcome, Repository, RepositoryError, Result};
 use tollbar_daemon::shutdown::Stopped;
 use tollbar_daemon::usage::Tally;
 use tollbar_daemon::usage::UsageRow;
@@ -31,7 +31,7 @@ const LAST_FLUSH_MAX: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where accounts are kept.
-pub trait Books: Send + Sync + 'static {
+pub trait UsageTable: Send + Sync + 'static {
     /// The last number that was added for a node.
     fn last(&self, node: &str) -> impl Future<Output = Result<u64>> + Send;
 
@@ -41,22 +41,22 @@ pub trait Books: Send + Sync + 'static {
         node: &str,
         number: u64,
         rows: &[UsageRow],
-    ) -> impl Future<Output = Result<Applied>> + Send;
+    ) -> impl Future<Output = Result<BatchOutcome>> + Send;
 }
 
-impl Books for Repository {
+impl UsageTable for Repository {
     async fn last(&self, node: &str) -> Result<u64> {
         self.usage_sequence(node).await
     }
 
-    async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<Applied> {
+    async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<BatchOutcome> {
         self.add_usage(node, number, rows).await
     }
 }
 
 /// Writes what was counted.
 #[derive(Debug)]
-pub struct Bookkeeper<B> {
+pub struct UsageWriter<B> {
     books: B,
     node: String,
     tally: Arc<Tally>,
@@ -68,7 +68,7 @@ pub struct Bookkeeper<B> {
     is_sent: bool,
 }
 
-impl<B: Books> Bookkeeper<B> {
+impl<B: UsageTable> UsageWriter<B> {
     pub fn new(books: B, node: String, tally: Arc<Tally>) -> Self {
         Self { books, node, tally, last: None, batches: VecDeque::new(), is_sent: false }
     }
@@ -138,7 +138,7 @@ impl<B: Books> Bookkeeper<B> {
             self.last = Some(number - 1);
             let may_be_there = std::mem::replace(&mut self.is_sent, true);
             match self.books.add(&self.node, number, rows).await? {
-                Applied::Before if !may_be_there => {
+                BatchOutcome::AlreadyAdded if !may_be_there => {
                     // It is not ours that is there: somebody else has our name.
                     warn!(
                         node = self.node,
@@ -150,7 +150,7 @@ impl<B: Books> Bookkeeper<B> {
                         return Err(taken(&self.node));
                     }
                 }
-                Applied::Now | Applied::Before => {
+                BatchOutcome::Added | BatchOutcome::AlreadyAdded => {
                     (self.last, self.is_sent) = (Some(number), false);
                     self.batches.pop_front();
                 }
@@ -161,17 +161,17 @@ impl<B: Books> Bookkeeper<B> {
 }
 
 /// What every keeper of books can do.
-trait Begin: Books {
+trait Begin: UsageTable {
     /// Takes a number above all that the name has used: what another has sent under those, and is
     /// still on its way, is not added any more.
     async fn begin(&self, node: &str) -> Result<u64>;
 }
 
-impl<B: Books> Begin for B {
+impl<B: UsageTable> Begin for B {
     async fn begin(&self, node: &str) -> Result<u64> {
         for _ in 0..NUMBERS_TRIED_MAX {
             let number = self.last(node).await? + 1;
-            if self.add(node, number, &[]).await? == Applied::Now {
+            if self.add(node, number, &[]).await? == BatchOutcome::Added {
                 return Ok(number);
             }
         }

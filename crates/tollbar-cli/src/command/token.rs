@@ -8,7 +8,7 @@ use super::Ending;
 use super::client::{Call, CallError, Client, Query, segment};
 use super::table::{cell, columns};
 use crate::command::expiry::Until;
-use tollbar_admin::database::{Place, Repository};
+use tollbar_admin::database::{DatabaseLocation, Repository};
 use tollbar_admin::operations::tokens::{self, TokenForm};
 
 /// Where tokens are.
@@ -35,7 +35,7 @@ pub(crate) enum Token {
 
         /// Makes it in the database itself, where no token is left to ask the daemon with
         #[arg(long)]
-        database: Option<Place>,
+        database: Option<DatabaseLocation>,
     },
     /// Lists tokens, without what would let somebody use them
     List,
@@ -71,8 +71,8 @@ impl Token {
     }
 }
 
-async fn make_in(place: &Place, form: &TokenForm) -> Result<Value, CallError> {
-    if let Place::Sqlite(path) = place
+async fn make_in(place: &DatabaseLocation, form: &TokenForm) -> Result<Value, CallError> {
+    if let DatabaseLocation::Sqlite(path) = place
         && !path.exists()
     {
         let message = format!("--database: there is no {}: where is the daemon's?", path.display());

@@ -10,20 +10,20 @@ use tokio::task::JoinHandle;
 use tollbar::SystemClock;
 
 use crate::config::Config;
-use tollbar_admin::database::sync::follower::{Follow, FollowError};
-use tollbar_admin::database::{Live, Repository, RepositoryError};
-use tollbar_admin::usage::node::Node;
-use tollbar_admin::usage::writer::Bookkeeper;
+use tollbar_admin::database::sync::follower::{FollowError, Follower};
+use tollbar_admin::database::{LiveRules, Repository, RepositoryError};
+use tollbar_admin::usage::node::NodeIdentity;
+use tollbar_admin::usage::writer::UsageWriter;
 use tollbar_daemon::shutdown::Stopped;
 use tollbar_daemon::usage::Tally;
 
 /// A database whose rules are in force.
 pub(crate) struct Database {
     pub(crate) repository: Repository,
-    follow: Follow,
-    bookkeeper: Bookkeeper<Repository>,
+    follow: Follower,
+    bookkeeper: UsageWriter<Repository>,
     flush_every: Duration,
-    node: Node,
+    node: NodeIdentity,
 }
 
 /// The tasks that follow a database and write usage to it.
@@ -31,7 +31,7 @@ pub(crate) struct DatabaseTasks {
     follow: JoinHandle<()>,
     bookkeeper: JoinHandle<()>,
     /// Its name is this node's for as long as the daemon runs.
-    _node: Node,
+    _node: NodeIdentity,
 }
 
 /// Why there is none.
@@ -40,9 +40,9 @@ pub(crate) enum DatabaseError {
     #[error("--database: {0}")]
     Repository(#[from] RepositoryError),
     #[error("cannot keep this node's name beside the database: {0}; give it one by --node NAME")]
-    Node(io::Error),
+    NodeIdentity(io::Error),
     #[error(transparent)]
-    Follow(#[from] FollowError),
+    Follower(#[from] FollowError),
 }
 
 impl Database {
@@ -50,7 +50,7 @@ impl Database {
     /// force when this returns: no request passes by rules that are not there yet.
     pub(crate) async fn open(
         config: &Config,
-        live: &Arc<Live>,
+        live: &Arc<LiveRules>,
         tally: Option<Arc<Tally>>,
     ) -> Result<Option<Self>, DatabaseError> {
         let (Some(place), Some(tally)) = (&config.database.database, tally) else {
@@ -58,11 +58,11 @@ impl Database {
         };
         let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
         let beside = config.database.beside();
-        let node = Node::new(config.metering.node.as_deref(), beside.as_deref());
-        let node = node.map_err(DatabaseError::Node)?;
+        let node = NodeIdentity::new(config.metering.node.as_deref(), beside.as_deref());
+        let node = node.map_err(DatabaseError::NodeIdentity)?;
         let (live, cache) = (Arc::clone(live), config.database.cache());
-        let follow = Follow::begin(live, repository.clone(), cache, node.name.clone()).await?;
-        let bookkeeper = Bookkeeper::new(repository.clone(), node.name.clone(), tally);
+        let follow = Follower::begin(live, repository.clone(), cache, node.name.clone()).await?;
+        let bookkeeper = UsageWriter::new(repository.clone(), node.name.clone(), tally);
         let flush_every = config.metering.usage_flush.0;
         Ok(Some(Self { repository, follow, bookkeeper, flush_every, node }))
     }

@@ -9,7 +9,7 @@ use tollbar_rules::{Finding, RuleFile, RuleWatch};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
-use tollbar_admin::database::Live;
+use tollbar_admin::database::LiveRules;
 use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::metrics::Reloaded;
 use tollbar_daemon::net::tls::Tls;
@@ -21,7 +21,7 @@ use tollbar_daemon::token::Tokens;
 pub(crate) struct Reload {
     config: Arc<Config>,
     daemon: Arc<Daemon>,
-    live: Arc<Live>,
+    live: Arc<LiveRules>,
     tokens: Option<Arc<Tokens>>,
     envoy: Arc<EnvoyLimits>,
     trust: Arc<ArcSwap<Trust>>,
@@ -32,7 +32,7 @@ impl Reload {
     pub(crate) fn new(
         config: Arc<Config>,
         daemon: Arc<Daemon>,
-        live: Arc<Live>,
+        live: Arc<LiveRules>,
         tokens: Option<Arc<Tokens>>,
         envoy: Arc<EnvoyLimits>,
         trust: Arc<ArcSwap<Trust>>,

@@ -1,7 +1,7 @@
 //! One key at a time: looked at, made fresh, banned, boosted; and what was used.
 
 use serde_json::{Value, json};
-use tollbar_admin::database::{Place, Repository, UsageRow};
+use tollbar_admin::database::{DatabaseLocation, Repository, UsageRow};
 
 use crate::office::{Office, RULES};
 
@@ -103,7 +103,7 @@ fn a_ban_denies_a_boost_gives_more_and_both_end() {
 #[tokio::test]
 async fn what_was_used_is_exported_in_pages_of_the_database() {
     let office = Office::open("usage", FILE);
-    let place: Place = office.database.parse().unwrap();
+    let place: DatabaseLocation = office.database.parse().unwrap();
     let repository = Repository::open(&place).await.unwrap();
     let row = |at: u32| UsageRow {
         day: 20_000 + i32::try_from(at % 2).unwrap(),

@@ -7,7 +7,7 @@ use std::thread;
 use crate::common::postgres::Postgres;
 use crate::common::{Daemon, Scratch, serve, status};
 use rusqlite::Connection;
-use tollbar_admin::database::{PAGE_ROWS_MAX, PageOf, Repository, UsageFilter};
+use tollbar_admin::database::{PAGE_ROWS_MAX, PageRequest, Repository, UsageFilter};
 
 const RULES: &str = "rules:
 - { name: per_client, limit: 20/day }
@@ -48,7 +48,7 @@ fn admitted(url: &str) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let repository = Repository::open(&url.parse().unwrap()).await.unwrap();
-        let page = PageOf::first(PAGE_ROWS_MAX);
+        let page = PageRequest::first(PAGE_ROWS_MAX);
         let page = repository.usage(&UsageFilter::default(), &page).await.unwrap();
         assert!(page.next.is_none());
         page.rows.iter().map(|it| it.admitted_cost).sum()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::common::Scratch;
 use serde_json::{Value, json};
 use tollbar::{ManualClock, Timestamp};
-use tollbar_admin::database::{PageOf, Place, Repository, RuleFilter};
+use tollbar_admin::database::{DatabaseLocation, PageRequest, Repository, RuleFilter};
 use tollbar_rules::Rule;
 use tollbar_rules::admin::from_json;
 
@@ -24,14 +24,14 @@ const START_US: u64 = 1_800_000_000_000_000;
 struct World {
     repository: Repository,
     clock: ManualClock,
-    place: Place,
+    place: DatabaseLocation,
     _scratch: Scratch,
 }
 
 impl World {
     async fn sqlite(name: &str) -> Self {
         let scratch = Scratch::new(name);
-        let place: Place = scratch.path("rules.sqlite").parse().unwrap();
+        let place: DatabaseLocation = scratch.path("rules.sqlite").parse().unwrap();
         Self::open(place, scratch).await
     }
 
@@ -40,7 +40,7 @@ impl World {
         Self::open(place, Scratch::new(name)).await
     }
 
-    async fn open(place: Place, scratch: Scratch) -> Self {
+    async fn open(place: DatabaseLocation, scratch: Scratch) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(START_US));
         let repository = Repository::open_with(&place, Arc::new(clock.clone())).await.unwrap();
         Self { repository, clock, place, _scratch: scratch }
@@ -59,7 +59,7 @@ impl World {
 
     /// The names of the rules of a list.
     async fn names(&self, filter: &RuleFilter) -> Vec<String> {
-        let page = self.repository.rules(filter, &PageOf::first(1_000)).await.unwrap();
+        let page = self.repository.rules(filter, &PageRequest::first(1_000)).await.unwrap();
         page.rows.into_iter().map(|it| it.rule.name.to_string()).collect()
     }
 
@@ -71,11 +71,11 @@ impl World {
     /// What somebody tries by hand, or what the database has against it.
     fn try_execute(&self, statement: &str) -> Result<(), String> {
         match &self.place {
-            Place::Sqlite(path) => {
+            DatabaseLocation::Sqlite(path) => {
                 let done = rusqlite::Connection::open(path).unwrap().execute_batch(statement);
                 done.map_err(|error| error.to_string())
             }
-            Place::Postgres(url) => {
+            DatabaseLocation::Postgres(url) => {
                 crate::common::postgres::try_execute(url, statement).map(|_| ())
             }
         }
@@ -84,13 +84,13 @@ impl World {
     /// The texts of one column.
     fn column(&self, statement: &str) -> Vec<String> {
         match &self.place {
-            Place::Sqlite(path) => {
+            DatabaseLocation::Sqlite(path) => {
                 let connection = rusqlite::Connection::open(path).unwrap();
                 let mut statement = connection.prepare(statement).unwrap();
                 let rows = statement.query_map([], |row| row.get(0)).unwrap();
                 rows.map(Result::unwrap).collect()
             }
-            Place::Postgres(url) => {
+            DatabaseLocation::Postgres(url) => {
                 let rows = crate::common::postgres::try_execute(url, statement).unwrap();
                 rows.lines().map(str::to_owned).collect()
             }
@@ -100,16 +100,20 @@ impl World {
     /// An expression of SQL.
     fn random_uuid(&self) -> &'static str {
         match &self.place {
-            Place::Sqlite(_) => "'00000000-0000-4000-8000-' || substr(hex(randomblob(8)), 1, 12)",
-            Place::Postgres(_) => "gen_random_uuid()",
+            DatabaseLocation::Sqlite(_) => {
+                "'00000000-0000-4000-8000-' || substr(hex(randomblob(8)), 1, 12)"
+            }
+            DatabaseLocation::Postgres(_) => "gen_random_uuid()",
         }
     }
 
     /// The part of an `UPDATE` that sets a field of rules to a value in JSON.
     fn set(&self, field: &str, json: &str) -> String {
         match &self.place {
-            Place::Sqlite(_) => format!("spec = json_set(spec, '$.{field}', json('{json}'))"),
-            Place::Postgres(_) => {
+            DatabaseLocation::Sqlite(_) => {
+                format!("spec = json_set(spec, '$.{field}', json('{json}'))")
+            }
+            DatabaseLocation::Postgres(_) => {
                 format!("spec = jsonb_set(spec::jsonb, '{{{field}}}', '{json}')::json")
             }
         }
@@ -118,20 +122,20 @@ impl World {
     /// What makes an object of names and values.
     fn json_object(&self) -> &'static str {
         match &self.place {
-            Place::Sqlite(_) => "json_object",
-            Place::Postgres(_) => "json_build_object",
+            DatabaseLocation::Sqlite(_) => "json_object",
+            DatabaseLocation::Postgres(_) => "json_build_object",
         }
     }
 
     /// As if nobody had ever been there.
     fn empty(&self) {
         match &self.place {
-            Place::Sqlite(path) => {
+            DatabaseLocation::Sqlite(path) => {
                 for end in ["", "-wal", "-shm"] {
                     let _ = std::fs::remove_file(format!("{}{end}", path.display()));
                 }
             }
-            Place::Postgres(url) => {
+            DatabaseLocation::Postgres(url) => {
                 let anew = "DROP SCHEMA public CASCADE; CREATE SCHEMA public";
                 crate::common::postgres::execute(url, anew);
             }

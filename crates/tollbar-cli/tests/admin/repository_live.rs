@@ -13,7 +13,7 @@ use crate::common::http::ask;
 use crate::common::{Daemon, Scratch};
 use serde_json::{Value, json};
 use tollbar::{Clock, SystemClock};
-use tollbar_admin::database::{Place, Repository};
+use tollbar_admin::database::{DatabaseLocation, Repository};
 use tollbar_rules::Rule;
 use tollbar_rules::admin::from_json;
 
@@ -29,7 +29,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 async fn open(url: &str) -> Repository {
-    Repository::open(&url.parse::<Place>().unwrap()).await.unwrap()
+    Repository::open(&url.parse::<DatabaseLocation>().unwrap()).await.unwrap()
 }
 
 fn rule(json: &Value) -> Rule {

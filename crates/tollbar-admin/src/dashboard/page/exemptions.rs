@@ -6,11 +6,11 @@ use askama::Template;
 use tollbar_rules::admin::SubjectType;
 
 use super::rule;
-use crate::dashboard::page_context::{Came, Visit};
+use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::dashboard::panel::overview::{rule_href, until};
-use crate::dashboard::view::layout::{Frame, Place};
-use crate::dashboard::view::untrusted_text::{Shown, spelled};
-use crate::operations::exemptions::{self, Exemption, Sent};
+use crate::dashboard::view::layout::{Layout, NavItem};
+use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
+use crate::operations::exemptions::{self, Exemption, NewExemption};
 use tollbar_daemon::problem::Problem;
 
 /// Exemptions of a page.
@@ -18,24 +18,24 @@ const ROWS: u32 = 100;
 
 #[derive(Debug, Template)]
 #[template(path = "exemptions.html")]
-struct Exemptions {
-    frame: Frame,
-    rows: Vec<Row>,
+struct ExemptionsPage {
+    layout: Layout,
+    rows: Vec<ExemptionListRow>,
     next: Option<String>,
 }
 
 /// An exemption in a table.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct ExemptionListRow {
     pub(crate) id: i64,
     pub(crate) kind: &'static str,
-    pub(crate) subject: Shown,
+    pub(crate) subject: UntrustedText,
     pub(crate) label: String,
-    pub(crate) rule: Shown,
+    pub(crate) rule: UntrustedText,
     pub(crate) rule_href: String,
-    pub(crate) reason: Shown,
+    pub(crate) reason: UntrustedText,
     pub(crate) until: String,
-    pub(crate) by: Shown,
+    pub(crate) by: UntrustedText,
 }
 
 /// The form for a new one.
@@ -55,71 +55,75 @@ pub(crate) const KINDS: [(&str, &str); 4] = [
     ("service_account", "Service account"),
 ];
 
-pub(crate) async fn list(visit: &Visit<'_>) -> Came {
-    let paged = exemptions::list(visit.admin, visit.actor(), &visit.paging(ROWS)).await?;
-    let rules = visit.admin.daemon.engine.rules();
+pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
+    let paged = exemptions::list(context.admin, context.actor(), &context.paging(ROWS)).await?;
+    let rules = context.admin.daemon.engine.rules();
     let names: HashMap<&str, &str> =
         rules.rules().iter().map(|it| (&**it.identity(), &*it.name)).collect();
     let row = |it: &Exemption| {
         let name = names.get(it.rule_id.as_str()).copied();
-        Row::of(it, name.unwrap_or(&it.rule_id))
+        ExemptionListRow::of(it, name.unwrap_or(&it.rule_id))
     };
     let rows = paged.rows.iter().map(row).collect();
-    let next = Visit::next("/exemptions", paged.next);
-    Visit::page(&Exemptions { frame: visit.frame(Place::Exemptions), rows, next })
+    let next = PageContext::next("/exemptions", paged.next);
+    PageContext::page(&ExemptionsPage { layout: context.layout(NavItem::Exemptions), rows, next })
 }
 
 /// Exempts somebody from a rule.
-pub(crate) async fn create(visit: &Visit<'_>, rule: &str) -> Came {
-    let sent = &visit.sent;
+pub(crate) async fn create(context: &PageContext<'_>, rule: &str) -> PageResult {
+    let sent = &context.sent;
     let form = ExemptForm {
         is_open: true,
         kind: sent.text("subjectType").to_owned(),
         value: sent.text("subjectValue").to_owned(),
         reason: sent.text("reason").to_owned(),
     };
-    match made(visit, rule, &form).await {
+    match made(context, rule, &form).await {
         Ok(_) => {
             let back = sent.place("back").map_or_else(|| rule_href(rule), str::to_owned);
-            visit.done("Exempt from now on.", &back)
+            context.done("Exempt from now on.", &back)
         }
         // A rule that is not there has no page to tell it on.
         Err(problem) if problem.status == 404 => Err(problem),
-        Err(problem) => rule::show_with(visit, rule, form, Some(&problem)).await,
+        Err(problem) => rule::show_with(context, rule, form, Some(&problem)).await,
     }
 }
 
-async fn made(visit: &Visit<'_>, rule: &str, form: &ExemptForm) -> Result<Exemption, Problem> {
+async fn made(
+    context: &PageContext<'_>,
+    rule: &str,
+    form: &ExemptForm,
+) -> Result<Exemption, Problem> {
     let unknown = || Problem::invalid_field("subjectType", "choose one of those there are");
     let subject_type = SubjectType::of_name(&form.kind).ok_or_else(unknown)?;
-    let sent = Sent {
+    let sent = NewExemption {
         subject_type,
         subject_value: form.value.trim().to_owned(),
-        reason: visit.sent.owned("reason"),
-        expires_at: visit.end(),
+        reason: context.sent.owned("reason"),
+        expires_at: context.end(),
     };
-    exemptions::create(visit.admin, visit.actor(), rule, &sent).await
+    exemptions::create(context.admin, context.actor(), rule, &sent).await
 }
 
 /// Ends one.
-pub(crate) async fn delete(visit: &Visit<'_>, id: &str) -> Came {
-    exemptions::delete(visit.admin, visit.actor(), id).await?;
-    visit.done("The exemption has ended.", visit.sent.place("back").unwrap_or("/exemptions"))
+pub(crate) async fn delete(context: &PageContext<'_>, id: &str) -> PageResult {
+    exemptions::delete(context.admin, context.actor(), id).await?;
+    context.done("The exemption has ended.", context.sent.place("back").unwrap_or("/exemptions"))
 }
 
-impl Row {
+impl ExemptionListRow {
     pub(crate) fn of(it: &Exemption, rule: &str) -> Self {
         let kind = KINDS.iter().find(|kind| kind.0 == it.subject_type);
         Self {
             id: it.exemption_id,
             kind: kind.map_or(it.subject_type, |kind| kind.1),
-            subject: Shown::new(&*it.subject_value),
-            label: spelled(&it.subject_value),
-            rule: Shown::new(rule),
+            subject: UntrustedText::new(&*it.subject_value),
+            label: escape_invisible(&it.subject_value),
+            rule: UntrustedText::new(rule),
             rule_href: rule_href(&it.rule_id),
-            reason: Shown::new(it.reason.as_deref().unwrap_or("–")),
+            reason: UntrustedText::new(it.reason.as_deref().unwrap_or("–")),
             until: until(it.expires_at.map(|it| it.0)),
-            by: Shown::new(&*it.created_by),
+            by: UntrustedText::new(&*it.created_by),
         }
     }
 }

@@ -5,13 +5,13 @@ use hyper::StatusCode;
 use tollbar::Outcome;
 use tollbar_rules::{Enforcement, Explanation, Request, RuleExplanation, RuleFate, Verdict};
 
-use crate::dashboard::page_context::{Came, Visit};
-use crate::dashboard::panel::overview::{AskedFor, written};
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::panel::overview::{DeniedRequest, written};
 use crate::dashboard::response;
-use crate::dashboard::view::formatting::{Count, Moment, Took};
-use crate::dashboard::view::layout::{Frame, Place};
-use crate::dashboard::view::untrusted_text::Shown;
-use crate::operations::auth::access::Need;
+use crate::dashboard::view::formatting::{Count, DateTime, Latency};
+use crate::dashboard::view::layout::{Layout, NavItem};
+use crate::dashboard::view::untrusted_text::UntrustedText;
+use crate::operations::auth::access::Permission;
 use tollbar_daemon::decision_log::DecisionId;
 use tollbar_daemon::decision_log::Denial;
 use tollbar_daemon::problem::Problem;
@@ -22,8 +22,8 @@ const IDLE_MAX: usize = 50;
 
 #[derive(Debug, Template)]
 #[template(path = "explain.html")]
-struct Explain {
-    frame: Frame,
+struct ExplainPage {
+    layout: Layout,
     about: String,
     is_described: bool,
     method: String,
@@ -36,13 +36,13 @@ struct Explain {
 /// An explanation, on a page or by itself.
 #[derive(Debug, Default, Template)]
 #[template(path = "part/explained.html")]
-struct Explained {
+struct ExplanationPanel {
     is_allowed: bool,
     heading: &'static str,
     summary: String,
     facts: Vec<Fact>,
-    limits: Vec<Limit>,
-    fates: Vec<Fate>,
+    limits: Vec<LimitDecisionRow>,
+    fates: Vec<RuleFateRow>,
     /// Where the same is asked again.
     again: Option<String>,
 }
@@ -50,13 +50,13 @@ struct Explained {
 #[derive(Debug)]
 struct Fact {
     name: &'static str,
-    value: Shown,
+    value: UntrustedText,
 }
 
 #[derive(Debug)]
-struct Limit {
-    rule: Shown,
-    text: Shown,
+struct LimitDecisionRow {
+    rule: UntrustedText,
+    text: UntrustedText,
     badge: Option<&'static str>,
     passes: bool,
     binds: bool,
@@ -66,43 +66,43 @@ struct Limit {
 }
 
 #[derive(Debug)]
-struct Fate {
-    rule: Shown,
+struct RuleFateRow {
+    rule: UntrustedText,
     word: &'static str,
-    why: Shown,
+    why: UntrustedText,
     is_used: bool,
 }
 
 /// A request in words.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Described {
+struct RequestDescription {
     method: String,
     path: String,
     attributes: Vec<(String, String)>,
     cost: u64,
 }
 
-pub(crate) async fn show(visit: &Visit<'_>) -> Came {
-    visit.actor().reach(Need::SeeAll)?;
-    let query = &visit.query;
+pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
+    context.actor().reach(Permission::SeeAll)?;
+    let query = &context.query;
     let about = query.text("about").trim();
     let is_described = about.is_empty() && query.filled("path").is_some();
     let explained = if about.is_empty() && !is_described {
         Ok(None)
     } else {
-        explained(visit, about).await.map(Some)
+        explained(context, about).await.map(Some)
     };
     if !query.text("part").is_empty() {
-        return Visit::page(&explained?.unwrap_or_default());
+        return PageContext::page(&explained?.unwrap_or_default());
     }
-    let frame = visit.frame(Place::Explain);
-    let (frame, explained, status) = match explained {
-        Ok(explained) => (frame, explained, StatusCode::OK),
-        Err(problem) => (frame.with_trouble(&problem), None, problem.status),
+    let layout = context.layout(NavItem::Explain);
+    let (layout, explained, status) = match explained {
+        Ok(explained) => (layout, explained, StatusCode::OK),
+        Err(problem) => (layout.with_trouble(&problem), None, problem.status),
     };
     let text = |name: &str| query.text(name).to_owned();
-    let page = Explain {
-        frame,
+    let page = ExplainPage {
+        layout,
         about: about.to_owned(),
         is_described,
         method: text("method"),
@@ -114,36 +114,39 @@ pub(crate) async fn show(visit: &Visit<'_>) -> Came {
     Ok(response::page(status, &page))
 }
 
-async fn explained(visit: &Visit<'_>, about: &str) -> Result<Explained, Problem> {
+async fn explained(context: &PageContext<'_>, about: &str) -> Result<ExplanationPanel, Problem> {
     if let Some(id) = DecisionId::parse(about) {
-        let denial = visit.admin.daemon.decisions.find(id).ok_or_else(|| {
+        let denial = context.admin.daemon.decisions.find(id).ok_or_else(|| {
             let detail = "no denial of this id is remembered here: each node keeps its latest ones";
             Problem::invalid_field("", detail)
         })?;
-        return Ok(Explained::of_denial(&denial));
+        return Ok(ExplanationPanel::of_denial(&denial));
     }
-    let described =
-        if about.is_empty() { Described::of_form(visit)? } else { Described::read(about)? };
+    let description = if about.is_empty() {
+        RequestDescription::of_form(context)?
+    } else {
+        RequestDescription::read(about)?
+    };
     let pairs: Vec<(&str, &str)> =
-        described.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let request = Request::new(&described.method, &described.path)?
+        description.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let request = Request::new(&description.method, &description.path)?
         .with_attributes(&pairs)?
-        .with_cost(described.cost);
-    let explanation = visit.admin.daemon.engine.explain(&request).await;
-    Ok(Explained::of(&explanation))
+        .with_cost(description.cost);
+    let explanation = context.admin.daemon.engine.explain(&request).await;
+    Ok(ExplanationPanel::of(&explanation))
 }
 
-impl Described {
+impl RequestDescription {
     /// `GET /v1/orders user=42 tenant=acme cost=5`. A value with spaces is for the form.
     fn read(text: &str) -> Result<Self, Problem> {
-        let mut described =
+        let mut description =
             Self { method: "GET".to_owned(), path: "/".to_owned(), cost: 1, ..Self::default() };
         for (at, word) in text.split_whitespace().enumerate() {
             let is_method = at == 0 && !word.contains(['/', '=']);
             match word.split_once('=') {
-                _ if word.starts_with('/') => word.clone_into(&mut described.path),
-                _ if is_method => word.clone_into(&mut described.method),
-                Some((name, value)) => described.say(name, value)?,
+                _ if word.starts_with('/') => word.clone_into(&mut description.path),
+                _ if is_method => word.clone_into(&mut description.method),
+                Some((name, value)) => description.say(name, value)?,
                 None => {
                     let detail = "write a decision id of 32 digits, or a request such as \
                                   GET /v1/orders user=42";
@@ -151,28 +154,28 @@ impl Described {
                 }
             }
         }
-        Ok(described)
+        Ok(description)
     }
 
-    fn of_form(visit: &Visit<'_>) -> Result<Self, Problem> {
-        let query = &visit.query;
-        let mut described = Self {
+    fn of_form(context: &PageContext<'_>) -> Result<Self, Problem> {
+        let query = &context.query;
+        let mut description = Self {
             method: query.filled("method").unwrap_or("GET").to_owned(),
             path: query.filled("path").unwrap_or("/").to_owned(),
             cost: 1,
             attributes: Vec::new(),
         };
         if query.filled("cost").is_some() {
-            described.cost = query.number("cost")?;
+            description.cost = query.number("cost")?;
         }
         let lines = query.text("attributes").lines().filter(|it| !it.trim().is_empty());
         for line in lines {
             let (name, value) = line.split_once('=').ok_or_else(|| {
                 Problem::invalid_field("attributes", "write one a line, such as user=42")
             })?;
-            described.attributes.push((name.trim().to_owned(), value.to_owned()));
+            description.attributes.push((name.trim().to_owned(), value.to_owned()));
         }
-        Ok(described)
+        Ok(description)
     }
 
     fn say(&mut self, name: &str, value: &str) -> Result<(), Problem> {
@@ -187,12 +190,12 @@ impl Described {
     }
 }
 
-impl Explained {
+impl ExplanationPanel {
     fn of_denial(denial: &Denial) -> Self {
-        let asked = AskedFor::of(denial);
+        let asked = DeniedRequest::of(denial);
         let verdict = &denial.verdict;
         let mut facts = vec![
-            Fact::new("When (UTC)", Moment(denial.at).to_string()),
+            Fact::new("When (UTC)", DateTime(denial.at).to_string()),
             Fact::new("Request", asked.what()),
         ];
         facts.extend(asked.subject.as_ref().map(|it| Fact::new("Subject", it.clone())));
@@ -205,7 +208,8 @@ impl Explained {
             facts.push(Fact::new("Cost", Count(asked.cost).to_string()));
         }
         if let Some(wait) = verdict.retry_after() {
-            facts.push(Fact::new("Retry after", Took(Some(wait.as_micros() as u64)).to_string()));
+            facts
+                .push(Fact::new("Retry after", Latency(Some(wait.as_micros() as u64)).to_string()));
         }
         facts.push(Fact::new("Decision", denial.id.to_string()));
         Self {
@@ -229,15 +233,15 @@ impl Explained {
         )];
         facts.extend(explanation.store_error.as_ref().map(|it| Fact::new("Store", it.clone())));
         let limits = explanation.rules.iter().flat_map(|rule| {
-            rule.limits.iter().map(|it| Limit {
-                rule: Shown::new(&*rule.name),
-                text: Shown::new(&*it.text),
+            rule.limits.iter().map(|it| LimitDecisionRow {
+                rule: UntrustedText::new(&*rule.name),
+                text: UntrustedText::new(&*it.text),
                 badge: badge(it.capacity),
                 passes: it.would_pass,
                 binds: it.binds,
                 cost: Count(rule.cost),
                 remaining: or_dash(it.remaining.map(Count)),
-                reset: or_dash(it.reset_at.map(Moment)),
+                reset: or_dash(it.reset_at.map(DateTime)),
             })
         });
         let is_idle = |it: &&RuleExplanation| it.fate == RuleFate::NotMatched;
@@ -249,7 +253,7 @@ impl Explained {
             summary: sentence(&explanation.summary),
             facts,
             limits: limits.collect(),
-            fates: used.chain(idle).map(Fate::of).collect(),
+            fates: used.chain(idle).map(RuleFateRow::of).collect(),
             again: None,
         }
     }
@@ -257,11 +261,11 @@ impl Explained {
 
 impl Fact {
     fn new(name: &'static str, value: String) -> Self {
-        Self { name, value: Shown::new(value) }
+        Self { name, value: UntrustedText::new(value) }
     }
 }
 
-impl Fate {
+impl RuleFateRow {
     fn of(rule: &RuleExplanation) -> Self {
         let word = match rule.fate {
             RuleFate::NotMatched => "does not match",
@@ -276,9 +280,9 @@ impl Fate {
             _ => "other",
         };
         Self {
-            rule: Shown::new(&*rule.name),
+            rule: UntrustedText::new(&*rule.name),
             word,
-            why: Shown::new(&*rule.why),
+            why: UntrustedText::new(&*rule.why),
             is_used: rule.fate != RuleFate::NotMatched,
         }
     }
@@ -290,20 +294,20 @@ fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 /// What each limit said then.
-fn limits(verdict: &Verdict) -> Vec<Limit> {
+fn limits(verdict: &Verdict) -> Vec<LimitDecisionRow> {
     let binding =
         verdict.binding().map(|it| (it.rule().name.clone(), it.place(), it.enforcement()));
     let limit = |it: tollbar_rules::RuleDecision<'_>| {
         let decision = it.decision();
-        Limit {
+        LimitDecisionRow {
             binds: binding == Some((it.rule().name.clone(), it.place(), it.enforcement())),
-            rule: Shown::new(&*it.rule().name),
-            text: Shown::new(it.limit().text()),
+            rule: UntrustedText::new(&*it.rule().name),
+            text: UntrustedText::new(it.limit().text()),
             badge: if it.degraded().is_some() { Some("degraded") } else { badge(it.enforcement()) },
             passes: decision.is_allowed(),
             cost: Count(it.cost()),
             remaining: or_dash(it.remaining().map(Count)),
-            reset: or_dash(it.reset_at().map(Moment)),
+            reset: or_dash(it.reset_at().map(DateTime)),
         }
     };
     verdict.decisions().map(limit).collect()
@@ -318,7 +322,7 @@ fn badge(capacity: Enforcement) -> Option<&'static str> {
 }
 
 /// Where the same request is explained as of now.
-fn again(asked: &AskedFor) -> Option<String> {
+fn again(asked: &DeniedRequest) -> Option<String> {
     let (Some(method), Some(path), None) = (&asked.method, &asked.path, &asked.rule) else {
         return None;
     };
@@ -335,7 +339,7 @@ fn again(asked: &AskedFor) -> Option<String> {
 fn sentence(text: &str) -> String {
     let text =
         ["allowed: ", "denied: "].iter().find_map(|it| text.strip_prefix(it)).unwrap_or(text);
-    let text = crate::dashboard::view::untrusted_text::spelled(text);
+    let text = crate::dashboard::view::untrusted_text::escape_invisible(text);
     if text.is_empty() || text.ends_with('.') { text } else { format!("{text}.") }
 }
 
@@ -345,14 +349,14 @@ mod tests {
 
     #[test]
     fn a_request_is_read_from_words() {
-        let read = Described::read("POST /v1/orders user=42 note=a=b cost=5").unwrap();
+        let read = RequestDescription::read("POST /v1/orders user=42 note=a=b cost=5").unwrap();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!((&*read.method, &*read.path, read.cost), ("POST", "/v1/orders", 5));
         assert_eq!(read.attributes, [pair("user", "42"), pair("note", "a=b")]);
-        assert_eq!(Described::read("/x").unwrap().method, "GET");
-        assert_eq!(Described::read("user=42").unwrap().path, "/");
+        assert_eq!(RequestDescription::read("/x").unwrap().method, "GET");
+        assert_eq!(RequestDescription::read("user=42").unwrap().path, "/");
         for text in ["GET /x 42", "GET /x cost=much"] {
-            assert!(Described::read(text).is_err(), "{text}");
+            assert!(RequestDescription::read(text).is_err(), "{text}");
         }
     }
 }

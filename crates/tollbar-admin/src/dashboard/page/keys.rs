@@ -3,16 +3,18 @@
 use askama::Template;
 use hyper::StatusCode;
 
-use crate::dashboard::page_context::{Came, Visit};
-use crate::dashboard::panel::overview::{KeyRow, Keys as Top, key_href, rule_href, until, written};
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::panel::overview::{
+    KeysPanel, KeysPanelRow, key_href, rule_href, until, written,
+};
 use crate::dashboard::view::chart::Meter;
-use crate::dashboard::view::formatting::{Count, Moment, Share};
-use crate::dashboard::view::layout::{Frame, Place};
-use crate::dashboard::view::untrusted_text::{Shown, spelled};
-use crate::database::{KeyEffect, KeyFilter, KeyRow as KeyRecordRow, PageOf, RuleFilter, RuleId};
-use crate::operations::auth::access::Need;
+use crate::dashboard::view::formatting::{Count, DateTime, Share};
+use crate::dashboard::view::layout::{Layout, NavItem};
+use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
+use crate::database::{KeyEffect, KeyFilter, KeyRow, PageRequest, RuleFilter, RuleId};
+use crate::operations::auth::access::Permission;
 use crate::operations::keys::{self, BanForm, BoostForm, Key};
-use crate::operations::usage::{self, Left};
+use crate::operations::usage::{self, LimitUsage};
 use tollbar_daemon::problem::Problem;
 use tollbar_rules::{Per, Rule};
 
@@ -25,28 +27,28 @@ const CHOICES_MAX: usize = 500;
 
 #[derive(Debug, Template)]
 #[template(path = "keys.html")]
-struct KeyList {
-    frame: Frame,
+struct KeysPage {
+    layout: Layout,
     rules: Vec<(String, String)>,
     top: String,
     /// Those who may not see them all have no list of them.
-    records: Option<Vec<Record>>,
+    records: Option<Vec<KeyRecordRow>>,
     next: Option<String>,
 }
 
 #[derive(Debug, Template)]
 #[template(path = "key.html")]
 struct KeyPage {
-    frame: Frame,
+    layout: Layout,
     title: String,
     href: String,
-    subject: Shown,
-    rule: Shown,
+    subject: UntrustedText,
+    rule: UntrustedText,
     rule_id: String,
     rule_href: String,
     why_not: Option<String>,
     limits: Vec<LimitRow>,
-    records: Vec<Record>,
+    records: Vec<KeyRecordRow>,
     factor: String,
     /// As what, and whom, an exemption would be made; only of rules of the database.
     exempt: Option<(&'static str, String)>,
@@ -54,100 +56,107 @@ struct KeyPage {
 
 /// A ban or a boost in a table.
 #[derive(Debug)]
-struct Record {
+struct KeyRecordRow {
     id: i64,
     kind: &'static str,
     factor: String,
-    subject: Shown,
+    subject: UntrustedText,
     label: String,
-    rule: Shown,
-    reason: Shown,
+    rule: UntrustedText,
+    reason: UntrustedText,
     until: String,
-    by: Shown,
+    by: UntrustedText,
 }
 
 /// What is left of a limit.
 #[derive(Debug)]
 pub(crate) struct LimitRow {
-    pub(crate) rule: Shown,
-    pub(crate) text: Shown,
+    pub(crate) rule: UntrustedText,
+    pub(crate) text: UntrustedText,
     pub(crate) remaining: Count,
     pub(crate) limit: Count,
     pub(crate) used: Share,
     pub(crate) meter: Meter,
-    pub(crate) reset: Moment,
+    pub(crate) reset: DateTime,
 }
 
-pub(crate) async fn list(visit: &Visit<'_>) -> Came {
-    let (admin, actor) = (visit.admin, visit.actor());
+pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
+    let (admin, actor) = (context.admin, context.actor());
     let top = usage::top(admin, actor, None, TOP)?;
-    let row = |it: usage::Limited| {
-        let subject = Shown::new(it.subject);
-        KeyRow {
+    let row = |it: usage::DeniedSubject| {
+        let subject = UntrustedText::new(it.subject);
+        KeysPanelRow {
             href: key_href(&it.rule_id, &subject),
             subject,
-            rule: Shown::new(it.rule),
+            rule: UntrustedText::new(it.rule),
             count: Count(it.count),
         }
     };
-    let top = written(&Top { rows: top.items.into_iter().map(row).collect() });
+    let top = written(&KeysPanel { rows: top.items.into_iter().map(row).collect() });
     let wanted = RuleFilter::default();
-    let asked = PageOf::first(CHOICES_MAX as u32);
+    let asked = PageRequest::first(CHOICES_MAX as u32);
     let rules = crate::operations::rules::list(admin, actor, &wanted, &asked).await?;
     let rules = rules.rows.into_iter();
-    let rules = rules.map(|it| (it.rule_id.unwrap_or_default(), spelled(&it.rule.name)));
+    let rules = rules.map(|it| (it.rule_id.unwrap_or_default(), escape_invisible(&it.rule.name)));
     let (mut records, mut next) = (None, None);
-    if visit.can().see_all {
+    if context.can().see_all {
         let filter = KeyFilter::default();
-        let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
-        records = Some(paged.rows.into_iter().map(|it| Record::of(visit, it)).collect());
-        next = Visit::next("/keys", paged.next);
+        let paged = keys::list(admin, actor, &filter, &context.paging(ROWS)).await?;
+        records = Some(paged.rows.into_iter().map(|it| KeyRecordRow::of(context, it)).collect());
+        next = PageContext::next("/keys", paged.next);
     }
     let rules = rules.collect();
-    Visit::page(&KeyList { frame: visit.frame(Place::Keys), rules, top, records, next })
+    PageContext::page(&KeysPage {
+        layout: context.layout(NavItem::Keys),
+        rules,
+        top,
+        records,
+        next,
+    })
 }
 
 /// One key.
-pub(crate) async fn show(visit: &Visit<'_>) -> Came {
-    let (rule, subject) = (visit.query.text("rule"), visit.query.text("subject"));
-    show_with(visit, rule, subject, None).await
+pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
+    let (rule, subject) = (context.query.text("rule"), context.query.text("subject"));
+    show_with(context, rule, subject, None).await
 }
 
 async fn show_with(
-    visit: &Visit<'_>,
+    context: &PageContext<'_>,
     rule_id: &str,
     subject: &str,
     problem: Option<&Problem>,
-) -> Came {
-    let (admin, actor) = (visit.admin, visit.actor());
-    let rule = keys::in_force(admin, actor.reach(Need::See)?, rule_id)?;
+) -> PageResult {
+    let (admin, actor) = (context.admin, context.actor());
+    let rule = keys::in_force(admin, actor.reach(Permission::See)?, rule_id)?;
     let subject = &named(&rule, subject);
     let (limits, why_not) = match keys::peek(admin, actor, &key(&rule, subject)).await {
         Ok(usages) => (usages.limits.iter().map(LimitRow::of).collect(), None),
         Err(it) if it.status == StatusCode::SERVICE_UNAVAILABLE => return Err(it),
-        Err(it) => (Vec::new(), Some(spelled(&it.detail))),
+        Err(it) => (Vec::new(), Some(escape_invisible(&it.detail))),
     };
     let mut records = Vec::new();
-    if visit.can().see_all {
+    if context.can().see_all {
         let filter = KeyFilter { subject: Some(subject.clone()), ..KeyFilter::default() };
-        let paged = keys::list(admin, actor, &filter, &visit.paging(ROWS)).await?;
+        let paged = keys::list(admin, actor, &filter, &context.paging(ROWS)).await?;
         let holds =
-            |it: &KeyRecordRow| it.record.rule.as_deref().is_none_or(|it| *it == **rule.identity());
-        records.extend(paged.rows.into_iter().filter(holds).map(|it| Record::of(visit, it)));
+            |it: &KeyRow| it.record.rule.as_deref().is_none_or(|it| *it == **rule.identity());
+        records
+            .extend(paged.rows.into_iter().filter(holds).map(|it| KeyRecordRow::of(context, it)));
     }
-    let shown = Shown::new(subject);
+    let shown = UntrustedText::new(subject);
     let page = KeyPage {
-        frame: visit.frame_with(Place::Keys, problem),
-        title: format!("{} under {}", spelled(subject), rule.name),
+        layout: context.frame_with(NavItem::Keys, problem),
+        title: format!("{} under {}", escape_invisible(subject), rule.name),
         href: key_href(rule.identity(), &shown),
         subject: shown,
-        rule: Shown::new(&*rule.name),
+        rule: UntrustedText::new(&*rule.name),
         rule_id: rule.identity().to_string(),
         rule_href: rule_href(rule.identity()),
         why_not,
         limits,
         records,
-        factor: visit.sent.filled("factorPercent").unwrap_or("200").to_owned(),
+        factor: context.sent.filled("factorPercent").unwrap_or("200").to_owned(),
         exempt: exemptable(&rule, subject).filter(|_| rule.identity().parse::<RuleId>().is_ok()),
     };
     let status = problem.map_or(StatusCode::OK, |it| it.status);
@@ -155,35 +164,35 @@ async fn show_with(
 }
 
 /// Does something to a key: `reset`, `ban` or `boost`.
-pub(crate) async fn act(visit: &Visit<'_>, what: &str) -> Came {
-    let sent = &visit.sent;
+pub(crate) async fn act(context: &PageContext<'_>, what: &str) -> PageResult {
+    let sent = &context.sent;
     let (rule, subject) = (sent.text("rule"), sent.text("subject"));
-    let notice = match done(visit, what, rule, subject).await {
+    let notice = match done(context, what, rule, subject).await {
         Ok(notice) => notice,
         Err(problem) if problem.status == StatusCode::UNPROCESSABLE_ENTITY => {
-            return show_with(visit, rule, subject, Some(&problem)).await;
+            return show_with(context, rule, subject, Some(&problem)).await;
         }
         Err(problem) => return Err(problem),
     };
-    visit.done(notice, &key_href(rule, &Shown::new(subject)))
+    context.done(notice, &key_href(rule, &UntrustedText::new(subject)))
 }
 
 async fn done(
-    visit: &Visit<'_>,
+    context: &PageContext<'_>,
     what: &str,
     rule: &str,
     subject: &str,
 ) -> Result<&'static str, Problem> {
-    let (admin, actor, sent) = (visit.admin, visit.actor(), &visit.sent);
+    let (admin, actor, sent) = (context.admin, context.actor(), &context.sent);
     let (rule_id, subject_text) = (Some(rule.to_owned()), subject.to_owned());
     match what {
         "reset" => {
-            let rule = keys::in_force(admin, actor.reach(Need::Change)?, rule)?;
+            let rule = keys::in_force(admin, actor.reach(Permission::Change)?, rule)?;
             keys::reset(admin, actor, &key(&rule, subject)).await?;
             Ok("The counters are fresh.")
         }
         "ban" => {
-            let (reason, expires_at) = (sent.owned("reason"), visit.end());
+            let (reason, expires_at) = (sent.owned("reason"), context.end());
             let form = BanForm { rule_id, subject: subject_text, reason, expires_at };
             keys::ban(admin, actor, &form).await?;
             Ok("Banned from now on.")
@@ -194,7 +203,7 @@ async fn done(
                 subject: subject_text,
                 factor_percent: sent.number("factorPercent")?,
                 reason: sent.owned("reason"),
-                expires_at: visit.end(),
+                expires_at: context.end(),
             };
             keys::boost(admin, actor, &form).await?;
             Ok("Boosted from now on.")
@@ -204,9 +213,9 @@ async fn done(
 }
 
 /// Ends a ban or a boost.
-pub(crate) async fn lift(visit: &Visit<'_>, id: &str) -> Came {
-    keys::lift(visit.admin, visit.actor(), id).await?;
-    visit.done("It has ended.", visit.sent.place("back").unwrap_or("/keys"))
+pub(crate) async fn lift(context: &PageContext<'_>, id: &str) -> PageResult {
+    keys::lift(context.admin, context.actor(), id).await?;
+    context.done("It has ended.", context.sent.place("back").unwrap_or("/keys"))
 }
 
 /// A subject as people read it, which is how bans and boosts know it: addresses say that they are.
@@ -244,11 +253,11 @@ fn exemptable(rule: &Rule, subject: &str) -> Option<(&'static str, String)> {
 }
 
 impl LimitRow {
-    pub(crate) fn of(it: &Left) -> Self {
+    pub(crate) fn of(it: &LimitUsage) -> Self {
         let used = Share { part: it.limit.saturating_sub(it.remaining), whole: it.limit };
         Self {
-            rule: Shown::new(&*it.rule),
-            text: Shown::new(&*it.limit_text),
+            rule: UntrustedText::new(&*it.rule),
+            text: UntrustedText::new(&*it.limit_text),
             remaining: Count(it.remaining),
             limit: Count(it.limit),
             used,
@@ -256,14 +265,14 @@ impl LimitRow {
                 percent: used.percent(),
                 class: if it.remaining == 0 { "denied" } else { "used" },
             },
-            reset: Moment(it.reset_at.0),
+            reset: DateTime(it.reset_at.0),
         }
     }
 }
 
-impl Record {
-    fn of(visit: &Visit<'_>, row: KeyRecordRow) -> Self {
-        let rules = visit.admin.daemon.engine.rules();
+impl KeyRecordRow {
+    fn of(context: &PageContext<'_>, row: KeyRow) -> Self {
+        let rules = context.admin.daemon.engine.rules();
         let name = |id: &str| {
             let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
             rule.map_or_else(|| id.to_owned(), |rule| rule.name.to_string())
@@ -277,12 +286,14 @@ impl Record {
             id: row.id,
             kind,
             factor,
-            label: spelled(&it.subject),
-            subject: Shown::new(it.subject),
-            rule: Shown::new(it.rule.as_deref().map_or_else(|| "all rules".to_owned(), name)),
-            reason: Shown::new(it.reason.as_deref().unwrap_or("–")),
+            label: escape_invisible(&it.subject),
+            subject: UntrustedText::new(it.subject),
+            rule: UntrustedText::new(
+                it.rule.as_deref().map_or_else(|| "all rules".to_owned(), name),
+            ),
+            reason: UntrustedText::new(it.reason.as_deref().unwrap_or("–")),
             until: until(it.expires_at),
-            by: Shown::new(row.created_by),
+            by: UntrustedText::new(row.created_by),
         }
     }
 }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use askama::Template;
 
-use crate::dashboard::page_context::{Came, Visit};
-use crate::dashboard::panel::overview::Parts;
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::panel::overview::OverviewPanels;
 use crate::dashboard::panel::traffic::Range;
 use crate::dashboard::response;
-use crate::dashboard::view::layout::{Frame, Place};
-use crate::operations::auth::access::Need;
+use crate::dashboard::view::layout::{Layout, NavItem};
+use crate::operations::auth::access::Permission;
 
 #[derive(Debug, Template)]
 #[template(path = "overview.html")]
-struct Overview {
-    frame: Frame,
-    ranges: [Choice; 2],
+struct OverviewPage {
+    layout: Layout,
+    ranges: [RangeChoice; 2],
     /// The chart of the last minutes changes by itself.
     is_live_chart: bool,
     now: String,
@@ -28,23 +28,24 @@ struct Overview {
 
 /// A range to choose.
 #[derive(Debug)]
-struct Choice {
+struct RangeChoice {
     name: &'static str,
     href: &'static str,
     is_current: bool,
 }
 
-pub(crate) async fn show(visit: &Visit<'_>) -> Came {
-    let can = visit.can();
+pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
+    let can = context.can();
     if !can.see_all {
         // Tenants have no fleet to look after.
         return Ok(response::see_other(can.home()));
     }
-    let range = Range::of(visit.query.text("range"));
-    let Parts { now, health, traffic, rules, keys, tail } = Parts::gather(visit.admin, range).await;
-    let choice = |name, href, it| Choice { name, href, is_current: it == range };
-    Visit::page(&Overview {
-        frame: visit.frame(Place::Overview),
+    let range = Range::of(context.query.text("range"));
+    let OverviewPanels { now, health, traffic, rules, keys, tail } =
+        OverviewPanels::gather(context.admin, range).await;
+    let choice = |name, href, it| RangeChoice { name, href, is_current: it == range };
+    PageContext::page(&OverviewPage {
+        layout: context.layout(NavItem::Overview),
         ranges: [choice("15 min", "/", Range::Minutes), choice("24 h", "/?range=24h", Range::Day)],
         is_live_chart: range == Range::Minutes,
         now,
@@ -57,8 +58,8 @@ pub(crate) async fn show(visit: &Visit<'_>) -> Came {
 }
 
 /// The same, as it changes.
-pub(crate) fn watch(visit: &Visit<'_>) -> Came {
-    visit.actor().reach(Need::SeeAll)?;
-    let (admin, sessions) = (Arc::clone(visit.admin), Arc::clone(visit.sessions));
-    visit.live.watch(admin, sessions, visit.entered.id)
+pub(crate) fn watch(context: &PageContext<'_>) -> PageResult {
+    context.actor().reach(Permission::SeeAll)?;
+    let (admin, sessions) = (Arc::clone(context.admin), Arc::clone(context.sessions));
+    context.live.watch(admin, sessions, context.entered.id)
 }

@@ -4,25 +4,25 @@ use askama::Template;
 use hyper::StatusCode;
 
 use super::keys::LimitRow;
-use crate::dashboard::page_context::{Came, Visit};
-use crate::dashboard::view::layout::{Frame, Place};
-use crate::dashboard::view::untrusted_text::Shown;
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::view::layout::{Layout, NavItem};
+use crate::dashboard::view::untrusted_text::UntrustedText;
 use crate::operations::usage;
 
 #[derive(Debug, Template)]
 #[template(path = "me.html")]
-struct Me {
-    frame: Frame,
-    subject: Shown,
+struct OwnUsagePage {
+    layout: Layout,
+    subject: UntrustedText,
     limits: Vec<LimitRow>,
 }
 
-pub(crate) async fn show(visit: &Visit<'_>) -> Came {
-    let limits = match usage::of_me(visit.admin, visit.actor()).await {
+pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
+    let limits = match usage::of_me(context.admin, context.actor()).await {
         Ok(usages) => usages.limits.iter().map(LimitRow::of).collect(),
         Err(problem) if problem.status == StatusCode::NOT_FOUND => Vec::new(),
         Err(problem) => return Err(problem),
     };
-    let subject = Shown::new(visit.actor().subject.clone().unwrap_or_default());
-    Visit::page(&Me { frame: visit.frame(Place::Me), subject, limits })
+    let subject = UntrustedText::new(context.actor().subject.clone().unwrap_or_default());
+    PageContext::page(&OwnUsagePage { layout: context.layout(NavItem::Me), subject, limits })
 }

@@ -5,19 +5,19 @@ use hyper::StatusCode;
 use tollbar_rules::Rule;
 use tollbar_rules::admin::to_yaml;
 
-use super::super::rule_text::{Changed, changes};
-use super::exemptions::{ExemptForm, KINDS, Row as ExemptionRow};
+use super::super::rule_text::{FieldDiff, changes};
+use super::exemptions::{ExemptForm, ExemptionListRow, KINDS};
 use super::rules::badges;
-use crate::dashboard::page_context::{Came, Visit};
-use crate::dashboard::panel::overview::{Keys, rule_href, written};
-use crate::dashboard::panel::traffic::{Range, Traffic};
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::panel::overview::{KeysPanel, rule_href, written};
+use crate::dashboard::panel::traffic::{Range, TrafficPanel};
 use crate::dashboard::response;
-use crate::dashboard::view::formatting::Moment;
-use crate::dashboard::view::layout::{Frame, Place};
-use crate::dashboard::view::untrusted_text::{Shown, spelled};
-use crate::database::{AuditAction, AuditRow, Audited, PageOf};
+use crate::dashboard::view::formatting::DateTime;
+use crate::dashboard::view::layout::{Layout, NavItem};
+use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
+use crate::database::{AuditAction, AuditRow, AuditState, PageRequest};
 use crate::operations::exemptions;
-use crate::operations::rules::{self, Found};
+use crate::operations::rules::{self, RuleRecord};
 use tollbar_daemon::problem::Problem;
 
 /// Keys, exemptions and changes of a page.
@@ -28,11 +28,11 @@ const CHANGES_MAX: u32 = 20;
 #[derive(Debug, Template)]
 #[template(path = "rule.html")]
 struct RulePage {
-    frame: Frame,
+    layout: Layout,
     title: String,
     id: String,
     href: String,
-    name: Shown,
+    name: UntrustedText,
     badges: Vec<&'static str>,
     is_file: bool,
     is_gone: bool,
@@ -41,7 +41,7 @@ struct RulePage {
     yaml: String,
     traffic: Option<String>,
     keys: String,
-    exemptions: Vec<ExemptionRow>,
+    exemptions: Vec<ExemptionListRow>,
     exempt_form: ExemptForm,
     kinds: [(&'static str, &'static str); 4],
     history: Vec<HistoryRow>,
@@ -51,31 +51,31 @@ struct RulePage {
 #[derive(Debug)]
 struct HistoryRow {
     version: String,
-    at: Moment,
+    at: DateTime,
     action: &'static str,
-    fields: Vec<Changed>,
-    by: Shown,
+    fields: Vec<FieldDiff>,
+    by: UntrustedText,
     is_current: bool,
     can_return: bool,
 }
 
 /// A rule that is there, or was.
-pub(crate) struct Seen {
+pub(crate) struct ViewedRule {
     pub(crate) rule: Rule,
     pub(crate) version: Option<u64>,
     pub(crate) is_file: bool,
     pub(crate) is_gone: bool,
 }
 
-impl Seen {
+impl ViewedRule {
     /// The rule, if it may be seen.
-    pub(crate) async fn find(visit: &Visit<'_>, id: &str) -> Result<Self, Problem> {
-        let gone = match rules::get(visit.admin, visit.actor(), id).await {
-            Ok(Found::Database(row)) => {
+    pub(crate) async fn find(context: &PageContext<'_>, id: &str) -> Result<Self, Problem> {
+        let gone = match rules::get(context.admin, context.actor(), id).await {
+            Ok(RuleRecord::Database(row)) => {
                 let version = Some(row.version);
                 return Ok(Self { rule: row.rule, version, is_file: false, is_gone: false });
             }
-            Ok(Found::File(file)) => {
+            Ok(RuleRecord::File(file)) => {
                 let rule = file.rule;
                 return Ok(Self { rule, version: None, is_file: true, is_gone: false });
             }
@@ -83,12 +83,12 @@ impl Seen {
             Err(problem) => return Err(problem),
         };
         // It may have been deleted, and can come back.
-        let asked = PageOf::first(1);
-        let history = rules::history(visit.admin, visit.actor(), id, &asked).await;
+        let asked = PageRequest::first(1);
+        let history = rules::history(context.admin, context.actor(), id, &asked).await;
         let last = history.ok().and_then(|it| it.rows.into_iter().next());
         let version = last.as_ref().and_then(|it| it.version);
         match last.and_then(|it| it.after.or(it.before)) {
-            Some(Audited::Rule(it)) => {
+            Some(AuditState::Rule(it)) => {
                 Ok(Self { rule: it.rule, version, is_file: false, is_gone: true })
             }
             _ => Err(gone),
@@ -100,32 +100,32 @@ impl Seen {
     }
 }
 
-pub(crate) async fn show(visit: &Visit<'_>, id: &str) -> Came {
-    show_with(visit, id, ExemptForm::default(), None).await
+pub(crate) async fn show(context: &PageContext<'_>, id: &str) -> PageResult {
+    show_with(context, id, ExemptForm::default(), None).await
 }
 
 /// The page of a rule, with a form that was filled in, and what was wrong with it.
 pub(crate) async fn show_with(
-    visit: &Visit<'_>,
+    context: &PageContext<'_>,
     id: &str,
     exempt_form: ExemptForm,
     problem: Option<&Problem>,
-) -> Came {
-    let (admin, actor) = (visit.admin, visit.actor());
-    let seen = Seen::find(visit, id).await?;
+) -> PageResult {
+    let (admin, actor) = (context.admin, context.actor());
+    let seen = ViewedRule::find(context, id).await?;
     let name = seen.name();
-    let traffic = Traffic::of(&admin.daemon.metrics.history(), Some(name), Range::Minutes);
-    let keys = written(&Keys::of(admin, Some(name), KEYS_MAX));
+    let traffic = TrafficPanel::of(&admin.daemon.metrics.history(), Some(name), Range::Minutes);
+    let keys = written(&KeysPanel::of(admin, Some(name), KEYS_MAX));
     let (mut exempt, mut history, mut history_next) = (Vec::new(), Vec::new(), None);
     if !seen.is_file {
         if !seen.is_gone {
-            let asked = PageOf::first(EXEMPTIONS_MAX);
+            let asked = PageRequest::first(EXEMPTIONS_MAX);
             let paged = exemptions::of_rule(admin, actor, id, &asked).await?;
-            exempt = paged.rows.iter().map(|it| ExemptionRow::of(it, name)).collect();
+            exempt = paged.rows.iter().map(|it| ExemptionListRow::of(it, name)).collect();
         }
-        let paged = rules::history(admin, actor, id, &visit.paging(CHANGES_MAX)).await?;
+        let paged = rules::history(admin, actor, id, &context.paging(CHANGES_MAX)).await?;
         history = paged.rows.into_iter().map(|it| HistoryRow::of(it, seen.version)).collect();
-        let next = Visit::next(&rule_href(id), paged.next);
+        let next = PageContext::next(&rule_href(id), paged.next);
         history_next = next.map(|it| format!("{it}#history"));
     }
     let mut badges = badges(&seen.rule, seen.is_file);
@@ -133,15 +133,15 @@ pub(crate) async fn show_with(
         badges = vec!["deleted"];
     }
     let page = RulePage {
-        frame: visit.frame_with(Place::Rules, problem),
-        title: spelled(name),
+        layout: context.frame_with(NavItem::Rules, problem),
+        title: escape_invisible(name),
         id: id.to_owned(),
         href: rule_href(id),
-        name: Shown::new(name),
+        name: UntrustedText::new(name),
         badges,
         is_file: seen.is_file,
         is_gone: seen.is_gone,
-        may_change: visit.can().change && !seen.is_file,
+        may_change: context.can().change && !seen.is_file,
         version: seen.version,
         yaml: spelled_lines(&to_yaml(&seen.rule)),
         traffic: (!traffic.chart.columns.is_empty()).then(|| written(&traffic)),
@@ -157,20 +157,20 @@ pub(crate) async fn show_with(
 
 /// Line ends stay; everything else that cannot be seen is spelled out.
 fn spelled_lines(text: &str) -> String {
-    text.lines().map(spelled).collect::<Vec<_>>().join("\n")
+    text.lines().map(escape_invisible).collect::<Vec<_>>().join("\n")
 }
 
 impl HistoryRow {
     fn of(change: AuditRow, current: Option<u64>) -> Self {
         let [before, after] = [&change.before, &change.after].map(|it| match it {
-            Some(Audited::Rule(it)) => Some(&it.rule),
+            Some(AuditState::Rule(it)) => Some(&it.rule),
             _ => None,
         });
         let is_deletion = change.action == AuditAction::Delete;
         let is_current = change.version == current;
         Self {
             version: change.version.map_or_else(|| "–".to_owned(), |it| it.to_string()),
-            at: Moment(change.created_at),
+            at: DateTime(change.created_at),
             action: match change.action {
                 AuditAction::Insert => "created",
                 AuditAction::Update => "changed",
@@ -179,7 +179,7 @@ impl HistoryRow {
                 AuditAction::Disable => "disabled",
             },
             fields: if is_deletion { Vec::new() } else { changes(before, after) },
-            by: Shown::new(change.actor),
+            by: UntrustedText::new(change.actor),
             can_return: change.version.is_some() && !is_current && !is_deletion,
             is_current,
         }

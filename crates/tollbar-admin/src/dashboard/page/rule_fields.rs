@@ -3,7 +3,7 @@
 use tollbar_rules::admin::{RuleView, changed_fields};
 use tollbar_rules::{AlgorithmKind, Mode, OnOutage, Per, Rule};
 
-use super::super::form::Fields;
+use super::super::form::FormFields;
 use tollbar_daemon::problem::{Problem, Wrong};
 
 /// A field of the form.
@@ -20,7 +20,7 @@ pub(crate) struct Field {
     pub(crate) wrong: Option<String>,
 }
 
-struct Kind {
+struct FieldKind {
     name: &'static str,
     label: &'static str,
     help: &'static str,
@@ -52,8 +52,8 @@ const ALGORITHMS: &[(&str, &str)] = &[
     ("concurrency", "concurrency (in flight)"),
 ];
 
-const KINDS: [Kind; 14] = [
-    Kind {
+const KINDS: [FieldKind; 14] = [
+    FieldKind {
         get: |it| it.rule.name.to_string(),
         set: |it, text| {
             it.rule.name = text.into();
@@ -62,27 +62,27 @@ const KINDS: [Kind; 14] = [
         },
         ..kind("name", "Name", "Letters, digits and _ . : / -", "per_client")
     },
-    Kind {
+    FieldKind {
         get: |it| it.rule.description.as_deref().unwrap_or_default().to_owned(),
         set: |it, text| put(&mut it.rule.description, filled(text).map(Into::into)),
         ..kind("description", "Description", "For people.", "")
     },
-    Kind {
+    FieldKind {
         get: |it| it.view.path_pattern.clone().unwrap_or_default(),
         set: |it, text| put(&mut it.view.path_pattern, filled(text)),
         ..kind("pathPattern", "Path", "Empty is every path; ** is any rest.", "/v1/**")
     },
-    Kind {
+    FieldKind {
         get: |it| it.view.http_method.clone().unwrap_or_default(),
         set: |it, text| put(&mut it.view.http_method, filled(text)),
         ..kind("httpMethod", "Method", "Empty is any.", "GET")
     },
-    Kind {
+    FieldKind {
         get: |it| it.view.tenant_id.clone().unwrap_or_default(),
         set: |it, text| put(&mut it.view.tenant_id, filled(text)),
         ..kind("tenantId", "Tenant", "Empty is every tenant.", "acme")
     },
-    Kind {
+    FieldKind {
         get: |it| match it.rule.per.as_slice() {
             [Per::Client] => String::new(),
             [] => "none".to_owned(),
@@ -96,28 +96,28 @@ const KINDS: [Kind; 14] = [
             "user, path",
         )
     },
-    Kind {
+    FieldKind {
         get: |it| number_text(it.view.max_requests),
         set: |it, text| put(&mut it.view.max_requests, number(text)?),
         ..number_kind("maxRequests", "Requests", "How many may pass in a window.", "100")
     },
-    Kind {
+    FieldKind {
         get: |it| number_text(it.view.window_seconds),
         set: |it, text| put(&mut it.view.window_seconds, number(text)?),
         ..number_kind("windowSeconds", "Window, in seconds", "Empty for requests in flight.", "60")
     },
-    Kind {
+    FieldKind {
         choices: ALGORITHMS,
         get: |it| it.view.algorithm.map_or("", AlgorithmKind::name).to_owned(),
         set: |it, text| put(&mut it.view.algorithm, choice(text, AlgorithmKind::of_name)?),
         ..kind("algorithm", "Algorithm", "How the limit counts.", "")
     },
-    Kind {
+    FieldKind {
         get: |it| number_text(it.view.burst_capacity),
         set: |it, text| put(&mut it.view.burst_capacity, number(text)?),
         ..number_kind("burstCapacity", "Burst", "What a bucket holds; empty is one window.", "20")
     },
-    Kind {
+    FieldKind {
         choices: &[("", "enforce"), ("shadow", "shadow: count, never deny")],
         get: |it| if it.rule.mode == Mode::Shadow { "shadow".to_owned() } else { String::new() },
         set: |it, text| {
@@ -126,7 +126,7 @@ const KINDS: [Kind; 14] = [
         },
         ..kind("mode", "Mode", "Try a rule in shadow before it denies.", "")
     },
-    Kind {
+    FieldKind {
         choices: &[
             ("", "allow"),
             ("deny", "deny"),
@@ -145,7 +145,7 @@ const KINDS: [Kind; 14] = [
         },
         ..kind("onStoreFailure", "While the store is down", "What happens then.", "")
     },
-    Kind {
+    FieldKind {
         get: |it| it.rule.priority.to_string(),
         set: |it, text| {
             let wrong = |_| "write a whole number of 32 bits, such as 10 or -1".to_owned();
@@ -154,7 +154,7 @@ const KINDS: [Kind; 14] = [
         },
         ..number_kind("priority", "Priority", "Higher is looked at first.", "0")
     },
-    Kind {
+    FieldKind {
         choices: &[("true", "enabled"), ("false", "disabled")],
         get: |it| it.rule.enabled.to_string(),
         set: |it, text| put(&mut it.rule.enabled, text != "false"),
@@ -167,8 +167,8 @@ const fn kind(
     label: &'static str,
     help: &'static str,
     example: &'static str,
-) -> Kind {
-    Kind {
+) -> FieldKind {
+    FieldKind {
         name,
         label,
         help,
@@ -185,8 +185,8 @@ const fn number_kind(
     label: &'static str,
     help: &'static str,
     example: &'static str,
-) -> Kind {
-    Kind { is_number: true, ..kind(name, label, help, example) }
+) -> FieldKind {
+    FieldKind { is_number: true, ..kind(name, label, help, example) }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "every field ends with one of these")]
@@ -238,14 +238,15 @@ pub(crate) fn of_rule(rule: &Rule) -> Vec<Field> {
 }
 
 /// The form, filled with what was sent, and what is wrong with it.
-pub(crate) fn of_sent(sent: &Fields, problem: Option<&Problem>) -> Vec<Field> {
+pub(crate) fn of_sent(sent: &FormFields, problem: Option<&Problem>) -> Vec<Field> {
     let wrongs: &[Wrong] = problem.map_or(&[], |it| &it.fields);
     KINDS
         .iter()
         .map(|kind| {
             let wrong = wrongs.iter().find(|it| it.field == kind.name);
             Field {
-                wrong: wrong.map(|it| crate::dashboard::view::untrusted_text::spelled(&it.detail)),
+                wrong: wrong
+                    .map(|it| crate::dashboard::view::untrusted_text::escape_invisible(&it.detail)),
                 ..kind.field(sent.text(kind.name).to_owned())
             }
         })
@@ -253,7 +254,7 @@ pub(crate) fn of_sent(sent: &Fields, problem: Option<&Problem>) -> Vec<Field> {
 }
 
 /// Returns the rule that a form stands for: what the form has no field for stays as it is in `base`.
-pub(crate) fn rule_of(base: Option<&Rule>, sent: &Fields) -> Result<Rule, Problem> {
+pub(crate) fn rule_of(base: Option<&Rule>, sent: &FormFields) -> Result<Rule, Problem> {
     let base = base.cloned().unwrap_or_else(|| Rule::new(""));
     Draft::of(base).filled(|kind| sent.text(kind.name))
 }
@@ -271,7 +272,7 @@ impl Draft {
     }
 
     /// The rule with what stands in each field.
-    fn filled<T: AsRef<str>>(mut self, text: impl Fn(&Kind) -> T) -> Result<Rule, Problem> {
+    fn filled<T: AsRef<str>>(mut self, text: impl Fn(&FieldKind) -> T) -> Result<Rule, Problem> {
         let mut wrong = Vec::new();
         for kind in &KINDS {
             if let Err(detail) = (kind.set)(&mut self, text(kind).as_ref().trim()) {
@@ -286,7 +287,7 @@ impl Draft {
     }
 }
 
-impl Kind {
+impl FieldKind {
     fn field(&self, value: String) -> Field {
         Field {
             name: self.name,
@@ -318,8 +319,8 @@ mod tests {
             "name": "a", "maxRequests": 5, "windowSeconds": 1, "mode": "shadow",
             "exempt": [{ "api_key": "internal" }],
         }));
-        let sent =
-            Fields::read(b"name=a&maxRequests=9&windowSeconds=1&per=none&enabled=false").unwrap();
+        let sent = FormFields::read(b"name=a&maxRequests=9&windowSeconds=1&per=none&enabled=false")
+            .unwrap();
         let expected = rule(json!({
             "name": "a", "maxRequests": 9, "windowSeconds": 1, "per": [], "enabled": false,
             "exempt": [{ "api_key": "internal" }],
@@ -335,7 +336,8 @@ mod tests {
         assert!(!has_more(&limited(json!({ "onStoreFailure": "local" }))));
         let shedding = limited(json!({ "onStoreFailure": { "shed": "low" } }));
         assert!(has_more(&shedding));
-        let sent = Fields::read(b"name=a&maxRequests=5&windowSeconds=1&onStoreFailure=").unwrap();
+        let sent =
+            FormFields::read(b"name=a&maxRequests=5&windowSeconds=1&onStoreFailure=").unwrap();
         assert_eq!(rule_of(Some(&shedding), &sent), Ok(shedding), "it has no such choice");
     }
 
@@ -354,7 +356,7 @@ mod tests {
             let rule = rule(json);
             let pairs = of_rule(&rule).into_iter().map(|it| (it.name, it.value));
             let sent = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-            let sent = Fields::read(sent.as_bytes()).unwrap();
+            let sent = FormFields::read(sent.as_bytes()).unwrap();
             let read = rule_of(None, &sent).unwrap();
             assert_eq!(changed_fields(&rule, &read), []);
             assert!(!has_more(&rule));
@@ -363,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_mistake_is_told_at_its_field() {
-        let sent = Fields::read(b"name=a&maxRequests=many&windowSeconds=1").unwrap();
+        let sent = FormFields::read(b"name=a&maxRequests=many&windowSeconds=1").unwrap();
         let problem = rule_of(None, &sent).unwrap_err();
         let fields = of_sent(&sent, Some(&problem));
         let wrong: Vec<&str> =
@@ -384,7 +386,7 @@ mod tests {
             ("name=a&maxRequests=1&windowSeconds=1&pathPattern=v1", "pathPattern"),
             ("name=a&maxRequests=1&windowSeconds=1&httpMethod=GET", "pathPattern"),
         ] {
-            let problem = rule_of(None, &Fields::read(sent.as_bytes()).unwrap()).unwrap_err();
+            let problem = rule_of(None, &FormFields::read(sent.as_bytes()).unwrap()).unwrap_err();
             assert_eq!(problem.fields[0].field, field, "{sent}");
         }
     }

@@ -4,12 +4,12 @@ use askama::Template;
 use tollbar_rules::{Mode, Rule};
 
 use super::super::rule_text::{applies_to, limit_line};
-use crate::dashboard::page_context::{Came, Visit};
-use crate::dashboard::panel::overview::{RuleFigures, rule_href};
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::panel::overview::{RuleTraffic, rule_href};
 use crate::dashboard::view::chart::{Meter, Sparkline};
 use crate::dashboard::view::formatting::Share;
-use crate::dashboard::view::layout::{Frame, Place};
-use crate::dashboard::view::untrusted_text::Shown;
+use crate::dashboard::view::layout::{Layout, NavItem};
+use crate::dashboard::view::untrusted_text::UntrustedText;
 use crate::database::RuleFilter;
 use crate::operations::rule_json::{RuleJson, Source};
 use crate::operations::rules;
@@ -19,22 +19,22 @@ const ROWS: u32 = 100;
 
 #[derive(Debug, Template)]
 #[template(path = "rules.html")]
-struct Rules {
-    frame: Frame,
+struct RulesPage {
+    layout: Layout,
     name: String,
     enabled: String,
-    rows: Vec<Row>,
+    rows: Vec<RuleListRow>,
     next: Option<String>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct RuleListRow {
     href: String,
-    name: Shown,
+    name: UntrustedText,
     badges: Vec<&'static str>,
     is_enabled: bool,
-    scope: Shown,
-    limit: Shown,
+    scope: UntrustedText,
+    limit: UntrustedText,
     denied: Share,
     meter: Meter,
     near: Share,
@@ -42,30 +42,30 @@ struct Row {
     version: String,
 }
 
-pub(crate) async fn list(visit: &Visit<'_>) -> Came {
-    let query = &visit.query;
+pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
+    let query = &context.query;
     let enabled = match query.text("enabled") {
         "true" => Some(true),
         "false" => Some(false),
         _ => None,
     };
     let wanted = RuleFilter { enabled, name: query.owned("name"), ..RuleFilter::default() };
-    let paged = rules::list(visit.admin, visit.actor(), &wanted, &visit.paging(ROWS)).await?;
-    let figures = RuleFigures::all(visit.admin);
+    let paged = rules::list(context.admin, context.actor(), &wanted, &context.paging(ROWS)).await?;
+    let figures = RuleTraffic::all(context.admin);
     let row = |RuleJson { rule_id, source, version, rule, .. }: RuleJson| {
         let figures = figures.get(&*rule.name).cloned().unwrap_or_default();
-        Row {
+        RuleListRow {
             href: rule_href(&rule_id.unwrap_or_default()),
             badges: badges(&rule, source == Source::File),
             is_enabled: rule.enabled,
-            scope: Shown::new(applies_to(&rule)),
-            limit: Shown::new(limit_line(&rule)),
+            scope: UntrustedText::new(applies_to(&rule)),
+            limit: UntrustedText::new(limit_line(&rule)),
             denied: figures.share_denied(),
             meter: figures.meter(),
             near: figures.share_near(),
             spark: Sparkline(figures.denials),
             version: version.map_or_else(|| "–".to_owned(), |it| it.to_string()),
-            name: Shown::new(&*rule.name),
+            name: UntrustedText::new(&*rule.name),
         }
     };
     let rows = paged.rows.into_iter().map(row).collect();
@@ -78,8 +78,8 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Came {
         }
         format!("/rules?{}", pairs.append_pair("cursor", cursor.as_text()).finish())
     });
-    Visit::page(&Rules {
-        frame: visit.frame(Place::Rules),
+    PageContext::page(&RulesPage {
+        layout: context.layout(NavItem::Rules),
         name: query.text("name").to_owned(),
         enabled: query.text("enabled").to_owned(),
         rows,

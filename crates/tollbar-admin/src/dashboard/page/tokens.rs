@@ -3,15 +3,15 @@
 use askama::Template;
 use hyper::StatusCode;
 
-use super::super::form::Fields;
-use crate::dashboard::page_context::{Came, Visit};
+use super::super::form::FormFields;
+use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::dashboard::panel::overview::until;
 use crate::dashboard::response;
-use crate::dashboard::view::formatting::{Ago, Moment};
-use crate::dashboard::view::layout::{Frame, Place};
-use crate::dashboard::view::untrusted_text::{Shown, spelled};
-use crate::database::{PageOf, TokenRow};
-use crate::operations::tokens::{self, MadeToken, TokenForm};
+use crate::dashboard::view::formatting::{DateTime, RelativeTime};
+use crate::dashboard::view::layout::{Layout, NavItem};
+use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
+use crate::database::{PageRequest, TokenRow};
+use crate::operations::tokens::{self, CreatedToken, TokenForm};
 use tollbar_daemon::problem::Problem;
 
 /// Tokens of a page.
@@ -19,25 +19,25 @@ const ROWS: u32 = 100;
 
 #[derive(Debug, Template)]
 #[template(path = "tokens.html")]
-struct Tokens {
-    frame: Frame,
+struct TokensPage {
+    layout: Layout,
     made: Option<String>,
     name: String,
     scope: String,
     whose: String,
     scopes: [(&'static str, &'static str); 4],
-    rows: Vec<Row>,
+    rows: Vec<TokenListRow>,
     next: Option<String>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct TokenListRow {
     id: i64,
-    name: Shown,
+    name: UntrustedText,
     label: String,
-    scopes: Shown,
-    made: Moment,
-    by: Shown,
+    scopes: UntrustedText,
+    made: DateTime,
+    by: UntrustedText,
     used: String,
     ends: String,
     is_own: bool,
@@ -46,7 +46,7 @@ struct Row {
 
 /// What a token is for.
 #[derive(Debug, Default)]
-struct Filled {
+struct TokenFormValues {
     name: String,
     scope: String,
     whose: String,
@@ -60,25 +60,28 @@ const SCOPES: [(&str, &str); 4] = [
     ("usage:me", "see what is left to one subject"),
 ];
 
-pub(crate) async fn list(visit: &Visit<'_>) -> Came {
-    shown(visit, Filled::default(), Ok(None)).await
+pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
+    shown(context, TokenFormValues::default(), Ok(None)).await
 }
 
 /// Makes one, and shows it.
-pub(crate) async fn create(visit: &Visit<'_>) -> Came {
-    let sent = &visit.sent;
-    let filled = Filled {
+pub(crate) async fn create(context: &PageContext<'_>) -> PageResult {
+    let sent = &context.sent;
+    let filled = TokenFormValues {
         name: sent.text("name").to_owned(),
         scope: sent.text("scope").to_owned(),
         whose: sent.text("whose").to_owned(),
     };
-    match made(visit, &filled).await {
-        Ok(made) => shown(visit, Filled::default(), Ok(Some(made.token))).await,
-        Err(problem) => shown(visit, filled, Err(problem)).await,
+    match made(context, &filled).await {
+        Ok(made) => shown(context, TokenFormValues::default(), Ok(Some(made.token))).await,
+        Err(problem) => shown(context, filled, Err(problem)).await,
     }
 }
 
-async fn made(visit: &Visit<'_>, filled: &Filled) -> Result<MadeToken, Problem> {
+async fn made(
+    context: &PageContext<'_>,
+    filled: &TokenFormValues,
+) -> Result<CreatedToken, Problem> {
     let whose = filled.whose.trim();
     let (scope, subject) = match filled.scope.as_str() {
         "tenant" => (format!("tenant:{whose}"), None),
@@ -93,39 +96,46 @@ async fn made(visit: &Visit<'_>, filled: &Filled) -> Result<MadeToken, Problem> 
         name: filled.name.trim().to_owned(),
         scopes: vec![scope],
         subject,
-        expires_at: visit.end(),
+        expires_at: context.end(),
     };
-    tokens::create(visit.admin, visit.actor(), &form).await
+    tokens::create(context.admin, context.actor(), &form).await
 }
 
-async fn shown(visit: &Visit<'_>, filled: Filled, made: Result<Option<String>, Problem>) -> Came {
+async fn shown(
+    context: &PageContext<'_>,
+    filled: TokenFormValues,
+    made: Result<Option<String>, Problem>,
+) -> PageResult {
     // The page behind a form has the first of the list.
-    let asked =
-        if visit.sent == Fields::default() { visit.paging(ROWS) } else { PageOf::first(ROWS) };
-    let paged = tokens::list(visit.admin, visit.actor(), &asked).await?;
-    let rows = paged.rows.into_iter().map(|it| Row::of(visit, it)).collect();
-    let next = Visit::next("/tokens", paged.next);
-    let frame = visit.frame(Place::Tokens);
-    let (frame, made, status) = match made {
-        Ok(made) => (frame, made, StatusCode::OK),
-        Err(problem) => (frame.with_trouble(&problem), None, problem.status),
+    let asked = if context.sent == FormFields::default() {
+        context.paging(ROWS)
+    } else {
+        PageRequest::first(ROWS)
     };
-    let Filled { name, scope, whose } = filled;
+    let paged = tokens::list(context.admin, context.actor(), &asked).await?;
+    let rows = paged.rows.into_iter().map(|it| TokenListRow::of(context, it)).collect();
+    let next = PageContext::next("/tokens", paged.next);
+    let layout = context.layout(NavItem::Tokens);
+    let (layout, made, status) = match made {
+        Ok(made) => (layout, made, StatusCode::OK),
+        Err(problem) => (layout.with_trouble(&problem), None, problem.status),
+    };
+    let TokenFormValues { name, scope, whose } = filled;
     Ok(response::page(
         status,
-        &Tokens { frame, made, name, scope, whose, scopes: SCOPES, rows, next },
+        &TokensPage { layout, made, name, scope, whose, scopes: SCOPES, rows, next },
     ))
 }
 
 /// Makes one worth nothing.
-pub(crate) async fn revoke(visit: &Visit<'_>, id: &str) -> Came {
-    tokens::revoke(visit.admin, visit.actor(), id).await?;
-    visit.done("The token is worth nothing from now on.", "/tokens")
+pub(crate) async fn revoke(context: &PageContext<'_>, id: &str) -> PageResult {
+    tokens::revoke(context.admin, context.actor(), id).await?;
+    context.done("The token is worth nothing from now on.", "/tokens")
 }
 
-impl Row {
-    fn of(visit: &Visit<'_>, it: TokenRow) -> Self {
-        let now = visit.admin.now();
+impl TokenListRow {
+    fn of(context: &PageContext<'_>, it: TokenRow) -> Self {
+        let now = context.admin.now();
         let is_expired = it.expires_at.is_some_and(|end| end <= now);
         let scopes = match &it.subject {
             Some(subject) => format!("{} of {subject}", it.scopes.join(" ")),
@@ -133,21 +143,21 @@ impl Row {
         };
         Self {
             id: it.id,
-            label: spelled(&it.name),
-            name: Shown::new(it.name),
-            scopes: Shown::new(scopes),
-            made: Moment(it.created_at),
-            by: Shown::new(it.created_by),
+            label: escape_invisible(&it.name),
+            name: UntrustedText::new(it.name),
+            scopes: UntrustedText::new(scopes),
+            made: DateTime(it.created_at),
+            by: UntrustedText::new(it.created_by),
             used: match it.last_used_at {
-                Some(then) => Ago { then, now }.to_string(),
+                Some(then) => RelativeTime { then, now }.to_string(),
                 None => "never".to_owned(),
             },
             ends: match it.revoked_at {
-                Some(at) => format!("revoked {}", Moment(at)),
+                Some(at) => format!("revoked {}", DateTime(at)),
                 None if is_expired => format!("ended {}", until(it.expires_at)),
                 None => until(it.expires_at),
             },
-            is_own: it.id == visit.actor().token_id,
+            is_own: it.id == context.actor().token_id,
             is_over: it.revoked_at.is_some() || is_expired,
         }
     }

@@ -8,12 +8,12 @@ use askama::Template;
 use crate::api::query::Format;
 use crate::api::response::with;
 use crate::api::usage_export;
-use crate::dashboard::page_context::{Came, Visit};
-use crate::dashboard::view::chart::{Bars, Day, Meter};
-use crate::dashboard::view::formatting::{Count, Share, Short};
-use crate::dashboard::view::layout::{Frame, Place};
-use crate::dashboard::view::untrusted_text::Shown;
-use crate::database::{PAGE_ROWS_MAX, PageOf, UsageFilter};
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::view::chart::{BarChart, DayBar, Meter};
+use crate::dashboard::view::formatting::{Count, Share, ShortCount};
+use crate::dashboard::view::layout::{Layout, NavItem};
+use crate::dashboard::view::untrusted_text::UntrustedText;
+use crate::database::{PAGE_ROWS_MAX, PageRequest, UsageFilter};
 use crate::operations::usage;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Date;
@@ -31,15 +31,15 @@ const LISTED_MAX: usize = 25;
 #[derive(Debug, Template)]
 #[template(path = "usage.html")]
 struct UsagePage {
-    frame: Frame,
+    layout: Layout,
     from: Date,
     to: Date,
     tenant: String,
     csv: String,
     admitted: Count,
     denied: Count,
-    bars: Bars,
-    top: Short,
+    bars: BarChart,
+    top: ShortCount,
     ticks: Vec<String>,
     is_empty: bool,
     is_cut: bool,
@@ -50,7 +50,7 @@ struct UsagePage {
 
 #[derive(Debug)]
 struct TenantRow {
-    name: Shown,
+    name: UntrustedText,
     href: Option<String>,
     admitted: Count,
     denied: Count,
@@ -60,8 +60,8 @@ struct TenantRow {
 
 #[derive(Debug)]
 struct SubjectRow {
-    name: Shown,
-    rule: Shown,
+    name: UntrustedText,
+    rule: UntrustedText,
     admitted: Count,
     denied: Count,
 }
@@ -84,9 +84,9 @@ struct Sums {
 }
 
 /// The days that are asked for: a month where nothing is said, and no more than a chart has room for.
-fn days(visit: &Visit<'_>) -> Result<(Date, Date), Problem> {
-    let today = Date((visit.admin.now().as_micros() / 86_400_000_000) as i32);
-    let day = |name: &str| match visit.query.filled(name) {
+fn days(context: &PageContext<'_>) -> Result<(Date, Date), Problem> {
+    let today = Date((context.admin.now().as_micros() / 86_400_000_000) as i32);
+    let day = |name: &str| match context.query.filled(name) {
         None => Ok(None),
         Some(text) => {
             text.parse().map(Some).map_err(|error: tollbar_daemon::rfc3339::DateError| {
@@ -102,22 +102,22 @@ fn days(visit: &Visit<'_>) -> Result<(Date, Date), Problem> {
     Ok((from, to))
 }
 
-fn filter(visit: &Visit<'_>, (from, to): (Date, Date)) -> UsageFilter {
+fn filter(context: &PageContext<'_>, (from, to): (Date, Date)) -> UsageFilter {
     UsageFilter {
         first_day: Some(from.0),
         last_day: Some(to.0),
-        tenant: visit.query.owned("tenant"),
+        tenant: context.query.owned("tenant"),
         ..UsageFilter::default()
     }
 }
 
-pub(crate) async fn show(visit: &Visit<'_>) -> Came {
-    let (from, to) = days(visit)?;
+pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
+    let (from, to) = days(context)?;
     if to.0 - from.0 >= DAYS_MAX {
         let detail = format!("a page has at most {DAYS_MAX} days: ask for fewer, or take the CSV");
         return Err(Problem::bad_parameter("from", detail));
     }
-    let sums = Sums::of(visit, (from, to)).await?;
+    let sums = Sums::of(context, (from, to)).await?;
     let query = |tenant: Option<&str>| {
         let mut pairs = form_urlencoded::Serializer::new(String::new());
         pairs.append_pair("from", &from.to_string()).append_pair("to", &to.to_string());
@@ -126,33 +126,33 @@ pub(crate) async fn show(visit: &Visit<'_>) -> Came {
         }
         pairs.finish()
     };
-    let days: Vec<Day> = (from.0..=to.0)
+    let days: Vec<DayBar> = (from.0..=to.0)
         .map(|day| {
             let Sum { admitted, denied } = sums.days.get(&day).copied().unwrap_or_default();
             let (day, passed, not) = (Date(day), Count(admitted), Count(denied));
-            Day { title: format!("{day}: {passed} admitted, {not} denied"), admitted, denied }
+            DayBar { title: format!("{day}: {passed} admitted, {not} denied"), admitted, denied }
         })
         .collect();
     let label = format!(
         "Usage from {from} to {to}: {} admitted, {} denied",
         sums.all.admitted, sums.all.denied
     );
-    let bars = Bars { days, label };
+    let bars = BarChart { days, label };
     let middle = Date(from.0 + (to.0 - from.0) / 2);
     let ticks = if from == to { vec![from] } else { vec![from, middle, to] };
-    Visit::page(&UsagePage {
-        frame: visit.frame(Place::Usage),
-        tenant: visit.query.text("tenant").to_owned(),
-        csv: format!("/usage.csv?{}", query(visit.query.filled("tenant"))),
+    PageContext::page(&UsagePage {
+        layout: context.layout(NavItem::Usage),
+        tenant: context.query.text("tenant").to_owned(),
+        csv: format!("/usage.csv?{}", query(context.query.filled("tenant"))),
         admitted: Count(sums.all.admitted),
         denied: Count(sums.all.denied),
-        top: Short(bars.top()),
+        top: ShortCount(bars.top()),
         ticks: ticks.iter().map(ToString::to_string).collect(),
         is_empty: sums.days.is_empty(),
         is_cut: sums.is_cut,
         rows_max: Count(ROWS_MAX as u64),
         tenants: sums.tenants(|it| format!("/usage?{}", query(Some(it)))),
-        subjects: sums.subjects(visit),
+        subjects: sums.subjects(context),
         bars,
         from,
         to,
@@ -160,10 +160,10 @@ pub(crate) async fn show(visit: &Visit<'_>) -> Came {
 }
 
 /// The same as a file.
-pub(crate) async fn csv(visit: &Visit<'_>) -> Came {
-    let days = days(visit)?;
-    let (admin, actor) = (Arc::clone(visit.admin), Arc::clone(&visit.entered.actor));
-    let answer = usage_export::stream(admin, actor, filter(visit, days), Format::Csv).await?;
+pub(crate) async fn csv(context: &PageContext<'_>) -> PageResult {
+    let days = days(context)?;
+    let (admin, actor) = (Arc::clone(context.admin), Arc::clone(&context.entered.actor));
+    let answer = usage_export::stream(admin, actor, filter(context, days), Format::Csv).await?;
     let name = format!("attachment; filename=\"usage-{}-{}.csv\"", days.0, days.1);
     Ok(with(answer, hyper::header::CONTENT_DISPOSITION, &name))
 }
@@ -180,13 +180,13 @@ impl Sum {
 }
 
 impl Sums {
-    async fn of(visit: &Visit<'_>, days: (Date, Date)) -> Result<Self, Problem> {
+    async fn of(context: &PageContext<'_>, days: (Date, Date)) -> Result<Self, Problem> {
         let mut sums = Self::default();
-        let mut of = PageOf::first(PAGE_ROWS_MAX);
+        let mut of = PageRequest::first(PAGE_ROWS_MAX);
         let mut row_count = 0;
         loop {
-            let filter = filter(visit, days);
-            let page = usage::rows(visit.admin, visit.actor(), filter, &of).await?;
+            let filter = filter(context, days);
+            let page = usage::rows(context.admin, context.actor(), filter, &of).await?;
             row_count += page.rows.len();
             for row in page.rows {
                 let sum = Sum { admitted: row.admitted_cost, denied: row.denied_cost };
@@ -200,7 +200,7 @@ impl Sums {
                     sums.is_cut = true;
                     return Ok(sums);
                 }
-                Some(next) => of = PageOf::after(next, PAGE_ROWS_MAX),
+                Some(next) => of = PageRequest::after(next, PAGE_ROWS_MAX),
                 None => return Ok(sums),
             }
         }
@@ -212,7 +212,7 @@ impl Sums {
         let row = |(tenant, sum): (&String, Sum)| {
             let share = Share { part: sum.denied, whole: sum.total() };
             TenantRow {
-                name: Shown::new(if tenant.is_empty() { "no tenant" } else { tenant }),
+                name: UntrustedText::new(if tenant.is_empty() { "no tenant" } else { tenant }),
                 href: (!tenant.is_empty()).then(|| href(tenant)),
                 admitted: Count(sum.admitted),
                 denied: Count(sum.denied),
@@ -223,8 +223,8 @@ impl Sums {
         all.into_iter().take(LISTED_MAX).map(row).collect()
     }
 
-    fn subjects(&self, visit: &Visit<'_>) -> Vec<SubjectRow> {
-        let rules = visit.admin.daemon.engine.rules();
+    fn subjects(&self, context: &PageContext<'_>) -> Vec<SubjectRow> {
+        let rules = context.admin.daemon.engine.rules();
         let name = |id: &str| {
             let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
             rule.map_or_else(|| id.to_owned(), |rule| rule.name.to_string())
@@ -232,8 +232,8 @@ impl Sums {
         let mut all: Vec<_> = self.subjects.iter().map(|it| (it.0, *it.1)).collect();
         all.sort_by_key(|it| std::cmp::Reverse(it.1.total()));
         let row = |((subject, rule), sum): (&(String, String), Sum)| SubjectRow {
-            name: Shown::new(&**subject),
-            rule: Shown::new(name(rule)),
+            name: UntrustedText::new(&**subject),
+            rule: UntrustedText::new(name(rule)),
             admitted: Count(sum.admitted),
             denied: Count(sum.denied),
         };

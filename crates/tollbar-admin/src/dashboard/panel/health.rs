@@ -4,9 +4,9 @@
 use askama::Template;
 use tollbar::Timestamp;
 
-use crate::dashboard::panel::traffic::Traffic;
-use crate::dashboard::view::formatting::{Ago, Count, Rate, Share, Took};
-use crate::dashboard::view::untrusted_text::Shown;
+use crate::dashboard::panel::traffic::TrafficPanel;
+use crate::dashboard::view::formatting::{Count, Latency, Rate, RelativeTime, Share};
+use crate::dashboard::view::untrusted_text::UntrustedText;
 use crate::database::NodeRow;
 use tollbar_daemon::metrics::Snapshot;
 
@@ -16,9 +16,9 @@ const NODE_LATE_US: u64 = 10_000_000;
 /// How everything is doing.
 #[derive(Debug, Template)]
 #[template(path = "part/health.html")]
-pub(crate) struct Health {
+pub(crate) struct HealthPanel {
     cells: Vec<Cell>,
-    nodes: Vec<Node>,
+    nodes: Vec<NodeStatus>,
 }
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Node {
-    pub name: Shown,
+struct NodeStatus {
+    pub name: UntrustedText,
     revision: u64,
     is_current: bool,
-    seen: Ago,
+    seen: RelativeTime,
 }
 
 impl State {
@@ -56,11 +56,11 @@ impl State {
     }
 }
 
-impl Health {
+impl HealthPanel {
     /// As the daemon counts, and as the database has heard from the nodes, if it can be asked.
     pub(crate) fn of(
         snapshot: &Snapshot,
-        lately: &Traffic,
+        lately: &TrafficPanel,
         nodes: Option<(Vec<NodeRow>, u64)>,
         now: Timestamp,
     ) -> Self {
@@ -82,11 +82,11 @@ impl Health {
                 name: "Store p99",
                 value: match &store.memory {
                     Some(_) => "in process".to_owned(),
-                    None => Took(store.percentile_us(99)).to_string(),
+                    None => Latency(store.percentile_us(99)).to_string(),
                 },
                 note: match &store.memory {
                     Some(memory) => format!("{} evicted", Count(memory.forced_evictions)),
-                    None => format!("median {}", Took(store.percentile_us(50))),
+                    None => format!("median {}", Latency(store.percentile_us(50))),
                 },
                 state: State::Plain,
             },
@@ -105,14 +105,14 @@ impl Health {
             Cell {
                 name: "Checks",
                 value: format!("{}/s", Rate { count: checks, seconds: lately.known_s }),
-                note: format!("p99 {}", Took(snapshot.check_p99_us)),
+                note: format!("p99 {}", Latency(snapshot.check_p99_us)),
                 state: State::Plain,
             },
             Cell {
                 name: "Rules here",
                 value: format!("v{}", snapshot.rules_version),
                 note: match snapshot.rules_loaded_at {
-                    Some(then) => format!("loaded {}", Ago { then, now }),
+                    Some(then) => format!("loaded {}", RelativeTime { then, now }),
                     None => format!("{} failed reloads", snapshot.reload_failures),
                 },
                 state: State::Plain,
@@ -125,19 +125,19 @@ impl Health {
 }
 
 /// Which node enforces which revision.
-fn fleet(nodes: Option<(Vec<NodeRow>, u64)>, now: Timestamp) -> (Cell, Vec<Node>) {
+fn fleet(nodes: Option<(Vec<NodeRow>, u64)>, now: Timestamp) -> (Cell, Vec<NodeStatus>) {
     let Some((rows, revision)) = nodes else {
         let (value, note) = ("away".to_owned(), "checks go on".to_owned());
         return (Cell { name: "Database", value, note, state: State::Bad }, Vec::new());
     };
     let is_late = |seen: Timestamp| now.as_micros().saturating_sub(seen.as_micros()) > NODE_LATE_US;
-    let nodes: Vec<Node> = rows
+    let nodes: Vec<NodeStatus> = rows
         .into_iter()
-        .map(|it| Node {
-            name: Shown::new(it.node),
+        .map(|it| NodeStatus {
+            name: UntrustedText::new(it.node),
             revision: it.revision,
             is_current: it.revision >= revision && !is_late(it.seen_at),
-            seen: Ago { then: it.seen_at, now },
+            seen: RelativeTime { then: it.seen_at, now },
         })
         .collect();
     let behind = nodes.iter().filter(|it| !it.is_current).count();

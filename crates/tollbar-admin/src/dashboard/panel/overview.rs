@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 use askama::Template;
 use serde::{Deserialize, Serialize};
 
-use super::health::Health;
-use crate::dashboard::panel::traffic::{Range, Traffic, sums};
+use super::health::HealthPanel;
+use crate::dashboard::panel::traffic::{Range, TrafficPanel, sums};
 use crate::dashboard::view::chart::{Meter, Sparkline};
-use crate::dashboard::view::formatting::{Clock, Count, Rate, Share};
-use crate::dashboard::view::untrusted_text::Shown;
+use crate::dashboard::view::formatting::{ClockTime, Count, Rate, Share};
+use crate::dashboard::view::untrusted_text::UntrustedText;
 use crate::operations::Admin;
 use tollbar::Timestamp;
 use tollbar_daemon::decision_log::Denial;
@@ -26,7 +26,7 @@ const SPARK_COLUMNS: usize = 60;
 
 /// The parts of the overview, each as HTML by the id of its place.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Parts {
+pub(crate) struct OverviewPanels {
     pub(crate) now: String,
     pub(crate) health: String,
     pub(crate) traffic: String,
@@ -38,17 +38,17 @@ pub(crate) struct Parts {
 /// What the rules do.
 #[derive(Debug, Template)]
 #[template(path = "part/rules.html")]
-struct Rules {
-    rows: Vec<RuleRow>,
+struct RulesPanel {
+    rows: Vec<RulesPanelRow>,
     more: usize,
 }
 
 #[derive(Debug)]
-struct RuleRow {
+struct RulesPanelRow {
     href: String,
-    name: Shown,
+    name: UntrustedText,
     badges: Vec<&'static str>,
-    figures: RuleFigures,
+    figures: RuleTraffic,
     rate: Rate,
     denied: Share,
     meter: Meter,
@@ -58,7 +58,7 @@ struct RuleRow {
 
 /// What one rule did lately.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RuleFigures {
+pub(crate) struct RuleTraffic {
     pub(crate) total: u64,
     pub(crate) denied: u64,
     pub(crate) near: u64,
@@ -69,38 +69,38 @@ pub(crate) struct RuleFigures {
 /// Who is limited most.
 #[derive(Debug, Template)]
 #[template(path = "part/keys.html")]
-pub(crate) struct Keys {
-    pub(crate) rows: Vec<KeyRow>,
+pub(crate) struct KeysPanel {
+    pub(crate) rows: Vec<KeysPanelRow>,
 }
 
 #[derive(Debug)]
-pub(crate) struct KeyRow {
+pub(crate) struct KeysPanelRow {
     pub(crate) href: String,
-    pub(crate) subject: Shown,
-    pub(crate) rule: Shown,
+    pub(crate) subject: UntrustedText,
+    pub(crate) rule: UntrustedText,
     pub(crate) count: Count,
 }
 
 /// The latest denials.
 #[derive(Debug, Template)]
 #[template(path = "part/tail.html")]
-struct Tail {
-    rows: Vec<TailRow>,
+struct DenialsPanel {
+    rows: Vec<DenialsPanelRow>,
 }
 
 #[derive(Debug)]
-struct TailRow {
+struct DenialsPanelRow {
     href: String,
-    at: Clock,
-    rule: Shown,
-    what: Shown,
-    whom: Shown,
+    at: ClockTime,
+    rule: UntrustedText,
+    what: UntrustedText,
+    whom: UntrustedText,
 }
 
 /// A request that was denied, as it is kept.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct AskedFor {
+pub(crate) struct DeniedRequest {
     pub(crate) method: Option<String>,
     pub(crate) path: Option<String>,
     pub(crate) attributes: BTreeMap<String, String>,
@@ -109,28 +109,28 @@ pub(crate) struct AskedFor {
     pub(crate) subject: Option<String>,
 }
 
-impl Parts {
+impl OverviewPanels {
     /// As it is now. What the database cannot tell is left out.
     pub(crate) async fn gather(admin: &Admin, range: Range) -> Self {
         let (daemon, now) = (&admin.daemon, admin.daemon.now());
         let snapshot = daemon.metrics.snapshot(&daemon.engine, &daemon.counters, now);
-        let traffic = Traffic::of(&daemon.metrics.history(), None, range);
+        let traffic = TrafficPanel::of(&daemon.metrics.history(), None, range);
         let lately = match range {
             Range::Minutes => None,
-            Range::Day => Some(Traffic::of(&daemon.metrics.history(), None, Range::Minutes)),
+            Range::Day => Some(TrafficPanel::of(&daemon.metrics.history(), None, Range::Minutes)),
         };
         let nodes = match (admin.repository.nodes().await, admin.repository.revisions().await) {
             (Ok(nodes), Ok(revisions)) => Some((nodes, revisions.rules)),
             _ => None,
         };
-        let health = Health::of(&snapshot, lately.as_ref().unwrap_or(&traffic), nodes, now);
+        let health = HealthPanel::of(&snapshot, lately.as_ref().unwrap_or(&traffic), nodes, now);
         Self {
-            now: Clock(now).to_string(),
+            now: ClockTime(now).to_string(),
             health: written(&health),
             traffic: written(&traffic),
-            rules: written(&Rules::of(admin, &snapshot)),
-            keys: written(&Keys::of(admin, None, KEYS_MAX)),
-            tail: written(&Tail::of(daemon.decisions.latest(DENIALS_MAX))),
+            rules: written(&RulesPanel::of(admin, &snapshot)),
+            keys: written(&KeysPanel::of(admin, None, KEYS_MAX)),
+            tail: written(&DenialsPanel::of(daemon.decisions.latest(DENIALS_MAX))),
         }
     }
 }
@@ -141,7 +141,7 @@ pub(crate) fn written(part: &impl Template) -> String {
     part.render().unwrap_or_default()
 }
 
-impl RuleFigures {
+impl RuleTraffic {
     /// Of every rule that did something lately, by name.
     pub(crate) fn all(admin: &Admin) -> HashMap<String, Self> {
         let history = admin.daemon.metrics.history();
@@ -180,11 +180,11 @@ impl RuleFigures {
     }
 }
 
-impl Rules {
+impl RulesPanel {
     fn of(admin: &Admin, snapshot: &Snapshot) -> Self {
-        let mut figures = RuleFigures::all(admin);
+        let mut figures = RuleTraffic::all(admin);
         let rules = admin.daemon.engine.rules();
-        let mut rows: Vec<RuleRow> = Vec::new();
+        let mut rows: Vec<RulesPanelRow> = Vec::new();
         for rule in rules.rules().iter().filter(|it| snapshot.limited.contains(&it.name)) {
             let figures = figures.remove(&*rule.name).unwrap_or_default();
             let mut badges = Vec::new();
@@ -194,9 +194,9 @@ impl Rules {
             if !rule.candidate.is_empty() {
                 badges.push("candidate");
             }
-            rows.push(RuleRow {
+            rows.push(RulesPanelRow {
                 href: rule_href(rule.identity()),
-                name: Shown::new(&*rule.name),
+                name: UntrustedText::new(&*rule.name),
                 badges,
                 rate: Rate { count: figures.total, seconds: figures.seconds },
                 denied: figures.share_denied(),
@@ -207,7 +207,7 @@ impl Rules {
             });
         }
         rows.sort_by(|a, b| {
-            let weight = |it: &RuleRow| (it.figures.denied, it.figures.total);
+            let weight = |it: &RulesPanelRow| (it.figures.denied, it.figures.total);
             weight(b).cmp(&weight(a)).then_with(|| a.name.cmp(&b.name))
         });
         let more = rows.len().saturating_sub(RULES_MAX);
@@ -216,21 +216,21 @@ impl Rules {
     }
 }
 
-impl Keys {
+impl KeysPanel {
     /// Of all rules, or of one.
     pub(crate) fn of(admin: &Admin, rule: Option<&str>, count: usize) -> Self {
         let rules = admin.daemon.engine.rules();
-        let mut rows: Vec<(u64, KeyRow)> = Vec::new();
+        let mut rows: Vec<(u64, KeysPanelRow)> = Vec::new();
         for rule in rules.rules().iter().filter(|it| rule.is_none_or(|name| *it.name == *name)) {
             // One that is gone by now denies nobody.
             let handle = admin.daemon.engine.rule(&rule.name).ok();
             let limited = handle.map_or_else(Vec::new, |it| it.top_denied(count));
             rows.extend(limited.into_iter().map(|it| {
-                let subject = Shown::new(it.subject);
-                let row = KeyRow {
+                let subject = UntrustedText::new(it.subject);
+                let row = KeysPanelRow {
                     href: key_href(rule.identity(), &subject),
                     subject,
-                    rule: Shown::new(&*rule.name),
+                    rule: UntrustedText::new(&*rule.name),
                     count: Count(it.count),
                 };
                 (it.count, row)
@@ -243,23 +243,23 @@ impl Keys {
     }
 }
 
-impl Tail {
+impl DenialsPanel {
     fn of(denials: Vec<Denial>) -> Self {
         let row = |denial: Denial| {
-            let asked = AskedFor::of(&denial);
-            TailRow {
+            let asked = DeniedRequest::of(&denial);
+            DenialsPanelRow {
                 href: format!("/explain?about={}", denial.id),
-                at: Clock(denial.at),
-                rule: Shown::new(denial.verdict.rule().map_or("no rule", |it| &*it.name)),
-                what: Shown::new(asked.what()),
-                whom: Shown::new(asked.whom()),
+                at: ClockTime(denial.at),
+                rule: UntrustedText::new(denial.verdict.rule().map_or("no rule", |it| &*it.name)),
+                what: UntrustedText::new(asked.what()),
+                whom: UntrustedText::new(asked.whom()),
             }
         };
         Self { rows: denials.into_iter().map(row).collect() }
     }
 }
 
-impl AskedFor {
+impl DeniedRequest {
     /// What was asked for; nothing is known of what was too long to be kept.
     pub(crate) fn of(denial: &Denial) -> Self {
         let asked = denial.asked.as_deref().and_then(|it| serde_json::from_str(it).ok());
@@ -294,7 +294,7 @@ pub(crate) fn rule_href(id: &str) -> String {
 }
 
 /// The page of a key.
-pub(crate) fn key_href(rule: &str, subject: &Shown) -> String {
+pub(crate) fn key_href(rule: &str, subject: &UntrustedText) -> String {
     let rule: String = form_urlencoded::byte_serialize(rule.as_bytes()).collect();
     format!("/key?rule={rule}&subject={}", subject.in_query())
 }
@@ -303,6 +303,6 @@ pub(crate) fn key_href(rule: &str, subject: &Shown) -> String {
 pub(crate) fn until(instant: Option<Timestamp>) -> String {
     instant.map_or_else(
         || "without end".to_owned(),
-        |it| crate::dashboard::view::formatting::Moment(it).to_string(),
+        |it| crate::dashboard::view::formatting::DateTime(it).to_string(),
     )
 }

@@ -3,8 +3,8 @@
 
 use askama::Template;
 
-use crate::dashboard::view::chart::{Column, Mark, Stacked};
-use crate::dashboard::view::formatting::{Clock, Rate, Share, Short};
+use crate::dashboard::view::chart::{Column, Mark, StackedChart};
+use crate::dashboard::view::formatting::{ClockTime, Rate, Share, ShortCount};
 use tollbar::Timestamp;
 use tollbar_daemon::metrics::{History, MINUTES_MAX, Past, Point, SECONDS_MAX};
 
@@ -26,18 +26,18 @@ pub(crate) enum Range {
 /// A chart with what is said around it.
 #[derive(Debug, Template)]
 #[template(path = "part/traffic.html")]
-pub(crate) struct Traffic {
-    legend: Vec<Entry>,
-    pub(crate) chart: Stacked,
+pub(crate) struct TrafficPanel {
+    legend: Vec<LegendEntry>,
+    pub(crate) chart: StackedChart,
     /// For how long there has been anything to show.
     pub(crate) known_s: u64,
-    top: Short,
+    top: ShortCount,
     ticks: Vec<String>,
     is_empty: bool,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LegendEntry {
     class: &'static str,
     name: &'static str,
     rate: Rate,
@@ -65,13 +65,13 @@ impl Range {
     }
 }
 
-impl Traffic {
+impl TrafficPanel {
     /// Of everything, or of one rule.
     pub(crate) fn of(history: &History, of: Option<&str>, range: Range) -> Self {
         let (series, per_column) = range.series(history, of);
         match series {
             Some(series) => Self::drawn(&series, per_column, history, range),
-            None => Self::around(Stacked::default(), Vec::new(), 0),
+            None => Self::around(StackedChart::default(), Vec::new(), 0),
         }
     }
 
@@ -93,7 +93,8 @@ impl Traffic {
         }
         let marks = history.marks().filter_map(|it| {
             let column = (it.at.as_micros() / 1_000_000 / step_s).checked_sub(first)?;
-            let title = format!("Rules changed at {} UTC (v{})", Clock(it.at), it.rules_version);
+            let title =
+                format!("Rules changed at {} UTC (v{})", ClockTime(it.at), it.rules_version);
             (column < COLUMNS as u64).then_some(Mark { column: column as usize, title })
         });
         let marks: Vec<Mark> = marks.collect();
@@ -110,17 +111,17 @@ impl Traffic {
         );
         let ticks = (0..TICKS).map(|tick| {
             let second = (first + tick * (last - first) / (TICKS - 1)) * step_s;
-            Clock(Timestamp::from_micros(second * 1_000_000)).to_string()[..5].to_owned()
+            ClockTime(Timestamp::from_micros(second * 1_000_000)).to_string()[..5].to_owned()
         });
         let ticks = ticks.collect();
         let known_s = (end - start).min(COLUMNS as u64 * step_s);
-        Self::around(Stacked { columns, step_s, marks, label }, ticks, known_s)
+        Self::around(StackedChart { columns, step_s, marks, label }, ticks, known_s)
     }
 
-    fn around(chart: Stacked, ticks: Vec<String>, known_s: u64) -> Self {
+    fn around(chart: StackedChart, ticks: Vec<String>, known_s: u64) -> Self {
         let sum = chart.sum();
         let whole = sum.allowed + sum.denied + sum.shadow_denied + sum.degraded;
-        let entry = |class, name, count| Entry {
+        let entry = |class, name, count| LegendEntry {
             class,
             name,
             rate: Rate { count, seconds: known_s },
@@ -134,7 +135,7 @@ impl Traffic {
                 entry("degraded", "Degraded", sum.degraded),
             ],
             known_s,
-            top: Short(chart.top()),
+            top: ShortCount(chart.top()),
             is_empty: whole == 0,
             chart,
             ticks,
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_chart_without_a_past_says_so() {
-        let traffic = Traffic::of(&History::default(), None, Range::Minutes);
+        let traffic = TrafficPanel::of(&History::default(), None, Range::Minutes);
         assert!(traffic.is_empty);
         assert!(traffic.render().unwrap().contains("No checks in this time"));
     }

@@ -82,7 +82,7 @@ fn what_changed_is_told_by_field() {
     let before = rule(&json!({ "name": "a", "maxRequests": 5, "windowSeconds": 1 }));
     let after =
         rule(&json!({ "name": "a", "maxRequests": 9, "windowSeconds": 1, "mode": "shadow" }));
-    let raw = |it: Option<Shown>| it.map(|it| it.raw().to_owned());
+    let raw = |it: Option<UntrustedText>| it.map(|it| it.raw().to_owned());
     let told: Vec<(String, Option<String>, Option<String>)> = changes(Some(&before), Some(&after))
         .into_iter()
         .map(|it| (it.name, raw(it.old), raw(it.new)))

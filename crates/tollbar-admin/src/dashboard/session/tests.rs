@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tollbar::ManualClock;
 
 use super::*;
-use crate::database::{NewToken, Place};
+use crate::database::{NewToken, DatabaseLocation};
 use crate::operations::auth::access::Scope;
 
 /// A database with a token in it, gone at the end.
@@ -20,7 +20,7 @@ impl World {
         let name = format!("tollbar-session-{}-{name}.sqlite", std::process::id());
         let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_file(&path);
-        let place = Place::Sqlite(path.clone());
+        let place = DatabaseLocation::Sqlite(path.clone());
         let clock = Arc::new(ManualClock::at(at(0)));
         let repository = Repository::open_with(&place, clock).await.unwrap();
         let token = NewToken {
@@ -45,9 +45,9 @@ impl Drop for World {
     }
 }
 
-fn begun(sessions: &Sessions, token_id: i64, now: Timestamp) -> Id {
+fn begun(sessions: &Sessions, token_id: i64, now: Timestamp) -> SessionId {
     let actor = Actor { token_id, name: String::new(), scopes: Vec::new(), subject: None };
-    Id::of(&sessions.begin(Arc::new(actor), now))
+    SessionId::of(&sessions.begin(Arc::new(actor), now))
 }
 
 fn at(ms: u64) -> Timestamp {
@@ -85,7 +85,7 @@ async fn sessions_end_by_themselves_and_by_signing_out() {
     let out = begun(&sessions, token_id, at(0));
     sessions.end(out);
     assert!(sessions.enter(repository, out, at(0)).await.unwrap().is_none());
-    assert!(sessions.enter(repository, Id::of("guessed"), at(0)).await.unwrap().is_none());
+    assert!(sessions.enter(repository, SessionId::of("guessed"), at(0)).await.unwrap().is_none());
 }
 
 #[tokio::test]

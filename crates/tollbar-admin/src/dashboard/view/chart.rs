@@ -16,7 +16,7 @@ pub(crate) struct Column {
 
 /// Areas one upon the other, over time, and marks where something changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Stacked {
+pub(crate) struct StackedChart {
     /// The oldest first.
     pub(crate) columns: Vec<Column>,
     /// The length of a column.
@@ -41,15 +41,15 @@ pub(crate) struct Sparkline(pub(crate) Vec<u64>);
 
 /// Two bars one upon the other, for each day.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Bars {
-    pub(crate) days: Vec<Day>,
+pub(crate) struct BarChart {
+    pub(crate) days: Vec<DayBar>,
     /// What it shows, for those who do not see it.
     pub(crate) label: String,
 }
 
 /// One day of usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Day {
+pub(crate) struct DayBar {
     pub(crate) title: String,
     pub(crate) admitted: u64,
     pub(crate) denied: u64,
@@ -67,9 +67,9 @@ pub(crate) struct Meter {
 const HEIGHT: u64 = 1_000;
 const WIDTH: u64 = 1_800;
 
-impl HtmlSafe for Stacked {}
+impl HtmlSafe for StackedChart {}
 impl HtmlSafe for Sparkline {}
-impl HtmlSafe for Bars {}
+impl HtmlSafe for BarChart {}
 impl HtmlSafe for Meter {}
 
 impl Column {
@@ -95,7 +95,7 @@ impl Column {
     }
 }
 
-impl Stacked {
+impl StackedChart {
     /// Everything there is in it.
     pub(crate) fn sum(&self) -> Column {
         self.columns.iter().fold(Column::default(), |sum, it| sum.plus(*it))
@@ -108,13 +108,13 @@ impl Stacked {
     }
 }
 
-impl fmt::Display for Stacked {
+impl fmt::Display for StackedChart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "<svg class=\"stacked\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" \
              role=\"img\" aria-label=\"{}\">",
-            Escaped(&self.label)
+            EscapedText(&self.label)
         )?;
         for line in [250, 500, 750] {
             write!(f, "<path class=\"grid\" d=\"M0 {line}H{WIDTH}\"/>")?;
@@ -133,7 +133,7 @@ impl fmt::Display for Stacked {
             write!(
                 f,
                 "<g class=\"mark\"><title>{}</title><path d=\"M{x} 0V{HEIGHT}\"/></g>",
-                Escaped(title)
+                EscapedText(title)
             )?;
         }
         f.write_str("</svg>")
@@ -155,13 +155,13 @@ impl fmt::Display for Sparkline {
     }
 }
 
-impl fmt::Display for Bars {
+impl fmt::Display for BarChart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "<svg class=\"bars\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" \
              role=\"img\" aria-label=\"{}\">",
-            Escaped(&self.label)
+            EscapedText(&self.label)
         )?;
         for line in [250, 500, 750] {
             write!(f, "<path class=\"grid\" d=\"M0 {line}H{WIDTH}\"/>")?;
@@ -174,7 +174,7 @@ impl fmt::Display for Bars {
             let (x, width) = (left + gap, (right - left).saturating_sub(2 * gap).max(1));
             let admitted = scaled(day.admitted, top);
             let denied = scaled(day.admitted.saturating_add(day.denied), top) - admitted;
-            write!(f, "<g><title>{}</title>", Escaped(&day.title))?;
+            write!(f, "<g><title>{}</title>", EscapedText(&day.title))?;
             for (class, bottom, height) in
                 [("allowed", admitted, admitted), ("denied", admitted + denied, denied)]
             {
@@ -190,7 +190,7 @@ impl fmt::Display for Bars {
     }
 }
 
-impl Bars {
+impl BarChart {
     /// What its upper edge stands for.
     pub(crate) fn top(&self) -> u64 {
         let most = self.days.iter().map(|it| it.admitted.saturating_add(it.denied)).max();
@@ -250,9 +250,9 @@ fn nice(value: u64) -> u64 {
 }
 
 /// Texts inside of attributes and titles.
-struct Escaped<'t>(&'t str);
+struct EscapedText<'t>(&'t str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for it in self.0.chars() {
             match it {
@@ -271,13 +271,17 @@ impl fmt::Display for Escaped<'_> {
 mod tests {
     use super::*;
 
-    fn chart(columns: &[(u64, u64)]) -> Stacked {
+    fn chart(columns: &[(u64, u64)]) -> StackedChart {
         let column = |(allowed, denied): &(u64, u64)| Column {
             allowed: *allowed,
             denied: *denied,
             ..Column::default()
         };
-        Stacked { columns: columns.iter().map(column).collect(), step_s: 1, ..Stacked::default() }
+        StackedChart {
+            columns: columns.iter().map(column).collect(),
+            step_s: 1,
+            ..StackedChart::default()
+        }
     }
 
     #[test]
@@ -327,8 +331,8 @@ mod tests {
 
     #[test]
     fn days_have_their_bars() {
-        let day = |admitted, denied| Day { title: "2026-11-16".to_owned(), admitted, denied };
-        let svg = Bars { days: vec![day(5, 5), day(0, 0)], label: String::new() }.to_string();
+        let day = |admitted, denied| DayBar { title: "2026-11-16".to_owned(), admitted, denied };
+        let svg = BarChart { days: vec![day(5, 5), day(0, 0)], label: String::new() }.to_string();
         assert!(
             svg.contains("class=\"allowed\" x=\"112\" y=\"500\" width=\"676\" height=\"500\""),
             "{svg}"

@@ -15,7 +15,7 @@ pub(crate) struct Count(pub(crate) u64);
 
 /// A count in three digits or four: `1,234`, `12.3k`, `4.56M`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Short(pub(crate) u64);
+pub(crate) struct ShortCount(pub(crate) u64);
 
 /// Events a second, of so many in so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,22 +33,22 @@ pub(crate) struct Share {
 
 /// A time that something took: `85 µs`, `1.2 ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Took(pub(crate) Option<u64>);
+pub(crate) struct Latency(pub(crate) Option<u64>);
 
 /// How long ago something was, or how far ahead it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ago {
+pub(crate) struct RelativeTime {
     pub(crate) then: Timestamp,
     pub(crate) now: Timestamp,
 }
 
 /// An instant as a clock shows it, in UTC: `06:12:03`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Clock(pub(crate) Timestamp);
+pub(crate) struct ClockTime(pub(crate) Timestamp);
 
 /// An instant with its day, in UTC: `2026-11-16 06:12:03`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment(pub(crate) Timestamp);
+pub(crate) struct DateTime(pub(crate) Timestamp);
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +63,7 @@ impl fmt::Display for Count {
     }
 }
 
-impl fmt::Display for Short {
+impl fmt::Display for ShortCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units =
             [(1_000_000_000_000, 'T'), (1_000_000_000, 'G'), (1_000_000, 'M'), (1_000, 'k')];
@@ -91,7 +91,7 @@ impl fmt::Display for Rate {
             (0, ..) => f.write_str("0"),
             (_, 0, 0) => f.write_str("<0.1"),
             (_, 0..100, _) => write!(f, "{whole}.{tenths}"),
-            _ => Short(whole).fmt(f),
+            _ => ShortCount(whole).fmt(f),
         }
     }
 }
@@ -121,7 +121,7 @@ impl fmt::Display for Share {
     }
 }
 
-impl fmt::Display for Took {
+impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.write_str(NONE),
@@ -133,7 +133,7 @@ impl fmt::Display for Took {
     }
 }
 
-impl fmt::Display for Ago {
+impl fmt::Display for RelativeTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (then, now) = (self.then.as_micros(), self.now.as_micros());
         let seconds = then.abs_diff(now) / 1_000_000;
@@ -148,7 +148,7 @@ impl fmt::Display for Ago {
     }
 }
 
-impl fmt::Display for Clock {
+impl fmt::Display for ClockTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // To the second that has begun, where the text itself rounds up.
         let second = self.0.as_micros() / 1_000_000 * 1_000_000;
@@ -156,7 +156,7 @@ impl fmt::Display for Clock {
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for DateTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let second = self.0.as_micros() / 1_000_000 * 1_000_000;
         let text = Instant(Timestamp::from_micros(second)).text();
@@ -181,7 +181,7 @@ mod tests {
             (u64::MAX, "18,446,744,073,709,551,615", "18,446,744T"),
         ] {
             assert_eq!(Count(count).to_string(), long);
-            assert_eq!(Short(count).to_string(), short);
+            assert_eq!(ShortCount(count).to_string(), short);
         }
     }
 
@@ -216,15 +216,18 @@ mod tests {
             (Some(250_000), "250 ms"),
             (Some(12_000_000), "12 s"),
         ] {
-            assert_eq!(Took(us).to_string(), text);
+            assert_eq!(Latency(us).to_string(), text);
         }
     }
 
     #[test]
     fn instants_are_told_by_clock_and_distance() {
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
-        assert_eq!(Clock(Timestamp::from_micros(1_700_000_000_999_999)).to_string(), "22:13:20");
-        assert_eq!(Moment(at(1_700_000_000)).to_string(), "2023-11-14 22:13:20");
+        assert_eq!(
+            ClockTime(Timestamp::from_micros(1_700_000_000_999_999)).to_string(),
+            "22:13:20"
+        );
+        assert_eq!(DateTime(at(1_700_000_000)).to_string(), "2023-11-14 22:13:20");
         for (then, now, text) in [
             (100, 103, "3 s ago"),
             (100, 100, "now"),
@@ -233,7 +236,7 @@ mod tests {
             (0, 864_000, "10 days ago"),
             (160, 100, "in 60 s"),
         ] {
-            assert_eq!(Ago { then: at(then), now: at(now) }.to_string(), text);
+            assert_eq!(RelativeTime { then: at(then), now: at(now) }.to_string(), text);
         }
     }
 }

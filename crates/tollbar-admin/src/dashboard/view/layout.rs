@@ -2,41 +2,41 @@
 
 use tollbar::Timestamp;
 
-use crate::dashboard::session::Entered;
+use crate::dashboard::session::ActiveSession;
 use crate::dashboard::view::assets::{ASSETS, Assets};
-use crate::dashboard::view::untrusted_text::{Shown, spelled};
-use crate::operations::auth::access::{Actor, Need};
+use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
+use crate::operations::auth::access::{Actor, Permission};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
 
 /// The frame of a page.
 #[derive(Debug, Clone)]
-pub(crate) struct Frame {
-    pub(crate) place: Place,
+pub(crate) struct Layout {
+    pub(crate) place: NavItem,
     pub(crate) assets: &'static Assets,
     /// How long something may last: values and names.
     pub(crate) spans: [(&'static str, &'static str); 5],
     /// Nobody before they have signed in.
-    pub(crate) who: Option<Who>,
+    pub(crate) who: Option<TokenOwner>,
     pub(crate) csrf: String,
-    pub(crate) can: Can,
+    pub(crate) can: Permissions,
     /// What was done.
     pub(crate) notice: Option<String>,
     /// What was not, and why.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<ProblemNotice>,
 }
 
 /// Who has signed in.
 #[derive(Debug, Clone)]
-pub(crate) struct Who {
-    pub(crate) name: Shown,
+pub(crate) struct TokenOwner {
+    pub(crate) name: UntrustedText,
     pub(crate) scopes: String,
 }
 
 /// What they may do: what they may not is not offered, and refused where it is asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "templates ask for each by its name")]
-pub(crate) struct Can {
+pub(crate) struct Permissions {
     pub(crate) see: bool,
     pub(crate) see_all: bool,
     pub(crate) change: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Can {
 
 /// Which page it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum NavItem {
     Overview,
     Rules,
     Keys,
@@ -60,7 +60,7 @@ pub(crate) enum Place {
 
 /// A place in the bar at the top.
 #[derive(Debug)]
-pub(crate) struct Item {
+pub(crate) struct NavLink {
     pub(crate) name: &'static str,
     pub(crate) href: &'static str,
     pub(crate) is_current: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Item {
 
 /// Why something was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct ProblemNotice {
     pub(crate) detail: String,
     pub(crate) fields: Vec<WrongField>,
 }
@@ -89,15 +89,15 @@ const SPANS: [(&str, &str, u64); 5] = [
     ("", "without end", 0),
 ];
 
-impl Can {
+impl Permissions {
     pub(crate) fn of(actor: &Actor) -> Self {
         let may = |need| actor.reach(need).is_ok();
         Self {
-            see: may(Need::See),
-            see_all: may(Need::SeeAll),
-            change: may(Need::Change),
-            change_all: may(Need::ChangeAll),
-            be_subject: may(Need::BeSubject),
+            see: may(Permission::See),
+            see_all: may(Permission::SeeAll),
+            change: may(Permission::Change),
+            change_all: may(Permission::ChangeAll),
+            be_subject: may(Permission::SeeOwnUsage),
         }
     }
 
@@ -111,65 +111,65 @@ impl Can {
     }
 }
 
-impl Frame {
+impl Layout {
     /// For those who have not signed in.
     pub(crate) fn outside() -> Self {
         Self {
-            place: Place::Elsewhere,
+            place: NavItem::Elsewhere,
             assets: &ASSETS,
             spans: SPANS.map(|(value, name, _)| (value, name)),
             who: None,
             csrf: String::new(),
-            can: Can::default(),
+            can: Permissions::default(),
             notice: None,
             trouble: None,
         }
     }
 
     /// For somebody who has.
-    pub(crate) fn inside(entered: &Entered, place: Place) -> Self {
-        let Entered { actor, csrf, .. } = entered;
+    pub(crate) fn inside(entered: &ActiveSession, place: NavItem) -> Self {
+        let ActiveSession { actor, csrf, .. } = entered;
         let scopes: Vec<String> = actor.scopes.iter().map(ToString::to_string).collect();
-        let who = Who { name: Shown::new(&*actor.name), scopes: scopes.join(" ") };
-        let (csrf, can) = (csrf.clone(), Can::of(actor));
+        let who = TokenOwner { name: UntrustedText::new(&*actor.name), scopes: scopes.join(" ") };
+        let (csrf, can) = (csrf.clone(), Permissions::of(actor));
         Self { place, who: Some(who), csrf, can, ..Self::outside() }
     }
 
     /// The places there are for this person.
-    pub(crate) fn places(&self) -> Vec<Item> {
-        let Can { see, see_all, change_all, be_subject, .. } = self.can;
+    pub(crate) fn places(&self) -> Vec<NavLink> {
+        let Permissions { see, see_all, change_all, be_subject, .. } = self.can;
         let all = [
-            (see_all, Place::Overview, "Overview", "/"),
-            (see, Place::Rules, "Rules", "/rules"),
-            (see, Place::Keys, "Keys", "/keys"),
-            (see_all, Place::Exemptions, "Exemptions", "/exemptions"),
-            (see, Place::Usage, "Usage", "/usage"),
-            (see_all, Place::Explain, "Explain", "/explain"),
-            (change_all, Place::Tokens, "Tokens", "/tokens"),
-            (be_subject, Place::Me, "What is left", "/me"),
+            (see_all, NavItem::Overview, "Overview", "/"),
+            (see, NavItem::Rules, "Rules", "/rules"),
+            (see, NavItem::Keys, "Keys", "/keys"),
+            (see_all, NavItem::Exemptions, "Exemptions", "/exemptions"),
+            (see, NavItem::Usage, "Usage", "/usage"),
+            (see_all, NavItem::Explain, "Explain", "/explain"),
+            (change_all, NavItem::Tokens, "Tokens", "/tokens"),
+            (be_subject, NavItem::Me, "What is left", "/me"),
         ];
         let open = all.into_iter().filter(|it| it.0);
-        let item = |(_, place, name, href)| Item { name, href, is_current: place == self.place };
+        let item = |(_, place, name, href)| NavLink { name, href, is_current: place == self.place };
         open.map(item).collect()
     }
 
     pub(crate) fn with_trouble(self, problem: &Problem) -> Self {
-        Self { trouble: Some(Trouble::of(problem)), ..self }
+        Self { trouble: Some(ProblemNotice::of(problem)), ..self }
     }
 }
 
-impl Trouble {
+impl ProblemNotice {
     pub(crate) fn of(problem: &Problem) -> Self {
         let field = |it: &tollbar_daemon::problem::Wrong| WrongField {
-            field: spelled(&it.field),
-            detail: spelled(&it.detail),
+            field: escape_invisible(&it.field),
+            detail: escape_invisible(&it.detail),
         };
         // One field is in the sentence already.
         let fields = match problem.fields.as_slice() {
             [] | [_] => Vec::new(),
             all => all.iter().map(field).collect(),
         };
-        Self { detail: spelled(&problem.detail), fields }
+        Self { detail: escape_invisible(&problem.detail), fields }
     }
 }
 
@@ -197,15 +197,15 @@ mod tests {
     #[test]
     fn nobody_is_offered_what_they_may_not_do() {
         let places = |scopes: &[&str]| -> Vec<&str> {
-            let frame = Frame { can: Can::of(&actor(scopes)), ..Frame::outside() };
-            frame.places().iter().map(|it| it.name).collect()
+            let layout = Layout { can: Permissions::of(&actor(scopes)), ..Layout::outside() };
+            layout.places().iter().map(|it| it.name).collect()
         };
         assert!(places(&["admin"]).contains(&"Tokens"));
         assert!(!places(&["read"]).contains(&"Tokens"));
         assert_eq!(places(&["tenant:acme"]), ["Rules", "Keys", "Usage"]);
         assert_eq!(places(&["usage:me"]), ["What is left"]);
         assert!(places(&[]).is_empty());
-        assert_eq!(Can::of(&actor(&["tenant:acme"])).home(), "/rules");
+        assert_eq!(Permissions::of(&actor(&["tenant:acme"])).home(), "/rules");
     }
 
     #[test]

@@ -12,9 +12,9 @@ const CHARS_MAX: usize = 512;
 
 /// A text of somebody else's. It writes itself as HTML.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shown(String);
+pub(crate) struct UntrustedText(String);
 
-impl Shown {
+impl UntrustedText {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -31,9 +31,9 @@ impl Shown {
 }
 
 /// Of markup only what is written here.
-impl HtmlSafe for Shown {}
+impl HtmlSafe for UntrustedText {}
 
-impl fmt::Display for Shown {
+impl fmt::Display for UntrustedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Isolated, so that Arabic does not turn the rest of the line round.
         f.write_str("<bdi>")?;
@@ -62,17 +62,17 @@ impl fmt::Display for Shown {
 }
 
 /// A text with what cannot be seen spelled out, for places that take no markup: titles and labels.
-pub(crate) fn spelled(text: &str) -> String {
-    let mut spelled = String::with_capacity(text.len());
+pub(crate) fn escape_invisible(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
     for it in text.chars().take(CHARS_MAX) {
         if is_hidden(it) {
             // Writing to a string cannot fail.
-            let _ = write!(spelled, "\\u{{{:x}}}", u32::from(it));
+            let _ = write!(escaped, "\\u{{{:x}}}", u32::from(it));
         } else {
-            spelled.push(it);
+            escaped.push(it);
         }
     }
-    spelled
+    escaped
 }
 
 #[cfg(test)]
@@ -97,20 +97,24 @@ mod tests {
     #[test]
     fn texts_of_others_are_texts() {
         for (text, html) in TABLE {
-            assert_eq!(Shown::new(text).to_string(), format!("<bdi>{html}</bdi>"), "{text:?}");
+            assert_eq!(
+                UntrustedText::new(text).to_string(),
+                format!("<bdi>{html}</bdi>"),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn a_long_text_is_cut_where_a_character_ends() {
-        let html = Shown::new("é".repeat(10_000)).to_string();
+        let html = UntrustedText::new("é".repeat(10_000)).to_string();
         assert_eq!(html.matches('é').count(), CHARS_MAX);
         assert!(html.ends_with("…</span></bdi>"));
-        assert_eq!(spelled(&"é".repeat(10_000)).chars().count(), CHARS_MAX);
+        assert_eq!(escape_invisible(&"é".repeat(10_000)).chars().count(), CHARS_MAX);
     }
 
     #[test]
     fn what_cannot_be_seen_is_spelled_out_in_titles_too() {
-        assert_eq!(spelled("a\u{202e}b\u{e0041}"), "a\\u{202e}b\\u{e0041}");
+        assert_eq!(escape_invisible("a\u{202e}b\u{e0041}"), "a\\u{202e}b\\u{e0041}");
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Address {
 
 impl Address {
     pub(crate) fn of(url: &str) -> Result<Self> {
-        let (url, asked) = Asked::take(url)?;
+        let (url, tls_parameters) = TlsParameters::take(url)?;
         // What is wrong with a URL is told without it: it may hold a password.
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             let source = std::error::Error::source(&error).map(ToString::to_string);
@@ -43,7 +43,7 @@ impl Address {
         let is_local = config.get_hosts().iter().all(is_local)
             && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback);
         let usual = if is_local { "disable" } else { "verify-full" };
-        let mode = match asked.mode.as_deref().unwrap_or(usual) {
+        let mode = match tls_parameters.mode.as_deref().unwrap_or(usual) {
             "disable" => SslMode::Disable,
             "prefer" => SslMode::Prefer,
             "require" | "verify-full" => SslMode::Require,
@@ -61,30 +61,30 @@ impl Address {
         config.connect_timeout(CONNECT_MAX);
         config.tcp_user_timeout(SILENCE_MAX);
         config.keepalives_idle(SILENCE_MAX);
-        Ok(Self { config, tls: MakeRustlsConnect::new(trust(asked.authority)?) })
+        Ok(Self { config, tls: MakeRustlsConnect::new(trust(tls_parameters.authority)?) })
     }
 }
 
 /// What the URL asks of TLS.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct TlsParameters {
     mode: Option<String>,
     authority: Option<PathBuf>,
 }
 
-impl Asked {
+impl TlsParameters {
     /// Takes it out of the URL: the rest is for the client, which knows less of it.
     fn take(url: &str) -> Result<(String, Self)> {
         let Some((rest, query)) = url.split_once('?') else {
             return Ok((url.to_owned(), Self::default()));
         };
-        let mut asked = Self::default();
+        let mut tls_parameters = Self::default();
         let mut others = Vec::new();
         for part in query.split('&').filter(|it| !it.is_empty()) {
             let pair = form_urlencoded::parse(part.as_bytes()).next();
             match pair.as_ref().map(|(name, value)| (&**name, &**value)) {
-                Some(("sslmode", mode)) => asked.mode = Some(mode.to_owned()),
-                Some(("sslrootcert", path)) => asked.authority = Some(path.into()),
+                Some(("sslmode", mode)) => tls_parameters.mode = Some(mode.to_owned()),
+                Some(("sslrootcert", path)) => tls_parameters.authority = Some(path.into()),
                 Some(("sslcert" | "sslkey" | "sslpassword", _)) => {
                     let message = "certificates of clients are not known here: leave sslcert and \
                                    sslkey out, and use a password";
@@ -95,7 +95,7 @@ impl Asked {
         }
         let query =
             if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
-        Ok((format!("{rest}{query}"), asked))
+        Ok((format!("{rest}{query}"), tls_parameters))
     }
 }
 

@@ -13,14 +13,14 @@ use crate::database::{RepositoryError, Result};
 
 /// Hears of changes until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Listening {
+pub(crate) struct ChangeNotifications {
     heard: mpsc::Receiver<()>,
     /// The connection lasts as long as its client.
     _client: Client,
     task: JoinHandle<()>,
 }
 
-impl Listening {
+impl ChangeNotifications {
     pub(super) async fn begin(address: &Address) -> Result<Self> {
         let connect = async {
             let connected = address.config.connect(address.tls.clone()).await;
@@ -49,7 +49,7 @@ impl Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for ChangeNotifications {
     fn drop(&mut self) {
         self.task.abort();
     }

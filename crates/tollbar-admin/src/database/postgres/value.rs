@@ -6,7 +6,7 @@ use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::database::RuleId;
-use crate::database::sql::Value;
+use crate::database::sql::SqlValue;
 
 type Fallible<T> = Result<T, Box<dyn Error + Sync + Send>>;
 
@@ -14,7 +14,7 @@ type Fallible<T> = Result<T, Box<dyn Error + Sync + Send>>;
 const EPOCH_US: i64 = 946_684_800_000_000;
 const EPOCH_DAYS: i64 = 10_957;
 
-impl ToSql for Value {
+impl ToSql for SqlValue {
     fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Fallible<IsNull> {
         match (self, ty) {
             (Self::Null, _) => return Ok(IsNull::Yes),
@@ -43,7 +43,7 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
-impl<'a> FromSql<'a> for Value {
+impl<'a> FromSql<'a> for SqlValue {
     fn from_sql(ty: &Type, raw: &'a [u8]) -> Fallible<Self> {
         Ok(match *ty {
             Type::BOOL => Self::Int(i64::from(bool::from_sql(ty, raw)?)),

@@ -3,15 +3,15 @@
 use serde::Serialize;
 use serde_json::json;
 
-use crate::database::row::Audited;
-use crate::database::sql::{Row, Sql, Value, Where, number, wrong};
+use crate::database::row::AuditState;
+use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, number, wrong};
 use crate::database::{
-    AuditAction, AuditFilter, AuditKind, AuditRow, Page, PageOf, Result, RuleId,
+    AuditAction, AuditFilter, AuditKind, AuditRow, Page, PageRequest, Result, RuleId,
 };
 
 /// A change, without who and when.
 #[derive(Debug)]
-pub(crate) struct Entry<'r, T> {
+pub(crate) struct AuditEntry<'r, T> {
     pub(crate) kind: AuditKind,
     pub(crate) rule: Option<i64>,
     pub(crate) action: AuditAction,
@@ -22,7 +22,7 @@ pub(crate) struct Entry<'r, T> {
 
 pub(crate) async fn write<S: Sql, T: Serialize>(
     sql: &S,
-    entry: Entry<'_, T>,
+    entry: AuditEntry<'_, T>,
     actor: &str,
 ) -> Result<()> {
     let [before, after] = [entry.before, entry.after].map(|it| it.map(|it| json!(it)));
@@ -30,7 +30,7 @@ pub(crate) async fn write<S: Sql, T: Serialize>(
         entry.rule.into(),
         entry.kind.name().into(),
         entry.action.name().into(),
-        entry.version.map_or(Value::Null, number),
+        entry.version.map_or(SqlValue::Null, number),
         before.as_ref().into(),
         after.as_ref().into(),
         actor.into(),
@@ -46,9 +46,9 @@ pub(crate) async fn write<S: Sql, T: Serialize>(
 pub(crate) async fn page<S: Sql>(
     sql: &S,
     filter: &AuditFilter,
-    of: &PageOf,
+    of: &PageRequest,
 ) -> Result<Page<AuditRow>> {
-    let conditions = Where::new("1 = 1")
+    let conditions = WhereClause::new("1 = 1")
         .and("a.id < $", of.after_id()?)
         .and("r.rule_uuid = $", filter.rule.map(|it| it.to_string()))
         .and("r.tenant_id = $", filter.tenant.as_ref())
@@ -63,20 +63,24 @@ pub(crate) async fn page<S: Sql>(
 }
 
 /// What a rule was at a version.
-pub(crate) async fn rule_at<S: Sql>(sql: &S, rule: i64, version: u64) -> Result<Option<Audited>> {
+pub(crate) async fn rule_at<S: Sql>(
+    sql: &S,
+    rule: i64,
+    version: u64,
+) -> Result<Option<AuditState>> {
     let statement = "SELECT new_row FROM rate_limit_rule_audit \
                      WHERE rule_id = $1 AND kind = 'rule' AND version = $2 ORDER BY id DESC LIMIT 1";
     let mut rows = sql.query(statement, &[rule.into(), number(version)]).await?;
     Ok(rows.first_mut().map(audited).transpose()?.flatten())
 }
 
-fn audited(row: &mut Row) -> Result<Option<Audited>> {
+fn audited(row: &mut SqlRow) -> Result<Option<AuditState>> {
     // Whatever is no rule is what it is: reading it cannot fail.
     let json = row.optional_json()?;
     json.map(serde_json::from_value).transpose().map_err(|_| wrong("what is no JSON"))
 }
 
-fn read(mut row: Row) -> Result<AuditRow> {
+fn read(mut row: SqlRow) -> Result<AuditRow> {
     Ok(AuditRow {
         id: row.int()?,
         kind: AuditKind::of_name(&row.text()?).ok_or_else(|| wrong("an unknown kind"))?,

@@ -1,8 +1,8 @@
 //! Which rows the last revisions changed. The database writes it down itself, whoever changes them.
 
 use crate::database::Result;
-use crate::database::sql::{Row, Sql, number, wrong};
-use crate::database::sync::contents::Since;
+use crate::database::sql::{Sql, SqlRow, number, wrong};
+use crate::database::sync::contents::KnownRevision;
 
 /// More are not read one by one.
 const CHANGES_MAX: usize = 64;
@@ -12,7 +12,7 @@ const ROWS_MAX: usize = 512;
 
 /// What a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ChangedRowKind {
     /// A rule, or an exemption from it.
     Rule,
     Key,
@@ -20,22 +20,26 @@ pub(crate) enum Kind {
 
 /// What has changed since a revision.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ChangedRows {
     /// Of the last revision.
     pub(crate) mark: i64,
     /// By their numbers, each once.
-    pub(crate) rows: Vec<(Kind, i64)>,
+    pub(crate) rows: Vec<(ChangedRowKind, i64)>,
 }
 
 /// What tells a revision from another of the same number, which a database that was restored may come to.
 pub(crate) async fn mark_of<S: Sql>(sql: &S, revision: u64) -> Result<Option<i64>> {
     let statement = "SELECT mark FROM rate_limit_changes WHERE revision = $1 LIMIT 1";
     let mut rows = sql.query(statement, &[number(revision)]).await?;
-    rows.first_mut().map(Row::int).transpose()
+    rows.first_mut().map(SqlRow::int).transpose()
 }
 
 /// The rows that were changed since then up to revision `now`; `None` where they are not known, or many.
-pub(crate) async fn since<S: Sql>(sql: &S, since: Since, now: u64) -> Result<Option<Listed>> {
+pub(crate) async fn since<S: Sql>(
+    sql: &S,
+    since: KnownRevision,
+    now: u64,
+) -> Result<Option<ChangedRows>> {
     let statement = "SELECT revision, mark, kind, row_id FROM rate_limit_changes \
                      WHERE revision >= $1 ORDER BY revision LIMIT $2";
     let values = [number(since.revision), number(ROWS_MAX as u64)];
@@ -58,8 +62,8 @@ pub(crate) async fn since<S: Sql>(sql: &S, since: Since, now: u64) -> Result<Opt
                 return Ok(None);
             }
             let kind = match row.text()?.as_str() {
-                "rule" => Kind::Rule,
-                "key" => Kind::Key,
+                "rule" => ChangedRowKind::Rule,
+                "key" => ChangedRowKind::Key,
                 _ => return Err(wrong("an unknown kind")),
             };
             changed.push((kind, row.int()?));
@@ -69,5 +73,5 @@ pub(crate) async fn since<S: Sql>(sql: &S, since: Since, now: u64) -> Result<Opt
     changed.sort_unstable();
     changed.dedup();
     let is_whole = at == now && changed.len() <= CHANGES_MAX;
-    Ok(mark.filter(|_| is_whole).map(|mark| Listed { mark, rows: changed }))
+    Ok(mark.filter(|_| is_whole).map(|mark| ChangedRows { mark, rows: changed }))
 }

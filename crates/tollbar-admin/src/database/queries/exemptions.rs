@@ -3,12 +3,12 @@
 use serde_json::{Value as Json, json};
 use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
-use super::audit::Entry;
+use super::audit::AuditEntry;
 use super::{TEXT_BYTES_MAX, check_name, check_text, rules};
 use crate::database::queries::audit::{self};
-use crate::database::sql::{Row, Sql, Where, wrong};
+use crate::database::sql::{Sql, SqlRow, WhereClause, wrong};
 use crate::database::{
-    AuditAction, AuditKind, ExemptionRow, Page, PageOf, RepositoryError, Result, RuleId,
+    AuditAction, AuditKind, ExemptionRow, Page, PageRequest, RepositoryError, Result, RuleId,
 };
 
 const SELECT: &str = "SELECT e.id, r.rule_uuid, e.subject_type, e.subject_value, e.reason, e.expires_at, \
@@ -66,14 +66,14 @@ pub(crate) async fn delete<S: Sql>(sql: &S, id: i64, actor: &str) -> Result<Exem
 pub(crate) async fn page<S: Sql>(
     sql: &S,
     rule: Option<RuleId>,
-    of: &PageOf,
+    of: &PageRequest,
 ) -> Result<Page<ExemptionRow>> {
     // By the number of the rule, which is indexed together with the order.
     let rule = match rule {
         Some(id) => Some(rules::get(sql, id).await?.row),
         None => None,
     };
-    let conditions = Where::new("r.deleted_at IS NULL")
+    let conditions = WhereClause::new("r.deleted_at IS NULL")
         .and("e.id > $", of.after_id()?)
         .and("e.rule_id = $", rule);
     let (statement, values) = conditions.statement(SELECT, "e.id", of.rows_max());
@@ -102,7 +102,7 @@ async fn write_down<S: Sql>(
 ) -> Result<()> {
     let action = if after.is_some() { AuditAction::Insert } else { AuditAction::Delete };
     let [before, after] = [before, after].map(|it| it.map(told));
-    let entry = Entry {
+    let entry = AuditEntry {
         kind: AuditKind::Exemption,
         rule: Some(rule),
         action,
@@ -120,7 +120,7 @@ fn told(row: &ExemptionRow) -> Json {
     json
 }
 
-fn read(mut row: Row) -> Result<ExemptionRow> {
+fn read(mut row: SqlRow) -> Result<ExemptionRow> {
     let id = row.int()?;
     let rule = row.text()?.parse().map_err(|_| wrong("what is no UUID"))?;
     let subject_type =

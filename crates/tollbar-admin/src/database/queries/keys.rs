@@ -1,13 +1,13 @@
 //! Bans and boosts: what becomes of one subject, under one rule or all.
 
-use super::audit::Entry;
+use super::audit::AuditEntry;
 use super::{TEXT_BYTES_MAX, check_name, check_text};
 use crate::database::queries::audit::{self};
 use crate::database::row::EffectFields;
-use crate::database::sql::{Row, Sql, Value, Where, wrong};
+use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, wrong};
 use crate::database::{
-    AuditAction, AuditKind, KeyEffect, KeyFilter, KeyRecord, KeyRow, Page, PageOf, RepositoryError,
-    Result,
+    AuditAction, AuditKind, KeyEffect, KeyFilter, KeyRecord, KeyRow, Page, PageRequest,
+    RepositoryError, Result,
 };
 
 /// The largest factor of a boost: a thousand times.
@@ -31,7 +31,7 @@ pub(crate) async fn put<S: Sql>(sql: &S, record: &KeyRecord, actor: &str) -> Res
         return Err(RepositoryError::Invalid { field: "factorPercent", message });
     }
     let rule = record.rule.as_deref().unwrap_or_default();
-    let same: [Value; 3] = [rule.into(), (&record.subject).into(), kind.name().into()];
+    let same: [SqlValue; 3] = [rule.into(), (&record.subject).into(), kind.name().into()];
     let before = one_of(sql, "WHERE rule = $1 AND subject = $2 AND effect = $3", &same).await?;
     if let Some(before) = &before {
         sql.execute("DELETE FROM rate_limit_keys WHERE id = $1", &[before.id.into()]).await?;
@@ -70,8 +70,12 @@ pub(crate) async fn delete<S: Sql>(sql: &S, id: i64, actor: &str) -> Result<KeyR
     Ok(deleted)
 }
 
-pub(crate) async fn page<S: Sql>(sql: &S, filter: &KeyFilter, of: &PageOf) -> Result<Page<KeyRow>> {
-    let conditions = Where::new("1 = 1")
+pub(crate) async fn page<S: Sql>(
+    sql: &S,
+    filter: &KeyFilter,
+    of: &PageRequest,
+) -> Result<Page<KeyRow>> {
+    let conditions = WhereClause::new("1 = 1")
         .and("id > $", of.after_id()?)
         .and("rule = $", filter.rule.as_ref())
         .and("subject = $", filter.subject.as_ref())
@@ -96,7 +100,7 @@ pub(crate) async fn in_force_at<S: Sql>(sql: &S, id: i64) -> Result<Option<Resul
     Ok(rows.into_iter().next().map(read))
 }
 
-async fn one_of<S: Sql>(sql: &S, condition: &str, values: &[Value]) -> Result<Option<KeyRow>> {
+async fn one_of<S: Sql>(sql: &S, condition: &str, values: &[SqlValue]) -> Result<Option<KeyRow>> {
     let rows = sql.query(&format!("{} {condition}", select()), values).await?;
     rows.into_iter().next().map(read).transpose()
 }
@@ -111,7 +115,8 @@ async fn write_down<S: Sql>(
         (Some(_), Some(_)) => AuditAction::Update,
         (Some(_), None) => AuditAction::Delete,
     };
-    let entry = Entry { kind: AuditKind::Key, rule: None, action, version: None, before, after };
+    let entry =
+        AuditEntry { kind: AuditKind::Key, rule: None, action, version: None, before, after };
     audit::write(sql, entry, actor).await
 }
 
@@ -119,7 +124,7 @@ fn select() -> String {
     format!("SELECT {COLUMNS} FROM rate_limit_keys")
 }
 
-fn read(mut row: Row) -> Result<KeyRow> {
+fn read(mut row: SqlRow) -> Result<KeyRow> {
     let (id, rule, subject) = (row.int()?, row.text()?, row.text()?);
     let effect = match (row.text()?.as_str(), row.optional_int()?) {
         ("ban", None) => KeyEffect::Ban,

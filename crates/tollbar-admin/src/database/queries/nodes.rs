@@ -3,7 +3,7 @@
 use tollbar::Timestamp;
 
 use super::check_name;
-use crate::database::sql::{Row, Sql, number, wrong};
+use crate::database::sql::{Sql, SqlRow, number, wrong};
 use crate::database::{NodeRow, Result, Revisions};
 
 /// The most nodes that a list has.
@@ -22,7 +22,7 @@ pub(crate) async fn list<S: Sql>(sql: &S) -> Result<Vec<NodeRow>> {
     let statement = format!(
         "SELECT node, revision, seen_at FROM rate_limit_nodes ORDER BY node LIMIT {NODES_MAX}"
     );
-    let read = |mut row: Row| {
+    let read = |mut row: SqlRow| {
         Ok(NodeRow { node: row.text()?, revision: row.count()?, seen_at: row.time()? })
     };
     sql.query(&statement, &[]).await?.into_iter().map(read).collect()

@@ -5,13 +5,13 @@ use tollbar::Timestamp;
 use tollbar_rules::admin::{FormError, RuleView, Scope, from_json, to_json};
 use tollbar_rules::{Rule, RuleSet};
 
-use super::audit::Entry;
+use super::audit::AuditEntry;
 use super::{check_name, check_text};
 use crate::database::queries::audit::{self};
-use crate::database::sql::{Row, Sql, Value, Where, number, wrong};
+use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, number, wrong};
 use crate::database::{
-    AuditAction, AuditFilter, AuditKind, AuditRow, Audited, AuditedRule, BrokenRule, Page, PageOf,
-    RepositoryError, Result, RuleFilter, RuleId, RuleRow,
+    AuditAction, AuditFilter, AuditKind, AuditRow, AuditState, AuditedRule, BrokenRule, Page,
+    PageRequest, RepositoryError, Result, RuleFilter, RuleId, RuleRow,
 };
 use tollbar_daemon::rfc3339::Instant;
 
@@ -25,9 +25,9 @@ const COLUMNS: &str = "id, rule_uuid, name, spec, version, created_at, updated_a
 pub(crate) async fn page<S: Sql>(
     sql: &S,
     filter: &RuleFilter,
-    of: &PageOf,
+    of: &PageRequest,
 ) -> Result<Page<RuleRow>> {
-    let conditions = Where::new("deleted_at IS NULL")
+    let conditions = WhereClause::new("deleted_at IS NULL")
         .and("id > $", of.after_id()?)
         .and("tenant_id = $", filter.tenant.as_ref())
         .and("scope = $", filter.scope.map(Scope::name))
@@ -133,7 +133,11 @@ pub(crate) async fn roll_back<S: Sql>(
 }
 
 /// Every change of a rule, the newest first, whether it is deleted or not.
-pub(crate) async fn history<S: Sql>(sql: &S, id: RuleId, page: &PageOf) -> Result<Page<AuditRow>> {
+pub(crate) async fn history<S: Sql>(
+    sql: &S,
+    id: RuleId,
+    page: &PageRequest,
+) -> Result<Page<AuditRow>> {
     find(sql, id).await?;
     let filter = AuditFilter { rule: Some(id), kind: Some(AuditKind::Rule), tenant: None };
     audit::page(sql, &filter, page).await
@@ -154,8 +158,8 @@ pub(crate) async fn find<S: Sql>(sql: &S, id: RuleId) -> Result<RuleRow> {
 
 async fn said_at<S: Sql>(sql: &S, rule: &RuleRow, version: u64) -> Result<Rule> {
     match audit::rule_at(sql, rule.row, version).await? {
-        Some(Audited::Rule(it)) => Ok(it.rule),
-        Some(Audited::Other(_)) => {
+        Some(AuditState::Rule(it)) => Ok(it.rule),
+        Some(AuditState::Other(_)) => {
             let message = format!("version {version} was no rule: choose another one");
             Err(RepositoryError::Invalid { field: "version", message })
         }
@@ -196,7 +200,8 @@ pub(crate) async fn repair<S: Sql>(
          WHERE id = $1 RETURNING {COLUMNS}"
     );
     let row = one(sql.query(&statement, &values).await?)?;
-    write_down(sql, AuditAction::Update, Some(&Audited::Other(broken.spec)), &row, actor).await?;
+    write_down(sql, AuditAction::Update, Some(&AuditState::Other(broken.spec)), &row, actor)
+        .await?;
     Ok(row)
 }
 
@@ -214,7 +219,7 @@ pub(crate) async fn discard<S: Sql>(
     let statement = "UPDATE rate_limit_rules SET version = $2, updated_at = $3, deleted_at = $3 \
                      WHERE id = $1";
     sql.execute(statement, &values).await?;
-    let entry = Entry {
+    let entry = AuditEntry {
         kind: AuditKind::Rule,
         rule: Some(broken.row),
         action: AuditAction::Delete,
@@ -260,11 +265,11 @@ async fn change<S: Sql>(
 async fn write_down<S: Sql>(
     sql: &S,
     action: AuditAction,
-    before: Option<&Audited>,
+    before: Option<&AuditState>,
     after: &RuleRow,
     actor: &str,
 ) -> Result<()> {
-    let entry = Entry {
+    let entry = AuditEntry {
         kind: AuditKind::Rule,
         rule: Some(after.row),
         action,
@@ -276,8 +281,8 @@ async fn write_down<S: Sql>(
 }
 
 /// Returns a rule as the audit keeps it.
-fn audited(row: &RuleRow) -> Audited {
-    Audited::Rule(Box::new(AuditedRule {
+fn audited(row: &RuleRow) -> AuditState {
+    AuditState::Rule(Box::new(AuditedRule {
         rule_id: row.id,
         version: row.version,
         deleted_at: row.deleted_at.map(Instant),
@@ -287,7 +292,7 @@ fn audited(row: &RuleRow) -> Audited {
 
 /// Refuses what the daemon could not enforce, whatever the other rules are. Returns the column of what it
 /// could.
-pub(crate) fn check(rule: &Rule) -> Result<Value> {
+pub(crate) fn check(rule: &Rule) -> Result<SqlValue> {
     let invalid = |field, message: &str| {
         let message = message.to_owned();
         Err(RepositoryError::Invalid { field, message })
@@ -312,7 +317,7 @@ pub(crate) fn check(rule: &Rule) -> Result<Value> {
         return Err(FormError::of(field, "this has a character of code 0: leave it out").into());
     }
     let spec = spec_of(rule);
-    if matches!(&spec, Value::Text(text) if text.len() > SPEC_BYTES_MAX) {
+    if matches!(&spec, SqlValue::Text(text) if text.len() > SPEC_BYTES_MAX) {
         return invalid("spec", "this rule says more than 256 KiB: split it into several");
     }
     let mut rule = rule.clone();
@@ -343,14 +348,14 @@ fn has_nul(value: &Json) -> bool {
 }
 
 /// Returns the column of a rule.
-fn spec_of(rule: &Rule) -> Value {
-    Value::from(&Json::Object(to_json(rule)))
+fn spec_of(rule: &Rule) -> SqlValue {
+    SqlValue::from(&Json::Object(to_json(rule)))
 }
 
 /// Refuses a name that another rule has.
 async fn check_free<S: Sql>(sql: &S, name: &str, own: Option<i64>) -> Result<()> {
     let conditions =
-        Where::new("deleted_at IS NULL").and("name = $", Some(name)).and("id <> $", own);
+        WhereClause::new("deleted_at IS NULL").and("name = $", Some(name)).and("id <> $", own);
     let (statement, values) = conditions.statement("SELECT id FROM rate_limit_rules", "id", 0);
     if sql.query(&statement, &values).await?.is_empty() {
         return Ok(());
@@ -373,13 +378,13 @@ fn missing() -> RepositoryError {
     RepositoryError::NotFound { what: "rule" }
 }
 
-fn one(rows: Vec<Row>) -> Result<RuleRow> {
+fn one(rows: Vec<SqlRow>) -> Result<RuleRow> {
     let row = rows.into_iter().next().ok_or_else(|| wrong("nothing"))?;
     read(row).map_err(|broken| RepositoryError::Broken(Box::new(broken)))
 }
 
 /// A row as a rule. Whatever is wrong with it is its own matter, and not that of its neighbours.
-fn read(mut row: Row) -> std::result::Result<RuleRow, BrokenRule> {
+fn read(mut row: SqlRow) -> std::result::Result<RuleRow, BrokenRule> {
     let at = row.int().unwrap_or_default();
     let [id, name, spec] = [(); 3].map(|()| row.text().unwrap_or_default());
     let spec = serde_json::from_str(&spec).unwrap_or(Json::String(spec));

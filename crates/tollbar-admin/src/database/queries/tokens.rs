@@ -3,12 +3,12 @@
 use serde_json::json;
 use tollbar::Timestamp;
 
-use super::audit::Entry;
+use super::audit::AuditEntry;
 use super::{TEXT_BYTES_MAX, check_name, check_text};
 use crate::database::queries::audit::{self};
-use crate::database::sql::{Row, Sql, Value, Where, wrong};
+use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, wrong};
 use crate::database::{
-    AuditAction, AuditKind, NewToken, Page, PageOf, RepositoryError, Result, TokenRow,
+    AuditAction, AuditKind, NewToken, Page, PageRequest, RepositoryError, Result, TokenRow,
 };
 
 const COLUMNS: &str = "id, name, scopes, subject, created_by, created_at, expires_at, last_used_at, \
@@ -64,8 +64,8 @@ pub(crate) async fn get<S: Sql>(sql: &S, id: i64) -> Result<TokenRow> {
     read(row.ok_or(RepositoryError::NotFound { what: "token" })?)
 }
 
-pub(crate) async fn page<S: Sql>(sql: &S, of: &PageOf) -> Result<Page<TokenRow>> {
-    let conditions = Where::new("1 = 1").and("id > $", of.after_id()?);
+pub(crate) async fn page<S: Sql>(sql: &S, of: &PageRequest) -> Result<Page<TokenRow>> {
+    let conditions = WhereClause::new("1 = 1").and("id > $", of.after_id()?);
     let beginning = format!("SELECT {COLUMNS} FROM rate_limit_tokens");
     let (statement, values) = conditions.statement(&beginning, "id", of.rows_max());
     let rows = sql.query(&statement, &values).await?;
@@ -95,7 +95,7 @@ pub(crate) async fn used<S: Sql>(sql: &S, used: &[(i64, Timestamp)]) -> Result<(
     // In one order, so that two nodes do not wait for each other.
     used.sort_unstable_by_key(|(id, at)| (*id, at.as_micros()));
     for (id, at) in used {
-        let values: [Value; 2] = [id.into(), at.into()];
+        let values: [SqlValue; 2] = [id.into(), at.into()];
         sql.execute(statement, &values).await?;
     }
     Ok(())
@@ -108,11 +108,11 @@ async fn write_down<S: Sql>(
     actor: &str,
 ) -> Result<()> {
     let kind = AuditKind::Token;
-    let entry = Entry { kind, rule: None, action, version: None, before, after: Some(after) };
+    let entry = AuditEntry { kind, rule: None, action, version: None, before, after: Some(after) };
     audit::write(sql, entry, actor).await
 }
 
-fn read(mut row: Row) -> Result<TokenRow> {
+fn read(mut row: SqlRow) -> Result<TokenRow> {
     Ok(TokenRow {
         id: row.int()?,
         name: row.text()?,

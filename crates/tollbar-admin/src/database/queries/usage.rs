@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::check_name;
-use crate::database::sql::{Row, Sql, Value, Where, number};
-use crate::database::{Applied, Cursor, Page, PageOf, RepositoryError, Result, UsageFilter};
+use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, number};
+use crate::database::{
+    BatchOutcome, Cursor, Page, PageRequest, RepositoryError, Result, UsageFilter,
+};
 use tollbar_daemon::usage::UsageRow;
 
 /// The most rows of a batch.
@@ -16,14 +18,14 @@ const STATEMENT_ROWS_MAX: usize = 1_000;
 const COLUMNS: &str = "day, tenant_id, subject, rule, admitted_cost, denied_cost";
 
 /// Whom, when and under what.
-type Key<'r> = (i32, &'r str, &'r str, &'r str);
+type UsageKey<'r> = (i32, &'r str, &'r str, &'r str);
 
 pub(crate) async fn add<S: Sql>(
     sql: &S,
     node: &str,
     sequence: u64,
     rows: &[UsageRow],
-) -> Result<Applied> {
+) -> Result<BatchOutcome> {
     check_name("node", node)?;
     if rows.len() > BATCH_ROWS_MAX {
         let message = format!("{} rows are too many: send at most {BATCH_ROWS_MAX}", rows.len());
@@ -34,10 +36,10 @@ pub(crate) async fn add<S: Sql>(
                   flushed_at = excluded.flushed_at WHERE usage_flushes.sequence < excluded.sequence";
     let values = [node.into(), number(sequence), sql.now().into()];
     if sql.execute(is_new, &values).await? == 0 {
-        return Ok(Applied::Before);
+        return Ok(BatchOutcome::AlreadyAdded);
     }
     // In one order, so that two nodes do not wait for each other, and each key once.
-    let mut sums: BTreeMap<Key<'_>, (u64, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<UsageKey<'_>, (u64, u64)> = BTreeMap::new();
     for row in rows {
         for (field, text) in
             [("tenant", &row.tenant), ("subject", &row.subject), ("rule", &row.rule)]
@@ -50,17 +52,17 @@ pub(crate) async fn add<S: Sql>(
     }
     let sums: Vec<_> = sums.into_iter().collect();
     for sums in sums.chunks(STATEMENT_ROWS_MAX) {
-        let values: Vec<Value> = sums.iter().flat_map(values_of).collect();
+        let values: Vec<SqlValue> = sums.iter().flat_map(values_of).collect();
         sql.execute(&upsert(sums.len()), &values).await?;
     }
-    Ok(Applied::Now)
+    Ok(BatchOutcome::Added)
 }
 
 fn values_of(
-    ((day, tenant, subject, rule), (admitted, denied)): &(Key<'_>, (u64, u64)),
-) -> [Value; 6] {
-    let day = Value::Int(i64::from(*day));
-    let [tenant, subject, rule] = [*tenant, *subject, *rule].map(Value::from);
+    ((day, tenant, subject, rule), (admitted, denied)): &(UsageKey<'_>, (u64, u64)),
+) -> [SqlValue; 6] {
+    let day = SqlValue::Int(i64::from(*day));
+    let [tenant, subject, rule] = [*tenant, *subject, *rule].map(SqlValue::from);
     [day, tenant, subject, rule, number(*admitted), number(*denied)]
 }
 
@@ -93,15 +95,15 @@ fn upsert(rows: usize) -> String {
 pub(crate) async fn sequence<S: Sql>(sql: &S, node: &str) -> Result<u64> {
     let statement = "SELECT sequence FROM usage_flushes WHERE node = $1";
     let mut rows = sql.query(statement, &[node.into()]).await?;
-    Ok(rows.first_mut().map(Row::count).transpose()?.unwrap_or(0))
+    Ok(rows.first_mut().map(SqlRow::count).transpose()?.unwrap_or(0))
 }
 
 pub(crate) async fn page<S: Sql>(
     sql: &S,
     filter: &UsageFilter,
-    of: &PageOf,
+    of: &PageRequest,
 ) -> Result<Page<UsageRow>> {
-    let mut conditions = Where::new("1 = 1")
+    let mut conditions = WhereClause::new("1 = 1")
         .and("day >= $", filter.first_day.map(i64::from))
         .and("day <= $", filter.last_day.map(i64::from))
         .and("tenant_id = $", filter.tenant.as_ref())
@@ -132,7 +134,7 @@ fn place(cursor: &Cursor) -> Result<(i32, String, String, String)> {
     place.ok_or(RepositoryError::Cursor)
 }
 
-fn read(mut row: Row) -> Result<UsageRow> {
+fn read(mut row: SqlRow) -> Result<UsageRow> {
     Ok(UsageRow {
         day: i32::try_from(row.int()?).map_err(|_| super::super::sql::wrong("no day"))?,
         tenant: row.text()?,

@@ -19,11 +19,11 @@ use thiserror::Error;
 use tollbar::Timestamp;
 use tollbar_rules::admin::{ExemptionForm, from_json, to_json};
 
-use serialized_rows::Texts;
+use serialized_rows::SerializedRows;
 
-use crate::database::sync::contents::Loaded;
+use crate::database::sync::contents::DatabaseContents;
 use crate::database::{
-    ExemptionRow, KeyEffect, KeyRecord, KeyRow, Place, Revisions, RuleId, RuleRow,
+    DatabaseLocation, ExemptionRow, KeyEffect, KeyRecord, KeyRow, Revisions, RuleId, RuleRow,
 };
 
 /// What the first line begins with.
@@ -40,16 +40,16 @@ const BYTES_MAX: u64 = 512 * 1024 * 1024;
 pub struct Cache {
     path: PathBuf,
     database: String,
-    written: Arc<Mutex<Written>>,
+    written: Arc<Mutex<SerializedTables>>,
 }
 
 /// What was written last.
 #[derive(Debug, Default)]
-struct Written {
-    rules: Texts<RuleRow>,
+struct SerializedTables {
+    rules: SerializedRows<RuleRow>,
     /// Those from one rule together.
-    exemptions: Texts<[ExemptionRow]>,
-    keys: Texts<KeyRow>,
+    exemptions: SerializedRows<[ExemptionRow]>,
+    keys: SerializedRows<KeyRow>,
 }
 
 /// Why there are no rules in the file.
@@ -110,13 +110,13 @@ pub enum CacheError {
 }
 
 impl Cache {
-    pub(crate) fn new(path: &Path, place: &Place) -> Self {
+    pub(crate) fn new(path: &Path, place: &DatabaseLocation) -> Self {
         let (path, database) = (path.to_owned(), place.to_string());
         Self { path, database, written: Arc::default() }
     }
 
     /// Puts what was loaded in the place of what was there.
-    pub(crate) fn write(&self, loaded: &Loaded) -> Result<(), CacheError> {
+    pub(crate) fn write(&self, loaded: &DatabaseContents) -> Result<(), CacheError> {
         let io = |source| CacheError::Io { path: self.path.clone(), source };
         let body = self.json(loaded);
         let sum = crc32fast::hash(body.as_bytes());
@@ -134,7 +134,7 @@ impl Cache {
     }
 
     /// What was written last; `None` where there is no such file.
-    pub(crate) fn read(&self) -> Result<Option<Loaded>, CacheError> {
+    pub(crate) fn read(&self) -> Result<Option<DatabaseContents>, CacheError> {
         let io = |source| CacheError::Io { path: self.path.clone(), source };
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -180,7 +180,7 @@ impl Cache {
         CacheError::Corrupt { path: self.path.clone(), why: why.to_owned() }
     }
 
-    fn json(&self, loaded: &Loaded) -> String {
+    fn json(&self, loaded: &DatabaseContents) -> String {
         let Revisions { rules, tokens } = loaded.revisions;
         let database = Value::from(&*self.database);
         let mut body =
@@ -232,7 +232,7 @@ fn key_json(KeyRow { id, record, .. }: &KeyRow) -> Value {
     })
 }
 
-fn loaded_of(json: &Value) -> Option<Loaded> {
+fn loaded_of(json: &Value) -> Option<DatabaseContents> {
     let rows = |name: &str| json[name].as_array();
     let revisions =
         Revisions { rules: json["revision"].as_u64()?, tokens: json["tokens"].as_u64()? };
@@ -243,12 +243,12 @@ fn loaded_of(json: &Value) -> Option<Loaded> {
         let row = exemption_of(json)?;
         exemptions.entry(row.rule).or_default().push(row);
     }
-    Some(Loaded {
+    Some(DatabaseContents {
         revisions,
         rules: rows("rules")?.iter().map(rule).collect::<Option<_>>()?,
         exemptions: exemptions.into_iter().map(|(rule, rows)| (rule, rows.into())).collect(),
         keys: rows("keys")?.iter().map(key).collect::<Option<_>>()?,
-        ..Loaded::default()
+        ..DatabaseContents::default()
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tollbar::Timestamp;
 
-use crate::database::queries::changes::Kind;
+use crate::database::queries::changes::ChangedRowKind;
 use crate::database::queries::changes::{self};
 use crate::database::queries::{exemptions, keys, nodes, rules};
 use crate::database::sql::Sql;
@@ -14,7 +14,7 @@ use crate::database::{BrokenRule, ExemptionRow, KeyRow, Result, Revisions, RuleI
 
 /// What the database says is to be enforced.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Loaded {
+pub struct DatabaseContents {
     /// As of when.
     pub revisions: Revisions,
     /// Rules that are enabled, in the order in which they were made.
@@ -24,14 +24,14 @@ pub struct Loaded {
     /// Bans and boosts that have not ended, in that order too.
     pub keys: Vec<Arc<KeyRow>>,
     /// Rows that say nothing that could be enforced.
-    pub bad: Vec<Skipped>,
+    pub bad: Vec<SkippedRow>,
     /// What tells the revision from another of the same number, where anything does.
     pub(crate) mark: Option<i64>,
 }
 
 /// A row that is not enforced. The others are, all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedRow {
     /// What it was meant to be: `rule`, `exemption` or `key record`.
     pub what: &'static str,
     /// Its id.
@@ -44,18 +44,18 @@ pub struct Skipped {
 
 /// A revision that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Since {
+pub(crate) struct KnownRevision {
     pub(crate) revision: u64,
     pub(crate) mark: i64,
 }
 
 /// What has become of some rows since a revision.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Changes {
+pub(crate) struct RowChanges {
     pub(crate) revisions: Revisions,
     pub(crate) mark: i64,
     /// By the numbers of their rows: what is to be enforced, and none where nothing is any more.
-    pub(crate) rules: Vec<(i64, Option<ChangedRule>)>,
+    pub(crate) rules: Vec<(i64, Option<RuleWithExemptions>)>,
     pub(crate) keys: Vec<(i64, Option<KeyRow>)>,
     /// When they were read.
     pub(crate) now: Timestamp,
@@ -63,14 +63,14 @@ pub(crate) struct Changes {
 
 /// A rule and all exemptions from it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ChangedRule {
+pub(crate) struct RuleWithExemptions {
     pub(crate) row: RuleRow,
     pub(crate) exemptions: Vec<ExemptionRow>,
 }
 
 /// What changes came to.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Applied {
+pub(crate) struct RuleDelta {
     /// Rules that are not there any more, or not as they were.
     pub(crate) without: Vec<RuleId>,
     /// Rules as they are.
@@ -78,19 +78,19 @@ pub(crate) struct Applied {
     pub(crate) has_keys: bool,
 }
 
-pub(crate) async fn load<S: Sql>(sql: &S) -> Result<Loaded> {
+pub(crate) async fn load<S: Sql>(sql: &S) -> Result<DatabaseContents> {
     let revisions = nodes::revisions(sql).await?;
     let mark = changes::mark_of(sql, revisions.rules).await?;
-    let mut loaded = Loaded { revisions, mark, ..Loaded::default() };
+    let mut loaded = DatabaseContents { revisions, mark, ..DatabaseContents::default() };
     for row in rules::enabled(sql).await? {
         match row {
             Ok(row) => loaded.rules.push(Arc::new(row)),
             Err(BrokenRule { id, name, why, .. }) => {
-                loaded.bad.push(Skipped { what: "rule", id, name, why });
+                loaded.bad.push(SkippedRow { what: "rule", id, name, why });
             }
         }
     }
-    let bad = |what, why: String| Skipped { what, id: String::new(), name: String::new(), why };
+    let bad = |what, why: String| SkippedRow { what, id: String::new(), name: String::new(), why };
     let mut exemptions: BTreeMap<RuleId, Vec<ExemptionRow>> = BTreeMap::new();
     for row in exemptions::in_force(sql).await? {
         match row {
@@ -110,16 +110,19 @@ pub(crate) async fn load<S: Sql>(sql: &S) -> Result<Loaded> {
 
 /// What has changed since; `None` where that cannot be told, and where a row that has changed is one
 /// that cannot be enforced. Then everything is to be read.
-pub(crate) async fn changes_since<S: Sql>(sql: &S, since: Since) -> Result<Option<Changes>> {
+pub(crate) async fn changes_since<S: Sql>(
+    sql: &S,
+    since: KnownRevision,
+) -> Result<Option<RowChanges>> {
     let revisions = nodes::revisions(sql).await?;
     let Some(listed) = changes::since(sql, since, revisions.rules).await? else {
         return Ok(None);
     };
     let (mark, now) = (listed.mark, sql.now());
-    let mut changes = Changes { revisions, mark, rules: Vec::new(), keys: Vec::new(), now };
+    let mut changes = RowChanges { revisions, mark, rules: Vec::new(), keys: Vec::new(), now };
     for (kind, at) in listed.rows {
         match kind {
-            Kind::Rule => {
+            ChangedRowKind::Rule => {
                 let row = match rules::enabled_at(sql, at).await? {
                     Some(Err(_)) => return Ok(None),
                     row => row.and_then(std::result::Result::ok),
@@ -131,9 +134,9 @@ pub(crate) async fn changes_since<S: Sql>(sql: &S, since: Since) -> Result<Optio
                 let Ok(exemptions) = exemptions.into_iter().collect() else {
                     return Ok(None);
                 };
-                changes.rules.push((at, row.map(|row| ChangedRule { row, exemptions })));
+                changes.rules.push((at, row.map(|row| RuleWithExemptions { row, exemptions })));
             }
-            Kind::Key => match keys::in_force_at(sql, at).await? {
+            ChangedRowKind::Key => match keys::in_force_at(sql, at).await? {
                 Some(Err(_)) => return Ok(None),
                 row => changes.keys.push((at, row.and_then(std::result::Result::ok))),
             },
@@ -142,11 +145,11 @@ pub(crate) async fn changes_since<S: Sql>(sql: &S, since: Since) -> Result<Optio
     Ok(Some(changes))
 }
 
-impl Loaded {
+impl DatabaseContents {
     /// What it is of, where changes since then can be told of and nothing of it is in doubt.
-    pub(crate) fn since(&self) -> Option<Since> {
+    pub(crate) fn since(&self) -> Option<KnownRevision> {
         let mark = self.mark.filter(|_| self.bad.is_empty())?;
-        Some(Since { revision: self.revisions.rules, mark })
+        Some(KnownRevision { revision: self.revisions.rules, mark })
     }
 
     pub(crate) fn exemptions_of(&self, rule: RuleId) -> Arc<[ExemptionRow]> {
@@ -155,10 +158,10 @@ impl Loaded {
 
     /// Puts changes in their places, so that it is what would be loaded now. Whoever is done with them
     /// sets their mark.
-    pub(crate) fn apply(&mut self, changes: Changes) -> Applied {
-        let Changes { revisions, rules, keys, now, .. } = changes;
+    pub(crate) fn apply(&mut self, changes: RowChanges) -> RuleDelta {
+        let RowChanges { revisions, rules, keys, now, .. } = changes;
         (self.revisions, self.mark) = (revisions, None);
-        let mut applied = Applied { has_keys: !keys.is_empty(), ..Applied::default() };
+        let mut applied = RuleDelta { has_keys: !keys.is_empty(), ..RuleDelta::default() };
         for (at, _) in &rules {
             if let Ok(place) = self.rules.binary_search_by_key(at, |it| it.row) {
                 let gone = self.rules.remove(place).id;
@@ -167,7 +170,7 @@ impl Loaded {
             }
         }
         for (_, rule) in rules {
-            let Some(ChangedRule { row, exemptions }) = rule else {
+            let Some(RuleWithExemptions { row, exemptions }) = rule else {
                 continue;
             };
             let row = Arc::new(row);

@@ -14,8 +14,8 @@ use tollbar_rules::Diff;
 use tracing::{info, warn};
 
 use super::cache::{Cache, CacheError};
-use crate::database::sync::contents::Loaded;
-use crate::database::sync::live_rules::Live;
+use crate::database::sync::contents::DatabaseContents;
+use crate::database::sync::live_rules::LiveRules;
 use crate::database::{Repository, RepositoryError, Result};
 use tollbar_daemon::background;
 use tollbar_daemon::shutdown::Stopped;
@@ -40,8 +40,8 @@ const SAVE_EVERY_US: u64 = 5_000_000;
 
 /// Keeps what is enforced up with the database.
 #[derive(Debug)]
-pub struct Follow {
-    live: Arc<Live>,
+pub struct Follower {
+    live: Arc<LiveRules>,
     repository: Repository,
     cache: Option<Cache>,
     node: String,
@@ -64,10 +64,10 @@ pub enum FollowError {
     NoCache { away: RepositoryError, cache: String },
 }
 
-impl Follow {
+impl Follower {
     /// Puts in force what the database says, or, where it does not answer, what it said last.
     pub async fn begin(
-        live: Arc<Live>,
+        live: Arc<LiveRules>,
         repository: Repository,
         cache: Option<Cache>,
         node: String,
@@ -110,7 +110,7 @@ impl Follow {
         Ok(follow)
     }
 
-    async fn read_cache(&self) -> std::result::Result<Option<Loaded>, CacheError> {
+    async fn read_cache(&self) -> std::result::Result<Option<DatabaseContents>, CacheError> {
         let Some(cache) = self.cache.clone() else {
             return Ok(None);
         };
@@ -119,7 +119,7 @@ impl Follow {
 
     /// Follows until `stopped`.
     pub async fn run(mut self, mut stopped: Stopped) {
-        let ear = Ear(tokio::spawn(hear(self.repository.clone())));
+        let ear = ListenerTask(tokio::spawn(hear(self.repository.clone())));
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let repository = self.repository.clone();
@@ -255,7 +255,7 @@ impl Follow {
 /// found away 2.5 s after a look began, however long a look may take.
 async fn watched(
     look: impl Future<Output = Result<()>>,
-    live: &Live,
+    live: &LiveRules,
     repository: &Repository,
 ) -> Result<()> {
     let mut look = pin!(look);
@@ -273,9 +273,9 @@ async fn watched(
 }
 
 /// Ends with its owner.
-struct Ear(JoinHandle<()>);
+struct ListenerTask(JoinHandle<()>);
 
-impl Drop for Ear {
+impl Drop for ListenerTask {
     fn drop(&mut self) {
         self.0.abort();
     }

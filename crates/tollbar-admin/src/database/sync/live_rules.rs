@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tollbar_rules::{AsyncEngine, Diff, RuleError, RuleSet, RuleSetError};
 use tracing::{error, info, warn};
 
-use crate::database::sync::contents::{Changes, Loaded, Since, Skipped};
-use crate::database::sync::merge::{Composed, Known, compose, recompose};
+use crate::database::sync::contents::{DatabaseContents, KnownRevision, RowChanges, SkippedRow};
+use crate::database::sync::merge::{BuiltRules, MergedRules, merge, merge_changes};
 use crate::database::{RepositoryError, Revisions};
 use tollbar_daemon::health::{Health, HealthSource};
 
@@ -18,18 +18,18 @@ use tollbar_daemon::health::{Health, HealthSource};
 const TOLD_MAX: usize = 20;
 
 /// The rules in force, and where they came from.
-pub struct Live {
+pub struct LiveRules {
     engine: Arc<AsyncEngine>,
-    parts: Mutex<Parts>,
+    parts: Mutex<RuleSources>,
     status: ArcSwap<LiveStatus>,
     enforced: watch::Sender<Revisions>,
 }
 
 /// What is put together.
-struct Parts {
+struct RuleSources {
     file: Arc<RuleSet>,
-    loaded: Arc<Loaded>,
-    known: Known,
+    loaded: Arc<DatabaseContents>,
+    known: BuiltRules,
     /// What came of it.
     together: RuleSet,
     /// False where it is what the database said before the daemon started.
@@ -43,18 +43,18 @@ pub struct LiveStatus {
     /// Why the database does not answer, where it does not.
     pub away: Option<Arc<str>>,
     /// Rows that are not enforced.
-    pub skipped: Arc<[Skipped]>,
+    pub skipped: Arc<[SkippedRow]>,
 }
 
-impl Live {
+impl LiveRules {
     /// The rules of the engine are the file's; there are no others yet.
     #[must_use]
     pub fn new(engine: Arc<AsyncEngine>) -> Self {
         let file = engine.rules();
-        let parts = Parts {
+        let parts = RuleSources {
             file: Arc::new(file.clone()),
             loaded: Arc::default(),
-            known: Known::new(),
+            known: BuiltRules::new(),
             together: file,
             is_of_database: false,
         };
@@ -104,13 +104,13 @@ impl Live {
     }
 
     /// The same with what the database says.
-    pub(crate) fn put_from_database(&self, loaded: Arc<Loaded>) -> Diff {
+    pub(crate) fn put_from_database(&self, loaded: Arc<DatabaseContents>) -> Diff {
         self.parts().is_of_database = true;
         self.put_loaded(loaded)
     }
 
     /// The same with what the database said before.
-    pub(crate) fn put_loaded(&self, loaded: Arc<Loaded>) -> Diff {
+    pub(crate) fn put_loaded(&self, loaded: Arc<DatabaseContents>) -> Diff {
         let revisions = loaded.revisions;
         let mut parts = self.parts();
         parts.loaded = loaded;
@@ -122,13 +122,13 @@ impl Live {
 
     /// The same with what has changed there. `None` where the rules do not fit together with it: they
     /// stay as they were until everything is read.
-    pub(crate) fn put_changes(&self, changes: Changes) -> Option<Diff> {
+    pub(crate) fn put_changes(&self, changes: RowChanges) -> Option<Diff> {
         let (revisions, mark) = (changes.revisions, changes.mark);
         let mut parts = self.parts();
-        let Parts { loaded, known, together, .. } = &mut *parts;
+        let RuleSources { loaded, known, together, .. } = &mut *parts;
         let loaded = Arc::make_mut(loaded);
         let applied = loaded.apply(changes);
-        let rules = recompose(together, loaded, &applied, known)?;
+        let rules = merge_changes(together, loaded, &applied, known)?;
         let diff = self.engine.replace(rules.clone()).ok()?;
         *together = rules;
         loaded.mark = Some(mark);
@@ -138,21 +138,21 @@ impl Live {
     }
 
     /// What the database said, as far as it is known.
-    pub(crate) fn loaded(&self) -> Arc<Loaded> {
+    pub(crate) fn loaded(&self) -> Arc<DatabaseContents> {
         Arc::clone(&self.parts().loaded)
     }
 
     /// The revision since which changes are enough to know: none where anything is in doubt.
-    pub(crate) fn since(&self) -> Option<Since> {
+    pub(crate) fn since(&self) -> Option<KnownRevision> {
         let fits = self.status.load().skipped.is_empty();
         let parts = self.parts();
         parts.loaded.since().filter(|_| fits && parts.is_of_database)
     }
 
     /// Whoever calls this holds the parts, so that no two changes overtake each other.
-    fn put_together(&self, parts: &mut Parts) -> Diff {
-        let Parts { file, loaded, known, together, .. } = parts;
-        let Composed { rules, mut skipped } = compose(file, loaded, known);
+    fn put_together(&self, parts: &mut RuleSources) -> Diff {
+        let RuleSources { file, loaded, known, together, .. } = parts;
+        let MergedRules { rules, mut skipped } = merge(file, loaded, known);
         let replaced = self.engine.replace(rules.clone()).or_else(|error| {
             let fewer = without(&rules, error, &mut skipped);
             self.engine.replace(fewer.unwrap_or_else(|| (**file).clone()))
@@ -163,8 +163,8 @@ impl Live {
         });
         *together = self.engine.rules();
         let before = self.status.load_full();
-        let is_new = |it: &&Skipped| !before.skipped.contains(it);
-        for Skipped { what, id, name, why } in skipped.iter().filter(is_new).take(TOLD_MAX) {
+        let is_new = |it: &&SkippedRow| !before.skipped.contains(it);
+        for SkippedRow { what, id, name, why } in skipped.iter().filter(is_new).take(TOLD_MAX) {
             error!(what, %id, %name, %why, "a row of the database is not enforced");
         }
         self.status.store(Arc::new(LiveStatus { skipped: skipped.into(), ..(*before).clone() }));
@@ -200,7 +200,7 @@ impl Live {
         }
     }
 
-    fn parts(&self) -> MutexGuard<'_, Parts> {
+    fn parts(&self) -> MutexGuard<'_, RuleSources> {
         // Parts are changed one by one and put together again by the next who comes.
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -208,12 +208,12 @@ impl Live {
 
 /// The rules without those that the store cannot count, which are told of; `None` if the others do not fit
 /// together without them. The file's are checked before they get here.
-fn without(rules: &RuleSet, error: RuleSetError, skipped: &mut Vec<Skipped>) -> Option<RuleSet> {
+fn without(rules: &RuleSet, error: RuleSetError, skipped: &mut Vec<SkippedRow>) -> Option<RuleSet> {
     let mut ids = Vec::new();
     for RuleError { rule, name, field, problem, .. } in error.errors {
         let id = rules.rules()[rule].identity().to_string();
         let why = format!("{field}: {problem}");
-        skipped.push(Skipped { what: "rule", id: id.clone(), name, why });
+        skipped.push(SkippedRow { what: "rule", id: id.clone(), name, why });
         ids.push(id);
     }
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
@@ -221,7 +221,7 @@ fn without(rules: &RuleSet, error: RuleSetError, skipped: &mut Vec<Skipped>) -> 
 }
 
 /// There is no health to report until the database has answered or failed once.
-impl HealthSource for Live {
+impl HealthSource for LiveRules {
     fn health(&self) -> Option<Health> {
         let status = self.status.load();
         let is_there = self.parts().is_of_database || status.away.is_some();
@@ -232,7 +232,7 @@ impl HealthSource for Live {
     }
 }
 
-impl fmt::Debug for Live {
+impl fmt::Debug for LiveRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Live").field("enforced", &self.enforced_revisions()).finish_non_exhaustive()
     }
@@ -257,7 +257,7 @@ mod tests {
         fewer.check_support(&store).unwrap();
         let names: Vec<&str> = fewer.rules().iter().map(|rule| &*rule.name).collect();
         assert_eq!(names, ["a"]);
-        let [Skipped { what: "rule", name, why, .. }] = &skipped[..] else {
+        let [SkippedRow { what: "rule", name, why, .. }] = &skipped[..] else {
             panic!("{skipped:?}");
         };
         assert_eq!(name, "b");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tollbar_rules::{Effect, Override, Rule, RuleSet};
 
-use crate::database::sync::contents::{Applied, Loaded, Skipped};
+use crate::database::sync::contents::{DatabaseContents, RuleDelta, SkippedRow};
 use crate::database::{ExemptionRow, KeyEffect, KeyRow, RuleId, RuleRow};
 
 /// The most rules of a set.
@@ -22,18 +22,18 @@ const FACTORS_MAX: usize = 64;
 
 /// What came of it.
 #[derive(Debug)]
-pub(crate) struct Composed {
+pub(crate) struct MergedRules {
     pub(crate) rules: RuleSet,
-    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) skipped: Vec<SkippedRow>,
 }
 
 /// Rules as they were made before. Where nothing has changed that one is made of, it is in force again,
 /// the very same.
-pub(crate) type Known = HashMap<RuleId, Made>;
+pub(crate) type BuiltRules = HashMap<RuleId, BuiltRule>;
 
 /// A rule, and what it was made of.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct BuiltRule {
     row: Arc<RuleRow>,
     exemptions: Arc<[ExemptionRow]>,
     rule: Arc<Rule>,
@@ -41,7 +41,11 @@ pub(crate) struct Made {
     is_whole: bool,
 }
 
-pub(crate) fn compose(file: &RuleSet, loaded: &Loaded, known: &mut Known) -> Composed {
+pub(crate) fn merge(
+    file: &RuleSet,
+    loaded: &DatabaseContents,
+    known: &mut BuiltRules,
+) -> MergedRules {
     let mut skipped = loaded.bad.clone();
     let names: HashSet<&str> = file.rules().iter().map(|it| &*it.name).collect();
     let mut rules: Vec<(&RuleRow, Arc<Rule>)> = Vec::with_capacity(loaded.rules.len());
@@ -59,23 +63,23 @@ pub(crate) fn compose(file: &RuleSet, loaded: &Loaded, known: &mut Known) -> Com
         }
         let exemptions = loaded.exemptions_of(row.id);
         let kept = before.remove(&row.id).filter(|it| it.is_of(row, &exemptions));
-        let made = kept.unwrap_or_else(|| Made::new(row, exemptions, &mut skipped));
+        let made = kept.unwrap_or_else(|| BuiltRule::new(row, exemptions, &mut skipped));
         rules.push((row, Arc::clone(&made.rule)));
         known.insert(row.id, made);
     }
     let overrides = overrides(&loaded.keys, &mut skipped);
     let rules = fitting(file, rules, &mut skipped);
     let rules = rules.with_node_count(file.node_count()).with_overrides(overrides);
-    Composed { rules, skipped }
+    MergedRules { rules, skipped }
 }
 
 /// The same of rules that all fitted together before some of them changed; `None` where they do not any
 /// more, and whoever asks has to look at all of them.
-pub(crate) fn recompose(
+pub(crate) fn merge_changes(
     before: &RuleSet,
-    loaded: &Loaded,
-    applied: &Applied,
-    known: &mut Known,
+    loaded: &DatabaseContents,
+    applied: &RuleDelta,
+    known: &mut BuiltRules,
 ) -> Option<RuleSet> {
     let mut skipped = Vec::new();
     let mut with = Vec::with_capacity(applied.with.len());
@@ -83,7 +87,7 @@ pub(crate) fn recompose(
         known.remove(id);
     }
     for row in &applied.with {
-        let made = Made::new(row, loaded.exemptions_of(row.id), &mut skipped);
+        let made = BuiltRule::new(row, loaded.exemptions_of(row.id), &mut skipped);
         with.push(Arc::clone(&made.rule));
         known.insert(row.id, made);
     }
@@ -99,12 +103,12 @@ pub(crate) fn recompose(
     skipped.is_empty().then_some(rules)
 }
 
-impl Made {
+impl BuiltRule {
     /// An exemption that is none is left out and told of.
     fn new(
         row: &Arc<RuleRow>,
         exemptions: Arc<[ExemptionRow]>,
-        skipped: &mut Vec<Skipped>,
+        skipped: &mut Vec<SkippedRow>,
     ) -> Self {
         let mut rule = row.rule.clone();
         // Whatever it is called: its counters stay.
@@ -115,7 +119,12 @@ impl Made {
                 Ok(exemption) => rule.exemptions.push(exemption),
                 Err(error) => {
                     let (id, name) = (it.id.to_string(), it.form.subject_value.clone());
-                    skipped.push(Skipped { what: "exemption", id, name, why: error.to_string() });
+                    skipped.push(SkippedRow {
+                        what: "exemption",
+                        id,
+                        name,
+                        why: error.to_string(),
+                    });
                 }
             }
         }
@@ -134,7 +143,7 @@ impl Made {
 fn fitting(
     file: &RuleSet,
     mut rows: Vec<(&RuleRow, Arc<Rule>)>,
-    skipped: &mut Vec<Skipped>,
+    skipped: &mut Vec<SkippedRow>,
 ) -> RuleSet {
     loop {
         if rows.is_empty() {
@@ -174,13 +183,13 @@ fn fitting(
     }
 }
 
-fn overrides(rows: &[Arc<KeyRow>], skipped: &mut Vec<Skipped>) -> Vec<Override> {
+fn overrides(rows: &[Arc<KeyRow>], skipped: &mut Vec<SkippedRow>) -> Vec<Override> {
     let mut overrides = Vec::with_capacity(rows.len().min(OVERRIDES_MAX));
     let mut factors = BTreeSet::new();
     for row in rows {
         let mut skip = |why: String| {
             let (id, name) = (row.id.to_string(), row.record.subject.clone());
-            skipped.push(Skipped { what: "key record", id, name, why });
+            skipped.push(SkippedRow { what: "key record", id, name, why });
         };
         if overrides.len() >= OVERRIDES_MAX {
             skip(format!("there are {OVERRIDES_MAX} bans and boosts already"));
@@ -208,8 +217,8 @@ fn overrides(rows: &[Arc<KeyRow>], skipped: &mut Vec<Skipped>) -> Vec<Override> 
     overrides
 }
 
-fn of_rule(row: &RuleRow, why: String) -> Skipped {
-    Skipped { what: "rule", id: row.id.to_string(), name: row.rule.name.to_string(), why }
+fn of_rule(row: &RuleRow, why: String) -> SkippedRow {
+    SkippedRow { what: "rule", id: row.id.to_string(), name: row.rule.name.to_string(), why }
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(crate) enum Reach<'a> {
 
 /// What an operation asks of whoever wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum Permission {
     /// To see what there is; tenants, what is theirs.
     See,
     /// To see what has no owner.
@@ -49,29 +49,29 @@ pub(crate) enum Need {
     /// To change what has no owner, and who may do what.
     ChangeAll,
     /// To be somebody whose usage can be told.
-    BeSubject,
+    SeeOwnUsage,
     /// To have a token.
-    BeKnown,
+    SeeOwnToken,
 }
 
-/// A [`Need`] as a type, for handlers to name in their arguments.
-pub(crate) trait Needs: Send + 'static {
-    const NEED: Need;
+/// A [`Permission`] as a type, for handlers to name in their arguments.
+pub(crate) trait RequiredPermission: Send + 'static {
+    const PERMISSION: Permission;
 }
 
-macro_rules! needs {
+macro_rules! permissions {
     ($($name:ident)*) => {$(
         #[doc = concat!("[`Need::", stringify!($name), "`].")]
         #[derive(Debug)]
         pub(crate) enum $name {}
 
-        impl Needs for $name {
-            const NEED: Need = Need::$name;
+        impl RequiredPermission for $name {
+            const PERMISSION: Permission = Permission::$name;
         }
     )*};
 }
 
-needs! { See SeeAll Change ChangeAll BeSubject BeKnown }
+permissions! { See SeeAll Change ChangeAll SeeOwnUsage SeeOwnToken }
 
 /// The longest name of a tenant.
 const TENANT_BYTES_MAX: usize = 64;
@@ -98,7 +98,7 @@ fn is_tenant(name: &str) -> bool {
     (1..=TENANT_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_part)
 }
 
-impl Need {
+impl Permission {
     /// The kinds of scope that meet it, for the document.
     pub(crate) fn scopes(self) -> &'static [&'static str] {
         match self {
@@ -106,8 +106,8 @@ impl Need {
             Self::SeeAll => &["admin", "read"],
             Self::Change => &["admin", "tenant"],
             Self::ChangeAll => &["admin"],
-            Self::BeSubject => &["usage:me"],
-            Self::BeKnown => &["admin", "read", "tenant", "usage:me"],
+            Self::SeeOwnUsage => &["usage:me"],
+            Self::SeeOwnToken => &["admin", "read", "tenant", "usage:me"],
         }
     }
 }
@@ -124,7 +124,7 @@ impl Actor {
     }
 
     /// How far they may go for what is needed, or why not at all.
-    pub(crate) fn reach(&self, need: Need) -> Result<Reach<'_>, Problem> {
+    pub(crate) fn reach(&self, permission: Permission) -> Result<Reach<'_>, Problem> {
         let has = |scope: &Scope| self.scopes.contains(scope);
         let tenant = self.scopes.iter().find_map(|it| match it {
             Scope::Tenant(tenant) => Some(Reach::Tenant(tenant)),
@@ -132,16 +132,16 @@ impl Actor {
         });
         let sees_all = (has(&Scope::Admin) || has(&Scope::Read)).then_some(Reach::All);
         let changes_all = has(&Scope::Admin).then_some(Reach::All);
-        let reach = match need {
-            Need::See => sees_all.or(tenant),
-            Need::SeeAll => sees_all,
-            Need::Change => changes_all.or(tenant),
-            Need::ChangeAll => changes_all,
-            Need::BeSubject => has(&Scope::UsageMe).then_some(Reach::All),
-            Need::BeKnown => Some(Reach::All),
+        let reach = match permission {
+            Permission::See => sees_all.or(tenant),
+            Permission::SeeAll => sees_all,
+            Permission::Change => changes_all.or(tenant),
+            Permission::ChangeAll => changes_all,
+            Permission::SeeOwnUsage => has(&Scope::UsageMe).then_some(Reach::All),
+            Permission::SeeOwnToken => Some(Reach::All),
         };
         reach.ok_or_else(|| {
-            let scopes = need.scopes().join("`, `");
+            let scopes = permission.scopes().join("`, `");
             Problem::forbidden(format!("this token may not do that: use one of scope `{scopes}`"))
         })
     }
@@ -189,13 +189,16 @@ mod tests {
             subject: None,
         };
         let both = actor(&["read", "tenant:acme"]);
-        assert_eq!(both.reach(Need::See), Ok(Reach::All));
-        assert_eq!(both.reach(Need::Change), Ok(Reach::Tenant("acme")));
-        assert!(both.reach(Need::ChangeAll).is_err());
+        assert_eq!(both.reach(Permission::See), Ok(Reach::All));
+        assert_eq!(both.reach(Permission::Change), Ok(Reach::Tenant("acme")));
+        assert!(both.reach(Permission::ChangeAll).is_err());
         let tenant = actor(&["tenant:acme"]);
-        assert_eq!(tenant.reach(Need::See), Ok(Reach::Tenant("acme")));
-        assert!(tenant.reach(Need::SeeAll).is_err() && tenant.reach(Need::BeSubject).is_err());
+        assert_eq!(tenant.reach(Permission::See), Ok(Reach::Tenant("acme")));
+        assert!(
+            tenant.reach(Permission::SeeAll).is_err()
+                && tenant.reach(Permission::SeeOwnUsage).is_err()
+        );
         let me = actor(&["usage:me"]);
-        assert!(me.reach(Need::See).is_err() && me.reach(Need::BeKnown).is_ok());
+        assert!(me.reach(Permission::See).is_err() && me.reach(Permission::SeeOwnToken).is_ok());
     }
 }

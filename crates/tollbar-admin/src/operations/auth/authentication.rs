@@ -36,8 +36,8 @@ const ADDRESSES_MAX: usize = 10_000;
 
 /// Lets people in.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    known: Mutex<HashMap<[u8; 32], Known>>,
+pub(crate) struct Authenticator {
+    known: Mutex<HashMap<[u8; 32], CachedToken>>,
     failures: Limiter,
     /// Uses that are not written down yet.
     used: Arc<Mutex<BTreeMap<i64, Timestamp>>>,
@@ -45,7 +45,7 @@ pub(crate) struct Gate {
 
 /// A token that was found good.
 #[derive(Debug, Clone)]
-struct Known {
+struct CachedToken {
     actor: Arc<Actor>,
     found_at: Timestamp,
     expires_at: Option<Timestamp>,
@@ -53,7 +53,7 @@ struct Known {
 
 /// What was shown, by whom, when.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct PresentedToken<'a> {
     /// What stands behind `Bearer`.
     pub(crate) token: Option<&'a [u8]>,
     pub(crate) peer: Peer,
@@ -66,7 +66,7 @@ const UNKNOWN: &str = "the token is not known: send one that `tollbar token crea
 const REVOKED: &str = "the token was revoked: ask an administrator for another one";
 const EXPIRED: &str = "the token has expired: ask an administrator for another one";
 
-impl Gate {
+impl Authenticator {
     pub(crate) fn new() -> Self {
         let limit = Policy::token_bucket(FAILURES).expect("the limit is part of the program");
         let failures = Limiter::builder(limit).max_keys(ADDRESSES_MAX).build();
@@ -78,7 +78,7 @@ impl Gate {
     pub(crate) async fn admit(
         &self,
         repository: &Repository,
-        shown: Shown<'_>,
+        shown: PresentedToken<'_>,
     ) -> Result<Arc<Actor>, Problem> {
         let token = shown.token.ok_or_else(|| Problem::unauthorized(NO_TOKEN))?;
         let Some(hash) = TokenHash::of_shown(token) else {
@@ -104,8 +104,11 @@ impl Gate {
         }
         self.note_use(repository, &row, shown.now);
         let actor = Arc::new(Actor::of(&row));
-        let known =
-            Known { actor: Arc::clone(&actor), found_at: shown.now, expires_at: row.expires_at };
+        let known = CachedToken {
+            actor: Arc::clone(&actor),
+            found_at: shown.now,
+            expires_at: row.expires_at,
+        };
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= KNOWN_MAX {
             all.retain(|_, it| it.is_good(shown.now));
@@ -164,7 +167,7 @@ impl Gate {
     }
 }
 
-impl Known {
+impl CachedToken {
     fn is_good(&self, now: Timestamp) -> bool {
         now >= self.found_at
             && now < self.found_at.after(BELIEVED_FOR)

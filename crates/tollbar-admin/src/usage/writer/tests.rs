@@ -8,7 +8,7 @@ use tollbar::Timestamp;
 use tollbar_rules::{Engine, Request, RuleFile};
 
 use super::*;
-use crate::database::{PageOf, Place, UsageFilter};
+use crate::database::{DatabaseLocation, PageRequest, UsageFilter};
 
 /// A database of its own for each test, gone at the end.
 struct Scratch(PathBuf);
@@ -23,7 +23,7 @@ impl Scratch {
     }
 
     async fn open(&self) -> Repository {
-        Repository::open(&Place::Sqlite(self.0.join("usage.sqlite"))).await.unwrap()
+        Repository::open(&DatabaseLocation::Sqlite(self.0.join("usage.sqlite"))).await.unwrap()
     }
 }
 
@@ -51,13 +51,13 @@ impl Lossy {
     }
 }
 
-impl Books for Lossy {
+impl UsageTable for Lossy {
     async fn last(&self, node: &str) -> Result<u64> {
         self.lose("question")?;
         self.books.usage_sequence(node).await
     }
 
-    async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<Applied> {
+    async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<BatchOutcome> {
         self.lose("question")?;
         let applied = self.books.add_usage(node, number, rows).await;
         self.lose("answer")?;
@@ -91,13 +91,13 @@ impl Clients {
 }
 
 async fn written(books: &Repository) -> u64 {
-    let page = books.usage(&UsageFilter::default(), &PageOf::first(1_000)).await.unwrap();
+    let page = books.usage(&UsageFilter::default(), &PageRequest::first(1_000)).await.unwrap();
     assert!(page.next.is_none(), "more clients than the test knows");
     page.rows.iter().map(|it| it.admitted_cost).sum()
 }
 
-fn keeper<B: Books>(books: B) -> Bookkeeper<B> {
-    Bookkeeper::new(books, "edge-1".to_owned(), Arc::new(Tally::new(1_000)))
+fn keeper<B: UsageTable>(books: B) -> UsageWriter<B> {
+    UsageWriter::new(books, "edge-1".to_owned(), Arc::new(Tally::new(1_000)))
 }
 
 #[tokio::test]
@@ -166,12 +166,12 @@ async fn what_a_dead_daemon_has_left_on_the_way_is_not_taken_for_its_successors(
     let mut successor = keeper(books.clone());
     clients.ask(&successor.tally, 1, 1_000);
     successor.flush().await.unwrap();
-    assert_eq!(books.add_usage("edge-1", number, &late).await.unwrap(), Applied::Before);
+    assert_eq!(books.add_usage("edge-1", number, &late).await.unwrap(), BatchOutcome::AlreadyAdded);
     assert_eq!(written(&books).await, 1_010);
     // Or before: then both count.
     let mut third = keeper(books.clone());
     let number = successor.last.unwrap() + 1;
-    assert_eq!(books.add_usage("edge-1", number, &late).await.unwrap(), Applied::Now);
+    assert_eq!(books.add_usage("edge-1", number, &late).await.unwrap(), BatchOutcome::Added);
     clients.ask(&third.tally, 1, 10_000);
     third.flush().await.unwrap();
     assert_eq!(written(&books).await, 11_110);
@@ -197,19 +197,19 @@ async fn many_accounts_go_in_several_batches() {
     let books = scratch.open().await;
     let mut clients = Clients::new();
     let tally = Arc::new(Tally::new(100_000));
-    let mut keeper = Bookkeeper::new(books.clone(), "edge-1".to_owned(), tally);
+    let mut keeper = UsageWriter::new(books.clone(), "edge-1".to_owned(), tally);
     for user in 0..=BATCH_ROWS_MAX as u64 {
         clients.ask(&keeper.tally, user, 1);
     }
     keeper.flush().await.unwrap();
     assert_eq!(keeper.last, Some(3), "one to begin, and two batches");
-    let mut page = PageOf::first(1_000);
+    let mut page = PageRequest::first(1_000);
     let mut sum = 0;
     loop {
         let rows = books.usage(&UsageFilter::default(), &page).await.unwrap();
         sum += rows.rows.iter().map(|it| it.admitted_cost).sum::<u64>();
         match rows.next {
-            Some(next) => page = PageOf::after(next, 1_000),
+            Some(next) => page = PageRequest::after(next, 1_000),
             None => break,
         }
     }
@@ -222,12 +222,12 @@ struct Overtaken {
     late: Mutex<Option<(u64, Vec<UsageRow>)>>,
 }
 
-impl Books for Overtaken {
+impl UsageTable for Overtaken {
     async fn last(&self, node: &str) -> Result<u64> {
         self.books.usage_sequence(node).await
     }
 
-    async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<Applied> {
+    async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<BatchOutcome> {
         let late = if rows.is_empty() { None } else { self.late.lock().unwrap().take() };
         if let Some((number, rows)) = late {
             let _ = self.books.add_usage(node, number, &rows).await?;

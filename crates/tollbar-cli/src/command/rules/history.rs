@@ -10,7 +10,7 @@ use super::remote;
 use crate::command::Ending;
 use crate::command::client::{Query, ServerFlags};
 use crate::command::table::{Table, cell};
-use tollbar_admin::database::Audited;
+use tollbar_admin::database::AuditState;
 
 #[derive(Debug, Args)]
 pub(crate) struct History {
@@ -47,8 +47,8 @@ fn table(changes: &[Value]) -> String {
 
 /// The fields that a change has changed.
 fn changed(change: &Value) -> String {
-    let rule = |side: &str| match Audited::deserialize(&change[side]) {
-        Ok(Audited::Rule(it)) => Some(it.rule),
+    let rule = |side: &str| match AuditState::deserialize(&change[side]) {
+        Ok(AuditState::Rule(it)) => Some(it.rule),
         _ => None,
     };
     let (Some(before), Some(after)) = (rule("before"), rule("after")) else {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use tollbar::Timestamp;
-use tollbar_admin::database::{KeyEffect, KeyRecord, Loaded};
+use tollbar_admin::database::{DatabaseContents, KeyEffect, KeyRecord};
 use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
 use super::{World, rule};
 
 /// A node, and what it knows.
 struct Node {
-    loaded: Loaded,
+    loaded: DatabaseContents,
 }
 
 impl Node {
@@ -122,7 +122,10 @@ pub(crate) async fn what_cannot_be_told_is_not_guessed(world: World) {
     let repository = &world.repository;
     let rule = repository.insert_rule(&small("a"), "ada").await.unwrap();
     let mut node = Node::new(&world).await;
-    assert!(!repository.update(&mut Loaded::default()).await.unwrap(), "nothing is known");
+    assert!(
+        !repository.update(&mut DatabaseContents::default()).await.unwrap(),
+        "nothing is known"
+    );
 
     // Back to an older state, and by another way to the number that the node knows, and beyond it.
     world.execute("UPDATE rate_limit_revision SET rules = rules - 1");

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tollbar_admin::database::{
-    AuditFilter, KeyFilter, PageOf, Place, RuleFilter, RuleId, UsageFilter,
+    AuditFilter, DatabaseLocation, KeyFilter, PageRequest, RuleFilter, RuleId, UsageFilter,
 };
 use tollbar_rules::admin::RuleView;
 
@@ -55,8 +55,8 @@ fn sent() -> Vec<Value> {
 pub(crate) async fn a_database_of_version_2_is_migrated(world: World) {
     world.empty();
     world.execute(match &world.place {
-        Place::Sqlite(_) => include_str!("version_2/sqlite.sql"),
-        Place::Postgres(_) => include_str!("version_2/postgres.sql"),
+        DatabaseLocation::Sqlite(_) => include_str!("version_2/sqlite.sql"),
+        DatabaseLocation::Postgres(_) => include_str!("version_2/postgres.sql"),
     });
     // Earlier versions kept any text that JSON has.
     let odd = json!({ "description": "a\0b \\u0000 c\0\0", "missing": "deny" });
@@ -77,7 +77,8 @@ pub(crate) async fn a_database_of_version_2_is_migrated(world: World) {
     assert_eq!(column("enabled").len(), 15);
 
     // Every rule says what its client sent, under the id that its counters are kept under.
-    let rules = repository.rules(&RuleFilter::default(), &PageOf::first(100)).await.unwrap().rows;
+    let rules =
+        repository.rules(&RuleFilter::default(), &PageRequest::first(100)).await.unwrap().rows;
     let ids: Vec<RuleId> = rules.iter().map(|it| it.id).collect();
     assert_eq!(rules.len(), sent().len());
     for (at, sent) in sent().iter().enumerate() {
@@ -98,19 +99,22 @@ pub(crate) async fn a_database_of_version_2_is_migrated(world: World) {
     let bad: Vec<&str> = loaded.bad.iter().map(|it| &*it.name).collect();
     assert_eq!(bad, ["broken"]);
 
-    let exemptions = repository.exemptions(Some(ids[1]), &PageOf::first(9)).await.unwrap().rows;
+    let exemptions =
+        repository.exemptions(Some(ids[1]), &PageRequest::first(9)).await.unwrap().rows;
     let subjects: Vec<&str> = exemptions.iter().map(|it| &*it.form.subject_value).collect();
     assert_eq!(subjects, ["internal", "42", "10.0.0.0/8", "ci"]);
     assert!(exemptions.iter().all(|it| it.form.exemption().is_ok() && it.created_by == "ada"));
-    let keys = repository.keys(&KeyFilter::default(), &PageOf::first(9)).await.unwrap().rows;
+    let keys = repository.keys(&KeyFilter::default(), &PageRequest::first(9)).await.unwrap().rows;
     assert_eq!(keys[0].record.rule, Some(ids[1].to_string()));
     assert!(repository.token_by_hash(&[7; 32]).await.unwrap().is_some());
-    let usage = repository.usage(&UsageFilter::default(), &PageOf::first(9)).await.unwrap().rows;
+    let usage =
+        repository.usage(&UsageFilter::default(), &PageRequest::first(9)).await.unwrap().rows;
     assert_eq!((&usage[0].rule, usage[0].admitted_cost), (&ids[1].to_string(), 5));
     assert_eq!(repository.usage_sequence("node-a").await.unwrap(), 1);
 
     // The audit is read, and what it has can be put back, also what was deleted.
-    let audit = repository.audit(&AuditFilter::default(), &PageOf::first(100)).await.unwrap().rows;
+    let audit =
+        repository.audit(&AuditFilter::default(), &PageRequest::first(100)).await.unwrap().rows;
     assert_eq!(audit.len(), 14 + 4 + 4 + 2 + 1);
     let mut first = sent()[0].clone();
     (first["maxRequests"], first["enabled"]) = (json!(100), json!(false));
@@ -122,6 +126,6 @@ pub(crate) async fn a_database_of_version_2_is_migrated(world: World) {
     assert_eq!((&*back.rule.name, back.deleted_at), ("gone", None));
 
     // It is migrated once.
-    let again = world.again().await.rules(&RuleFilter::default(), &PageOf::first(100)).await;
+    let again = world.again().await.rules(&RuleFilter::default(), &PageRequest::first(100)).await;
     assert_eq!(again.unwrap().rows.len(), sent().len() + 1);
 }

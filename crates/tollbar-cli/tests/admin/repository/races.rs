@@ -1,7 +1,7 @@
 //! Several at once: all or nothing, one after the other, whoever comes first.
 
 use tollbar_admin::database::{
-    Applied, AuditFilter, PageOf, Repository, RepositoryError, UsageFilter,
+    AuditFilter, BatchOutcome, PageRequest, Repository, RepositoryError, UsageFilter,
 };
 
 use super::{World, small};
@@ -32,7 +32,8 @@ pub(crate) async fn of_two_who_change_one_version_one_succeeds(world: World) {
         }
         assert_eq!(succeeded, 1);
     }
-    let audit = world.repository.audit(&AuditFilter::default(), &PageOf::first(100)).await.unwrap();
+    let audit =
+        world.repository.audit(&AuditFilter::default(), &PageRequest::first(100)).await.unwrap();
     assert_eq!(audit.rows.len(), 21);
 }
 
@@ -54,10 +55,11 @@ pub(crate) async fn a_batch_of_usage_sent_by_many_is_added_once(world: World) {
     }
     let mut added = 0;
     for task in tasks {
-        added += usize::from(task.await.unwrap() == Applied::Now);
+        added += usize::from(task.await.unwrap() == BatchOutcome::Added);
     }
     assert_eq!(added, 3);
-    let rows = world.repository.usage(&UsageFilter::default(), &PageOf::first(100)).await.unwrap();
+    let rows =
+        world.repository.usage(&UsageFilter::default(), &PageRequest::first(100)).await.unwrap();
     assert!(rows.rows.len() == 50 && rows.rows.iter().all(|it| it.admitted_cost == 3));
 }
 

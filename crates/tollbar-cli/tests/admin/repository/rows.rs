@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use tollbar::Timestamp;
 use tollbar_admin::database::{
-    Applied, AuditAction, AuditFilter, AuditKind, Cursor, KeyEffect, KeyFilter, KeyRecord,
-    NewToken, PageOf, Repository, RepositoryError, UsageFilter, UsageRow,
+    AuditAction, AuditFilter, AuditKind, BatchOutcome, Cursor, KeyEffect, KeyFilter, KeyRecord,
+    NewToken, PageRequest, Repository, RepositoryError, UsageFilter, UsageRow,
 };
 use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
@@ -59,7 +59,7 @@ pub(crate) async fn exemptions_are_added_once_and_deleted(world: World) {
     let bad = repository.add_exemption(rule.id, &bad, "ada").await.unwrap_err();
     assert!(matches!(bad, RepositoryError::Form(_)), "{bad}");
     let page = async |rule| {
-        let page = repository.exemptions(rule, &PageOf::first(10)).await.unwrap();
+        let page = repository.exemptions(rule, &PageRequest::first(10)).await.unwrap();
         page.rows.iter().map(|it| it.id).collect::<Vec<_>>()
     };
     assert_eq!(page(None).await, [one.id, two.id, three.id]);
@@ -68,7 +68,7 @@ pub(crate) async fn exemptions_are_added_once_and_deleted(world: World) {
     let gone = repository.delete_exemption(one.id, "bob").await.unwrap_err();
     assert!(matches!(gone, RepositoryError::NotFound { what: "exemption" }), "{gone}");
     let filter = AuditFilter { kind: Some(AuditKind::Exemption), ..AuditFilter::default() };
-    let audit = repository.audit(&filter, &PageOf::first(10)).await.unwrap().rows;
+    let audit = repository.audit(&filter, &PageRequest::first(10)).await.unwrap().rows;
     assert_eq!(
         (audit.len(), audit[0].action, audit[0].actor.as_str()),
         (4, AuditAction::Delete, "bob")
@@ -101,11 +101,12 @@ pub(crate) async fn tokens_are_found_by_their_hash_until_they_are_revoked(world:
     world.clock.advance(Duration::from_secs(1));
     assert_eq!(repository.revoke_token(made.id, "bob").await.unwrap(), revoked);
     assert_eq!(repository.token_by_hash(&[1; 32]).await.unwrap(), Some(revoked));
-    let tokens = repository.tokens(&PageOf::first(1)).await.unwrap();
+    let tokens = repository.tokens(&PageRequest::first(1)).await.unwrap();
     assert_eq!((tokens.rows.len(), tokens.next.is_some()), (1, true));
-    let tokens = repository.tokens(&PageOf::first(2)).await.unwrap();
+    let tokens = repository.tokens(&PageRequest::first(2)).await.unwrap();
     assert_eq!((tokens.rows.len(), tokens.next), (2, None), "a full page may be the last");
-    let audit = repository.audit(&AuditFilter::default(), &PageOf::first(10)).await.unwrap().rows;
+    let audit =
+        repository.audit(&AuditFilter::default(), &PageRequest::first(10)).await.unwrap().rows;
     assert_eq!(audit.len(), 3);
     assert!(!format!("{audit:?}").contains("0101010101"), "a hash is in the audit");
 }
@@ -134,7 +135,7 @@ pub(crate) async fn bans_and_boosts_replace_their_like_and_end(world: World) {
     let boost = repository.put_key(&boost, "ada").await.unwrap();
     assert_eq!(repository.key(boost.id).await.unwrap(), boost);
     let ids = async |filter: &KeyFilter| {
-        let page = repository.keys(filter, &PageOf::first(10)).await.unwrap();
+        let page = repository.keys(filter, &PageRequest::first(10)).await.unwrap();
         page.rows.iter().map(|it| it.id).collect::<Vec<_>>()
     };
     let all = KeyFilter::default();
@@ -154,19 +155,20 @@ pub(crate) async fn bans_and_boosts_replace_their_like_and_end(world: World) {
         assert!(error.to_string().starts_with("subject: "), "{error}");
     }
     repository.delete_key(boost.id, "ada").await.unwrap();
-    let audit = repository.audit(&AuditFilter::default(), &PageOf::first(10)).await.unwrap().rows;
+    let audit =
+        repository.audit(&AuditFilter::default(), &PageRequest::first(10)).await.unwrap().rows;
     let actions: Vec<_> = audit.iter().rev().map(|it| it.action).collect();
     assert_eq!(actions, [Insert, Update, Insert, Delete]);
     assert_eq!(json!(audit[0].before)["factorPercent"], json!(150));
 }
 
 async fn usage(repository: &Repository, filter: &UsageFilter, rows_max: u32) -> Vec<UsageRow> {
-    let (mut rows, mut page) = (Vec::new(), PageOf::first(rows_max));
+    let (mut rows, mut page) = (Vec::new(), PageRequest::first(rows_max));
     loop {
         let found = repository.usage(filter, &page).await.unwrap();
         rows.extend(found.rows);
         match found.next {
-            Some(next) => page = PageOf::after(Cursor::of_text(next.as_text()), rows_max),
+            Some(next) => page = PageRequest::after(Cursor::of_text(next.as_text()), rows_max),
             None => return rows,
         }
     }
@@ -179,12 +181,12 @@ pub(crate) async fn usage_is_added_once_for_each_node_and_sequence(world: World)
         repository.add_usage(node, sequence, rows).await.unwrap()
     };
     let batch = [used(20_000, "u", 5), used(20_000, "v", 7), used(20_000, "u", 1)];
-    assert_eq!(add("n1", 1, &batch).await, Applied::Now);
-    assert_eq!(add("n1", 1, &batch).await, Applied::Before);
-    assert_eq!(add("n2", 1, &batch).await, Applied::Now);
-    assert_eq!(add("n1", 3, &[used(20_000, "u", 1)]).await, Applied::Now);
-    assert_eq!(add("n1", 2, &batch).await, Applied::Before);
-    assert_eq!(add("n3", 1, &[]).await, Applied::Now);
+    assert_eq!(add("n1", 1, &batch).await, BatchOutcome::Added);
+    assert_eq!(add("n1", 1, &batch).await, BatchOutcome::AlreadyAdded);
+    assert_eq!(add("n2", 1, &batch).await, BatchOutcome::Added);
+    assert_eq!(add("n1", 3, &[used(20_000, "u", 1)]).await, BatchOutcome::Added);
+    assert_eq!(add("n1", 2, &batch).await, BatchOutcome::AlreadyAdded);
+    assert_eq!(add("n3", 1, &[]).await, BatchOutcome::Added);
     assert_eq!(repository.usage_sequence("n1").await.unwrap(), 3);
     let rows = usage(repository, &UsageFilter::default(), 10).await;
     let told: Vec<_> =
@@ -232,7 +234,7 @@ pub(crate) async fn usage_is_listed_in_pages_by_day(world: World) {
         assert_eq!(usage(repository, &filter, 1_000).await.len(), count, "{filter:?}");
     }
     for cursor in ["", "zz", "5b5d", "5", "12"] {
-        let page = PageOf::after(Cursor::of_text(cursor), 7);
+        let page = PageRequest::after(Cursor::of_text(cursor), 7);
         let error = repository.usage(&all, &page).await;
         assert!(matches!(error, Err(RepositoryError::Cursor)), "{cursor}");
     }

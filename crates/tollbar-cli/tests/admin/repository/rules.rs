@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use tollbar_admin::database::{
-    AuditAction, AuditFilter, AuditKind, Cursor, PageOf, RepositoryError, Revisions, RuleFilter,
-    RuleId,
+    AuditAction, AuditFilter, AuditKind, Cursor, PageRequest, RepositoryError, Revisions,
+    RuleFilter, RuleId,
 };
 use tollbar_rules::admin::{RuleView, Scope, from_json};
 use tollbar_rules::{Conditions, Rule, Test};
@@ -51,7 +51,7 @@ pub(crate) async fn a_change_needs_the_version_it_was_made_for(world: World) {
         assert!(is_conflict, "{error}");
     }
     assert_eq!(repository.rule(first.id).await.unwrap(), second);
-    let audit = repository.audit(&AuditFilter::default(), &PageOf::first(10)).await.unwrap();
+    let audit = repository.audit(&AuditFilter::default(), &PageRequest::first(10)).await.unwrap();
     assert_eq!(audit.rows.len(), 2, "what failed is not in the audit");
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn every_change_is_in_the_audit_with_who_and_what_it_was(world:
     repository.enable_rule(id, 3, true, "dan").await.unwrap();
     repository.delete_rule(id, 4, "eve").await.unwrap();
     repository.rollback_rule(id, 5, 1, "fay").await.unwrap();
-    let page = repository.history(id, &PageOf::first(10)).await.unwrap();
+    let page = repository.history(id, &PageRequest::first(10)).await.unwrap();
     assert_eq!(page.next, None);
     let told: Vec<_> = page
         .rows
@@ -209,7 +209,7 @@ pub(crate) async fn lists_are_filtered_and_paged(world: World) {
     }
     // Page by page: each once, in order, whatever is deleted meanwhile.
     let mut names = Vec::new();
-    let mut page = PageOf::first(7);
+    let mut page = PageRequest::first(7);
     loop {
         let found = repository.rules(&all, &page).await.unwrap();
         if let Some(rule) = found.rows.last() {
@@ -217,17 +217,17 @@ pub(crate) async fn lists_are_filtered_and_paged(world: World) {
         }
         names.extend(found.rows.into_iter().map(|it| it.rule.name.to_string()));
         match found.next {
-            Some(next) => page = PageOf::after(Cursor::of_text(next.as_text()), 7),
+            Some(next) => page = PageRequest::after(Cursor::of_text(next.as_text()), 7),
             None => break,
         }
     }
     let expected: Vec<String> = (0..25).map(|at| format!("rule{at:02}")).collect();
     assert_eq!(names, expected);
     for cursor in ["", "x", "1; DROP TABLE rate_limit_rules", "99999999999999999999"] {
-        let error = repository.rules(&all, &PageOf::after(Cursor::of_text(cursor), 7)).await;
+        let error = repository.rules(&all, &PageRequest::after(Cursor::of_text(cursor), 7)).await;
         assert!(matches!(error, Err(RepositoryError::Cursor)), "{cursor}");
     }
-    assert_eq!(repository.rules(&all, &PageOf::first(0)).await.unwrap().rows.len(), 1);
+    assert_eq!(repository.rules(&all, &PageRequest::first(0)).await.unwrap().rows.len(), 1);
 }
 
 pub(crate) async fn texts_are_kept_and_never_obeyed(world: World) {
@@ -243,7 +243,7 @@ pub(crate) async fn texts_are_kept_and_never_obeyed(world: World) {
     assert_eq!(RuleView::of(&read.rule).tenant_id.as_deref(), Some(evil));
     assert_eq!(read.rule.description.as_deref(), Some(evil));
     let audit = AuditFilter { tenant: Some(evil.to_owned()), ..AuditFilter::default() };
-    let audit = repository.audit(&audit, &PageOf::first(10)).await.unwrap();
+    let audit = repository.audit(&audit, &PageRequest::first(10)).await.unwrap();
     assert_eq!(audit.rows[0].actor, evil);
 }
 
@@ -266,7 +266,7 @@ pub(crate) async fn columns_say_what_the_rule_says_and_cannot_be_written(world: 
     ] {
         assert!(world.try_execute(wrong).is_err(), "{wrong}");
     }
-    let rules = repository.rules(&RuleFilter::default(), &PageOf::first(9)).await.unwrap();
+    let rules = repository.rules(&RuleFilter::default(), &PageRequest::first(9)).await.unwrap();
     assert_eq!(rules.rows[0].rule, full());
 }
 

@@ -1,7 +1,7 @@
 //! PostgreSQL over TLS: what a URL asks for is what there is.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use tollbar_admin::database::{Place, Repository, Result};
+use tollbar_admin::database::{DatabaseLocation, Repository, Result};
 
 use crate::common::Scratch;
 use crate::common::postgres::Postgres;
@@ -25,7 +25,7 @@ fn a_server_is_believed_by_its_certificate_or_not_at_all() {
     let wrong = scratch.file("others.pem", &others.pem());
     let open = |host: &str, query: &str| -> Result<()> {
         let url = format!("postgres://tollbar@{host}:{port}/postgres?{query}");
-        let place: Place = url.parse().unwrap();
+        let place: DatabaseLocation = url.parse().unwrap();
         let mut opened = Ok(());
         super::run(async { opened = Repository::open(&place).await.map(drop) });
         opened

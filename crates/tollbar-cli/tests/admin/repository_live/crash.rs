@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use serde_json::json;
-use tollbar_admin::database::{AuditAction, PageOf, RuleFilter};
+use tollbar_admin::database::{AuditAction, PageRequest, RuleFilter};
 
 use super::{Admin, QUIET, open, run, serve, until};
 use crate::common::Scratch;
@@ -74,7 +74,8 @@ fn killed_amid_writes(scratch: &Scratch, database: &str) {
     }
     run(async {
         let repository = open(database).await;
-        let rules = repository.rules(&RuleFilter::default(), &PageOf::first(100)).await.unwrap();
+        let rules =
+            repository.rules(&RuleFilter::default(), &PageRequest::first(100)).await.unwrap();
         assert_eq!(rules.rows.len(), WRITERS);
         for row in rules.rows {
             let at = ids.iter().position(|id| *id == row.id.to_string()).unwrap();
@@ -83,12 +84,12 @@ fn killed_amid_writes(scratch: &Scratch, database: &str) {
             assert!((told..=told + KILLS as u64).contains(&row.version), "{told} {}", row.version);
             assert_eq!(row.rule.limits[0].policy().limit(), row.version, "a row of two versions");
             let mut history = Vec::new();
-            let mut page = PageOf::first(1_000);
+            let mut page = PageRequest::first(1_000);
             loop {
                 let found = repository.history(row.id, &page).await.unwrap();
                 history.extend(found.rows);
                 match found.next {
-                    Some(next) => page = PageOf::after(next, 1_000),
+                    Some(next) => page = PageRequest::after(next, 1_000),
                     None => break,
                 }
             }

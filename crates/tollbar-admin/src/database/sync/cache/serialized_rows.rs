@@ -8,9 +8,9 @@ use serde_json::Value;
 
 /// Rows by where they are, each with what it says in JSON. None goes elsewhere while it is here.
 #[derive(Debug)]
-pub(super) struct Texts<T: ?Sized>(HashMap<usize, (Arc<T>, Box<str>)>);
+pub(super) struct SerializedRows<T: ?Sized>(HashMap<usize, (Arc<T>, Box<str>)>);
 
-impl<T: ?Sized> Texts<T> {
+impl<T: ?Sized> SerializedRows<T> {
     /// Appends a list of what `rows` say to `body`, and remembers that and nothing else.
     pub(super) fn append<'r>(
         &mut self,
@@ -42,7 +42,7 @@ fn joined(values: &[Value]) -> Box<str> {
     texts.join(",").into()
 }
 
-impl<T: ?Sized> Default for Texts<T> {
+impl<T: ?Sized> Default for SerializedRows<T> {
     fn default() -> Self {
         Self(HashMap::new())
     }

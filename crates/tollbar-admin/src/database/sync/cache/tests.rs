@@ -21,7 +21,7 @@ impl Drop for Scratch {
     }
 }
 
-fn loaded() -> Loaded {
+fn loaded() -> DatabaseContents {
     let rule =
         json!({ "name": "a", "maxRequests": 5, "windowSeconds": 60, "description": "é\n\"" });
     let key = |id, effect, expires_at| KeyRow {
@@ -43,7 +43,7 @@ fn loaded() -> Loaded {
         created_by: String::new(),
         created_at: Timestamp::ZERO,
     };
-    Loaded {
+    DatabaseContents {
         revisions: Revisions { rules: 7, tokens: 3 },
         rules: vec![Arc::new(RuleRow {
             id: RuleId::random(),
@@ -59,7 +59,7 @@ fn loaded() -> Loaded {
             key(1, KeyEffect::Ban, Some(Timestamp::from_micros(1_900_000_000_000_001))).into(),
             key(2, KeyEffect::Boost { factor_percent: 150 }, None).into(),
         ],
-        ..Loaded::default()
+        ..DatabaseContents::default()
     }
 }
 
@@ -75,8 +75,8 @@ fn what_is_written_is_read() {
         (&read.exemptions, &read.rules[0].rule),
         (&written.exemptions, &written.rules[0].rule)
     );
-    cache.write(&Loaded::default()).unwrap();
-    assert_eq!(cache.read().unwrap(), Some(Loaded::default()));
+    cache.write(&DatabaseContents::default()).unwrap();
+    assert_eq!(cache.read().unwrap(), Some(DatabaseContents::default()));
 }
 
 #[test]

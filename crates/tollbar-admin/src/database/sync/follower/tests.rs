@@ -15,8 +15,8 @@ struct World {
     clock: ManualClock,
     repository: Repository,
     engine: Arc<AsyncEngine>,
-    live: Arc<Live>,
-    follow: Follow,
+    live: Arc<LiveRules>,
+    follow: Follower,
 }
 
 impl World {
@@ -30,8 +30,8 @@ impl World {
         let repository = Repository::open_with(&place, Arc::new(clock.clone())).await.unwrap();
         repository.insert_rule(&rule("a", 1), "ada").await.unwrap();
         let engine = Arc::from(Engine::new(RuleSet::empty()));
-        let live = Arc::new(Live::new(Arc::clone(&engine)));
-        let follow = Follow::begin(Arc::clone(&live), repository.clone(), None, "n".to_owned());
+        let live = Arc::new(LiveRules::new(Arc::clone(&engine)));
+        let follow = Follower::begin(Arc::clone(&live), repository.clone(), None, "n".to_owned());
         let follow = follow.await.unwrap();
         Self { directory, clock, repository, engine, live, follow }
     }

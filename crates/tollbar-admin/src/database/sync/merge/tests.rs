@@ -6,7 +6,7 @@ use tollbar_rules::RuleFile;
 use tollbar_rules::admin::{ExemptionForm, SubjectType, from_json};
 
 use super::*;
-use crate::database::sync::contents::{ChangedRule, Changes};
+use crate::database::sync::contents::{RowChanges, RuleWithExemptions};
 use crate::database::{KeyRecord, Revisions};
 
 fn row(at: u128, json: &Value) -> RuleRow {
@@ -31,8 +31,8 @@ fn file(text: &str) -> RuleSet {
 
 fn composed(file: &RuleSet, rules: Vec<RuleRow>) -> (Vec<String>, Vec<(String, String)>) {
     let rules = rules.into_iter().map(Arc::new).collect();
-    let loaded = Loaded { rules, ..Loaded::default() };
-    let Composed { rules, skipped } = compose(file, &loaded, &mut Known::new());
+    let loaded = DatabaseContents { rules, ..DatabaseContents::default() };
+    let MergedRules { rules, skipped } = merge(file, &loaded, &mut BuiltRules::new());
     let names = rules.rules().iter().map(|it| it.name.to_string()).collect();
     (names, skipped.into_iter().map(|it| (it.name, it.why)).collect())
 }
@@ -40,8 +40,9 @@ fn composed(file: &RuleSet, rules: Vec<RuleRow>) -> (Vec<String>, Vec<(String, S
 #[test]
 fn both_are_in_force_and_a_row_is_counted_by_its_id() {
     let file = file("rules: [{ name: a, limit: 1/s }]").with_node_count(3);
-    let loaded = Loaded { rules: vec![small(7, "b").into()], ..Loaded::default() };
-    let Composed { rules, skipped } = compose(&file, &loaded, &mut Known::new());
+    let loaded =
+        DatabaseContents { rules: vec![small(7, "b").into()], ..DatabaseContents::default() };
+    let MergedRules { rules, skipped } = merge(&file, &loaded, &mut BuiltRules::new());
     assert_eq!((rules.len(), rules.node_count(), skipped.len()), (2, 3, 0));
     assert_eq!(**rules.get("a").unwrap().identity(), *"a");
     assert_eq!(**rules.get("b").unwrap().identity(), *RuleId::of_u128(7).to_string());
@@ -117,7 +118,7 @@ fn exemptions_and_overrides_are_where_they_belong() {
         created_by: String::new(),
         created_at: Timestamp::ZERO,
     };
-    let loaded = Loaded {
+    let loaded = DatabaseContents {
         rules: vec![small(1, "a").into()],
         exemptions: [
             (1, vec![exemption(1, "10.0.0.0/8", 1), exemption(2, "nowhere", 1)]),
@@ -130,12 +131,12 @@ fn exemptions_and_overrides_are_where_they_belong() {
             .chain([boost(71, 101)])
             .map(Arc::new)
             .collect(),
-        ..Loaded::default()
+        ..DatabaseContents::default()
     };
-    let mut known = Known::new();
+    let mut known = BuiltRules::new();
     for _ in 0..2 {
         // The second time from what is known: nothing is there twice.
-        let Composed { rules, skipped } = compose(&RuleSet::empty(), &loaded, &mut known);
+        let MergedRules { rules, skipped } = merge(&RuleSet::empty(), &loaded, &mut known);
         assert_eq!(rules.get("a").unwrap().exemptions.len(), 1);
         assert_eq!(rules.overrides().len(), 65);
         assert_eq!((skipped.len(), skipped[0].what), (7, "exemption"));
@@ -145,46 +146,47 @@ fn exemptions_and_overrides_are_where_they_belong() {
 
 #[test]
 fn a_rule_that_changes_is_made_again() {
-    let mut known = Known::new();
-    let mut loaded = Loaded { rules: vec![small(1, "a").into()], ..Loaded::default() };
-    let before = compose(&RuleSet::empty(), &loaded, &mut known).rules;
+    let mut known = BuiltRules::new();
+    let mut loaded =
+        DatabaseContents { rules: vec![small(1, "a").into()], ..DatabaseContents::default() };
+    let before = merge(&RuleSet::empty(), &loaded, &mut known).rules;
     // Read again, and it says the same: it is the very same rule.
     loaded.rules[0] = small(1, "a").into();
-    let rules = compose(&RuleSet::empty(), &loaded, &mut known).rules;
+    let rules = merge(&RuleSet::empty(), &loaded, &mut known).rules;
     assert!(Arc::ptr_eq(&before.rules()[0], &rules.rules()[0]));
     Arc::make_mut(&mut loaded.rules[0]).rule.limits =
         vec![tollbar_rules::Limit::of("77/s").unwrap()];
-    let rules = compose(&RuleSet::empty(), &loaded, &mut known).rules;
+    let rules = merge(&RuleSet::empty(), &loaded, &mut known).rules;
     assert_eq!(rules.get("a").unwrap().limits[0].policy().limit(), 77);
     loaded.rules.clear();
-    compose(&RuleSet::empty(), &loaded, &mut known);
+    merge(&RuleSet::empty(), &loaded, &mut known);
     assert!(known.is_empty(), "what is gone is not kept");
 }
 
 /// Rows of which the one at 1 is changed, and what comes of it: the quick way, and the other.
-fn changed(rows: &[RuleRow], to: Option<ChangedRule>) -> (Option<RuleSet>, Composed) {
+fn changed(rows: &[RuleRow], to: Option<RuleWithExemptions>) -> (Option<RuleSet>, MergedRules) {
     let file = file("rules: [{ name: f, limit: 1/s }]").with_node_count(2);
     let rules = rows.iter().cloned().map(Arc::new).collect();
-    let mut loaded = Loaded { rules, ..Loaded::default() };
-    let mut known = Known::new();
-    let before = compose(&file, &loaded, &mut known);
+    let mut loaded = DatabaseContents { rules, ..DatabaseContents::default() };
+    let mut known = BuiltRules::new();
+    let before = merge(&file, &loaded, &mut known);
     assert!(before.skipped.is_empty(), "{:?}", before.skipped);
-    let applied = loaded.apply(Changes {
+    let applied = loaded.apply(RowChanges {
         revisions: Revisions::default(),
         mark: 0,
         rules: vec![(1, to)],
         keys: Vec::new(),
         now: Timestamp::ZERO,
     });
-    let quick = recompose(&before.rules, &loaded, &applied, &mut known);
+    let quick = merge_changes(&before.rules, &loaded, &applied, &mut known);
     // Whatever it left of what was known, the other way is not misled.
-    let again = compose(&file, &loaded, &mut known);
-    let anew = compose(&file, &loaded, &mut Known::new());
+    let again = merge(&file, &loaded, &mut known);
+    let anew = merge(&file, &loaded, &mut BuiltRules::new());
     assert_eq!((&again.rules, &again.skipped), (&anew.rules, &anew.skipped));
     (quick, anew)
 }
 
-fn to(row: RuleRow, exempt: &[&str]) -> ChangedRule {
+fn to(row: RuleRow, exempt: &[&str]) -> RuleWithExemptions {
     let exemption = |(id, value): (i64, &&str)| ExemptionRow {
         id,
         rule: row.id,
@@ -193,7 +195,7 @@ fn to(row: RuleRow, exempt: &[&str]) -> ChangedRule {
         created_at: Timestamp::ZERO,
     };
     let exemptions = (1..).zip(exempt).map(exemption).collect();
-    ChangedRule { row, exemptions }
+    RuleWithExemptions { row, exemptions }
 }
 
 #[test]

@@ -9,14 +9,14 @@ use tollbar::{Clock, ManualClock, Timestamp};
 
 use super::super::credential::Credential;
 use super::*;
-use crate::database::{NewToken, Place};
+use crate::database::{DatabaseLocation, NewToken};
 
 /// A database and a clock, gone at the end.
 struct World {
     path: PathBuf,
     clock: ManualClock,
     repository: Repository,
-    gate: Gate,
+    gate: Authenticator,
 }
 
 impl World {
@@ -25,9 +25,9 @@ impl World {
         let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_file(&path);
         let clock = ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000));
-        let place = Place::Sqlite(path.clone());
+        let place = DatabaseLocation::Sqlite(path.clone());
         let repository = Repository::open_with(&place, Arc::new(clock.clone())).await.unwrap();
-        Self { path, clock, repository, gate: Gate::new() }
+        Self { path, clock, repository, gate: Authenticator::new() }
     }
 
     async fn token(&self, scope: &str, expires_at: Option<Timestamp>) -> (i64, Credential) {
@@ -44,7 +44,7 @@ impl World {
 
     async fn admit(&self, token: &str, peer: &str) -> Result<Arc<Actor>, Problem> {
         let peer = Peer::Tcp(peer.parse::<SocketAddr>().unwrap());
-        let shown = Shown { token: Some(token.as_bytes()), peer, now: self.clock.now() };
+        let shown = PresentedToken { token: Some(token.as_bytes()), peer, now: self.clock.now() };
         self.gate.admit(&self.repository, shown).await
     }
 
@@ -135,5 +135,5 @@ async fn a_scope_of_a_newer_version_allows_nothing() {
     let (_, token) = world.token("superuser", None).await;
     let actor = world.admit(token.reveal(), "203.0.113.7:1").await.unwrap();
     assert_eq!(actor.scopes, []);
-    assert!(actor.reach(super::super::access::Need::See).is_err());
+    assert!(actor.reach(super::super::access::Permission::See).is_err());
 }
