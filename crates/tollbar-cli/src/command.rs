@@ -22,7 +22,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::config::{self, ConfigError};
-use client::{CallError, Client, ServerFlags};
+use client::{ApiError, Client, ServerFlags};
 
 /// Limits the rate of requests.
 #[derive(Debug, Parser)]
@@ -35,24 +35,24 @@ pub(crate) struct Command {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Answers whether requests may pass
-    Serve(Box<serve::Serve>),
+    Serve(Box<serve::ServeArgs>),
     /// Checks files of rules, and shows and changes those of a daemon
     #[command(subcommand)]
-    Rules(rules::Rules),
+    Rules(rules::RulesCommand),
     /// Exempts subjects from a rule
-    Exempt(Remote<exempt::Exempt>),
+    Exempt(RemoteCommand<exempt::ExemptCommand>),
     /// Shows, resets, boosts and bans what a rule counts
-    Key(Remote<key::Key>),
+    Key(RemoteCommand<key::KeyCommand>),
     /// Clears counters that owe more than their policy can
-    Counters(Remote<counters::Counters>),
+    Counters(RemoteCommand<counters::CountersCommand>),
     /// Shows who has used how much
-    Usage(usage::Usage),
+    Usage(usage::UsageArgs),
     /// Says what the rules of a daemon make of a request, by its counters of this moment
-    Explain(explain::Explain),
+    Explain(explain::ExplainArgs),
     /// Lists the daemons over one database, and which rules they enforce
-    Nodes(nodes::Nodes),
+    Nodes(nodes::NodesArgs),
     /// Makes, lists and revokes tokens for the admin interface
-    Token(Remote<token::Token>),
+    Token(RemoteCommand<token::TokenCommand>),
     /// Prints what a shell needs to complete these commands
     #[command(after_help = "Example:\n  tollbar completions bash > /etc/bash_completion.d/tollbar")]
     Completions {
@@ -69,7 +69,7 @@ enum Verb {
 
 /// Commands that speak to a daemon.
 #[derive(Debug, Args)]
-struct Remote<C: Subcommand> {
+struct RemoteCommand<C: Subcommand> {
     #[command(subcommand)]
     command: C,
 
@@ -77,8 +77,8 @@ struct Remote<C: Subcommand> {
     server: ServerFlags,
 }
 
-impl<C: Subcommand> Remote<C> {
-    fn run(self, run: impl AsyncFnOnce(C, &Client) -> Result<Ending, CallError>) -> Ending {
+impl<C: Subcommand> RemoteCommand<C> {
+    fn run(self, run: impl AsyncFnOnce(C, &Client) -> Result<ExitStatus, ApiError>) -> ExitStatus {
         self.server.run(async |client| run(self.command, client).await)
     }
 }
@@ -94,20 +94,20 @@ Exit codes:
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    Well,
-    Found,
-    Misused,
+pub(crate) enum ExitStatus {
+    Success,
+    Findings,
+    UsageError,
     Refused,
     Unreachable,
 }
 
-impl Ending {
+impl ExitStatus {
     pub(crate) fn code(self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Well => 0,
-            Self::Found => 1,
-            Self::Misused => 2,
+            Self::Success => 0,
+            Self::Findings => 1,
+            Self::UsageError => 2,
             Self::Refused => 3,
             Self::Unreachable => 4,
         })
@@ -147,32 +147,32 @@ impl Command {
     }
 
     pub(crate) fn run(self) -> ExitCode {
-        let ending = match self.verb {
+        let exit_status = match self.verb {
             Verb::Serve(serve) => serve.run(),
             Verb::Rules(rules) => rules.run(),
-            Verb::Exempt(it) => it.run(exempt::Exempt::run),
-            Verb::Key(it) => it.run(key::Key::run),
-            Verb::Counters(it) => it.run(counters::Counters::run),
+            Verb::Exempt(it) => it.run(exempt::ExemptCommand::run),
+            Verb::Key(it) => it.run(key::KeyCommand::run),
+            Verb::Counters(it) => it.run(counters::CountersCommand::run),
             Verb::Usage(usage) => usage.run(),
             Verb::Explain(explain) => explain.run(),
             Verb::Nodes(nodes) => nodes.run(),
-            Verb::Token(it) => it.run(token::Token::run),
+            Verb::Token(it) => it.run(token::TokenCommand::run),
             Verb::Completions { shell } => {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut Self::described(), "tollbar", &mut text);
-                say(&String::from_utf8_lossy(&text));
-                Ending::Well
+                print_text(&String::from_utf8_lossy(&text));
+                ExitStatus::Success
             }
             Verb::Openapi { admin } => {
-                say(if admin {
+                print_text(if admin {
                     tollbar_admin::api::openapi::document()
                 } else {
                     tollbar_daemon::protocol::http::document()
                 });
-                Ending::Well
+                ExitStatus::Success
             }
         };
-        ending.code()
+        exit_status.code()
     }
 }
 
@@ -183,7 +183,7 @@ fn with_exit_codes(command: clap::Command) -> clap::Command {
 }
 
 /// Prints. Whoever reads may have stopped: `tollbar rules list | head` is no mistake.
-fn say(text: &str) {
+fn print_text(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 

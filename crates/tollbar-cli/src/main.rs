@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Ok(command) => command.run(),
         Err(error) => {
             eprintln!("{error}");
-            command::Ending::Misused.code()
+            command::ExitStatus::UsageError.code()
         }
     }
 }

@@ -23,7 +23,7 @@ use tracing::info;
 use crate::config::{Config, ConfigError};
 use database::{Database, DatabaseError, DatabaseTasks};
 use periodic::PeriodicWork;
-use reload::{Reload, warn_of};
+use reload::{Reloader, warn_of};
 use tollbar_admin::dashboard::Dashboard;
 use tollbar_admin::database::LiveRules;
 use tollbar_admin::listener::AdminHttp;
@@ -52,7 +52,7 @@ use tollbar_daemon::token::Tokens;
 const NOTICE: Duration = Duration::from_millis(250);
 
 /// What the configuration names, read and checked.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedConfig {
     config: Config,
     pub(crate) rules: RuleSet,
     receipt_secret: Option<[u8; 32]>,
@@ -85,7 +85,7 @@ pub(crate) enum ServeError {
 }
 
 /// Reads what `config` names. Serves nothing.
-pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
+pub(crate) fn prepare(config: Config) -> Result<PreparedConfig, ConfigError> {
     config.check_exposure()?;
     let tokens = config.read_tokens()?;
     let receipt_secret = config.read_receipt_secret()?;
@@ -98,11 +98,20 @@ pub(crate) fn prepare(config: Config) -> Result<Prepared, ConfigError> {
     config.store.check()?;
     let proxy = config.gateway.prepare(&config.proxies.trusted_proxies, config.bounds)?;
     config.allow_open_files()?;
-    Ok(Prepared { config, rules: file.rules, receipt_secret, tokens, tls, envoy, trust, proxy })
+    Ok(PreparedConfig {
+        config,
+        rules: file.rules,
+        receipt_secret,
+        tokens,
+        tls,
+        envoy,
+        trust,
+        proxy,
+    })
 }
 
 /// The parts of the daemon before it accepts connections.
-struct Parts {
+struct DaemonParts {
     config: Arc<Config>,
     counters: Counters,
     daemon: Arc<Daemon>,
@@ -120,7 +129,7 @@ struct Parts {
 struct Server {
     daemon: Arc<Daemon>,
     listeners: Listeners,
-    reload: Reload,
+    reload: Reloader,
     signals: Signals,
     /// Stops the listeners.
     stop: Stop,
@@ -138,7 +147,7 @@ struct Signals {
 }
 
 /// Serves until a signal says to stop and every request that was read is answered.
-pub(crate) fn run(prepared: Prepared) -> Result<(), ServeError> {
+pub(crate) fn run(prepared: PreparedConfig) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let parts = open(prepared).await?;
@@ -149,8 +158,9 @@ pub(crate) fn run(prepared: Prepared) -> Result<(), ServeError> {
 }
 
 /// Opens the store and the database. The rules are in force when it returns.
-async fn open(prepared: Prepared) -> Result<Parts, ServeError> {
-    let Prepared { config, rules, receipt_secret, tokens, tls, envoy, trust, proxy } = prepared;
+async fn open(prepared: PreparedConfig) -> Result<DaemonParts, ServeError> {
+    let PreparedConfig { config, rules, receipt_secret, tokens, tls, envoy, trust, proxy } =
+        prepared;
     let counters = config.store.open()?;
     let engine = AsyncEngine::builder(rules, counters.store());
     let engine = Arc::new(match receipt_secret {
@@ -166,7 +176,7 @@ async fn open(prepared: Prepared) -> Result<Parts, ServeError> {
         .with_metering(tally.clone())
         .with_telemetry(config.denials.open(), traces.clone());
     let database = Database::open(&config, &live, tally).await?;
-    Ok(Parts {
+    Ok(DaemonParts {
         config: Arc::new(config),
         counters,
         daemon: Arc::new(daemon),
@@ -182,9 +192,9 @@ async fn open(prepared: Prepared) -> Result<Parts, ServeError> {
 }
 
 /// Starts every listener and prints where it listens.
-async fn start(parts: Parts) -> Result<Server, ServeError> {
-    let Parts { config, counters, daemon, live, database, traces, tokens, tls, .. } = parts;
-    let Parts { envoy, trust, proxy, .. } = parts;
+async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
+    let DaemonParts { config, counters, daemon, live, database, traces, tokens, tls, .. } = parts;
+    let DaemonParts { envoy, trust, proxy, .. } = parts;
     // Signals may come as soon as the first line is printed.
     let signals = Signals {
         terminate: signal(SignalKind::terminate())?,
@@ -229,7 +239,7 @@ async fn start(parts: Parts) -> Result<Server, ServeError> {
     greeting::print(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::ready();
-    let reload = Reload::new(config, Arc::clone(&daemon), live, tokens, envoy, trust);
+    let reload = Reloader::new(config, Arc::clone(&daemon), live, tokens, envoy, trust);
     Ok(Server { daemon, listeners, reload, signals, stop, end, database_tasks, snapshot, traces })
 }
 
@@ -255,11 +265,11 @@ impl Server {
                 _ = interrupt.recv() => break,
                 _ = hang_up.recv() => {
                     systemd::reloading();
-                    self.reload.everything(self.listeners.tls.as_mut());
+                    self.reload.reload_all(self.listeners.tls.as_mut());
                     systemd::ready();
                 }
                 () = work.due() => {
-                    self.reload.look();
+                    self.reload.reload_changed();
                     work.run();
                 }
                 () = tick(&mut watchdog) => systemd::alive(),

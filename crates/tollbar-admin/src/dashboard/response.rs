@@ -16,7 +16,7 @@ use tollbar_daemon::problem::Problem;
 
 /// A page loads what is served here, sends forms to here, and runs nothing that is written in it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-                      connect-src 'self'; form-action 'self'; layout-ancestors 'none'; base-uri 'none'";
+                      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// For good: the address changes with what is there.
 const KEPT: &str = "public, max-age=31536000, immutable";

@@ -15,9 +15,9 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::table::visible;
-use super::{Ending, say};
-pub(super) use connection::Place;
-use connection::Wire;
+use super::{ExitStatus, print_text};
+use connection::Connector;
+pub(super) use connection::ServerAddress;
 use tollbar_daemon::files;
 
 /// Rows of one page.
@@ -41,7 +41,7 @@ pub(crate) struct ServerFlags {
         value_name = "URL",
         default_value = "http://127.0.0.1:8082"
     )]
-    server: Place,
+    server: ServerAddress,
 
     /// The file that has the token; without it, the variable `TOLLBAR_TOKEN` is the token
     #[arg(long, global = true, value_name = "FILE")]
@@ -59,23 +59,23 @@ pub(crate) struct ServerFlags {
 
 /// Why a command has not done what it was told.
 #[derive(Debug, Error)]
-pub(crate) enum CallError {
+pub(crate) enum ApiError {
     #[error("{0}")]
-    Misused(String),
+    InvalidInput(String),
     #[error(
         "cannot reach {server}: {why}: start `tollbar serve --database FILE.sqlite` there, or say where \
          it is by --server or TOLLBAR_SERVER"
     )]
     Unreachable { server: String, why: String },
     #[error("{server} does not answer as an admin interface does: {why}: is it another port?")]
-    Strange { server: String, why: String },
+    UnexpectedResponse { server: String, why: String },
     #[error("{0}")]
-    Refused(Refused),
+    Refused(Refusal),
 }
 
 /// What the daemon says where it does not do what was asked.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct Refusal {
     pub(super) status: u16,
     code: String,
     detail: String,
@@ -84,13 +84,13 @@ pub(crate) struct Refused {
 
 /// A connection's two ends and what is said on it.
 pub(crate) struct Client {
-    wire: Wire,
+    connector: Connector,
     token: Option<String>,
     pub(super) json: bool,
 }
 
 /// One question.
-pub(super) struct Call {
+pub(super) struct ApiRequest {
     method: Method,
     target: String,
     if_match: Option<String>,
@@ -98,50 +98,53 @@ pub(super) struct Call {
 }
 
 /// What a daemon answers with: nothing, or JSON.
-pub(super) type Answer = Result<Value, CallError>;
+pub(super) type ApiResult = Result<Value, ApiError>;
 
 impl ServerFlags {
     /// Does `what` over a client, and says what went wrong.
     pub(crate) fn run(
         &self,
-        what: impl AsyncFnOnce(&Client) -> Result<Ending, CallError>,
-    ) -> Ending {
+        what: impl AsyncFnOnce(&Client) -> Result<ExitStatus, ApiError>,
+    ) -> ExitStatus {
         let done = self.client().and_then(|client| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.map_err(|error| CallError::Misused(error.to_string()))?;
+            let runtime = runtime.map_err(|error| ApiError::InvalidInput(error.to_string()))?;
             runtime.block_on(what(&client))
         });
         done.unwrap_or_else(|error| {
             eprintln!("{error}");
-            error.ending()
+            error.exit_status()
         })
     }
 
-    fn client(&self) -> Result<Client, CallError> {
+    fn client(&self) -> Result<Client, ApiError> {
         let token = match &self.token_file {
             Some(path) => Some(files::read_to_string(path).map_err(|error| {
-                CallError::Misused(format!("--token-file: cannot read {}: {error}", path.display()))
+                ApiError::InvalidInput(format!(
+                    "--token-file: cannot read {}: {error}",
+                    path.display()
+                ))
             })?),
             None => std::env::var("TOLLBAR_TOKEN").ok(),
         };
         let token = token.map(|it| it.trim().to_owned()).filter(|it| !it.is_empty());
-        let wire =
-            Wire::new(self.server.clone(), self.ca.as_deref()).map_err(CallError::Misused)?;
-        Ok(Client { wire, token, json: self.json })
+        let connector = Connector::new(self.server.clone(), self.ca.as_deref())
+            .map_err(ApiError::InvalidInput)?;
+        Ok(Client { connector, token, json: self.json })
     }
 }
 
-impl CallError {
-    pub(super) fn ending(&self) -> Ending {
+impl ApiError {
+    pub(super) fn exit_status(&self) -> ExitStatus {
         match self {
-            Self::Misused(_) => Ending::Misused,
-            Self::Refused(_) => Ending::Refused,
-            Self::Unreachable { .. } | Self::Strange { .. } => Ending::Unreachable,
+            Self::InvalidInput(_) => ExitStatus::UsageError,
+            Self::Refused(_) => ExitStatus::Refused,
+            Self::Unreachable { .. } | Self::UnexpectedResponse { .. } => ExitStatus::Unreachable,
         }
     }
 }
 
-impl Call {
+impl ApiRequest {
     pub(super) fn new(method: Method, target: impl Into<String>) -> Self {
         Self { method, target: target.into(), if_match: None, body: None }
     }
@@ -167,62 +170,65 @@ impl Call {
 }
 
 impl Client {
-    pub(super) async fn get(&self, target: &str) -> Answer {
-        self.send(Call::new(Method::GET, target)).await
+    pub(super) async fn get(&self, target: &str) -> ApiResult {
+        self.send(ApiRequest::new(Method::GET, target)).await
     }
 
     /// The answer to a question; `null` where it has no body.
-    pub(super) async fn send(&self, call: Call) -> Answer {
-        let (status, body) = self.wire.exchange(&call, self.token.as_deref()).await?;
+    pub(super) async fn send(&self, api_request: ApiRequest) -> ApiResult {
+        let (status, body) = self.connector.exchange(&api_request, self.token.as_deref()).await?;
         if !(200..300).contains(&status) {
             return Err(self.refusal(status, &body));
         }
         if body.is_empty() {
             return Ok(Value::Null);
         }
-        let strange = |error| self.wire.strange(format!("this is no JSON: {error}"));
-        serde_json::from_slice(&body).map_err(strange)
+        let unexpected_response =
+            |error| self.connector.unexpected_response(format!("this is no JSON: {error}"));
+        serde_json::from_slice(&body).map_err(unexpected_response)
     }
 
     /// Writes what is answered to `to`, as it comes.
-    pub(super) async fn copy(&self, target: &str, to: impl Write) -> Result<(), CallError> {
-        let call = Call::new(Method::GET, target);
-        match self.wire.copy(&call, self.token.as_deref(), to).await? {
+    pub(super) async fn copy(&self, target: &str, to: impl Write) -> Result<(), ApiError> {
+        let api_request = ApiRequest::new(Method::GET, target);
+        match self.connector.copy(&api_request, self.token.as_deref(), to).await? {
             None => Ok(()),
             Some((status, body)) => Err(self.refusal(status, &body)),
         }
     }
 
     /// Every refusal of an admin interface has a word for programs; what has none is something else's.
-    fn refusal(&self, status: u16, body: &[u8]) -> CallError {
-        let refused = Refused::read(status, body);
-        if refused.code.is_empty() {
-            return self.wire.strange(format!("the status is {status}"));
+    fn refusal(&self, status: u16, body: &[u8]) -> ApiError {
+        let refusal = Refusal::read(status, body);
+        if refusal.code.is_empty() {
+            return self.connector.unexpected_response(format!("the status is {status}"));
         }
-        CallError::Refused(refused)
+        ApiError::Refused(refusal)
     }
 
     /// Returns the error for a response that no daemon of this version sends.
-    pub(super) fn strange(&self, why: String) -> CallError {
-        self.wire.strange(why)
+    pub(super) fn unexpected_response(&self, why: String) -> ApiError {
+        self.connector.unexpected_response(why)
     }
 
     /// Every row of a list, page by page.
-    pub(super) async fn items(&self, path: &str, query: &Query) -> Result<Vec<Value>, CallError> {
+    pub(super) async fn items(&self, path: &str, query: &Query) -> Result<Vec<Value>, ApiError> {
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
             let page = query.clone().and("limit", Some(PAGE_ROWS)).and("cursor", cursor.as_deref());
             let mut page = self.get(&page.target(path)).await?;
             let Some(Value::Array(rows)) = page.get_mut("items").map(Value::take) else {
-                return Err(self.wire.strange("there are no `items` in it".to_owned()));
+                return Err(self
+                    .connector
+                    .unexpected_response("there are no `items` in it".to_owned()));
             };
             items.extend(rows);
             if items.len() > ROWS_MAX {
                 let message = format!(
                     "there are more than {ROWS_MAX}: ask for fewer, by a flag that narrows it"
                 );
-                return Err(CallError::Misused(message));
+                return Err(ApiError::InvalidInput(message));
             }
             cursor = page["nextCursor"].as_str().map(str::to_owned);
             if cursor.is_none() {
@@ -232,13 +238,13 @@ impl Client {
     }
 
     /// Shows an answer: as JSON where that is wanted, else as `text` makes of it.
-    pub(super) fn show(&self, json: &Value, text: impl FnOnce() -> String) -> Ending {
+    pub(super) fn show(&self, json: &Value, text: impl FnOnce() -> String) -> ExitStatus {
         if self.json {
-            say(&format!("{json:#}\n"));
+            print_text(&format!("{json:#}\n"));
         } else {
-            say(&text());
+            print_text(&text());
         }
-        Ending::Well
+        ExitStatus::Success
     }
 }
 
@@ -276,7 +282,7 @@ pub(super) fn segment(text: &str) -> String {
     segment
 }
 
-impl Refused {
+impl Refusal {
     fn read(status: u16, body: &[u8]) -> Self {
         let problem: Value = serde_json::from_slice(body).unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -298,7 +304,7 @@ impl Refused {
     }
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { status, code, detail, errors } = self;
         let detail = if detail.is_empty() { "it does not say why" } else { detail };
@@ -313,9 +319,9 @@ impl std::fmt::Display for Refused {
     }
 }
 
-impl From<io::Error> for CallError {
+impl From<io::Error> for ApiError {
     fn from(error: io::Error) -> Self {
-        Self::Misused(error.to_string())
+        Self::InvalidInput(error.to_string())
     }
 }
 
@@ -340,10 +346,10 @@ mod tests {
     fn a_refusal_is_a_sentence_with_its_fields_and_what_to_do() {
         let body = br#"{"status":422,"detail":"this is no rule","code":"invalid",
             "errors":[{"field":"maxRequests","detail":"send \u001b1 or more"}]}"#;
-        let told = Refused::read(422, body).to_string();
+        let told = Refusal::read(422, body).to_string();
         let expected = "the daemon refuses: this is no rule (422 invalid)\n  maxRequests: send \u{fffd}1 or more";
         assert_eq!(told, expected);
-        let told = Refused::read(412, br#"{"code":"conflict"}"#).to_string();
+        let told = Refusal::read(412, br#"{"code":"conflict"}"#).to_string();
         let expected = "the daemon refuses: it does not say why (412 conflict)\nsomebody ";
         assert!(told.starts_with(expected), "{told}");
     }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::Ending;
-use super::client::{Call, CallError, Client};
+use super::ExitStatus;
+use super::client::{ApiError, ApiRequest, Client};
 use super::table::cell;
 use tollbar_daemon::span::Span;
 use tollbar_daemon::store::ahead::rough;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Counters {
+pub(crate) enum CountersCommand {
     /// Clears counters that owe more than their policy can, each when its client is denied: after the clock
     /// ran ahead, a snapshot was restored or a limit was lowered
     ClearAhead {
@@ -22,21 +22,22 @@ pub(crate) enum Counters {
     },
 }
 
-impl Counters {
-    pub(crate) async fn run(self, client: &Client) -> Result<Ending, CallError> {
+impl CountersCommand {
+    pub(crate) async fn run(self, client: &Client) -> Result<ExitStatus, ApiError> {
         let Self::ClearAhead { time } = self;
         // Up: what is asked for in milliseconds takes a second.
         let seconds = time.0.as_millis().div_ceil(1_000) as u64;
         let path = "/v1/rate-limit/counters/clear-ahead";
-        let answer = client.send(Call::post(path, json!({ "forSeconds": seconds }))).await?;
-        Ok(client.show(&answer, || text(&answer)))
+        let response =
+            client.send(ApiRequest::post(path, json!({ "forSeconds": seconds }))).await?;
+        Ok(client.show(&response, || text(&response)))
     }
 }
 
-fn text(answer: &Value) -> String {
+fn text(response: &Value) -> String {
     let [until, cleared, failed] =
-        ["clearingUntil", "cleared", "failed"].map(|name| cell(&answer[name]));
-    let ahead = &answer["aheadOfClock"];
+        ["clearingUntil", "cleared", "failed"].map(|name| cell(&response[name]));
+    let ahead = &response["aheadOfClock"];
     let denied = match ahead["denials"].as_u64() {
         None => "0 denied".to_owned(),
         Some(denials) => {

@@ -4,17 +4,17 @@ use clap::Subcommand;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::Ending;
-use super::client::{Call, CallError, Client, Query, segment};
+use super::ExitStatus;
+use super::client::{ApiError, ApiRequest, Client, Query, segment};
 use super::rules::{find_rule, path_of};
 use super::table::columns;
-use crate::command::expiry::Until;
+use crate::command::expiry::Expiry;
 
 /// Where exemptions are.
 const EXEMPTIONS: &str = "/v1/rate-limit/exemptions";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Exempt {
+pub(crate) enum ExemptCommand {
     /// Exempts a subject from a rule
     Add {
         /// The name or the id of the rule
@@ -34,7 +34,7 @@ pub(crate) enum Exempt {
 
         /// Until when: a time from now such as 30d, a day or an instant; for good without it
         #[arg(long, value_name = "WHEN")]
-        until: Option<Until>,
+        until: Option<Expiry>,
     },
     /// Lists exemptions
     List {
@@ -48,8 +48,8 @@ pub(crate) enum Exempt {
     },
 }
 
-impl Exempt {
-    pub(crate) async fn run(self, client: &Client) -> Result<Ending, CallError> {
+impl ExemptCommand {
+    pub(crate) async fn run(self, client: &Client) -> Result<ExitStatus, ApiError> {
         match self {
             Self::Add { rule, subject_type, subject_value, reason, until } => {
                 let path = path_of(&find_rule(client, &rule).await?);
@@ -59,7 +59,8 @@ impl Exempt {
                     "reason": reason,
                     "expiresAt": until.map(|it| it.0),
                 });
-                let made = client.send(Call::post(format!("{path}/exemptions"), body)).await?;
+                let made =
+                    client.send(ApiRequest::post(format!("{path}/exemptions"), body)).await?;
                 Ok(client.show(&made, || table(std::slice::from_ref(&made))))
             }
             Self::List { rule } => {
@@ -74,8 +75,8 @@ impl Exempt {
             }
             Self::Delete { id } => {
                 let target = format!("{EXEMPTIONS}/{}", segment(&id));
-                let answer = client.send(Call::new(Method::DELETE, target)).await?;
-                Ok(client.show(&answer, || format!("exemption {id} is deleted\n")))
+                let response = client.send(ApiRequest::new(Method::DELETE, target)).await?;
+                Ok(client.show(&response, || format!("exemption {id} is deleted\n")))
             }
         }
     }

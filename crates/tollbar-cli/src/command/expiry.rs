@@ -8,9 +8,9 @@ use tollbar_daemon::rfc3339::{Date, Instant};
 
 /// An instant, as the admin interface takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Until(pub(super) String);
+pub(super) struct Expiry(pub(super) String);
 
-impl FromStr for Until {
+impl FromStr for Expiry {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -19,7 +19,7 @@ impl FromStr for Until {
     }
 }
 
-impl Until {
+impl Expiry {
     fn read(text: &str, now: Timestamp) -> Option<Self> {
         if text.parse::<Date>().is_ok() {
             return Some(Self(format!("{text}T00:00:00Z")));
@@ -46,10 +46,10 @@ mod tests {
             ("2027-01-01", "2027-01-01T00:00:00Z"),
             ("2027-01-01T12:00:00Z", "2027-01-01T12:00:00Z"),
         ] {
-            assert_eq!(Until::read(text, now), Some(Until(expected.to_owned())), "{text}");
+            assert_eq!(Expiry::read(text, now), Some(Expiry(expected.to_owned())), "{text}");
         }
         for text in ["", "soon", "2027-13-01", "-1h", "0s"] {
-            assert_eq!(Until::read(text, now), None, "{text}");
+            assert_eq!(Expiry::read(text, now), None, "{text}");
         }
     }
 }

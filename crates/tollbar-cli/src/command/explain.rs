@@ -3,14 +3,14 @@
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::client::{Call, ServerFlags};
+use super::client::{ApiRequest, ServerFlags};
 use super::rules::RequestFlags;
 use super::table::{cell, visible};
-use super::{EXIT_CODES, Ending};
+use super::{EXIT_CODES, ExitStatus};
 
 #[derive(Debug, Args)]
 #[command(after_help = format!("{EXAMPLE}\n\n{EXIT_CODES}"))]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArgs {
     #[command(flatten)]
     request: RequestFlags,
 
@@ -22,12 +22,12 @@ const EXAMPLE: &str = "\
 Example:
   tollbar explain --request 'GET /v1/users/7' -a user=42 -a ip=203.0.113.7";
 
-impl Explain {
-    pub(crate) fn run(self) -> Ending {
+impl ExplainArgs {
+    pub(crate) fn run(self) -> ExitStatus {
         let RequestFlags { request: (method, path), attributes, cost, criticality } = &self.request;
         let attributes: Map<String, Value> =
             attributes.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let question = json!({
+        let body = json!({
             "method": method,
             "path": path,
             "attributes": attributes,
@@ -35,24 +35,24 @@ impl Explain {
             "criticality": criticality.name(),
         });
         self.server.run(async |client| {
-            let call = Call::post("/v1/rate-limit/explain", question);
-            let explained = client.send(call).await?;
-            Ok(client.show(&explained, || text(&explained)))
+            let request = ApiRequest::post("/v1/rate-limit/explain", body);
+            let explanation = client.send(request).await?;
+            Ok(client.show(&explanation, || text(&explanation)))
         })
     }
 }
 
 /// As `tollbar rules explain` writes it.
-fn text(explained: &Value) -> String {
+fn text(explanation: &Value) -> String {
     let said = |value: &Value| visible(&cell(value));
     let mut lines = vec![
-        format!("{} {}", said(&explained["method"]), said(&explained["path"])),
-        said(&explained["summary"]),
+        format!("{} {}", said(&explanation["method"]), said(&explanation["path"])),
+        said(&explanation["summary"]),
     ];
-    if let Some(error) = explained["storeError"].as_str() {
+    if let Some(error) = explanation["storeError"].as_str() {
         lines.push(format!("the counters could not be read: {}", visible(error)));
     }
-    for rule in explained["rules"].as_array().into_iter().flatten() {
+    for rule in explanation["rules"].as_array().into_iter().flatten() {
         let mark = match rule["fate"].as_str() {
             Some("applied") => "x",
             Some("unlimited" | "exempt") => "o",

@@ -4,25 +4,25 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::Ending;
-use super::client::{Call, CallError, Client, Query, segment};
+use super::ExitStatus;
+use super::client::{ApiError, ApiRequest, Client, Query, segment};
 use super::rules::{find_rule, id_of};
 use super::table::{Table, cell, columns, visible};
-use crate::command::expiry::Until;
+use crate::command::expiry::Expiry;
 
 /// Where bans, boosts and counters are.
 const KEYS: &str = "/v1/rate-limit/keys";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Key {
+pub(crate) enum KeyCommand {
     /// Shows what a subject has left under a rule
-    Peek(Counter),
+    Peek(CounterArgs),
     /// Makes the counters of a subject under a rule fresh
-    Reset(Counter),
+    Reset(CounterArgs),
     /// Multiplies the limits of a subject
     Boost {
         #[command(flatten)]
-        record: Record,
+        record: KeyRecordArgs,
 
         /// By how much limits are multiplied, such as 2 or 1.5
         #[arg(long, value_name = "NUMBER", value_parser = percent)]
@@ -30,21 +30,21 @@ pub(crate) enum Key {
 
         /// Until when: a time from now such as 2h, a day or an instant
         #[arg(long, value_name = "WHEN")]
-        until: Until,
+        until: Expiry,
     },
     /// Denies a subject
     Ban {
         #[command(flatten)]
-        record: Record,
+        record: KeyRecordArgs,
 
         /// Until when: a time from now such as 2h, a day or an instant; for good without it
         #[arg(long, value_name = "WHEN")]
-        until: Option<Until>,
+        until: Option<Expiry>,
     },
     /// Ends bans of a subject
-    Unban(Unban),
+    Unban(LiftArgs),
     /// Ends boosts of a subject
-    Unboost(Unban),
+    Unboost(LiftArgs),
     /// Lists bans and boosts
     List,
     /// Lists who was denied most often, since the daemon has started
@@ -60,7 +60,7 @@ pub(crate) enum Key {
 
 /// A subject under a rule.
 #[derive(Debug, Args)]
-pub(crate) struct Counter {
+pub(crate) struct CounterArgs {
     /// The name or the id of the rule
     rule: String,
 
@@ -70,7 +70,7 @@ pub(crate) struct Counter {
 
 /// Whom, under what and why.
 #[derive(Debug, Args)]
-pub(crate) struct Record {
+pub(crate) struct KeyRecordArgs {
     /// Whom: user:42, api:abc, ip:203.0.113.7, or the value of what rules count per
     subject: String,
 
@@ -84,7 +84,7 @@ pub(crate) struct Record {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Unban {
+pub(crate) struct LiftArgs {
     /// Whom
     subject: String,
 
@@ -93,17 +93,17 @@ pub(crate) struct Unban {
     rule: Option<String>,
 }
 
-impl Key {
-    pub(crate) async fn run(self, client: &Client) -> Result<Ending, CallError> {
+impl KeyCommand {
+    pub(crate) async fn run(self, client: &Client) -> Result<ExitStatus, ApiError> {
         match self {
             Self::Peek(counter) => {
                 let usage = counter.ask(client, "peek").await?;
                 Ok(client.show(&usage, || super::usage::limits(&usage)))
             }
             Self::Reset(counter) => {
-                let answer = counter.ask(client, "reset").await?;
+                let response = counter.ask(client, "reset").await?;
                 let (subject, rule) = (visible(&counter.subject), visible(&counter.rule));
-                Ok(client.show(&answer, || format!("{subject} is fresh under {rule}\n")))
+                Ok(client.show(&response, || format!("{subject} is fresh under {rule}\n")))
             }
             Self::Boost { record, factor, until } => {
                 record.put(client, "boost", json!({ "factorPercent": factor }), Some(until)).await
@@ -133,34 +133,34 @@ impl Key {
     }
 }
 
-impl Counter {
-    async fn ask(&self, client: &Client, what: &str) -> Result<Value, CallError> {
+impl CounterArgs {
+    async fn ask(&self, client: &Client, what: &str) -> Result<Value, ApiError> {
         let rule = find_rule(client, &self.rule).await?;
         let id = rule.id();
         let body = json!({ "ruleId": id, "subject": self.subject });
-        client.send(Call::post(format!("{KEYS}/{what}"), body)).await
+        client.send(ApiRequest::post(format!("{KEYS}/{what}"), body)).await
     }
 }
 
-impl Record {
+impl KeyRecordArgs {
     async fn put(
         self,
         client: &Client,
         kind: &str,
         mut body: Value,
-        until: Option<Until>,
-    ) -> Result<Ending, CallError> {
+        until: Option<Expiry>,
+    ) -> Result<ExitStatus, ApiError> {
         body["subject"] = json!(self.subject);
         body["ruleId"] = json!(id_of(client, self.rule.as_deref()).await?);
         body["reason"] = json!(self.reason);
         body["expiresAt"] = json!(until.map(|it| it.0));
-        let record = client.send(Call::post(format!("{KEYS}/{kind}"), body)).await?;
+        let record = client.send(ApiRequest::post(format!("{KEYS}/{kind}"), body)).await?;
         Ok(client.show(&record, || table(std::slice::from_ref(&record))))
     }
 }
 
-impl Unban {
-    async fn run(self, client: &Client, kind: &str) -> Result<Ending, CallError> {
+impl LiftArgs {
+    async fn run(self, client: &Client, kind: &str) -> Result<ExitStatus, ApiError> {
         let rule = id_of(client, self.rule.as_deref()).await?;
         let mut records = client.items(KEYS, &Query::default()).await?;
         records.retain(|it| {
@@ -169,7 +169,7 @@ impl Unban {
         });
         for record in &records {
             let target = format!("{KEYS}/{}", segment(&cell(&record["keyId"])));
-            client.send(Call::new(Method::DELETE, target)).await?;
+            client.send(ApiRequest::new(Method::DELETE, target)).await?;
         }
         let (subject, count) = (visible(&self.subject), records.len());
         client.show(&json!(records), || match count {
@@ -177,7 +177,7 @@ impl Unban {
             1 => format!("the {kind} of {subject} is over\n"),
             _ => format!("{count} {kind}s of {subject} are over\n"),
         });
-        Ok(if count == 0 { Ending::Found } else { Ending::Well })
+        Ok(if count == 0 { ExitStatus::Findings } else { ExitStatus::Success })
     }
 }
 

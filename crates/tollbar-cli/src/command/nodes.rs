@@ -3,18 +3,18 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::Ending;
+use super::ExitStatus;
 use super::client::ServerFlags;
 use super::table::{Table, cell};
 
 #[derive(Debug, Args)]
-pub(crate) struct Nodes {
+pub(crate) struct NodesArgs {
     #[command(flatten)]
     server: ServerFlags,
 }
 
-impl Nodes {
-    pub(crate) fn run(self) -> Ending {
+impl NodesArgs {
+    pub(crate) fn run(self) -> ExitStatus {
         self.server.run(async |client| {
             let nodes = client.get("/v1/rate-limit/nodes").await?;
             Ok(client.show(&nodes, || text(&nodes)))

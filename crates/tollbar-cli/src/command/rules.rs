@@ -15,7 +15,7 @@ use std::path::Path;
 use clap::Subcommand;
 use tollbar_rules::{FileError, Finding, RuleFile};
 
-use super::Ending;
+use super::ExitStatus;
 pub(super) use explain::RequestFlags;
 pub(super) use remote::{find as find_rule, id_of, path_of};
 
@@ -23,29 +23,29 @@ pub(super) use remote::{find as find_rule, id_of, path_of};
 const RULES: &str = "/v1/rate-limit/rules";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Rules {
+pub(crate) enum RulesCommand {
     /// Says what is wrong with files of rules, and what to write instead
-    Check(check::Check),
+    Check(check::CheckArgs),
     /// Says which rules of a file apply to a request, and why the others do not
-    Explain(explain::Explain),
+    Explain(explain::ExplainFileArgs),
     /// Lists the rules that a daemon enforces
-    List(list::List),
+    List(list::ListArgs),
     /// Shows one rule of a daemon
-    Get(list::Get),
+    Get(list::GetArgs),
     /// Makes the rules of a daemon's database those of a file
-    Apply(apply::Apply),
+    Apply(apply::ApplyArgs),
     /// Says what `apply` would change
-    Diff(apply::Diff),
+    Diff(apply::DiffArgs),
     /// Prints the rules of a daemon's database as a file
-    Export(export::Export),
+    Export(export::ExportArgs),
     /// Shows who has changed a rule, when and how
-    History(history::History),
+    History(history::HistoryArgs),
     /// Makes a rule what it was in an earlier version
-    Rollback(rollback::Rollback),
+    Rollback(rollback::RollbackArgs),
 }
 
-impl Rules {
-    pub(crate) fn run(self) -> Ending {
+impl RulesCommand {
+    pub(crate) fn run(self) -> ExitStatus {
         match self {
             Self::Check(check) => check.run(),
             Self::Explain(explain) => explain.run(),
@@ -61,28 +61,28 @@ impl Rules {
 }
 
 /// Reads a file, and says on standard error what is wrong with it.
-fn read(path: &Path) -> Result<RuleFile, Ending> {
+fn read(path: &Path) -> Result<RuleFile, ExitStatus> {
     let file = RuleFile::read(path).map_err(|error| {
-        let ending = match &error {
+        let exit_status = match &error {
             FileError::Read { source, .. } => {
                 eprintln!("{error}: {source}");
-                return Ending::Misused;
+                return ExitStatus::UsageError;
             }
             FileError::Findings { file, findings } => {
-                tell(file, "error", findings);
-                return Ending::Found;
+                print_findings(file, "error", findings);
+                return ExitStatus::Findings;
             }
-            _ => Ending::Found,
+            _ => ExitStatus::Findings,
         };
         eprintln!("{error}");
-        ending
+        exit_status
     })?;
-    tell(&path.display().to_string(), "warning", &file.warnings);
+    print_findings(&path.display().to_string(), "warning", &file.warnings);
     Ok(file)
 }
 
 /// `rules.yaml:3:12: error: rules[0].limit: ..`, the form that editors can jump to.
-fn tell(file: &str, severity: &str, findings: &[Finding]) {
+fn print_findings(file: &str, severity: &str, findings: &[Finding]) {
     for Finding { position, field, message, .. } in findings {
         let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
         eprintln!("{file}:{}:{}: {severity}: {field}{message}", position.line, position.column);

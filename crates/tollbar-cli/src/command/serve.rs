@@ -3,14 +3,14 @@
 use clap::Args;
 use tracing::error;
 
-use super::Ending;
+use super::ExitStatus;
 use crate::config::Config;
 use crate::serve;
 use tollbar_daemon::telemetry;
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     #[command(flatten)]
     config: Config,
 
@@ -31,25 +31,25 @@ Exit codes:
   1  it could not go on: an address is taken, or the snapshot cannot be read or written
   2  flags, rules, certificates or tokens cannot be used";
 
-impl Serve {
-    pub(crate) fn run(self) -> Ending {
+impl ServeArgs {
+    pub(crate) fn run(self) -> ExitStatus {
         telemetry::start(self.config.log);
         let prepared = match serve::prepare(self.config) {
             Ok(prepared) => prepared,
             Err(error) => {
                 eprintln!("{error}");
-                return Ending::Misused;
+                return ExitStatus::UsageError;
             }
         };
         if self.check_config {
             println!("all is well: {} rules", prepared.rules.len());
-            return Ending::Well;
+            return ExitStatus::Success;
         }
         match serve::run(prepared) {
-            Ok(()) => Ending::Well,
+            Ok(()) => ExitStatus::Success,
             Err(error) => {
                 error!("{error}");
-                Ending::Found
+                ExitStatus::Findings
             }
         }
     }

@@ -4,10 +4,10 @@ use clap::Subcommand;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::Ending;
-use super::client::{Call, CallError, Client, Query, segment};
+use super::ExitStatus;
+use super::client::{ApiError, ApiRequest, Client, Query, segment};
 use super::table::{cell, columns};
-use crate::command::expiry::Until;
+use crate::command::expiry::Expiry;
 use tollbar_admin::database::{DatabaseLocation, Repository};
 use tollbar_admin::operations::tokens::{self, TokenForm};
 
@@ -15,7 +15,7 @@ use tollbar_admin::operations::tokens::{self, TokenForm};
 const TOKENS: &str = "/v1/rate-limit/tokens";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Token {
+pub(crate) enum TokenCommand {
     /// Makes a token, which is shown once
     Create {
         /// What people call it
@@ -31,7 +31,7 @@ pub(crate) enum Token {
 
         /// Until when: a time from now such as 90d, a day or an instant; for good without it
         #[arg(long, value_name = "WHEN")]
-        until: Option<Until>,
+        until: Option<Expiry>,
 
         /// Makes it in the database itself, where no token is left to ask the daemon with
         #[arg(long)]
@@ -46,13 +46,13 @@ pub(crate) enum Token {
     },
 }
 
-impl Token {
-    pub(crate) async fn run(self, client: &Client) -> Result<Ending, CallError> {
+impl TokenCommand {
+    pub(crate) async fn run(self, client: &Client) -> Result<ExitStatus, ApiError> {
         match self {
             Self::Create { name, scopes, subject, until, database } => {
                 let form = TokenForm { name, scopes, subject, expires_at: until.map(|it| it.0) };
                 let made = match &database {
-                    None => client.send(Call::post(TOKENS, json!(form))).await?,
+                    None => client.send(ApiRequest::post(TOKENS, json!(form))).await?,
                     Some(place) => make_in(place, &form).await?,
                 };
                 let token = cell(&made["token"]);
@@ -64,24 +64,24 @@ impl Token {
             }
             Self::Revoke { id } => {
                 let target = format!("{TOKENS}/{}", segment(&id));
-                let answer = client.send(Call::new(Method::DELETE, target)).await?;
-                Ok(client.show(&answer, || format!("token {id} is revoked\n")))
+                let response = client.send(ApiRequest::new(Method::DELETE, target)).await?;
+                Ok(client.show(&response, || format!("token {id} is revoked\n")))
             }
         }
     }
 }
 
-async fn make_in(place: &DatabaseLocation, form: &TokenForm) -> Result<Value, CallError> {
+async fn make_in(place: &DatabaseLocation, form: &TokenForm) -> Result<Value, ApiError> {
     if let DatabaseLocation::Sqlite(path) = place
         && !path.exists()
     {
         let message = format!("--database: there is no {}: where is the daemon's?", path.display());
-        return Err(CallError::Misused(message));
+        return Err(ApiError::InvalidInput(message));
     }
-    let misused = |error: String| CallError::Misused(format!("--database: {error}"));
+    let misused = |error: String| ApiError::InvalidInput(format!("--database: {error}"));
     let repository = Repository::open(place).await.map_err(|error| misused(error.to_string()))?;
     let made = tokens::create_in(&repository, form, "command line").await;
-    let made = made.map_err(|problem| CallError::Misused(problem.detail.into_owned()))?;
+    let made = made.map_err(|problem| ApiError::InvalidInput(problem.detail.into_owned()))?;
     serde_json::to_value(&made).map_err(|error| misused(error.to_string()))
 }
 

@@ -5,20 +5,20 @@ use std::io;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use super::Ending;
-use super::client::{CallError, Client, Query, ServerFlags};
+use super::ExitStatus;
+use super::client::{ApiError, Client, Query, ServerFlags};
 use super::rules::id_of;
 use super::table::columns;
 use tollbar_daemon::rfc3339::Date;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Usage {
+pub(crate) struct UsageArgs {
     #[command(subcommand)]
-    export: Option<What>,
+    export: Option<UsageCommand>,
 
     #[command(flatten)]
-    which: Which,
+    filter: UsageFilterArgs,
 
     /// Only of this subject, such as user:42
     #[arg(long)]
@@ -33,19 +33,19 @@ pub(crate) struct Usage {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum UsageCommand {
     /// Prints usage for other programs
-    Export(Export),
+    Export(UsageExportArgs),
 }
 
 #[derive(Debug, Args)]
-struct Export {
+struct UsageExportArgs {
     /// CSV with a first line of names, or an object of JSON a line
     #[arg(long, value_enum, default_value_t = Format::Csv)]
     format: Format,
 
     #[command(flatten)]
-    which: Which,
+    filter: UsageFilterArgs,
 
     #[command(flatten)]
     server: ServerFlags,
@@ -59,7 +59,7 @@ enum Format {
 
 /// Which days, and whose.
 #[derive(Debug, Args)]
-struct Which {
+struct UsageFilterArgs {
     /// From this day on, in UTC, such as 2026-11-01
     #[arg(long, value_name = "DAY")]
     from: Option<Date>,
@@ -73,7 +73,7 @@ struct Which {
     tenant: Option<String>,
 }
 
-impl Which {
+impl UsageFilterArgs {
     fn query(&self) -> Query {
         let day = |day: Option<Date>| day.map(|it| it.to_string());
         Query::default()
@@ -83,34 +83,34 @@ impl Which {
     }
 }
 
-impl Usage {
-    pub(crate) fn run(self) -> Ending {
-        if let Some(What::Export(export)) = self.export {
+impl UsageArgs {
+    pub(crate) fn run(self) -> ExitStatus {
+        if let Some(UsageCommand::Export(export)) = self.export {
             return export.run();
         }
         self.server.run(async |client| self.show(client).await)
     }
 
-    async fn show(&self, client: &Client) -> Result<Ending, CallError> {
+    async fn show(&self, client: &Client) -> Result<ExitStatus, ApiError> {
         let rule = id_of(client, self.rule.as_deref()).await?;
-        let query = self.which.query();
+        let query = self.filter.query();
         let query = query.and("subject", self.subject.as_deref()).and("ruleId", rule.as_deref());
         let days = client.items("/v1/rate-limit/usage/daily", &query).await?;
         Ok(client.show(&json!(days), || table(&days)))
     }
 }
 
-impl Export {
-    fn run(self) -> Ending {
+impl UsageExportArgs {
+    fn run(self) -> ExitStatus {
         let format = match self.format {
             Format::Csv => "csv",
             Format::Jsonl => "jsonl",
         };
-        let query = self.which.query().and("format", Some(format));
+        let query = self.filter.query().and("format", Some(format));
         self.server.run(async |client| {
             let target = query.target("/v1/rate-limit/usage/export");
             client.copy(&target, io::stdout().lock()).await?;
-            Ok(Ending::Well)
+            Ok(ExitStatus::Success)
         })
     }
 }

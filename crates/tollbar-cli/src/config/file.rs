@@ -23,12 +23,12 @@ const WHAT: &str = "the names of flags and what they take, such as `listen: 127.
 pub(crate) fn apply(command: Command, path: &Path) -> Result<Command, FileError> {
     let arguments = arguments(&command);
     let read = |reader: &mut Reader, top: &Field<'_>| {
-        let mut settings = Settings { arguments: &arguments, found: BTreeMap::new() };
+        let mut settings = ConfigReader { arguments: &arguments, defaults: BTreeMap::new() };
         settings.read(reader, top, "")?;
-        Some(settings.found)
+        Some(settings.defaults)
     };
-    let (found, _) = yaml::read_file(path, WHAT, read)?;
-    Ok(found.into_values().fold(command, |command, Found { id, values, .. }| {
+    let (defaults, _) = yaml::read_file(path, WHAT, read)?;
+    Ok(defaults.into_values().fold(command, |command, FlagDefault { id, values, .. }| {
         command.mut_arg(id, |it| it.default_values(values))
     }))
 }
@@ -41,18 +41,18 @@ fn arguments(command: &Command) -> BTreeMap<String, &Arg> {
 }
 
 /// A field that says what its flag takes.
-struct Found {
+struct FlagDefault {
     id: String,
     at: Position,
     values: Vec<String>,
 }
 
-struct Settings<'a> {
+struct ConfigReader<'a> {
     arguments: &'a BTreeMap<String, &'a Arg>,
-    found: BTreeMap<String, Found>,
+    defaults: BTreeMap<String, FlagDefault>,
 }
 
-impl Settings<'_> {
+impl ConfigReader<'_> {
     /// Reads a mapping whose fields' names begin with `prefix`.
     fn read(&mut self, reader: &mut Reader, mapping: &Field<'_>, prefix: &str) -> Option<()> {
         for (key, field) in reader.fields(mapping, WHAT)?.rest() {
@@ -92,10 +92,10 @@ impl Settings<'_> {
             values.push(text.to_owned());
         }
         let (id, at) = (argument.get_id().to_string(), field.node.at);
-        if let Some(Found { at: Position { line, .. }, .. }) = self.found.get(name) {
+        if let Some(FlagDefault { at: Position { line, .. }, .. }) = self.defaults.get(name) {
             return reader.refuse(field, format!("line {line} says this already: write it once"));
         }
-        self.found.insert(name.to_owned(), Found { id, at, values });
+        self.defaults.insert(name.to_owned(), FlagDefault { id, at, values });
     }
 }
 

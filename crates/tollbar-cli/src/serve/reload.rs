@@ -18,7 +18,7 @@ use tollbar_daemon::protocol::forward_auth::Trust;
 use tollbar_daemon::token::Tokens;
 
 /// Everything that is read again.
-pub(crate) struct Reload {
+pub(crate) struct Reloader {
     config: Arc<Config>,
     daemon: Arc<Daemon>,
     live: Arc<LiveRules>,
@@ -28,7 +28,7 @@ pub(crate) struct Reload {
     watch: Option<RuleWatch>,
 }
 
-impl Reload {
+impl Reloader {
     pub(crate) fn new(
         config: Arc<Config>,
         daemon: Arc<Daemon>,
@@ -43,7 +43,7 @@ impl Reload {
     }
 
     /// Reads everything, whether it has changed or not.
-    pub(crate) fn everything(&mut self, tls: Option<&mut Tls>) {
+    pub(crate) fn reload_all(&mut self, tls: Option<&mut Tls>) {
         // What is read here is no news to who watches.
         let _ = self.watch.as_mut().and_then(RuleWatch::read_changed);
         self.put_in_force(self.config.read_rules(), true);
@@ -81,7 +81,7 @@ impl Reload {
     }
 
     /// Looks whether files of rules or limits have changed, and puts them in force then.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn reload_changed(&mut self) {
         if !self.config.no_watch {
             self.envoy.reload_changed();
         }
@@ -99,7 +99,7 @@ impl Reload {
     /// Tells that nothing has changed only to who asked.
     fn put_in_force(&self, read: Result<RuleFile, ConfigError>, was_asked: bool) {
         let Daemon { engine, metrics, .. } = &*self.daemon;
-        match read.and_then(|file| supported(file, &*self.daemon.counters.store())) {
+        match read.and_then(|file| check_supported(file, &*self.daemon.counters.store())) {
             Ok(file) => {
                 let rules = file.rules.len();
                 let warnings = file.warnings;
@@ -123,7 +123,7 @@ impl Reload {
 }
 
 /// The file, if `store` can count all of its rules.
-fn supported(file: RuleFile, store: &dyn Store) -> Result<RuleFile, ConfigError> {
+fn check_supported(file: RuleFile, store: &dyn Store) -> Result<RuleFile, ConfigError> {
     file.rules.check_support(store)?;
     Ok(file)
 }

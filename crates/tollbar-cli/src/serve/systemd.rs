@@ -7,24 +7,24 @@ use sd_notify::NotifyState;
 use tracing::warn;
 
 pub(crate) fn ready() {
-    tell(&[NotifyState::Ready, NotifyState::Status("answering")]);
+    notify(&[NotifyState::Ready, NotifyState::Status("answering")]);
 }
 
 /// Until [`ready`] is said again.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now, NotifyState::Status("reloading")]),
+        Ok(now) => notify(&[NotifyState::Reloading, now, NotifyState::Status("reloading")]),
         Err(error) => warn!(%error, "cannot tell systemd of a reload"),
     }
 }
 
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping, NotifyState::Status("answering what has been asked")]);
+    notify(&[NotifyState::Stopping, NotifyState::Status("answering what has been asked")]);
 }
 
 /// Feeds the watchdog; due every [`watchdog_period`].
 pub(crate) fn alive() {
-    tell(&[NotifyState::Watchdog]);
+    notify(&[NotifyState::Watchdog]);
 }
 
 /// Returns how often to call [`alive`]: twice as often as systemd demands. `None` without a watchdog.
@@ -33,7 +33,7 @@ pub(crate) fn watchdog_period() -> Option<Duration> {
     (!half.is_zero()).then_some(half)
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         warn!(%error, "cannot tell systemd");
     }

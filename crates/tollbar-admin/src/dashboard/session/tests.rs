@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tollbar::ManualClock;
 
 use super::*;
-use crate::database::{NewToken, DatabaseLocation};
+use crate::database::{DatabaseLocation, NewToken};
 use crate::operations::auth::access::Scope;
 
 /// A database with a token in it, gone at the end.

@@ -61,7 +61,7 @@ pub(crate) trait RequiredPermission: Send + 'static {
 
 macro_rules! permissions {
     ($($name:ident)*) => {$(
-        #[doc = concat!("[`Need::", stringify!($name), "`].")]
+        #[doc = concat!("[`Permission::", stringify!($name), "`].")]
         #[derive(Debug)]
         pub(crate) enum $name {}
 

@@ -20,20 +20,20 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tollbar_tls::Pem;
 
-use super::{ANSWER_TIME_MAX, Call, CallError};
+use super::{ANSWER_TIME_MAX, ApiError, ApiRequest};
 
 /// The longest answer that is read whole.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Where a daemon is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ServerAddress {
     Tcp { is_secure: bool, host: String, port: u16 },
     Unix(PathBuf),
 }
 
-pub(super) struct Wire {
-    place: Place,
+pub(super) struct Connector {
+    address: ServerAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Wire {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-impl FromStr for Place {
+impl FromStr for ServerAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -70,7 +70,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -83,10 +83,10 @@ impl fmt::Display for Place {
     }
 }
 
-impl Wire {
-    pub(super) fn new(place: Place, ca: Option<&Path>) -> Result<Self, String> {
-        let Place::Tcp { is_secure: true, host, .. } = &place else {
-            return Ok(Self { place, tls: None });
+impl Connector {
+    pub(super) fn new(address: ServerAddress, ca: Option<&Path>) -> Result<Self, String> {
+        let ServerAddress::Tcp { is_secure: true, host, .. } = &address else {
+            return Ok(Self { address, tls: None });
         };
         let roots = match ca {
             Some(path) => Pem::read(path)
@@ -97,17 +97,17 @@ impl Wire {
         let name = ServerName::try_from(host.clone())
             .map_err(|_| format!("--server: `{host}` is no name of a server"))?;
         let config = tollbar_tls::client_config(roots).map_err(|error| error.to_string())?;
-        Ok(Self { place, tls: Some((TlsConnector::from(Arc::new(config)), name)) })
+        Ok(Self { address, tls: Some((TlsConnector::from(Arc::new(config)), name)) })
     }
 
     /// The status and the whole body of an answer.
     pub(super) async fn exchange(
         &self,
-        call: &Call,
+        api_request: &ApiRequest,
         token: Option<&str>,
-    ) -> Result<(u16, Bytes), CallError> {
+    ) -> Result<(u16, Bytes), ApiError> {
         self.in_time(async {
-            let response = self.send(call, token).await?;
+            let response = self.send(api_request, token).await?;
             let status = response.status().as_u16();
             Ok((status, self.whole(response).await?))
         })
@@ -117,11 +117,11 @@ impl Wire {
     /// Writes the body of a good answer as it comes; the status and the body of any other.
     pub(super) async fn copy(
         &self,
-        call: &Call,
+        api_request: &ApiRequest,
         token: Option<&str>,
         mut to: impl Write,
-    ) -> Result<Option<(u16, Bytes)>, CallError> {
-        let mut response = self.in_time(self.send(call, token)).await?;
+    ) -> Result<Option<(u16, Bytes)>, ApiError> {
+        let mut response = self.in_time(self.send(api_request, token)).await?;
         if !response.status().is_success() {
             let status = response.status().as_u16();
             return Ok(Some((status, self.in_time(self.whole(response)).await?)));
@@ -138,24 +138,24 @@ impl Wire {
 
     async fn in_time<T>(
         &self,
-        what: impl Future<Output = Result<T, CallError>>,
-    ) -> Result<T, CallError> {
+        what: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
         let seconds = ANSWER_TIME_MAX.as_secs();
         let done = timeout(ANSWER_TIME_MAX, what).await;
         done.unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {seconds} s"))))
     }
 
-    async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, CallError> {
+    async fn whole(&self, response: Response<Incoming>) -> Result<Bytes, ApiError> {
         let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
         Ok(body.map_err(|error| self.unreachable(error))?.to_bytes())
     }
 
     async fn send(
         &self,
-        call: &Call,
+        api_request: &ApiRequest,
         token: Option<&str>,
-    ) -> Result<Response<Incoming>, CallError> {
-        let request = self.request(call, token)?;
+    ) -> Result<Response<Incoming>, ApiError> {
+        let request = self.request(api_request, token)?;
         let stream = self.connect().await.map_err(|error| self.unreachable(error))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
@@ -165,32 +165,38 @@ impl Wire {
         sender.send_request(request).await.map_err(|error| self.unreachable(error))
     }
 
-    fn request(&self, call: &Call, token: Option<&str>) -> Result<Request<Full<Bytes>>, CallError> {
-        let host = match &self.place {
-            Place::Unix(_) => "localhost".to_owned(),
-            Place::Tcp { .. } => self
-                .place
+    fn request(
+        &self,
+        api_request: &ApiRequest,
+        token: Option<&str>,
+    ) -> Result<Request<Full<Bytes>>, ApiError> {
+        let host = match &self.address {
+            ServerAddress::Unix(_) => "localhost".to_owned(),
+            ServerAddress::Tcp { .. } => self
+                .address
                 .to_string()
                 .split_once("://")
                 .map_or_else(String::new, |it| it.1.to_owned()),
         };
-        let body = call.body.as_ref().map(ToString::to_string);
+        let body = api_request.body.as_ref().map(ToString::to_string);
         let mut request = Request::new(Full::from(body.clone().unwrap_or_default()));
-        *request.method_mut() = call.method.clone();
-        let misused = |error: String| CallError::Misused(error);
-        *request.uri_mut() =
-            call.target.parse().map_err(|error| misused(format!("{}: {error}", call.target)))?;
+        *request.method_mut() = api_request.method.clone();
+        let invalid_input = |error: String| ApiError::InvalidInput(error);
+        *request.uri_mut() = api_request
+            .target
+            .parse()
+            .map_err(|error| invalid_input(format!("{}: {error}", api_request.target)))?;
         let bearer = token.map(|token| format!("Bearer {token}"));
         let json = body.map(|_| "application/json".to_owned());
         for (name, value) in [
             (HOST, Some(host)),
             (AUTHORIZATION, bearer),
             (CONTENT_TYPE, json),
-            (IF_MATCH, call.if_match.clone()),
+            (IF_MATCH, api_request.if_match.clone()),
         ] {
             if let Some(value) = value {
                 let value = HeaderValue::try_from(value).map_err(|_| {
-                    misused(format!("`{name}` cannot be sent: it is no visible text"))
+                    invalid_input(format!("`{name}` cannot be sent: it is no visible text"))
                 })?;
                 request.headers_mut().insert(name, value);
             }
@@ -199,9 +205,11 @@ impl Wire {
     }
 
     async fn connect(&self) -> std::io::Result<Box<dyn Stream>> {
-        let stream = match &self.place {
-            Place::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
-            Place::Tcp { host, port, .. } => TcpStream::connect((host.as_str(), *port)).await?,
+        let stream = match &self.address {
+            ServerAddress::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+            ServerAddress::Tcp { host, port, .. } => {
+                TcpStream::connect((host.as_str(), *port)).await?
+            }
         };
         Ok(match &self.tls {
             None => Box::new(stream),
@@ -209,12 +217,12 @@ impl Wire {
         })
     }
 
-    fn unreachable(&self, why: impl fmt::Display) -> CallError {
-        CallError::Unreachable { server: self.place.to_string(), why: why.to_string() }
+    fn unreachable(&self, why: impl fmt::Display) -> ApiError {
+        ApiError::Unreachable { server: self.address.to_string(), why: why.to_string() }
     }
 
-    pub(super) fn strange(&self, why: String) -> CallError {
-        CallError::Strange { server: self.place.to_string(), why }
+    pub(super) fn unexpected_response(&self, why: String) -> ApiError {
+        ApiError::UnexpectedResponse { server: self.address.to_string(), why }
     }
 }
 
@@ -230,12 +238,12 @@ mod tests {
             ("http://[::1]:80", "http://[::1]:80"),
             ("unix:/run/tollbar.sock", "unix:/run/tollbar.sock"),
         ] {
-            assert_eq!(text.parse::<Place>().unwrap().to_string(), written);
+            assert_eq!(text.parse::<ServerAddress>().unwrap().to_string(), written);
         }
         for text in
             ["", "unix:", "localhost:8082", "ftp://x", "http://", "http://x/v1", "http://a@b"]
         {
-            assert!(text.parse::<Place>().is_err(), "{text}");
+            assert!(text.parse::<ServerAddress>().is_err(), "{text}");
         }
     }
 }

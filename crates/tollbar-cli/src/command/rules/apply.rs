@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::changes::{Change, Changes};
 use super::remote::{path_of, version_to_change};
 use super::{RULES, read, remote};
-use crate::command::client::{Call, CallError, Client, Query, ServerFlags};
+use crate::command::client::{ApiError, ApiRequest, Client, Query, ServerFlags};
 use crate::command::table::columns;
-use crate::command::{Ending, say};
+use crate::command::{ExitStatus, print_text};
 
 #[derive(Debug, Args)]
-pub(crate) struct Apply {
+pub(crate) struct ApplyArgs {
     #[command(flatten)]
-    wanted: Wanted,
+    target: TargetArgs,
 
     /// Changes nothing: says what would change, and who of those who were denied lately would newly be
     #[arg(long)]
@@ -24,14 +24,14 @@ pub(crate) struct Apply {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Diff {
+pub(crate) struct DiffArgs {
     #[command(flatten)]
-    wanted: Wanted,
+    target: TargetArgs,
 }
 
 /// What the rules are to be.
 #[derive(Debug, Args)]
-struct Wanted {
+struct TargetArgs {
     /// The file of rules
     file: PathBuf,
 
@@ -43,39 +43,42 @@ struct Wanted {
     server: ServerFlags,
 }
 
-impl Wanted {
-    fn run(&self, what: impl AsyncFnOnce(&Client, Changes) -> Result<Ending, CallError>) -> Ending {
+impl TargetArgs {
+    fn run(
+        &self,
+        what: impl AsyncFnOnce(&Client, Changes) -> Result<ExitStatus, ApiError>,
+    ) -> ExitStatus {
         let file = match read(&self.file) {
             Ok(file) => file,
-            Err(ending) => return ending,
+            Err(exit_status) => return exit_status,
         };
         self.server.run(async |client| {
             let known = remote::all(client, &Query::default()).await?;
             let changes = Changes::between(&known, &file.rules, self.prune);
-            what(client, changes.map_err(CallError::Misused)?).await
+            what(client, changes.map_err(ApiError::InvalidInput)?).await
         })
     }
 }
 
-impl Diff {
-    pub(crate) fn run(self) -> Ending {
-        self.wanted.run(async |client, changes| {
+impl DiffArgs {
+    pub(crate) fn run(self) -> ExitStatus {
+        self.target.run(async |client, changes| {
             client.show(&changes.json(), || changes.text());
-            Ok(if changes.is_empty() { Ending::Well } else { Ending::Found })
+            Ok(if changes.is_empty() { ExitStatus::Success } else { ExitStatus::Findings })
         })
     }
 }
 
-impl Apply {
-    pub(crate) fn run(self) -> Ending {
-        self.wanted.run(async |client, changes| {
+impl ApplyArgs {
+    pub(crate) fn run(self) -> ExitStatus {
+        self.target.run(async |client, changes| {
             if !client.json {
-                say(&changes.text());
+                print_text(&changes.text());
             }
-            let mut answers = Vec::new();
+            let mut responses = Vec::new();
             for (at, change) in changes.list.iter().enumerate() {
-                let answer = client.send(call(change, self.dry_run)?).await;
-                answers.push(answer.inspect_err(|_| {
+                let response = client.send(change_request(change, self.dry_run)?).await;
+                responses.push(response.inspect_err(|_| {
                     if !self.dry_run && at > 0 {
                         let all = changes.list.len();
                         eprintln!(
@@ -84,7 +87,7 @@ impl Apply {
                     }
                 })?);
             }
-            let newly_denied: Vec<Value> = answers
+            let newly_denied: Vec<Value> = responses
                 .iter_mut()
                 .filter_map(|it| it["newlyDenied"].as_array_mut().map(std::mem::take))
                 .flatten()
@@ -95,29 +98,31 @@ impl Apply {
                 if self.dry_run {
                     json["newlyDenied"] = json!(newly_denied);
                 }
-                say(&format!("{json:#}\n"));
+                print_text(&format!("{json:#}\n"));
             } else if self.dry_run {
-                say(&denied(&newly_denied));
-                say("nothing was changed: this was a dry run\n");
+                print_text(&denied(&newly_denied));
+                print_text("nothing was changed: this was a dry run\n");
             } else if !changes.is_empty() {
-                say("done\n");
+                print_text("done\n");
             }
-            Ok(Ending::Well)
+            Ok(ExitStatus::Success)
         })
     }
 }
 
-fn call(change: &Change, is_dry: bool) -> Result<Call, CallError> {
+fn change_request(change: &Change, is_dry: bool) -> Result<ApiRequest, ApiError> {
     let query = Query::default().and("dryRun", is_dry.then_some("true"));
     Ok(match change {
-        Change::Add { rule } => Call::post(query.target(RULES), json!(rule)),
+        Change::Add { rule } => ApiRequest::post(query.target(RULES), json!(rule)),
         Change::Update { before, rule, .. } => {
-            Call::new(Method::PUT, query.target(&path_of(before)))
+            ApiRequest::new(Method::PUT, query.target(&path_of(before)))
                 .if_version(version_to_change(before)?)
                 .with_body(json!(rule))
         }
-        Change::Delete { before } => Call::new(Method::DELETE, query.target(&path_of(before)))
-            .if_version(version_to_change(before)?),
+        Change::Delete { before } => {
+            ApiRequest::new(Method::DELETE, query.target(&path_of(before)))
+                .if_version(version_to_change(before)?)
+        }
     })
 }
 

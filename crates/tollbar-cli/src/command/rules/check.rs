@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::read;
-use crate::command::Ending;
+use crate::command::ExitStatus;
 
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub(crate) struct CheckArgs {
     /// The files, each of which stands for itself
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -18,23 +18,23 @@ pub(crate) struct Check {
     strict: bool,
 }
 
-impl Check {
-    pub(crate) fn run(self) -> Ending {
-        let mut ending = Ending::Well;
+impl CheckArgs {
+    pub(crate) fn run(self) -> ExitStatus {
+        let mut exit_status = ExitStatus::Success;
         for path in &self.files {
             match read(path) {
                 Ok(file) => {
                     let (rules, warnings) = (file.rules.len(), file.warnings.len());
                     println!("{}: {rules} rules, {warnings} warnings", path.display());
-                    if self.strict && warnings > 0 && ending == Ending::Well {
-                        ending = Ending::Found;
+                    if self.strict && warnings > 0 && exit_status == ExitStatus::Success {
+                        exit_status = ExitStatus::Findings;
                     }
                 }
-                Err(Ending::Misused) => ending = Ending::Misused,
-                Err(worse) if ending == Ending::Well => ending = worse,
+                Err(ExitStatus::UsageError) => exit_status = ExitStatus::UsageError,
+                Err(worse) if exit_status == ExitStatus::Success => exit_status = worse,
                 Err(_) => {}
             }
         }
-        ending
+        exit_status
     }
 }

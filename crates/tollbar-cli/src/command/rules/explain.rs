@@ -7,12 +7,12 @@ use clap::Args;
 use tollbar_rules::{Criticality, Engine, InvalidRequest, Request};
 
 use super::read;
-use crate::command::{EXIT_CODES, Ending};
+use crate::command::{EXIT_CODES, ExitStatus};
 use tollbar_daemon::protocol::http::ExplainResponse;
 
 #[derive(Debug, Args)]
 #[command(after_help = format!("{EXAMPLE}\n\n{EXIT_CODES}"))]
-pub(crate) struct Explain {
+pub(crate) struct ExplainFileArgs {
     /// The file of rules
     file: PathBuf,
 
@@ -48,11 +48,11 @@ const EXAMPLE: &str = "\
 Example:
   tollbar rules explain rules.yaml --request 'GET /v1/users/7' -a user=42 -a ip=203.0.113.7";
 
-impl Explain {
-    pub(crate) fn run(self) -> Ending {
+impl ExplainFileArgs {
+    pub(crate) fn run(self) -> ExitStatus {
         let file = match read(&self.file) {
             Ok(file) => file,
-            Err(ending) => return ending,
+            Err(exit_status) => return exit_status,
         };
         let attributes: Vec<(&str, &str)> =
             self.request.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
@@ -60,7 +60,7 @@ impl Explain {
             Ok(request) => request,
             Err(error) => {
                 eprintln!("the request cannot be checked: {error}");
-                return Ending::Misused;
+                return ExitStatus::UsageError;
             }
         };
         let explanation = Engine::new(file.rules).explain(&request);
@@ -72,7 +72,7 @@ impl Explain {
         } else {
             print!("{explanation}");
         }
-        Ending::Well
+        ExitStatus::Success
     }
 }
 

@@ -5,17 +5,17 @@ use serde_json::json;
 use tollbar_rules::admin::to_yaml;
 
 use super::remote;
-use crate::command::Ending;
+use crate::command::ExitStatus;
 use crate::command::client::{Query, ServerFlags};
 
 #[derive(Debug, Args)]
-pub(crate) struct Export {
+pub(crate) struct ExportArgs {
     #[command(flatten)]
     server: ServerFlags,
 }
 
-impl Export {
-    pub(crate) fn run(self) -> Ending {
+impl ExportArgs {
+    pub(crate) fn run(self) -> ExitStatus {
         self.server.run(async |client| {
             let mut rules = remote::all(client, &Query::default()).await?;
             // Those of the daemon's own file are in a file already.

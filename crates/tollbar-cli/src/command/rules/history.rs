@@ -7,13 +7,13 @@ use tollbar_rules::admin::changed_fields;
 
 use super::changes::field_text;
 use super::remote;
-use crate::command::Ending;
+use crate::command::ExitStatus;
 use crate::command::client::{Query, ServerFlags};
 use crate::command::table::{Table, cell};
 use tollbar_admin::database::AuditState;
 
 #[derive(Debug, Args)]
-pub(crate) struct History {
+pub(crate) struct HistoryArgs {
     /// Its name, or its id; of a rule that was deleted, its id
     rule: String,
 
@@ -21,8 +21,8 @@ pub(crate) struct History {
     server: ServerFlags,
 }
 
-impl History {
-    pub(crate) fn run(self) -> Ending {
+impl HistoryArgs {
+    pub(crate) fn run(self) -> ExitStatus {
         self.server.run(async |client| {
             let path = remote::path_even_of_deleted(client, &self.rule).await?;
             let changes = client.items(&format!("{path}/history"), &Query::default()).await?;

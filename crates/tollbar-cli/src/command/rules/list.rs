@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use tollbar_rules::admin::RuleView;
 
 use super::remote::limits_of;
-use crate::command::Ending;
+use crate::command::ExitStatus;
 use crate::command::client::{Query, ServerFlags};
 use crate::command::rules::remote::{self};
 use crate::command::table::{Table, cell, visible};
 use tollbar_admin::operations::rule_json::RuleJson;
 
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct ListArgs {
     /// Only those of this tenant
     #[arg(long)]
     tenant: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Get {
+pub(crate) struct GetArgs {
     /// Its name, or its id
     rule: String,
 
@@ -38,8 +38,8 @@ pub(crate) struct Get {
     server: ServerFlags,
 }
 
-impl List {
-    pub(crate) fn run(self) -> Ending {
+impl ListArgs {
+    pub(crate) fn run(self) -> ExitStatus {
         let enabled = self.enabled.map(|it| it.to_string());
         let query = Query::default()
             .and("tenant", self.tenant.as_deref())
@@ -73,8 +73,8 @@ fn table(rules: &[RuleJson]) -> String {
     table.text("there are no rules")
 }
 
-impl Get {
-    pub(crate) fn run(self) -> Ending {
+impl GetArgs {
+    pub(crate) fn run(self) -> ExitStatus {
         self.server.run(async |client| {
             let rule = json!(remote::find(client, &self.rule).await?);
             Ok(client.show(&rule, || fields(&rule)))

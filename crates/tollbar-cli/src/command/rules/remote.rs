@@ -4,7 +4,7 @@ use serde_json::Value;
 use tollbar_rules::Rule;
 
 use super::RULES;
-use crate::command::client::{CallError, Client, Query, segment};
+use crate::command::client::{ApiError, Client, Query, segment};
 use tollbar_admin::operations::rule_json::RuleJson;
 
 /// Returns the path of a rule.
@@ -13,10 +13,10 @@ pub(in crate::command) fn path_of(rule: &RuleJson) -> String {
 }
 
 /// Returns the version by which changes of others are noticed.
-pub(super) fn version_to_change(rule: &RuleJson) -> Result<u64, CallError> {
+pub(super) fn version_to_change(rule: &RuleJson) -> Result<u64, ApiError> {
     rule.version.ok_or_else(|| {
         let name = &rule.rule.name;
-        CallError::Misused(format!(
+        ApiError::InvalidInput(format!(
             "rule `{name}` is in the daemon's own file: change it there, and it is put in force"
         ))
     })
@@ -37,19 +37,20 @@ pub(super) fn limits_of(rule: &Rule) -> String {
 }
 
 /// Reads a rule from a response.
-pub(super) fn read(client: &Client, json: Value) -> Result<RuleJson, CallError> {
-    serde_json::from_value(json)
-        .map_err(|error| client.strange(format!("a rule that this version does not know: {error}")))
+pub(super) fn read(client: &Client, json: Value) -> Result<RuleJson, ApiError> {
+    serde_json::from_value(json).map_err(|error| {
+        client.unexpected_response(format!("a rule that this version does not know: {error}"))
+    })
 }
 
 /// Returns all rules that match `query`.
-pub(super) async fn all(client: &Client, query: &Query) -> Result<Vec<RuleJson>, CallError> {
+pub(super) async fn all(client: &Client, query: &Query) -> Result<Vec<RuleJson>, ApiError> {
     let items = client.items(RULES, query).await?;
     items.into_iter().map(|it| read(client, it)).collect()
 }
 
 /// Returns the rule of that name, or else of that id.
-pub(in crate::command) async fn find(client: &Client, named: &str) -> Result<RuleJson, CallError> {
+pub(in crate::command) async fn find(client: &Client, named: &str) -> Result<RuleJson, ApiError> {
     let mut of_name = all(client, &Query::default().and("name", Some(named))).await?;
     of_name.retain(|it| *it.rule.name == *named);
     match of_name.pop() {
@@ -62,7 +63,7 @@ pub(in crate::command) async fn find(client: &Client, named: &str) -> Result<Rul
 pub(in crate::command) async fn id_of(
     client: &Client,
     named: Option<&str>,
-) -> Result<Option<String>, CallError> {
+) -> Result<Option<String>, ApiError> {
     match named {
         Some(named) => find(client, named).await.map(|rule| Some(rule.id().to_owned())),
         None => Ok(None),
@@ -71,13 +72,10 @@ pub(in crate::command) async fn id_of(
 
 /// Returns the path of the rule of that name; where there is none, of that id, whether or not it is there
 /// still.
-pub(super) async fn path_even_of_deleted(
-    client: &Client,
-    named: &str,
-) -> Result<String, CallError> {
+pub(super) async fn path_even_of_deleted(client: &Client, named: &str) -> Result<String, ApiError> {
     match find(client, named).await {
         Ok(rule) => Ok(path_of(&rule)),
-        Err(CallError::Refused(refused)) if refused.status == 404 => {
+        Err(ApiError::Refused(refused)) if refused.status == 404 => {
             Ok(format!("{RULES}/{}", segment(named)))
         }
         Err(error) => Err(error),

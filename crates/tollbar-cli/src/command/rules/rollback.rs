@@ -5,13 +5,13 @@ use clap::Args;
 use serde_json::json;
 
 use super::remote::limits_of;
-use crate::command::Ending;
-use crate::command::client::{Call, ServerFlags};
+use crate::command::ExitStatus;
+use crate::command::client::{ApiRequest, ServerFlags};
 use crate::command::rules::remote::{self};
 use crate::command::table::visible;
 
 #[derive(Debug, Args)]
-pub(crate) struct Rollback {
+pub(crate) struct RollbackArgs {
     /// Its name, or its id; of a rule that was deleted, its id
     rule: String,
 
@@ -23,13 +23,14 @@ pub(crate) struct Rollback {
     server: ServerFlags,
 }
 
-impl Rollback {
-    pub(crate) fn run(self) -> Ending {
+impl RollbackArgs {
+    pub(crate) fn run(self) -> ExitStatus {
         self.server.run(async |client| {
             let path = remote::path_even_of_deleted(client, &self.rule).await?;
             // Whatever version it is now: who says which one it is to be has looked at all of them.
-            let call = Call::post(format!("{path}/rollback"), json!({ "version": self.to }));
-            let rule = remote::read(client, client.send(call.if_any_version()).await?)?;
+            let request =
+                ApiRequest::post(format!("{path}/rollback"), json!({ "version": self.to }));
+            let rule = remote::read(client, client.send(request.if_any_version()).await?)?;
             Ok(client.show(&json!(rule), || {
                 let (name, to) = (visible(&rule.rule.name), self.to);
                 let version = rule.version.unwrap_or_default();
