@@ -28,7 +28,7 @@ use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
-use crate::api::response::{HttpResponse, with};
+use crate::api::response::{HttpResponse, with_header};
 use crate::operations::Admin;
 use crate::origin::Origin;
 use form::{FORM_BYTES_MAX, FormFields};
@@ -277,7 +277,7 @@ async fn sign_in(
     let to = sent.place("to").unwrap_or("/").to_owned();
     let shown = HeaderValue::from_str(&format!("Bearer {}", sent.text("token").trim()));
     let headers = shown.into_iter().map(|it| (AUTHORIZATION, it)).collect::<HeaderMap>();
-    let session = match admin.who(&headers, origin.peer).await {
+    let session = match admin.authenticate(&headers, origin.peer).await {
         Ok(actor) => {
             let home = Permissions::of(&actor).home();
             Ok((sessions.begin(actor, admin.now()), home))
@@ -296,7 +296,7 @@ async fn sign_in(
             let layout = Layout::outside().with_trouble(&problem);
             let page = response::page(problem.status, &LoginPage { layout, to });
             match problem.retry_after_s {
-                Some(seconds) => with(page, RETRY_AFTER, &seconds.to_string()),
+                Some(seconds) => with_header(page, RETRY_AFTER, &seconds.to_string()),
                 None => page,
             }
         }

@@ -76,7 +76,7 @@ macro_rules! transact {
                     let done = $work.await;
                     transaction.end(done).await
                 };
-                postgres::patiently(work).await
+                postgres::with_timeout(work).await
             }
         };
         if purpose == Purpose::Change && done.is_ok() {
@@ -179,7 +179,7 @@ operations! {
         = |sql| rules::discard(sql, &named, expected, &actor);
 
     /// Returns what a version of a rule said.
-    Read rule_at(id: RuleId, version: u64) -> Rule = |sql| rules::at(sql, id, version);
+    Read rule_at(id: RuleId, version: u64) -> Rule = |sql| rules::rule_at(sql, id, version);
 
     /// Returns every change of a rule, the newest first, whether it is deleted or not.
     Read history(id: RuleId, page: &PageRequest) -> Page<AuditRow> = |sql| rules::history(sql, id, &page);
@@ -212,7 +212,7 @@ operations! {
         = |sql| tokens::insert_first(sql, &token, &actor);
 
     /// Returns the token of that hash. Whether it is worth anything, its row says.
-    Read token_by_hash(hash: &[u8; 32]) -> Option<TokenRow> = |sql| tokens::by_hash(sql, &hash);
+    Read token_by_hash(hash: &[u8; 32]) -> Option<TokenRow> = |sql| tokens::find_by_hash(sql, &hash);
 
     /// Returns one token.
     Read token(id: i64) -> TokenRow = |sql| tokens::get(sql, id);
@@ -224,7 +224,7 @@ operations! {
     Change revoke_token(id: i64, actor: &str) -> TokenRow = |sql| tokens::revoke(sql, id, &actor);
 
     /// Writes down when tokens were used.
-    Write tokens_used(used: &[(i64, Timestamp)]) -> () = |sql| tokens::used(sql, &used);
+    Write record_token_use(uses: &[(i64, Timestamp)]) -> () = |sql| tokens::record_use(sql, &uses);
 
     /// Bans or boosts a subject, in place of a record of the same effect.
     Change put_key(record: &KeyRecord, actor: &str) -> KeyRow
@@ -272,22 +272,25 @@ operations! {
 impl Repository {
     /// Makes of what was loaded before what would be loaded now, by reading what has changed since. Returns
     /// false where that cannot be told: nothing is done then.
-    pub async fn update(&self, loaded: &mut DatabaseContents) -> Result<bool> {
-        let Some(since) = loaded.since() else {
+    pub async fn update(&self, contents: &mut DatabaseContents) -> Result<bool> {
+        let Some(known_revision) = contents.known_revision() else {
             return Ok(false);
         };
-        let Some(changes) = self.changes_since(since).await? else {
+        let Some(changes) = self.changes_since(known_revision).await? else {
             return Ok(false);
         };
         let mark = changes.mark;
-        loaded.apply(changes);
-        loaded.mark = Some(mark);
+        contents.apply(changes);
+        contents.mark = Some(mark);
         Ok(true)
     }
 
     /// Returns what has changed since a revision; `None` where that cannot be told.
-    pub(crate) async fn changes_since(&self, since: KnownRevision) -> Result<Option<RowChanges>> {
-        transact!(self, Purpose::Read, |sql| sync::contents::changes_since(sql, since))
+    pub(crate) async fn changes_since(
+        &self,
+        known_revision: KnownRevision,
+    ) -> Result<Option<RowChanges>> {
+        transact!(self, Purpose::Read, |sql| sync::contents::changes_since(sql, known_revision))
     }
 
     /// Hears of changes by others, where the database tells of them.
@@ -300,10 +303,10 @@ impl Repository {
 
     /// Returns an error where the database does not answer in 1.5 s. A file of SQLite answers one question
     /// after the other, in this process, and is not asked.
-    pub(crate) async fn pulse(&self) -> Result<()> {
+    pub(crate) async fn ping(&self) -> Result<()> {
         match &self.database {
             Database::Sqlite(_) => Ok(()),
-            Database::Postgres(it) => it.pulse().await,
+            Database::Postgres(it) => it.ping().await,
         }
     }
 }

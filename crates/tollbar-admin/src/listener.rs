@@ -10,7 +10,7 @@ use hyper::header::ALLOW;
 use hyper::{Response, StatusCode};
 use tower_service::Service;
 
-use crate::api::response::tell_methods;
+use crate::api::response::with_allowed_methods;
 use crate::api::routes::router;
 use crate::dashboard::{self, Dashboard};
 use crate::operations::Admin;
@@ -52,7 +52,7 @@ impl Responder for AdminHttp {
         let mut request = request.map(Body::new);
         let origin = Origin::new(peer, Arc::clone(patience));
         request.extensions_mut().insert(origin);
-        let answer = if Dashboard::has(request.uri().path()) {
+        let response = if Dashboard::has(request.uri().path()) {
             let mut page = self.pages.clone().call(request).await.into_response();
             if page.status() != StatusCode::METHOD_NOT_ALLOWED {
                 // The router adds it wherever a path takes other methods, also to a redirect.
@@ -61,8 +61,8 @@ impl Responder for AdminHttp {
             page
         } else {
             let method = request.method().clone();
-            tell_methods(&method, self.api.clone().call(request).await.into_response())
+            with_allowed_methods(&method, self.api.clone().call(request).await.into_response())
         };
-        answer.map(|body| Taken::new(body, patience))
+        response.map(|body| Taken::new(body, patience))
     }
 }

@@ -67,7 +67,7 @@ pub struct Admin {
     pub(crate) daemon: Arc<Daemon>,
     /// The rules in force.
     pub(crate) live: Arc<LiveRules>,
-    gate: auth::authentication::Authenticator,
+    authenticator: auth::authentication::Authenticator,
     /// For explanations, which are the same everywhere.
     pub api: Api,
 }
@@ -88,7 +88,13 @@ pub struct AdminHealth {
 impl Admin {
     pub fn new(repository: Repository, daemon: Arc<Daemon>, live: Arc<LiveRules>) -> Self {
         let api = Api::new(Arc::clone(&daemon));
-        Self { repository, daemon, live, gate: auth::authentication::Authenticator::new(), api }
+        Self {
+            repository,
+            daemon,
+            live,
+            authenticator: auth::authentication::Authenticator::new(),
+            api,
+        }
     }
 
     /// The time by which tokens and records end.
@@ -103,27 +109,31 @@ impl Admin {
 
     /// Returns when this node enforces what was just written, or after a while: what was written stays
     /// written.
-    pub(crate) async fn enforced(&self) {
+    pub(crate) async fn wait_until_enforced(&self) {
         let enforced = async {
             if let Ok(revisions) = self.repository.revisions().await {
-                self.live.enforced(revisions.rules).await;
+                self.live.wait_until_enforced(revisions.rules).await;
             }
         };
         let _ = timeout(ENFORCED_WITHIN, enforced).await;
     }
 
     /// Returns whose token a request bears.
-    pub(crate) async fn who(&self, headers: &HeaderMap, peer: Peer) -> Result<Arc<Actor>, Problem> {
-        let mut sent = headers.get_all(AUTHORIZATION).iter();
-        let (first, second) = (sent.next(), sent.next());
+    pub(crate) async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        peer: Peer,
+    ) -> Result<Arc<Actor>, Problem> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let (first, second) = (values.next(), values.next());
         // Of two that are sent, which one is meant would be a guess.
         let token = first.filter(|_| second.is_none()).map(HeaderValue::as_bytes);
         let token = token.and_then(|it| {
             let (scheme, token) = it.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
         });
-        let shown = auth::authentication::PresentedToken { token, peer, now: self.now() };
-        self.gate.admit(&self.repository, shown).await
+        let presented = auth::authentication::PresentedToken { token, peer, now: self.now() };
+        self.authenticator.authenticate(&self.repository, presented).await
     }
 
     pub fn health(&self) -> AdminHealth {

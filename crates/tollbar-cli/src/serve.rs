@@ -223,7 +223,7 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
         let repository = database.repository.clone();
         let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon), Arc::clone(&live)));
         // Requests are limited while the database is down. Nobody can use a token then.
-        admin_token = match admin_tokens::first(&admin.repository).await {
+        admin_token = match admin_tokens::create_first(&admin.repository).await {
             Err(error) if error.is_outage() => None,
             token => token.map_err(DatabaseError::from)?,
         };

@@ -18,15 +18,15 @@ pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], example: &str) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let read: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut reader);
-    let told = |error: &serde_json::Error| {
+    let message = |error: &serde_json::Error| {
         format!("the body cannot be used: {error}; send JSON such as {example}")
     };
     let read = read.map_err(|error| match error.inner().classify() {
-        Category::Data => Problem::invalid_field(&field_of(&error), told(error.inner())),
-        _ => Problem::bad_request(told(error.inner())),
+        Category::Data => Problem::invalid_field(&field_of(&error), message(error.inner())),
+        _ => Problem::bad_request(message(error.inner())),
     })?;
     // Nothing may stand behind it.
-    reader.end().map_err(|error| Problem::bad_request(told(&error)))?;
+    reader.end().map_err(|error| Problem::bad_request(message(&error)))?;
     Ok(read.0)
 }
 

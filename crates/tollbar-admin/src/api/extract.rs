@@ -65,7 +65,7 @@ impl<N: RequiredPermission, P: Parameters> FromRequestParts<Arc<Admin>>
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Problem> {
-        let actor = admin.who(&parts.headers, Origin::of(&parts.extensions).peer).await?;
+        let actor = admin.authenticate(&parts.headers, Origin::of(&parts.extensions).peer).await?;
         actor.reach(N::PERMISSION)?;
         let path = RawPathParams::from_request_parts(parts, &()).await;
         let path = path.map_err(|_| Problem::not_found("id"))?;

@@ -174,7 +174,7 @@ impl Query {
     }
 
     /// Whose usage is asked for, which has to be said.
-    pub(crate) fn whose(&self) -> Result<UsageSubject<'_>, Problem> {
+    pub(crate) fn usage_subject(&self) -> Result<UsageSubject<'_>, Problem> {
         let missing = |name: &str| Problem::bad_parameter(name, "this is missing: send it");
         Ok(UsageSubject {
             subject_type: self.subject_type.as_deref().ok_or_else(|| missing("subjectType"))?,
@@ -270,6 +270,6 @@ mod tests {
         let (field, detail) = mistake::<DailyParameters>("to=today");
         assert!(field == "to" && detail.contains("such as 2026-11-16"), "{detail}");
         let query = Query::read::<UsageParameters>("subjectType=user").unwrap();
-        assert_eq!(query.whose().unwrap_err().fields[0].field, "subjectId");
+        assert_eq!(query.usage_subject().unwrap_err().fields[0].field, "subjectId");
     }
 }

@@ -27,7 +27,7 @@ pub(crate) type HttpResponse = axum::response::Response;
 
 /// Defines an answer: what it is made of, how it is sent, and for the document each status that it may have
 /// with its meaning and the schemas of its body.
-macro_rules! answer {
+macro_rules! response_type {
     ($(#[$doc:meta])* $name:ident $(<$T:ident>)? ($inner:ty) => $send:expr,
      $($status:literal $meaning:literal $content:expr),+) => {
         $(#[$doc])*
@@ -54,76 +54,76 @@ macro_rules! answer {
     };
 }
 
-answer! {
+response_type! {
     /// 200 and JSON.
-    Json<T>(T) => |it| json(StatusCode::OK, &it), 200 "It is answered, or done" json_of::<T>
+    Json<T>(T) => |it| json(StatusCode::OK, &it), 200 "It is answered, or done" json_body::<T>
 }
-answer! {
+response_type! {
     /// 201 and JSON.
-    Created<T>(T) => |it| json(StatusCode::CREATED, &it), 201 "It is made" json_of::<T>
+    Created<T>(T) => |it| json(StatusCode::CREATED, &it), 201 "It is made" json_body::<T>
 }
-answer! {
+response_type! {
     /// 204.
-    NoContent(()) => |()| no_content(), 204 "It is done" nothing
+    NoContent(()) => |()| no_content(), 204 "It is done" no_body
 }
-answer! {
+response_type! {
     /// A rule that was made, or what making it would do.
     CreatedRule(ChangeResult) => |it| rule(StatusCode::CREATED, it),
-    200 "With `dryRun`: what would be different" json_of::<DryRun>,
-    201 "It is made" json_of::<RuleJson>
+    200 "With `dryRun`: what would be different" json_body::<DryRun>,
+    201 "It is made" json_body::<RuleJson>
 }
-answer! {
+response_type! {
     /// A rule that was changed, or what the change would do.
     ChangedRule(ChangeResult) => |it| rule(StatusCode::OK, it), 200 "It is answered, or done" rule_or_dry_run
 }
-answer! {
+response_type! {
     /// A rule that was deleted, or what that would do.
     DeletedRule(Option<Box<DryRun>>) => |it| match it {
         None => no_content(),
         Some(dry_run) => json(StatusCode::OK, &dry_run),
     },
-    200 "With `dryRun`: what would be different" json_of::<DryRun>,
-    204 "It is done" nothing
+    200 "With `dryRun`: what would be different" json_body::<DryRun>,
+    204 "It is done" no_body
 }
-answer! {
+response_type! {
     /// A rule that was found.
     RuleResponse(RuleRecord) => |it| match it {
         RuleRecord::Database(row) => rule(StatusCode::OK, ChangeResult::Done(row)),
         RuleRecord::File(file) => json(StatusCode::OK, &file),
     },
-    200 "It is answered, or done" json_of::<RuleJson>
+    200 "It is answered, or done" json_body::<RuleJson>
 }
-answer! {
+response_type! {
     /// All of what was used, as a stream.
-    UsageExport(HttpResponse) => |it| it, 200 "It is answered" |_| texts(&["text/csv", "application/jsonl"])
+    UsageExport(HttpResponse) => |it| it, 200 "It is answered" |_| text_bodies(&["text/csv", "application/jsonl"])
 }
-answer! {
+response_type! {
     /// What every rule makes of a request.
     Explanation(tollbar_daemon::protocol::http::Answer) => |it| it.map(Body::from),
-    200 "It is answered, or done" json_of::<ExplainResponse<'static>>
+    200 "It is answered, or done" json_body::<ExplainResponse<'static>>
 }
-answer! {
+response_type! {
     /// A document that is part of the program.
-    Document(&'static str) => |it| stream_of("application/json", it.into()),
-    200 "It is answered, or done" json_of::<Map<String, Value>>
+    Document(&'static str) => |it| respond_with_body("application/json", it.into()),
+    200 "It is answered, or done" json_body::<Map<String, Value>>
 }
-answer! {
+response_type! {
     /// A page that is part of the program.
-    Page(&'static str) => |it| stream_of("text/html; charset=utf-8", it.into()),
-    200 "It is answered" |_| texts(&["text/html"])
+    Page(&'static str) => |it| respond_with_body("text/html; charset=utf-8", it.into()),
+    200 "It is answered" |_| text_bodies(&["text/html"])
 }
 
 /// Tells which methods a path takes, where the router found that it does not take this one.
-pub(crate) fn tell_methods(method: &Method, answer: HttpResponse) -> HttpResponse {
-    if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
-        return answer;
+pub(crate) fn with_allowed_methods(method: &Method, response: HttpResponse) -> HttpResponse {
+    if response.status() != StatusCode::METHOD_NOT_ALLOWED {
+        return response;
     }
-    let allow = answer.headers().get(ALLOW).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let allow = response.headers().get(ALLOW).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let is_taken = |method: &&str| *method == "OPTIONS" || allow.split(',').any(|it| it == *method);
     let methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"];
     let allow = methods.into_iter().filter(is_taken).collect::<Vec<_>>().join(", ");
     if method == Method::OPTIONS {
-        return with(no_content(), ALLOW, &allow);
+        return with_header(no_content(), ALLOW, &allow);
     }
     Problem::wrong_method(allow).into_response()
 }
@@ -133,12 +133,12 @@ fn rule(status: StatusCode, outcome: ChangeResult) -> HttpResponse {
     match outcome {
         ChangeResult::DryRun(dry_run) => json(StatusCode::OK, &dry_run),
         ChangeResult::Done(row) => {
-            let answer = json(status, &RuleJson::of_row(&row));
-            let answer = with(answer, ETAG, &etag(row.version));
+            let response = json(status, &RuleJson::of_row(&row));
+            let response = with_header(response, ETAG, &etag(row.version));
             if status != StatusCode::CREATED {
-                return answer;
+                return response;
             }
-            with(answer, LOCATION, &format!("/v1/rate-limit/rules/{}", row.id))
+            with_header(response, LOCATION, &format!("/v1/rate-limit/rules/{}", row.id))
         }
     }
 }
@@ -147,43 +147,47 @@ fn json(status: StatusCode, it: &impl Serialize) -> HttpResponse {
     // Fails only for maps whose keys are no texts, and there are none.
     let mut bytes = serde_json::to_vec(it).unwrap_or_default();
     bytes.push(b'\n');
-    let mut answer = stream_of("application/json", bytes.into());
-    *answer.status_mut() = status;
-    answer
+    let mut response = respond_with_body("application/json", bytes.into());
+    *response.status_mut() = status;
+    response
 }
 
 fn no_content() -> HttpResponse {
-    let mut answer = stream_of("", Body::empty());
-    *answer.status_mut() = StatusCode::NO_CONTENT;
-    answer.headers_mut().remove(CONTENT_TYPE);
-    answer
+    let mut response = respond_with_body("", Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().remove(CONTENT_TYPE);
+    response
 }
 
 /// Answers 200 with a body of a media type.
-pub(crate) fn stream_of(kind: &'static str, body: Body) -> HttpResponse {
-    let mut answer = HttpResponse::new(body);
-    let headers = answer.headers_mut();
+pub(crate) fn respond_with_body(kind: &'static str, body: Body) -> HttpResponse {
+    let mut response = HttpResponse::new(body);
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     // What a token may see is nobody else's business, and a cache would not ask for it.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
+    response
 }
 
-pub(crate) fn with(mut answer: HttpResponse, name: HeaderName, value: &str) -> HttpResponse {
+pub(crate) fn with_header(
+    mut response: HttpResponse,
+    name: HeaderName,
+    value: &str,
+) -> HttpResponse {
     if let Ok(value) = HeaderValue::from_str(value) {
-        answer.headers_mut().insert(name, value);
+        response.headers_mut().insert(name, value);
     }
-    answer
+    response
 }
 
 type Content = Vec<(&'static str, Schema)>;
 
-fn nothing(_: &mut GenContext) -> Content {
+fn no_body(_: &mut GenContext) -> Content {
     Vec::new()
 }
 
-fn json_of<T: JsonSchema>(context: &mut GenContext) -> Content {
+fn json_body<T: JsonSchema>(context: &mut GenContext) -> Content {
     vec![("application/json", context.schema.subschema_for::<T>())]
 }
 
@@ -193,6 +197,6 @@ fn rule_or_dry_run(context: &mut GenContext) -> Content {
     vec![("application/json", json_schema!({ "anyOf": [rule, dry_run] }))]
 }
 
-fn texts(kinds: &[&'static str]) -> Content {
+fn text_bodies(kinds: &[&'static str]) -> Content {
     kinds.iter().map(|kind| (*kind, json_schema!({ "type": "string" }))).collect()
 }

@@ -71,98 +71,98 @@ fn describe<'o>(
 pub(crate) fn routes() -> ApiRouter<Arc<Admin>> {
     let api = routes! {
         get "/rules" "ListRules" "All rules, those of the file first" []
-            |call: AuthorizedRequest<See, RuleParameters>|
-            rules::list(&call.admin, &call.actor, &call.query.rules(), &call.query.page()) => Json;
+            |request: AuthorizedRequest<See, RuleParameters>|
+            rules::list(&request.admin, &request.actor, &request.query.rules(), &request.query.page()) => Json;
         post "/rules" "CreateRule" "Makes a rule" [409]
-            |call: AuthorizedRequest<Change, DryRunParameters>, sent: JsonBody<RuleForm>|
-            rules::create(&call.admin, &call.actor, &sent.0, call.query.dry_run) => CreatedRule;
+            |request: AuthorizedRequest<Change, DryRunParameters>, sent: JsonBody<RuleForm>|
+            rules::create(&request.admin, &request.actor, &sent.0, request.query.dry_run) => CreatedRule;
         get "/rules/{ruleId}" "GetRule" "One rule" [404, 409]
-            |call: AuthorizedRequest<See>| rules::get(&call.admin, &call.actor, &call.id) => RuleResponse;
+            |request: AuthorizedRequest<See>| rules::get(&request.admin, &request.actor, &request.id) => RuleResponse;
         put "/rules/{ruleId}" "ReplaceRule" "Makes a rule say something else; its counters stay" [404, 409]
-            |call: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<RuleForm>|
-            rules::replace(&call.admin, &call.actor, &call.id, &version, &sent.0, call.query.dry_run)
+            |request: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<RuleForm>|
+            rules::replace(&request.admin, &request.actor, &request.id, &version, &sent.0, request.query.dry_run)
             => ChangedRule;
         delete "/rules/{ruleId}" "DeleteRule" "Deletes a rule; its history stays" [404, 409]
-            |call: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch|
-            rules::delete(&call.admin, &call.actor, &call.id, &version, call.query.dry_run) => DeletedRule;
+            |request: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch|
+            rules::delete(&request.admin, &request.actor, &request.id, &version, request.query.dry_run) => DeletedRule;
         get "/rules/{ruleId}/history" "RuleHistory" "Every change of a rule, the newest first" [404, 409]
-            |call: AuthorizedRequest<See, PageParameters>|
-            rules::history(&call.admin, &call.actor, &call.id, &call.query.page()) => Json;
+            |request: AuthorizedRequest<See, PageParameters>|
+            rules::history(&request.admin, &request.actor, &request.id, &request.query.page()) => Json;
         post "/rules/{ruleId}/rollback" "RollBackRule"
             "Makes a rule say what it said at a version; brings back one that was deleted" [404, 409]
-            |call: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<Rollback>|
-            rules::roll_back(&call.admin, &call.actor, &call.id, &version, &sent.0, call.query.dry_run)
+            |request: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<Rollback>|
+            rules::roll_back(&request.admin, &request.actor, &request.id, &version, &sent.0, request.query.dry_run)
             => ChangedRule;
         get "/rules/{ruleId}/exemptions" "RuleExemptions" "Who is exempt from a rule" [404, 409]
-            |call: AuthorizedRequest<See, PageParameters>|
-            exemptions::of_rule(&call.admin, &call.actor, &call.id, &call.query.page()) => Json;
+            |request: AuthorizedRequest<See, PageParameters>|
+            exemptions::list_of_rule(&request.admin, &request.actor, &request.id, &request.query.page()) => Json;
         post "/rules/{ruleId}/exemptions" "CreateExemption" "Exempts somebody from a rule" [404, 409]
-            |call: AuthorizedRequest<Change>, sent: JsonBody<exemptions::NewExemption>|
-            exemptions::create(&call.admin, &call.actor, &call.id, &sent.0) => Created;
+            |request: AuthorizedRequest<Change>, sent: JsonBody<exemptions::NewExemption>|
+            exemptions::create(&request.admin, &request.actor, &request.id, &sent.0) => Created;
         get "/exemptions" "ListExemptions" "Who is exempt, from any rule" []
-            |call: AuthorizedRequest<SeeAll, PageParameters>|
-            exemptions::list(&call.admin, &call.actor, &call.query.page()) => Json;
+            |request: AuthorizedRequest<SeeAll, PageParameters>|
+            exemptions::list(&request.admin, &request.actor, &request.query.page()) => Json;
         delete "/exemptions/{exemptionId}" "DeleteExemption" "Ends an exemption" [404, 409]
-            |call: AuthorizedRequest<Change>| exemptions::delete(&call.admin, &call.actor, &call.id) => NoContent;
+            |request: AuthorizedRequest<Change>| exemptions::delete(&request.admin, &request.actor, &request.id) => NoContent;
         get "/audit" "Audit" "Who changed what, the newest first" [404]
-            |call: AuthorizedRequest<SeeAll, AuditParameters>|
-            audit::list(&call.admin, &call.actor, call.query.rule_id.as_deref(), &call.query.page()) => Json;
+            |request: AuthorizedRequest<SeeAll, AuditParameters>|
+            audit::list(&request.admin, &request.actor, request.query.rule_id.as_deref(), &request.query.page()) => Json;
         get "/usage" "Usage" "What is left to a subject now" [404, 422]
-            |call: AuthorizedRequest<See, UsageParameters>|
-            async { usage::of_subject(&call.admin, &call.actor, call.query.whose()?).await } => Json;
+            |request: AuthorizedRequest<See, UsageParameters>|
+            async { usage::get_of_subject(&request.admin, &request.actor, request.query.usage_subject()?).await } => Json;
         get "/usage/me" "UsageOfMe" "What is left to the token's own subject now" [404, 422]
-            |call: AuthorizedRequest<SeeOwnUsage>| usage::of_me(&call.admin, &call.actor) => Json;
+            |request: AuthorizedRequest<SeeOwnUsage>| usage::get_own(&request.admin, &request.actor) => Json;
         get "/usage/daily" "DailyUsage" "What was used, day by day" []
-            |call: AuthorizedRequest<See, DailyParameters>|
-            usage::daily(&call.admin, &call.actor, call.query.usage(), &call.query.page()) => Json;
+            |request: AuthorizedRequest<See, DailyParameters>|
+            usage::list_daily(&request.admin, &request.actor, request.query.usage(), &request.query.page()) => Json;
         get "/usage/export" "ExportUsage" "All of what was used, as one stream" []
-            |call: AuthorizedRequest<See, ExportParameters>|
-            usage_export::stream(call.admin, call.actor, call.query.usage(), call.query.format) => UsageExport;
+            |request: AuthorizedRequest<See, ExportParameters>|
+            usage_export::stream(request.admin, request.actor, request.query.usage(), request.query.format) => UsageExport;
         get "/keys/top" "TopKeys" "Who was denied most by this node since it started" [404]
-            |call: AuthorizedRequest<See, TopParameters>|
-            ready(usage::top(&call.admin, &call.actor, call.query.rule_id.as_deref(), call.query.count()))
+            |request: AuthorizedRequest<See, TopParameters>|
+            ready(usage::list_top_denied(&request.admin, &request.actor, request.query.rule_id.as_deref(), request.query.count()))
             => Json;
         post "/keys/peek" "PeekKey" "What is left to a key; charges nothing" [404]
-            |call: AuthorizedRequest<See>, key: JsonBody<Key>| keys::peek(&call.admin, &call.actor, &key.0) => Json;
+            |request: AuthorizedRequest<See>, key: JsonBody<Key>| keys::peek(&request.admin, &request.actor, &key.0) => Json;
         post "/keys/reset" "ResetKey" "Makes the counters of a key fresh" [404]
-            |call: AuthorizedRequest<Change>, key: JsonBody<Key>| keys::reset(&call.admin, &call.actor, &key.0) => Json;
+            |request: AuthorizedRequest<Change>, key: JsonBody<Key>| keys::reset(&request.admin, &request.actor, &key.0) => Json;
         get "/keys" "ListKeys" "Bans and boosts" []
-            |call: AuthorizedRequest<SeeAll, KeyParameters>|
-            keys::list(&call.admin, &call.actor, &call.query.keys(), &call.query.page()) => Json;
+            |request: AuthorizedRequest<SeeAll, KeyParameters>|
+            keys::list(&request.admin, &request.actor, &request.query.keys(), &request.query.page()) => Json;
         post "/keys/ban" "BanKey" "Denies somebody, under one rule or all" [404, 409]
-            |call: AuthorizedRequest<Change>, form: JsonBody<BanForm>|
-            keys::ban(&call.admin, &call.actor, &form.0) => Created;
+            |request: AuthorizedRequest<Change>, form: JsonBody<BanForm>|
+            keys::ban(&request.admin, &request.actor, &form.0) => Created;
         post "/keys/boost" "BoostKey" "Multiplies somebody's limits, under one rule or all" [404, 409]
-            |call: AuthorizedRequest<ChangeAll>, form: JsonBody<BoostForm>|
-            keys::boost(&call.admin, &call.actor, &form.0) => Created;
+            |request: AuthorizedRequest<ChangeAll>, form: JsonBody<BoostForm>|
+            keys::boost(&request.admin, &request.actor, &form.0) => Created;
         delete "/keys/{keyId}" "LiftKey" "Ends a ban or a boost" [404]
-            |call: AuthorizedRequest<Change>| keys::lift(&call.admin, &call.actor, &call.id) => NoContent;
+            |request: AuthorizedRequest<Change>| keys::lift(&request.admin, &request.actor, &request.id) => NoContent;
         get "/counters/clear-ahead" "ClearingAhead"
             "Whether counters that are ahead of the clock are cleared, and how many were" []
-            |call: AuthorizedRequest<SeeAll>| ready(counters::clearing_ahead(&call.admin, &call.actor)) => Json;
+            |request: AuthorizedRequest<SeeAll>| ready(counters::clear_ahead_status(&request.admin, &request.actor)) => Json;
         post "/counters/clear-ahead" "ClearAhead"
             "Clears this node's counters that are ahead of the clock, each when its client is denied" []
-            |call: AuthorizedRequest<ChangeAll>, form: JsonBody<ClearAheadForm>|
-            ready(counters::clear_ahead(&call.admin, &call.actor, &form.0)) => Json;
+            |request: AuthorizedRequest<ChangeAll>, form: JsonBody<ClearAheadForm>|
+            ready(counters::clear_ahead(&request.admin, &request.actor, &form.0)) => Json;
         get "/nodes" "Nodes" "The nodes, and which revision each enforces" []
-            |call: AuthorizedRequest<SeeAll>| audit::nodes(&call.admin, &call.actor) => Json;
+            |request: AuthorizedRequest<SeeAll>| audit::nodes(&request.admin, &request.actor) => Json;
         get "/tokens" "ListTokens" "All tokens, without what would let somebody use them" []
-            |call: AuthorizedRequest<ChangeAll, PageParameters>|
-            tokens::list(&call.admin, &call.actor, &call.query.page()) => Json;
+            |request: AuthorizedRequest<ChangeAll, PageParameters>|
+            tokens::list(&request.admin, &request.actor, &request.query.page()) => Json;
         post "/tokens" "CreateToken" "Makes a token, and shows it this once" []
-            |call: AuthorizedRequest<ChangeAll>, form: JsonBody<TokenForm>|
-            tokens::create(&call.admin, &call.actor, &form.0) => Created;
+            |request: AuthorizedRequest<ChangeAll>, form: JsonBody<TokenForm>|
+            tokens::create(&request.admin, &request.actor, &form.0) => Created;
         delete "/tokens/{tokenId}" "RevokeToken" "Revokes a token, on all nodes within a second" [404]
-            |call: AuthorizedRequest<ChangeAll>| tokens::revoke(&call.admin, &call.actor, &call.id) => NoContent;
+            |request: AuthorizedRequest<ChangeAll>| tokens::revoke(&request.admin, &request.actor, &request.id) => NoContent;
         get "/self" "OwnToken" "The token that is sent" []
-            |call: AuthorizedRequest<SeeOwnToken>| tokens::own(&call.admin, &call.actor) => Json;
+            |request: AuthorizedRequest<SeeOwnToken>| tokens::get_own(&request.admin, &request.actor) => Json;
         post "/explain" "Explain" "What every rule makes of a request; charges nothing" []
-            |call: AuthorizedRequest<SeeAll>, body: ExplainBody|
-            async { call.admin.api.explain(&body.0).await.map_err(Problem::from) } => Explanation;
+            |request: AuthorizedRequest<SeeAll>, body: ExplainBody|
+            async { request.admin.api.explain(&body.0).await.map_err(Problem::from) } => Explanation;
     };
     let open = routes! {
         get "/healthz" "Health" "200 while the daemon answers" []
-            |call: PublicRequest| always(call.admin.health()) => Json;
+            |request: PublicRequest| always(request.admin.health()) => Json;
         get "/openapi.json" "OpenApi" "This document" []
             |_call: PublicRequest| always(openapi::document()) => Document;
         get "/docs" "Page" "This document for people" []

@@ -8,7 +8,7 @@ use axum::body::Body;
 use futures_util::stream;
 
 use super::query::Format;
-use crate::api::response::{HttpResponse, stream_of};
+use crate::api::response::{HttpResponse, respond_with_body};
 use crate::database::{Cursor, PAGE_ROWS_MAX, Page, PageRequest, UsageFilter};
 use crate::operations::auth::access::Actor;
 use crate::operations::{Admin, usage};
@@ -35,7 +35,7 @@ pub(crate) async fn stream(
     format: Format,
 ) -> Result<HttpResponse, Problem> {
     let first = PageRequest::first(PAGE_ROWS_MAX);
-    let page = usage::rows(&admin, &actor, filter.clone(), &first).await?;
+    let page = usage::list_rows(&admin, &actor, filter.clone(), &first).await?;
     let (kind, head) = match format {
         Format::Csv => ("text/csv; charset=utf-8; header=present", CSV_HEADER),
         Format::JsonLines => ("application/jsonl", ""),
@@ -44,17 +44,20 @@ pub(crate) async fn stream(
         ExportStream { admin, actor, filter, format, text: head.to_owned(), next: None };
     export.write(&page);
     export.next = page.next;
-    Ok(stream_of(kind, Body::from_stream(stream::unfold(Some(export), ExportStream::step))))
+    Ok(respond_with_body(
+        kind,
+        Body::from_stream(stream::unfold(Some(export), ExportStream::next_piece)),
+    ))
 }
 
 impl ExportStream {
     /// The next piece; an error cuts the answer off, so that nobody takes a part for all of it.
-    async fn step(export: Option<Self>) -> Option<(io::Result<String>, Option<Self>)> {
+    async fn next_piece(export: Option<Self>) -> Option<(io::Result<String>, Option<Self>)> {
         let mut export = export?;
         if export.text.is_empty() {
             let next = export.next.take()?;
             let page = PageRequest::after(next, PAGE_ROWS_MAX);
-            let rows = usage::rows(&export.admin, &export.actor, export.filter.clone(), &page);
+            let rows = usage::list_rows(&export.admin, &export.actor, export.filter.clone(), &page);
             match rows.await {
                 Ok(page) => {
                     export.write(&page);

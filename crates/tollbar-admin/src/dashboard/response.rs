@@ -8,7 +8,7 @@ use hyper::header::{
     REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 
-use crate::api::response::{HttpResponse, with};
+use crate::api::response::{HttpResponse, with_header};
 use crate::dashboard::view::assets::Asset;
 use crate::dashboard::view::layout::Layout;
 use crate::dashboard::view::untrusted_text::escape_invisible;
@@ -61,7 +61,7 @@ pub(crate) fn problem(layout: Layout, problem: &Problem) -> HttpResponse {
     };
     let answer = page(status, &told);
     match problem.retry_after_s {
-        Some(seconds) => with(answer, RETRY_AFTER, &seconds.to_string()),
+        Some(seconds) => with_header(answer, RETRY_AFTER, &seconds.to_string()),
         None => answer,
     }
 }
@@ -84,12 +84,16 @@ fn title(status: StatusCode) -> &'static str {
 
 /// Go there, by GET.
 pub(crate) fn see_other(place: &str) -> HttpResponse {
-    with(answer(StatusCode::SEE_OTHER, "text/html; charset=utf-8", Body::empty()), LOCATION, place)
+    with_header(
+        answer(StatusCode::SEE_OTHER, "text/html; charset=utf-8", Body::empty()),
+        LOCATION,
+        place,
+    )
 }
 
 /// A file that a page needs.
 pub(crate) fn asset(asset: &'static Asset) -> HttpResponse {
-    with(answer(StatusCode::OK, asset.kind, asset.text.into()), CACHE_CONTROL, KEPT)
+    with_header(answer(StatusCode::OK, asset.kind, asset.text.into()), CACHE_CONTROL, KEPT)
 }
 
 /// An answer with the headers that keep others out of it.
@@ -127,7 +131,7 @@ pub(crate) fn with_cookie(
     let secure = if is_secure { "; Secure" } else { "" };
     let (value, age) = session.map_or(("", "; Max-Age=0"), |it| (it, ""));
     let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}");
-    with(answer, SET_COOKIE, &cookie)
+    with_header(answer, SET_COOKIE, &cookie)
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ impl Sessions {
         };
         // Somebody may have signed out meanwhile.
         Ok(all.get_mut(&id).map(|session| {
-            session.actor = Arc::new(Actor::of(&row));
+            session.actor = Arc::new(Actor::new(&row));
             (session.found_at, session.expires_at) = (now, row.expires_at);
             session.entered(id)
         }))

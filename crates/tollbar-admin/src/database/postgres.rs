@@ -35,10 +35,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// How long a whole transaction may take. Statements and locks have bounds of their own, in the
 /// server: see [`address`].
-const PATIENCE: Duration = Duration::from_secs(30);
+const TRANSACTION_MAX: Duration = Duration::from_secs(30);
 
 /// How long a question that costs nothing may take: a server that takes longer is not there.
-const PULSE_MAX: Duration = Duration::from_millis(1_500);
+const PING_MAX: Duration = Duration::from_millis(1_500);
 
 /// Longer statements are those of many rows, of which no two are the same: they are not kept prepared.
 const KEPT_BYTES_MAX: usize = 2_048;
@@ -85,13 +85,13 @@ impl Postgres {
     }
 
     /// Asks for nothing. An error where the server does not answer even that in time.
-    pub(crate) async fn pulse(&self) -> Result<()> {
-        let asked = async {
+    pub(crate) async fn ping(&self) -> Result<()> {
+        let reply = async {
             let client = self.pool.get().await.map_err(not_connected)?;
-            client.batch_execute("").await.map_err(told)
+            client.batch_execute("").await.map_err(repository_error)
         };
         let silent = |_| RepositoryError::unavailable("it is silent");
-        timeout(PULSE_MAX, asked).await.map_err(silent)?
+        timeout(PING_MAX, reply).await.map_err(silent)?
     }
 
     /// Hears of changes, by a connection of its own.
@@ -101,9 +101,9 @@ impl Postgres {
 }
 
 /// Within the patience that everybody has.
-pub(crate) async fn patiently<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn with_timeout<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let late = |_| RepositoryError::unavailable("it took too long");
-    timeout(PATIENCE, work).await.map_err(late)?
+    timeout(TRANSACTION_MAX, work).await.map_err(late)?
 }
 
 pub(crate) async fn begin(
@@ -115,14 +115,14 @@ pub(crate) async fn begin(
     let transaction = match purpose {
         Purpose::Read => {
             let builder = builder.isolation_level(IsolationLevel::RepeatableRead).read_only(true);
-            builder.start().await.map_err(told)?
+            builder.start().await.map_err(repository_error)?
         }
-        Purpose::Write => builder.start().await.map_err(told)?,
+        Purpose::Write => builder.start().await.map_err(repository_error)?,
         Purpose::Change => {
-            let transaction = builder.start().await.map_err(told)?;
+            let transaction = builder.start().await.map_err(repository_error)?;
             // Whoever changes something holds this row, which every change counts up.
             let lock = "SELECT rules FROM rate_limit_revision WHERE id = 1 FOR UPDATE";
-            transaction.execute(lock, &[]).await.map_err(told)?;
+            transaction.execute(lock, &[]).await.map_err(repository_error)?;
             transaction
         }
     };
@@ -133,26 +133,26 @@ impl PostgresSql<'_> {
     /// Makes it stand if what was done went well. What is dropped is rolled back.
     pub(crate) async fn end<T>(self, done: Result<T>) -> Result<T> {
         let done = done?;
-        self.transaction.commit().await.map_err(told)?;
+        self.transaction.commit().await.map_err(repository_error)?;
         Ok(done)
     }
 
     async fn prepared(&self, statement: &str) -> Result<Statement> {
         if statement.len() <= KEPT_BYTES_MAX {
-            self.transaction.prepare_cached(statement).await.map_err(told)
+            self.transaction.prepare_cached(statement).await.map_err(repository_error)
         } else {
-            self.transaction.prepare(statement).await.map_err(told)
+            self.transaction.prepare(statement).await.map_err(repository_error)
         }
     }
 }
 
 async fn migrate(client: &mut Client, now: Timestamp) -> Result<()> {
-    let transaction = client.transaction().await.map_err(told)?;
-    transaction.batch_execute(MIGRATING).await.map_err(told)?;
+    let transaction = client.transaction().await.map_err(repository_error)?;
+    transaction.batch_execute(MIGRATING).await.map_err(repository_error)?;
     let sql = PostgresSql { transaction, now };
-    for (number, statements) in schema::missing(&sql, Dialect::Postgres).await? {
-        sql.transaction.batch_execute(statements).await.map_err(told)?;
-        schema::taken(&sql, number).await?;
+    for (number, statements) in schema::missing_steps(&sql, Dialect::Postgres).await? {
+        sql.transaction.batch_execute(statements).await.map_err(repository_error)?;
+        schema::record_step(&sql, number).await?;
     }
     sql.end(Ok(())).await
 }
@@ -160,9 +160,13 @@ async fn migrate(client: &mut Client, now: Timestamp) -> Result<()> {
 impl Sql for PostgresSql<'_> {
     async fn query(&self, statement: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>> {
         let statement = self.prepared(statement).await?;
-        let found = self.transaction.query(&statement, &parameters(values)).await.map_err(told)?;
+        let found = self
+            .transaction
+            .query(&statement, &parameters(values))
+            .await
+            .map_err(repository_error)?;
         let read = |row: tokio_postgres::Row| {
-            let values = (0..row.len()).map(|at| row.try_get(at).map_err(told));
+            let values = (0..row.len()).map(|at| row.try_get(at).map_err(repository_error));
             Ok(SqlRow::new(values.collect::<Result<_>>()?))
         };
         found.into_iter().map(read).collect()
@@ -170,7 +174,7 @@ impl Sql for PostgresSql<'_> {
 
     async fn execute(&self, statement: &str, values: &[SqlValue]) -> Result<u64> {
         let statement = self.prepared(statement).await?;
-        self.transaction.execute(&statement, &parameters(values)).await.map_err(told)
+        self.transaction.execute(&statement, &parameters(values)).await.map_err(repository_error)
     }
 
     fn now(&self) -> Timestamp {
@@ -184,7 +188,7 @@ fn parameters(values: &[SqlValue]) -> Vec<&(dyn ToSql + Sync)> {
 
 fn not_connected(error: PoolError) -> RepositoryError {
     match error {
-        PoolError::Backend(error) => told(error),
+        PoolError::Backend(error) => repository_error(error),
         PoolError::Timeout(_) => RepositoryError::unavailable("no connection in time"),
         other => RepositoryError::unavailable(other),
     }
@@ -192,16 +196,16 @@ fn not_connected(error: PoolError) -> RepositoryError {
 
 /// In the server's own words, which hold no passwords.
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
-pub(crate) fn told(error: tokio_postgres::Error) -> RepositoryError {
-    let Some(said) = error.as_db_error() else {
+pub(crate) fn repository_error(error: tokio_postgres::Error) -> RepositoryError {
+    let Some(db_error) = error.as_db_error() else {
         let source = error.source().map_or_else(String::new, |source| format!(": {source}"));
         return RepositoryError::unavailable(format!("{error}{source}"));
     };
     // Classes of the SQL standard: the connection, resources, the operator, somebody else's lock.
-    let is_outage = ["08", "53", "57", "58", "40"].contains(&&said.code().code()[..2])
-        || *said.code() == SqlState::LOCK_NOT_AVAILABLE
-        || *said.code() == SqlState::READ_ONLY_SQL_TRANSACTION;
-    let why = format!("{} ({})", said.message(), said.code().code());
+    let is_outage = ["08", "53", "57", "58", "40"].contains(&&db_error.code().code()[..2])
+        || *db_error.code() == SqlState::LOCK_NOT_AVAILABLE
+        || *db_error.code() == SqlState::READ_ONLY_SQL_TRANSACTION;
+    let why = format!("{} ({})", db_error.message(), db_error.code().code());
     if is_outage { RepositoryError::unavailable(why) } else { RepositoryError::database(why) }
 }
 

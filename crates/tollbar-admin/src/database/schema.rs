@@ -24,7 +24,10 @@ const NUMBER: &str =
 
 /// The statements of the steps that are missing, each with its number. `sql` is the only one that
 /// migrates now.
-pub(crate) async fn missing<S: Sql>(sql: &S, dialect: Dialect) -> Result<Vec<(u64, &'static str)>> {
+pub(crate) async fn missing_steps<S: Sql>(
+    sql: &S,
+    dialect: Dialect,
+) -> Result<Vec<(u64, &'static str)>> {
     sql.execute(NUMBER, &[]).await?;
     let mut rows = sql.query("SELECT max(number) FROM rate_limit_schema", &[]).await?;
     let found = rows.first_mut().map(super::sql::SqlRow::optional_count).transpose()?;
@@ -42,7 +45,7 @@ pub(crate) async fn missing<S: Sql>(sql: &S, dialect: Dialect) -> Result<Vec<(u6
 }
 
 /// Writes down that a step was taken.
-pub(crate) async fn taken<S: Sql>(sql: &S, step: u64) -> Result<()> {
+pub(crate) async fn record_step<S: Sql>(sql: &S, step: u64) -> Result<()> {
     let values: [SqlValue; 1] = [number(step)];
     sql.execute("INSERT INTO rate_limit_schema (number) VALUES ($1)", &values).await?;
     Ok(())

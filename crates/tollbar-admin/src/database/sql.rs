@@ -76,7 +76,7 @@ impl SqlRow {
 
     /// A number that is not below 0.
     pub(crate) fn optional_count(&mut self) -> Result<Option<u64>> {
-        let count = |int: i64| u64::try_from(int).map_err(|_| wrong("a number below 0"));
+        let count = |int: i64| u64::try_from(int).map_err(|_| invalid_row("a number below 0"));
         self.optional_int()?.map(count).transpose()
     }
 
@@ -93,7 +93,8 @@ impl SqlRow {
     }
 
     pub(crate) fn optional_json(&mut self) -> Result<Option<Json>> {
-        let read = |text: String| serde_json::from_str(&text).map_err(|_| wrong("what is no JSON"));
+        let read =
+            |text: String| serde_json::from_str(&text).map_err(|_| invalid_row("what is no JSON"));
         self.optional_text()?.map(read).transpose()
     }
 
@@ -112,7 +113,7 @@ fn unexpected(what: &str, found: Option<&SqlValue>) -> RepositoryError {
 }
 
 /// A row that the repository could not have written.
-pub(crate) fn wrong(what: &str) -> RepositoryError {
+pub(crate) fn invalid_row(what: &str) -> RepositoryError {
     RepositoryError::database(format!("a row has {what} where that cannot be"))
 }
 

@@ -26,7 +26,7 @@ const QUEUE_MAX: usize = 256;
 const BUSY_MAX: Duration = Duration::from_secs(5);
 
 /// How long somebody waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TRANSACTION_MAX: Duration = Duration::from_secs(30);
 
 /// Statements that are kept prepared.
 const STATEMENTS_MAX: usize = 64;
@@ -51,12 +51,12 @@ impl Sqlite {
     /// The file at `path`, which is opened, or made, when somebody first asks for something, and its
     /// tables are brought up to now. Until that has gone well it is tried again by each who asks.
     pub(crate) fn new(path: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
-        let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE_MAX);
+        let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE_MAX);
         let path = path.to_owned();
         let serve = move || {
             stand_back();
             let mut opened = None;
-            while let Some(job) = asked.blocking_recv() {
+            while let Some(job) = queue.blocking_recv() {
                 let connection = match &mut opened {
                     Some(connection) => Ok(connection),
                     None => open(&path, &*clock).map(|it| opened.insert(it)),
@@ -76,18 +76,18 @@ impl Sqlite {
         now: Timestamp,
         work: impl FnOnce(&SqliteSql<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (answer, answered) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
             let done = connection.and_then(|it| transact(it, purpose, now, work));
             // Who gave up waiting is not told.
-            let _ = answer.send(done);
+            let _ = sender.send(done);
         });
-        let asked = async {
+        let reply = async {
             self.jobs.send(job).await.map_err(|_| gone())?;
-            answered.await.map_err(|_| gone())?
+            receiver.await.map_err(|_| gone())?
         };
         let late = |_| RepositoryError::unavailable("the file is busy for too long");
-        timeout(PATIENCE, asked).await.map_err(late)?
+        timeout(TRANSACTION_MAX, reply).await.map_err(late)?
     }
 }
 
@@ -107,12 +107,12 @@ fn open(path: &Path, clock: &dyn Clock) -> Result<Connection> {
 
 fn migrate(connection: &mut Connection, clock: &dyn Clock) -> Result<()> {
     let begin = connection.transaction_with_behavior(TransactionBehavior::Immediate);
-    let sql = SqliteSql { transaction: begin.map_err(told)?, now: clock.now() };
-    for (number, statements) in block_on(schema::missing(&sql, Dialect::Sqlite))? {
-        sql.transaction.execute_batch(statements).map_err(told)?;
-        block_on(schema::taken(&sql, number))?;
+    let sql = SqliteSql { transaction: begin.map_err(repository_error)?, now: clock.now() };
+    for (number, statements) in block_on(schema::missing_steps(&sql, Dialect::Sqlite))? {
+        sql.transaction.execute_batch(statements).map_err(repository_error)?;
+        block_on(schema::record_step(&sql, number))?;
     }
-    sql.transaction.commit().map_err(told)
+    sql.transaction.commit().map_err(repository_error)
 }
 
 fn transact<T>(
@@ -126,32 +126,38 @@ fn transact<T>(
         // A transaction that begins to write later may find that it has read what is no longer so.
         Purpose::Write | Purpose::Change => TransactionBehavior::Immediate,
     };
-    let transaction = connection.transaction_with_behavior(behavior).map_err(told)?;
+    let transaction = connection.transaction_with_behavior(behavior).map_err(repository_error)?;
     let sql = SqliteSql { transaction, now };
     // What failed is rolled back when it is dropped.
     let done = work(&sql)?;
-    sql.transaction.commit().map_err(told)?;
+    sql.transaction.commit().map_err(repository_error)?;
     Ok(done)
 }
 
 impl Sql for SqliteSql<'_> {
     async fn query(&self, statement: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>> {
-        let mut statement =
-            self.transaction.prepare_cached(&statement.replace('$', "?")).map_err(told)?;
+        let mut statement = self
+            .transaction
+            .prepare_cached(&statement.replace('$', "?"))
+            .map_err(repository_error)?;
         let columns = statement.column_count();
-        let mut found = statement.query(rusqlite::params_from_iter(values)).map_err(told)?;
+        let mut found =
+            statement.query(rusqlite::params_from_iter(values)).map_err(repository_error)?;
         let mut rows = Vec::new();
-        while let Some(row) = found.next().map_err(told)? {
-            let value = |at| row.get_ref(at).map_err(told).and_then(read);
+        while let Some(row) = found.next().map_err(repository_error)? {
+            let value = |at| row.get_ref(at).map_err(repository_error).and_then(read);
             rows.push(SqlRow::new((0..columns).map(value).collect::<Result<_>>()?));
         }
         Ok(rows)
     }
 
     async fn execute(&self, statement: &str, values: &[SqlValue]) -> Result<u64> {
-        let mut statement =
-            self.transaction.prepare_cached(&statement.replace('$', "?")).map_err(told)?;
-        let changed = statement.execute(rusqlite::params_from_iter(values)).map_err(told)?;
+        let mut statement = self
+            .transaction
+            .prepare_cached(&statement.replace('$', "?"))
+            .map_err(repository_error)?;
+        let changed =
+            statement.execute(rusqlite::params_from_iter(values)).map_err(repository_error)?;
         Ok(changed as u64)
     }
 
@@ -176,10 +182,10 @@ fn read(value: ValueRef<'_>) -> Result<SqlValue> {
         ValueRef::Integer(int) => Ok(SqlValue::Int(int)),
         ValueRef::Text(text) => match str::from_utf8(text) {
             Ok(text) => Ok(SqlValue::Text(text.to_owned())),
-            Err(_) => Err(super::sql::wrong("what is no UTF-8")),
+            Err(_) => Err(super::sql::invalid_row("what is no UTF-8")),
         },
-        ValueRef::Real(_) => Err(super::sql::wrong("a fraction")),
-        ValueRef::Blob(_) => Err(super::sql::wrong("bytes")),
+        ValueRef::Real(_) => Err(super::sql::invalid_row("a fraction")),
+        ValueRef::Blob(_) => Err(super::sql::invalid_row("bytes")),
     }
 }
 
@@ -187,7 +193,7 @@ fn gone() -> RepositoryError {
     RepositoryError::unavailable("its thread has ended")
 }
 
-fn told(error: rusqlite::Error) -> RepositoryError {
+fn repository_error(error: rusqlite::Error) -> RepositoryError {
     match error.sqlite_error_code() {
         Some(
             ErrorCode::DatabaseBusy

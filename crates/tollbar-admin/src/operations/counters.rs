@@ -51,12 +51,15 @@ pub(crate) fn clear_ahead(
         return Err(Problem::invalid_field("forSeconds", "send 1 to 86400, which is a day"));
     }
     admin.daemon.engine.clear_ahead_for(Duration::from_secs(seconds));
-    info!(actor = actor.audited(), seconds, "counters ahead of the clock are cleared");
+    info!(actor = actor.audit_name(), seconds, "counters ahead of the clock are cleared");
     Ok(ClearAheadStatus::of(admin))
 }
 
 /// Whether they are cleared now.
-pub(crate) fn clearing_ahead(admin: &Admin, actor: &Actor) -> Result<ClearAheadStatus, Problem> {
+pub(crate) fn clear_ahead_status(
+    admin: &Admin,
+    actor: &Actor,
+) -> Result<ClearAheadStatus, Problem> {
     actor.reach(Permission::SeeAll)?;
     Ok(ClearAheadStatus::of(admin))
 }
@@ -64,11 +67,11 @@ pub(crate) fn clearing_ahead(admin: &Admin, actor: &Actor) -> Result<ClearAheadS
 impl ClearAheadStatus {
     fn of(admin: &Admin) -> Self {
         let engine = &admin.daemon.engine;
-        let found = engine.ahead_of_clock();
+        let state = engine.ahead_of_clock();
         Self {
-            clearing_until: found.clearing_until.map(Instant),
-            cleared: found.cleared,
-            failed: found.clear_failures,
+            clearing_until: state.clearing_until.map(Instant),
+            cleared: state.cleared,
+            failed: state.clear_failures,
             ahead_of_clock: AheadOfClock::of(engine),
         }
     }

@@ -57,7 +57,7 @@ pub(crate) async fn list(
 }
 
 /// A page of those from one rule. Those of a file's rule are in the rule.
-pub(crate) async fn of_rule(
+pub(crate) async fn list_of_rule(
     admin: &Admin,
     actor: &Actor,
     rule: &str,
@@ -81,8 +81,8 @@ pub(crate) async fn create(
     let reach = actor.reach(Permission::Change)?;
     let rule = find_changeable(admin, reach, rule).await?;
     let form = sent.form(admin)?;
-    let row = admin.repository.add_exemption(rule.id, &form, &actor.audited()).await?;
-    admin.enforced().await;
+    let row = admin.repository.add_exemption(rule.id, &form, &actor.audit_name()).await?;
+    admin.wait_until_enforced().await;
     Ok(row.into())
 }
 
@@ -95,18 +95,19 @@ pub(crate) async fn delete(admin: &Admin, actor: &Actor, id: &str) -> Result<(),
         let found = find_changeable(admin, reach, &row.rule.to_string()).await;
         found.map_err(|_| Problem::not_found("exemption"))?;
     }
-    admin.repository.delete_exemption(id, &actor.audited()).await?;
-    admin.enforced().await;
+    admin.repository.delete_exemption(id, &actor.audit_name()).await?;
+    admin.wait_until_enforced().await;
     Ok(())
 }
 
 impl NewExemption {
     fn form(&self, admin: &Admin) -> Result<ExemptionForm, Problem> {
-        text_fields::subject("subjectValue", &self.subject_value)?;
-        text_fields::reason("reason", self.reason.as_deref())?;
+        text_fields::check_subject("subjectValue", &self.subject_value)?;
+        text_fields::check_reason("reason", self.reason.as_deref())?;
         let mut form = ExemptionForm::new(self.subject_type, &self.subject_value);
         form.reason.clone_from(&self.reason);
-        form.expires_at = instant::future("expiresAt", self.expires_at.as_deref(), admin.now())?;
+        form.expires_at =
+            instant::parse_future("expiresAt", self.expires_at.as_deref(), admin.now())?;
         form.exemption()?;
         Ok(form)
     }

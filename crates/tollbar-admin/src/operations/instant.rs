@@ -9,7 +9,7 @@ use tollbar_daemon::rfc3339::Date;
 const DAY_US: u64 = 86_400_000_000;
 
 /// An instant that has not been yet; none where none was sent.
-pub(crate) fn future(
+pub(crate) fn parse_future(
     field: &str,
     sent: Option<&str>,
     now: Timestamp,
@@ -42,10 +42,13 @@ mod tests {
     fn only_what_is_to_come_is_a_future() {
         let now = parse_instant("2026-11-16T00:00:00Z").unwrap();
         assert_eq!(day_of(now).to_string(), "2026-11-16");
-        assert_eq!(future("expiresAt", None, now), Ok(None));
-        assert!(matches!(future("expiresAt", Some("2026-11-16T00:00:01Z"), now), Ok(Some(_))));
+        assert_eq!(parse_future("expiresAt", None, now), Ok(None));
+        assert!(matches!(
+            parse_future("expiresAt", Some("2026-11-16T00:00:01Z"), now),
+            Ok(Some(_))
+        ));
         for sent in ["2026-11-16T00:00:00Z", "1999-01-01", "tomorrow", ""] {
-            assert!(future("expiresAt", Some(sent), now).is_err(), "{sent}");
+            assert!(parse_future("expiresAt", Some(sent), now).is_err(), "{sent}");
         }
     }
 }

@@ -80,9 +80,9 @@ pub(crate) struct KeyReset {
 
 /// What is left to a key.
 pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usages, Problem> {
-    let rule = in_force(admin, actor.reach(Permission::See)?, &key.rule_id)?;
+    let rule = find_in_force(admin, actor.reach(Permission::See)?, &key.rule_id)?;
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
-    let usages = match key.whom()? {
+    let usages = match key.selector()? {
         KeySelector::Subject(subject) => handle.usage(&handle.subject(subject)?.request()?).await?,
         KeySelector::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
@@ -95,16 +95,16 @@ pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usag
 
 /// Makes the counters of a key fresh.
 pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<KeyReset, Problem> {
-    let rule = in_force(admin, actor.reach(Permission::Change)?, &key.rule_id)?;
+    let rule = find_in_force(admin, actor.reach(Permission::Change)?, &key.rule_id)?;
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
-    match key.whom()? {
+    match key.selector()? {
         KeySelector::Subject(subject) => handle.reset(&handle.subject(subject)?.request()?).await?,
         KeySelector::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
             handle.reset(&request).await?;
         }
     }
-    tracing::info!(actor = actor.audited(), rule = %rule.name, "counters were made fresh");
+    tracing::info!(actor = actor.audit_name(), rule = %rule.name, "counters were made fresh");
     Ok(KeyReset { rule_id: key.rule_id.clone(), reset: true })
 }
 
@@ -116,13 +116,13 @@ pub(crate) async fn ban(admin: &Admin, actor: &Actor, form: &BanForm) -> Result<
         return Err(Problem::forbidden_field("ruleId", detail));
     }
     let record = KeyRecord {
-        rule: known(admin, reach, form.rule_id.as_deref()).await?,
-        subject: text_fields::subject("subject", &form.subject)?,
+        rule: find_rule_id(admin, reach, form.rule_id.as_deref()).await?,
+        subject: text_fields::check_subject("subject", &form.subject)?,
         effect: KeyEffect::Ban,
-        reason: text_fields::reason("reason", form.reason.as_deref())?,
-        expires_at: instant::future("expiresAt", form.expires_at.as_deref(), admin.now())?,
+        reason: text_fields::check_reason("reason", form.reason.as_deref())?,
+        expires_at: instant::parse_future("expiresAt", form.expires_at.as_deref(), admin.now())?,
     };
-    put(admin, actor, &record).await
+    save(admin, actor, &record).await
 }
 
 /// Multiplies somebody's limits until the boost ends. Only the operator gives more than rules do.
@@ -137,13 +137,13 @@ pub(crate) async fn boost(
         return Err(Problem::invalid_field("factorPercent", detail));
     }
     let record = KeyRecord {
-        rule: known(admin, reach, form.rule_id.as_deref()).await?,
-        subject: text_fields::subject("subject", &form.subject)?,
+        rule: find_rule_id(admin, reach, form.rule_id.as_deref()).await?,
+        subject: text_fields::check_subject("subject", &form.subject)?,
         effect: KeyEffect::Boost { factor_percent: form.factor_percent },
-        reason: text_fields::reason("reason", form.reason.as_deref())?,
-        expires_at: instant::future("expiresAt", form.expires_at.as_deref(), admin.now())?,
+        reason: text_fields::check_reason("reason", form.reason.as_deref())?,
+        expires_at: instant::parse_future("expiresAt", form.expires_at.as_deref(), admin.now())?,
     };
-    put(admin, actor, &record).await
+    save(admin, actor, &record).await
 }
 
 /// A page of bans and boosts that have not ended.
@@ -170,19 +170,19 @@ pub(crate) async fn lift(admin: &Admin, actor: &Actor, id: &str) -> Result<(), P
         let own = rules::find_changeable(admin, reach, &rule).await;
         own.map_err(|_| Problem::not_found("key record"))?;
     }
-    admin.repository.delete_key(id, &actor.audited()).await?;
-    admin.enforced().await;
+    admin.repository.delete_key(id, &actor.audit_name()).await?;
+    admin.wait_until_enforced().await;
     Ok(())
 }
 
-async fn put(admin: &Admin, actor: &Actor, record: &KeyRecord) -> Result<KeyRow, Problem> {
-    let row = admin.repository.put_key(record, &actor.audited()).await?;
-    admin.enforced().await;
+async fn save(admin: &Admin, actor: &Actor, record: &KeyRecord) -> Result<KeyRow, Problem> {
+    let row = admin.repository.put_key(record, &actor.audit_name()).await?;
+    admin.wait_until_enforced().await;
     Ok(row)
 }
 
 /// The rule as records name it, if it is there.
-async fn known(
+async fn find_rule_id(
     admin: &Admin,
     reach: Reach<'_>,
     rule: Option<&str>,
@@ -197,16 +197,20 @@ async fn known(
 }
 
 /// The rule in force, if it may be seen: one that is disabled counts nobody.
-pub(crate) fn in_force(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Arc<Rule>, Problem> {
+pub(crate) fn find_in_force(
+    admin: &Admin,
+    reach: Reach<'_>,
+    id: &str,
+) -> Result<Arc<Rule>, Problem> {
     let rules = admin.daemon.engine.rules();
     // The id of a rule of the database may come in capital letters.
     let id = id.parse::<RuleId>().map_or_else(|_| id.to_owned(), |it| it.to_string());
     let rule = rules.rules().iter().find(|it| **it.identity() == *id);
-    let is_seen = |rule: &&Arc<Rule>| match reach {
+    let is_visible = |rule: &&Arc<Rule>| match reach {
         Reach::All => true,
         Reach::Tenant(tenant) => sub_limit::is_own_rule(rule, tenant),
     };
-    rule.filter(is_seen).cloned().ok_or_else(|| Problem::not_found("rule in force"))
+    rule.filter(is_visible).cloned().ok_or_else(|| Problem::not_found("rule in force"))
 }
 
 /// How a key was named.
@@ -216,10 +220,10 @@ enum KeySelector<'k> {
 }
 
 impl Key {
-    fn whom(&self) -> Result<KeySelector<'_>, Problem> {
+    fn selector(&self) -> Result<KeySelector<'_>, Problem> {
         match (&self.subject, &self.attributes) {
             (Some(subject), None) => {
-                text_fields::subject("subject", subject)?;
+                text_fields::check_subject("subject", subject)?;
                 Ok(KeySelector::Subject(subject))
             }
             (None, Some(attributes)) => {

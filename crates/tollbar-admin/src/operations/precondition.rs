@@ -36,7 +36,7 @@ impl IfMatch {
     }
 
     /// The version that is changed, if it is the one that is meant.
-    pub(crate) fn expected(&self, version: u64) -> Result<u64, Problem> {
+    pub(crate) fn check_version(&self, version: u64) -> Result<u64, Problem> {
         match self {
             Self::Any => Ok(version),
             Self::OneOf(tags) if tags.contains(&etag(version)) => Ok(version),
@@ -101,12 +101,16 @@ mod tests {
 
     #[test]
     fn a_change_is_made_to_the_version_that_is_meant() {
-        assert_eq!(read(&["*"]).unwrap().expected(7), Ok(7));
-        assert_eq!(read(&["\"7\""]).unwrap().expected(7), Ok(7));
-        assert_eq!(read(&["\"6\", \"7\""]).unwrap().expected(7), Ok(7));
-        assert_eq!(read(&["\"6\"", "\"7\""]).unwrap().expected(7), Ok(7));
+        assert_eq!(read(&["*"]).unwrap().check_version(7), Ok(7));
+        assert_eq!(read(&["\"7\""]).unwrap().check_version(7), Ok(7));
+        assert_eq!(read(&["\"6\", \"7\""]).unwrap().check_version(7), Ok(7));
+        assert_eq!(read(&["\"6\"", "\"7\""]).unwrap().check_version(7), Ok(7));
         for other in ["\"6\"", "W/\"7\"", "\"07\"", "\"\"", "\"7\u{20}\""] {
-            assert_eq!(read(&[other]).unwrap().expected(7).unwrap_err().status, 412, "{other}");
+            assert_eq!(
+                read(&[other]).unwrap().check_version(7).unwrap_err().status,
+                412,
+                "{other}"
+            );
         }
         for wrong in ["7", "\"7", "", "*, \"7\""] {
             assert_eq!(read(&[wrong]).unwrap_err().status, 400, "{wrong}");

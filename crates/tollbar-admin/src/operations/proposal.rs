@@ -109,7 +109,7 @@ impl Proposal {
         let new = match change {
             ProposedChange::Remove { .. } => None,
             ProposedChange::Put { before, rule, .. } => {
-                Some(Arc::new(put(rule, id, before.as_deref(), old.as_deref())))
+                Some(Arc::new(rule_in_force(rule, id, before.as_deref(), old.as_deref())))
             }
         };
         let without = id_text.as_deref();
@@ -127,19 +127,24 @@ impl Proposal {
     }
 
     /// What it would do.
-    pub(crate) async fn told(self, admin: &Admin, reach: Reach<'_>, rule: Option<&Rule>) -> DryRun {
+    pub(crate) async fn dry_run(
+        self,
+        admin: &Admin,
+        reach: Reach<'_>,
+        rule: Option<&Rule>,
+    ) -> DryRun {
         let id = self.old.as_ref().map(|it| it.identity().to_string());
         let (newly_denied, examined_keys) = self.newly_denied(admin, id.as_deref()).await;
         DryRun {
             dry_run: true,
             rule: rule.map(|it| RuleJson::of_rule(it, id)),
-            diff: self.told_diff(reach),
+            diff: self.rule_set_diff(reach),
             newly_denied,
             examined_keys,
         }
     }
 
-    fn told_diff(&self, reach: Reach<'_>) -> RuleSetDiff {
+    fn rule_set_diff(&self, reach: Reach<'_>) -> RuleSetDiff {
         let names = |all: &[Arc<str>]| all.iter().map(ToString::to_string).collect();
         // Only the one rule that is changed can be among them.
         let rules = self.old.as_ref().zip(self.new.as_ref());
@@ -171,20 +176,20 @@ impl Proposal {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return (Vec::new(), 0);
         };
-        let Some(alone) = self.alone(new, admin) else {
+        let Some(engine_with_only) = self.engine_with_only(new, admin) else {
             return (Vec::new(), 0);
         };
-        let subjects = subjects(admin, old).await;
+        let recent_subjects = recent_subjects(admin, old).await;
         let mut denied = Vec::new();
-        for some in subjects.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
-            let asked = some.iter().map(|subject| async {
+        for some in recent_subjects.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
+            let checks = some.iter().map(|subject| async {
                 let now = usage(&admin.daemon.engine, old, subject).await?;
-                let then = usage(&alone, new, subject).await?;
+                let then = usage(&engine_with_only, new, subject).await?;
                 let is_denied = |it: &&Usage| it.remaining == 0;
                 let first = then.into_iter().find(|it| it.remaining == 0);
                 first.filter(|_| !now.iter().any(|it| is_denied(&it))).map(|it| (*subject, it))
             });
-            denied.extend(join_all(asked).await.into_iter().flatten().map(|(subject, it)| {
+            denied.extend(join_all(checks).await.into_iter().flatten().map(|(subject, it)| {
                 NewDenial {
                     rule_id: id.map(str::to_owned),
                     rule: new.name.to_string(),
@@ -196,12 +201,12 @@ impl Proposal {
                 }
             }));
         }
-        (denied, subjects.len())
+        (denied, recent_subjects.len())
     }
 
     /// An engine of this rule alone over the daemon's counters: what is left under one rule does not
     /// depend on others. Boosts count as they do now.
-    fn alone(&self, rule: &Rule, admin: &Admin) -> Option<AsyncEngine> {
+    fn engine_with_only(&self, rule: &Rule, admin: &Admin) -> Option<AsyncEngine> {
         let mut rule = rule.clone();
         rule.replaces.clear();
         let rules = RuleSet::new(vec![rule]).ok()?;
@@ -218,7 +223,12 @@ async fn usage(engine: &AsyncEngine, rule: &Rule, subject: &str) -> Option<Vec<U
 
 /// Returns the rule as it would be in force, with the exemptions that the database has beside it: those
 /// of the rule in force that the one before does not say itself.
-fn put(rule: &Rule, id: Option<RuleId>, before: Option<&Rule>, old: Option<&Rule>) -> Rule {
+fn rule_in_force(
+    rule: &Rule,
+    id: Option<RuleId>,
+    before: Option<&Rule>,
+    old: Option<&Rule>,
+) -> Rule {
     let mut rule = rule.clone();
     if let (Some(old), Some(before)) = (old, before) {
         let beside = old.exemptions.iter().filter(|it| !before.exemptions.contains(it));
@@ -229,10 +239,10 @@ fn put(rule: &Rule, id: Option<RuleId>, before: Option<&Rule>, old: Option<&Rule
 }
 
 /// Who was denied by the rule on this node since it started, and who was counted today.
-async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
+async fn recent_subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
     let handle = admin.daemon.engine.rule(&rule.name).ok();
     let denied = handle.map_or_else(Vec::new, |it| it.top_denied(KEYS_MAX));
-    let mut subjects: BTreeSet<String> = denied.into_iter().map(|it| it.subject).collect();
+    let mut recent_subjects: BTreeSet<String> = denied.into_iter().map(|it| it.subject).collect();
     let today = instant::day_of(admin.now()).0;
     let filter = UsageFilter {
         first_day: Some(today),
@@ -242,7 +252,7 @@ async fn subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
     };
     // Without it fewer are looked at, and their number is told.
     if let Ok(page) = admin.repository.usage(&filter, &PageRequest::first(KEYS_MAX as u32)).await {
-        subjects.extend(page.rows.into_iter().map(|it| it.subject));
+        recent_subjects.extend(page.rows.into_iter().map(|it| it.subject));
     }
-    subjects
+    recent_subjects
 }

@@ -57,33 +57,33 @@ enum ListPosition {
 pub(crate) async fn list(
     admin: &Admin,
     actor: &Actor,
-    wanted: &RuleFilter,
+    filter: &RuleFilter,
     page: &PageRequest,
 ) -> Result<Page<RuleJson>, Problem> {
     let reach = actor.reach(Permission::See)?;
-    let mut wanted = wanted.clone();
+    let mut filter = filter.clone();
     let cursor = page.after.as_ref().map(Cursor::as_text);
-    let place = match reach {
+    let position = match reach {
         Reach::All => ListPosition::parse(cursor)?,
         // The file's rules are the operator's.
         Reach::Tenant(_) => match ListPosition::parse(cursor)? {
             ListPosition::File(_) => ListPosition::Database(None),
-            place @ ListPosition::Database(_) => place,
+            position @ ListPosition::Database(_) => position,
         },
     };
     if let Reach::Tenant(tenant) = reach {
-        if wanted.tenant.as_deref().is_some_and(|it| it != tenant) {
+        if filter.tenant.as_deref().is_some_and(|it| it != tenant) {
             return Err(Problem::forbidden(format!("this token is of tenant `{tenant}` only")));
         }
-        wanted.tenant = Some(tenant.to_owned());
+        filter.tenant = Some(tenant.to_owned());
     }
     let limit = page.rows_max as usize;
     let mut items = Vec::new();
-    let after = match place {
+    let after = match position {
         ListPosition::Database(after) => after,
         ListPosition::File(skipped) => {
             let rules = admin.file_rules();
-            let all = rules.rules().iter().filter(|it| is_wanted(&wanted, it));
+            let all = rules.rules().iter().filter(|it| is_match(&filter, it));
             let mut some = all.skip(skipped).map(|it| RuleJson::of_file(it));
             items.extend(some.by_ref().take(limit));
             if items.len() == limit {
@@ -95,12 +95,12 @@ pub(crate) async fn list(
     };
     let rows_max = (limit - items.len()) as u32;
     let of = PageRequest { after, rows_max };
-    let page = admin.repository.rules(&wanted, &of).await?;
-    let is_seen = |row: &&RuleRow| match reach {
+    let page = admin.repository.rules(&filter, &of).await?;
+    let is_visible = |row: &&RuleRow| match reach {
         Reach::All => true,
         Reach::Tenant(tenant) => sub_limit::is_own(&row.rule, tenant),
     };
-    items.extend(page.rows.iter().filter(is_seen).map(RuleJson::of_row));
+    items.extend(page.rows.iter().filter(is_visible).map(RuleJson::of_row));
     Ok(Page { rows: items, next: page.next.map(|it| ListPosition::Database(Some(it)).cursor()) })
 }
 
@@ -119,16 +119,18 @@ pub(crate) async fn create(
     let reach = actor.reach(Permission::Change)?;
     let rule = sent.rule()?;
     let change = ProposedChange::Put { id: None, before: None, rule: rule.clone().into() };
-    let proposal = checked(admin, reach, change).await?;
+    let proposal = propose(admin, reach, change).await?;
     if let Reach::Tenant(tenant) = reach {
-        has_room(admin, tenant).await?;
+        check_room(admin, tenant).await?;
     }
     if is_dry_run {
-        return Ok(ChangeResult::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
+        return Ok(ChangeResult::DryRun(Box::new(
+            proposal.dry_run(admin, reach, Some(&rule)).await,
+        )));
     }
     drop(proposal);
-    let row = admin.repository.insert_rule(&rule, &actor.audited()).await?;
-    admin.enforced().await;
+    let row = admin.repository.insert_rule(&rule, &actor.audit_name()).await?;
+    admin.wait_until_enforced().await;
     Ok(ChangeResult::Done(Box::new(row)))
 }
 
@@ -143,21 +145,23 @@ pub(crate) async fn replace(
 ) -> Result<ChangeResult, Problem> {
     let reach = actor.reach(Permission::Change)?;
     let target = find_target(admin, reach, id).await?;
-    let expected = if_match.expected(target.version())?;
+    let expected = if_match.check_version(target.version())?;
     let rule = sent.rule()?;
     let (row_id, before) = target.before();
     let change = ProposedChange::Put { id: row_id, before, rule: rule.clone().into() };
-    let proposal = checked(admin, reach, change).await?;
+    let proposal = propose(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(ChangeResult::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
+        return Ok(ChangeResult::DryRun(Box::new(
+            proposal.dry_run(admin, reach, Some(&rule)).await,
+        )));
     }
     drop(proposal);
-    let by = actor.audited();
+    let by = actor.audit_name();
     let row = match target {
         Target::Rule(row) => admin.repository.update_rule(row.id, expected, &rule, &by).await?,
         Target::Broken(_) => admin.repository.repair_rule(id, expected, &rule, &by).await?,
     };
-    admin.enforced().await;
+    admin.wait_until_enforced().await;
     Ok(ChangeResult::Done(Box::new(row)))
 }
 
@@ -171,20 +175,20 @@ pub(crate) async fn delete(
 ) -> Result<Option<Box<DryRun>>, Problem> {
     let reach = actor.reach(Permission::Change)?;
     let target = find_target(admin, reach, id).await?;
-    let expected = if_match.expected(target.version())?;
+    let expected = if_match.check_version(target.version())?;
     if is_dry_run {
         let change = ProposedChange::Remove { id: target.before().0 };
-        let proposal = checked(admin, reach, change).await?;
-        return Ok(Some(Box::new(proposal.told(admin, reach, None).await)));
+        let proposal = propose(admin, reach, change).await?;
+        return Ok(Some(Box::new(proposal.dry_run(admin, reach, None).await)));
     }
-    let by = actor.audited();
+    let by = actor.audit_name();
     match target {
         Target::Rule(row) => {
             admin.repository.delete_rule(row.id, expected, &by).await?;
         }
         Target::Broken(_) => admin.repository.discard_rule(id, expected, &by).await?,
     }
-    admin.enforced().await;
+    admin.wait_until_enforced().await;
     Ok(None)
 }
 
@@ -198,22 +202,24 @@ pub(crate) async fn roll_back(
     is_dry_run: bool,
 ) -> Result<ChangeResult, Problem> {
     let reach = actor.reach(Permission::Change)?;
-    let (id, version, before) = find_ever(admin, reach, id).await?;
-    let expected = if_match.expected(version)?;
+    let (id, version, before) = find_with_history(admin, reach, id).await?;
+    let expected = if_match.check_version(version)?;
     let rule = admin.repository.rule_at(id, rollback.version).await?;
     let change = ProposedChange::Put {
         id: Some(id),
         before: Some(before.into()),
         rule: rule.clone().into(),
     };
-    let proposal = checked(admin, reach, change).await?;
+    let proposal = propose(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(ChangeResult::DryRun(Box::new(proposal.told(admin, reach, Some(&rule)).await)));
+        return Ok(ChangeResult::DryRun(Box::new(
+            proposal.dry_run(admin, reach, Some(&rule)).await,
+        )));
     }
     drop(proposal);
-    let by = actor.audited();
+    let by = actor.audit_name();
     let row = admin.repository.rollback_rule(id, expected, rollback.version, &by).await?;
-    admin.enforced().await;
+    admin.wait_until_enforced().await;
     Ok(ChangeResult::Done(Box::new(row)))
 }
 
@@ -224,7 +230,7 @@ pub(crate) async fn history(
     id: &str,
     page: &PageRequest,
 ) -> Result<Page<AuditRow>, Problem> {
-    let (id, ..) = find_ever(admin, actor.reach(Permission::See)?, id).await?;
+    let (id, ..) = find_with_history(admin, actor.reach(Permission::See)?, id).await?;
     Ok(admin.repository.history(id, page).await?)
 }
 
@@ -282,7 +288,7 @@ async fn find_target(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Target
 }
 
 /// A rule that is or was there: its id, its last version and what that said.
-async fn find_ever(
+async fn find_with_history(
     admin: &Admin,
     reach: Reach<'_>,
     id: &str,
@@ -308,7 +314,7 @@ async fn find_ever(
 }
 
 /// The change, if it may be made by whoever has that reach.
-async fn checked(
+async fn propose(
     admin: &Admin,
     reach: Reach<'_>,
     change: ProposedChange,
@@ -335,7 +341,7 @@ async fn checked(
 }
 
 /// Refuses one more sub-limit where a tenant has as many as it may.
-async fn has_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
+async fn check_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
     let filter = RuleFilter { tenant: Some(tenant.to_owned()), ..RuleFilter::default() };
     let mut count = 0;
     let mut of = PageRequest::first(PAGE_ROWS_MAX);
@@ -372,12 +378,12 @@ impl Target {
     }
 }
 
-fn is_wanted(wanted: &RuleFilter, rule: &Rule) -> bool {
+fn is_match(filter: &RuleFilter, rule: &Rule) -> bool {
     let view = RuleView::of(rule);
-    wanted.tenant.as_ref().is_none_or(|it| view.tenant_id.as_ref() == Some(it))
-        && wanted.scope.is_none_or(|it| view.scope == it)
-        && wanted.enabled.is_none_or(|it| rule.enabled == it)
-        && wanted.name.as_ref().is_none_or(|it| *rule.name == **it)
+    filter.tenant.as_ref().is_none_or(|it| view.tenant_id.as_ref() == Some(it))
+        && filter.scope.is_none_or(|it| view.scope == it)
+        && filter.enabled.is_none_or(|it| rule.enabled == it)
+        && filter.name.as_ref().is_none_or(|it| *rule.name == **it)
 }
 
 impl ListPosition {

@@ -50,13 +50,13 @@ pub(crate) fn check(tenant: &str, rule: &Rule, in_force: &[Arc<Rule>]) -> Result
     }
     let parents = in_force.iter().filter(|it| is_parent(it, tenant));
     for parent in parents {
-        below(rule, parent)?;
+        check_below(rule, parent)?;
     }
     Ok(())
 }
 
 /// Refuses what is more than the parent allows, or would come before it.
-fn below(rule: &Rule, parent: &Rule) -> Result<(), Problem> {
+fn check_below(rule: &Rule, parent: &Rule) -> Result<(), Problem> {
     let name = &parent.name;
     if parent.fallback && !rule.fallback {
         let detail = format!(

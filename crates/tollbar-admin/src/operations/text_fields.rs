@@ -12,30 +12,30 @@ const SUBJECT_BYTES_MAX: usize = 1_024;
 const REASON_BYTES_MAX: usize = 1_024;
 
 /// A name for people.
-pub(crate) fn name(field: &str, sent: &str) -> Result<String, Problem> {
+pub(crate) fn check_name(field: &str, sent: &str) -> Result<String, Problem> {
     if sent.trim().is_empty() {
         return Err(Problem::invalid_field(field, "this is empty: send a text such as \"ci\""));
     }
-    bounded(field, sent, NAME_BYTES_MAX)
+    check_text(field, sent, NAME_BYTES_MAX)
 }
 
 /// Whom a rule counts.
-pub(crate) fn subject(field: &str, sent: &str) -> Result<String, Problem> {
+pub(crate) fn check_subject(field: &str, sent: &str) -> Result<String, Problem> {
     if sent.is_empty() {
         return Err(Problem::invalid_field(
             field,
             "this is empty: send a text such as \"user:42\"",
         ));
     }
-    bounded(field, sent, SUBJECT_BYTES_MAX)
+    check_text(field, sent, SUBJECT_BYTES_MAX)
 }
 
 /// Why something was done.
-pub(crate) fn reason(field: &str, sent: Option<&str>) -> Result<Option<String>, Problem> {
-    sent.map(|sent| bounded(field, sent, REASON_BYTES_MAX)).transpose()
+pub(crate) fn check_reason(field: &str, sent: Option<&str>) -> Result<Option<String>, Problem> {
+    sent.map(|sent| check_text(field, sent, REASON_BYTES_MAX)).transpose()
 }
 
-fn bounded(field: &str, sent: &str, bytes_max: usize) -> Result<String, Problem> {
+fn check_text(field: &str, sent: &str, bytes_max: usize) -> Result<String, Problem> {
     if sent.len() > bytes_max {
         let detail = format!("this is too long: send at most {bytes_max} bytes");
         return Err(Problem::invalid_field(field, detail));
@@ -69,11 +69,11 @@ mod tests {
     #[test]
     fn what_can_be_seen_is_a_name() {
         for sent in ["ci", "größe", "名前", "a b", "'; DROP TABLE tokens; --", "../../etc"] {
-            assert_eq!(name("name", sent).as_deref(), Ok(sent));
+            assert_eq!(check_name("name", sent).as_deref(), Ok(sent));
         }
         let long = "é".repeat(65);
         for sent in ["", "   ", "a\0", "a\nb", "\u{202e}nimda", "a\u{200b}b", &long] {
-            let problem = name("name", sent).unwrap_err();
+            let problem = check_name("name", sent).unwrap_err();
             assert_eq!(problem.fields[0].field, "name", "{sent:?}");
         }
     }

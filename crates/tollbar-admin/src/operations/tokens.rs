@@ -40,7 +40,7 @@ pub struct TokenForm {
 #[schemars(rename = "MadeToken")]
 pub struct CreatedToken {
     #[serde(flatten)]
-    pub(crate) made: TokenRow,
+    pub(crate) row: TokenRow,
     /// What to send behind `Authorization: Bearer`. It is shown here and nowhere else.
     pub(crate) token: String,
 }
@@ -52,7 +52,7 @@ pub(crate) async fn create(
     form: &TokenForm,
 ) -> Result<CreatedToken, Problem> {
     actor.reach(Permission::ChangeAll)?;
-    create_in(&admin.repository, form, &actor.audited()).await
+    create_in(&admin.repository, form, &actor.audit_name()).await
 }
 
 /// Makes one in the database itself, for whoever can open that: they need no leave.
@@ -62,9 +62,9 @@ pub async fn create_in(
     actor: &str,
 ) -> Result<CreatedToken, Problem> {
     let credential = Credential::random();
-    let token = form.checked(&credential, repository.now())?;
+    let token = form.to_new_token(&credential, repository.now())?;
     let row = repository.insert_token(&token, actor).await?;
-    Ok(CreatedToken { made: row, token: credential.reveal().to_owned() })
+    Ok(CreatedToken { row, token: credential.reveal().to_owned() })
 }
 
 /// All of them, those that were revoked too.
@@ -81,18 +81,18 @@ pub(crate) async fn list(
 pub(crate) async fn revoke(admin: &Admin, actor: &Actor, id: &str) -> Result<(), Problem> {
     actor.reach(Permission::ChangeAll)?;
     let id = id.parse().map_err(|_| Problem::not_found("token"))?;
-    admin.repository.revoke_token(id, &actor.audited()).await?;
+    admin.repository.revoke_token(id, &actor.audit_name()).await?;
     Ok(())
 }
 
 /// The caller's own.
-pub(crate) async fn own(admin: &Admin, actor: &Actor) -> Result<TokenRow, Problem> {
+pub(crate) async fn get_own(admin: &Admin, actor: &Actor) -> Result<TokenRow, Problem> {
     actor.reach(Permission::SeeOwnToken)?;
     Ok(admin.repository.token(actor.token_id).await?)
 }
 
 /// The token of a database that never had one, for whoever started the daemon first.
-pub async fn first(repository: &Repository) -> Result<Option<Credential>, RepositoryError> {
+pub async fn create_first(repository: &Repository) -> Result<Option<Credential>, RepositoryError> {
     let credential = Credential::random();
     let token = NewToken {
         hash: *credential.hash().bytes(),
@@ -101,14 +101,14 @@ pub async fn first(repository: &Repository) -> Result<Option<Credential>, Reposi
         subject: None,
         expires_at: None,
     };
-    let made = repository.insert_first_token(&token, "first start").await?;
-    Ok(made.map(|_| credential))
+    let row = repository.insert_first_token(&token, "first start").await?;
+    Ok(row.map(|_| credential))
 }
 
 impl TokenForm {
     /// The token that is meant.
-    fn checked(&self, credential: &Credential, now: Timestamp) -> Result<NewToken, Problem> {
-        let name = text_fields::name("name", &self.name)?;
+    fn to_new_token(&self, credential: &Credential, now: Timestamp) -> Result<NewToken, Problem> {
+        let name = text_fields::check_name("name", &self.name)?;
         if !(1..=SCOPES_MAX).contains(&self.scopes.len()) {
             let detail = format!("send 1 to {SCOPES_MAX} of them, such as [\"read\"]");
             return Err(Problem::invalid_field("scopes", detail));
@@ -143,7 +143,7 @@ impl TokenForm {
                 return Err(Problem::invalid_field("subject", detail));
             }
             (Some(subject), true) => {
-                text_fields::subject("subject", subject)?;
+                text_fields::check_subject("subject", subject)?;
             }
             (None, false) => {}
         }
@@ -152,7 +152,7 @@ impl TokenForm {
             name,
             scopes: scopes.iter().map(ToString::to_string).collect(),
             subject: self.subject.clone(),
-            expires_at: instant::future("expiresAt", self.expires_at.as_deref(), now)?,
+            expires_at: instant::parse_future("expiresAt", self.expires_at.as_deref(), now)?,
         })
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_rules::{Per, Request, Rule, Usage, UsageError};
 
-use super::keys::in_force;
+use super::keys::find_in_force;
 use super::{Admin, sub_limit};
 use crate::database::{Page, PageRequest, UsageFilter};
 use crate::operations::auth::access::{Actor, Permission, Reach};
@@ -78,37 +78,41 @@ pub(crate) struct TopDenied {
 }
 
 /// What is left to a subject.
-pub(crate) async fn of_subject(
+pub(crate) async fn get_of_subject(
     admin: &Admin,
     actor: &Actor,
-    whose: UsageSubject<'_>,
+    subject: UsageSubject<'_>,
 ) -> Result<Usages, Problem> {
     let reach = actor.reach(Permission::See)?;
-    left(admin, reach, whose).await
+    read_usage(admin, reach, subject).await
 }
 
 /// What is left to the token's own subject, under every rule that counts it.
-pub(crate) async fn of_me(admin: &Admin, actor: &Actor) -> Result<Usages, Problem> {
+pub(crate) async fn get_own(admin: &Admin, actor: &Actor) -> Result<Usages, Problem> {
     actor.reach(Permission::SeeOwnUsage)?;
     let subject = actor.subject.as_deref().unwrap_or_default();
     let (subject_type, subject_id) = subject.split_once(':').unwrap_or(("client", subject));
     let subject_type = if subject_type == "api" { "api_key" } else { subject_type };
-    left(admin, Reach::All, UsageSubject { subject_type, subject_id, rule: None }).await
+    read_usage(admin, Reach::All, UsageSubject { subject_type, subject_id, rule: None }).await
 }
 
-async fn left(admin: &Admin, reach: Reach<'_>, whose: UsageSubject<'_>) -> Result<Usages, Problem> {
-    let UsageSubject { subject_type, subject_id, rule } = whose;
-    text_fields::subject("subjectType", subject_type)?;
-    text_fields::subject("subjectId", subject_id)?;
+async fn read_usage(
+    admin: &Admin,
+    reach: Reach<'_>,
+    subject: UsageSubject<'_>,
+) -> Result<Usages, Problem> {
+    let UsageSubject { subject_type, subject_id, rule } = subject;
+    text_fields::check_subject("subjectType", subject_type)?;
+    text_fields::check_subject("subjectId", subject_id)?;
     let attribute = if subject_type == "ip_cidr" { "ip" } else { subject_type };
     let attributes = [(attribute, subject_id)];
     let request = Request::new("GET", "/")?.with_attributes(&attributes)?;
     let rules = if let Some(rule) = rule {
-        vec![in_force(admin, reach, rule)?]
+        vec![find_in_force(admin, reach, rule)?]
     } else {
         let all = admin.daemon.engine.rules();
-        let counts = |it: &&Arc<Rule>| counts(it, attribute) && is_seen(it, reach);
-        all.rules().iter().filter(counts).take(RULES_MAX).cloned().collect()
+        let is_counted_by = |it: &&Arc<Rule>| is_counted_by(it, attribute) && is_visible(it, reach);
+        all.rules().iter().filter(is_counted_by).take(RULES_MAX).cloned().collect()
     };
     let mut limits = Vec::new();
     for rule in &rules {
@@ -120,7 +124,7 @@ async fn left(admin: &Admin, reach: Reach<'_>, whose: UsageSubject<'_>) -> Resul
 }
 
 /// True where a rule counts by this attribute alone.
-fn counts(rule: &Rule, attribute: &str) -> bool {
+fn is_counted_by(rule: &Rule, attribute: &str) -> bool {
     rule.enabled
         && match rule.per.as_slice() {
             [Per::Client] => ["api_key", "user", "ip", "client"].contains(&attribute),
@@ -129,7 +133,7 @@ fn counts(rule: &Rule, attribute: &str) -> bool {
         }
 }
 
-fn is_seen(rule: &Rule, reach: Reach<'_>) -> bool {
+fn is_visible(rule: &Rule, reach: Reach<'_>) -> bool {
     match reach {
         Reach::All => true,
         Reach::Tenant(tenant) => sub_limit::is_own_rule(rule, tenant),
@@ -137,7 +141,7 @@ fn is_seen(rule: &Rule, reach: Reach<'_>) -> bool {
 }
 
 /// Who is denied most, under one rule or under all.
-pub(crate) fn top(
+pub(crate) fn list_top_denied(
     admin: &Admin,
     actor: &Actor,
     rule: Option<&str>,
@@ -145,10 +149,10 @@ pub(crate) fn top(
 ) -> Result<TopDenied, Problem> {
     let reach = actor.reach(Permission::See)?;
     let rules = if let Some(rule) = rule {
-        vec![in_force(admin, reach, rule)?]
+        vec![find_in_force(admin, reach, rule)?]
     } else {
         let all = admin.daemon.engine.rules();
-        all.rules().iter().filter(|it| is_seen(it, reach)).cloned().collect()
+        all.rules().iter().filter(|it| is_visible(it, reach)).cloned().collect()
     };
     let mut items = Vec::new();
     for rule in &rules {
@@ -170,17 +174,17 @@ pub(crate) fn top(
 }
 
 /// A page of what was used.
-pub(crate) async fn daily(
+pub(crate) async fn list_daily(
     admin: &Admin,
     actor: &Actor,
     filter: UsageFilter,
     page: &PageRequest,
 ) -> Result<Page<UsageRow>, Problem> {
-    rows(admin, actor, filter, page).await
+    list_rows(admin, actor, filter, page).await
 }
 
 /// A page of rows, as exports and pages read them.
-pub(crate) async fn rows(
+pub(crate) async fn list_rows(
     admin: &Admin,
     actor: &Actor,
     mut filter: UsageFilter,

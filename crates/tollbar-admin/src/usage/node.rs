@@ -32,20 +32,20 @@ pub(crate) fn parse(text: &str) -> Result<String, String> {
 }
 
 impl NodeIdentity {
-    /// By the flag; else by a file beside `place`; else another one at each start.
-    pub fn new(named: Option<&str>, place: Option<&Path>) -> io::Result<Self> {
-        match (named, place) {
+    /// By the flag; else by a file beside `database_path`; else another one at each start.
+    pub fn new(named: Option<&str>, database_path: Option<&Path>) -> io::Result<Self> {
+        match (named, database_path) {
             (Some(name), _) => Ok(Self { name: name.to_owned(), _file: None }),
-            (None, Some(place)) => Self::kept_beside(place),
-            (None, None) => Ok(Self { name: made_up(), _file: None }),
+            (None, Some(database_path)) => Self::from_file_beside(database_path),
+            (None, None) => Ok(Self { name: random_name(), _file: None }),
         }
     }
 
-    fn kept_beside(place: &Path) -> io::Result<Self> {
+    fn from_file_beside(database_path: &Path) -> io::Result<Self> {
         for at in 1..=FILES_MAX {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false);
-            let mut file = file.open(path_of(place, at))?;
+            let mut file = file.open(path_of(database_path, at))?;
             match file.try_lock() {
                 Ok(()) => {
                     let name = read_or_write(&mut file)?;
@@ -63,8 +63,8 @@ impl NodeIdentity {
 }
 
 /// `limits.sqlite.node`, `limits.sqlite.node-2` and so on.
-fn path_of(place: &Path, at: usize) -> PathBuf {
-    let mut path = place.as_os_str().to_owned();
+fn path_of(database_path: &Path, at: usize) -> PathBuf {
+    let mut path = database_path.as_os_str().to_owned();
     path.push(".node");
     if at > 1 {
         path.push(format!("-{at}"));
@@ -79,7 +79,7 @@ fn read_or_write(file: &mut File) -> io::Result<String> {
         return Ok(name);
     }
     // New, or torn by a crash as it was written: nobody has used such a name yet.
-    let name = made_up();
+    let name = random_name();
     file.set_len(0)?;
     file.seek(SeekFrom::Start(0))?;
     file.write_all(format!("{name}\n").as_bytes())?;
@@ -88,7 +88,7 @@ fn read_or_write(file: &mut File) -> io::Result<String> {
 }
 
 /// The host's name, for people, and enough of chance that no two are the same.
-fn made_up() -> String {
+fn random_name() -> String {
     let mut host = String::new();
     let read = File::open("/proc/sys/kernel/hostname")
         .and_then(|it| it.take(64).read_to_string(&mut host));
@@ -113,26 +113,26 @@ mod tests {
 
     #[test]
     fn a_name_stays_over_a_restart_and_no_two_daemons_share_one() {
-        let place = scratch("kept").join("limits.sqlite");
-        let first = NodeIdentity::new(None, Some(&place)).unwrap();
-        let second = NodeIdentity::new(None, Some(&place)).unwrap();
+        let database_path = scratch("kept").join("limits.sqlite");
+        let first = NodeIdentity::new(None, Some(&database_path)).unwrap();
+        let second = NodeIdentity::new(None, Some(&database_path)).unwrap();
         assert_ne!(first.name, second.name);
         let name = first.name.clone();
         drop(first);
-        assert_eq!(NodeIdentity::new(None, Some(&place)).unwrap().name, name);
-        std::fs::remove_dir_all(place.parent().unwrap()).unwrap();
+        assert_eq!(NodeIdentity::new(None, Some(&database_path)).unwrap().name, name);
+        std::fs::remove_dir_all(database_path.parent().unwrap()).unwrap();
     }
 
     #[test]
     fn a_torn_file_gets_a_new_name() {
-        let place = scratch("torn").join("limits.sqlite");
+        let database_path = scratch("torn").join("limits.sqlite");
         for torn in [&b""[..], b"\xff\xfe", b"a b", &[b'x'; 500]] {
-            std::fs::write(path_of(&place, 1), torn).unwrap();
-            let name = NodeIdentity::new(None, Some(&place)).unwrap().name;
+            std::fs::write(path_of(&database_path, 1), torn).unwrap();
+            let name = NodeIdentity::new(None, Some(&database_path)).unwrap().name;
             assert_eq!(parse(&name).as_deref(), Ok(&*name));
-            assert_eq!(NodeIdentity::new(None, Some(&place)).unwrap().name, name);
+            assert_eq!(NodeIdentity::new(None, Some(&database_path)).unwrap().name, name);
         }
-        std::fs::remove_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::remove_dir_all(database_path.parent().unwrap()).unwrap();
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl UsageTable for Repository {
 /// Writes what was counted.
 #[derive(Debug)]
 pub struct UsageWriter<B> {
-    books: B,
+    table: B,
     node: String,
     tally: Arc<Tally>,
     /// The last number that is ours and was added; none until there is one.
@@ -69,12 +69,12 @@ pub struct UsageWriter<B> {
 }
 
 impl<B: UsageTable> UsageWriter<B> {
-    pub fn new(books: B, node: String, tally: Arc<Tally>) -> Self {
-        Self { books, node, tally, last: None, batches: VecDeque::new(), is_sent: false }
+    pub fn new(table: B, node: String, tally: Arc<Tally>) -> Self {
+        Self { table, node, tally, last: None, batches: VecDeque::new(), is_sent: false }
     }
 
     /// Writes every so often until `ended`, and then once more.
-    pub async fn keep(mut self, every: Duration, mut ended: Stopped) {
+    pub async fn run(mut self, every: Duration, mut ended: Stopped) {
         let mut turns = interval(every);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first is at once, and there is nothing to write yet.
@@ -133,11 +133,11 @@ impl<B: UsageTable> UsageWriter<B> {
         while let Some(rows) = self.batches.front() {
             let number = match self.last {
                 Some(last) => last + 1,
-                None => self.books.begin(&self.node).await? + 1,
+                None => claim_number(&self.table, &self.node).await? + 1,
             };
             self.last = Some(number - 1);
             let may_be_there = std::mem::replace(&mut self.is_sent, true);
-            match self.books.add(&self.node, number, rows).await? {
+            match self.table.add(&self.node, number, rows).await? {
                 BatchOutcome::AlreadyAdded if !may_be_there => {
                     // It is not ours that is there: somebody else has our name.
                     warn!(
@@ -147,7 +147,7 @@ impl<B: UsageTable> UsageWriter<B> {
                     (self.last, self.is_sent) = (None, false);
                     numbers_tried += 1;
                     if numbers_tried == NUMBERS_TRIED_MAX {
-                        return Err(taken(&self.node));
+                        return Err(name_conflict(&self.node));
                     }
                 }
                 BatchOutcome::Added | BatchOutcome::AlreadyAdded => {
@@ -160,26 +160,19 @@ impl<B: UsageTable> UsageWriter<B> {
     }
 }
 
-/// What every keeper of books can do.
-trait Begin: UsageTable {
-    /// Takes a number above all that the name has used: what another has sent under those, and is
-    /// still on its way, is not added any more.
-    async fn begin(&self, node: &str) -> Result<u64>;
-}
-
-impl<B: UsageTable> Begin for B {
-    async fn begin(&self, node: &str) -> Result<u64> {
-        for _ in 0..NUMBERS_TRIED_MAX {
-            let number = self.last(node).await? + 1;
-            if self.add(node, number, &[]).await? == BatchOutcome::Added {
-                return Ok(number);
-            }
+/// Takes a number above all that the name has used: what another has sent under those, and is still on its way,
+/// is not added any more.
+async fn claim_number(table: &impl UsageTable, node: &str) -> Result<u64> {
+    for _ in 0..NUMBERS_TRIED_MAX {
+        let number = table.last(node).await? + 1;
+        if table.add(node, number, &[]).await? == BatchOutcome::Added {
+            return Ok(number);
         }
-        Err(taken(node))
     }
+    Err(name_conflict(node))
 }
 
-fn taken(node: &str) -> RepositoryError {
+fn name_conflict(node: &str) -> RepositoryError {
     let why = format!("others go on writing as node {node}");
     RepositoryError::Unavailable { why }
 }

@@ -20,16 +20,16 @@ use tollbar_daemon::usage::Tally;
 /// A database whose rules are in force.
 pub(crate) struct Database {
     pub(crate) repository: Repository,
-    follow: Follower,
-    bookkeeper: UsageWriter<Repository>,
+    follower: Follower,
+    usage_writer: UsageWriter<Repository>,
     flush_every: Duration,
     node: NodeIdentity,
 }
 
 /// The tasks that follow a database and write usage to it.
 pub(crate) struct DatabaseTasks {
-    follow: JoinHandle<()>,
-    bookkeeper: JoinHandle<()>,
+    follower: JoinHandle<()>,
+    usage_writer: JoinHandle<()>,
     /// Its name is this node's for as long as the daemon runs.
     _node: NodeIdentity,
 }
@@ -61,17 +61,17 @@ impl Database {
         let node = NodeIdentity::new(config.metering.node.as_deref(), beside.as_deref());
         let node = node.map_err(DatabaseError::NodeIdentity)?;
         let (live, cache) = (Arc::clone(live), config.database.cache());
-        let follow = Follower::begin(live, repository.clone(), cache, node.name.clone()).await?;
-        let bookkeeper = UsageWriter::new(repository.clone(), node.name.clone(), tally);
+        let follower = Follower::start(live, repository.clone(), cache, node.name.clone()).await?;
+        let usage_writer = UsageWriter::new(repository.clone(), node.name.clone(), tally);
         let flush_every = config.metering.usage_flush.0;
-        Ok(Some(Self { repository, follow, bookkeeper, flush_every, node }))
+        Ok(Some(Self { repository, follower, usage_writer, flush_every, node }))
     }
 
     /// Follows it and writes usage until `ended`.
     pub(crate) fn start(self, ended: &Stopped) -> DatabaseTasks {
-        let follow = tokio::spawn(self.follow.run(ended.clone()));
-        let bookkeeper = tokio::spawn(self.bookkeeper.keep(self.flush_every, ended.clone()));
-        DatabaseTasks { follow, bookkeeper, _node: self.node }
+        let follower = tokio::spawn(self.follower.run(ended.clone()));
+        let usage_writer = tokio::spawn(self.usage_writer.run(self.flush_every, ended.clone()));
+        DatabaseTasks { follower, usage_writer, _node: self.node }
     }
 }
 
@@ -79,6 +79,6 @@ impl DatabaseTasks {
     /// Returns when all usage and the last rules are written, or cannot be.
     pub(crate) async fn finish(self) {
         // What went wrong has been told.
-        let _ = (self.follow.await, self.bookkeeper.await);
+        let _ = (self.follower.await, self.usage_writer.await);
     }
 }

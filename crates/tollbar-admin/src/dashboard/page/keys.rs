@@ -82,7 +82,7 @@ pub(crate) struct LimitRow {
 
 pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
     let (admin, actor) = (context.admin, context.actor());
-    let top = usage::top(admin, actor, None, TOP)?;
+    let top = usage::list_top_denied(admin, actor, None, TOP)?;
     let row = |it: usage::DeniedSubject| {
         let subject = UntrustedText::new(it.subject);
         KeysPanelRow {
@@ -128,7 +128,7 @@ async fn show_with(
     problem: Option<&Problem>,
 ) -> PageResult {
     let (admin, actor) = (context.admin, context.actor());
-    let rule = keys::in_force(admin, actor.reach(Permission::See)?, rule_id)?;
+    let rule = keys::find_in_force(admin, actor.reach(Permission::See)?, rule_id)?;
     let subject = &named(&rule, subject);
     let (limits, why_not) = match keys::peek(admin, actor, &key(&rule, subject)).await {
         Ok(usages) => (usages.limits.iter().map(LimitRow::of).collect(), None),
@@ -187,7 +187,7 @@ async fn done(
     let (rule_id, subject_text) = (Some(rule.to_owned()), subject.to_owned());
     match what {
         "reset" => {
-            let rule = keys::in_force(admin, actor.reach(Permission::Change)?, rule)?;
+            let rule = keys::find_in_force(admin, actor.reach(Permission::Change)?, rule)?;
             keys::reset(admin, actor, &key(&rule, subject)).await?;
             Ok("The counters are fresh.")
         }

@@ -120,7 +120,7 @@ pub(crate) async fn show_with(
     if !seen.is_file {
         if !seen.is_gone {
             let asked = PageRequest::first(EXEMPTIONS_MAX);
-            let paged = exemptions::of_rule(admin, actor, id, &asked).await?;
+            let paged = exemptions::list_of_rule(admin, actor, id, &asked).await?;
             exempt = paged.rows.iter().map(|it| ExemptionListRow::of(it, name)).collect();
         }
         let paged = rules::history(admin, actor, id, &context.paging(CHANGES_MAX)).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use askama::Template;
 
 use crate::api::query::Format;
-use crate::api::response::with;
+use crate::api::response::with_header;
 use crate::api::usage_export;
 use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::dashboard::view::chart::{BarChart, DayBar, Meter};
@@ -165,7 +165,7 @@ pub(crate) async fn csv(context: &PageContext<'_>) -> PageResult {
     let (admin, actor) = (Arc::clone(context.admin), Arc::clone(&context.entered.actor));
     let answer = usage_export::stream(admin, actor, filter(context, days), Format::Csv).await?;
     let name = format!("attachment; filename=\"usage-{}-{}.csv\"", days.0, days.1);
-    Ok(with(answer, hyper::header::CONTENT_DISPOSITION, &name))
+    Ok(with_header(answer, hyper::header::CONTENT_DISPOSITION, &name))
 }
 
 impl Sum {
@@ -186,7 +186,7 @@ impl Sums {
         let mut row_count = 0;
         loop {
             let filter = filter(context, days);
-            let page = usage::rows(context.admin, context.actor(), filter, &of).await?;
+            let page = usage::list_rows(context.admin, context.actor(), filter, &of).await?;
             row_count += page.rows.len();
             for row in page.rows {
                 let sum = Sum { admitted: row.admitted_cost, denied: row.denied_cost };

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::database::row::AuditState;
-use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, number, wrong};
+use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, invalid_row, number};
 use crate::database::{
     AuditAction, AuditFilter, AuditKind, AuditRow, Page, PageRequest, Result, RuleId,
 };
@@ -77,15 +77,16 @@ pub(crate) async fn rule_at<S: Sql>(
 fn audited(row: &mut SqlRow) -> Result<Option<AuditState>> {
     // Whatever is no rule is what it is: reading it cannot fail.
     let json = row.optional_json()?;
-    json.map(serde_json::from_value).transpose().map_err(|_| wrong("what is no JSON"))
+    json.map(serde_json::from_value).transpose().map_err(|_| invalid_row("what is no JSON"))
 }
 
 fn read(mut row: SqlRow) -> Result<AuditRow> {
     Ok(AuditRow {
         id: row.int()?,
-        kind: AuditKind::of_name(&row.text()?).ok_or_else(|| wrong("an unknown kind"))?,
+        kind: AuditKind::of_name(&row.text()?).ok_or_else(|| invalid_row("an unknown kind"))?,
         rule: row.optional_text()?.and_then(|it| it.parse::<RuleId>().ok()),
-        action: AuditAction::of_name(&row.text()?).ok_or_else(|| wrong("an unknown action"))?,
+        action: AuditAction::of_name(&row.text()?)
+            .ok_or_else(|| invalid_row("an unknown action"))?,
         version: row.optional_count()?,
         before: audited(&mut row)?,
         after: audited(&mut row)?,

@@ -1,7 +1,7 @@
 //! Which rows the last revisions changed. The database writes it down itself, whoever changes them.
 
 use crate::database::Result;
-use crate::database::sql::{Sql, SqlRow, number, wrong};
+use crate::database::sql::{Sql, SqlRow, invalid_row, number};
 use crate::database::sync::contents::KnownRevision;
 
 /// More are not read one by one.
@@ -28,14 +28,14 @@ pub(crate) struct ChangedRows {
 }
 
 /// What tells a revision from another of the same number, which a database that was restored may come to.
-pub(crate) async fn mark_of<S: Sql>(sql: &S, revision: u64) -> Result<Option<i64>> {
+pub(crate) async fn read_mark<S: Sql>(sql: &S, revision: u64) -> Result<Option<i64>> {
     let statement = "SELECT mark FROM rate_limit_changes WHERE revision = $1 LIMIT 1";
     let mut rows = sql.query(statement, &[number(revision)]).await?;
     rows.first_mut().map(SqlRow::int).transpose()
 }
 
 /// The rows that were changed since then up to revision `now`; `None` where they are not known, or many.
-pub(crate) async fn since<S: Sql>(
+pub(crate) async fn changed_since<S: Sql>(
     sql: &S,
     since: KnownRevision,
     now: u64,
@@ -64,7 +64,7 @@ pub(crate) async fn since<S: Sql>(
             let kind = match row.text()?.as_str() {
                 "rule" => ChangedRowKind::Rule,
                 "key" => ChangedRowKind::Key,
-                _ => return Err(wrong("an unknown kind")),
+                _ => return Err(invalid_row("an unknown kind")),
             };
             changed.push((kind, row.int()?));
         }

@@ -6,7 +6,7 @@ use tollbar_rules::admin::{ExemptionForm, SubjectType};
 use super::audit::AuditEntry;
 use super::{TEXT_BYTES_MAX, check_name, check_text, rules};
 use crate::database::queries::audit::{self};
-use crate::database::sql::{Sql, SqlRow, WhereClause, wrong};
+use crate::database::sql::{Sql, SqlRow, WhereClause, invalid_row};
 use crate::database::{
     AuditAction, AuditKind, ExemptionRow, Page, PageRequest, RepositoryError, Result, RuleId,
 };
@@ -44,7 +44,7 @@ pub(crate) async fn add<S: Sql>(
     };
     let (id, created_by, created_at) = (row.int()?, actor.to_owned(), sql.now());
     let added = ExemptionRow { id, rule: rule.id, form: form.clone(), created_by, created_at };
-    write_down(sql, rule.row, (None, Some(&added)), actor).await?;
+    audit_change(sql, rule.row, (None, Some(&added)), actor).await?;
     Ok(added)
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn delete<S: Sql>(sql: &S, id: i64, actor: &str) -> Result<Exem
     let deleted = get(sql, id).await?;
     let rule = rules::get(sql, deleted.rule).await?;
     sql.execute("DELETE FROM rate_limit_exemptions WHERE id = $1", &[id.into()]).await?;
-    write_down(sql, rule.row, (Some(&deleted), None), actor).await?;
+    audit_change(sql, rule.row, (Some(&deleted), None), actor).await?;
     Ok(deleted)
 }
 
@@ -94,7 +94,7 @@ pub(crate) async fn in_force_of<S: Sql>(sql: &S, rule: i64) -> Result<Vec<Result
     Ok(sql.query(&statement, &[rule.into()]).await?.into_iter().map(read).collect())
 }
 
-async fn write_down<S: Sql>(
+async fn audit_change<S: Sql>(
     sql: &S,
     rule: i64,
     (before, after): (Option<&ExemptionRow>, Option<&ExemptionRow>),
@@ -122,9 +122,9 @@ fn told(row: &ExemptionRow) -> Json {
 
 fn read(mut row: SqlRow) -> Result<ExemptionRow> {
     let id = row.int()?;
-    let rule = row.text()?.parse().map_err(|_| wrong("what is no UUID"))?;
+    let rule = row.text()?.parse().map_err(|_| invalid_row("what is no UUID"))?;
     let subject_type =
-        SubjectType::of_name(&row.text()?).ok_or_else(|| wrong("an unknown type"))?;
+        SubjectType::of_name(&row.text()?).ok_or_else(|| invalid_row("an unknown type"))?;
     let mut form = ExemptionForm::new(subject_type, &row.text()?);
     form.reason = row.optional_text()?;
     form.expires_at = row.optional_time()?;

@@ -4,7 +4,7 @@ use super::audit::AuditEntry;
 use super::{TEXT_BYTES_MAX, check_name, check_text};
 use crate::database::queries::audit::{self};
 use crate::database::row::EffectFields;
-use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, wrong};
+use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, invalid_row};
 use crate::database::{
     AuditAction, AuditKind, KeyEffect, KeyFilter, KeyRecord, KeyRow, Page, PageRequest,
     RepositoryError, Result,
@@ -52,8 +52,8 @@ pub(crate) async fn put<S: Sql>(sql: &S, record: &KeyRecord, actor: &str) -> Res
          created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING {COLUMNS}"
     );
     let row = sql.query(&statement, &values).await?.into_iter().next();
-    let row = read(row.ok_or_else(|| wrong("nothing"))?)?;
-    write_down(sql, (before.as_ref(), Some(&row)), actor).await?;
+    let row = read(row.ok_or_else(|| invalid_row("nothing"))?)?;
+    audit_change(sql, (before.as_ref(), Some(&row)), actor).await?;
     Ok(row)
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn delete<S: Sql>(sql: &S, id: i64, actor: &str) -> Result<KeyR
     check_name("actor", actor)?;
     let deleted = get(sql, id).await?;
     sql.execute("DELETE FROM rate_limit_keys WHERE id = $1", &[id.into()]).await?;
-    write_down(sql, (Some(&deleted), None), actor).await?;
+    audit_change(sql, (Some(&deleted), None), actor).await?;
     Ok(deleted)
 }
 
@@ -105,7 +105,7 @@ async fn one_of<S: Sql>(sql: &S, condition: &str, values: &[SqlValue]) -> Result
     rows.into_iter().next().map(read).transpose()
 }
 
-async fn write_down<S: Sql>(
+async fn audit_change<S: Sql>(
     sql: &S,
     (before, after): (Option<&KeyRow>, Option<&KeyRow>),
     actor: &str,
@@ -130,9 +130,9 @@ fn read(mut row: SqlRow) -> Result<KeyRow> {
         ("ban", None) => KeyEffect::Ban,
         ("boost", Some(factor)) => match u32::try_from(factor) {
             Ok(factor_percent) => KeyEffect::Boost { factor_percent },
-            Err(_) => return Err(wrong("a factor that is none")),
+            Err(_) => return Err(invalid_row("a factor that is none")),
         },
-        _ => return Err(wrong("an unknown effect")),
+        _ => return Err(invalid_row("an unknown effect")),
     };
     let record = KeyRecord {
         rule: Some(rule).filter(|it| !it.is_empty()),

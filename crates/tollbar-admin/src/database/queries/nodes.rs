@@ -3,7 +3,7 @@
 use tollbar::Timestamp;
 
 use super::check_name;
-use crate::database::sql::{Sql, SqlRow, number, wrong};
+use crate::database::sql::{Sql, SqlRow, invalid_row, number};
 use crate::database::{NodeRow, Result, Revisions};
 
 /// The most nodes that a list has.
@@ -34,6 +34,6 @@ pub(crate) async fn forget<S: Sql>(sql: &S, seen_before: Timestamp) -> Result<u6
 
 pub(crate) async fn revisions<S: Sql>(sql: &S) -> Result<Revisions> {
     let rows = sql.query("SELECT rules, tokens FROM rate_limit_revision WHERE id = 1", &[]).await?;
-    let mut row = rows.into_iter().next().ok_or_else(|| wrong("no revision"))?;
+    let mut row = rows.into_iter().next().ok_or_else(|| invalid_row("no revision"))?;
     Ok(Revisions { rules: row.count()?, tokens: row.count()? })
 }

@@ -8,7 +8,7 @@ use tollbar_rules::{Rule, RuleSet};
 use super::audit::AuditEntry;
 use super::{check_name, check_text};
 use crate::database::queries::audit::{self};
-use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, number, wrong};
+use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, invalid_row, number};
 use crate::database::{
     AuditAction, AuditFilter, AuditKind, AuditRow, AuditState, AuditedRule, BrokenRule, Page,
     PageRequest, RepositoryError, Result, RuleFilter, RuleId, RuleRow,
@@ -67,7 +67,7 @@ pub(crate) async fn enabled_at<S: Sql>(
 pub(crate) async fn get<S: Sql>(sql: &S, id: RuleId) -> Result<RuleRow> {
     let statement = format!("{} WHERE rule_uuid = $1 AND deleted_at IS NULL", select());
     let rows = sql.query(&statement, &[id.to_string().into()]).await?;
-    if rows.is_empty() { Err(missing()) } else { one(rows) }
+    if rows.is_empty() { Err(not_found()) } else { read_one(rows) }
 }
 
 pub(crate) async fn insert<S: Sql>(sql: &S, rule: &Rule, actor: &str) -> Result<RuleRow> {
@@ -79,8 +79,8 @@ pub(crate) async fn insert<S: Sql>(sql: &S, rule: &Rule, actor: &str) -> Result<
         "INSERT INTO rate_limit_rules (rule_uuid, spec, created_at, updated_at) \
          VALUES ($1, $2, $3, $3) RETURNING {COLUMNS}"
     );
-    let row = one(sql.query(&statement, &values).await?)?;
-    write_down(sql, AuditAction::Insert, None, &row, actor).await?;
+    let row = read_one(sql.query(&statement, &values).await?)?;
+    audit_change(sql, AuditAction::Insert, None, &row, actor).await?;
     Ok(row)
 }
 
@@ -91,7 +91,7 @@ pub(crate) async fn update<S: Sql>(
     rule: &Rule,
     actor: &str,
 ) -> Result<RuleRow> {
-    let before = at_version(get(sql, id).await?, expected)?;
+    let before = check_version(get(sql, id).await?, expected)?;
     change(sql, &before, rule, None, AuditAction::Update, actor).await
 }
 
@@ -101,7 +101,7 @@ pub(crate) async fn delete<S: Sql>(
     expected: u64,
     actor: &str,
 ) -> Result<RuleRow> {
-    let before = at_version(get(sql, id).await?, expected)?;
+    let before = check_version(get(sql, id).await?, expected)?;
     change(sql, &before, &before.rule, Some(sql.now()), AuditAction::Delete, actor).await
 }
 
@@ -112,7 +112,7 @@ pub(crate) async fn enable<S: Sql>(
     enabled: bool,
     actor: &str,
 ) -> Result<RuleRow> {
-    let before = at_version(get(sql, id).await?, expected)?;
+    let before = check_version(get(sql, id).await?, expected)?;
     let mut rule = before.rule.clone();
     rule.enabled = enabled;
     let action = if enabled { AuditAction::Enable } else { AuditAction::Disable };
@@ -127,8 +127,8 @@ pub(crate) async fn roll_back<S: Sql>(
     to_version: u64,
     actor: &str,
 ) -> Result<RuleRow> {
-    let before = at_version(find(sql, id).await?, expected)?;
-    let rule = said_at(sql, &before, to_version).await?;
+    let before = check_version(find(sql, id).await?, expected)?;
+    let rule = rule_at_version(sql, &before, to_version).await?;
     change(sql, &before, &rule, None, AuditAction::Update, actor).await
 }
 
@@ -144,19 +144,19 @@ pub(crate) async fn history<S: Sql>(
 }
 
 /// What a version of a rule said.
-pub(crate) async fn at<S: Sql>(sql: &S, id: RuleId, version: u64) -> Result<Rule> {
+pub(crate) async fn rule_at<S: Sql>(sql: &S, id: RuleId, version: u64) -> Result<Rule> {
     let rule = find(sql, id).await?;
-    said_at(sql, &rule, version).await
+    rule_at_version(sql, &rule, version).await
 }
 
 /// The rule, deleted or not.
 pub(crate) async fn find<S: Sql>(sql: &S, id: RuleId) -> Result<RuleRow> {
     let statement = format!("{} WHERE rule_uuid = $1", select());
     let rows = sql.query(&statement, &[id.to_string().into()]).await?;
-    if rows.is_empty() { Err(missing()) } else { one(rows) }
+    if rows.is_empty() { Err(not_found()) } else { read_one(rows) }
 }
 
-async fn said_at<S: Sql>(sql: &S, rule: &RuleRow, version: u64) -> Result<Rule> {
+async fn rule_at_version<S: Sql>(sql: &S, rule: &RuleRow, version: u64) -> Result<Rule> {
     match audit::rule_at(sql, rule.row, version).await? {
         Some(AuditState::Rule(it)) => Ok(it.rule),
         Some(AuditState::Other(_)) => {
@@ -199,8 +199,8 @@ pub(crate) async fn repair<S: Sql>(
         "UPDATE rate_limit_rules SET rule_uuid = $2, version = $3, spec = $4, updated_at = $5 \
          WHERE id = $1 RETURNING {COLUMNS}"
     );
-    let row = one(sql.query(&statement, &values).await?)?;
-    write_down(sql, AuditAction::Update, Some(&AuditState::Other(broken.spec)), &row, actor)
+    let row = read_one(sql.query(&statement, &values).await?)?;
+    audit_change(sql, AuditAction::Update, Some(&AuditState::Other(broken.spec)), &row, actor)
         .await?;
     Ok(row)
 }
@@ -231,7 +231,7 @@ pub(crate) async fn discard<S: Sql>(
 }
 
 async fn broken_at<S: Sql>(sql: &S, named: &str, expected: u64) -> Result<BrokenRule> {
-    let broken = broken(sql, named).await?.ok_or_else(missing)?;
+    let broken = broken(sql, named).await?.ok_or_else(not_found)?;
     if broken.version != expected {
         return Err(RepositoryError::Conflict { expected, found: broken.version });
     }
@@ -257,12 +257,12 @@ async fn change<S: Sql>(
         "UPDATE rate_limit_rules SET spec = $3, updated_at = $4, deleted_at = $5, \
          version = version + 1 WHERE id = $1 AND version = $2 RETURNING {COLUMNS}"
     );
-    let after = one(sql.query(&statement, &values).await?)?;
-    write_down(sql, action, Some(&audited(before)), &after, actor).await?;
+    let after = read_one(sql.query(&statement, &values).await?)?;
+    audit_change(sql, action, Some(&audited(before)), &after, actor).await?;
     Ok(after)
 }
 
-async fn write_down<S: Sql>(
+async fn audit_change<S: Sql>(
     sql: &S,
     action: AuditAction,
     before: Option<&AuditState>,
@@ -363,7 +363,7 @@ async fn check_free<S: Sql>(sql: &S, name: &str, own: Option<i64>) -> Result<()>
     Err(RepositoryError::NameTaken { name: name.to_owned() })
 }
 
-fn at_version(rule: RuleRow, expected: u64) -> Result<RuleRow> {
+fn check_version(rule: RuleRow, expected: u64) -> Result<RuleRow> {
     if rule.version == expected {
         return Ok(rule);
     }
@@ -374,12 +374,12 @@ fn select() -> String {
     format!("SELECT {COLUMNS} FROM rate_limit_rules")
 }
 
-fn missing() -> RepositoryError {
+fn not_found() -> RepositoryError {
     RepositoryError::NotFound { what: "rule" }
 }
 
-fn one(rows: Vec<SqlRow>) -> Result<RuleRow> {
-    let row = rows.into_iter().next().ok_or_else(|| wrong("nothing"))?;
+fn read_one(rows: Vec<SqlRow>) -> Result<RuleRow> {
+    let row = rows.into_iter().next().ok_or_else(|| invalid_row("nothing"))?;
     read(row).map_err(|broken| RepositoryError::Broken(Box::new(broken)))
 }
 

@@ -6,7 +6,7 @@ use tollbar::Timestamp;
 use super::audit::AuditEntry;
 use super::{TEXT_BYTES_MAX, check_name, check_text};
 use crate::database::queries::audit::{self};
-use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, wrong};
+use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, invalid_row};
 use crate::database::{
     AuditAction, AuditKind, NewToken, Page, PageRequest, RepositoryError, Result, TokenRow,
 };
@@ -36,7 +36,7 @@ pub(crate) async fn insert<S: Sql>(sql: &S, token: &NewToken, actor: &str) -> Re
     let row = sql.query(&statement, &values).await?.into_iter().next();
     let row = row.ok_or_else(|| RepositoryError::Duplicate { what: token.name.clone() })?;
     let row = read(row)?;
-    write_down(sql, AuditAction::Insert, (None, &row), actor).await?;
+    audit_change(sql, AuditAction::Insert, (None, &row), actor).await?;
     Ok(row)
 }
 
@@ -52,7 +52,7 @@ pub(crate) async fn insert_first<S: Sql>(
     insert(sql, token, actor).await.map(Some)
 }
 
-pub(crate) async fn by_hash<S: Sql>(sql: &S, hash: &[u8; 32]) -> Result<Option<TokenRow>> {
+pub(crate) async fn find_by_hash<S: Sql>(sql: &S, hash: &[u8; 32]) -> Result<Option<TokenRow>> {
     let statement = format!("SELECT {COLUMNS} FROM rate_limit_tokens WHERE hash = $1");
     let rows = sql.query(&statement, &[hex::encode(hash).into()]).await?;
     rows.into_iter().next().map(read).transpose()
@@ -83,12 +83,12 @@ pub(crate) async fn revoke<S: Sql>(sql: &S, id: i64, actor: &str) -> Result<Toke
     let statement = "UPDATE rate_limit_tokens SET revoked_at = $2 WHERE id = $1";
     sql.execute(statement, &[id.into(), sql.now().into()]).await?;
     let after = get(sql, id).await?;
-    write_down(sql, AuditAction::Delete, (Some(&before), &after), actor).await?;
+    audit_change(sql, AuditAction::Delete, (Some(&before), &after), actor).await?;
     Ok(after)
 }
 
 /// Writes down when tokens were used, where that is later than what is known.
-pub(crate) async fn used<S: Sql>(sql: &S, used: &[(i64, Timestamp)]) -> Result<()> {
+pub(crate) async fn record_use<S: Sql>(sql: &S, used: &[(i64, Timestamp)]) -> Result<()> {
     let statement = "UPDATE rate_limit_tokens SET last_used_at = $2 \
                      WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)";
     let mut used = used.to_vec();
@@ -101,7 +101,7 @@ pub(crate) async fn used<S: Sql>(sql: &S, used: &[(i64, Timestamp)]) -> Result<(
     Ok(())
 }
 
-async fn write_down<S: Sql>(
+async fn audit_change<S: Sql>(
     sql: &S,
     action: AuditAction,
     (before, after): (Option<&TokenRow>, &TokenRow),
@@ -116,7 +116,7 @@ fn read(mut row: SqlRow) -> Result<TokenRow> {
     Ok(TokenRow {
         id: row.int()?,
         name: row.text()?,
-        scopes: serde_json::from_value(row.json()?).map_err(|_| wrong("no list of texts"))?,
+        scopes: serde_json::from_value(row.json()?).map_err(|_| invalid_row("no list of texts"))?,
         subject: row.optional_text()?,
         created_by: row.text()?,
         created_at: row.time()?,

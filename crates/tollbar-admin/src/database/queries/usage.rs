@@ -110,7 +110,7 @@ pub(crate) async fn page<S: Sql>(
         .and("subject = $", filter.subject.as_ref())
         .and("rule = $", filter.rule.as_ref());
     if let Some(after) = &of.after {
-        let (day, tenant, subject, rule) = place(after)?;
+        let (day, tenant, subject, rule) = parse_cursor(after)?;
         let values = [i64::from(day).into(), tenant.into(), subject.into(), rule.into()];
         conditions = conditions.and_after("(day, tenant_id, subject, rule)", values);
     }
@@ -128,7 +128,7 @@ fn cursor(row: &UsageRow) -> String {
     hex::encode(place.as_bytes())
 }
 
-fn place(cursor: &Cursor) -> Result<(i32, String, String, String)> {
+fn parse_cursor(cursor: &Cursor) -> Result<(i32, String, String, String)> {
     let bytes = hex::decode(cursor.as_text()).ok();
     let place = bytes.and_then(|it| serde_json::from_slice(&it).ok());
     place.ok_or(RepositoryError::Cursor)
@@ -136,7 +136,7 @@ fn place(cursor: &Cursor) -> Result<(i32, String, String, String)> {
 
 fn read(mut row: SqlRow) -> Result<UsageRow> {
     Ok(UsageRow {
-        day: i32::try_from(row.int()?).map_err(|_| super::super::sql::wrong("no day"))?,
+        day: i32::try_from(row.int()?).map_err(|_| super::super::sql::invalid_row("no day"))?,
         tenant: row.text()?,
         subject: row.text()?,
         rule: row.text()?,

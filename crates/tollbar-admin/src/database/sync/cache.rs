@@ -66,7 +66,7 @@ pub enum CacheError {
     },
     /// It is something else.
     #[error("{} is no cache of rules: remove it, or name another file by --rules-cache", path.display())]
-    NotOne {
+    NotACache {
         /// Where it is.
         path: PathBuf,
     },
@@ -99,7 +99,7 @@ pub enum CacheError {
          --rules-cache",
         path.display()
     )]
-    OfAnother {
+    OtherDatabase {
         /// Where it is.
         path: PathBuf,
         /// The database whose rules these are.
@@ -116,9 +116,9 @@ impl Cache {
     }
 
     /// Puts what was loaded in the place of what was there.
-    pub(crate) fn write(&self, loaded: &DatabaseContents) -> Result<(), CacheError> {
+    pub(crate) fn write(&self, contents: &DatabaseContents) -> Result<(), CacheError> {
         let io = |source| CacheError::Io { path: self.path.clone(), source };
-        let body = self.json(loaded);
+        let body = self.json(contents);
         let sum = crc32fast::hash(body.as_bytes());
         let head = format!("{MAGIC} {FORM} {} {sum:08x}\n", body.len());
         let mut beside = self.path.clone().into_os_string();
@@ -142,25 +142,25 @@ impl Cache {
         };
         let mut bytes = Vec::new();
         file.take(BYTES_MAX).read_to_end(&mut bytes).map_err(io)?;
-        let json = self.checked(&bytes)?;
+        let json = self.check(&bytes)?;
         let found = json["database"].as_str().unwrap_or_default();
         if found != self.database {
             let (path, expected) = (self.path.clone(), self.database.clone());
-            return Err(CacheError::OfAnother { path, found: found.to_owned(), expected });
+            return Err(CacheError::OtherDatabase { path, found: found.to_owned(), expected });
         }
         let wrong = || self.corrupt("its rows cannot be read");
-        loaded_of(&json).ok_or_else(wrong).map(Some)
+        parse_contents(&json).ok_or_else(wrong).map(Some)
     }
 
     /// What is behind the first line, if that is what it says.
-    fn checked(&self, bytes: &[u8]) -> Result<Value, CacheError> {
-        let not_one = || CacheError::NotOne { path: self.path.clone() };
-        let end = bytes.iter().take(128).position(|it| *it == b'\n').ok_or_else(not_one)?;
-        let head = str::from_utf8(&bytes[..end]).map_err(|_| not_one())?;
+    fn check(&self, bytes: &[u8]) -> Result<Value, CacheError> {
+        let not_a_cache = || CacheError::NotACache { path: self.path.clone() };
+        let end = bytes.iter().take(128).position(|it| *it == b'\n').ok_or_else(not_a_cache)?;
+        let head = str::from_utf8(&bytes[..end]).map_err(|_| not_a_cache())?;
         let mut words = head.split(' ');
         let (Some(MAGIC), Some(Ok(form))) = (words.next(), words.next().map(str::parse::<u64>))
         else {
-            return Err(not_one());
+            return Err(not_a_cache());
         };
         if form != FORM {
             return Err(CacheError::Newer { path: self.path.clone(), found: form });
@@ -180,23 +180,23 @@ impl Cache {
         CacheError::Corrupt { path: self.path.clone(), why: why.to_owned() }
     }
 
-    fn json(&self, loaded: &DatabaseContents) -> String {
-        let Revisions { rules, tokens } = loaded.revisions;
+    fn json(&self, contents: &DatabaseContents) -> String {
+        let Revisions { rules, tokens } = contents.revisions;
         let database = Value::from(&*self.database);
         let mut body =
             format!(r#"{{"database":{database},"revision":{rules},"tokens":{tokens},"rules":"#);
         // Whoever panicked with it has left texts of rows that are as they were.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.rules.append(loaded.rules.iter(), |it| vec![rule_json(it)], &mut body);
+        written.rules.append(contents.rules.iter(), |it| vec![rule_json(it)], &mut body);
         body.push_str(r#","exemptions":"#);
         // One that cannot be enforced would keep the whole file from being read.
         let is_one = |it: &&ExemptionRow| it.form.exemption().is_ok();
         let json = |rows: &[ExemptionRow]| {
             rows.iter().filter(is_one).map(exemption_json).collect::<Vec<_>>()
         };
-        written.exemptions.append(loaded.exemptions.values(), json, &mut body);
+        written.exemptions.append(contents.exemptions.values(), json, &mut body);
         body.push_str(r#","keys":"#);
-        written.keys.append(loaded.keys.iter(), |it| vec![key_json(it)], &mut body);
+        written.keys.append(contents.keys.iter(), |it| vec![key_json(it)], &mut body);
         body.push('}');
         body
     }
@@ -232,15 +232,15 @@ fn key_json(KeyRow { id, record, .. }: &KeyRow) -> Value {
     })
 }
 
-fn loaded_of(json: &Value) -> Option<DatabaseContents> {
+fn parse_contents(json: &Value) -> Option<DatabaseContents> {
     let rows = |name: &str| json[name].as_array();
     let revisions =
         Revisions { rules: json["revision"].as_u64()?, tokens: json["tokens"].as_u64()? };
-    let rule = |json| rule_of(json).map(Arc::new);
-    let key = |json| key_of(json).map(Arc::new);
+    let rule = |json| parse_rule(json).map(Arc::new);
+    let key = |json| parse_key(json).map(Arc::new);
     let mut exemptions: BTreeMap<RuleId, Vec<ExemptionRow>> = BTreeMap::new();
     for json in rows("exemptions")? {
-        let row = exemption_of(json)?;
+        let row = parse_exemption(json)?;
         exemptions.entry(row.rule).or_default().push(row);
     }
     Some(DatabaseContents {
@@ -253,7 +253,7 @@ fn loaded_of(json: &Value) -> Option<DatabaseContents> {
 }
 
 /// When something was made, and by whom, is not in the file: nothing that is enforced hangs on it.
-fn rule_of(json: &Value) -> Option<RuleRow> {
+fn parse_rule(json: &Value) -> Option<RuleRow> {
     Some(RuleRow {
         id: json["id"].as_str()?.parse().ok()?,
         rule: from_json(json["form"].clone()).ok()?,
@@ -265,7 +265,7 @@ fn rule_of(json: &Value) -> Option<RuleRow> {
     })
 }
 
-fn exemption_of(json: &Value) -> Option<ExemptionRow> {
+fn parse_exemption(json: &Value) -> Option<ExemptionRow> {
     Some(ExemptionRow {
         id: json["id"].as_i64()?,
         rule: json["rule"].as_str()?.parse().ok()?,
@@ -275,7 +275,7 @@ fn exemption_of(json: &Value) -> Option<ExemptionRow> {
     })
 }
 
-fn key_of(json: &Value) -> Option<KeyRow> {
+fn parse_key(json: &Value) -> Option<KeyRow> {
     let fields: &Map<String, Value> = json.as_object()?;
     let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
     let effect = match fields.get("factorPercent")?.as_u64() {

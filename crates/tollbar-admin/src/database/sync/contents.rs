@@ -72,21 +72,21 @@ pub(crate) struct RuleWithExemptions {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RuleDelta {
     /// Rules that are not there any more, or not as they were.
-    pub(crate) without: Vec<RuleId>,
+    pub(crate) removed: Vec<RuleId>,
     /// Rules as they are.
-    pub(crate) with: Vec<Arc<RuleRow>>,
+    pub(crate) current: Vec<Arc<RuleRow>>,
     pub(crate) has_keys: bool,
 }
 
 pub(crate) async fn load<S: Sql>(sql: &S) -> Result<DatabaseContents> {
     let revisions = nodes::revisions(sql).await?;
-    let mark = changes::mark_of(sql, revisions.rules).await?;
-    let mut loaded = DatabaseContents { revisions, mark, ..DatabaseContents::default() };
+    let mark = changes::read_mark(sql, revisions.rules).await?;
+    let mut contents = DatabaseContents { revisions, mark, ..DatabaseContents::default() };
     for row in rules::enabled(sql).await? {
         match row {
-            Ok(row) => loaded.rules.push(Arc::new(row)),
+            Ok(row) => contents.rules.push(Arc::new(row)),
             Err(BrokenRule { id, name, why, .. }) => {
-                loaded.bad.push(SkippedRow { what: "rule", id, name, why });
+                contents.bad.push(SkippedRow { what: "rule", id, name, why });
             }
         }
     }
@@ -95,32 +95,33 @@ pub(crate) async fn load<S: Sql>(sql: &S) -> Result<DatabaseContents> {
     for row in exemptions::in_force(sql).await? {
         match row {
             Ok(row) => exemptions.entry(row.rule).or_default().push(row),
-            Err(error) => loaded.bad.push(bad("exemption", error.to_string())),
+            Err(error) => contents.bad.push(bad("exemption", error.to_string())),
         }
     }
-    loaded.exemptions = exemptions.into_iter().map(|(rule, rows)| (rule, rows.into())).collect();
+    contents.exemptions = exemptions.into_iter().map(|(rule, rows)| (rule, rows.into())).collect();
     for row in keys::in_force(sql).await? {
         match row {
-            Ok(row) => loaded.keys.push(Arc::new(row)),
-            Err(error) => loaded.bad.push(bad("key record", error.to_string())),
+            Ok(row) => contents.keys.push(Arc::new(row)),
+            Err(error) => contents.bad.push(bad("key record", error.to_string())),
         }
     }
-    Ok(loaded)
+    Ok(contents)
 }
 
 /// What has changed since; `None` where that cannot be told, and where a row that has changed is one
 /// that cannot be enforced. Then everything is to be read.
 pub(crate) async fn changes_since<S: Sql>(
     sql: &S,
-    since: KnownRevision,
+    known_revision: KnownRevision,
 ) -> Result<Option<RowChanges>> {
     let revisions = nodes::revisions(sql).await?;
-    let Some(listed) = changes::since(sql, since, revisions.rules).await? else {
+    let Some(changed_rows) = changes::changed_since(sql, known_revision, revisions.rules).await?
+    else {
         return Ok(None);
     };
-    let (mark, now) = (listed.mark, sql.now());
+    let (mark, now) = (changed_rows.mark, sql.now());
     let mut changes = RowChanges { revisions, mark, rules: Vec::new(), keys: Vec::new(), now };
-    for (kind, at) in listed.rows {
+    for (kind, at) in changed_rows.rows {
         match kind {
             ChangedRowKind::Rule => {
                 let row = match rules::enabled_at(sql, at).await? {
@@ -147,7 +148,7 @@ pub(crate) async fn changes_since<S: Sql>(
 
 impl DatabaseContents {
     /// What it is of, where changes since then can be told of and nothing of it is in doubt.
-    pub(crate) fn since(&self) -> Option<KnownRevision> {
+    pub(crate) fn known_revision(&self) -> Option<KnownRevision> {
         let mark = self.mark.filter(|_| self.bad.is_empty())?;
         Some(KnownRevision { revision: self.revisions.rules, mark })
     }
@@ -161,12 +162,12 @@ impl DatabaseContents {
     pub(crate) fn apply(&mut self, changes: RowChanges) -> RuleDelta {
         let RowChanges { revisions, rules, keys, now, .. } = changes;
         (self.revisions, self.mark) = (revisions, None);
-        let mut applied = RuleDelta { has_keys: !keys.is_empty(), ..RuleDelta::default() };
+        let mut delta = RuleDelta { has_keys: !keys.is_empty(), ..RuleDelta::default() };
         for (at, _) in &rules {
             if let Ok(place) = self.rules.binary_search_by_key(at, |it| it.row) {
                 let gone = self.rules.remove(place).id;
                 self.exemptions.remove(&gone);
-                applied.without.push(gone);
+                delta.removed.push(gone);
             }
         }
         for (_, rule) in rules {
@@ -178,7 +179,7 @@ impl DatabaseContents {
             if !exemptions.is_empty() {
                 self.exemptions.insert(row.id, exemptions.into());
             }
-            applied.with.push(Arc::clone(&row));
+            delta.current.push(Arc::clone(&row));
             self.rules.insert(place, row);
         }
         for (at, key) in keys {
@@ -188,6 +189,6 @@ impl DatabaseContents {
             let place = self.keys.partition_point(|it| it.id < at);
             self.keys.splice(place..place, key.map(Arc::new));
         }
-        applied
+        delta
     }
 }

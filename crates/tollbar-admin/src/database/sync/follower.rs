@@ -1,6 +1,6 @@
 //! From the database to what is enforced: looks for changes, loads them, and puts them in force.
 //!
-//! Changes are heard of the moment they are made, and looked for every second all the same. While the
+//! Changes are heard of the moment they are made, and result for every second all the same. While the
 //! database is away the last rules stay in force. One that accepts questions and answers none is away, too.
 
 use std::pin::pin;
@@ -20,11 +20,11 @@ use crate::database::{Repository, RepositoryError, Result};
 use tollbar_daemon::background;
 use tollbar_daemon::shutdown::Stopped;
 
-/// How often it is looked, heard or not.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is result, heard or not.
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// A look that takes longer than this may have much to read, or wait for a database that is silent.
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const POLL_MAX: Duration = Duration::from_secs(1);
 
 /// How often a node says what it enforces where nothing changes.
 const REPORT_EVERY_US: u64 = 10_000_000;
@@ -66,13 +66,13 @@ pub enum FollowError {
 
 impl Follower {
     /// Puts in force what the database says, or, where it does not answer, what it said last.
-    pub async fn begin(
+    pub async fn start(
         live: Arc<LiveRules>,
         repository: Repository,
         cache: Option<Cache>,
         node: String,
     ) -> std::result::Result<Self, FollowError> {
-        let mut follow = Self {
+        let mut follower = Self {
             live,
             repository,
             cache,
@@ -83,14 +83,14 @@ impl Follower {
             saved_at: None,
             is_cache_failing: false,
         };
-        match follow.read_all().await {
+        match follower.read_all().await {
             Ok(()) => {
-                follow.save().await;
-                follow.live.found_well();
+                follower.save().await;
+                follower.live.mark_reachable();
             }
             Err(away) if away.is_outage() => {
-                let loaded = match follow.read_cache().await {
-                    Ok(Some(loaded)) => loaded,
+                let contents = match follower.read_cache().await {
+                    Ok(Some(contents)) => contents,
                     Ok(None) => {
                         let cache = "nothing was kept in --rules-cache".to_owned();
                         return Err(FollowError::NoCache { away, cache });
@@ -100,14 +100,14 @@ impl Follower {
                         return Err(FollowError::NoCache { away, cache });
                     }
                 };
-                let (rules, revision) = (loaded.rules.len(), loaded.revisions.rules);
+                let (rules, revision) = (contents.rules.len(), contents.revisions.rules);
                 warn!(rules, revision, why = %away, "the database does not answer: starting with the rules that it said last");
-                follow.live.put_loaded(Arc::new(loaded));
-                follow.live.found_away(&away);
+                follower.live.put_contents(Arc::new(contents));
+                follower.live.mark_unreachable(&away);
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(follow)
+        Ok(follower)
     }
 
     async fn read_cache(&self) -> std::result::Result<Option<DatabaseContents>, CacheError> {
@@ -119,59 +119,60 @@ impl Follower {
 
     /// Follows until `stopped`.
     pub async fn run(mut self, mut stopped: Stopped) {
-        let ear = ListenerTask(tokio::spawn(hear(self.repository.clone())));
-        let mut looks = interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let listener_task =
+            ListenerTask(tokio::spawn(forward_notifications(self.repository.clone())));
+        let mut ticks = interval(POLL_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let repository = self.repository.clone();
         loop {
             tokio::select! {
                 () = stopped.wait() => break,
                 () = repository.changed().notified() => {}
-                _ = looks.tick() => {}
+                _ = ticks.tick() => {}
             }
             tokio::select! {
                 () = stopped.wait() => break,
-                () = self.look() => {}
+                () = self.poll() => {}
             }
         }
-        drop(ear);
+        drop(listener_task);
         self.save().await;
     }
 
-    async fn look(&mut self) {
+    async fn poll(&mut self) {
         let (live, repository) = (Arc::clone(&self.live), self.repository.clone());
-        match watched(self.looked(), &live, &repository).await {
-            Ok(()) => live.found_well(),
-            Err(error) => live.found_away(&error),
+        match with_ping(self.try_poll(), &live, &repository).await {
+            Ok(()) => live.mark_reachable(),
+            Err(error) => live.mark_unreachable(&error),
         }
-        self.save_in_time().await;
+        self.save_if_due().await;
     }
 
-    async fn looked(&mut self) -> Result<()> {
+    async fn try_poll(&mut self) -> Result<()> {
         let found = self.repository.revisions().await?;
         let enforced = self.live.enforced_revisions();
         // Not only where it has grown: a database that was restored is at an older one. And what came
         // from the file may be of another database that was at the same number.
         if found.rules != enforced.rules || !self.live.is_of_database() {
             self.read().await?;
-        } else if self.is_to_be_read() {
+        } else if self.is_full_read_due() {
             self.read_all().await?;
         } else if found.tokens != enforced.tokens {
-            self.live.tokens_changed(found.tokens);
+            self.live.set_token_revision(found.tokens);
         }
         self.report().await
     }
 
     /// Reads what has changed, or everything where that is not known.
     async fn read(&mut self) -> Result<()> {
-        let changes = match self.live.since() {
-            Some(since) => self.repository.changes_since(since).await?,
+        let changes = match self.live.known_revision() {
+            Some(known_revision) => self.repository.changes_since(known_revision).await?,
             None => None,
         };
         if let Some(changes) = changes {
             let live = Arc::clone(&self.live);
             if let Some(Some(diff)) = background::run(move || live.put_changes(changes)).await {
-                self.told(&diff);
+                self.log_enforced(&diff);
                 return Ok(());
             }
         }
@@ -179,29 +180,29 @@ impl Follower {
     }
 
     async fn read_all(&mut self) -> Result<()> {
-        let loaded = self.repository.load().await?;
+        let contents = self.repository.load().await?;
         self.read_at = Some(self.repository.now());
         let live = Arc::clone(&self.live);
         let put = move || {
             let is_enforced = live.is_of_database()
-                && live.enforced_revisions() == loaded.revisions
-                && *live.loaded() == loaded;
-            (!is_enforced).then(|| live.put_from_database(Arc::new(loaded)))
+                && live.enforced_revisions() == contents.revisions
+                && *live.contents() == contents;
+            (!is_enforced).then(|| live.put_from_database(Arc::new(contents)))
         };
         if let Some(Some(diff)) = background::run(put).await {
-            self.told(&diff);
+            self.log_enforced(&diff);
         }
         Ok(())
     }
 
     /// True where everything is to be read again although nothing is known to have changed.
-    fn is_to_be_read(&self) -> bool {
+    fn is_full_read_due(&self) -> bool {
         let since_us =
             |at: Timestamp| self.repository.now().as_micros().saturating_sub(at.as_micros());
         self.read_at.is_none_or(|at| since_us(at) >= READ_EVERY_US)
     }
 
-    fn told(&mut self, diff: &Diff) {
+    fn log_enforced(&mut self, diff: &Diff) {
         self.is_unsaved = true;
         let revision = self.live.enforced_revisions().rules;
         let [added, removed] = [diff.added.len(), diff.removed.len()];
@@ -215,9 +216,9 @@ impl Follower {
             return;
         };
         self.is_unsaved = false;
-        let loaded = self.live.loaded();
+        let contents = self.live.contents();
         self.saved_at = Some(self.repository.now());
-        let written = background::run(move || cache.write(&loaded)).await;
+        let written = background::run(move || cache.write(&contents)).await;
         if let (Some(Err(error)), false) = (&written, self.is_cache_failing) {
             warn!(%error, "cannot keep the rules for a start without the database");
         }
@@ -225,7 +226,7 @@ impl Follower {
     }
 
     /// The same, but not at every change where many come one after the other.
-    async fn save_in_time(&mut self) {
+    async fn save_if_due(&mut self) {
         let now = self.repository.now();
         let is_recent =
             |at: Timestamp| now.as_micros().saturating_sub(at.as_micros()) < SAVE_EVERY_US;
@@ -251,22 +252,22 @@ impl Follower {
     }
 }
 
-/// Waits for `look`. While that takes long, the database is asked whether it is there: one that is silent is
+/// Waits for `poll`. While that takes long, the database is asked whether it is there: one that is silent is
 /// found away 2.5 s after a look began, however long a look may take.
-async fn watched(
-    look: impl Future<Output = Result<()>>,
+async fn with_ping(
+    poll: impl Future<Output = Result<()>>,
     live: &LiveRules,
     repository: &Repository,
 ) -> Result<()> {
-    let mut look = pin!(look);
+    let mut poll = pin!(poll);
     loop {
-        if let Ok(looked) = timeout(LOOK_MAX, &mut look).await {
-            return looked;
+        if let Ok(result) = timeout(POLL_MAX, &mut poll).await {
+            return result;
         }
         tokio::select! {
-            looked = &mut look => return looked,
-            pulse = repository.pulse() => if let Err(silent) = pulse {
-                live.found_away(&silent);
+            result = &mut poll => return result,
+            ping = repository.ping() => if let Err(silent) = ping {
+                live.mark_unreachable(&silent);
             },
         }
     }
@@ -281,8 +282,8 @@ impl Drop for ListenerTask {
     }
 }
 
-/// Passes on what other nodes change, for as long as it can be heard of; a file is looked at.
-async fn hear(repository: Repository) {
+/// Passes on what other nodes change, for as long as it can be heard of; a file is result at.
+async fn forward_notifications(repository: Repository) {
     while let Some(listening) = repository.listen().await {
         if let Ok(mut listening) = listening {
             // Something may have been said while nobody listened.
@@ -291,8 +292,8 @@ async fn hear(repository: Repository) {
                 repository.changed().notify_one();
             }
         }
-        // It is looked every second meanwhile, so there is no hurry.
-        let _ = timeout(LOOK_EVERY, std::future::pending::<()>()).await;
+        // It is result every second meanwhile, so there is no hurry.
+        let _ = timeout(POLL_EVERY, std::future::pending::<()>()).await;
     }
 }
 

@@ -15,12 +15,12 @@ use crate::database::{RepositoryError, Revisions};
 use tollbar_daemon::health::{Health, HealthSource};
 
 /// The most rows that are told of in the log at once; the status has all.
-const TOLD_MAX: usize = 20;
+const LOGGED_MAX: usize = 20;
 
 /// The rules in force, and where they came from.
 pub struct LiveRules {
     engine: Arc<AsyncEngine>,
-    parts: Mutex<RuleSources>,
+    sources: Mutex<RuleSources>,
     status: ArcSwap<LiveStatus>,
     enforced: watch::Sender<Revisions>,
 }
@@ -28,10 +28,10 @@ pub struct LiveRules {
 /// What is put together.
 struct RuleSources {
     file: Arc<RuleSet>,
-    loaded: Arc<DatabaseContents>,
-    known: BuiltRules,
+    contents: Arc<DatabaseContents>,
+    built: BuiltRules,
     /// What came of it.
-    together: RuleSet,
+    merged: RuleSet,
     /// False where it is what the database said before the daemon started.
     is_of_database: bool,
 }
@@ -51,21 +51,21 @@ impl LiveRules {
     #[must_use]
     pub fn new(engine: Arc<AsyncEngine>) -> Self {
         let file = engine.rules();
-        let parts = RuleSources {
+        let sources = RuleSources {
             file: Arc::new(file.clone()),
-            loaded: Arc::default(),
-            known: BuiltRules::new(),
-            together: file,
+            contents: Arc::default(),
+            built: BuiltRules::new(),
+            merged: file,
             is_of_database: false,
         };
         let (enforced, _) = watch::channel(Revisions::default());
-        Self { engine, parts: Mutex::new(parts), status: ArcSwap::default(), enforced }
+        Self { engine, sources: Mutex::new(sources), status: ArcSwap::default(), enforced }
     }
 
     /// The rules of the file, which nobody changes but by the file.
     #[must_use]
     pub fn file_rules(&self) -> Arc<RuleSet> {
-        Arc::clone(&self.parts().file)
+        Arc::clone(&self.sources().file)
     }
 
     /// How following goes.
@@ -87,7 +87,7 @@ impl LiveRules {
     }
 
     /// Returns when this node enforces that revision, or a later one.
-    pub async fn enforced(&self, rules: u64) {
+    pub async fn wait_until_enforced(&self, rules: u64) {
         // It lasts as long as `self`, so it cannot end before.
         let _ = self.enforced.subscribe().wait_for(|it| it.rules >= rules).await;
     }
@@ -95,27 +95,27 @@ impl LiveRules {
     /// Puts the rules of the file in force, together with the others. The same rules once more are no
     /// new version.
     pub fn put_file(&self, rules: RuleSet) -> Diff {
-        let mut parts = self.parts();
-        if *parts.file == rules {
-            return Diff::between(&parts.file, &rules);
+        let mut sources = self.sources();
+        if *sources.file == rules {
+            return Diff::between(&sources.file, &rules);
         }
-        parts.file = Arc::new(rules);
-        self.put_together(&mut parts)
+        sources.file = Arc::new(rules);
+        self.merge_and_enforce(&mut sources)
     }
 
     /// The same with what the database says.
-    pub(crate) fn put_from_database(&self, loaded: Arc<DatabaseContents>) -> Diff {
-        self.parts().is_of_database = true;
-        self.put_loaded(loaded)
+    pub(crate) fn put_from_database(&self, contents: Arc<DatabaseContents>) -> Diff {
+        self.sources().is_of_database = true;
+        self.put_contents(contents)
     }
 
     /// The same with what the database said before.
-    pub(crate) fn put_loaded(&self, loaded: Arc<DatabaseContents>) -> Diff {
-        let revisions = loaded.revisions;
-        let mut parts = self.parts();
-        parts.loaded = loaded;
-        let diff = self.put_together(&mut parts);
-        drop(parts);
+    pub(crate) fn put_contents(&self, contents: Arc<DatabaseContents>) -> Diff {
+        let revisions = contents.revisions;
+        let mut sources = self.sources();
+        sources.contents = contents;
+        let diff = self.merge_and_enforce(&mut sources);
+        drop(sources);
         self.enforced.send_replace(revisions);
         diff
     }
@@ -124,47 +124,47 @@ impl LiveRules {
     /// stay as they were until everything is read.
     pub(crate) fn put_changes(&self, changes: RowChanges) -> Option<Diff> {
         let (revisions, mark) = (changes.revisions, changes.mark);
-        let mut parts = self.parts();
-        let RuleSources { loaded, known, together, .. } = &mut *parts;
-        let loaded = Arc::make_mut(loaded);
-        let applied = loaded.apply(changes);
-        let rules = merge_changes(together, loaded, &applied, known)?;
+        let mut sources = self.sources();
+        let RuleSources { contents, built, merged, .. } = &mut *sources;
+        let contents = Arc::make_mut(contents);
+        let delta = contents.apply(changes);
+        let rules = merge_changes(merged, contents, &delta, built)?;
         let diff = self.engine.replace(rules.clone()).ok()?;
-        *together = rules;
-        loaded.mark = Some(mark);
-        drop(parts);
+        *merged = rules;
+        contents.mark = Some(mark);
+        drop(sources);
         self.enforced.send_replace(revisions);
         Some(diff)
     }
 
     /// What the database said, as far as it is known.
-    pub(crate) fn loaded(&self) -> Arc<DatabaseContents> {
-        Arc::clone(&self.parts().loaded)
+    pub(crate) fn contents(&self) -> Arc<DatabaseContents> {
+        Arc::clone(&self.sources().contents)
     }
 
     /// The revision since which changes are enough to know: none where anything is in doubt.
-    pub(crate) fn since(&self) -> Option<KnownRevision> {
+    pub(crate) fn known_revision(&self) -> Option<KnownRevision> {
         let fits = self.status.load().skipped.is_empty();
-        let parts = self.parts();
-        parts.loaded.since().filter(|_| fits && parts.is_of_database)
+        let sources = self.sources();
+        sources.contents.known_revision().filter(|_| fits && sources.is_of_database)
     }
 
     /// Whoever calls this holds the parts, so that no two changes overtake each other.
-    fn put_together(&self, parts: &mut RuleSources) -> Diff {
-        let RuleSources { file, loaded, known, together, .. } = parts;
-        let MergedRules { rules, mut skipped } = merge(file, loaded, known);
+    fn merge_and_enforce(&self, sources: &mut RuleSources) -> Diff {
+        let RuleSources { file, contents, built, merged, .. } = sources;
+        let MergedRules { rules, mut skipped } = merge(file, contents, built);
         let replaced = self.engine.replace(rules.clone()).or_else(|error| {
-            let fewer = without(&rules, error, &mut skipped);
+            let fewer = without_unsupported(&rules, error, &mut skipped);
             self.engine.replace(fewer.unwrap_or_else(|| (**file).clone()))
         });
         let diff = replaced.unwrap_or_else(|error| {
             error!(%error, "the rules stay as they were");
             Diff::between(&rules, &rules)
         });
-        *together = self.engine.rules();
+        *merged = self.engine.rules();
         let before = self.status.load_full();
         let is_new = |it: &&SkippedRow| !before.skipped.contains(it);
-        for SkippedRow { what, id, name, why } in skipped.iter().filter(is_new).take(TOLD_MAX) {
+        for SkippedRow { what, id, name, why } in skipped.iter().filter(is_new).take(LOGGED_MAX) {
             error!(what, %id, %name, %why, "a row of the database is not enforced");
         }
         self.status.store(Arc::new(LiveStatus { skipped: skipped.into(), ..(*before).clone() }));
@@ -173,15 +173,15 @@ impl LiveRules {
 
     /// True where what is in force is what the database said to this process.
     pub(crate) fn is_of_database(&self) -> bool {
-        self.parts().is_of_database
+        self.sources().is_of_database
     }
 
-    pub(crate) fn tokens_changed(&self, tokens: u64) {
-        Arc::make_mut(&mut self.parts().loaded).revisions.tokens = tokens;
+    pub(crate) fn set_token_revision(&self, tokens: u64) {
+        Arc::make_mut(&mut self.sources().contents).revisions.tokens = tokens;
         self.enforced.send_modify(|it| it.tokens = tokens);
     }
 
-    pub(crate) fn found_well(&self) {
+    pub(crate) fn mark_reachable(&self) {
         let before = self.status.load_full();
         if before.away.is_some() {
             info!("the database answers again");
@@ -189,7 +189,7 @@ impl LiveRules {
         }
     }
 
-    pub(crate) fn found_away(&self, error: &RepositoryError) {
+    pub(crate) fn mark_unreachable(&self, error: &RepositoryError) {
         let before = self.status.load_full();
         if before.away.is_none() {
             warn!(why = %error, "the database does not answer: the rules stay as they are");
@@ -200,15 +200,19 @@ impl LiveRules {
         }
     }
 
-    fn parts(&self) -> MutexGuard<'_, RuleSources> {
+    fn sources(&self) -> MutexGuard<'_, RuleSources> {
         // Parts are changed one by one and put together again by the next who comes.
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The rules without those that the store cannot count, which are told of; `None` if the others do not fit
 /// together without them. The file's are checked before they get here.
-fn without(rules: &RuleSet, error: RuleSetError, skipped: &mut Vec<SkippedRow>) -> Option<RuleSet> {
+fn without_unsupported(
+    rules: &RuleSet,
+    error: RuleSetError,
+    skipped: &mut Vec<SkippedRow>,
+) -> Option<RuleSet> {
     let mut ids = Vec::new();
     for RuleError { rule, name, field, problem, .. } in error.errors {
         let id = rules.rules()[rule].identity().to_string();
@@ -224,7 +228,7 @@ fn without(rules: &RuleSet, error: RuleSetError, skipped: &mut Vec<SkippedRow>) 
 impl HealthSource for LiveRules {
     fn health(&self) -> Option<Health> {
         let status = self.status.load();
-        let is_there = self.parts().is_of_database || status.away.is_some();
+        let is_there = self.sources().is_of_database || status.away.is_some();
         is_there.then(|| match &status.away {
             None => Health::Ok,
             Some(why) => Health::Degraded { why: Arc::clone(why) },
@@ -253,7 +257,7 @@ mod tests {
         let store = CounterStore::new(MemoryBackend::new(ManualClock::default(), 1), [1; 32]);
         let error = rules.check_support(&store).unwrap_err();
         let mut skipped = Vec::new();
-        let fewer = without(&rules, error, &mut skipped).unwrap();
+        let fewer = without_unsupported(&rules, error, &mut skipped).unwrap();
         fewer.check_support(&store).unwrap();
         let names: Vec<&str> = fewer.rules().iter().map(|rule| &*rule.name).collect();
         assert_eq!(names, ["a"]);

@@ -43,14 +43,14 @@ pub(crate) struct BuiltRule {
 
 pub(crate) fn merge(
     file: &RuleSet,
-    loaded: &DatabaseContents,
-    known: &mut BuiltRules,
+    contents: &DatabaseContents,
+    built: &mut BuiltRules,
 ) -> MergedRules {
-    let mut skipped = loaded.bad.clone();
+    let mut skipped = contents.bad.clone();
     let names: HashSet<&str> = file.rules().iter().map(|it| &*it.name).collect();
-    let mut rules: Vec<(&RuleRow, Arc<Rule>)> = Vec::with_capacity(loaded.rules.len());
-    let mut before = std::mem::take(known);
-    for row in &loaded.rules {
+    let mut rules: Vec<(&RuleRow, Arc<Rule>)> = Vec::with_capacity(contents.rules.len());
+    let mut before = std::mem::take(built);
+    for row in &contents.rules {
         if names.contains(&*row.rule.name) {
             let why =
                 "the file has a rule of that name, which goes before it: give it another name";
@@ -61,13 +61,13 @@ pub(crate) fn merge(
             skipped.push(of_rule(row, format!("there are {RULES_MAX} rules already")));
             continue;
         }
-        let exemptions = loaded.exemptions_of(row.id);
+        let exemptions = contents.exemptions_of(row.id);
         let kept = before.remove(&row.id).filter(|it| it.is_of(row, &exemptions));
-        let made = kept.unwrap_or_else(|| BuiltRule::new(row, exemptions, &mut skipped));
-        rules.push((row, Arc::clone(&made.rule)));
-        known.insert(row.id, made);
+        let built_rule = kept.unwrap_or_else(|| BuiltRule::new(row, exemptions, &mut skipped));
+        rules.push((row, Arc::clone(&built_rule.rule)));
+        built.insert(row.id, built_rule);
     }
-    let overrides = overrides(&loaded.keys, &mut skipped);
+    let overrides = overrides(&contents.keys, &mut skipped);
     let rules = fitting(file, rules, &mut skipped);
     let rules = rules.with_node_count(file.node_count()).with_overrides(overrides);
     MergedRules { rules, skipped }
@@ -77,28 +77,28 @@ pub(crate) fn merge(
 /// more, and whoever asks has to look at all of them.
 pub(crate) fn merge_changes(
     before: &RuleSet,
-    loaded: &DatabaseContents,
-    applied: &RuleDelta,
-    known: &mut BuiltRules,
+    contents: &DatabaseContents,
+    delta: &RuleDelta,
+    built: &mut BuiltRules,
 ) -> Option<RuleSet> {
     let mut skipped = Vec::new();
-    let mut with = Vec::with_capacity(applied.with.len());
-    for id in &applied.without {
-        known.remove(id);
+    let mut with = Vec::with_capacity(delta.current.len());
+    for id in &delta.removed {
+        built.remove(id);
     }
-    for row in &applied.with {
-        let made = BuiltRule::new(row, loaded.exemptions_of(row.id), &mut skipped);
-        with.push(Arc::clone(&made.rule));
-        known.insert(row.id, made);
+    for row in &delta.current {
+        let built_rule = BuiltRule::new(row, contents.exemptions_of(row.id), &mut skipped);
+        with.push(Arc::clone(&built_rule.rule));
+        built.insert(row.id, built_rule);
     }
     if with.iter().any(|rule| rule.has_unleased_permits()) {
         return None;
     }
-    let without: Vec<String> = applied.without.iter().map(ToString::to_string).collect();
+    let without: Vec<String> = delta.removed.iter().map(ToString::to_string).collect();
     let without: Vec<&str> = without.iter().map(String::as_str).collect();
     let mut rules = before.changed(&without, with).ok()?;
-    if applied.has_keys {
-        rules = rules.with_overrides(overrides(&loaded.keys, &mut skipped));
+    if delta.has_keys {
+        rules = rules.with_overrides(overrides(&contents.keys, &mut skipped));
     }
     skipped.is_empty().then_some(rules)
 }
@@ -113,7 +113,7 @@ impl BuiltRule {
         let mut rule = row.rule.clone();
         // Whatever it is called: its counters stay.
         rule.id = Some(row.id.to_string().into());
-        let told = skipped.len();
+        let skipped_before = skipped.len();
         for it in &*exemptions {
             match it.form.exemption() {
                 Ok(exemption) => rule.exemptions.push(exemption),
@@ -128,7 +128,7 @@ impl BuiltRule {
                 }
             }
         }
-        let is_whole = skipped.len() == told;
+        let is_whole = skipped.len() == skipped_before;
         Self { row: Arc::clone(row), exemptions, rule: Arc::new(rule), is_whole }
     }
 

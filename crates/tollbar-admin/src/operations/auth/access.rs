@@ -114,7 +114,7 @@ impl Permission {
 
 impl Actor {
     /// Whose token it is. Scopes that are not known here, of a newer version, allow nothing.
-    pub(crate) fn of(row: &TokenRow) -> Self {
+    pub(crate) fn new(row: &TokenRow) -> Self {
         Self {
             token_id: row.id,
             name: row.name.clone(),
@@ -147,7 +147,7 @@ impl Actor {
     }
 
     /// As audits name them.
-    pub(crate) fn audited(&self) -> String {
+    pub(crate) fn audit_name(&self) -> String {
         format!("token:{} {}", self.token_id, self.name)
     }
 }

@@ -20,10 +20,10 @@ use tollbar_daemon::problem::Problem;
 
 /// How long a token that was found good is believed: one that is revoked on any node is worth nothing
 /// on all of them within a second.
-const BELIEVED_FOR: Duration = Duration::from_millis(500);
+const CACHED_FOR: Duration = Duration::from_millis(500);
 
 /// Tokens that are remembered at once.
-const KNOWN_MAX: usize = 1_024;
+const CACHED_MAX: usize = 1_024;
 
 /// A use is written down if the last one that was is so long ago.
 const USE_EVERY: Duration = Duration::from_mins(1);
@@ -37,7 +37,7 @@ const ADDRESSES_MAX: usize = 10_000;
 /// Lets people in.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
-    known: Mutex<HashMap<[u8; 32], CachedToken>>,
+    cached: Mutex<HashMap<[u8; 32], CachedToken>>,
     failures: Limiter,
     /// Uses that are not written down yet.
     used: Arc<Mutex<BTreeMap<i64, Timestamp>>>,
@@ -47,7 +47,7 @@ pub(crate) struct Authenticator {
 #[derive(Debug, Clone)]
 struct CachedToken {
     actor: Arc<Actor>,
-    found_at: Timestamp,
+    checked_at: Timestamp,
     expires_at: Option<Timestamp>,
 }
 
@@ -71,59 +71,59 @@ impl Authenticator {
         let limit = Policy::token_bucket(FAILURES).expect("the limit is part of the program");
         let failures = Limiter::builder(limit).max_keys(ADDRESSES_MAX).build();
         let failures = failures.expect("a store of its own needs no name");
-        Self { known: Mutex::default(), failures, used: Arc::default() }
+        Self { cached: Mutex::default(), failures, used: Arc::default() }
     }
 
     /// Whose token it is, or why nobody is let in.
-    pub(crate) async fn admit(
+    pub(crate) async fn authenticate(
         &self,
         repository: &Repository,
-        shown: PresentedToken<'_>,
+        presented: PresentedToken<'_>,
     ) -> Result<Arc<Actor>, Problem> {
-        let token = shown.token.ok_or_else(|| Problem::unauthorized(NO_TOKEN))?;
-        let Some(hash) = TokenHash::of_shown(token) else {
-            return Err(self.fail(shown.peer, UNKNOWN));
+        let token = presented.token.ok_or_else(|| Problem::unauthorized(NO_TOKEN))?;
+        let Some(hash) = TokenHash::parse(token) else {
+            return Err(self.fail(presented.peer, UNKNOWN));
         };
-        if let Some(actor) = self.known(&hash, shown.now) {
+        if let Some(actor) = self.cached(&hash, presented.now) {
             return Ok(actor);
         }
         // Whoever has sent too many wrong ones does not get to ask the database either. Tokens in use
         // are known, so a neighbour behind the same address locks nobody out.
-        let failures = self.failures.peek(&address(shown.peer));
+        let failures = self.failures.peek(&address(presented.peer));
         if failures.remaining() == Some(0) {
-            return Err(limited(self.failures.check(&address(shown.peer)).outcome()));
+            return Err(too_many_failures(self.failures.check(&address(presented.peer)).outcome()));
         }
         let Some(row) = repository.token_by_hash(hash.bytes()).await? else {
-            return Err(self.fail(shown.peer, UNKNOWN));
+            return Err(self.fail(presented.peer, UNKNOWN));
         };
         if row.revoked_at.is_some() {
-            return Err(self.fail(shown.peer, REVOKED));
+            return Err(self.fail(presented.peer, REVOKED));
         }
-        if row.expires_at.is_some_and(|it| it <= shown.now) {
-            return Err(self.fail(shown.peer, EXPIRED));
+        if row.expires_at.is_some_and(|it| it <= presented.now) {
+            return Err(self.fail(presented.peer, EXPIRED));
         }
-        self.note_use(repository, &row, shown.now);
-        let actor = Arc::new(Actor::of(&row));
-        let known = CachedToken {
+        self.record_use(repository, &row, presented.now);
+        let actor = Arc::new(Actor::new(&row));
+        let cached = CachedToken {
             actor: Arc::clone(&actor),
-            found_at: shown.now,
+            checked_at: presented.now,
             expires_at: row.expires_at,
         };
-        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= KNOWN_MAX {
-            all.retain(|_, it| it.is_good(shown.now));
+        let mut all = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= CACHED_MAX {
+            all.retain(|_, it| it.is_good(presented.now));
         }
         // With so many in use at once the rest is looked up each time.
-        if all.len() < KNOWN_MAX {
-            all.insert(*hash.bytes(), known);
+        if all.len() < CACHED_MAX {
+            all.insert(*hash.bytes(), cached);
         }
         Ok(actor)
     }
 
-    fn known(&self, hash: &TokenHash, now: Timestamp) -> Option<Arc<Actor>> {
-        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    fn cached(&self, hash: &TokenHash, now: Timestamp) -> Option<Arc<Actor>> {
+        let mut all = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         match all.get(hash.bytes()) {
-            Some(known) if known.is_good(now) => Some(Arc::clone(&known.actor)),
+            Some(cached) if cached.is_good(now) => Some(Arc::clone(&cached.actor)),
             Some(_) => {
                 all.remove(hash.bytes());
                 None
@@ -139,11 +139,11 @@ impl Authenticator {
             warn!(%peer, why, "a token was refused");
             return Problem::unauthorized(why);
         }
-        limited(outcome)
+        too_many_failures(outcome)
     }
 
     /// Has the use of a token written down, at most once a minute, together with those of others.
-    fn note_use(&self, repository: &Repository, row: &TokenRow, now: Timestamp) {
+    fn record_use(&self, repository: &Repository, row: &TokenRow, now: Timestamp) {
         if row.last_used_at.is_some_and(|it| now < it.after(USE_EVERY)) {
             return;
         }
@@ -159,7 +159,7 @@ impl Authenticator {
                         .into_iter()
                         .collect();
                 // One that is lost is noted with the next.
-                if let Err(error) = repository.tokens_used(&noted).await {
+                if let Err(error) = repository.record_token_use(&noted).await {
                     warn!(%error, "when tokens were used is not written down");
                 }
             });
@@ -169,13 +169,13 @@ impl Authenticator {
 
 impl CachedToken {
     fn is_good(&self, now: Timestamp) -> bool {
-        now >= self.found_at
-            && now < self.found_at.after(BELIEVED_FOR)
+        now >= self.checked_at
+            && now < self.checked_at.after(CACHED_FOR)
             && self.expires_at.is_none_or(|it| now < it)
     }
 }
 
-fn limited(outcome: Outcome) -> Problem {
+fn too_many_failures(outcome: Outcome) -> Problem {
     let retry_after_us = match outcome {
         Outcome::Deny { retry_after_us } => retry_after_us,
         _ => 1,

@@ -33,12 +33,12 @@ impl Credential {
 
 impl TokenHash {
     /// Of what somebody shows; `None` where it cannot be a token.
-    pub(crate) fn of_shown(shown: &[u8]) -> Option<Self> {
-        let digits = shown.strip_prefix(PREFIX.as_bytes())?;
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let digits = text.strip_prefix(PREFIX.as_bytes())?;
         let is_digit = |it: &u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
         let is_token = digits.len() == DIGITS && digits.iter().all(is_digit);
         // Fast on purpose: nobody can guess 256 bits, however fast a guess is checked.
-        is_token.then(|| Self(blake3::hash(shown)))
+        is_token.then(|| Self(blake3::hash(text)))
     }
 
     pub(crate) fn bytes(&self) -> &[u8; 32] {
@@ -61,14 +61,14 @@ mod tests {
         let credential = Credential::random();
         let text = credential.reveal();
         assert_eq!(text.len(), PREFIX.len() + DIGITS);
-        assert_eq!(TokenHash::of_shown(text.as_bytes()), Some(credential.hash()));
+        assert_eq!(TokenHash::parse(text.as_bytes()), Some(credential.hash()));
         let other = Credential::random();
         assert!(credential.hash() != other.hash());
         assert!(!format!("{credential:?}").contains(&text[PREFIX.len()..]));
         let upper = text.to_uppercase();
         let longer = format!("{text}0");
         for wrong in ["", PREFIX, &text[1..], &text[..68], &longer, &upper, " "] {
-            assert_eq!(TokenHash::of_shown(wrong.as_bytes()), None, "{wrong}");
+            assert_eq!(TokenHash::parse(wrong.as_bytes()), None, "{wrong}");
         }
     }
 }

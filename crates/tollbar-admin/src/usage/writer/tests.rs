@@ -35,13 +35,13 @@ impl Drop for Scratch {
 
 /// A real database behind a way on which questions and answers get lost.
 struct Lossy {
-    books: Repository,
+    table: Repository,
     chance: Mutex<Rng>,
 }
 
 impl Lossy {
-    fn new(books: &Repository, seed: u64) -> Self {
-        Self { books: books.clone(), chance: Mutex::new(Rng::with_seed(seed)) }
+    fn new(table: &Repository, seed: u64) -> Self {
+        Self { table: table.clone(), chance: Mutex::new(Rng::with_seed(seed)) }
     }
 
     fn lose(&self, what: &str) -> Result<()> {
@@ -54,12 +54,12 @@ impl Lossy {
 impl UsageTable for Lossy {
     async fn last(&self, node: &str) -> Result<u64> {
         self.lose("question")?;
-        self.books.usage_sequence(node).await
+        self.table.usage_sequence(node).await
     }
 
     async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<BatchOutcome> {
         self.lose("question")?;
-        let applied = self.books.add_usage(node, number, rows).await;
+        let applied = self.table.add_usage(node, number, rows).await;
         self.lose("answer")?;
         applied
     }
@@ -90,25 +90,25 @@ impl Clients {
     }
 }
 
-async fn written(books: &Repository) -> u64 {
-    let page = books.usage(&UsageFilter::default(), &PageRequest::first(1_000)).await.unwrap();
+async fn written(table: &Repository) -> u64 {
+    let page = table.usage(&UsageFilter::default(), &PageRequest::first(1_000)).await.unwrap();
     assert!(page.next.is_none(), "more clients than the test knows");
     page.rows.iter().map(|it| it.admitted_cost).sum()
 }
 
-fn keeper<B: UsageTable>(books: B) -> UsageWriter<B> {
-    UsageWriter::new(books, "edge-1".to_owned(), Arc::new(Tally::new(1_000)))
+fn keeper<B: UsageTable>(table: B) -> UsageWriter<B> {
+    UsageWriter::new(table, "edge-1".to_owned(), Arc::new(Tally::new(1_000)))
 }
 
 #[tokio::test]
 async fn whatever_is_lost_on_the_way_all_is_written_once() {
     let scratch = Scratch::new("lossy");
-    let books = scratch.open().await;
+    let table = scratch.open().await;
     let mut clients = Clients::new();
     let mut failures = 0;
     for seed in 0..20 {
         let mut chance = Rng::with_seed(seed);
-        let mut keeper = keeper(Lossy::new(&books, seed));
+        let mut keeper = keeper(Lossy::new(&table, seed));
         for _ in 0..30 {
             for _ in 0..chance.u64(..4) {
                 clients.ask(&keeper.tally, chance.u64(..20), 1 + chance.u64(..5));
@@ -117,7 +117,7 @@ async fn whatever_is_lost_on_the_way_all_is_written_once() {
         }
         // It comes to an end at last, and the next daemon of the name begins.
         while keeper.flush().await.is_err() {}
-        assert_eq!(written(&books).await, clients.admitted, "seed {seed}");
+        assert_eq!(written(&table).await, clients.admitted, "seed {seed}");
     }
     assert!(failures > 100, "nothing was lost: {failures}");
 }
@@ -125,13 +125,13 @@ async fn whatever_is_lost_on_the_way_all_is_written_once() {
 #[tokio::test]
 async fn a_crash_loses_what_was_not_written_and_a_restart_doubles_nothing() {
     let scratch = Scratch::new("crash");
-    let books = scratch.open().await;
+    let table = scratch.open().await;
     let mut clients = Clients::new();
     // What is sure to be there, and what may be: the last flush of each daemon was not answered.
     let (mut sure, mut perhaps) = (0, 0);
     for seed in 0..50 {
         let mut chance = Rng::with_seed(seed);
-        let mut keeper = keeper(Lossy::new(&books, seed));
+        let mut keeper = keeper(Lossy::new(&table, seed));
         loop {
             let before = clients.admitted;
             clients.ask(&keeper.tally, chance.u64(..20), 1 + chance.u64(..5));
@@ -143,7 +143,7 @@ async fn a_crash_loses_what_was_not_written_and_a_restart_doubles_nothing() {
             sure += counted;
         }
     }
-    let written = written(&books).await;
+    let written = written(&table).await;
     assert!(
         (sure..=sure + perhaps).contains(&written),
         "{sure} <= {written} <= {sure} + {perhaps}"
@@ -154,50 +154,50 @@ async fn a_crash_loses_what_was_not_written_and_a_restart_doubles_nothing() {
 #[tokio::test]
 async fn what_a_dead_daemon_has_left_on_the_way_is_not_taken_for_its_successors() {
     let scratch = Scratch::new("late");
-    let books = scratch.open().await;
+    let table = scratch.open().await;
     let mut clients = Clients::new();
-    let mut dead = keeper(books.clone());
+    let mut dead = keeper(table.clone());
     clients.ask(&dead.tally, 1, 10);
     dead.flush().await.unwrap();
     // Its last batch is on the way when it dies, and arrives after its successor has begun.
     clients.ask(&dead.tally, 1, 100);
     let late = dead.tally.take_all();
     let number = dead.last.unwrap() + 1;
-    let mut successor = keeper(books.clone());
+    let mut successor = keeper(table.clone());
     clients.ask(&successor.tally, 1, 1_000);
     successor.flush().await.unwrap();
-    assert_eq!(books.add_usage("edge-1", number, &late).await.unwrap(), BatchOutcome::AlreadyAdded);
-    assert_eq!(written(&books).await, 1_010);
+    assert_eq!(table.add_usage("edge-1", number, &late).await.unwrap(), BatchOutcome::AlreadyAdded);
+    assert_eq!(written(&table).await, 1_010);
     // Or before: then both count.
-    let mut third = keeper(books.clone());
+    let mut third = keeper(table.clone());
     let number = successor.last.unwrap() + 1;
-    assert_eq!(books.add_usage("edge-1", number, &late).await.unwrap(), BatchOutcome::Added);
+    assert_eq!(table.add_usage("edge-1", number, &late).await.unwrap(), BatchOutcome::Added);
     clients.ask(&third.tally, 1, 10_000);
     third.flush().await.unwrap();
-    assert_eq!(written(&books).await, 11_110);
+    assert_eq!(written(&table).await, 11_110);
 }
 
 #[tokio::test]
 async fn two_daemons_of_one_name_lose_nothing_while_answers_arrive() {
     let scratch = Scratch::new("namesakes");
-    let books = scratch.open().await;
+    let table = scratch.open().await;
     let mut clients = Clients::new();
-    let mut daemons = [keeper(books.clone()), keeper(books.clone())];
+    let mut daemons = [keeper(table.clone()), keeper(table.clone())];
     for round in 0..20 {
         let daemon = &mut daemons[round % 2];
         clients.ask(&daemon.tally, round as u64, 1);
         daemon.flush().await.unwrap();
     }
-    assert_eq!(written(&books).await, clients.admitted);
+    assert_eq!(written(&table).await, clients.admitted);
 }
 
 #[tokio::test]
 async fn many_accounts_go_in_several_batches() {
     let scratch = Scratch::new("batches");
-    let books = scratch.open().await;
+    let table = scratch.open().await;
     let mut clients = Clients::new();
     let tally = Arc::new(Tally::new(100_000));
-    let mut keeper = UsageWriter::new(books.clone(), "edge-1".to_owned(), tally);
+    let mut keeper = UsageWriter::new(table.clone(), "edge-1".to_owned(), tally);
     for user in 0..=BATCH_ROWS_MAX as u64 {
         clients.ask(&keeper.tally, user, 1);
     }
@@ -206,7 +206,7 @@ async fn many_accounts_go_in_several_batches() {
     let mut page = PageRequest::first(1_000);
     let mut sum = 0;
     loop {
-        let rows = books.usage(&UsageFilter::default(), &page).await.unwrap();
+        let rows = table.usage(&UsageFilter::default(), &page).await.unwrap();
         sum += rows.rows.iter().map(|it| it.admitted_cost).sum::<u64>();
         match rows.next {
             Some(next) => page = PageRequest::after(next, 1_000),
@@ -218,39 +218,39 @@ async fn many_accounts_go_in_several_batches() {
 
 /// A way on which the first batch is lost, and overtaken by what another daemon had sent.
 struct Overtaken {
-    books: Repository,
+    table: Repository,
     late: Mutex<Option<(u64, Vec<UsageRow>)>>,
 }
 
 impl UsageTable for Overtaken {
     async fn last(&self, node: &str) -> Result<u64> {
-        self.books.usage_sequence(node).await
+        self.table.usage_sequence(node).await
     }
 
     async fn add(&self, node: &str, number: u64, rows: &[UsageRow]) -> Result<BatchOutcome> {
         let late = if rows.is_empty() { None } else { self.late.lock().unwrap().take() };
         if let Some((number, rows)) = late {
-            let _ = self.books.add_usage(node, number, &rows).await?;
+            let _ = self.table.add_usage(node, number, &rows).await?;
             return Err(RepositoryError::Unavailable { why: "the question was lost".to_owned() });
         }
-        self.books.add_usage(node, number, rows).await
+        self.table.add_usage(node, number, rows).await
     }
 }
 
 #[tokio::test]
 async fn a_batch_that_was_lost_is_not_taken_for_a_late_one_of_a_dead_daemon() {
     let scratch = Scratch::new("overtaken");
-    let books = scratch.open().await;
+    let table = scratch.open().await;
     let mut clients = Clients::new();
-    let mut dead = keeper(books.clone());
+    let mut dead = keeper(table.clone());
     clients.ask(&dead.tally, 1, 10);
     dead.flush().await.unwrap();
     clients.ask(&dead.tally, 1, 100);
     let late = (dead.last.unwrap() + 1, dead.tally.take_all());
-    let way = Overtaken { books: books.clone(), late: Mutex::new(Some(late)) };
+    let way = Overtaken { table: table.clone(), late: Mutex::new(Some(late)) };
     let mut successor = keeper(way);
     clients.ask(&successor.tally, 1, 1_000);
     assert!(successor.flush().await.is_err());
     successor.flush().await.unwrap();
-    assert_eq!(written(&books).await, 1_010);
+    assert_eq!(written(&table).await, 1_010);
 }

@@ -92,9 +92,12 @@ pub(crate) async fn tokens_are_found_by_their_hash_until_they_are_revoked(world:
     assert_eq!(repository.token_by_hash(&[1; 32]).await.unwrap(), Some(made.clone()));
     assert_eq!(repository.token_by_hash(&[3; 32]).await.unwrap(), None);
     let later = Timestamp::from_micros(super::START_US + 5);
-    repository.tokens_used(&[(made.id, later), (second.id, later), (99, later)]).await.unwrap();
+    repository
+        .record_token_use(&[(made.id, later), (second.id, later), (99, later)])
+        .await
+        .unwrap();
     // Nodes tell of it in any order: the latest stands.
-    repository.tokens_used(&[(made.id, Timestamp::from_micros(1))]).await.unwrap();
+    repository.record_token_use(&[(made.id, Timestamp::from_micros(1))]).await.unwrap();
     assert_eq!(repository.token(made.id).await.unwrap().last_used_at, Some(later));
     let revoked = repository.revoke_token(made.id, "bob").await.unwrap();
     assert_eq!(revoked.revoked_at, Some(world.clock_now()));

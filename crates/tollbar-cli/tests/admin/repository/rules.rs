@@ -294,7 +294,7 @@ pub(crate) async fn the_revision_grows_with_what_nodes_enforce_and_nothing_else(
     grown(true, false, "no ban").await;
     let token = repository.insert_token(&super::rows::token(1), "ada").await.unwrap();
     grown(false, true, "token").await;
-    repository.tokens_used(&[(token.id, world.clock_now())]).await.unwrap();
+    repository.record_token_use(&[(token.id, world.clock_now())]).await.unwrap();
     grown(false, false, "a token that is used").await;
     repository.revoke_token(token.id, "ada").await.unwrap();
     grown(false, true, "revoked").await;

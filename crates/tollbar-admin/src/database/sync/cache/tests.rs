@@ -21,7 +21,7 @@ impl Drop for Scratch {
     }
 }
 
-fn loaded() -> DatabaseContents {
+fn contents() -> DatabaseContents {
     let rule =
         json!({ "name": "a", "maxRequests": 5, "windowSeconds": 60, "description": "é\n\"" });
     let key = |id, effect, expires_at| KeyRow {
@@ -67,8 +67,8 @@ fn loaded() -> DatabaseContents {
 fn what_is_written_is_read() {
     let (_scratch, cache) = Scratch::new("read");
     assert_eq!(cache.read().unwrap(), None);
-    cache.write(&loaded()).unwrap();
-    let written = loaded();
+    cache.write(&contents()).unwrap();
+    let written = contents();
     let read = cache.read().unwrap().unwrap();
     assert_eq!((read.revisions, &read.keys), (written.revisions, &written.keys));
     assert_eq!(
@@ -82,7 +82,7 @@ fn what_is_written_is_read() {
 #[test]
 fn a_row_that_changes_is_written_anew_and_one_that_is_gone_is_not() {
     let (_scratch, cache) = Scratch::new("anew");
-    let mut rows = loaded();
+    let mut rows = contents();
     rows.rules.push(Arc::new(RuleRow { row: 10, ..RuleRow::clone(&rows.rules[0]) }));
     cache.write(&rows).unwrap();
     Arc::make_mut(&mut rows.rules[1]).version = 5;
@@ -104,7 +104,7 @@ fn a_row_that_changes_is_written_anew_and_one_that_is_gone_is_not() {
 #[test]
 fn a_file_that_is_torn_or_changed_anywhere_is_refused() {
     let (scratch, cache) = Scratch::new("torn");
-    cache.write(&loaded()).unwrap();
+    cache.write(&contents()).unwrap();
     let whole = fs::read(&scratch.0).unwrap();
     for length in 0..whole.len() {
         fs::write(&scratch.0, &whole[..length]).unwrap();
@@ -125,7 +125,7 @@ fn a_file_that_is_torn_or_changed_anywhere_is_refused() {
 #[test]
 fn a_newer_form_and_another_databases_rules_are_told_as_such() {
     let (scratch, cache) = Scratch::new("newer");
-    cache.write(&loaded()).unwrap();
+    cache.write(&contents()).unwrap();
     let text = fs::read_to_string(&scratch.0).unwrap();
     fs::write(&scratch.0, text.replacen(" 1 ", " 2 ", 1)).unwrap();
     let told = cache.read().unwrap_err().to_string();

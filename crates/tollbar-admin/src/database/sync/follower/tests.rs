@@ -31,7 +31,7 @@ impl World {
         repository.insert_rule(&rule("a", 1), "ada").await.unwrap();
         let engine = Arc::from(Engine::new(RuleSet::empty()));
         let live = Arc::new(LiveRules::new(Arc::clone(&engine)));
-        let follow = Follower::begin(Arc::clone(&live), repository.clone(), None, "n".to_owned());
+        let follow = Follower::start(Arc::clone(&live), repository.clone(), None, "n".to_owned());
         let follow = follow.await.unwrap();
         Self { directory, clock, repository, engine, live, follow }
     }
@@ -44,7 +44,7 @@ impl World {
 
     /// Rules that are enforced, and their limits.
     async fn enforced(&mut self) -> Vec<(String, u64)> {
-        self.follow.look().await;
+        self.follow.poll().await;
         let rules = self.engine.rules();
         let told =
             |it: &Arc<tollbar_rules::Rule>| (it.name.to_string(), it.limits[0].policy().limit());
@@ -73,7 +73,7 @@ async fn changes_are_read_one_by_one_and_rules_that_do_not_fit_make_it_read_all(
     assert_eq!(world.enforced().await, is(&[("a", 1)]));
     let b = world.repository.insert_rule(&rule("b", 2), "ada").await.unwrap();
     assert_eq!(world.enforced().await, is(&[("a", 1), ("b", 2)]));
-    assert!(world.live.since().is_some());
+    assert!(world.live.known_revision().is_some());
     // A row that cannot be enforced is told of, and the others are as the database says.
     world.execute(
         "UPDATE rate_limit_rules SET spec = json_remove(spec, '$.maxRequests', '$.windowSeconds') \
@@ -81,7 +81,7 @@ async fn changes_are_read_one_by_one_and_rules_that_do_not_fit_make_it_read_all(
     );
     assert_eq!(world.enforced().await, is(&[("a", 1)]));
     assert_eq!(world.live.status().skipped.len(), 1);
-    assert_eq!(world.live.since(), None);
+    assert_eq!(world.live.known_revision(), None);
     world.execute(
         "UPDATE rate_limit_rules SET spec = json_set(spec, '$.maxRequests', 5) WHERE name = 'a'",
     );
@@ -92,7 +92,7 @@ async fn changes_are_read_one_by_one_and_rules_that_do_not_fit_make_it_read_all(
     );
     assert_eq!(world.enforced().await, is(&[("a", 5), ("b", 7)]));
     assert_eq!(world.live.status().skipped.len(), 0);
-    assert!(world.live.since().is_some());
+    assert!(world.live.known_revision().is_some());
     world.repository.delete_rule(b.id, 1, "ada").await.unwrap();
     assert_eq!(world.enforced().await, is(&[("a", 5)]));
 }

@@ -31,8 +31,8 @@ fn file(text: &str) -> RuleSet {
 
 fn composed(file: &RuleSet, rules: Vec<RuleRow>) -> (Vec<String>, Vec<(String, String)>) {
     let rules = rules.into_iter().map(Arc::new).collect();
-    let loaded = DatabaseContents { rules, ..DatabaseContents::default() };
-    let MergedRules { rules, skipped } = merge(file, &loaded, &mut BuiltRules::new());
+    let contents = DatabaseContents { rules, ..DatabaseContents::default() };
+    let MergedRules { rules, skipped } = merge(file, &contents, &mut BuiltRules::new());
     let names = rules.rules().iter().map(|it| it.name.to_string()).collect();
     (names, skipped.into_iter().map(|it| (it.name, it.why)).collect())
 }
@@ -40,9 +40,9 @@ fn composed(file: &RuleSet, rules: Vec<RuleRow>) -> (Vec<String>, Vec<(String, S
 #[test]
 fn both_are_in_force_and_a_row_is_counted_by_its_id() {
     let file = file("rules: [{ name: a, limit: 1/s }]").with_node_count(3);
-    let loaded =
+    let contents =
         DatabaseContents { rules: vec![small(7, "b").into()], ..DatabaseContents::default() };
-    let MergedRules { rules, skipped } = merge(&file, &loaded, &mut BuiltRules::new());
+    let MergedRules { rules, skipped } = merge(&file, &contents, &mut BuiltRules::new());
     assert_eq!((rules.len(), rules.node_count(), skipped.len()), (2, 3, 0));
     assert_eq!(**rules.get("a").unwrap().identity(), *"a");
     assert_eq!(**rules.get("b").unwrap().identity(), *RuleId::of_u128(7).to_string());
@@ -118,7 +118,7 @@ fn exemptions_and_overrides_are_where_they_belong() {
         created_by: String::new(),
         created_at: Timestamp::ZERO,
     };
-    let loaded = DatabaseContents {
+    let contents = DatabaseContents {
         rules: vec![small(1, "a").into()],
         exemptions: [
             (1, vec![exemption(1, "10.0.0.0/8", 1), exemption(2, "nowhere", 1)]),
@@ -133,10 +133,10 @@ fn exemptions_and_overrides_are_where_they_belong() {
             .collect(),
         ..DatabaseContents::default()
     };
-    let mut known = BuiltRules::new();
+    let mut built = BuiltRules::new();
     for _ in 0..2 {
         // The second time from what is known: nothing is there twice.
-        let MergedRules { rules, skipped } = merge(&RuleSet::empty(), &loaded, &mut known);
+        let MergedRules { rules, skipped } = merge(&RuleSet::empty(), &contents, &mut built);
         assert_eq!(rules.get("a").unwrap().exemptions.len(), 1);
         assert_eq!(rules.overrides().len(), 65);
         assert_eq!((skipped.len(), skipped[0].what), (7, "exemption"));
@@ -146,42 +146,42 @@ fn exemptions_and_overrides_are_where_they_belong() {
 
 #[test]
 fn a_rule_that_changes_is_made_again() {
-    let mut known = BuiltRules::new();
-    let mut loaded =
+    let mut built = BuiltRules::new();
+    let mut contents =
         DatabaseContents { rules: vec![small(1, "a").into()], ..DatabaseContents::default() };
-    let before = merge(&RuleSet::empty(), &loaded, &mut known).rules;
+    let before = merge(&RuleSet::empty(), &contents, &mut built).rules;
     // Read again, and it says the same: it is the very same rule.
-    loaded.rules[0] = small(1, "a").into();
-    let rules = merge(&RuleSet::empty(), &loaded, &mut known).rules;
+    contents.rules[0] = small(1, "a").into();
+    let rules = merge(&RuleSet::empty(), &contents, &mut built).rules;
     assert!(Arc::ptr_eq(&before.rules()[0], &rules.rules()[0]));
-    Arc::make_mut(&mut loaded.rules[0]).rule.limits =
+    Arc::make_mut(&mut contents.rules[0]).rule.limits =
         vec![tollbar_rules::Limit::of("77/s").unwrap()];
-    let rules = merge(&RuleSet::empty(), &loaded, &mut known).rules;
+    let rules = merge(&RuleSet::empty(), &contents, &mut built).rules;
     assert_eq!(rules.get("a").unwrap().limits[0].policy().limit(), 77);
-    loaded.rules.clear();
-    merge(&RuleSet::empty(), &loaded, &mut known);
-    assert!(known.is_empty(), "what is gone is not kept");
+    contents.rules.clear();
+    merge(&RuleSet::empty(), &contents, &mut built);
+    assert!(built.is_empty(), "what is gone is not kept");
 }
 
 /// Rows of which the one at 1 is changed, and what comes of it: the quick way, and the other.
 fn changed(rows: &[RuleRow], to: Option<RuleWithExemptions>) -> (Option<RuleSet>, MergedRules) {
     let file = file("rules: [{ name: f, limit: 1/s }]").with_node_count(2);
     let rules = rows.iter().cloned().map(Arc::new).collect();
-    let mut loaded = DatabaseContents { rules, ..DatabaseContents::default() };
-    let mut known = BuiltRules::new();
-    let before = merge(&file, &loaded, &mut known);
+    let mut contents = DatabaseContents { rules, ..DatabaseContents::default() };
+    let mut built = BuiltRules::new();
+    let before = merge(&file, &contents, &mut built);
     assert!(before.skipped.is_empty(), "{:?}", before.skipped);
-    let applied = loaded.apply(RowChanges {
+    let delta = contents.apply(RowChanges {
         revisions: Revisions::default(),
         mark: 0,
         rules: vec![(1, to)],
         keys: Vec::new(),
         now: Timestamp::ZERO,
     });
-    let quick = merge_changes(&before.rules, &loaded, &applied, &mut known);
+    let quick = merge_changes(&before.rules, &contents, &delta, &mut built);
     // Whatever it left of what was known, the other way is not misled.
-    let again = merge(&file, &loaded, &mut known);
-    let anew = merge(&file, &loaded, &mut BuiltRules::new());
+    let again = merge(&file, &contents, &mut built);
+    let anew = merge(&file, &contents, &mut BuiltRules::new());
     assert_eq!((&again.rules, &again.skipped), (&anew.rules, &anew.skipped));
     (quick, anew)
 }

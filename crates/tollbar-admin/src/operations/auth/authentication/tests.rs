@@ -16,7 +16,7 @@ struct World {
     path: PathBuf,
     clock: ManualClock,
     repository: Repository,
-    gate: Authenticator,
+    authenticator: Authenticator,
 }
 
 impl World {
@@ -27,7 +27,7 @@ impl World {
         let clock = ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000));
         let place = DatabaseLocation::Sqlite(path.clone());
         let repository = Repository::open_with(&place, Arc::new(clock.clone())).await.unwrap();
-        Self { path, clock, repository, gate: Authenticator::new() }
+        Self { path, clock, repository, authenticator: Authenticator::new() }
     }
 
     async fn token(&self, scope: &str, expires_at: Option<Timestamp>) -> (i64, Credential) {
@@ -42,14 +42,15 @@ impl World {
         (self.repository.insert_token(&token, "test").await.unwrap().id, credential)
     }
 
-    async fn admit(&self, token: &str, peer: &str) -> Result<Arc<Actor>, Problem> {
+    async fn authenticate(&self, token: &str, peer: &str) -> Result<Arc<Actor>, Problem> {
         let peer = Peer::Tcp(peer.parse::<SocketAddr>().unwrap());
-        let shown = PresentedToken { token: Some(token.as_bytes()), peer, now: self.clock.now() };
-        self.gate.admit(&self.repository, shown).await
+        let presented =
+            PresentedToken { token: Some(token.as_bytes()), peer, now: self.clock.now() };
+        self.authenticator.authenticate(&self.repository, presented).await
     }
 
     async fn status(&self, token: &Credential) -> u16 {
-        let admitted = self.admit(token.reveal(), "203.0.113.7:1").await;
+        let admitted = self.authenticate(token.reveal(), "203.0.113.7:1").await;
         admitted.map_or_else(|problem| problem.status.as_u16(), |_| 200)
     }
 }
@@ -68,11 +69,11 @@ async fn a_revoked_token_is_believed_for_half_a_second_and_no_longer() {
     let (id, token) = world.token("read", None).await;
     assert_eq!(world.status(&token).await, 200);
     world.repository.revoke_token(id, "test").await.unwrap();
-    world.clock.advance(BELIEVED_FOR.saturating_sub(Duration::from_micros(1)));
+    world.clock.advance(CACHED_FOR.saturating_sub(Duration::from_micros(1)));
     assert_eq!(world.status(&token).await, 200);
     world.clock.advance(Duration::from_micros(1));
     assert_eq!(world.status(&token).await, 401);
-    assert!(BELIEVED_FOR < Duration::from_secs(1), "so it is promised");
+    assert!(CACHED_FOR < Duration::from_secs(1), "so it is promised");
 }
 
 #[tokio::test]
@@ -84,56 +85,60 @@ async fn a_token_ends_at_its_very_instant_also_while_it_is_believed() {
     world.clock.advance(Duration::from_micros(99_999));
     assert_eq!(world.status(&token).await, 200);
     world.clock.advance(Duration::from_micros(1));
-    let problem = world.admit(token.reveal(), "203.0.113.7:1").await.unwrap_err();
+    let problem = world.authenticate(token.reveal(), "203.0.113.7:1").await.unwrap_err();
     assert_eq!((problem.status.as_u16(), &*problem.detail), (401, EXPIRED));
 }
 
 #[tokio::test]
 async fn failures_are_counted_by_address_and_known_tokens_get_in() {
     let world = World::new("failures").await;
-    let (_, known) = world.token("read", None).await;
+    let (_, cached) = world.token("read", None).await;
     let (_, unseen) = world.token("read", None).await;
-    assert_eq!(world.status(&known).await, 200);
+    assert_eq!(world.status(&cached).await, 200);
     let wrong = Credential::random();
     let statuses = async |count: usize, peer: &str| {
         let mut statuses = Vec::new();
         for _ in 0..count {
-            let problem = world.admit(wrong.reveal(), peer).await.unwrap_err();
+            let problem = world.authenticate(wrong.reveal(), peer).await.unwrap_err();
             statuses.push(problem.status.as_u16());
         }
         statuses
     };
     assert_eq!(statuses(11, "203.0.113.7:1").await, [&[401; 10][..], &[429]].concat());
-    assert_eq!(world.status(&known).await, 200, "it is in use");
+    assert_eq!(world.status(&cached).await, 200, "it is in use");
     assert_eq!(world.status(&unseen).await, 429, "it could be a guess");
     assert_eq!(statuses(1, "203.0.113.8:1").await, [401], "another address");
     // One customer has a whole network of IPv6 addresses.
     assert_eq!(statuses(10, "[2001:db8:1:2::1]:1").await, [401; 10]);
     assert_eq!(statuses(1, "[2001:db8:1:2:ffff::9]:1").await, [429]);
     assert_eq!(statuses(1, "[2001:db8:1:3::1]:1").await, [401]);
-    let mapped = world.admit(wrong.reveal(), "[::ffff:203.0.113.7]:1").await.unwrap_err();
+    let mapped = world.authenticate(wrong.reveal(), "[::ffff:203.0.113.7]:1").await.unwrap_err();
     assert_eq!(mapped.status.as_u16(), 429, "the same address in other clothes");
 }
 
 #[tokio::test]
 async fn what_is_remembered_is_bounded() {
     let world = World::new("bounded").await;
-    for _ in 0..KNOWN_MAX + 10 {
+    for _ in 0..CACHED_MAX + 10 {
         let (_, token) = world.token("read", None).await;
         assert_eq!(world.status(&token).await, 200);
     }
-    assert_eq!(world.gate.known.lock().unwrap().len(), KNOWN_MAX);
-    world.clock.advance(BELIEVED_FOR);
+    assert_eq!(world.authenticator.cached.lock().unwrap().len(), CACHED_MAX);
+    world.clock.advance(CACHED_FOR);
     let (_, token) = world.token("read", None).await;
     assert_eq!(world.status(&token).await, 200);
-    assert_eq!(world.gate.known.lock().unwrap().len(), 1, "who was not seen lately makes room");
+    assert_eq!(
+        world.authenticator.cached.lock().unwrap().len(),
+        1,
+        "who was not seen lately makes room"
+    );
 }
 
 #[tokio::test]
 async fn a_scope_of_a_newer_version_allows_nothing() {
     let world = World::new("scope").await;
     let (_, token) = world.token("superuser", None).await;
-    let actor = world.admit(token.reveal(), "203.0.113.7:1").await.unwrap();
+    let actor = world.authenticate(token.reveal(), "203.0.113.7:1").await.unwrap();
     assert_eq!(actor.scopes, []);
     assert!(actor.reach(super::super::access::Permission::See).is_err());
 }
