@@ -35,7 +35,7 @@ use form::{FORM_BYTES_MAX, FormFields};
 use live_updates::LiveUpdates;
 use page::{exemptions, explain, keys, overview, own_usage, rule, rule_edit, rules, tokens, usage};
 use page_context::PageContext;
-use response::{cookie_name, see_other, with_cookie};
+use response::{cookie_name, redirect, with_cookie};
 use session::{ActiveSession, SessionId, Sessions};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::shutdown::Stopped;
@@ -61,22 +61,22 @@ struct LoginPage {
     to: String,
 }
 
-/// What [`enter`] found out about a request: the session that it belongs to, and what was sent.
+/// What [`check_session`] found out about a request: the session that it belongs to, and what was sent.
 #[derive(Debug, Clone)]
 struct CheckedRequest {
     /// `None` for `/login` only.
-    entered: Option<ActiveSession>,
+    session: Option<ActiveSession>,
     query: FormFields,
-    sent: FormFields,
+    form: FormFields,
 }
 
 /// A request of somebody who is signed in.
 #[derive(Debug)]
 struct SessionRequest {
     dashboard: Arc<Dashboard>,
-    entered: ActiveSession,
+    session: ActiveSession,
     query: FormFields,
-    sent: FormFields,
+    form: FormFields,
     /// The segment of the path that is in braces; empty where there is none.
     id: String,
 }
@@ -84,13 +84,13 @@ struct SessionRequest {
 /// A handler that shows a page for a [`PageContext`], or a page that says what went wrong.
 macro_rules! page {
     (|$context:ident $(, $id:ident)?| $page:expr) => {
-        async |guest: SessionRequest| {
-            let SessionRequest { dashboard, entered, query, sent, id: _id } = guest;
+        async |request: SessionRequest| {
+            let SessionRequest { dashboard, session, query, form, id: _id } = request;
             let Dashboard { admin, sessions, live, .. } = &*dashboard;
-            let layout = Layout::inside(&entered, NavItem::Elsewhere);
-            let $context = &PageContext { admin, sessions, live, entered, query, sent };
+            let layout = Layout::signed_in(&session, NavItem::Other);
+            let $context = &PageContext { admin, sessions, live, session, query, form };
             $(let $id = _id.as_str();)?
-            $page.await.unwrap_or_else(|problem| response::problem(layout, &problem))
+            $page.await.unwrap_or_else(|problem| response::render_problem(layout, &problem))
         }
     };
 }
@@ -146,28 +146,28 @@ pages! {
 /// Paths that begin like these are the dashboard's as well.
 const OTHER_PATHS: [&str; 3] = ["/assets", "/login", "/logout"];
 
-/// Returns the router of all pages. Everything passes [`enter`] first.
+/// Returns the router of all pages. Everything passes [`check_session`] first.
 pub(crate) fn router(dashboard: Dashboard) -> Router {
     let dashboard = Arc::new(dashboard);
-    let not_found = page!(|_visit| async { Err(Problem::not_found("page")) });
+    let not_found = page!(|_context| async { Err(Problem::not_found("page")) });
     pages()
-        .route("/login", get(log_in).post(sign_in))
+        .route("/login", get(show_login).post(sign_in))
         .route("/logout", post(sign_out))
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
-        .layer(from_fn_with_state(Arc::clone(&dashboard), enter))
+        .layer(from_fn_with_state(Arc::clone(&dashboard), check_session))
         .with_state(dashboard)
 }
 
 /// Lets a request in whose sender is signed in, and whose form was written for that session. Anybody may go
 /// to `/login`, and fetch what pages are made of.
-async fn enter(
+async fn check_session(
     State(dashboard): State<Arc<Dashboard>>,
     request: Request,
     next: Next,
 ) -> HttpResponse {
     if let Some(asset) = ASSETS.find(request.uri().path()) {
-        return response::asset(asset);
+        return response::serve_asset(asset);
     }
     let (mut parts, body) = request.into_parts();
     let body = match parts.method {
@@ -178,38 +178,40 @@ async fn enter(
         Ok(body) => body,
         Err(unread) => return Problem::from(unread).into_response(),
     };
-    let entered = match dashboard.entered(&parts.headers).await {
-        Ok(entered) => entered,
-        Err(problem) => return response::problem(Layout::outside(), &problem),
+    let session = match dashboard.find_session(&parts.headers).await {
+        Ok(session) => session,
+        Err(problem) => return response::render_problem(Layout::signed_out(), &problem),
     };
-    let layout = entered.as_ref().map(|it| Layout::inside(it, NavItem::Elsewhere));
-    match CheckedRequest::of(&parts, entered, &body) {
-        Ok(Some(entrance)) => {
-            parts.extensions.insert(entrance);
+    let layout = session.as_ref().map(|it| Layout::signed_in(it, NavItem::Other));
+    match CheckedRequest::new(&parts, session, &body) {
+        Ok(Some(checked)) => {
+            parts.extensions.insert(checked);
             next.run(Request::from_parts(parts, Body::empty())).await
         }
         Ok(None) => {
             let path = parts.uri.path();
             let to: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
             let login = format!("/login?to={to}");
-            see_other(if path == "/" { "/login" } else { &login })
+            redirect(if path == "/" { "/login" } else { &login })
         }
-        Err(problem) => response::problem(layout.unwrap_or_else(Layout::outside), &problem),
+        Err(problem) => {
+            response::render_problem(layout.unwrap_or_else(Layout::signed_out), &problem)
+        }
     }
 }
 
 impl CheckedRequest {
     /// What is let in, or why not; `None` where somebody has to sign in first.
-    fn of(
+    fn new(
         parts: &Parts,
-        entered: Option<ActiveSession>,
+        session: Option<ActiveSession>,
         body: &[u8],
     ) -> Result<Option<Self>, Problem> {
         let query = FormFields::read(parts.uri.query().unwrap_or_default().as_bytes())?;
         let is_post = parts.method == Method::POST;
-        let sent = match parts.method {
+        let form = match parts.method {
             Method::GET | Method::HEAD => FormFields::default(),
-            Method::POST if same_origin::is_ours(&parts.headers) => FormFields::read(body)?,
+            Method::POST if same_origin::is_same_origin(&parts.headers) => FormFields::read(body)?,
             Method::POST => {
                 return Err(Problem::forbidden(
                     "this form was sent by another site: open the page here and send it again",
@@ -218,7 +220,7 @@ impl CheckedRequest {
             _ => return Err(Problem::wrong_method("GET, HEAD, POST".to_owned())),
         };
         if parts.uri.path() != "/login" {
-            match &entered {
+            match &session {
                 None if !is_post => return Ok(None),
                 // What was typed into a form is gone, and that is said.
                 None => {
@@ -226,7 +228,7 @@ impl CheckedRequest {
                         "you are not signed in any more: sign in, and do it again",
                     ));
                 }
-                Some(entered) if is_post && !entered.has_written(sent.text("csrf")) => {
+                Some(session) if is_post && !session.has_csrf_token(form.text("csrf")) => {
                     return Err(Problem::forbidden(
                         "this form was not written for you: open the page again and send it anew",
                     ));
@@ -234,7 +236,7 @@ impl CheckedRequest {
                 Some(_) => {}
             }
         }
-        Ok(Some(Self { entered, query, sent }))
+        Ok(Some(Self { session, query, form }))
     }
 }
 
@@ -245,37 +247,37 @@ impl FromRequestParts<Arc<Dashboard>> for SessionRequest {
         parts: &mut Parts,
         dashboard: &Arc<Dashboard>,
     ) -> Result<Self, HttpResponse> {
-        let entrance = parts.extensions.remove::<CheckedRequest>();
-        let Some(CheckedRequest { entered: Some(entered), query, sent }) = entrance else {
-            return Err(see_other("/login"));
+        let checked = parts.extensions.remove::<CheckedRequest>();
+        let Some(CheckedRequest { session: Some(session), query, form }) = checked else {
+            return Err(redirect("/login"));
         };
         let Ok(path) = RawPathParams::from_request_parts(parts, &()).await else {
-            let layout = Layout::inside(&entered, NavItem::Elsewhere);
-            return Err(response::problem(layout, &Problem::not_found("page")));
+            let layout = Layout::signed_in(&session, NavItem::Other);
+            return Err(response::render_problem(layout, &Problem::not_found("page")));
         };
         let id = path.iter().next().map_or_else(String::new, |(_, value)| value.to_owned());
-        Ok(Self { dashboard: Arc::clone(dashboard), entered, query, sent, id })
+        Ok(Self { dashboard: Arc::clone(dashboard), session, query, form, id })
     }
 }
 
 /// Shows the form for a token, or the first page to those who are signed in.
-async fn log_in(Extension(entrance): Extension<CheckedRequest>) -> HttpResponse {
-    if let Some(entered) = &entrance.entered {
-        return see_other(Permissions::of(&entered.actor).home());
+async fn show_login(Extension(checked): Extension<CheckedRequest>) -> HttpResponse {
+    if let Some(session) = &checked.session {
+        return redirect(Permissions::of(&session.actor).home());
     }
-    let to = entrance.query.place("to").unwrap_or("/").to_owned();
-    response::page(StatusCode::OK, &LoginPage { layout: Layout::outside(), to })
+    let to = checked.query.local_path("to").unwrap_or("/").to_owned();
+    response::render_page(StatusCode::OK, &LoginPage { layout: Layout::signed_out(), to })
 }
 
 /// Lets somebody in who shows a token, as the admin API would. Wrong ones are counted there.
 async fn sign_in(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(origin): Extension<Origin>,
-    Extension(CheckedRequest { sent, .. }): Extension<CheckedRequest>,
+    Extension(CheckedRequest { form, .. }): Extension<CheckedRequest>,
 ) -> HttpResponse {
     let Dashboard { admin, sessions, is_secure, .. } = &*dashboard;
-    let to = sent.place("to").unwrap_or("/").to_owned();
-    let shown = HeaderValue::from_str(&format!("Bearer {}", sent.text("token").trim()));
+    let to = form.local_path("to").unwrap_or("/").to_owned();
+    let shown = HeaderValue::from_str(&format!("Bearer {}", form.text("token").trim()));
     let headers = shown.into_iter().map(|it| (AUTHORIZATION, it)).collect::<HeaderMap>();
     let session = match admin.authenticate(&headers, origin.peer).await {
         Ok(actor) => {
@@ -290,11 +292,11 @@ async fn sign_in(
     match session {
         Ok((session, home)) => {
             let place = if to == "/" { home } else { &to };
-            with_cookie(see_other(place), Some(&session), *is_secure)
+            with_cookie(redirect(place), Some(&session), *is_secure)
         }
         Err(problem) => {
-            let layout = Layout::outside().with_trouble(&problem);
-            let page = response::page(problem.status, &LoginPage { layout, to });
+            let layout = Layout::signed_out().with_problem(&problem);
+            let page = response::render_page(problem.status, &LoginPage { layout, to });
             match problem.retry_after_s {
                 Some(seconds) => with_header(page, RETRY_AFTER, &seconds.to_string()),
                 None => page,
@@ -303,9 +305,9 @@ async fn sign_in(
     }
 }
 
-async fn sign_out(SessionRequest { dashboard, entered, .. }: SessionRequest) -> HttpResponse {
-    dashboard.sessions.end(entered.id);
-    with_cookie(see_other("/login"), None, dashboard.is_secure)
+async fn sign_out(SessionRequest { dashboard, session, .. }: SessionRequest) -> HttpResponse {
+    dashboard.sessions.end(session.id);
+    with_cookie(redirect("/login"), None, dashboard.is_secure)
 }
 
 impl Dashboard {
@@ -316,18 +318,20 @@ impl Dashboard {
     }
 
     /// True where a path begins like one of the dashboard's. The others are the admin API's.
-    pub(crate) fn has(path: &str) -> bool {
+    pub(crate) fn has_path(path: &str) -> bool {
         let first = path.split('/').nth(1);
         let mut paths = PATHS.iter().chain(&OTHER_PATHS);
         first.is_some() && paths.any(|it| it.split('/').nth(1) == first)
     }
 
     /// Who is signed in.
-    async fn entered(&self, headers: &HeaderMap) -> Result<Option<ActiveSession>, Problem> {
+    async fn find_session(&self, headers: &HeaderMap) -> Result<Option<ActiveSession>, Problem> {
         let Some(cookie) = cookie(headers, cookie_name(self.is_secure)) else {
             return Ok(None);
         };
-        self.sessions.enter(&self.admin.repository, SessionId::of(cookie), self.admin.now()).await
+        self.sessions
+            .resume(&self.admin.repository, SessionId::from_cookie(cookie), self.admin.now())
+            .await
     }
 }
 

@@ -52,7 +52,7 @@ impl Responder for AdminHttp {
         let mut request = request.map(Body::new);
         let origin = Origin::new(peer, Arc::clone(patience));
         request.extensions_mut().insert(origin);
-        let response = if Dashboard::has(request.uri().path()) {
+        let response = if Dashboard::has_path(request.uri().path()) {
             let mut page = self.pages.clone().call(request).await.into_response();
             if page.status() != StatusCode::METHOD_NOT_ALLOWED {
                 // The router adds it wherever a path takes other methods, also to a redirect.

@@ -34,18 +34,18 @@ impl FormFields {
     }
 
     /// What stands in a field, without spaces around it; `None` where that is nothing.
-    pub(crate) fn filled(&self, name: &str) -> Option<&str> {
+    pub(crate) fn non_empty(&self, name: &str) -> Option<&str> {
         Some(self.text(name).trim()).filter(|it| !it.is_empty())
     }
 
     /// The same as a text of one's own.
-    pub(crate) fn owned(&self, name: &str) -> Option<String> {
-        self.filled(name).map(str::to_owned)
+    pub(crate) fn non_empty_owned(&self, name: &str) -> Option<String> {
+        self.non_empty(name).map(str::to_owned)
     }
 
     /// A whole number.
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, Problem> {
-        let sent = self.filled(name).unwrap_or_default();
+        let sent = self.non_empty(name).unwrap_or_default();
         sent.parse().map_err(|_| {
             let detail =
                 format!("`{}` is no whole number: write one such as 100", escape_invisible(sent));
@@ -54,18 +54,18 @@ impl FormFields {
     }
 
     /// Everything but what only one page needs.
-    pub(crate) fn carried(&self) -> Vec<(String, String)> {
+    pub(crate) fn without_csrf(&self) -> Vec<(String, String)> {
         self.0.iter().filter(|(name, _)| name != "csrf").cloned().collect()
     }
 
     /// A place of ours to go back to, and of nobody else's.
-    pub(crate) fn place(&self, name: &str) -> Option<&str> {
-        self.filled(name).filter(|it| is_place(it))
+    pub(crate) fn local_path(&self, name: &str) -> Option<&str> {
+        self.non_empty(name).filter(|it| is_local_path(it))
     }
 }
 
 /// True for a path of this origin, however browsers read slashes.
-fn is_place(text: &str) -> bool {
+fn is_local_path(text: &str) -> bool {
     let is_path = text.starts_with('/') && !text.starts_with("//");
     is_path && text.bytes().all(|it| it.is_ascii_graphic() && it != b'\\')
 }
@@ -79,7 +79,7 @@ mod tests {
         let fields = FormFields::read(b"a=1&b=x+y%0D%0Az&a=2&e=&n=+7+").unwrap();
         assert_eq!(fields.text("a"), "2");
         assert_eq!(fields.text("b"), "x y\nz");
-        assert_eq!((fields.text("none"), fields.filled("e")), ("", None));
+        assert_eq!((fields.text("none"), fields.non_empty("e")), ("", None));
         assert_eq!(fields.number::<u64>("n"), Ok(7));
         assert!(fields.number::<u64>("b").is_err());
         let many = "a=1&".repeat(65);
@@ -99,7 +99,7 @@ mod tests {
             ("/a\nb", false),
             ("/é", false),
         ] {
-            assert_eq!(is_place(text), is, "{text}");
+            assert_eq!(is_local_path(text), is, "{text}");
         }
     }
 }

@@ -16,7 +16,7 @@ use super::session::{SessionId, Sessions};
 use crate::api::response::HttpResponse;
 use crate::dashboard::panel::overview::OverviewPanels;
 use crate::dashboard::panel::traffic::Range;
-use crate::dashboard::response::answer;
+use crate::dashboard::response::respond;
 use crate::operations::Admin;
 use crate::operations::auth::access::Permission;
 use tollbar_daemon::problem::Problem;
@@ -34,7 +34,7 @@ const RETRY: &str = "retry: 3000\n\n";
 /// What is sent to those who watch.
 #[derive(Debug)]
 pub(crate) struct LiveUpdates {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     latest: watch::Receiver<Bytes>,
 }
 
@@ -45,7 +45,7 @@ struct Watcher {
     session: SessionId,
     latest: watch::Receiver<Bytes>,
     is_greeted: bool,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl LiveUpdates {
@@ -67,7 +67,7 @@ impl LiveUpdates {
                 }
             }
         });
-        Self { places: Arc::new(Semaphore::new(WATCHERS_MAX)), latest }
+        Self { permits: Arc::new(Semaphore::new(WATCHERS_MAX)), latest }
     }
 
     /// The stream for somebody who may see everything.
@@ -77,7 +77,7 @@ impl LiveUpdates {
         sessions: Arc<Sessions>,
         session: SessionId,
     ) -> Result<HttpResponse, Problem> {
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
             let detail = format!(
                 "{WATCHERS_MAX} pages are live already: close one, or reload this one by hand"
             );
@@ -87,9 +87,9 @@ impl LiveUpdates {
         // What was sent to others before is old.
         latest.mark_unchanged();
         let watcher =
-            Watcher { admin, sessions, session, latest, is_greeted: false, _place: place };
+            Watcher { admin, sessions, session, latest, is_greeted: false, _permit: permit };
         let body = Body::from_stream(stream::unfold(watcher, Watcher::next));
-        Ok(answer(StatusCode::OK, "text/event-stream; charset=utf-8", body))
+        Ok(respond(StatusCode::OK, "text/event-stream; charset=utf-8", body))
     }
 }
 
@@ -101,8 +101,8 @@ impl Watcher {
         }
         self.latest.changed().await.ok()?;
         let now = self.admin.now();
-        let entered = self.sessions.enter(&self.admin.repository, self.session, now).await;
-        entered.ok()??.actor.reach(Permission::SeeAll).ok()?;
+        let active = self.sessions.resume(&self.admin.repository, self.session, now).await;
+        active.ok()??.actor.reach(Permission::SeeAll).ok()?;
         let event = self.latest.borrow_and_update().clone();
         Some((Ok(event), self))
     }

@@ -10,7 +10,7 @@ use super::session::{ActiveSession, Sessions};
 use crate::api::response::HttpResponse;
 use crate::dashboard::live_updates::LiveUpdates;
 use crate::dashboard::response;
-use crate::dashboard::view::layout::{Layout, NavItem, Permissions, end_of};
+use crate::dashboard::view::layout::{Layout, NavItem, Permissions, expiry_after};
 use crate::database::{Cursor, PageRequest};
 use crate::operations::Admin;
 use crate::operations::auth::access::Actor;
@@ -22,11 +22,11 @@ pub(crate) struct PageContext<'d> {
     pub(crate) admin: &'d Arc<Admin>,
     pub(crate) sessions: &'d Arc<Sessions>,
     pub(crate) live: &'d LiveUpdates,
-    pub(crate) entered: ActiveSession,
+    pub(crate) session: ActiveSession,
     /// Behind the `?`.
     pub(crate) query: FormFields,
     /// Of a form; empty where there is none.
-    pub(crate) sent: FormFields,
+    pub(crate) form: FormFields,
 }
 
 /// What came of it.
@@ -34,56 +34,56 @@ pub(crate) type PageResult = Result<HttpResponse, Problem>;
 
 impl PageContext<'_> {
     pub(crate) fn actor(&self) -> &Actor {
-        &self.entered.actor
+        &self.session.actor
     }
 
-    pub(crate) fn can(&self) -> Permissions {
+    pub(crate) fn permissions(&self) -> Permissions {
         Permissions::of(self.actor())
     }
 
-    /// What is around the page at `place`. What was to be told is told there.
-    pub(crate) fn layout(&self, place: NavItem) -> Layout {
-        let notice = self.sessions.take_notice(self.entered.id);
-        Layout { notice, ..Layout::inside(&self.entered, place) }
+    /// What is around the page at `nav_item`. What was to be told is told there.
+    pub(crate) fn layout(&self, nav_item: NavItem) -> Layout {
+        let notice = self.sessions.take_notice(self.session.id);
+        Layout { notice, ..Layout::signed_in(&self.session, nav_item) }
     }
 
     /// The page of a list that is asked for.
-    pub(crate) fn paging(&self, rows_max: u32) -> PageRequest {
-        PageRequest { after: self.query.filled("cursor").map(Cursor::of_text), rows_max }
+    pub(crate) fn page_request(&self, rows_max: u32) -> PageRequest {
+        PageRequest { after: self.query.non_empty("cursor").map(Cursor::of_text), rows_max }
     }
 
     /// The address of the next page of a list at `path`.
-    pub(crate) fn next(path: &str, cursor: Option<Cursor>) -> Option<String> {
+    pub(crate) fn next_href(path: &str, cursor: Option<Cursor>) -> Option<String> {
         cursor.map(|it| {
             let cursor: String = form_urlencoded::byte_serialize(it.as_text().as_bytes()).collect();
             format!("{path}?cursor={cursor}")
         })
     }
 
-    /// What is around the page at `place`, with what was wrong.
-    pub(crate) fn frame_with(&self, place: NavItem, problem: Option<&Problem>) -> Layout {
-        let layout = self.layout(place);
+    /// What is around the page at `nav_item`, with what was wrong.
+    pub(crate) fn layout_with(&self, nav_item: NavItem, problem: Option<&Problem>) -> Layout {
+        let layout = self.layout(nav_item);
         match problem {
-            Some(problem) => layout.with_trouble(problem),
+            Some(problem) => layout.with_problem(problem),
             None => layout,
         }
     }
 
     /// When what is asked for by a form ends.
-    pub(crate) fn end(&self) -> Option<String> {
-        end_of(self.sent.text("for"), self.admin.now())
+    pub(crate) fn expiry(&self) -> Option<String> {
+        expiry_after(self.form.text("for"), self.admin.now())
     }
 
     /// A page.
     #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
     pub(crate) fn page(page: &impl Template) -> PageResult {
-        Ok(response::page(StatusCode::OK, page))
+        Ok(response::render_page(StatusCode::OK, page))
     }
 
     /// Something was done: it is told on the next page.
     #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
-    pub(crate) fn done(&self, notice: &str, place: &str) -> PageResult {
-        self.sessions.note(self.entered.id, notice);
-        Ok(response::see_other(place))
+    pub(crate) fn redirect_with_notice(&self, notice: &str, path: &str) -> PageResult {
+        self.sessions.set_notice(self.session.id, notice);
+        Ok(response::redirect(path))
     }
 }

@@ -19,7 +19,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// For good: the address changes with what is there.
-const KEPT: &str = "public, max-age=31536000, immutable";
+const CACHE_FOREVER: &str = "public, max-age=31536000, immutable";
 
 /// Something went wrong.
 #[derive(Template)]
@@ -34,24 +34,24 @@ struct ProblemPage {
 }
 
 /// A page.
-pub(crate) fn page(status: StatusCode, page: &impl Template) -> HttpResponse {
+pub(crate) fn render_page(status: StatusCode, page: &impl Template) -> HttpResponse {
     // Fails only where a part of it does, and those are numbers and texts.
     let html = page.render().unwrap_or_else(|error| {
         tracing::error!(%error, "a page cannot be written");
         String::new()
     });
-    answer(status, "text/html; charset=utf-8", html.into())
+    respond(status, "text/html; charset=utf-8", html.into())
 }
 
 /// A page about what went wrong.
-pub(crate) fn problem(layout: Layout, problem: &Problem) -> HttpResponse {
+pub(crate) fn render_problem(layout: Layout, problem: &Problem) -> HttpResponse {
     let (back, back_text) = match problem.status {
         StatusCode::UNAUTHORIZED => ("/login", "Sign in"),
-        _ if layout.who.is_none() => ("/login", "Sign in"),
-        _ => (layout.can.home(), "Back to the start"),
+        _ if layout.owner.is_none() => ("/login", "Sign in"),
+        _ => (layout.permissions.home(), "Back to the start"),
     };
     let status = problem.status;
-    let told = ProblemPage {
+    let page = ProblemPage {
         status: status.as_u16(),
         title: title(status),
         detail: escape_invisible(&problem.detail),
@@ -59,10 +59,10 @@ pub(crate) fn problem(layout: Layout, problem: &Problem) -> HttpResponse {
         back_text,
         layout,
     };
-    let answer = page(status, &told);
+    let response = render_page(status, &page);
     match problem.retry_after_s {
-        Some(seconds) => with_header(answer, RETRY_AFTER, &seconds.to_string()),
-        None => answer,
+        Some(seconds) => with_header(response, RETRY_AFTER, &seconds.to_string()),
+        None => response,
     }
 }
 
@@ -83,24 +83,28 @@ fn title(status: StatusCode) -> &'static str {
 }
 
 /// Go there, by GET.
-pub(crate) fn see_other(place: &str) -> HttpResponse {
+pub(crate) fn redirect(path: &str) -> HttpResponse {
     with_header(
-        answer(StatusCode::SEE_OTHER, "text/html; charset=utf-8", Body::empty()),
+        respond(StatusCode::SEE_OTHER, "text/html; charset=utf-8", Body::empty()),
         LOCATION,
-        place,
+        path,
     )
 }
 
 /// A file that a page needs.
-pub(crate) fn asset(asset: &'static Asset) -> HttpResponse {
-    with_header(answer(StatusCode::OK, asset.kind, asset.text.into()), CACHE_CONTROL, KEPT)
+pub(crate) fn serve_asset(asset: &'static Asset) -> HttpResponse {
+    with_header(
+        respond(StatusCode::OK, asset.kind, asset.text.into()),
+        CACHE_CONTROL,
+        CACHE_FOREVER,
+    )
 }
 
 /// An answer with the headers that keep others out of it.
-pub(crate) fn answer(status: StatusCode, kind: &'static str, body: Body) -> HttpResponse {
-    let mut answer = HttpResponse::new(body);
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
+pub(crate) fn respond(status: StatusCode, kind: &'static str, body: Body) -> HttpResponse {
+    let mut response = HttpResponse::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
     for (name, value) in [
         (CONTENT_TYPE, kind),
         (CACHE_CONTROL, "no-store"),
@@ -113,7 +117,7 @@ pub(crate) fn answer(status: StatusCode, kind: &'static str, body: Body) -> Http
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    answer
+    response
 }
 
 /// The name of the cookie. Under TLS it is one that only this very host can set.
@@ -123,7 +127,7 @@ pub(crate) fn cookie_name(is_secure: bool) -> &'static str {
 
 /// Has the browser hold a session, or let go of it.
 pub(crate) fn with_cookie(
-    answer: HttpResponse,
+    response: HttpResponse,
     session: Option<&str>,
     is_secure: bool,
 ) -> HttpResponse {
@@ -131,7 +135,7 @@ pub(crate) fn with_cookie(
     let secure = if is_secure { "; Secure" } else { "" };
     let (value, age) = session.map_or(("", "; Max-Age=0"), |it| (it, ""));
     let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}");
-    with_header(answer, SET_COOKIE, &cookie)
+    with_header(response, SET_COOKIE, &cookie)
 }
 
 #[cfg(test)]
@@ -141,8 +145,8 @@ mod tests {
     #[test]
     fn a_session_is_held_by_the_browser_alone() {
         let cookie = |session, is_secure| {
-            let answer = with_cookie(see_other("/"), session, is_secure);
-            answer.headers()[SET_COOKIE].to_str().unwrap().to_owned()
+            let response = with_cookie(redirect("/"), session, is_secure);
+            response.headers()[SET_COOKIE].to_str().unwrap().to_owned()
         };
         assert_eq!(
             cookie(Some("ab"), true),
@@ -158,10 +162,10 @@ mod tests {
     #[test]
     fn every_answer_forbids_what_it_does_not_need() {
         let problem = Problem::forbidden("no <b>");
-        for answer in [see_other("/"), super::problem(Layout::outside(), &problem)] {
-            let policy = answer.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+        for response in [redirect("/"), super::render_problem(Layout::signed_out(), &problem)] {
+            let policy = response.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
             assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"));
-            assert_eq!(answer.headers()[CACHE_CONTROL], "no-store");
+            assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
         }
     }
 }

@@ -5,7 +5,7 @@ use hyper::header::{HOST, HeaderMap, ORIGIN};
 
 /// True where a page of this very origin has sent it. Browsers say so; whoever says nothing is no browser
 /// and has no business with forms.
-pub(crate) fn is_ours(headers: &HeaderMap) -> bool {
+pub(crate) fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|it| it.to_str().unwrap_or("?"));
     if text("sec-fetch-site").is_some_and(|it| it != "same-origin") {
         return false;
@@ -48,7 +48,7 @@ mod tests {
             let map = headers.iter().map(|(name, value)| {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
-            assert_eq!(is_ours(&map.collect()), is_own, "{headers:?}");
+            assert_eq!(is_same_origin(&map.collect()), is_own, "{headers:?}");
         }
     }
 }

@@ -21,7 +21,7 @@ const LIVES_FOR: Duration = Duration::from_hours(12);
 const IDLE_FOR: Duration = Duration::from_hours(2);
 
 /// How long a token that was found good is believed.
-const BELIEVED_FOR: Duration = Duration::from_millis(500);
+const CHECKED_FOR: Duration = Duration::from_millis(500);
 
 /// Everybody who has signed in.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ struct Session {
     /// Told on the next page, once.
     notice: Option<String>,
     actor: Arc<Actor>,
-    found_at: Timestamp,
+    checked_at: Timestamp,
     expires_at: Option<Timestamp>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct ActiveSession {
 }
 
 impl SessionId {
-    pub(crate) fn of(cookie: &str) -> Self {
+    pub(crate) fn from_cookie(cookie: &str) -> Self {
         Self(*blake3::hash(cookie.as_bytes()).as_bytes())
     }
 }
@@ -73,7 +73,7 @@ impl Sessions {
             notice: None,
             actor,
             // Looked up again at once, which tells when the token ends.
-            found_at: Timestamp::from_micros(0),
+            checked_at: Timestamp::from_micros(0),
             expires_at: None,
         };
         let mut all = self.lock();
@@ -85,12 +85,12 @@ impl Sessions {
         {
             all.remove(&oldest);
         }
-        all.insert(SessionId::of(&cookie), session);
+        all.insert(SessionId::from_cookie(&cookie), session);
         cookie
     }
 
     /// Who holds this; `None` where nobody is signed in by it any more.
-    pub(crate) async fn enter(
+    pub(crate) async fn resume(
         &self,
         repository: &Repository,
         id: SessionId,
@@ -106,8 +106,8 @@ impl Sessions {
                 return Ok(None);
             }
             session.used_at = now;
-            if session.is_believed(now) {
-                return Ok(Some(session.entered(id)));
+            if session.is_fresh(now) {
+                return Ok(Some(session.active(id)));
             }
             session.token_id
         };
@@ -125,8 +125,8 @@ impl Sessions {
         // Somebody may have signed out meanwhile.
         Ok(all.get_mut(&id).map(|session| {
             session.actor = Arc::new(Actor::new(&row));
-            (session.found_at, session.expires_at) = (now, row.expires_at);
-            session.entered(id)
+            (session.checked_at, session.expires_at) = (now, row.expires_at);
+            session.active(id)
         }))
     }
 
@@ -136,7 +136,7 @@ impl Sessions {
     }
 
     /// Has something told on the next page.
-    pub(crate) fn note(&self, id: SessionId, notice: impl Into<String>) {
+    pub(crate) fn set_notice(&self, id: SessionId, notice: impl Into<String>) {
         if let Some(session) = self.lock().get_mut(&id) {
             session.notice = Some(notice.into());
         }
@@ -155,7 +155,7 @@ impl Sessions {
 impl ActiveSession {
     /// True where a form was written for this session. Compared by hashes, which takes the same time
     /// wherever they differ.
-    pub(crate) fn has_written(&self, csrf: &str) -> bool {
+    pub(crate) fn has_csrf_token(&self, csrf: &str) -> bool {
         blake3::hash(self.csrf.as_bytes()) == blake3::hash(csrf.as_bytes())
     }
 }
@@ -165,13 +165,13 @@ impl Session {
         now < self.began_at.after(LIVES_FOR) && now < self.used_at.after(IDLE_FOR)
     }
 
-    fn is_believed(&self, now: Timestamp) -> bool {
-        now >= self.found_at
-            && now < self.found_at.after(BELIEVED_FOR)
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        now >= self.checked_at
+            && now < self.checked_at.after(CHECKED_FOR)
             && self.expires_at.is_none_or(|it| now < it)
     }
 
-    fn entered(&self, id: SessionId) -> ActiveSession {
+    fn active(&self, id: SessionId) -> ActiveSession {
         ActiveSession { id, actor: Arc::clone(&self.actor), csrf: self.csrf.clone() }
     }
 }

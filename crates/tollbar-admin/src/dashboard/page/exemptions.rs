@@ -7,7 +7,7 @@ use tollbar_rules::admin::SubjectType;
 
 use super::rule;
 use crate::dashboard::page_context::{PageContext, PageResult};
-use crate::dashboard::panel::overview::{rule_href, until};
+use crate::dashboard::panel::overview::{expiry_text, rule_href};
 use crate::dashboard::view::layout::{Layout, NavItem};
 use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
 use crate::operations::exemptions::{self, Exemption, NewExemption};
@@ -56,7 +56,8 @@ pub(crate) const KINDS: [(&str, &str); 4] = [
 ];
 
 pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
-    let paged = exemptions::list(context.admin, context.actor(), &context.paging(ROWS)).await?;
+    let paged =
+        exemptions::list(context.admin, context.actor(), &context.page_request(ROWS)).await?;
     let rules = context.admin.daemon.engine.rules();
     let names: HashMap<&str, &str> =
         rules.rules().iter().map(|it| (&**it.identity(), &*it.name)).collect();
@@ -65,23 +66,23 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
         ExemptionListRow::of(it, name.unwrap_or(&it.rule_id))
     };
     let rows = paged.rows.iter().map(row).collect();
-    let next = PageContext::next("/exemptions", paged.next);
+    let next = PageContext::next_href("/exemptions", paged.next);
     PageContext::page(&ExemptionsPage { layout: context.layout(NavItem::Exemptions), rows, next })
 }
 
 /// Exempts somebody from a rule.
 pub(crate) async fn create(context: &PageContext<'_>, rule: &str) -> PageResult {
-    let sent = &context.sent;
+    let sent = &context.form;
     let form = ExemptForm {
         is_open: true,
         kind: sent.text("subjectType").to_owned(),
         value: sent.text("subjectValue").to_owned(),
         reason: sent.text("reason").to_owned(),
     };
-    match made(context, rule, &form).await {
+    match create_exemption(context, rule, &form).await {
         Ok(_) => {
-            let back = sent.place("back").map_or_else(|| rule_href(rule), str::to_owned);
-            context.done("Exempt from now on.", &back)
+            let back = sent.local_path("back").map_or_else(|| rule_href(rule), str::to_owned);
+            context.redirect_with_notice("Exempt from now on.", &back)
         }
         // A rule that is not there has no page to tell it on.
         Err(problem) if problem.status == 404 => Err(problem),
@@ -89,7 +90,7 @@ pub(crate) async fn create(context: &PageContext<'_>, rule: &str) -> PageResult 
     }
 }
 
-async fn made(
+async fn create_exemption(
     context: &PageContext<'_>,
     rule: &str,
     form: &ExemptForm,
@@ -99,8 +100,8 @@ async fn made(
     let sent = NewExemption {
         subject_type,
         subject_value: form.value.trim().to_owned(),
-        reason: context.sent.owned("reason"),
-        expires_at: context.end(),
+        reason: context.form.non_empty_owned("reason"),
+        expires_at: context.expiry(),
     };
     exemptions::create(context.admin, context.actor(), rule, &sent).await
 }
@@ -108,7 +109,10 @@ async fn made(
 /// Ends one.
 pub(crate) async fn delete(context: &PageContext<'_>, id: &str) -> PageResult {
     exemptions::delete(context.admin, context.actor(), id).await?;
-    context.done("The exemption has ended.", context.sent.place("back").unwrap_or("/exemptions"))
+    context.redirect_with_notice(
+        "The exemption has ended.",
+        context.form.local_path("back").unwrap_or("/exemptions"),
+    )
 }
 
 impl ExemptionListRow {
@@ -122,7 +126,7 @@ impl ExemptionListRow {
             rule: UntrustedText::new(rule),
             rule_href: rule_href(&it.rule_id),
             reason: UntrustedText::new(it.reason.as_deref().unwrap_or("–")),
-            until: until(it.expires_at.map(|it| it.0)),
+            until: expiry_text(it.expires_at.map(|it| it.0)),
             by: UntrustedText::new(&*it.created_by),
         }
     }

@@ -6,7 +6,7 @@ use tollbar::Outcome;
 use tollbar_rules::{Enforcement, Explanation, Request, RuleExplanation, RuleFate, Verdict};
 
 use crate::dashboard::page_context::{PageContext, PageResult};
-use crate::dashboard::panel::overview::{DeniedRequest, written};
+use crate::dashboard::panel::overview::{DeniedRequest, render};
 use crate::dashboard::response;
 use crate::dashboard::view::formatting::{Count, DateTime, Latency};
 use crate::dashboard::view::layout::{Layout, NavItem};
@@ -30,7 +30,7 @@ struct ExplainPage {
     path: String,
     cost: String,
     attributes: String,
-    explained: Option<String>,
+    explanation: Option<String>,
 }
 
 /// An explanation, on a page or by itself.
@@ -43,7 +43,7 @@ struct ExplanationPanel {
     facts: Vec<Fact>,
     limits: Vec<LimitDecisionRow>,
     fates: Vec<RuleFateRow>,
-    /// Where the same is asked again.
+    /// Where the same request is explained again.
     again: Option<String>,
 }
 
@@ -86,19 +86,19 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
     context.actor().reach(Permission::SeeAll)?;
     let query = &context.query;
     let about = query.text("about").trim();
-    let is_described = about.is_empty() && query.filled("path").is_some();
-    let explained = if about.is_empty() && !is_described {
+    let is_described = about.is_empty() && query.non_empty("path").is_some();
+    let explanation = if about.is_empty() && !is_described {
         Ok(None)
     } else {
-        explained(context, about).await.map(Some)
+        explain(context, about).await.map(Some)
     };
     if !query.text("part").is_empty() {
-        return PageContext::page(&explained?.unwrap_or_default());
+        return PageContext::page(&explanation?.unwrap_or_default());
     }
     let layout = context.layout(NavItem::Explain);
-    let (layout, explained, status) = match explained {
-        Ok(explained) => (layout, explained, StatusCode::OK),
-        Err(problem) => (layout.with_trouble(&problem), None, problem.status),
+    let (layout, explanation, status) = match explanation {
+        Ok(explanation) => (layout, explanation, StatusCode::OK),
+        Err(problem) => (layout.with_problem(&problem), None, problem.status),
     };
     let text = |name: &str| query.text(name).to_owned();
     let page = ExplainPage {
@@ -109,12 +109,12 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
         path: text("path"),
         cost: text("cost"),
         attributes: text("attributes"),
-        explained: explained.as_ref().map(written),
+        explanation: explanation.as_ref().map(render),
     };
-    Ok(response::page(status, &page))
+    Ok(response::render_page(status, &page))
 }
 
-async fn explained(context: &PageContext<'_>, about: &str) -> Result<ExplanationPanel, Problem> {
+async fn explain(context: &PageContext<'_>, about: &str) -> Result<ExplanationPanel, Problem> {
     if let Some(id) = DecisionId::parse(about) {
         let denial = context.admin.daemon.decisions.find(id).ok_or_else(|| {
             let detail = "no denial of this id is remembered here: each node keeps its latest ones";
@@ -146,7 +146,7 @@ impl RequestDescription {
             match word.split_once('=') {
                 _ if word.starts_with('/') => word.clone_into(&mut description.path),
                 _ if is_method => word.clone_into(&mut description.method),
-                Some((name, value)) => description.say(name, value)?,
+                Some((name, value)) => description.set_field(name, value)?,
                 None => {
                     let detail = "write a decision id of 32 digits, or a request such as \
                                   GET /v1/orders user=42";
@@ -160,12 +160,12 @@ impl RequestDescription {
     fn of_form(context: &PageContext<'_>) -> Result<Self, Problem> {
         let query = &context.query;
         let mut description = Self {
-            method: query.filled("method").unwrap_or("GET").to_owned(),
-            path: query.filled("path").unwrap_or("/").to_owned(),
+            method: query.non_empty("method").unwrap_or("GET").to_owned(),
+            path: query.non_empty("path").unwrap_or("/").to_owned(),
             cost: 1,
             attributes: Vec::new(),
         };
-        if query.filled("cost").is_some() {
+        if query.non_empty("cost").is_some() {
             description.cost = query.number("cost")?;
         }
         let lines = query.text("attributes").lines().filter(|it| !it.trim().is_empty());
@@ -178,7 +178,7 @@ impl RequestDescription {
         Ok(description)
     }
 
-    fn say(&mut self, name: &str, value: &str) -> Result<(), Problem> {
+    fn set_field(&mut self, name: &str, value: &str) -> Result<(), Problem> {
         if name == "cost" {
             self.cost = value.parse().map_err(|_| {
                 Problem::invalid_field("cost", "this is no whole number: write one such as 5")
@@ -192,20 +192,20 @@ impl RequestDescription {
 
 impl ExplanationPanel {
     fn of_denial(denial: &Denial) -> Self {
-        let asked = DeniedRequest::of(denial);
+        let request = DeniedRequest::of(denial);
         let verdict = &denial.verdict;
         let mut facts = vec![
             Fact::new("When (UTC)", DateTime(denial.at).to_string()),
-            Fact::new("Request", asked.what()),
+            Fact::new("Request", request.description()),
         ];
-        facts.extend(asked.subject.as_ref().map(|it| Fact::new("Subject", it.clone())));
+        facts.extend(request.subject.as_ref().map(|it| Fact::new("Subject", it.clone())));
         let attributes: Vec<String> =
-            asked.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            request.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
         if !attributes.is_empty() {
             facts.push(Fact::new("Attributes", attributes.join(" ")));
         }
-        if asked.cost > 1 {
-            facts.push(Fact::new("Cost", Count(asked.cost).to_string()));
+        if request.cost > 1 {
+            facts.push(Fact::new("Cost", Count(request.cost).to_string()));
         }
         if let Some(wait) = verdict.retry_after() {
             facts
@@ -222,7 +222,7 @@ impl ExplanationPanel {
             facts,
             limits: limits(verdict),
             fates: Vec::new(),
-            again: again(&asked),
+            again: again(&request),
         }
     }
 
@@ -322,15 +322,15 @@ fn badge(capacity: Enforcement) -> Option<&'static str> {
 }
 
 /// Where the same request is explained as of now.
-fn again(asked: &DeniedRequest) -> Option<String> {
-    let (Some(method), Some(path), None) = (&asked.method, &asked.path, &asked.rule) else {
+fn again(request: &DeniedRequest) -> Option<String> {
+    let (Some(method), Some(path), None) = (&request.method, &request.path, &request.rule) else {
         return None;
     };
     let attributes: Vec<String> =
-        asked.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        request.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let mut pairs = form_urlencoded::Serializer::new(String::new());
     pairs.append_pair("method", method).append_pair("path", path);
-    pairs.append_pair("cost", &asked.cost.to_string());
+    pairs.append_pair("cost", &request.cost.to_string());
     pairs.append_pair("attributes", &attributes.join("\n"));
     Some(format!("/explain?{}", pairs.finish()))
 }

@@ -5,7 +5,7 @@ use hyper::StatusCode;
 
 use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::dashboard::panel::overview::{
-    KeysPanel, KeysPanelRow, key_href, rule_href, until, written,
+    KeysPanel, KeysPanelRow, expiry_text, key_href, render, rule_href,
 };
 use crate::dashboard::view::chart::Meter;
 use crate::dashboard::view::formatting::{Count, DateTime, Share};
@@ -92,18 +92,18 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
             count: Count(it.count),
         }
     };
-    let top = written(&KeysPanel { rows: top.items.into_iter().map(row).collect() });
-    let wanted = RuleFilter::default();
-    let asked = PageRequest::first(CHOICES_MAX as u32);
-    let rules = crate::operations::rules::list(admin, actor, &wanted, &asked).await?;
+    let top = render(&KeysPanel { rows: top.items.into_iter().map(row).collect() });
+    let filter = RuleFilter::default();
+    let page_request = PageRequest::first(CHOICES_MAX as u32);
+    let rules = crate::operations::rules::list(admin, actor, &filter, &page_request).await?;
     let rules = rules.rows.into_iter();
     let rules = rules.map(|it| (it.rule_id.unwrap_or_default(), escape_invisible(&it.rule.name)));
     let (mut records, mut next) = (None, None);
-    if context.can().see_all {
+    if context.permissions().see_all {
         let filter = KeyFilter::default();
-        let paged = keys::list(admin, actor, &filter, &context.paging(ROWS)).await?;
+        let paged = keys::list(admin, actor, &filter, &context.page_request(ROWS)).await?;
         records = Some(paged.rows.into_iter().map(|it| KeyRecordRow::of(context, it)).collect());
-        next = PageContext::next("/keys", paged.next);
+        next = PageContext::next_href("/keys", paged.next);
     }
     let rules = rules.collect();
     PageContext::page(&KeysPage {
@@ -129,61 +129,61 @@ async fn show_with(
 ) -> PageResult {
     let (admin, actor) = (context.admin, context.actor());
     let rule = keys::find_in_force(admin, actor.reach(Permission::See)?, rule_id)?;
-    let subject = &named(&rule, subject);
+    let subject = &prefixed_subject(&rule, subject);
     let (limits, why_not) = match keys::peek(admin, actor, &key(&rule, subject)).await {
         Ok(usages) => (usages.limits.iter().map(LimitRow::of).collect(), None),
         Err(it) if it.status == StatusCode::SERVICE_UNAVAILABLE => return Err(it),
         Err(it) => (Vec::new(), Some(escape_invisible(&it.detail))),
     };
     let mut records = Vec::new();
-    if context.can().see_all {
+    if context.permissions().see_all {
         let filter = KeyFilter { subject: Some(subject.clone()), ..KeyFilter::default() };
-        let paged = keys::list(admin, actor, &filter, &context.paging(ROWS)).await?;
+        let paged = keys::list(admin, actor, &filter, &context.page_request(ROWS)).await?;
         let holds =
             |it: &KeyRow| it.record.rule.as_deref().is_none_or(|it| *it == **rule.identity());
         records
             .extend(paged.rows.into_iter().filter(holds).map(|it| KeyRecordRow::of(context, it)));
     }
-    let shown = UntrustedText::new(subject);
+    let subject_text = UntrustedText::new(subject);
     let page = KeyPage {
-        layout: context.frame_with(NavItem::Keys, problem),
+        layout: context.layout_with(NavItem::Keys, problem),
         title: format!("{} under {}", escape_invisible(subject), rule.name),
-        href: key_href(rule.identity(), &shown),
-        subject: shown,
+        href: key_href(rule.identity(), &subject_text),
+        subject: subject_text,
         rule: UntrustedText::new(&*rule.name),
         rule_id: rule.identity().to_string(),
         rule_href: rule_href(rule.identity()),
         why_not,
         limits,
         records,
-        factor: context.sent.filled("factorPercent").unwrap_or("200").to_owned(),
+        factor: context.form.non_empty("factorPercent").unwrap_or("200").to_owned(),
         exempt: exemptable(&rule, subject).filter(|_| rule.identity().parse::<RuleId>().is_ok()),
     };
     let status = problem.map_or(StatusCode::OK, |it| it.status);
-    Ok(crate::dashboard::response::page(status, &page))
+    Ok(crate::dashboard::response::render_page(status, &page))
 }
 
 /// Does something to a key: `reset`, `ban` or `boost`.
 pub(crate) async fn act(context: &PageContext<'_>, what: &str) -> PageResult {
-    let sent = &context.sent;
+    let sent = &context.form;
     let (rule, subject) = (sent.text("rule"), sent.text("subject"));
-    let notice = match done(context, what, rule, subject).await {
+    let notice = match apply_action(context, what, rule, subject).await {
         Ok(notice) => notice,
         Err(problem) if problem.status == StatusCode::UNPROCESSABLE_ENTITY => {
             return show_with(context, rule, subject, Some(&problem)).await;
         }
         Err(problem) => return Err(problem),
     };
-    context.done(notice, &key_href(rule, &UntrustedText::new(subject)))
+    context.redirect_with_notice(notice, &key_href(rule, &UntrustedText::new(subject)))
 }
 
-async fn done(
+async fn apply_action(
     context: &PageContext<'_>,
     what: &str,
     rule: &str,
     subject: &str,
 ) -> Result<&'static str, Problem> {
-    let (admin, actor, sent) = (context.admin, context.actor(), &context.sent);
+    let (admin, actor, sent) = (context.admin, context.actor(), &context.form);
     let (rule_id, subject_text) = (Some(rule.to_owned()), subject.to_owned());
     match what {
         "reset" => {
@@ -192,7 +192,7 @@ async fn done(
             Ok("The counters are fresh.")
         }
         "ban" => {
-            let (reason, expires_at) = (sent.owned("reason"), context.end());
+            let (reason, expires_at) = (sent.non_empty_owned("reason"), context.expiry());
             let form = BanForm { rule_id, subject: subject_text, reason, expires_at };
             keys::ban(admin, actor, &form).await?;
             Ok("Banned from now on.")
@@ -202,8 +202,8 @@ async fn done(
                 rule_id,
                 subject: subject_text,
                 factor_percent: sent.number("factorPercent")?,
-                reason: sent.owned("reason"),
-                expires_at: context.end(),
+                reason: sent.non_empty_owned("reason"),
+                expires_at: context.expiry(),
             };
             keys::boost(admin, actor, &form).await?;
             Ok("Boosted from now on.")
@@ -215,11 +215,12 @@ async fn done(
 /// Ends a ban or a boost.
 pub(crate) async fn lift(context: &PageContext<'_>, id: &str) -> PageResult {
     keys::lift(context.admin, context.actor(), id).await?;
-    context.done("It has ended.", context.sent.place("back").unwrap_or("/keys"))
+    context
+        .redirect_with_notice("It has ended.", context.form.local_path("back").unwrap_or("/keys"))
 }
 
 /// A subject as people read it, which is how bans and boosts know it: addresses say that they are.
-fn named(rule: &Rule, subject: &str) -> String {
+fn prefixed_subject(rule: &Rule, subject: &str) -> String {
     let is_bare = counts_addresses(rule) && !subject.starts_with("ip:");
     if is_bare { format!("ip:{subject}") } else { subject.to_owned() }
 }
@@ -292,7 +293,7 @@ impl KeyRecordRow {
                 it.rule.as_deref().map_or_else(|| "all rules".to_owned(), name),
             ),
             reason: UntrustedText::new(it.reason.as_deref().unwrap_or("–")),
-            until: until(it.expires_at),
+            until: expiry_text(it.expires_at),
             by: UntrustedText::new(row.created_by),
         }
     }

@@ -35,10 +35,10 @@ struct RangeChoice {
 }
 
 pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
-    let can = context.can();
+    let can = context.permissions();
     if !can.see_all {
         // Tenants have no fleet to look after.
-        return Ok(response::see_other(can.home()));
+        return Ok(response::redirect(can.home()));
     }
     let range = Range::of(context.query.text("range"));
     let OverviewPanels { now, health, traffic, rules, keys, tail } =
@@ -61,5 +61,5 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
 pub(crate) fn watch(context: &PageContext<'_>) -> PageResult {
     context.actor().reach(Permission::SeeAll)?;
     let (admin, sessions) = (Arc::clone(context.admin), Arc::clone(context.sessions));
-    context.live.watch(admin, sessions, context.entered.id)
+    context.live.watch(admin, sessions, context.session.id)
 }

@@ -24,5 +24,5 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
         Err(problem) => return Err(problem),
     };
     let subject = UntrustedText::new(context.actor().subject.clone().unwrap_or_default());
-    PageContext::page(&OwnUsagePage { layout: context.layout(NavItem::Me), subject, limits })
+    PageContext::page(&OwnUsagePage { layout: context.layout(NavItem::OwnUsage), subject, limits })
 }

@@ -9,7 +9,7 @@ use super::super::rule_text::{FieldDiff, changes};
 use super::exemptions::{ExemptForm, ExemptionListRow, KINDS};
 use super::rules::badges;
 use crate::dashboard::page_context::{PageContext, PageResult};
-use crate::dashboard::panel::overview::{KeysPanel, rule_href, written};
+use crate::dashboard::panel::overview::{KeysPanel, render, rule_href};
 use crate::dashboard::panel::traffic::{Range, TrafficPanel};
 use crate::dashboard::response;
 use crate::dashboard::view::formatting::DateTime;
@@ -83,8 +83,8 @@ impl ViewedRule {
             Err(problem) => return Err(problem),
         };
         // It may have been deleted, and can come back.
-        let asked = PageRequest::first(1);
-        let history = rules::history(context.admin, context.actor(), id, &asked).await;
+        let page_request = PageRequest::first(1);
+        let history = rules::history(context.admin, context.actor(), id, &page_request).await;
         let last = history.ok().and_then(|it| it.rows.into_iter().next());
         let version = last.as_ref().and_then(|it| it.version);
         match last.and_then(|it| it.after.or(it.before)) {
@@ -112,39 +112,39 @@ pub(crate) async fn show_with(
     problem: Option<&Problem>,
 ) -> PageResult {
     let (admin, actor) = (context.admin, context.actor());
-    let seen = ViewedRule::find(context, id).await?;
-    let name = seen.name();
+    let viewed = ViewedRule::find(context, id).await?;
+    let name = viewed.name();
     let traffic = TrafficPanel::of(&admin.daemon.metrics.history(), Some(name), Range::Minutes);
-    let keys = written(&KeysPanel::of(admin, Some(name), KEYS_MAX));
+    let keys = render(&KeysPanel::of(admin, Some(name), KEYS_MAX));
     let (mut exempt, mut history, mut history_next) = (Vec::new(), Vec::new(), None);
-    if !seen.is_file {
-        if !seen.is_gone {
-            let asked = PageRequest::first(EXEMPTIONS_MAX);
-            let paged = exemptions::list_of_rule(admin, actor, id, &asked).await?;
+    if !viewed.is_file {
+        if !viewed.is_gone {
+            let page_request = PageRequest::first(EXEMPTIONS_MAX);
+            let paged = exemptions::list_of_rule(admin, actor, id, &page_request).await?;
             exempt = paged.rows.iter().map(|it| ExemptionListRow::of(it, name)).collect();
         }
-        let paged = rules::history(admin, actor, id, &context.paging(CHANGES_MAX)).await?;
-        history = paged.rows.into_iter().map(|it| HistoryRow::of(it, seen.version)).collect();
-        let next = PageContext::next(&rule_href(id), paged.next);
+        let paged = rules::history(admin, actor, id, &context.page_request(CHANGES_MAX)).await?;
+        history = paged.rows.into_iter().map(|it| HistoryRow::of(it, viewed.version)).collect();
+        let next = PageContext::next_href(&rule_href(id), paged.next);
         history_next = next.map(|it| format!("{it}#history"));
     }
-    let mut badges = badges(&seen.rule, seen.is_file);
-    if seen.is_gone {
+    let mut badges = badges(&viewed.rule, viewed.is_file);
+    if viewed.is_gone {
         badges = vec!["deleted"];
     }
     let page = RulePage {
-        layout: context.frame_with(NavItem::Rules, problem),
+        layout: context.layout_with(NavItem::Rules, problem),
         title: escape_invisible(name),
         id: id.to_owned(),
         href: rule_href(id),
         name: UntrustedText::new(name),
         badges,
-        is_file: seen.is_file,
-        is_gone: seen.is_gone,
-        may_change: context.can().change && !seen.is_file,
-        version: seen.version,
-        yaml: spelled_lines(&to_yaml(&seen.rule)),
-        traffic: (!traffic.chart.columns.is_empty()).then(|| written(&traffic)),
+        is_file: viewed.is_file,
+        is_gone: viewed.is_gone,
+        may_change: context.permissions().change && !viewed.is_file,
+        version: viewed.version,
+        yaml: spelled_lines(&to_yaml(&viewed.rule)),
+        traffic: (!traffic.chart.columns.is_empty()).then(|| render(&traffic)),
         keys,
         exemptions: exempt,
         exempt_form,
@@ -152,7 +152,7 @@ pub(crate) async fn show_with(
         history,
         history_next,
     };
-    Ok(response::page(problem.map_or(StatusCode::OK, |it| it.status), &page))
+    Ok(response::render_page(problem.map_or(StatusCode::OK, |it| it.status), &page))
 }
 
 /// Line ends stay; everything else that cannot be seen is spelled out.

@@ -51,7 +51,7 @@ struct RuleReviewPage {
     edit_action: Option<String>,
     button: &'static str,
     is_dangerous: bool,
-    carried: Vec<(String, String)>,
+    hidden_fields: Vec<(String, String)>,
     fields: Vec<FieldDiff>,
     unchanged: usize,
     starts_fresh: Vec<UntrustedText>,
@@ -78,17 +78,17 @@ pub(crate) fn new(context: &PageContext<'_>) -> PageResult {
     let is_yaml = context.query.text("as") == "yaml";
     let yaml = "name: \nmatch: { path: \"/v1/**\" }\nlimit: 100/min\n".to_owned();
     let fields = rule_fields::of_rule(&start);
-    form(context, None, is_yaml, RuleEditForm { yaml, fields }, None)
+    show_form(context, None, is_yaml, RuleEditForm { yaml, fields }, None)
 }
 
 /// The form, filled with what the rule says.
 pub(crate) async fn edit(context: &PageContext<'_>, id: &str) -> PageResult {
-    let seen = changeable(context, id).await?;
-    let yaml = to_yaml(&seen.rule);
-    let fields = rule_fields::of_rule(&seen.rule);
-    form(
+    let viewed = find_changeable(context, id).await?;
+    let yaml = to_yaml(&viewed.rule);
+    let fields = rule_fields::of_rule(&viewed.rule);
+    show_form(
         context,
-        Some((id, &seen)),
+        Some((id, &viewed)),
         context.query.text("as") == "yaml",
         RuleEditForm { yaml, fields },
         None,
@@ -97,92 +97,92 @@ pub(crate) async fn edit(context: &PageContext<'_>, id: &str) -> PageResult {
 
 /// The form again, filled with what was sent.
 pub(crate) async fn edit_again(context: &PageContext<'_>, id: Option<&str>) -> PageResult {
-    let seen = existing(context, id).await?;
-    again(context, id.zip(seen.as_ref()), None)
+    let viewed = find_existing(context, id).await?;
+    show_form_again(context, id.zip(viewed.as_ref()), None)
 }
 
 /// What would become of a rule, or of a new one, by what was sent.
 pub(crate) async fn review(context: &PageContext<'_>, id: Option<&str>) -> PageResult {
-    let seen = existing(context, id).await?;
-    let of = id.zip(seen.as_ref());
-    match sent(context, of, true).await {
+    let viewed = find_existing(context, id).await?;
+    let of = id.zip(viewed.as_ref());
+    match submit(context, of, true).await {
         Ok(ChangeResult::DryRun(dry_run)) => {
             let href = id.map(rule_href);
             let place = href.clone().unwrap_or_else(|| "/rules".to_owned());
             let name = dry_run.rule.as_ref().map_or("", |it| &it.rule.name).to_owned();
-            let before = seen.as_ref().map(|it| &it.rule);
+            let before = viewed.as_ref().map(|it| &it.rule);
             let verb = if id.is_some() { "Change" } else { "Create" };
             let page = RuleReviewPage {
                 title: format!("{verb} {}?", escape_invisible(&name)),
                 name: UntrustedText::new(name),
                 edit_action: Some(format!("{place}/edit")),
                 button: if id.is_some() { "Save" } else { "Create" },
-                carried: context.sent.carried(),
+                hidden_fields: context.form.without_csrf(),
                 ..RuleReviewPage::of(context, href, place, before, &dry_run)
             };
             PageContext::page(&page)
         }
-        Ok(ChangeResult::Done(_)) => Err(untried()),
-        Err(problem) => refused(context, of, problem),
+        Ok(ChangeResult::Done(_)) => Err(without_review()),
+        Err(problem) => show_refusal(context, of, problem),
     }
 }
 
 /// Makes the change.
 pub(crate) async fn save(context: &PageContext<'_>, id: Option<&str>) -> PageResult {
-    let seen = existing(context, id).await?;
-    let of = id.zip(seen.as_ref());
-    match sent(context, of, false).await {
+    let viewed = find_existing(context, id).await?;
+    let of = id.zip(viewed.as_ref());
+    match submit(context, of, false).await {
         Ok(ChangeResult::Done(row)) => {
             let notice = if id.is_some() { "Saved." } else { "Created." };
-            context.done(notice, &rule_href(&row.id.to_string()))
+            context.redirect_with_notice(notice, &rule_href(&row.id.to_string()))
         }
         Ok(ChangeResult::DryRun(_)) => Err(Problem::unavailable("the change was only tried")),
-        Err(problem) => refused(context, of, problem),
+        Err(problem) => show_refusal(context, of, problem),
     }
 }
 
 /// What would be gone.
 pub(crate) async fn review_delete(context: &PageContext<'_>, id: &str) -> PageResult {
-    let seen = changeable(context, id).await?;
-    let version = seen.version.unwrap_or_default();
-    let if_match = meant(version);
-    let tried = rules::delete(context.admin, context.actor(), id, &if_match, true).await?;
-    let dry_run = tried.ok_or_else(untried)?;
+    let viewed = find_changeable(context, id).await?;
+    let version = viewed.version.unwrap_or_default();
+    let if_match = expected_version(version);
+    let expect_dry_run = rules::delete(context.admin, context.actor(), id, &if_match, true).await?;
+    let dry_run = expect_dry_run.ok_or_else(without_review)?;
     let href = rule_href(id);
     let action = format!("{href}/delete");
     PageContext::page(&RuleReviewPage {
-        title: format!("Delete {}?", escape_invisible(seen.name())),
-        name: UntrustedText::new(seen.name()),
+        title: format!("Delete {}?", escape_invisible(viewed.name())),
+        name: UntrustedText::new(viewed.name()),
         button: "Delete",
         is_dangerous: true,
-        carried: vec![("version".to_owned(), version.to_string())],
-        ..RuleReviewPage::of(context, Some(href), action, Some(&seen.rule), &dry_run)
+        hidden_fields: vec![("version".to_owned(), version.to_string())],
+        ..RuleReviewPage::of(context, Some(href), action, Some(&viewed.rule), &dry_run)
     })
 }
 
 pub(crate) async fn delete(context: &PageContext<'_>, id: &str) -> PageResult {
-    let if_match = meant(context.sent.number("version")?);
+    let if_match = expected_version(context.form.number("version")?);
     rules::delete(context.admin, context.actor(), id, &if_match, false).await?;
-    context.done("Deleted. Its history stays.", "/rules")
+    context.redirect_with_notice("Deleted. Its history stays.", "/rules")
 }
 
 /// What would be put back.
 pub(crate) async fn review_rollback(context: &PageContext<'_>, id: &str) -> PageResult {
-    let seen = ViewedRule::find(context, id).await?;
-    let (version, to) = (seen.version.unwrap_or_default(), context.query.number("version")?);
+    let viewed = ViewedRule::find(context, id).await?;
+    let (version, to) = (viewed.version.unwrap_or_default(), context.query.number("version")?);
     let rollback = Rollback { version: to };
-    let if_match = meant(version);
+    let if_match = expected_version(version);
     let outcome =
         rules::roll_back(context.admin, context.actor(), id, &if_match, &rollback, true).await?;
-    let dry_run = tried(outcome)?;
-    let before = Some(&seen.rule).filter(|_| !seen.is_gone);
+    let dry_run = expect_dry_run(outcome)?;
+    let before = Some(&viewed.rule).filter(|_| !viewed.is_gone);
     let href = rule_href(id);
     let action = format!("{href}/rollback");
     PageContext::page(&RuleReviewPage {
-        title: format!("Roll {} back to version {to}?", escape_invisible(seen.name())),
-        name: UntrustedText::new(seen.name()),
+        title: format!("Roll {} back to version {to}?", escape_invisible(viewed.name())),
+        name: UntrustedText::new(viewed.name()),
         button: "Roll back",
-        carried: vec![
+        hidden_fields: vec![
             ("version".to_owned(), version.to_string()),
             ("to".to_owned(), to.to_string()),
         ],
@@ -191,10 +191,10 @@ pub(crate) async fn review_rollback(context: &PageContext<'_>, id: &str) -> Page
 }
 
 pub(crate) async fn roll_back(context: &PageContext<'_>, id: &str) -> PageResult {
-    let if_match = meant(context.sent.number("version")?);
-    let rollback = Rollback { version: context.sent.number("to")? };
+    let if_match = expected_version(context.form.number("version")?);
+    let rollback = Rollback { version: context.form.number("to")? };
     rules::roll_back(context.admin, context.actor(), id, &if_match, &rollback, false).await?;
-    context.done("Rolled back.", &rule_href(id))
+    context.redirect_with_notice("Rolled back.", &rule_href(id))
 }
 
 /// What stands in the form.
@@ -204,94 +204,94 @@ struct RuleEditForm {
 }
 
 /// The rule, if it may be changed here.
-async fn changeable(context: &PageContext<'_>, id: &str) -> Result<ViewedRule, Problem> {
+async fn find_changeable(context: &PageContext<'_>, id: &str) -> Result<ViewedRule, Problem> {
     context.actor().reach(Permission::Change)?;
-    let seen = ViewedRule::find(context, id).await?;
-    if seen.is_file {
+    let viewed = ViewedRule::find(context, id).await?;
+    if viewed.is_file {
         return Err(Problem::read_only(id));
     }
-    if seen.is_gone {
+    if viewed.is_gone {
         return Err(Problem::not_found("rule: it was deleted"));
     }
-    Ok(seen)
+    Ok(viewed)
 }
 
-async fn existing(
+async fn find_existing(
     context: &PageContext<'_>,
     id: Option<&str>,
 ) -> Result<Option<ViewedRule>, Problem> {
     context.actor().reach(Permission::Change)?;
     match id {
-        Some(id) => changeable(context, id).await.map(Some),
+        Some(id) => find_changeable(context, id).await.map(Some),
         None => Ok(None),
     }
 }
 
 /// Asks for what was sent to be done, or tried.
-async fn sent(
+async fn submit(
     context: &PageContext<'_>,
     of: Option<(&str, &ViewedRule)>,
     is_dry_run: bool,
 ) -> Result<ChangeResult, Problem> {
-    let rule = if context.sent.text("as") == "yaml" {
-        read(context.sent.text("yaml"))?
+    let rule = if context.form.text("as") == "yaml" {
+        read(context.form.text("yaml"))?
     } else {
-        rule_of(of.map(|(_, seen)| &seen.rule), &context.sent)?
+        rule_of(of.map(|(_, viewed)| &viewed.rule), &context.form)?
     };
     let rule = RuleForm(Ok(rule));
     let (admin, actor) = (context.admin, context.actor());
     match of {
         None => rules::create(admin, actor, &rule, is_dry_run).await,
         Some((id, _)) => {
-            let if_match = meant(context.sent.number("version")?);
+            let if_match = expected_version(context.form.number("version")?);
             rules::replace(admin, actor, id, &if_match, &rule, is_dry_run).await
         }
     }
 }
 
 /// The version that somebody has looked at.
-fn meant(version: u64) -> IfMatch {
+fn expected_version(version: u64) -> IfMatch {
     IfMatch::OneOf(vec![etag(version)])
 }
 
 /// What people can mend is told on the form; the rest on a page of its own.
-fn refused(
+fn show_refusal(
     context: &PageContext<'_>,
     of: Option<(&str, &ViewedRule)>,
     problem: Problem,
 ) -> PageResult {
     let is_theirs = matches!(problem.status.as_u16(), 400 | 403 | 409 | 422);
-    if is_theirs { again(context, of, Some(&problem)) } else { Err(problem) }
+    if is_theirs { show_form_again(context, of, Some(&problem)) } else { Err(problem) }
 }
 
-fn again(
+fn show_form_again(
     context: &PageContext<'_>,
     of: Option<(&str, &ViewedRule)>,
     problem: Option<&Problem>,
 ) -> PageResult {
-    let filled = RuleEditForm {
-        yaml: context.sent.text("yaml").to_owned(),
-        fields: rule_fields::of_sent(&context.sent, problem),
+    let form_values = RuleEditForm {
+        yaml: context.form.text("yaml").to_owned(),
+        fields: rule_fields::of_sent(&context.form, problem),
     };
-    form(context, of, context.sent.text("as") == "yaml", filled, problem)
+    show_form(context, of, context.form.text("as") == "yaml", form_values, problem)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
-fn form(
+fn show_form(
     context: &PageContext<'_>,
     of: Option<(&str, &ViewedRule)>,
     is_yaml: bool,
-    filled: RuleEditForm,
+    form_values: RuleEditForm,
     problem: Option<&Problem>,
 ) -> PageResult {
     let href = of.map(|(id, _)| rule_href(id));
     let place = href.clone().unwrap_or_else(|| "/rules".to_owned());
     let edit = if of.is_some() { format!("{place}/edit") } else { "/rules/new".to_owned() };
-    let version = of.and_then(|(_, seen)| seen.version);
-    let sent = context.sent.filled("version").map(str::to_owned);
-    let name = of.map_or("", |(_, seen)| seen.name());
+    let version = of.and_then(|(_, viewed)| viewed.version);
+    let sent = context.form.non_empty("version").map(str::to_owned);
+    let name = of.map_or("", |(_, viewed)| viewed.name());
     let page = RuleEditPage {
-        layout: context.frame_with(NavItem::Rules, problem),
+        layout: context.layout_with(NavItem::Rules, problem),
         title: match of {
             Some(_) => format!("Edit {}", escape_invisible(name)),
             None => "New rule".to_owned(),
@@ -303,23 +303,23 @@ fn form(
         // The one that was read, so that nobody's change is lost unseen.
         version: sent.or(version.map(|it| it.to_string())).unwrap_or_default(),
         is_yaml,
-        yaml: filled.yaml,
-        fields: filled.fields,
-        has_more: of.is_some_and(|(_, seen)| has_more(&seen.rule)),
+        yaml: form_values.yaml,
+        fields: form_values.fields,
+        has_more: of.is_some_and(|(_, viewed)| has_more(&viewed.rule)),
         href,
     };
-    Ok(response::page(problem.map_or(StatusCode::OK, |it| it.status), &page))
+    Ok(response::render_page(problem.map_or(StatusCode::OK, |it| it.status), &page))
 }
 
 /// Returns what a change would do.
-fn tried(outcome: ChangeResult) -> Result<Box<DryRun>, Problem> {
+fn expect_dry_run(outcome: ChangeResult) -> Result<Box<DryRun>, Problem> {
     match outcome {
         ChangeResult::DryRun(dry_run) => Ok(dry_run),
-        ChangeResult::Done(_) => Err(untried()),
+        ChangeResult::Done(_) => Err(without_review()),
     }
 }
 
-fn untried() -> Problem {
+fn without_review() -> Problem {
     Problem::unavailable("the change was made without a review")
 }
 
@@ -346,7 +346,7 @@ impl RuleReviewPage {
             edit_action: None,
             button: "Save",
             is_dangerous: false,
-            carried: Vec::new(),
+            hidden_fields: Vec::new(),
             fields: changes(before, dry_run.rule.as_ref().map(|it| &it.rule)),
             unchanged: dry_run.diff.unchanged,
             starts_fresh: fresh.map(|it| UntrustedText::new(&**it)).collect(),

@@ -49,8 +49,10 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
         "false" => Some(false),
         _ => None,
     };
-    let wanted = RuleFilter { enabled, name: query.owned("name"), ..RuleFilter::default() };
-    let paged = rules::list(context.admin, context.actor(), &wanted, &context.paging(ROWS)).await?;
+    let filter =
+        RuleFilter { enabled, name: query.non_empty_owned("name"), ..RuleFilter::default() };
+    let paged =
+        rules::list(context.admin, context.actor(), &filter, &context.page_request(ROWS)).await?;
     let figures = RuleTraffic::all(context.admin);
     let row = |RuleJson { rule_id, source, version, rule, .. }: RuleJson| {
         let figures = figures.get(&*rule.name).cloned().unwrap_or_default();
@@ -72,7 +74,7 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
     let next = paged.next.map(|cursor| {
         let mut pairs = form_urlencoded::Serializer::new(String::new());
         for name in ["name", "enabled"] {
-            if let Some(value) = query.filled(name) {
+            if let Some(value) = query.non_empty(name) {
                 pairs.append_pair(name, value);
             }
         }

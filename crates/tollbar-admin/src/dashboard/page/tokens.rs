@@ -5,7 +5,7 @@ use hyper::StatusCode;
 
 use super::super::form::FormFields;
 use crate::dashboard::page_context::{PageContext, PageResult};
-use crate::dashboard::panel::overview::until;
+use crate::dashboard::panel::overview::expiry_text;
 use crate::dashboard::response;
 use crate::dashboard::view::formatting::{DateTime, RelativeTime};
 use crate::dashboard::view::layout::{Layout, NavItem};
@@ -21,10 +21,10 @@ const ROWS: u32 = 100;
 #[template(path = "tokens.html")]
 struct TokensPage {
     layout: Layout,
-    made: Option<String>,
+    new_token: Option<String>,
     name: String,
     scope: String,
-    whose: String,
+    owner: String,
     scopes: [(&'static str, &'static str); 4],
     rows: Vec<TokenListRow>,
     next: Option<String>,
@@ -49,7 +49,7 @@ struct TokenListRow {
 struct TokenFormValues {
     name: String,
     scope: String,
-    whose: String,
+    owner: String,
 }
 
 /// What tokens may do, and what people call that.
@@ -61,76 +61,78 @@ const SCOPES: [(&str, &str); 4] = [
 ];
 
 pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
-    shown(context, TokenFormValues::default(), Ok(None)).await
+    show_with(context, TokenFormValues::default(), Ok(None)).await
 }
 
 /// Makes one, and shows it.
 pub(crate) async fn create(context: &PageContext<'_>) -> PageResult {
-    let sent = &context.sent;
-    let filled = TokenFormValues {
+    let sent = &context.form;
+    let values = TokenFormValues {
         name: sent.text("name").to_owned(),
         scope: sent.text("scope").to_owned(),
-        whose: sent.text("whose").to_owned(),
+        owner: sent.text("whose").to_owned(),
     };
-    match made(context, &filled).await {
-        Ok(made) => shown(context, TokenFormValues::default(), Ok(Some(made.token))).await,
-        Err(problem) => shown(context, filled, Err(problem)).await,
+    match create_token(context, &values).await {
+        Ok(new_token) => {
+            show_with(context, TokenFormValues::default(), Ok(Some(new_token.token))).await
+        }
+        Err(problem) => show_with(context, values, Err(problem)).await,
     }
 }
 
-async fn made(
+async fn create_token(
     context: &PageContext<'_>,
-    filled: &TokenFormValues,
+    values: &TokenFormValues,
 ) -> Result<CreatedToken, Problem> {
-    let whose = filled.whose.trim();
-    let (scope, subject) = match filled.scope.as_str() {
-        "tenant" => (format!("tenant:{whose}"), None),
-        "usage:me" => ("usage:me".to_owned(), Some(whose.to_owned()).filter(|it| !it.is_empty())),
-        _ if !whose.is_empty() => {
+    let owner = values.owner.trim();
+    let (scope, subject) = match values.scope.as_str() {
+        "tenant" => (format!("tenant:{owner}"), None),
+        "usage:me" => ("usage:me".to_owned(), Some(owner.to_owned()).filter(|it| !it.is_empty())),
+        _ if !owner.is_empty() => {
             let detail = "only a token of one tenant or one subject has this: leave it empty";
             return Err(Problem::invalid_field("whose", detail));
         }
         scope => (scope.to_owned(), None),
     };
     let form = TokenForm {
-        name: filled.name.trim().to_owned(),
+        name: values.name.trim().to_owned(),
         scopes: vec![scope],
         subject,
-        expires_at: context.end(),
+        expires_at: context.expiry(),
     };
     tokens::create(context.admin, context.actor(), &form).await
 }
 
-async fn shown(
+async fn show_with(
     context: &PageContext<'_>,
-    filled: TokenFormValues,
-    made: Result<Option<String>, Problem>,
+    values: TokenFormValues,
+    new_token: Result<Option<String>, Problem>,
 ) -> PageResult {
     // The page behind a form has the first of the list.
-    let asked = if context.sent == FormFields::default() {
-        context.paging(ROWS)
+    let page_request = if context.form == FormFields::default() {
+        context.page_request(ROWS)
     } else {
         PageRequest::first(ROWS)
     };
-    let paged = tokens::list(context.admin, context.actor(), &asked).await?;
+    let paged = tokens::list(context.admin, context.actor(), &page_request).await?;
     let rows = paged.rows.into_iter().map(|it| TokenListRow::of(context, it)).collect();
-    let next = PageContext::next("/tokens", paged.next);
+    let next = PageContext::next_href("/tokens", paged.next);
     let layout = context.layout(NavItem::Tokens);
-    let (layout, made, status) = match made {
-        Ok(made) => (layout, made, StatusCode::OK),
-        Err(problem) => (layout.with_trouble(&problem), None, problem.status),
+    let (layout, new_token, status) = match new_token {
+        Ok(new_token) => (layout, new_token, StatusCode::OK),
+        Err(problem) => (layout.with_problem(&problem), None, problem.status),
     };
-    let TokenFormValues { name, scope, whose } = filled;
-    Ok(response::page(
+    let TokenFormValues { name, scope, owner } = values;
+    Ok(response::render_page(
         status,
-        &TokensPage { layout, made, name, scope, whose, scopes: SCOPES, rows, next },
+        &TokensPage { layout, new_token, name, scope, owner, scopes: SCOPES, rows, next },
     ))
 }
 
 /// Makes one worth nothing.
 pub(crate) async fn revoke(context: &PageContext<'_>, id: &str) -> PageResult {
     tokens::revoke(context.admin, context.actor(), id).await?;
-    context.done("The token is worth nothing from now on.", "/tokens")
+    context.redirect_with_notice("The token is worth nothing from now on.", "/tokens")
 }
 
 impl TokenListRow {
@@ -154,8 +156,8 @@ impl TokenListRow {
             },
             ends: match it.revoked_at {
                 Some(at) => format!("revoked {}", DateTime(at)),
-                None if is_expired => format!("ended {}", until(it.expires_at)),
-                None => until(it.expires_at),
+                None if is_expired => format!("ended {}", expiry_text(it.expires_at)),
+                None => expiry_text(it.expires_at),
             },
             is_own: it.id == context.actor().token_id,
             is_over: it.revoked_at.is_some() || is_expired,

@@ -86,7 +86,7 @@ struct Sums {
 /// The days that are asked for: a month where nothing is said, and no more than a chart has room for.
 fn days(context: &PageContext<'_>) -> Result<(Date, Date), Problem> {
     let today = Date((context.admin.now().as_micros() / 86_400_000_000) as i32);
-    let day = |name: &str| match context.query.filled(name) {
+    let day = |name: &str| match context.query.non_empty(name) {
         None => Ok(None),
         Some(text) => {
             text.parse().map(Some).map_err(|error: tollbar_daemon::rfc3339::DateError| {
@@ -106,7 +106,7 @@ fn filter(context: &PageContext<'_>, (from, to): (Date, Date)) -> UsageFilter {
     UsageFilter {
         first_day: Some(from.0),
         last_day: Some(to.0),
-        tenant: context.query.owned("tenant"),
+        tenant: context.query.non_empty_owned("tenant"),
         ..UsageFilter::default()
     }
 }
@@ -143,7 +143,7 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
     PageContext::page(&UsagePage {
         layout: context.layout(NavItem::Usage),
         tenant: context.query.text("tenant").to_owned(),
-        csv: format!("/usage.csv?{}", query(context.query.filled("tenant"))),
+        csv: format!("/usage.csv?{}", query(context.query.non_empty("tenant"))),
         admitted: Count(sums.all.admitted),
         denied: Count(sums.all.denied),
         top: ShortCount(bars.top()),
@@ -162,10 +162,10 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
 /// The same as a file.
 pub(crate) async fn csv(context: &PageContext<'_>) -> PageResult {
     let days = days(context)?;
-    let (admin, actor) = (Arc::clone(context.admin), Arc::clone(&context.entered.actor));
-    let answer = usage_export::stream(admin, actor, filter(context, days), Format::Csv).await?;
+    let (admin, actor) = (Arc::clone(context.admin), Arc::clone(&context.session.actor));
+    let response = usage_export::stream(admin, actor, filter(context, days), Format::Csv).await?;
     let name = format!("attachment; filename=\"usage-{}-{}.csv\"", days.0, days.1);
-    Ok(with_header(answer, hyper::header::CONTENT_DISPOSITION, &name))
+    Ok(with_header(response, hyper::header::CONTENT_DISPOSITION, &name))
 }
 
 impl Sum {

@@ -93,8 +93,8 @@ struct DenialsPanelRow {
     href: String,
     at: ClockTime,
     rule: UntrustedText,
-    what: UntrustedText,
-    whom: UntrustedText,
+    request: UntrustedText,
+    subject: UntrustedText,
 }
 
 /// A request that was denied, as it is kept.
@@ -126,17 +126,17 @@ impl OverviewPanels {
         let health = HealthPanel::of(&snapshot, lately.as_ref().unwrap_or(&traffic), nodes, now);
         Self {
             now: ClockTime(now).to_string(),
-            health: written(&health),
-            traffic: written(&traffic),
-            rules: written(&RulesPanel::of(admin, &snapshot)),
-            keys: written(&KeysPanel::of(admin, None, KEYS_MAX)),
-            tail: written(&DenialsPanel::of(daemon.decisions.latest(DENIALS_MAX))),
+            health: render(&health),
+            traffic: render(&traffic),
+            rules: render(&RulesPanel::of(admin, &snapshot)),
+            keys: render(&KeysPanel::of(admin, None, KEYS_MAX)),
+            tail: render(&DenialsPanel::of(daemon.decisions.latest(DENIALS_MAX))),
         }
     }
 }
 
 /// A part as HTML.
-pub(crate) fn written(part: &impl Template) -> String {
+pub(crate) fn render(part: &impl Template) -> String {
     // Fails only where a number or a text does, and they do not.
     part.render().unwrap_or_default()
 }
@@ -246,13 +246,13 @@ impl KeysPanel {
 impl DenialsPanel {
     fn of(denials: Vec<Denial>) -> Self {
         let row = |denial: Denial| {
-            let asked = DeniedRequest::of(&denial);
+            let request = DeniedRequest::of(&denial);
             DenialsPanelRow {
                 href: format!("/explain?about={}", denial.id),
                 at: ClockTime(denial.at),
                 rule: UntrustedText::new(denial.verdict.rule().map_or("no rule", |it| &*it.name)),
-                what: UntrustedText::new(asked.what()),
-                whom: UntrustedText::new(asked.whom()),
+                request: UntrustedText::new(request.description()),
+                subject: UntrustedText::new(request.subject_text()),
             }
         };
         Self { rows: denials.into_iter().map(row).collect() }
@@ -266,7 +266,7 @@ impl DeniedRequest {
         asked.unwrap_or_default()
     }
 
-    pub(crate) fn what(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         match (&self.method, &self.path, &self.rule) {
             (Some(method), Some(path), _) => format!("{method} {path}"),
             (_, _, Some(rule)) => format!("a check of {rule}"),
@@ -274,7 +274,7 @@ impl DeniedRequest {
         }
     }
 
-    pub(crate) fn whom(&self) -> String {
+    pub(crate) fn subject_text(&self) -> String {
         if let Some(subject) = &self.subject {
             return subject.clone();
         }
@@ -300,7 +300,7 @@ pub(crate) fn key_href(rule: &str, subject: &UntrustedText) -> String {
 }
 
 /// An instant that may not be there.
-pub(crate) fn until(instant: Option<Timestamp>) -> String {
+pub(crate) fn expiry_text(instant: Option<Timestamp>) -> String {
     instant.map_or_else(
         || "without end".to_owned(),
         |it| crate::dashboard::view::formatting::DateTime(it).to_string(),

@@ -70,12 +70,12 @@ impl TrafficPanel {
     pub(crate) fn of(history: &History, of: Option<&str>, range: Range) -> Self {
         let (series, per_column) = range.series(history, of);
         match series {
-            Some(series) => Self::drawn(&series, per_column, history, range),
-            None => Self::around(StackedChart::default(), Vec::new(), 0),
+            Some(series) => Self::from_history(&series, per_column, history, range),
+            None => Self::with_legend(StackedChart::default(), Vec::new(), 0),
         }
     }
 
-    fn drawn(series: &Past, per_column: u64, history: &History, range: Range) -> Self {
+    fn from_history(series: &Past, per_column: u64, history: &History, range: Range) -> Self {
         let step_s = u64::from(series.step_s) * per_column;
         let start = series.start.as_micros() / 1_000_000;
         let end = start + series.points.len() as u64 * u64::from(series.step_s);
@@ -115,10 +115,10 @@ impl TrafficPanel {
         });
         let ticks = ticks.collect();
         let known_s = (end - start).min(COLUMNS as u64 * step_s);
-        Self::around(StackedChart { columns, step_s, marks, label }, ticks, known_s)
+        Self::with_legend(StackedChart { columns, step_s, marks, label }, ticks, known_s)
     }
 
-    fn around(chart: StackedChart, ticks: Vec<String>, known_s: u64) -> Self {
+    fn with_legend(chart: StackedChart, ticks: Vec<String>, known_s: u64) -> Self {
         let sum = chart.sum();
         let whole = sum.allowed + sum.denied + sum.shadow_denied + sum.degraded;
         let entry = |class, name, count| LegendEntry {

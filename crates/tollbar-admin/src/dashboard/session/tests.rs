@@ -47,7 +47,7 @@ impl Drop for World {
 
 fn begun(sessions: &Sessions, token_id: i64, now: Timestamp) -> SessionId {
     let actor = Actor { token_id, name: String::new(), scopes: Vec::new(), subject: None };
-    SessionId::of(&sessions.begin(Arc::new(actor), now))
+    SessionId::from_cookie(&sessions.begin(Arc::new(actor), now))
 }
 
 fn at(ms: u64) -> Timestamp {
@@ -60,13 +60,13 @@ async fn a_session_is_its_tokens_and_ends_within_a_second_of_it() {
     let (repository, token_id) = (&world.repository, world.token_id);
     let sessions = Sessions::default();
     let id = begun(&sessions, token_id, at(0));
-    let entered = sessions.enter(repository, id, at(0)).await.unwrap().unwrap();
-    assert_eq!(entered.actor.name, "ci");
-    assert_eq!(entered.actor.scopes, [Scope::Read]);
+    let active = sessions.resume(repository, id, at(0)).await.unwrap().unwrap();
+    assert_eq!(active.actor.name, "ci");
+    assert_eq!(active.actor.scopes, [Scope::Read]);
     repository.revoke_token(token_id, "test").await.unwrap();
-    assert!(sessions.enter(repository, id, at(499)).await.unwrap().is_some());
-    assert!(sessions.enter(repository, id, at(999)).await.unwrap().is_none());
-    assert!(sessions.enter(repository, id, at(0)).await.unwrap().is_none(), "it is gone for good");
+    assert!(sessions.resume(repository, id, at(499)).await.unwrap().is_some());
+    assert!(sessions.resume(repository, id, at(999)).await.unwrap().is_none());
+    assert!(sessions.resume(repository, id, at(0)).await.unwrap().is_none(), "it is gone for good");
 }
 
 #[tokio::test]
@@ -76,16 +76,22 @@ async fn sessions_end_by_themselves_and_by_signing_out() {
     let sessions = Sessions::default();
     let hour = 3_600_000;
     let idle = begun(&sessions, token_id, at(0));
-    assert!(sessions.enter(repository, idle, at(2 * hour)).await.unwrap().is_none());
+    assert!(sessions.resume(repository, idle, at(2 * hour)).await.unwrap().is_none());
     let used = begun(&sessions, token_id, at(0));
     for hours in 1..12 {
-        assert!(sessions.enter(repository, used, at(hours * hour)).await.unwrap().is_some());
+        assert!(sessions.resume(repository, used, at(hours * hour)).await.unwrap().is_some());
     }
-    assert!(sessions.enter(repository, used, at(12 * hour)).await.unwrap().is_none());
+    assert!(sessions.resume(repository, used, at(12 * hour)).await.unwrap().is_none());
     let out = begun(&sessions, token_id, at(0));
     sessions.end(out);
-    assert!(sessions.enter(repository, out, at(0)).await.unwrap().is_none());
-    assert!(sessions.enter(repository, SessionId::of("guessed"), at(0)).await.unwrap().is_none());
+    assert!(sessions.resume(repository, out, at(0)).await.unwrap().is_none());
+    assert!(
+        sessions
+            .resume(repository, SessionId::from_cookie("guessed"), at(0))
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[tokio::test]
@@ -99,8 +105,8 @@ async fn there_are_at_most_so_many_and_the_idle_make_room() {
         begun(&sessions, token_id, at(ms));
     }
     assert_eq!(sessions.lock().len(), SESSIONS_MAX);
-    assert!(sessions.enter(repository, first, at(5_000)).await.unwrap().is_none());
-    assert!(sessions.enter(repository, second, at(5_000)).await.unwrap().is_some());
+    assert!(sessions.resume(repository, first, at(5_000)).await.unwrap().is_none());
+    assert!(sessions.resume(repository, second, at(5_000)).await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -109,11 +115,11 @@ async fn a_form_of_another_session_is_none_of_ours_and_a_notice_is_told_once() {
     let (repository, token_id) = (&world.repository, world.token_id);
     let sessions = Sessions::default();
     let (one, other) = (begun(&sessions, token_id, at(0)), begun(&sessions, token_id, at(0)));
-    let one = sessions.enter(repository, one, at(0)).await.unwrap().unwrap();
-    let other = sessions.enter(repository, other, at(0)).await.unwrap().unwrap();
-    assert!(one.has_written(&one.csrf));
-    assert!(!one.has_written(&other.csrf) && !one.has_written(""));
-    sessions.note(one.id, "done");
+    let one = sessions.resume(repository, one, at(0)).await.unwrap().unwrap();
+    let other = sessions.resume(repository, other, at(0)).await.unwrap().unwrap();
+    assert!(one.has_csrf_token(&one.csrf));
+    assert!(!one.has_csrf_token(&other.csrf) && !one.has_csrf_token(""));
+    sessions.set_notice(one.id, "done");
     assert_eq!(sessions.take_notice(other.id), None);
     assert_eq!(sessions.take_notice(one.id).as_deref(), Some("done"));
     assert_eq!(sessions.take_notice(one.id), None);

@@ -12,18 +12,18 @@ use tollbar_daemon::rfc3339::Instant;
 /// The frame of a page.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
-    pub(crate) place: NavItem,
+    pub(crate) nav_item: NavItem,
     pub(crate) assets: &'static Assets,
     /// How long something may last: values and names.
     pub(crate) spans: [(&'static str, &'static str); 5],
     /// Nobody before they have signed in.
-    pub(crate) who: Option<TokenOwner>,
+    pub(crate) owner: Option<TokenOwner>,
     pub(crate) csrf: String,
-    pub(crate) can: Permissions,
+    pub(crate) permissions: Permissions,
     /// What was done.
     pub(crate) notice: Option<String>,
     /// What was not, and why.
-    pub(crate) trouble: Option<ProblemNotice>,
+    pub(crate) problem: Option<ProblemNotice>,
 }
 
 /// Who has signed in.
@@ -41,7 +41,7 @@ pub(crate) struct Permissions {
     pub(crate) see_all: bool,
     pub(crate) change: bool,
     pub(crate) change_all: bool,
-    pub(crate) be_subject: bool,
+    pub(crate) see_own_usage: bool,
 }
 
 /// Which page it is.
@@ -54,8 +54,8 @@ pub(crate) enum NavItem {
     Usage,
     Explain,
     Tokens,
-    Me,
-    Elsewhere,
+    OwnUsage,
+    Other,
 }
 
 /// A place in the bar at the top.
@@ -97,7 +97,7 @@ impl Permissions {
             see_all: may(Permission::SeeAll),
             change: may(Permission::Change),
             change_all: may(Permission::ChangeAll),
-            be_subject: may(Permission::SeeOwnUsage),
+            see_own_usage: may(Permission::SeeOwnUsage),
         }
     }
 
@@ -113,31 +113,31 @@ impl Permissions {
 
 impl Layout {
     /// For those who have not signed in.
-    pub(crate) fn outside() -> Self {
+    pub(crate) fn signed_out() -> Self {
         Self {
-            place: NavItem::Elsewhere,
+            nav_item: NavItem::Other,
             assets: &ASSETS,
             spans: SPANS.map(|(value, name, _)| (value, name)),
-            who: None,
+            owner: None,
             csrf: String::new(),
-            can: Permissions::default(),
+            permissions: Permissions::default(),
             notice: None,
-            trouble: None,
+            problem: None,
         }
     }
 
     /// For somebody who has.
-    pub(crate) fn inside(entered: &ActiveSession, place: NavItem) -> Self {
-        let ActiveSession { actor, csrf, .. } = entered;
+    pub(crate) fn signed_in(session: &ActiveSession, nav_item: NavItem) -> Self {
+        let ActiveSession { actor, csrf, .. } = session;
         let scopes: Vec<String> = actor.scopes.iter().map(ToString::to_string).collect();
-        let who = TokenOwner { name: UntrustedText::new(&*actor.name), scopes: scopes.join(" ") };
-        let (csrf, can) = (csrf.clone(), Permissions::of(actor));
-        Self { place, who: Some(who), csrf, can, ..Self::outside() }
+        let owner = TokenOwner { name: UntrustedText::new(&*actor.name), scopes: scopes.join(" ") };
+        let (csrf, permissions) = (csrf.clone(), Permissions::of(actor));
+        Self { nav_item, owner: Some(owner), csrf, permissions, ..Self::signed_out() }
     }
 
     /// The places there are for this person.
-    pub(crate) fn places(&self) -> Vec<NavLink> {
-        let Permissions { see, see_all, change_all, be_subject, .. } = self.can;
+    pub(crate) fn nav_links(&self) -> Vec<NavLink> {
+        let Permissions { see, see_all, change_all, see_own_usage, .. } = self.permissions;
         let all = [
             (see_all, NavItem::Overview, "Overview", "/"),
             (see, NavItem::Rules, "Rules", "/rules"),
@@ -146,15 +146,19 @@ impl Layout {
             (see, NavItem::Usage, "Usage", "/usage"),
             (see_all, NavItem::Explain, "Explain", "/explain"),
             (change_all, NavItem::Tokens, "Tokens", "/tokens"),
-            (be_subject, NavItem::Me, "What is left", "/me"),
+            (see_own_usage, NavItem::OwnUsage, "What is left", "/me"),
         ];
         let open = all.into_iter().filter(|it| it.0);
-        let item = |(_, place, name, href)| NavLink { name, href, is_current: place == self.place };
+        let item = |(_, nav_item, name, href)| NavLink {
+            name,
+            href,
+            is_current: nav_item == self.nav_item,
+        };
         open.map(item).collect()
     }
 
-    pub(crate) fn with_trouble(self, problem: &Problem) -> Self {
-        Self { trouble: Some(ProblemNotice::of(problem)), ..self }
+    pub(crate) fn with_problem(self, problem: &Problem) -> Self {
+        Self { problem: Some(ProblemNotice::of(problem)), ..self }
     }
 }
 
@@ -174,7 +178,7 @@ impl ProblemNotice {
 }
 
 /// The end of a span that begins now; `None` where it has none.
-pub(crate) fn end_of(span: &str, now: Timestamp) -> Option<String> {
+pub(crate) fn expiry_after(span: &str, now: Timestamp) -> Option<String> {
     let (.., seconds) = SPANS.into_iter().find(|(value, ..)| *value == span)?;
     let end = now.after(std::time::Duration::from_secs(seconds));
     (seconds > 0).then(|| Instant(end).text().as_str().to_owned())
@@ -196,23 +200,24 @@ mod tests {
 
     #[test]
     fn nobody_is_offered_what_they_may_not_do() {
-        let places = |scopes: &[&str]| -> Vec<&str> {
-            let layout = Layout { can: Permissions::of(&actor(scopes)), ..Layout::outside() };
-            layout.places().iter().map(|it| it.name).collect()
+        let nav_links = |scopes: &[&str]| -> Vec<&str> {
+            let layout =
+                Layout { permissions: Permissions::of(&actor(scopes)), ..Layout::signed_out() };
+            layout.nav_links().iter().map(|it| it.name).collect()
         };
-        assert!(places(&["admin"]).contains(&"Tokens"));
-        assert!(!places(&["read"]).contains(&"Tokens"));
-        assert_eq!(places(&["tenant:acme"]), ["Rules", "Keys", "Usage"]);
-        assert_eq!(places(&["usage:me"]), ["What is left"]);
-        assert!(places(&[]).is_empty());
+        assert!(nav_links(&["admin"]).contains(&"Tokens"));
+        assert!(!nav_links(&["read"]).contains(&"Tokens"));
+        assert_eq!(nav_links(&["tenant:acme"]), ["Rules", "Keys", "Usage"]);
+        assert_eq!(nav_links(&["usage:me"]), ["What is left"]);
+        assert!(nav_links(&[]).is_empty());
         assert_eq!(Permissions::of(&actor(&["tenant:acme"])).home(), "/rules");
     }
 
     #[test]
     fn a_span_ends_or_does_not() {
         let now = Timestamp::from_micros(0);
-        assert_eq!(end_of("1d", now).as_deref(), Some("1970-01-02T00:00:00.000Z"));
-        assert_eq!(end_of("", now), None);
-        assert_eq!(end_of("9y", now), None);
+        assert_eq!(expiry_after("1d", now).as_deref(), Some("1970-01-02T00:00:00.000Z"));
+        assert_eq!(expiry_after("", now), None);
+        assert_eq!(expiry_after("9y", now), None);
     }
 }
