@@ -3,6 +3,17 @@
 //! Pages are written here, in Rust; what they need is in the binary, and no other host is asked for
 //! anything. They do what the admin API does by the same operations, for whoever has signed in with a
 //! token, and nothing besides.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `page` | one module per page |
+//! | `page_context`, `form` | what a page gets: the session, the query and the form that was sent |
+//! | `panel` | panels that pages share: health, traffic, the parts of the overview |
+//! | `view` | layout, charts, numbers, texts of others, static files |
+//! | `response` | pages as HTTP responses |
+//! | `session`, `same_origin` | who is signed in; whether a form was sent by a page of this server |
+//! | `live_updates` | the overview as server-sent events |
+//! | `rule_text` | a rule as YAML, and the fields that differ |
 
 mod form;
 mod live_updates;
@@ -57,11 +68,11 @@ pub struct Dashboard {
 #[template(path = "login.html")]
 struct LoginPage {
     layout: Layout,
-    /// Where one wanted to go.
+    /// The page to go to after signing in.
     to: String,
 }
 
-/// What [`check_session`] found out about a request: the session that it belongs to, and what was sent.
+/// A request that passed [`check_session`]: the session that it belongs to, and what was sent.
 #[derive(Debug, Clone)]
 struct CheckedRequest {
     /// `None` for `/login` only.
@@ -201,7 +212,7 @@ async fn check_session(
 }
 
 impl CheckedRequest {
-    /// What is let in, or why not; `None` where somebody has to sign in first.
+    /// Returns the request, or why it is refused; `None` if its sender has to sign in first.
     fn new(
         parts: &Parts,
         session: Option<ActiveSession>,
@@ -324,7 +335,7 @@ impl Dashboard {
         first.is_some() && paths.any(|it| it.split('/').nth(1) == first)
     }
 
-    /// Who is signed in.
+    /// Returns the session of the cookie in `headers`; `None` if nobody is signed in.
     async fn find_session(&self, headers: &HeaderMap) -> Result<Option<ActiveSession>, Problem> {
         let Some(cookie) = cookie(headers, cookie_name(self.is_secure)) else {
             return Ok(None);

@@ -2,7 +2,15 @@
 //! tokens, the audit of every change, and what was used. In a file by SQLite, or in PostgreSQL.
 //!
 //! It keeps what it is given and says what it has. Who may change what is for the admin API to say, and
-//! what is enforced for `follow`. A check never asks here.
+//! what is enforced for `sync`. A check never asks here.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `queries` | the statements, one module per table |
+//! | `row`, `page`, `rule_id` | what they read and write |
+//! | `sql`, `sqlite`, `postgres`, `schema` | transactions of either database, and its tables |
+//! | [`sync`] | from the database to the engine: following changes, merging rules, the cache file |
+//! | `location`, [`flags`], `error` | `--database` and what can go wrong |
 
 mod error;
 pub mod flags;
@@ -51,7 +59,7 @@ pub use tollbar_daemon::usage::UsageRow;
 pub struct Repository {
     database: Database,
     clock: Arc<dyn Clock>,
-    changed: Arc<Notify>,
+    change_notify: Arc<Notify>,
 }
 
 /// Which kind it is.
@@ -80,7 +88,7 @@ macro_rules! transact {
             }
         };
         if purpose == Purpose::Change && done.is_ok() {
-            $self.changed.notify_one();
+            $self.change_notify.notify_one();
         }
         done
     }};
@@ -88,34 +96,34 @@ macro_rules! transact {
 
 impl Repository {
     /// The database at that place, its tables as this version knows them.
-    pub async fn open(place: &DatabaseLocation) -> Result<Self> {
-        Self::open_with(place, Arc::new(SystemClock::new())).await
+    pub async fn open(location: &DatabaseLocation) -> Result<Self> {
+        Self::open_with(location, Arc::new(SystemClock::new())).await
     }
 
     /// The same by another clock.
-    pub async fn open_with(place: &DatabaseLocation, clock: Arc<dyn Clock>) -> Result<Self> {
-        let repository = Self::open_later(place, clock)?;
+    pub async fn open_with(location: &DatabaseLocation, clock: Arc<dyn Clock>) -> Result<Self> {
+        let repository = Self::open_later(location, clock)?;
         repository.revisions().await?;
         Ok(repository)
     }
 
     /// The same, of a database that need not be there yet: it is first asked, and its tables are made,
     /// when somebody wants something of it.
-    pub fn open_later(place: &DatabaseLocation, clock: Arc<dyn Clock>) -> Result<Self> {
-        let database = match place {
+    pub fn open_later(location: &DatabaseLocation, clock: Arc<dyn Clock>) -> Result<Self> {
+        let database = match location {
             DatabaseLocation::Sqlite(path) => {
                 Database::Sqlite(Sqlite::new(path, Arc::clone(&clock))?)
             }
             DatabaseLocation::Postgres(url) => Database::Postgres(Postgres::new(url)?),
         };
-        Ok(Self { database, clock, changed: Arc::default() })
+        Ok(Self { database, clock, change_notify: Arc::default() })
     }
 
     /// Is notified after every change that was made by this process or heard of. For the one who
     /// follows; others ask [`LiveRules::revisions`].
     #[must_use]
-    pub fn changed(&self) -> &Notify {
-        &self.changed
+    pub fn change_notify(&self) -> &Notify {
+        &self.change_notify
     }
 
     /// The time by its clock.
@@ -168,7 +176,7 @@ operations! {
         = |sql| rules::roll_back(sql, id, expected, to_version, &actor);
 
     /// Returns the row of that id or name that says no rule.
-    Read broken_rule(named: &str) -> Option<BrokenRule> = |sql| rules::broken(sql, &named);
+    Read broken_rule(named: &str) -> Option<BrokenRule> = |sql| rules::find_broken(sql, &named);
 
     /// Puts a rule in the place of what a broken row says.
     Change repair_rule(named: &str, expected: u64, rule: &Rule, actor: &str) -> RuleRow

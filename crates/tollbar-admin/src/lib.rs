@@ -6,7 +6,8 @@
 //! | [`operations`] | what an administrator can do, one module per noun, each with its access check |
 //! | [`api`] | the operations as JSON over HTTP, and its `OpenAPI` document |
 //! | [`dashboard`] | the operations as pages for people |
-//! | [`listener`] | the connection that serves both |
+//! | [`listener`] | the HTTP listener that serves both |
+//! | `origin` | the connection that a request came over, for handlers |
 //! | [`usage`] | usage written to the database, and exported |
 //!
 //! Nothing here is on the path of a check. The binary is the interface: this library promises nothing to other

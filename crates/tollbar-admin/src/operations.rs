@@ -4,6 +4,13 @@
 //! Each noun has a file of operations: plain functions of an [`Admin`], an [`Actor`](auth::access::Actor) and what was
 //! sent, which ask first whether that actor may. The JSON of [`api`](crate::api) and pages for people call the
 //! same ones. What is kept, the repository keeps; what is enforced comes from there.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`auth`] | tokens as texts, whose token a request bears, and what it may do |
+//! | `rules`, `rule_json`, `proposal`, `precondition`, `sub_limit` | rules: changes, dry runs, versions, limits of tenants |
+//! | `exemptions`, `keys`, [`tokens`], `usage`, `counters`, `audit` | one module per noun |
+//! | `text_fields`, `instant` | checks of what people send |
 
 pub(crate) mod audit;
 pub mod auth;
@@ -107,8 +114,7 @@ impl Admin {
         self.live.file_rules()
     }
 
-    /// Returns when this node enforces what was just written, or after a while: what was written stays
-    /// written.
+    /// Waits until this node enforces what was just written, or for a while: what was written stays written.
     pub(crate) async fn wait_until_enforced(&self) {
         let enforced = async {
             if let Ok(revisions) = self.repository.revisions().await {
@@ -118,7 +124,7 @@ impl Admin {
         let _ = timeout(ENFORCED_WITHIN, enforced).await;
     }
 
-    /// Returns whose token a request bears.
+    /// Returns the actor whose token a request bears.
     pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,

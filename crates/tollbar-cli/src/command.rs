@@ -92,7 +92,7 @@ Exit codes:
   3  the daemon refuses, and says why
   4  the daemon cannot be reached, or what answers is none";
 
-/// How a command ended.
+/// How a command ended, as its exit code says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitStatus {
     Success,
@@ -118,8 +118,8 @@ impl Command {
     /// Reads the command line, and the file of settings that it names. Ends the process where that is
     /// wrong, or where nothing but help is asked for.
     pub(crate) fn read() -> Result<Self, ConfigError> {
-        let said: Vec<OsString> = std::env::args_os().collect();
-        let mut matches = Self::described().get_matches_from(&said);
+        let arguments: Vec<OsString> = std::env::args_os().collect();
+        let mut matches = Self::clap_command().get_matches_from(&arguments);
         let file = match matches.subcommand() {
             Some(("serve", serve)) => serve.get_one::<PathBuf>("config").cloned(),
             _ => None,
@@ -127,7 +127,7 @@ impl Command {
         if let Some(path) = file {
             // Said again, to a command whose defaults are the file's.
             let mut wrong = None;
-            let command = Self::described().mut_subcommand("serve", |serve| {
+            let command = Self::clap_command().mut_subcommand("serve", |serve| {
                 config::file::apply(serve.clone(), &path).unwrap_or_else(|error| {
                     wrong = Some(error);
                     serve
@@ -136,13 +136,13 @@ impl Command {
             if let Some(error) = wrong {
                 return Err(ConfigError::File(error));
             }
-            matches = command.get_matches_from(&said);
+            matches = command.get_matches_from(&arguments);
         }
         Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
     }
 
     /// The command line with its exit codes.
-    fn described() -> clap::Command {
+    fn clap_command() -> clap::Command {
         with_exit_codes(Self::command())
     }
 
@@ -159,7 +159,7 @@ impl Command {
             Verb::Token(it) => it.run(token::TokenCommand::run),
             Verb::Completions { shell } => {
                 let mut text = Vec::new();
-                clap_complete::generate(shell, &mut Self::described(), "tollbar", &mut text);
+                clap_complete::generate(shell, &mut Self::clap_command(), "tollbar", &mut text);
                 print_text(&String::from_utf8_lossy(&text));
                 ExitStatus::Success
             }
@@ -182,7 +182,7 @@ fn with_exit_codes(command: clap::Command) -> clap::Command {
     if command.get_after_help().is_some() { command } else { command.after_help(EXIT_CODES) }
 }
 
-/// Prints. Whoever reads may have stopped: `tollbar rules list | head` is no mistake.
+/// Prints a text. The reader may have stopped: `tollbar rules list | head` is no mistake.
 fn print_text(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
@@ -193,6 +193,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Command::described().debug_assert();
+        Command::clap_command().debug_assert();
     }
 }

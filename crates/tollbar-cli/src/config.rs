@@ -198,12 +198,12 @@ impl Config {
                 let rules = format!("rules: [{{ name: limit, limit: \"{limit}\" }}]");
                 Ok(RuleFile::parse("--limit", &rules)?)
             }
-            (Some(path), _) => self.usable(RuleFile::read(path)?),
+            (Some(path), _) => self.check_usable(RuleFile::read(path)?),
         }
     }
 
     /// Rules that were read, unless the daemon cannot serve by them.
-    pub(crate) fn usable(&self, file: RuleFile) -> Result<RuleFile, ConfigError> {
+    pub(crate) fn check_usable(&self, file: RuleFile) -> Result<RuleFile, ConfigError> {
         match file.rules.rule_with_unleased_permits() {
             Some(rule) => Err(ConfigError::Permits {
                 path: self.rules.clone().unwrap_or_default(),

@@ -2,9 +2,9 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | [`command`] | one module per verb |
+//! | [`command`] | one module per command, and the client of the admin API |
 //! | [`config`] | flags, environment and file of `tollbar serve` |
-//! | [`serve`] | the daemon from start to end |
+//! | [`serve`] | the daemon from start to end: open, start, run, drain |
 
 mod command;
 mod config;

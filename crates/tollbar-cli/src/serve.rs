@@ -51,7 +51,7 @@ use tollbar_daemon::token::Tokens;
 /// read in that time.
 const NOTICE: Duration = Duration::from_millis(250);
 
-/// What the configuration names, read and checked.
+/// The configuration, with the files that it names read and checked.
 pub(crate) struct PreparedConfig {
     config: Config,
     pub(crate) rules: RuleSet,
@@ -238,7 +238,7 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
 
     greeting::print(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
-    systemd::ready();
+    systemd::notify_ready();
     let reload = Reloader::new(config, Arc::clone(&daemon), live, tokens, envoy, trust);
     Ok(Server { daemon, listeners, reload, signals, stop, end, database_tasks, snapshot, traces })
 }
@@ -264,22 +264,22 @@ impl Server {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
                 _ = hang_up.recv() => {
-                    systemd::reloading();
+                    systemd::notify_reloading();
                     self.reload.reload_all(self.listeners.tls.as_mut());
-                    systemd::ready();
+                    systemd::notify_ready();
                 }
                 () = work.due() => {
                     self.reload.reload_changed();
                     work.run();
                 }
-                () = tick(&mut watchdog) => systemd::alive(),
+                () = tick(&mut watchdog) => systemd::feed_watchdog(),
             }
         }
     }
 
     /// Answers what was read, closes every connection, and writes counters, usage and traces once more.
     async fn drain(self) -> Result<(), ServeError> {
-        systemd::stopping();
+        systemd::notify_stopping();
         info!("stopping: answering the requests that were read");
         self.stop.announce();
         let _ = timeout(NOTICE, std::future::pending::<()>()).await;

@@ -29,7 +29,7 @@ use tollbar_daemon::openapi::{
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::protocol::http::Explaining;
 
-/// A request whose token meets the need `N`, with none but the parameters `P` in its query.
+/// A request whose token has the permission `N`, with none but the parameters `P` in its query.
 #[derive(Debug)]
 pub(crate) struct AuthorizedRequest<N, P = NoParameters> {
     pub(crate) admin: Arc<Admin>,

@@ -173,7 +173,7 @@ impl Query {
         }
     }
 
-    /// Whose usage is asked for, which has to be said.
+    /// Returns the subject whose usage is asked for. It is required.
     pub(crate) fn usage_subject(&self) -> Result<UsageSubject<'_>, Problem> {
         let missing = |name: &str| Problem::bad_parameter(name, "this is missing: send it");
         Ok(UsageSubject {

@@ -1,4 +1,4 @@
-//! Answers of the admin API over HTTP, as they are sent and as the document describes them.
+//! Responses of the admin API over HTTP, as they are sent and as the document describes them.
 
 use aide::OperationOutput;
 use aide::generate::GenContext;
@@ -25,7 +25,7 @@ use tollbar_daemon::protocol::http::ExplainResponse;
 /// A response, with its body.
 pub(crate) type HttpResponse = axum::response::Response;
 
-/// Defines an answer: what it is made of, how it is sent, and for the document each status that it may have
+/// Defines a response: what it is made of, how it is sent, and for the document each status that it may have
 /// with its meaning and the schemas of its body.
 macro_rules! response_type {
     ($(#[$doc:meta])* $name:ident $(<$T:ident>)? ($inner:ty) => $send:expr,
@@ -113,7 +113,7 @@ response_type! {
     200 "It is answered" |_| text_bodies(&["text/html"])
 }
 
-/// Tells which methods a path takes, where the router found that it does not take this one.
+/// Returns the response with the methods that a path takes, if the router found that it does not take this one.
 pub(crate) fn with_allowed_methods(method: &Method, response: HttpResponse) -> HttpResponse {
     if response.status() != StatusCode::METHOD_NOT_ALLOWED {
         return response;

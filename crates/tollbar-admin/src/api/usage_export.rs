@@ -16,13 +16,13 @@ use crate::usage::format::{CSV_HEADER, write_csv, write_json};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::usage::UsageRow;
 
-/// Where the stream is.
+/// A usage export that is being sent.
 struct ExportStream {
     admin: Arc<Admin>,
     actor: Arc<Actor>,
     filter: UsageFilter,
     format: Format,
-    /// Written already.
+    /// Rows that are written out and not sent yet.
     text: String,
     next: Option<Cursor>,
 }

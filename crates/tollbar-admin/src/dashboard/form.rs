@@ -53,12 +53,12 @@ impl FormFields {
         })
     }
 
-    /// Everything but what only one page needs.
+    /// Returns all fields but the CSRF token, which each page has its own of.
     pub(crate) fn without_csrf(&self) -> Vec<(String, String)> {
         self.0.iter().filter(|(name, _)| name != "csrf").cloned().collect()
     }
 
-    /// A place of ours to go back to, and of nobody else's.
+    /// Returns a path on this server to go back to; `None` for any other address.
     pub(crate) fn local_path(&self, name: &str) -> Option<&str> {
         self.non_empty(name).filter(|it| is_local_path(it))
     }

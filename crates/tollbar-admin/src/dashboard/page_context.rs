@@ -1,4 +1,4 @@
-//! One request of somebody who is signed in: who they are, what they have sent, and what comes back.
+//! The context of a page: who is signed in, what they have sent, and the responses that a page can give.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::operations::Admin;
 use crate::operations::auth::access::Actor;
 use tollbar_daemon::problem::Problem;
 
-/// A visit.
+/// One request of somebody who is signed in, with everything that a page needs.
 #[derive(Debug)]
 pub(crate) struct PageContext<'d> {
     pub(crate) admin: &'d Arc<Admin>,
@@ -29,7 +29,7 @@ pub(crate) struct PageContext<'d> {
     pub(crate) form: FormFields,
 }
 
-/// What came of it.
+/// The response of a page. A problem is rendered as a page of its own.
 pub(crate) type PageResult = Result<HttpResponse, Problem>;
 
 impl PageContext<'_> {
@@ -41,18 +41,18 @@ impl PageContext<'_> {
         Permissions::of(self.actor())
     }
 
-    /// What is around the page at `nav_item`. What was to be told is told there.
+    /// Returns the layout of the page at `nav_item`, with the notice that waits for the next page.
     pub(crate) fn layout(&self, nav_item: NavItem) -> Layout {
         let notice = self.sessions.take_notice(self.session.id);
         Layout { notice, ..Layout::signed_in(&self.session, nav_item) }
     }
 
-    /// The page of a list that is asked for.
+    /// Returns the page of a list that the query asks for.
     pub(crate) fn page_request(&self, rows_max: u32) -> PageRequest {
         PageRequest { after: self.query.non_empty("cursor").map(Cursor::of_text), rows_max }
     }
 
-    /// The address of the next page of a list at `path`.
+    /// Returns the address of the next page of a list at `path`.
     pub(crate) fn next_href(path: &str, cursor: Option<Cursor>) -> Option<String> {
         cursor.map(|it| {
             let cursor: String = form_urlencoded::byte_serialize(it.as_text().as_bytes()).collect();
@@ -60,7 +60,7 @@ impl PageContext<'_> {
         })
     }
 
-    /// What is around the page at `nav_item`, with what was wrong.
+    /// Returns the layout of the page at `nav_item`, with a problem if there is one.
     pub(crate) fn layout_with(&self, nav_item: NavItem, problem: Option<&Problem>) -> Layout {
         let layout = self.layout(nav_item);
         match problem {
@@ -69,18 +69,18 @@ impl PageContext<'_> {
         }
     }
 
-    /// When what is asked for by a form ends.
+    /// Returns when the ban, boost, exemption or token that a form asks for ends.
     pub(crate) fn expiry(&self) -> Option<String> {
         expiry_after(self.form.text("for"), self.admin.now())
     }
 
-    /// A page.
+    /// Responds with a page.
     #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
     pub(crate) fn page(page: &impl Template) -> PageResult {
         Ok(response::render_page(StatusCode::OK, page))
     }
 
-    /// Something was done: it is told on the next page.
+    /// Redirects to `path`, whose page shows `notice`.
     #[expect(clippy::unnecessary_wraps, reason = "every page ends with one of these")]
     pub(crate) fn redirect_with_notice(&self, notice: &str, path: &str) -> PageResult {
         self.sessions.set_notice(self.session.id, notice);

@@ -1,4 +1,4 @@
-//! Pages as answers, with the headers that keep others out of them.
+//! Pages as HTTP responses, with the headers that keep other sites out of them.
 
 use askama::Template;
 use axum::body::Body;
@@ -18,7 +18,7 @@ use tollbar_daemon::problem::Problem;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// For good: the address changes with what is there.
+/// Assets are cached for good: their address changes with their content.
 const CACHE_FOREVER: &str = "public, max-age=31536000, immutable";
 
 /// Something went wrong.
@@ -33,7 +33,7 @@ struct ProblemPage {
     back_text: &'static str,
 }
 
-/// A page.
+/// Responds with a page.
 pub(crate) fn render_page(status: StatusCode, page: &impl Template) -> HttpResponse {
     // Fails only where a part of it does, and those are numbers and texts.
     let html = page.render().unwrap_or_else(|error| {
@@ -43,7 +43,7 @@ pub(crate) fn render_page(status: StatusCode, page: &impl Template) -> HttpRespo
     respond(status, "text/html; charset=utf-8", html.into())
 }
 
-/// A page about what went wrong.
+/// Responds with a page about what went wrong.
 pub(crate) fn render_problem(layout: Layout, problem: &Problem) -> HttpResponse {
     let (back, back_text) = match problem.status {
         StatusCode::UNAUTHORIZED => ("/login", "Sign in"),
@@ -82,7 +82,7 @@ fn title(status: StatusCode) -> &'static str {
     }
 }
 
-/// Go there, by GET.
+/// Sends the browser to `path`, by GET.
 pub(crate) fn redirect(path: &str) -> HttpResponse {
     with_header(
         respond(StatusCode::SEE_OTHER, "text/html; charset=utf-8", Body::empty()),
@@ -91,7 +91,7 @@ pub(crate) fn redirect(path: &str) -> HttpResponse {
     )
 }
 
-/// A file that a page needs.
+/// Responds with a static file.
 pub(crate) fn serve_asset(asset: &'static Asset) -> HttpResponse {
     with_header(
         respond(StatusCode::OK, asset.kind, asset.text.into()),
@@ -100,7 +100,7 @@ pub(crate) fn serve_asset(asset: &'static Asset) -> HttpResponse {
     )
 }
 
-/// An answer with the headers that keep others out of it.
+/// Returns a response with the headers that keep other sites out of it.
 pub(crate) fn respond(status: StatusCode, kind: &'static str, body: Body) -> HttpResponse {
     let mut response = HttpResponse::new(body);
     *response.status_mut() = status;

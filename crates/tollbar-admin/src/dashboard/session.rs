@@ -20,7 +20,7 @@ const LIVES_FOR: Duration = Duration::from_hours(12);
 /// A session ends when nobody has used it for so long. A page that is kept open uses it.
 const IDLE_FOR: Duration = Duration::from_hours(2);
 
-/// How long a token that was found good is believed.
+/// How long a token that was looked up is not looked up again.
 const CHECKED_FOR: Duration = Duration::from_millis(500);
 
 /// Everybody who has signed in.
@@ -40,14 +40,14 @@ struct Session {
     csrf: String,
     began_at: Timestamp,
     used_at: Timestamp,
-    /// Told on the next page, once.
+    /// Shown on the next page, once.
     notice: Option<String>,
     actor: Arc<Actor>,
     checked_at: Timestamp,
     expires_at: Option<Timestamp>,
 }
 
-/// Somebody who is signed in.
+/// A session of somebody who is signed in, as pages see it.
 #[derive(Debug, Clone)]
 pub(crate) struct ActiveSession {
     pub(crate) id: SessionId,
@@ -89,7 +89,7 @@ impl Sessions {
         cookie
     }
 
-    /// Who holds this; `None` where nobody is signed in by it any more.
+    /// Returns the session with this id; `None` if it has ended, or its token has.
     pub(crate) async fn resume(
         &self,
         repository: &Repository,
@@ -135,14 +135,14 @@ impl Sessions {
         self.lock().remove(&id);
     }
 
-    /// Has something told on the next page.
+    /// Sets the notice of the next page.
     pub(crate) fn set_notice(&self, id: SessionId, notice: impl Into<String>) {
         if let Some(session) = self.lock().get_mut(&id) {
             session.notice = Some(notice.into());
         }
     }
 
-    /// What is to be told, once.
+    /// Takes the notice of the next page.
     pub(crate) fn take_notice(&self, id: SessionId) -> Option<String> {
         self.lock().get_mut(&id)?.notice.take()
     }

@@ -26,25 +26,25 @@ pub struct DatabaseFlags {
 impl DatabaseFlags {
     /// Where the rules of the database are kept, if they are.
     pub fn cache(&self) -> Option<Cache> {
-        let place = self.database.as_ref()?;
+        let location = self.database.as_ref()?;
         match &self.rules_cache {
             Some(path) if path == Path::new("off") => None,
-            Some(path) => Some(Cache::new(path, place)),
-            None => Some(Cache::new(&with_end(&self.beside()?, ".cache"), place)),
+            Some(path) => Some(Cache::new(path, location)),
+            None => Some(Cache::new(&with_end(&self.state_path()?, ".cache"), location)),
         }
     }
 
     /// The file beside which this node keeps what it has to know of the database: the database itself,
     /// the cache that is named, or one in the directory for state, where that can be made.
-    pub fn beside(&self) -> Option<PathBuf> {
-        let place = self.database.as_ref()?;
-        let path = match (place, &self.rules_cache) {
+    pub fn state_path(&self) -> Option<PathBuf> {
+        let location = self.database.as_ref()?;
+        let path = match (location, &self.rules_cache) {
             (DatabaseLocation::Sqlite(path), _) => path.clone(),
             (DatabaseLocation::Postgres(_), Some(path)) if path != Path::new("off") => path.clone(),
             (DatabaseLocation::Postgres(_), _) => state_directory()?.join("database"),
         };
         let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let is_there = directory.is_none_or(|it| match place {
+        let is_there = directory.is_none_or(|it| match location {
             // Whoever opens the file tells of it better.
             DatabaseLocation::Sqlite(_) => it.is_dir(),
             DatabaseLocation::Postgres(_) => std::fs::create_dir_all(it).is_ok(),

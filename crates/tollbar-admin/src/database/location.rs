@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command};
 use thiserror::Error;
 
-/// Where the repository is.
+/// Where the database is.
 #[derive(Clone, PartialEq, Eq)]
 pub enum DatabaseLocation {
     /// A file of SQLite, made where it is not there.

@@ -9,7 +9,7 @@ use super::{RepositoryError, Result};
 /// The most rows of a page.
 pub const PAGE_ROWS_MAX: u32 = 1_000;
 
-/// Which page.
+/// Which page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
     /// What the page before said comes next; the first page where there is none.

@@ -79,7 +79,7 @@ impl Postgres {
 
     /// A connection to a database whose tables are as this version knows them.
     pub(crate) async fn client(&self, clock: &dyn Clock) -> Result<Client> {
-        let mut client = self.pool.get().await.map_err(not_connected)?;
+        let mut client = self.pool.get().await.map_err(pool_error)?;
         self.is_migrated.get_or_try_init(|| migrate(&mut client, clock.now())).await?;
         Ok(client)
     }
@@ -87,7 +87,7 @@ impl Postgres {
     /// Asks for nothing. An error where the server does not answer even that in time.
     pub(crate) async fn ping(&self) -> Result<()> {
         let reply = async {
-            let client = self.pool.get().await.map_err(not_connected)?;
+            let client = self.pool.get().await.map_err(pool_error)?;
             client.batch_execute("").await.map_err(repository_error)
         };
         let silent = |_| RepositoryError::unavailable("it is silent");
@@ -100,7 +100,7 @@ impl Postgres {
     }
 }
 
-/// Within the patience that everybody has.
+/// Runs `work`, with an error if it takes longer than a transaction may.
 pub(crate) async fn with_timeout<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let late = |_| RepositoryError::unavailable("it took too long");
     timeout(TRANSACTION_MAX, work).await.map_err(late)?
@@ -137,7 +137,7 @@ impl PostgresSql<'_> {
         Ok(done)
     }
 
-    async fn prepared(&self, statement: &str) -> Result<Statement> {
+    async fn prepare(&self, statement: &str) -> Result<Statement> {
         if statement.len() <= KEPT_BYTES_MAX {
             self.transaction.prepare_cached(statement).await.map_err(repository_error)
         } else {
@@ -159,7 +159,7 @@ async fn migrate(client: &mut Client, now: Timestamp) -> Result<()> {
 
 impl Sql for PostgresSql<'_> {
     async fn query(&self, statement: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>> {
-        let statement = self.prepared(statement).await?;
+        let statement = self.prepare(statement).await?;
         let found = self
             .transaction
             .query(&statement, &parameters(values))
@@ -173,7 +173,7 @@ impl Sql for PostgresSql<'_> {
     }
 
     async fn execute(&self, statement: &str, values: &[SqlValue]) -> Result<u64> {
-        let statement = self.prepared(statement).await?;
+        let statement = self.prepare(statement).await?;
         self.transaction.execute(&statement, &parameters(values)).await.map_err(repository_error)
     }
 
@@ -186,7 +186,7 @@ fn parameters(values: &[SqlValue]) -> Vec<&(dyn ToSql + Sync)> {
     values.iter().map(|it| it as _).collect()
 }
 
-fn not_connected(error: PoolError) -> RepositoryError {
+fn pool_error(error: PoolError) -> RepositoryError {
     match error {
         PoolError::Backend(error) => repository_error(error),
         PoolError::Timeout(_) => RepositoryError::unavailable("no connection in time"),

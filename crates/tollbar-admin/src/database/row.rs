@@ -105,7 +105,7 @@ pub struct AuditRow {
     pub created_at: Timestamp,
 }
 
-/// What a change was made to, as the audit has it.
+/// The state of something before or after a change, as the audit has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AuditState {
@@ -331,12 +331,12 @@ pub struct UsageFilter {
     pub rule: Option<String>,
 }
 
-/// Whether a batch of usage was added.
+/// What became of a batch of usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchOutcome {
-    /// It was.
+    /// It was added.
     Added,
-    /// It had been before, and nothing was done.
+    /// It had been added before, and nothing was done.
     AlreadyAdded,
 }
 

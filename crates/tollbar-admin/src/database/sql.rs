@@ -171,7 +171,7 @@ pub(crate) fn number(count: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// A list that is asked for by conditions of which some are there.
+/// The conditions of a statement, each of which may be absent.
 #[derive(Debug)]
 pub(crate) struct WhereClause {
     text: String,

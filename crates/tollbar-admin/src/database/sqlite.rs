@@ -83,8 +83,8 @@ impl Sqlite {
             let _ = sender.send(done);
         });
         let reply = async {
-            self.jobs.send(job).await.map_err(|_| gone())?;
-            receiver.await.map_err(|_| gone())?
+            self.jobs.send(job).await.map_err(|_| thread_gone())?;
+            receiver.await.map_err(|_| thread_gone())?
         };
         let late = |_| RepositoryError::unavailable("the file is busy for too long");
         timeout(TRANSACTION_MAX, reply).await.map_err(late)?
@@ -189,7 +189,7 @@ fn read(value: ValueRef<'_>) -> Result<SqlValue> {
     }
 }
 
-fn gone() -> RepositoryError {
+fn thread_gone() -> RepositoryError {
     RepositoryError::unavailable("its thread has ended")
 }
 

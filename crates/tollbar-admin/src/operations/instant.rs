@@ -8,7 +8,7 @@ use tollbar_daemon::rfc3339::Date;
 
 const DAY_US: u64 = 86_400_000_000;
 
-/// An instant that has not been yet; none where none was sent.
+/// Parses an instant in the future; `None` if none was sent.
 pub(crate) fn parse_future(
     field: &str,
     sent: Option<&str>,

@@ -181,7 +181,7 @@ async fn save(admin: &Admin, actor: &Actor, record: &KeyRecord) -> Result<KeyRow
     Ok(row)
 }
 
-/// The rule as records name it, if it is there.
+/// Returns the id by which records name the rule, if it exists.
 async fn find_rule_id(
     admin: &Admin,
     reach: Reach<'_>,
@@ -213,7 +213,7 @@ pub(crate) fn find_in_force(
     rule.filter(is_visible).cloned().ok_or_else(|| Problem::not_found("rule in force"))
 }
 
-/// How a key was named.
+/// How a request names a key.
 enum KeySelector<'k> {
     Subject(&'k str),
     Attributes(Vec<(&'k str, &'k str)>),

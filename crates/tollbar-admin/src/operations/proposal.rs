@@ -23,7 +23,7 @@ const KEYS_MAX: usize = 500;
 /// Questions to a store across a network that wait at the same time.
 const AT_ONCE: usize = 64;
 
-/// What is meant to become of one rule.
+/// A change of one rule.
 #[derive(Debug, Clone)]
 pub(crate) enum ProposedChange {
     /// It says this from now on, and said that before; a new one where there is no id.
@@ -126,7 +126,7 @@ impl Proposal {
         Ok(Self { before, diff, old, new })
     }
 
-    /// What it would do.
+    /// Returns what the change would do.
     pub(crate) async fn dry_run(
         self,
         admin: &Admin,

@@ -27,14 +27,14 @@ pub(crate) struct Rollback {
     pub(crate) version: u64,
 }
 
-/// A rule that was asked for.
+/// A rule where it is kept.
 #[derive(Debug)]
 pub(crate) enum RuleRecord {
     Database(Box<RuleRow>),
     File(Box<RuleJson>),
 }
 
-/// What came of a change.
+/// The result of a change, or of a dry run.
 #[derive(Debug)]
 pub(crate) enum ChangeResult {
     Done(Box<RuleRow>),
@@ -47,7 +47,7 @@ enum Target {
     Broken(Box<BrokenRule>),
 }
 
-/// Where a list goes on: in the file's rules after so many, or in the database's.
+/// The position in a list of rules: in the file's after so many, or in the database's.
 enum ListPosition {
     File(usize),
     Database(Option<Cursor>),
@@ -313,7 +313,7 @@ async fn find_with_history(
     }
 }
 
-/// The change, if it may be made by whoever has that reach.
+/// Checks a change: whether `reach` allows it, and the rules fit together with it.
 async fn propose(
     admin: &Admin,
     reach: Reach<'_>,

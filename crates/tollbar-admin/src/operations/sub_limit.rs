@@ -116,7 +116,7 @@ fn is_named_after(name: &str, tenant: &str) -> bool {
     rest.is_some_and(|it| !it.is_empty())
 }
 
-/// How much passes in the long run.
+/// The rate at which requests pass in the long run.
 #[derive(Debug, Clone, Copy)]
 struct SustainedRate<'r> {
     limit: u64,

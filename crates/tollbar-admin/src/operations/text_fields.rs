@@ -11,7 +11,7 @@ const SUBJECT_BYTES_MAX: usize = 1_024;
 /// The longest reason.
 const REASON_BYTES_MAX: usize = 1_024;
 
-/// A name for people.
+/// Checks a name for people.
 pub(crate) fn check_name(field: &str, sent: &str) -> Result<String, Problem> {
     if sent.trim().is_empty() {
         return Err(Problem::invalid_field(field, "this is empty: send a text such as \"ci\""));
@@ -19,7 +19,7 @@ pub(crate) fn check_name(field: &str, sent: &str) -> Result<String, Problem> {
     check_text(field, sent, NAME_BYTES_MAX)
 }
 
-/// Whom a rule counts.
+/// Checks a subject of a rule.
 pub(crate) fn check_subject(field: &str, sent: &str) -> Result<String, Problem> {
     if sent.is_empty() {
         return Err(Problem::invalid_field(
@@ -30,7 +30,7 @@ pub(crate) fn check_subject(field: &str, sent: &str) -> Result<String, Problem> 
     check_text(field, sent, SUBJECT_BYTES_MAX)
 }
 
-/// Why something was done.
+/// Checks the reason of a change.
 pub(crate) fn check_reason(field: &str, sent: Option<&str>) -> Result<Option<String>, Problem> {
     sent.map(|sent| check_text(field, sent, REASON_BYTES_MAX)).transpose()
 }

@@ -106,7 +106,7 @@ pub async fn create_first(repository: &Repository) -> Result<Option<Credential>,
 }
 
 impl TokenForm {
-    /// The token that is meant.
+    /// Checks the form, and returns the token to be inserted.
     fn to_new_token(&self, credential: &Credential, now: Timestamp) -> Result<NewToken, Problem> {
         let name = text_fields::check_name("name", &self.name)?;
         if !(1..=SCOPES_MAX).contains(&self.scopes.len()) {

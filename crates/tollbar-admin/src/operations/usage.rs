@@ -18,7 +18,7 @@ use tollbar_daemon::usage::UsageRow;
 /// Rules of which one answer tells.
 const RULES_MAX: usize = 1_000;
 
-/// Whose usage is asked for, under which rule.
+/// The subject whose usage a request is about, and the rule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageSubject<'a> {
     /// An attribute, or `ip_cidr` for `ip`.
@@ -123,7 +123,7 @@ async fn read_usage(
     Usages::of(limits).ok_or_else(|| Problem::not_found("limit: no rule counts such a subject"))
 }
 
-/// True where a rule counts by this attribute alone.
+/// Returns true if a rule counts by this attribute alone.
 fn is_counted_by(rule: &Rule, attribute: &str) -> bool {
     rule.enabled
         && match rule.per.as_slice() {

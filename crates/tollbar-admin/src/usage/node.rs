@@ -13,7 +13,7 @@ const NAME_BYTES_MAX: usize = 128;
 /// How many daemons may have their names beside one database.
 const FILES_MAX: usize = 64;
 
-/// A name, and what keeps others from taking it.
+/// The name of this node, and the lock that keeps others from taking it.
 #[derive(Debug)]
 pub struct NodeIdentity {
     pub name: String,
@@ -87,7 +87,7 @@ fn read_or_write(file: &mut File) -> io::Result<String> {
     Ok(name)
 }
 
-/// The host's name, for people, and enough of chance that no two are the same.
+/// Returns the host's name and random digits, so that no two nodes have the same.
 fn random_name() -> String {
     let mut host = String::new();
     let read = File::open("/proc/sys/kernel/hostname")

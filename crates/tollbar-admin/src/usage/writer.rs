@@ -1,4 +1,4 @@
-//! From the accounts in memory to those in the database, each once.
+//! Writes the usage that was counted in memory to the database, each batch once.
 //!
 //! What is written goes in batches, and a batch has a number: the database adds a number of a node once.
 //! One whose answer was lost is sent again under the same number, and nothing else is sent before it is
@@ -30,7 +30,7 @@ const LAST_FLUSH_MAX: Duration = Duration::from_secs(5);
 /// Between two attempts at the end.
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where accounts are kept.
+/// The table of usage. Tests put one in its place that loses requests and responses.
 pub trait UsageTable: Send + Sync + 'static {
     /// The last number that was added for a node.
     fn last(&self, node: &str) -> impl Future<Output = Result<u64>> + Send;
@@ -54,7 +54,7 @@ impl UsageTable for Repository {
     }
 }
 
-/// Writes what was counted.
+/// Writes usage to a table, batch by batch.
 #[derive(Debug)]
 pub struct UsageWriter<B> {
     table: B,

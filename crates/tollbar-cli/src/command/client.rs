@@ -26,7 +26,7 @@ const PAGE_ROWS: &str = "1000";
 /// The most rows that are shown at once.
 const ROWS_MAX: usize = 100_000;
 
-/// For a daemon to answer one question.
+/// How long a daemon may take for one response.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Which daemon, and who asks.
@@ -73,7 +73,7 @@ pub(crate) enum ApiError {
     Refused(Refusal),
 }
 
-/// What the daemon says where it does not do what was asked.
+/// The problem that the daemon answers with when it refuses a request.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(super) status: u16,
@@ -82,14 +82,14 @@ pub(crate) struct Refusal {
     errors: Vec<(String, String)>,
 }
 
-/// A connection's two ends and what is said on it.
+/// A client of the admin API.
 pub(crate) struct Client {
     connector: Connector,
     token: Option<String>,
     pub(super) json: bool,
 }
 
-/// One question.
+/// One request to the admin API.
 pub(super) struct ApiRequest {
     method: Method,
     target: String,
@@ -97,7 +97,7 @@ pub(super) struct ApiRequest {
     body: Option<Value>,
 }
 
-/// What a daemon answers with: nothing, or JSON.
+/// The body of a response, `null` if it has none.
 pub(super) type ApiResult = Result<Value, ApiError>;
 
 impl ServerFlags {
@@ -174,7 +174,7 @@ impl Client {
         self.send(ApiRequest::new(Method::GET, target)).await
     }
 
-    /// The answer to a question; `null` where it has no body.
+    /// Sends a request and returns the body of the response; `null` if it has none.
     pub(super) async fn send(&self, api_request: ApiRequest) -> ApiResult {
         let (status, body) = self.connector.exchange(&api_request, self.token.as_deref()).await?;
         if !(200..300).contains(&status) {

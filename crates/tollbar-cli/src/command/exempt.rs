@@ -59,9 +59,9 @@ impl ExemptCommand {
                     "reason": reason,
                     "expiresAt": until.map(|it| it.0),
                 });
-                let made =
+                let created =
                     client.send(ApiRequest::post(format!("{path}/exemptions"), body)).await?;
-                Ok(client.show(&made, || table(std::slice::from_ref(&made))))
+                Ok(client.show(&created, || table(std::slice::from_ref(&created))))
             }
             Self::List { rule } => {
                 let path = match rule {

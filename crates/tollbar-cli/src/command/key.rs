@@ -97,11 +97,11 @@ impl KeyCommand {
     pub(crate) async fn run(self, client: &Client) -> Result<ExitStatus, ApiError> {
         match self {
             Self::Peek(counter) => {
-                let usage = counter.ask(client, "peek").await?;
+                let usage = counter.send(client, "peek").await?;
                 Ok(client.show(&usage, || super::usage::limits(&usage)))
             }
             Self::Reset(counter) => {
-                let response = counter.ask(client, "reset").await?;
+                let response = counter.send(client, "reset").await?;
                 let (subject, rule) = (visible(&counter.subject), visible(&counter.rule));
                 Ok(client.show(&response, || format!("{subject} is fresh under {rule}\n")))
             }
@@ -134,7 +134,7 @@ impl KeyCommand {
 }
 
 impl CounterArgs {
-    async fn ask(&self, client: &Client, what: &str) -> Result<Value, ApiError> {
+    async fn send(&self, client: &Client, what: &str) -> Result<Value, ApiError> {
         let rule = find_rule(client, &self.rule).await?;
         let id = rule.id();
         let body = json!({ "ruleId": id, "subject": self.subject });

@@ -51,12 +51,12 @@ impl TokenCommand {
         match self {
             Self::Create { name, scopes, subject, until, database } => {
                 let form = TokenForm { name, scopes, subject, expires_at: until.map(|it| it.0) };
-                let made = match &database {
+                let created = match &database {
                     None => client.send(ApiRequest::post(TOKENS, json!(form))).await?,
-                    Some(place) => make_in(place, &form).await?,
+                    Some(location) => create_in_database(location, &form).await?,
                 };
-                let token = cell(&made["token"]);
-                Ok(client.show(&made, || format!("{token}\nkeep it: it is not shown again\n")))
+                let token = cell(&created["token"]);
+                Ok(client.show(&created, || format!("{token}\nkeep it: it is not shown again\n")))
             }
             Self::List => {
                 let tokens = client.items(TOKENS, &Query::default()).await?;
@@ -71,18 +71,22 @@ impl TokenCommand {
     }
 }
 
-async fn make_in(place: &DatabaseLocation, form: &TokenForm) -> Result<Value, ApiError> {
-    if let DatabaseLocation::Sqlite(path) = place
+async fn create_in_database(
+    location: &DatabaseLocation,
+    form: &TokenForm,
+) -> Result<Value, ApiError> {
+    if let DatabaseLocation::Sqlite(path) = location
         && !path.exists()
     {
         let message = format!("--database: there is no {}: where is the daemon's?", path.display());
         return Err(ApiError::InvalidInput(message));
     }
     let misused = |error: String| ApiError::InvalidInput(format!("--database: {error}"));
-    let repository = Repository::open(place).await.map_err(|error| misused(error.to_string()))?;
-    let made = tokens::create_in(&repository, form, "command line").await;
-    let made = made.map_err(|problem| ApiError::InvalidInput(problem.detail.into_owned()))?;
-    serde_json::to_value(&made).map_err(|error| misused(error.to_string()))
+    let repository =
+        Repository::open(location).await.map_err(|error| misused(error.to_string()))?;
+    let created = tokens::create_in(&repository, form, "command line").await;
+    let created = created.map_err(|problem| ApiError::InvalidInput(problem.detail.into_owned()))?;
+    serde_json::to_value(&created).map_err(|error| misused(error.to_string()))
 }
 
 fn table(tokens: &[Value]) -> String {

@@ -40,7 +40,7 @@ fn arguments(command: &Command) -> BTreeMap<String, &Arg> {
     named.filter(|(name, _)| !NO_FIELDS.contains(&name.as_str())).collect()
 }
 
-/// A field that says what its flag takes.
+/// A value from the file, which becomes the default of its flag.
 struct FlagDefault {
     id: String,
     at: Position,
@@ -63,7 +63,7 @@ impl ConfigReader<'_> {
                 _ if is_group && matches!(field.node.value, Value::Map(_)) => {
                     self.read(reader, &field, &group)?;
                 }
-                Some(argument) => self.take(reader, &field, &name, argument),
+                Some(argument) => self.add_default(reader, &field, &name, argument),
                 None => {
                     let meant = nearest(&name, self.arguments.keys().map(String::as_str));
                     let advice = match meant {
@@ -80,14 +80,14 @@ impl ConfigReader<'_> {
         Some(())
     }
 
-    fn take(&mut self, reader: &mut Reader, field: &Field<'_>, name: &str, argument: &Arg) {
+    fn add_default(&mut self, reader: &mut Reader, field: &Field<'_>, name: &str, argument: &Arg) {
         let takes_many = matches!(argument.get_action(), ArgAction::Append);
         let items = if takes_many { field.one_or_many() } else { vec![field.clone()] };
         let mut values = Vec::new();
         for item in items {
             let Some(text) = reader.text(&item, "a single value") else { return };
-            if let Some(refused) = refused(argument, text) {
-                return reader.refuse(&item, refused);
+            if let Some(refusal) = refusal(argument, text) {
+                return reader.refuse(&item, refusal);
             }
             values.push(text.to_owned());
         }
@@ -100,7 +100,7 @@ impl ConfigReader<'_> {
 }
 
 /// What the flag itself would say to this value, if it does not take it.
-fn refused(argument: &Arg, value: &str) -> Option<String> {
+fn refusal(argument: &Arg, value: &str) -> Option<String> {
     let probe = Command::new("probe").no_binary_name(true).arg(argument.clone());
     let said = format!("--{}={value}", argument.get_long()?);
     let error = probe.try_get_matches_from([said]).err()?;
@@ -108,8 +108,8 @@ fn refused(argument: &Arg, value: &str) -> Option<String> {
         (ErrorKind::ValueValidation, Some(source)) => source.to_string(),
         // Of a flag that does not repeat its value, which may be a secret.
         (ErrorKind::ValueValidation, None) => {
-            let told = error.to_string();
-            told.trim_start_matches("error: ").trim_end().to_owned()
+            let message = error.to_string();
+            message.trim_start_matches("error: ").trim_end().to_owned()
         }
         _ => match error.get(ContextKind::ValidValue) {
             Some(ContextValue::Strings(valid)) => format!("write one of {}", valid.join(", ")),

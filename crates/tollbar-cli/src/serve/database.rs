@@ -53,12 +53,12 @@ impl Database {
         live: &Arc<LiveRules>,
         tally: Option<Arc<Tally>>,
     ) -> Result<Option<Self>, DatabaseError> {
-        let (Some(place), Some(tally)) = (&config.database.database, tally) else {
+        let (Some(location), Some(tally)) = (&config.database.database, tally) else {
             return Ok(None);
         };
-        let repository = Repository::open_later(place, Arc::new(SystemClock::new()))?;
-        let beside = config.database.beside();
-        let node = NodeIdentity::new(config.metering.node.as_deref(), beside.as_deref());
+        let repository = Repository::open_later(location, Arc::new(SystemClock::new()))?;
+        let state_path = config.database.state_path();
+        let node = NodeIdentity::new(config.metering.node.as_deref(), state_path.as_deref());
         let node = node.map_err(DatabaseError::NodeIdentity)?;
         let (live, cache) = (Arc::clone(live), config.database.cache());
         let follower = Follower::start(live, repository.clone(), cache, node.name.clone()).await?;

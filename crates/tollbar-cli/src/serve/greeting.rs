@@ -32,8 +32,8 @@ fn write(
             writeln!(to, "rules: the built-in example, 5 requests per 10 s for each client")?;
         }
     }
-    if let Some(place) = &config.database.database {
-        writeln!(to, "rules: {place}")?;
+    if let Some(location) = &config.database.database {
+        writeln!(to, "rules: {location}")?;
     }
     let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
     if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {

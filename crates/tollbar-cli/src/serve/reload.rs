@@ -17,7 +17,7 @@ use tollbar_daemon::protocol::envoy::EnvoyLimits;
 use tollbar_daemon::protocol::forward_auth::Trust;
 use tollbar_daemon::token::Tokens;
 
-/// Everything that is read again.
+/// Reads files again and puts them in force.
 pub(crate) struct Reloader {
     config: Arc<Config>,
     daemon: Arc<Daemon>,
@@ -42,7 +42,7 @@ impl Reloader {
         Self { config, daemon, live, tokens, envoy, trust, watch }
     }
 
-    /// Reads everything, whether it has changed or not.
+    /// Reads everything again, whether it has changed or not.
     pub(crate) fn reload_all(&mut self, tls: Option<&mut Tls>) {
         // What is read here is no news to who watches.
         let _ = self.watch.as_mut().and_then(RuleWatch::read_changed);
@@ -89,7 +89,7 @@ impl Reloader {
             return;
         };
         let read = match read {
-            Ok(file) => self.config.usable(file),
+            Ok(file) => self.config.check_usable(file),
             Err(error) => Err(error.into()),
         };
         // The first look finds what is in force already.

@@ -73,7 +73,7 @@ struct RuleFateRow {
     is_used: bool,
 }
 
-/// A request in words.
+/// A request as the form or a line of text describes it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct RequestDescription {
     method: String,

@@ -130,7 +130,7 @@ async fn show_with(
     let (admin, actor) = (context.admin, context.actor());
     let rule = keys::find_in_force(admin, actor.reach(Permission::See)?, rule_id)?;
     let subject = &prefixed_subject(&rule, subject);
-    let (limits, why_not) = match keys::peek(admin, actor, &key(&rule, subject)).await {
+    let (limits, why_not) = match keys::peek(admin, actor, &counter_key(&rule, subject)).await {
         Ok(usages) => (usages.limits.iter().map(LimitRow::of).collect(), None),
         Err(it) if it.status == StatusCode::SERVICE_UNAVAILABLE => return Err(it),
         Err(it) => (Vec::new(), Some(escape_invisible(&it.detail))),
@@ -157,7 +157,8 @@ async fn show_with(
         limits,
         records,
         factor: context.form.non_empty("factorPercent").unwrap_or("200").to_owned(),
-        exempt: exemptable(&rule, subject).filter(|_| rule.identity().parse::<RuleId>().is_ok()),
+        exempt: exemption_target(&rule, subject)
+            .filter(|_| rule.identity().parse::<RuleId>().is_ok()),
     };
     let status = problem.map_or(StatusCode::OK, |it| it.status);
     Ok(crate::dashboard::response::render_page(status, &page))
@@ -188,7 +189,7 @@ async fn apply_action(
     match what {
         "reset" => {
             let rule = keys::find_in_force(admin, actor.reach(Permission::Change)?, rule)?;
-            keys::reset(admin, actor, &key(&rule, subject)).await?;
+            keys::reset(admin, actor, &counter_key(&rule, subject)).await?;
             Ok("The counters are fresh.")
         }
         "ban" => {
@@ -226,7 +227,7 @@ fn prefixed_subject(rule: &Rule, subject: &str) -> String {
 }
 
 /// The same as counters know it: where all are addresses, by itself.
-fn key(rule: &Rule, subject: &str) -> Key {
+fn counter_key(rule: &Rule, subject: &str) -> Key {
     let bare = subject.strip_prefix("ip:").filter(|_| counts_addresses(rule));
     let subject = bare.unwrap_or(subject).to_owned();
     Key { rule_id: rule.identity().to_string(), subject: Some(subject), attributes: None }
@@ -237,7 +238,7 @@ fn counts_addresses(rule: &Rule) -> bool {
 }
 
 /// Of what kind a subject is, where the rule or the subject itself says so.
-fn exemptable(rule: &Rule, subject: &str) -> Option<(&'static str, String)> {
+fn exemption_target(rule: &Rule, subject: &str) -> Option<(&'static str, String)> {
     let kinds = [("api", "api_key", "api_key"), ("user", "user", "user"), ("ip", "ip", "ip_cidr")];
     let (prefix, value) = subject.split_once(':').unwrap_or_default();
     let said = kinds.iter().find(|it| it.0 == prefix);

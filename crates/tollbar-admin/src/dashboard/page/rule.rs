@@ -59,7 +59,7 @@ struct HistoryRow {
     can_return: bool,
 }
 
-/// A rule that is there, or was.
+/// A rule that exists, or did before it was deleted.
 pub(crate) struct ViewedRule {
     pub(crate) rule: Rule,
     pub(crate) version: Option<u64>,
@@ -143,7 +143,7 @@ pub(crate) async fn show_with(
         is_gone: viewed.is_gone,
         may_change: context.permissions().change && !viewed.is_file,
         version: viewed.version,
-        yaml: spelled_lines(&to_yaml(&viewed.rule)),
+        yaml: escape_lines(&to_yaml(&viewed.rule)),
         traffic: (!traffic.chart.columns.is_empty()).then(|| render(&traffic)),
         keys,
         exemptions: exempt,
@@ -156,7 +156,7 @@ pub(crate) async fn show_with(
 }
 
 /// Line ends stay; everything else that cannot be seen is spelled out.
-fn spelled_lines(text: &str) -> String {
+fn escape_lines(text: &str) -> String {
     text.lines().map(escape_invisible).collect::<Vec<_>>().join("\n")
 }
 

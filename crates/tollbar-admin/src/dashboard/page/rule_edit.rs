@@ -8,7 +8,7 @@ use tollbar_rules::{Conditions, Rule, Test};
 
 use super::super::rule_text::{FieldDiff, changes, read};
 use super::rule::ViewedRule;
-use super::rule_fields::{Field, has_more, rule_of};
+use super::rule_fields::{Field, has_more, to_rule};
 use crate::dashboard::page::rule_fields::{self};
 use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::dashboard::panel::overview::rule_href;
@@ -77,7 +77,7 @@ pub(crate) fn new(context: &PageContext<'_>) -> PageResult {
     }
     let is_yaml = context.query.text("as") == "yaml";
     let yaml = "name: \nmatch: { path: \"/v1/**\" }\nlimit: 100/min\n".to_owned();
-    let fields = rule_fields::of_rule(&start);
+    let fields = rule_fields::from_rule(&start);
     show_form(context, None, is_yaml, RuleEditForm { yaml, fields }, None)
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn new(context: &PageContext<'_>) -> PageResult {
 pub(crate) async fn edit(context: &PageContext<'_>, id: &str) -> PageResult {
     let viewed = find_changeable(context, id).await?;
     let yaml = to_yaml(&viewed.rule);
-    let fields = rule_fields::of_rule(&viewed.rule);
+    let fields = rule_fields::from_rule(&viewed.rule);
     show_form(
         context,
         Some((id, &viewed)),
@@ -197,7 +197,7 @@ pub(crate) async fn roll_back(context: &PageContext<'_>, id: &str) -> PageResult
     context.redirect_with_notice("Rolled back.", &rule_href(id))
 }
 
-/// What stands in the form.
+/// The values of the form: as YAML, and field by field.
 struct RuleEditForm {
     yaml: String,
     fields: Vec<Field>,
@@ -236,7 +236,7 @@ async fn submit(
     let rule = if context.form.text("as") == "yaml" {
         read(context.form.text("yaml"))?
     } else {
-        rule_of(of.map(|(_, viewed)| &viewed.rule), &context.form)?
+        to_rule(of.map(|(_, viewed)| &viewed.rule), &context.form)?
     };
     let rule = RuleForm(Ok(rule));
     let (admin, actor) = (context.admin, context.actor());
@@ -249,7 +249,7 @@ async fn submit(
     }
 }
 
-/// The version that somebody has looked at.
+/// Returns the precondition for the version that somebody has looked at.
 fn expected_version(version: u64) -> IfMatch {
     IfMatch::OneOf(vec![etag(version)])
 }
@@ -271,7 +271,7 @@ fn show_form_again(
 ) -> PageResult {
     let form_values = RuleEditForm {
         yaml: context.form.text("yaml").to_owned(),
-        fields: rule_fields::of_sent(&context.form, problem),
+        fields: rule_fields::from_form(&context.form, problem),
     };
     show_form(context, of, context.form.text("as") == "yaml", form_values, problem)
 }

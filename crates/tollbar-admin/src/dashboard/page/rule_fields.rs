@@ -64,22 +64,22 @@ const KINDS: [FieldKind; 14] = [
     },
     FieldKind {
         get: |it| it.rule.description.as_deref().unwrap_or_default().to_owned(),
-        set: |it, text| put(&mut it.rule.description, filled(text).map(Into::into)),
+        set: |it, text| set(&mut it.rule.description, non_empty(text).map(Into::into)),
         ..kind("description", "Description", "For people.", "")
     },
     FieldKind {
         get: |it| it.view.path_pattern.clone().unwrap_or_default(),
-        set: |it, text| put(&mut it.view.path_pattern, filled(text)),
+        set: |it, text| set(&mut it.view.path_pattern, non_empty(text)),
         ..kind("pathPattern", "Path", "Empty is every path; ** is any rest.", "/v1/**")
     },
     FieldKind {
         get: |it| it.view.http_method.clone().unwrap_or_default(),
-        set: |it, text| put(&mut it.view.http_method, filled(text)),
+        set: |it, text| set(&mut it.view.http_method, non_empty(text)),
         ..kind("httpMethod", "Method", "Empty is any.", "GET")
     },
     FieldKind {
         get: |it| it.view.tenant_id.clone().unwrap_or_default(),
-        set: |it, text| put(&mut it.view.tenant_id, filled(text)),
+        set: |it, text| set(&mut it.view.tenant_id, non_empty(text)),
         ..kind("tenantId", "Tenant", "Empty is every tenant.", "acme")
     },
     FieldKind {
@@ -88,7 +88,7 @@ const KINDS: [FieldKind; 14] = [
             [] => "none".to_owned(),
             per => per.iter().map(Per::name).collect::<Vec<_>>().join(", "),
         },
-        set: |it, text| put(&mut it.rule.per, per_of(text)?),
+        set: |it, text| set(&mut it.rule.per, per_of(text)?),
         ..kind(
             "per",
             "Counted per",
@@ -98,23 +98,23 @@ const KINDS: [FieldKind; 14] = [
     },
     FieldKind {
         get: |it| number_text(it.view.max_requests),
-        set: |it, text| put(&mut it.view.max_requests, number(text)?),
+        set: |it, text| set(&mut it.view.max_requests, number(text)?),
         ..number_kind("maxRequests", "Requests", "How many may pass in a window.", "100")
     },
     FieldKind {
         get: |it| number_text(it.view.window_seconds),
-        set: |it, text| put(&mut it.view.window_seconds, number(text)?),
+        set: |it, text| set(&mut it.view.window_seconds, number(text)?),
         ..number_kind("windowSeconds", "Window, in seconds", "Empty for requests in flight.", "60")
     },
     FieldKind {
         choices: ALGORITHMS,
         get: |it| it.view.algorithm.map_or("", AlgorithmKind::name).to_owned(),
-        set: |it, text| put(&mut it.view.algorithm, choice(text, AlgorithmKind::of_name)?),
+        set: |it, text| set(&mut it.view.algorithm, choice(text, AlgorithmKind::of_name)?),
         ..kind("algorithm", "Algorithm", "How the limit counts.", "")
     },
     FieldKind {
         get: |it| number_text(it.view.burst_capacity),
-        set: |it, text| put(&mut it.view.burst_capacity, number(text)?),
+        set: |it, text| set(&mut it.view.burst_capacity, number(text)?),
         ..number_kind("burstCapacity", "Burst", "What a bucket holds; empty is one window.", "20")
     },
     FieldKind {
@@ -122,7 +122,7 @@ const KINDS: [FieldKind; 14] = [
         get: |it| if it.rule.mode == Mode::Shadow { "shadow".to_owned() } else { String::new() },
         set: |it, text| {
             let mode = choice(text, |it| (it == "shadow").then_some(Mode::Shadow))?;
-            put(&mut it.rule.mode, mode.unwrap_or_default())
+            set(&mut it.rule.mode, mode.unwrap_or_default())
         },
         ..kind("mode", "Mode", "Try a rule in shadow before it denies.", "")
     },
@@ -150,14 +150,14 @@ const KINDS: [FieldKind; 14] = [
         set: |it, text| {
             let wrong = |_| "write a whole number of 32 bits, such as 10 or -1".to_owned();
             let text = if text.is_empty() { "0" } else { text };
-            put(&mut it.rule.priority, text.parse().map_err(wrong)?)
+            set(&mut it.rule.priority, text.parse().map_err(wrong)?)
         },
         ..number_kind("priority", "Priority", "Higher is looked at first.", "0")
     },
     FieldKind {
         choices: &[("true", "enabled"), ("false", "disabled")],
         get: |it| it.rule.enabled.to_string(),
-        set: |it, text| put(&mut it.rule.enabled, text != "false"),
+        set: |it, text| set(&mut it.rule.enabled, text != "false"),
         ..kind("enabled", "State", "A disabled rule is not looked at.", "")
     },
 ];
@@ -190,12 +190,12 @@ const fn number_kind(
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "every field ends with one of these")]
-fn put<T>(place: &mut T, value: T) -> Result<(), String> {
+fn set<T>(place: &mut T, value: T) -> Result<(), String> {
     *place = value;
     Ok(())
 }
 
-fn filled(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
@@ -212,7 +212,7 @@ fn per_of(text: &str) -> Result<Vec<Per>, String> {
 }
 
 fn number(text: &str) -> Result<Option<u64>, String> {
-    let number = filled(text).map(|it| it.parse().ok().filter(|it| *it > 0));
+    let number = non_empty(text).map(|it| it.parse().ok().filter(|it| *it > 0));
     match number {
         Some(None) => Err("write a whole number above 0, such as 100".to_owned()),
         number => Ok(number.flatten()),
@@ -232,13 +232,13 @@ fn choice<T>(text: &str, of_name: impl Fn(&str) -> Option<T>) -> Result<Option<T
 }
 
 /// The form, filled with what a rule says.
-pub(crate) fn of_rule(rule: &Rule) -> Vec<Field> {
+pub(crate) fn from_rule(rule: &Rule) -> Vec<Field> {
     let draft = Draft::of(rule.clone());
     KINDS.iter().map(|kind| kind.field((kind.get)(&draft))).collect()
 }
 
 /// The form, filled with what was sent, and what is wrong with it.
-pub(crate) fn of_sent(sent: &FormFields, problem: Option<&Problem>) -> Vec<Field> {
+pub(crate) fn from_form(sent: &FormFields, problem: Option<&Problem>) -> Vec<Field> {
     let wrongs: &[Wrong] = problem.map_or(&[], |it| &it.fields);
     KINDS
         .iter()
@@ -254,15 +254,15 @@ pub(crate) fn of_sent(sent: &FormFields, problem: Option<&Problem>) -> Vec<Field
 }
 
 /// Returns the rule that a form stands for: what the form has no field for stays as it is in `base`.
-pub(crate) fn rule_of(base: Option<&Rule>, sent: &FormFields) -> Result<Rule, Problem> {
+pub(crate) fn to_rule(base: Option<&Rule>, sent: &FormFields) -> Result<Rule, Problem> {
     let base = base.cloned().unwrap_or_else(|| Rule::new(""));
-    Draft::of(base).filled(|kind| sent.text(kind.name))
+    Draft::of(base).into_rule(|kind| sent.text(kind.name))
 }
 
 /// True where a rule says more than the form has fields for.
 pub(crate) fn has_more(rule: &Rule) -> bool {
     let draft = Draft::of(rule.clone());
-    let form = Draft::of(Rule::new("")).filled(|kind| (kind.get)(&draft));
+    let form = Draft::of(Rule::new("")).into_rule(|kind| (kind.get)(&draft));
     form.is_ok_and(|form| !changed_fields(rule, &form).is_empty())
 }
 
@@ -272,7 +272,7 @@ impl Draft {
     }
 
     /// The rule with what stands in each field.
-    fn filled<T: AsRef<str>>(mut self, text: impl Fn(&FieldKind) -> T) -> Result<Rule, Problem> {
+    fn into_rule<T: AsRef<str>>(mut self, text: impl Fn(&FieldKind) -> T) -> Result<Rule, Problem> {
         let mut wrong = Vec::new();
         for kind in &KINDS {
             if let Err(detail) = (kind.set)(&mut self, text(kind).as_ref().trim()) {
@@ -325,7 +325,7 @@ mod tests {
             "name": "a", "maxRequests": 9, "windowSeconds": 1, "per": [], "enabled": false,
             "exempt": [{ "api_key": "internal" }],
         }));
-        assert_eq!(rule_of(Some(&base), &sent), Ok(expected));
+        assert_eq!(to_rule(Some(&base), &sent), Ok(expected));
         assert!(has_more(&base));
         let limited = |fields: Value| {
             let mut json = json!({ "name": "a", "maxRequests": 5, "windowSeconds": 1 });
@@ -338,7 +338,7 @@ mod tests {
         assert!(has_more(&shedding));
         let sent =
             FormFields::read(b"name=a&maxRequests=5&windowSeconds=1&onStoreFailure=").unwrap();
-        assert_eq!(rule_of(Some(&shedding), &sent), Ok(shedding), "it has no such choice");
+        assert_eq!(to_rule(Some(&shedding), &sent), Ok(shedding), "it has no such choice");
     }
 
     #[test]
@@ -354,10 +354,10 @@ mod tests {
             }),
         ] {
             let rule = rule(json);
-            let pairs = of_rule(&rule).into_iter().map(|it| (it.name, it.value));
+            let pairs = from_rule(&rule).into_iter().map(|it| (it.name, it.value));
             let sent = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
             let sent = FormFields::read(sent.as_bytes()).unwrap();
-            let read = rule_of(None, &sent).unwrap();
+            let read = to_rule(None, &sent).unwrap();
             assert_eq!(changed_fields(&rule, &read), []);
             assert!(!has_more(&rule));
         }
@@ -366,8 +366,8 @@ mod tests {
     #[test]
     fn a_mistake_is_told_at_its_field() {
         let sent = FormFields::read(b"name=a&maxRequests=many&windowSeconds=1").unwrap();
-        let problem = rule_of(None, &sent).unwrap_err();
-        let fields = of_sent(&sent, Some(&problem));
+        let problem = to_rule(None, &sent).unwrap_err();
+        let fields = from_form(&sent, Some(&problem));
         let wrong: Vec<&str> =
             fields.iter().filter(|it| it.wrong.is_some()).map(|it| it.name).collect();
         assert_eq!(wrong, ["maxRequests"]);
@@ -386,7 +386,7 @@ mod tests {
             ("name=a&maxRequests=1&windowSeconds=1&pathPattern=v1", "pathPattern"),
             ("name=a&maxRequests=1&windowSeconds=1&httpMethod=GET", "pathPattern"),
         ] {
-            let problem = rule_of(None, &FormFields::read(sent.as_bytes()).unwrap()).unwrap_err();
+            let problem = to_rule(None, &FormFields::read(sent.as_bytes()).unwrap()).unwrap_err();
             assert_eq!(problem.fields[0].field, field, "{sent}");
         }
     }

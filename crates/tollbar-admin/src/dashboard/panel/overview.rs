@@ -97,7 +97,7 @@ struct DenialsPanelRow {
     subject: UntrustedText,
 }
 
-/// A request that was denied, as it is kept.
+/// A denied request, as the decision log keeps it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct DeniedRequest {
@@ -135,7 +135,7 @@ impl OverviewPanels {
     }
 }
 
-/// A part as HTML.
+/// Renders a panel as HTML.
 pub(crate) fn render(part: &impl Template) -> String {
     // Fails only where a number or a text does, and they do not.
     part.render().unwrap_or_default()
@@ -299,7 +299,7 @@ pub(crate) fn key_href(rule: &str, subject: &UntrustedText) -> String {
     format!("/key?rule={rule}&subject={}", subject.in_query())
 }
 
-/// An instant that may not be there.
+/// Returns the end of something that may have none.
 pub(crate) fn expiry_text(instant: Option<Timestamp>) -> String {
     instant.map_or_else(
         || "without end".to_owned(),

@@ -1,4 +1,4 @@
-//! What is around every page: where one is, who one is, what went well or wrong just now.
+//! The layout around every page: navigation, who is signed in, and what went well or wrong just now.
 
 use tollbar::Timestamp;
 
@@ -9,14 +9,14 @@ use crate::operations::auth::access::{Actor, Permission};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
 
-/// The frame of a page.
+/// The layout of a page.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub(crate) nav_item: NavItem,
     pub(crate) assets: &'static Assets,
     /// How long something may last: values and names.
     pub(crate) spans: [(&'static str, &'static str); 5],
-    /// Nobody before they have signed in.
+    /// `None` before somebody has signed in.
     pub(crate) owner: Option<TokenOwner>,
     pub(crate) csrf: String,
     pub(crate) permissions: Permissions,
@@ -26,14 +26,14 @@ pub(crate) struct Layout {
     pub(crate) problem: Option<ProblemNotice>,
 }
 
-/// Who has signed in.
+/// The token that somebody has signed in with.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenOwner {
     pub(crate) name: UntrustedText,
     pub(crate) scopes: String,
 }
 
-/// What they may do: what they may not is not offered, and refused where it is asked for.
+/// What a token may do. Pages do not offer the rest, and operations refuse it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "templates ask for each by its name")]
 pub(crate) struct Permissions {
@@ -44,7 +44,7 @@ pub(crate) struct Permissions {
     pub(crate) see_own_usage: bool,
 }
 
-/// Which page it is.
+/// The item of the navigation that a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NavItem {
     Overview,
@@ -58,7 +58,7 @@ pub(crate) enum NavItem {
     Other,
 }
 
-/// A place in the bar at the top.
+/// A link in the bar at the top.
 #[derive(Debug)]
 pub(crate) struct NavLink {
     pub(crate) name: &'static str,
@@ -101,7 +101,7 @@ impl Permissions {
         }
     }
 
-    /// Where somebody begins who may do this.
+    /// Returns the first page for somebody with these permissions.
     pub(crate) fn home(self) -> &'static str {
         match self {
             Self { see_all: true, .. } => "/",
@@ -112,7 +112,7 @@ impl Permissions {
 }
 
 impl Layout {
-    /// For those who have not signed in.
+    /// Returns the layout for those who have not signed in.
     pub(crate) fn signed_out() -> Self {
         Self {
             nav_item: NavItem::Other,
@@ -126,7 +126,7 @@ impl Layout {
         }
     }
 
-    /// For somebody who has.
+    /// Returns the layout for a session.
     pub(crate) fn signed_in(session: &ActiveSession, nav_item: NavItem) -> Self {
         let ActiveSession { actor, csrf, .. } = session;
         let scopes: Vec<String> = actor.scopes.iter().map(ToString::to_string).collect();
@@ -135,7 +135,7 @@ impl Layout {
         Self { nav_item, owner: Some(owner), csrf, permissions, ..Self::signed_out() }
     }
 
-    /// The places there are for this person.
+    /// Returns the links that this token may follow.
     pub(crate) fn nav_links(&self) -> Vec<NavLink> {
         let Permissions { see, see_all, change_all, see_own_usage, .. } = self.permissions;
         let all = [

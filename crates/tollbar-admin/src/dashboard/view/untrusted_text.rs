@@ -10,7 +10,7 @@ use crate::operations::text_fields::is_hidden;
 /// The longest text that a page has room for.
 const CHARS_MAX: usize = 512;
 
-/// A text of somebody else's. It writes itself as HTML.
+/// A text that a client or another administrator wrote. Displays as HTML.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UntrustedText(String);
 

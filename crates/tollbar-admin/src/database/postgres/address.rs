@@ -65,7 +65,7 @@ impl Address {
     }
 }
 
-/// What the URL asks of TLS.
+/// The parameters of TLS in a URL.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct TlsParameters {
     mode: Option<String>,

@@ -11,7 +11,7 @@ use super::address::Address;
 use super::{repository_error, with_timeout};
 use crate::database::{RepositoryError, Result};
 
-/// Hears of changes until it is dropped.
+/// The notifications of changes, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ChangeNotifications {
     receiver: mpsc::Receiver<()>,

@@ -10,7 +10,7 @@ const CHANGES_MAX: usize = 64;
 /// Nor are more looked at: one row may have changed often.
 const ROWS_MAX: usize = 512;
 
-/// What a row is.
+/// The table of a changed row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ChangedRowKind {
     /// A rule, or an exemption from it.
@@ -18,7 +18,7 @@ pub(crate) enum ChangedRowKind {
     Key,
 }
 
-/// What has changed since a revision.
+/// The rows that have changed since a revision.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ChangedRows {
     /// Of the last revision.

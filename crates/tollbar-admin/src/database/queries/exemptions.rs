@@ -83,13 +83,16 @@ pub(crate) async fn page<S: Sql>(
 }
 
 /// Every exemption from a rule that is enabled, each as far as it can be read.
-pub(crate) async fn in_force<S: Sql>(sql: &S) -> Result<Vec<Result<ExemptionRow>>> {
+pub(crate) async fn list_in_force<S: Sql>(sql: &S) -> Result<Vec<Result<ExemptionRow>>> {
     let statement = format!("{SELECT} WHERE r.deleted_at IS NULL AND r.enabled ORDER BY e.id");
     Ok(sql.query(&statement, &[]).await?.into_iter().map(read).collect())
 }
 
 /// Every exemption from the rule of that row, each as far as it can be read.
-pub(crate) async fn in_force_of<S: Sql>(sql: &S, rule: i64) -> Result<Vec<Result<ExemptionRow>>> {
+pub(crate) async fn list_in_force_of<S: Sql>(
+    sql: &S,
+    rule: i64,
+) -> Result<Vec<Result<ExemptionRow>>> {
     let statement = format!("{SELECT} WHERE e.rule_id = $1 ORDER BY e.id");
     Ok(sql.query(&statement, &[rule.into()]).await?.into_iter().map(read).collect())
 }
@@ -101,7 +104,7 @@ async fn audit_change<S: Sql>(
     actor: &str,
 ) -> Result<()> {
     let action = if after.is_some() { AuditAction::Insert } else { AuditAction::Delete };
-    let [before, after] = [before, after].map(|it| it.map(told));
+    let [before, after] = [before, after].map(|it| it.map(to_audit_json));
     let entry = AuditEntry {
         kind: AuditKind::Exemption,
         rule: Some(rule),
@@ -113,7 +116,7 @@ async fn audit_change<S: Sql>(
     audit::write(sql, entry, actor).await
 }
 
-fn told(row: &ExemptionRow) -> Json {
+fn to_audit_json(row: &ExemptionRow) -> Json {
     let mut json = json!(row.form);
     json["exemptionId"] = json!(row.id);
     json["ruleId"] = json!(row.rule.to_string());

@@ -87,13 +87,13 @@ pub(crate) async fn page<S: Sql>(
 }
 
 /// Every record that has not ended, each as far as it can be read.
-pub(crate) async fn in_force<S: Sql>(sql: &S) -> Result<Vec<Result<KeyRow>>> {
+pub(crate) async fn list_in_force<S: Sql>(sql: &S) -> Result<Vec<Result<KeyRow>>> {
     let statement = format!("{} WHERE expires_at IS NULL OR expires_at > $1 ORDER BY id", select());
     Ok(sql.query(&statement, &[sql.now().into()]).await?.into_iter().map(read).collect())
 }
 
 /// The record of that row, if it has not ended.
-pub(crate) async fn in_force_at<S: Sql>(sql: &S, id: i64) -> Result<Option<Result<KeyRow>>> {
+pub(crate) async fn find_in_force_at<S: Sql>(sql: &S, id: i64) -> Result<Option<Result<KeyRow>>> {
     let condition = "WHERE id = $1 AND (expires_at IS NULL OR expires_at > $2)";
     let statement = format!("{} {condition}", select());
     let rows = sql.query(&statement, &[id.into(), sql.now().into()]).await?;

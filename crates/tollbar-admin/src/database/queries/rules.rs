@@ -47,7 +47,7 @@ pub(crate) async fn page<S: Sql>(
 }
 
 /// Every rule that is enabled, in the order of rows.
-pub(crate) async fn enabled<S: Sql>(
+pub(crate) async fn list_enabled<S: Sql>(
     sql: &S,
 ) -> Result<Vec<std::result::Result<RuleRow, BrokenRule>>> {
     let statement = format!("{} WHERE deleted_at IS NULL AND enabled ORDER BY id", select());
@@ -55,7 +55,7 @@ pub(crate) async fn enabled<S: Sql>(
 }
 
 /// The rule of that row, if it is enabled.
-pub(crate) async fn enabled_at<S: Sql>(
+pub(crate) async fn find_enabled_at<S: Sql>(
     sql: &S,
     row: i64,
 ) -> Result<Option<std::result::Result<RuleRow, BrokenRule>>> {
@@ -168,7 +168,7 @@ async fn rule_at_version<S: Sql>(sql: &S, rule: &RuleRow, version: u64) -> Resul
 }
 
 /// Returns the row of that id or name that says no rule, unless it is deleted.
-pub(crate) async fn broken<S: Sql>(sql: &S, named: &str) -> Result<Option<BrokenRule>> {
+pub(crate) async fn find_broken<S: Sql>(sql: &S, named: &str) -> Result<Option<BrokenRule>> {
     if check_name("ruleId", named).is_err() {
         return Ok(None);
     }
@@ -188,7 +188,7 @@ pub(crate) async fn repair<S: Sql>(
     rule: &Rule,
     actor: &str,
 ) -> Result<RuleRow> {
-    let broken = broken_at(sql, named, expected).await?;
+    let broken = find_broken_at(sql, named, expected).await?;
     check_name("actor", actor)?;
     let spec = check(rule)?;
     check_free(sql, &rule.name, Some(broken.row)).await?;
@@ -212,7 +212,7 @@ pub(crate) async fn discard<S: Sql>(
     expected: u64,
     actor: &str,
 ) -> Result<()> {
-    let broken = broken_at(sql, named, expected).await?;
+    let broken = find_broken_at(sql, named, expected).await?;
     check_name("actor", actor)?;
     let version = broken.version.saturating_add(1);
     let values = [broken.row.into(), number(version), sql.now().into()];
@@ -230,8 +230,8 @@ pub(crate) async fn discard<S: Sql>(
     audit::write(sql, entry, actor).await
 }
 
-async fn broken_at<S: Sql>(sql: &S, named: &str, expected: u64) -> Result<BrokenRule> {
-    let broken = broken(sql, named).await?.ok_or_else(not_found)?;
+async fn find_broken_at<S: Sql>(sql: &S, named: &str, expected: u64) -> Result<BrokenRule> {
+    let broken = find_broken(sql, named).await?.ok_or_else(not_found)?;
     if broken.version != expected {
         return Err(RepositoryError::Conflict { expected, found: broken.version });
     }

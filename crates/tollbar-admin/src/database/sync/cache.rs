@@ -43,7 +43,7 @@ pub struct Cache {
     written: Arc<Mutex<SerializedTables>>,
 }
 
-/// What was written last.
+/// The rows that were written last, with their JSON.
 #[derive(Debug, Default)]
 struct SerializedTables {
     rules: SerializedRows<RuleRow>,
@@ -110,8 +110,8 @@ pub enum CacheError {
 }
 
 impl Cache {
-    pub(crate) fn new(path: &Path, place: &DatabaseLocation) -> Self {
-        let (path, database) = (path.to_owned(), place.to_string());
+    pub(crate) fn new(path: &Path, location: &DatabaseLocation) -> Self {
+        let (path, database) = (path.to_owned(), location.to_string());
         Self { path, database, written: Arc::default() }
     }
 

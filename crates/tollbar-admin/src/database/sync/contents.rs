@@ -42,7 +42,7 @@ pub struct SkippedRow {
     pub why: String,
 }
 
-/// A revision that is known.
+/// A revision that is known here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KnownRevision {
     pub(crate) revision: u64,
@@ -68,7 +68,7 @@ pub(crate) struct RuleWithExemptions {
     pub(crate) exemptions: Vec<ExemptionRow>,
 }
 
-/// What changes came to.
+/// The rules that changes have removed and put in.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RuleDelta {
     /// Rules that are not there any more, or not as they were.
@@ -82,7 +82,7 @@ pub(crate) async fn load<S: Sql>(sql: &S) -> Result<DatabaseContents> {
     let revisions = nodes::revisions(sql).await?;
     let mark = changes::read_mark(sql, revisions.rules).await?;
     let mut contents = DatabaseContents { revisions, mark, ..DatabaseContents::default() };
-    for row in rules::enabled(sql).await? {
+    for row in rules::list_enabled(sql).await? {
         match row {
             Ok(row) => contents.rules.push(Arc::new(row)),
             Err(BrokenRule { id, name, why, .. }) => {
@@ -92,14 +92,14 @@ pub(crate) async fn load<S: Sql>(sql: &S) -> Result<DatabaseContents> {
     }
     let bad = |what, why: String| SkippedRow { what, id: String::new(), name: String::new(), why };
     let mut exemptions: BTreeMap<RuleId, Vec<ExemptionRow>> = BTreeMap::new();
-    for row in exemptions::in_force(sql).await? {
+    for row in exemptions::list_in_force(sql).await? {
         match row {
             Ok(row) => exemptions.entry(row.rule).or_default().push(row),
             Err(error) => contents.bad.push(bad("exemption", error.to_string())),
         }
     }
     contents.exemptions = exemptions.into_iter().map(|(rule, rows)| (rule, rows.into())).collect();
-    for row in keys::in_force(sql).await? {
+    for row in keys::list_in_force(sql).await? {
         match row {
             Ok(row) => contents.keys.push(Arc::new(row)),
             Err(error) => contents.bad.push(bad("key record", error.to_string())),
@@ -124,20 +124,20 @@ pub(crate) async fn changes_since<S: Sql>(
     for (kind, at) in changed_rows.rows {
         match kind {
             ChangedRowKind::Rule => {
-                let row = match rules::enabled_at(sql, at).await? {
+                let row = match rules::find_enabled_at(sql, at).await? {
                     Some(Err(_)) => return Ok(None),
                     row => row.and_then(std::result::Result::ok),
                 };
                 let exemptions = match row {
                     None => Vec::new(),
-                    Some(_) => exemptions::in_force_of(sql, at).await?,
+                    Some(_) => exemptions::list_in_force_of(sql, at).await?,
                 };
                 let Ok(exemptions) = exemptions.into_iter().collect() else {
                     return Ok(None);
                 };
                 changes.rules.push((at, row.map(|row| RuleWithExemptions { row, exemptions })));
             }
-            ChangedRowKind::Key => match keys::in_force_at(sql, at).await? {
+            ChangedRowKind::Key => match keys::find_in_force_at(sql, at).await? {
                 Some(Err(_)) => return Ok(None),
                 row => changes.keys.push((at, row.and_then(std::result::Result::ok))),
             },
@@ -147,7 +147,7 @@ pub(crate) async fn changes_since<S: Sql>(
 }
 
 impl DatabaseContents {
-    /// What it is of, where changes since then can be told of and nothing of it is in doubt.
+    /// Returns the revision of these contents, if the database knows the changes since and no row was bad.
     pub(crate) fn known_revision(&self) -> Option<KnownRevision> {
         let mark = self.mark.filter(|_| self.bad.is_empty())?;
         Some(KnownRevision { revision: self.revisions.rules, mark })

@@ -1,6 +1,6 @@
 //! From the database to what is enforced: looks for changes, loads them, and puts them in force.
 //!
-//! Changes are heard of the moment they are made, and result for every second all the same. While the
+//! Changes are heard of the moment they are made, and looked for every second all the same. While the
 //! database is away the last rules stay in force. One that accepts questions and answers none is away, too.
 
 use std::pin::pin;
@@ -20,10 +20,10 @@ use crate::database::{Repository, RepositoryError, Result};
 use tollbar_daemon::background;
 use tollbar_daemon::shutdown::Stopped;
 
-/// How often it is result, heard or not.
+/// How often the database is polled, whether or not a notification came.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// A look that takes longer than this may have much to read, or wait for a database that is silent.
+/// A poll that takes longer than this may have much to read, or wait for a database that is silent.
 const POLL_MAX: Duration = Duration::from_secs(1);
 
 /// How often a node says what it enforces where nothing changes.
@@ -127,7 +127,7 @@ impl Follower {
         loop {
             tokio::select! {
                 () = stopped.wait() => break,
-                () = repository.changed().notified() => {}
+                () = repository.change_notify().notified() => {}
                 _ = ticks.tick() => {}
             }
             tokio::select! {
@@ -273,7 +273,7 @@ async fn with_ping(
     }
 }
 
-/// Ends with its owner.
+/// The task that listens for changes. It ends when this is dropped.
 struct ListenerTask(JoinHandle<()>);
 
 impl Drop for ListenerTask {
@@ -282,17 +282,17 @@ impl Drop for ListenerTask {
     }
 }
 
-/// Passes on what other nodes change, for as long as it can be heard of; a file is result at.
+/// Passes on the notifications of PostgreSQL. SQLite sends none: there, changes are found by polling.
 async fn forward_notifications(repository: Repository) {
     while let Some(listening) = repository.listen().await {
         if let Ok(mut listening) = listening {
             // Something may have been said while nobody listened.
-            repository.changed().notify_one();
+            repository.change_notify().notify_one();
             while listening.next().await.is_ok() {
-                repository.changed().notify_one();
+                repository.change_notify().notify_one();
             }
         }
-        // It is result every second meanwhile, so there is no hurry.
+        // The database is polled every second meanwhile, so there is no hurry.
         let _ = timeout(POLL_EVERY, std::future::pending::<()>()).await;
     }
 }

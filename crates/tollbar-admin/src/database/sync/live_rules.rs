@@ -14,7 +14,7 @@ use crate::database::sync::merge::{BuiltRules, MergedRules, merge, merge_changes
 use crate::database::{RepositoryError, Revisions};
 use tollbar_daemon::health::{Health, HealthSource};
 
-/// The most rows that are told of in the log at once; the status has all.
+/// The most rows that are logged at once; the status has all.
 const LOGGED_MAX: usize = 20;
 
 /// The rules in force, and where they came from.
@@ -25,12 +25,12 @@ pub struct LiveRules {
     enforced: watch::Sender<Revisions>,
 }
 
-/// What is put together.
+/// What the rules in force are merged from.
 struct RuleSources {
     file: Arc<RuleSet>,
     contents: Arc<DatabaseContents>,
     built: BuiltRules,
-    /// What came of it.
+    /// The rules in force.
     merged: RuleSet,
     /// False where it is what the database said before the daemon started.
     is_of_database: bool,
@@ -86,7 +86,7 @@ impl LiveRules {
         *self.enforced.borrow()
     }
 
-    /// Returns when this node enforces that revision, or a later one.
+    /// Waits until this node enforces that revision, or a later one.
     pub async fn wait_until_enforced(&self, rules: u64) {
         // It lasts as long as `self`, so it cannot end before.
         let _ = self.enforced.subscribe().wait_for(|it| it.rules >= rules).await;

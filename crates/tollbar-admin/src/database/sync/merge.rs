@@ -20,18 +20,17 @@ const OVERRIDES_MAX: usize = 100_000;
 /// The most different factors of boosts under every rule.
 const FACTORS_MAX: usize = 64;
 
-/// What came of it.
+/// The rules of the file and the database, merged.
 #[derive(Debug)]
 pub(crate) struct MergedRules {
     pub(crate) rules: RuleSet,
     pub(crate) skipped: Vec<SkippedRow>,
 }
 
-/// Rules as they were made before. Where nothing has changed that one is made of, it is in force again,
-/// the very same.
+/// Rules by id as the last merge built them. One whose row and exemptions have not changed is used again.
 pub(crate) type BuiltRules = HashMap<RuleId, BuiltRule>;
 
-/// A rule, and what it was made of.
+/// A rule, and the rows it was built from.
 #[derive(Debug)]
 pub(crate) struct BuiltRule {
     row: Arc<RuleRow>,
@@ -54,27 +53,27 @@ pub(crate) fn merge(
         if names.contains(&*row.rule.name) {
             let why =
                 "the file has a rule of that name, which goes before it: give it another name";
-            skipped.push(of_rule(row, why.to_owned()));
+            skipped.push(skipped_rule(row, why.to_owned()));
             continue;
         }
         if file.len() + rules.len() >= RULES_MAX {
-            skipped.push(of_rule(row, format!("there are {RULES_MAX} rules already")));
+            skipped.push(skipped_rule(row, format!("there are {RULES_MAX} rules already")));
             continue;
         }
         let exemptions = contents.exemptions_of(row.id);
-        let kept = before.remove(&row.id).filter(|it| it.is_of(row, &exemptions));
+        let kept = before.remove(&row.id).filter(|it| it.is_built_from(row, &exemptions));
         let built_rule = kept.unwrap_or_else(|| BuiltRule::new(row, exemptions, &mut skipped));
         rules.push((row, Arc::clone(&built_rule.rule)));
         built.insert(row.id, built_rule);
     }
     let overrides = overrides(&contents.keys, &mut skipped);
-    let rules = fitting(file, rules, &mut skipped);
+    let rules = keep_fitting(file, rules, &mut skipped);
     let rules = rules.with_node_count(file.node_count()).with_overrides(overrides);
     MergedRules { rules, skipped }
 }
 
-/// The same of rules that all fitted together before some of them changed; `None` where they do not any
-/// more, and whoever asks has to look at all of them.
+/// Merges changes into rules that all fitted together before; `None` if they no longer do. The caller then merges
+/// everything.
 pub(crate) fn merge_changes(
     before: &RuleSet,
     contents: &DatabaseContents,
@@ -133,14 +132,14 @@ impl BuiltRule {
     }
 
     /// True where it would be made of these again, and nobody would have to be told of anything.
-    fn is_of(&self, row: &Arc<RuleRow>, exemptions: &Arc<[ExemptionRow]>) -> bool {
+    fn is_built_from(&self, row: &Arc<RuleRow>, exemptions: &Arc<[ExemptionRow]>) -> bool {
         let is_same_row = Arc::ptr_eq(&self.row, row) || self.row.rule == row.rule;
         self.is_whole && is_same_row && self.exemptions == *exemptions
     }
 }
 
 /// The file's rules and as many of the others as fit together with them.
-fn fitting(
+fn keep_fitting(
     file: &RuleSet,
     mut rows: Vec<(&RuleRow, Arc<Rule>)>,
     skipped: &mut Vec<SkippedRow>,
@@ -170,14 +169,14 @@ fn fitting(
         // A file is checked before it gets here, so what is wrong is wrong with a row.
         if wrong.is_empty() {
             let why = "it does not fit together with the rules of the file";
-            skipped.extend(rows.iter().map(|(row, _)| of_rule(row, why.to_owned())));
+            skipped.extend(rows.iter().map(|(row, _)| skipped_rule(row, why.to_owned())));
             return file.clone();
         }
         let mut at = 0;
         rows.retain(|(row, _)| {
             let why = wrong.get(&at);
             at += 1;
-            skipped.extend(why.map(|why| of_rule(row, why.clone())));
+            skipped.extend(why.map(|why| skipped_rule(row, why.clone())));
             why.is_none()
         });
     }
@@ -217,7 +216,7 @@ fn overrides(rows: &[Arc<KeyRow>], skipped: &mut Vec<SkippedRow>) -> Vec<Overrid
     overrides
 }
 
-fn of_rule(row: &RuleRow, why: String) -> SkippedRow {
+fn skipped_rule(row: &RuleRow, why: String) -> SkippedRow {
     SkippedRow { what: "rule", id: row.id.to_string(), name: row.rule.name.to_string(), why }
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Reach<'a> {
     Tenant(&'a str),
 }
 
-/// What an operation asks of whoever wants it.
+/// What an operation requires of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
     /// To see what there is; tenants, what is theirs.
@@ -48,9 +48,9 @@ pub(crate) enum Permission {
     Change,
     /// To change what has no owner, and who may do what.
     ChangeAll,
-    /// To be somebody whose usage can be told.
+    /// To see the usage of the token's own subject.
     SeeOwnUsage,
-    /// To have a token.
+    /// To see the token itself: every token may.
     SeeOwnToken,
 }
 
@@ -99,7 +99,7 @@ fn is_tenant(name: &str) -> bool {
 }
 
 impl Permission {
-    /// The kinds of scope that meet it, for the document.
+    /// Returns the kinds of scope that grant it, for the document.
     pub(crate) fn scopes(self) -> &'static [&'static str] {
         match self {
             Self::See => &["admin", "read", "tenant"],
@@ -113,7 +113,7 @@ impl Permission {
 }
 
 impl Actor {
-    /// Whose token it is. Scopes that are not known here, of a newer version, allow nothing.
+    /// Returns the actor of a token. Scopes that are not known here, of a newer version, allow nothing.
     pub(crate) fn new(row: &TokenRow) -> Self {
         Self {
             token_id: row.id,
@@ -123,7 +123,7 @@ impl Actor {
         }
     }
 
-    /// How far they may go for what is needed, or why not at all.
+    /// Returns how far the actor may go with this permission, or why it has none.
     pub(crate) fn reach(&self, permission: Permission) -> Result<Reach<'_>, Problem> {
         let has = |scope: &Scope| self.scopes.contains(scope);
         let tenant = self.scopes.iter().find_map(|it| match it {
@@ -146,7 +146,7 @@ impl Actor {
         })
     }
 
-    /// As audits name them.
+    /// Returns the name that the audit has for this actor.
     pub(crate) fn audit_name(&self) -> String {
         format!("token:{} {}", self.token_id, self.name)
     }

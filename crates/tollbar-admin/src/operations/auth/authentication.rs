@@ -1,4 +1,4 @@
-//! Who asks: tokens are looked up by their hash, remembered for a moment, and wrong ones are limited
+//! Authentication: tokens are looked up by their hash, cached for a moment, and wrong ones are limited
 //! by address. What a known token may do is [`access`](super::access)'s business.
 
 #[cfg(test)]
@@ -18,11 +18,11 @@ use crate::database::{Repository, TokenRow};
 use tollbar_daemon::net::Peer;
 use tollbar_daemon::problem::Problem;
 
-/// How long a token that was found good is believed: one that is revoked on any node is worth nothing
+/// How long a valid token is cached: one that is revoked on any node is worth nothing
 /// on all of them within a second.
 const CACHED_FOR: Duration = Duration::from_millis(500);
 
-/// Tokens that are remembered at once.
+/// Tokens that are cached at once.
 const CACHED_MAX: usize = 1_024;
 
 /// A use is written down if the last one that was is so long ago.
@@ -34,7 +34,7 @@ const FAILURES: &str = "10/min";
 /// Addresses whose wrong tokens are counted at once.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// Lets people in.
+/// Finds out whose token a request bears.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     cached: Mutex<HashMap<[u8; 32], CachedToken>>,
@@ -43,7 +43,7 @@ pub(crate) struct Authenticator {
     used: Arc<Mutex<BTreeMap<i64, Timestamp>>>,
 }
 
-/// A token that was found good.
+/// A token that was looked up and is valid.
 #[derive(Debug, Clone)]
 struct CachedToken {
     actor: Arc<Actor>,
@@ -51,7 +51,7 @@ struct CachedToken {
     expires_at: Option<Timestamp>,
 }
 
-/// What was shown, by whom, when.
+/// A token that a request bears, from whom and when.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PresentedToken<'a> {
     /// What stands behind `Bearer`.
@@ -74,7 +74,7 @@ impl Authenticator {
         Self { cached: Mutex::default(), failures, used: Arc::default() }
     }
 
-    /// Whose token it is, or why nobody is let in.
+    /// Returns whose token it is, or why it is refused.
     pub(crate) async fn authenticate(
         &self,
         repository: &Repository,
@@ -111,7 +111,7 @@ impl Authenticator {
         };
         let mut all = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= CACHED_MAX {
-            all.retain(|_, it| it.is_good(presented.now));
+            all.retain(|_, it| it.is_valid(presented.now));
         }
         // With so many in use at once the rest is looked up each time.
         if all.len() < CACHED_MAX {
@@ -123,7 +123,7 @@ impl Authenticator {
     fn cached(&self, hash: &TokenHash, now: Timestamp) -> Option<Arc<Actor>> {
         let mut all = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         match all.get(hash.bytes()) {
-            Some(cached) if cached.is_good(now) => Some(Arc::clone(&cached.actor)),
+            Some(cached) if cached.is_valid(now) => Some(Arc::clone(&cached.actor)),
             Some(_) => {
                 all.remove(hash.bytes());
                 None
@@ -168,7 +168,7 @@ impl Authenticator {
 }
 
 impl CachedToken {
-    fn is_good(&self, now: Timestamp) -> bool {
+    fn is_valid(&self, now: Timestamp) -> bool {
         now >= self.checked_at
             && now < self.checked_at.after(CACHED_FOR)
             && self.expires_at.is_none_or(|it| now < it)

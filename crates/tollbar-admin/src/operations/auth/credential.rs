@@ -32,7 +32,7 @@ impl Credential {
 }
 
 impl TokenHash {
-    /// Of what somebody shows; `None` where it cannot be a token.
+    /// Hashes a token; `None` if the text cannot be one.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX.as_bytes())?;
         let is_digit = |it: &u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');

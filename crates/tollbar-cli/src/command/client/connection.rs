@@ -1,4 +1,4 @@
-//! The way to a daemon: TCP, TLS or a path, and HTTP/1.1 on it, a connection for each question.
+//! Connections to a daemon: TCP, TLS or a path, and HTTP/1.1 on it, one for each request.
 
 use std::fmt;
 use std::io::Write;
@@ -25,13 +25,14 @@ use super::{ANSWER_TIME_MAX, ApiError, ApiRequest};
 /// The longest answer that is read whole.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Where a daemon is.
+/// The address of a daemon's admin API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerAddress {
     Tcp { is_secure: bool, host: String, port: u16 },
     Unix(PathBuf),
 }
 
+/// Opens a connection for each request.
 pub(super) struct Connector {
     address: ServerAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,

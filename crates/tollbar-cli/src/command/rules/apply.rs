@@ -100,7 +100,7 @@ impl ApplyArgs {
                 }
                 print_text(&format!("{json:#}\n"));
             } else if self.dry_run {
-                print_text(&denied(&newly_denied));
+                print_text(&denied_table(&newly_denied));
                 print_text("nothing was changed: this was a dry run\n");
             } else if !changes.is_empty() {
                 print_text("done\n");
@@ -127,7 +127,7 @@ fn change_request(change: &Change, is_dry: bool) -> Result<ApiRequest, ApiError>
 }
 
 /// Who would newly be denied, of those whom the daemon knows.
-fn denied(keys: &[Value]) -> String {
+fn denied_table(keys: &[Value]) -> String {
     let fields = [("WOULD BE DENIED", "subject"), ("RULE", "rule"), ("LIMIT", "limitText")];
     columns(&fields, keys, "nobody of those who were denied lately would newly be denied")
 }

@@ -39,14 +39,14 @@ fn table(changes: &[Value]) -> String {
             cell(&change["action"]),
             cell(&change["at"]),
             cell(&change["actor"]),
-            changed(change),
+            changed_text(change),
         ]);
     }
     table.text("there are no changes")
 }
 
 /// The fields that a change has changed.
-fn changed(change: &Value) -> String {
+fn changed_text(change: &Value) -> String {
     let rule = |side: &str| match AuditState::deserialize(&change[side]) {
         Ok(AuditState::Rule(it)) => Some(it.rule),
         _ => None,

@@ -20,24 +20,24 @@ impl<T: ?Sized> SerializedRows<T> {
     ) where
         T: 'r,
     {
-        let mut before = std::mem::replace(&mut self.0, HashMap::with_capacity(rows.len()));
+        let mut last = std::mem::replace(&mut self.0, HashMap::with_capacity(rows.len()));
         body.push('[');
         let start = body.len();
         for row in rows {
-            let place = Arc::as_ptr(row).addr();
-            let known = before.remove(&place);
-            let (row, text) = known.unwrap_or_else(|| (Arc::clone(row), joined(&json(row))));
+            let address = Arc::as_ptr(row).addr();
+            let previous = last.remove(&address);
+            let (row, text) = previous.unwrap_or_else(|| (Arc::clone(row), join(&json(row))));
             if !text.is_empty() {
                 body.push_str(if body.len() > start { "," } else { "" });
                 body.push_str(&text);
             }
-            self.0.insert(place, (row, text));
+            self.0.insert(address, (row, text));
         }
         body.push(']');
     }
 }
 
-fn joined(values: &[Value]) -> Box<str> {
+fn join(values: &[Value]) -> Box<str> {
     let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
     texts.join(",").into()
 }
