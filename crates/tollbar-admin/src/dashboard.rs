@@ -288,8 +288,8 @@ async fn sign_in(
 ) -> HttpResponse {
     let Dashboard { admin, sessions, is_secure, .. } = &*dashboard;
     let to = form.local_path("to").unwrap_or("/").to_owned();
-    let shown = HeaderValue::from_str(&format!("Bearer {}", form.text("token").trim()));
-    let headers = shown.into_iter().map(|it| (AUTHORIZATION, it)).collect::<HeaderMap>();
+    let bearer = HeaderValue::from_str(&format!("Bearer {}", form.text("token").trim()));
+    let headers = bearer.into_iter().map(|it| (AUTHORIZATION, it)).collect::<HeaderMap>();
     let session = match admin.authenticate(&headers, origin.peer).await {
         Ok(actor) => {
             let home = Permissions::of(&actor).home();

@@ -11,13 +11,13 @@ const DAY_US: u64 = 86_400_000_000;
 /// Parses an instant in the future; `None` if none was sent.
 pub(crate) fn parse_future(
     field: &str,
-    sent: Option<&str>,
+    text: Option<&str>,
     now: Timestamp,
 ) -> Result<Option<Timestamp>, Problem> {
-    let Some(sent) = sent else {
+    let Some(text) = text else {
         return Ok(None);
     };
-    let instant = parse_instant(sent).ok_or_else(|| {
+    let instant = parse_instant(text).ok_or_else(|| {
         Problem::invalid_field(
             field,
             "this is no instant: send one such as \"2027-01-01T12:00:00Z\"",
@@ -47,8 +47,8 @@ mod tests {
             parse_future("expiresAt", Some("2026-11-16T00:00:01Z"), now),
             Ok(Some(_))
         ));
-        for sent in ["2026-11-16T00:00:00Z", "1999-01-01", "tomorrow", ""] {
-            assert!(parse_future("expiresAt", Some(sent), now).is_err(), "{sent}");
+        for text in ["2026-11-16T00:00:00Z", "1999-01-01", "tomorrow", ""] {
+            assert!(parse_future("expiresAt", Some(text), now).is_err(), "{text}");
         }
     }
 }

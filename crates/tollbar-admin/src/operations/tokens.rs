@@ -114,8 +114,8 @@ impl TokenForm {
             return Err(Problem::invalid_field("scopes", detail));
         }
         let mut scopes = Vec::new();
-        for sent in &self.scopes {
-            let scope = Scope::parse(sent).ok_or_else(|| {
+        for text in &self.scopes {
+            let scope = Scope::parse(text).ok_or_else(|| {
                 let known = "`admin`, `read`, `tenant:<id>` or `usage:me`";
                 Problem::invalid_field(
                     "scopes",

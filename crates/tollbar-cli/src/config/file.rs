@@ -102,8 +102,8 @@ impl ConfigReader<'_> {
 /// What the flag itself would say to this value, if it does not take it.
 fn refusal(argument: &Arg, value: &str) -> Option<String> {
     let probe = Command::new("probe").no_binary_name(true).arg(argument.clone());
-    let said = format!("--{}={value}", argument.get_long()?);
-    let error = probe.try_get_matches_from([said]).err()?;
+    let flag = format!("--{}={value}", argument.get_long()?);
+    let error = probe.try_get_matches_from([flag]).err()?;
     Some(match (error.kind(), error.source()) {
         (ErrorKind::ValueValidation, Some(source)) => source.to_string(),
         // Of a flag that does not repeat its value, which may be a secret.

@@ -241,13 +241,13 @@ fn counts_addresses(rule: &Rule) -> bool {
 fn exemption_target(rule: &Rule, subject: &str) -> Option<(&'static str, String)> {
     let kinds = [("api", "api_key", "api_key"), ("user", "user", "user"), ("ip", "ip", "ip_cidr")];
     let (prefix, value) = subject.split_once(':').unwrap_or_default();
-    let said = kinds.iter().find(|it| it.0 == prefix);
-    match (rule.per.as_slice(), said) {
+    let prefix_kind = kinds.iter().find(|it| it.0 == prefix);
+    match (rule.per.as_slice(), prefix_kind) {
         ([Per::Client], Some((.., kind))) => Some((kind, value.to_owned())),
-        ([Per::Attribute(name)], said) => {
+        ([Per::Attribute(name)], prefix_kind) => {
             let (.., kind) = kinds.iter().find(|it| it.1 == &**name)?;
             // Some subjects are told with what they are, some without.
-            let value = said.filter(|it| it.1 == &**name).map_or(subject, |_| value);
+            let value = prefix_kind.filter(|it| it.1 == &**name).map_or(subject, |_| value);
             Some((kind, value.to_owned()))
         }
         _ => None,

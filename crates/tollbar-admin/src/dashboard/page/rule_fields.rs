@@ -190,8 +190,8 @@ const fn number_kind(
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "every field ends with one of these")]
-fn set<T>(place: &mut T, value: T) -> Result<(), String> {
-    *place = value;
+fn set<T>(target: &mut T, value: T) -> Result<(), String> {
+    *target = value;
     Ok(())
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn from_rule(rule: &Rule) -> Vec<Field> {
 }
 
 /// The form, filled with what was sent, and what is wrong with it.
-pub(crate) fn from_form(sent: &FormFields, problem: Option<&Problem>) -> Vec<Field> {
+pub(crate) fn from_form(form: &FormFields, problem: Option<&Problem>) -> Vec<Field> {
     let wrongs: &[Wrong] = problem.map_or(&[], |it| &it.fields);
     KINDS
         .iter()
@@ -247,16 +247,16 @@ pub(crate) fn from_form(sent: &FormFields, problem: Option<&Problem>) -> Vec<Fie
             Field {
                 wrong: wrong
                     .map(|it| crate::dashboard::view::untrusted_text::escape_invisible(&it.detail)),
-                ..kind.field(sent.text(kind.name).to_owned())
+                ..kind.field(form.text(kind.name).to_owned())
             }
         })
         .collect()
 }
 
 /// Returns the rule that a form stands for: what the form has no field for stays as it is in `base`.
-pub(crate) fn to_rule(base: Option<&Rule>, sent: &FormFields) -> Result<Rule, Problem> {
+pub(crate) fn to_rule(base: Option<&Rule>, form: &FormFields) -> Result<Rule, Problem> {
     let base = base.cloned().unwrap_or_else(|| Rule::new(""));
-    Draft::of(base).into_rule(|kind| sent.text(kind.name))
+    Draft::of(base).into_rule(|kind| form.text(kind.name))
 }
 
 /// True where a rule says more than the form has fields for.
@@ -319,13 +319,13 @@ mod tests {
             "name": "a", "maxRequests": 5, "windowSeconds": 1, "mode": "shadow",
             "exempt": [{ "api_key": "internal" }],
         }));
-        let sent = FormFields::read(b"name=a&maxRequests=9&windowSeconds=1&per=none&enabled=false")
+        let form = FormFields::read(b"name=a&maxRequests=9&windowSeconds=1&per=none&enabled=false")
             .unwrap();
         let expected = rule(json!({
             "name": "a", "maxRequests": 9, "windowSeconds": 1, "per": [], "enabled": false,
             "exempt": [{ "api_key": "internal" }],
         }));
-        assert_eq!(to_rule(Some(&base), &sent), Ok(expected));
+        assert_eq!(to_rule(Some(&base), &form), Ok(expected));
         assert!(has_more(&base));
         let limited = |fields: Value| {
             let mut json = json!({ "name": "a", "maxRequests": 5, "windowSeconds": 1 });
@@ -336,9 +336,9 @@ mod tests {
         assert!(!has_more(&limited(json!({ "onStoreFailure": "local" }))));
         let shedding = limited(json!({ "onStoreFailure": { "shed": "low" } }));
         assert!(has_more(&shedding));
-        let sent =
+        let form =
             FormFields::read(b"name=a&maxRequests=5&windowSeconds=1&onStoreFailure=").unwrap();
-        assert_eq!(to_rule(Some(&shedding), &sent), Ok(shedding), "it has no such choice");
+        assert_eq!(to_rule(Some(&shedding), &form), Ok(shedding), "it has no such choice");
     }
 
     #[test]
@@ -355,9 +355,9 @@ mod tests {
         ] {
             let rule = rule(json);
             let pairs = from_rule(&rule).into_iter().map(|it| (it.name, it.value));
-            let sent = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-            let sent = FormFields::read(sent.as_bytes()).unwrap();
-            let read = to_rule(None, &sent).unwrap();
+            let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+            let form = FormFields::read(form.as_bytes()).unwrap();
+            let read = to_rule(None, &form).unwrap();
             assert_eq!(changed_fields(&rule, &read), []);
             assert!(!has_more(&rule));
         }
@@ -365,15 +365,15 @@ mod tests {
 
     #[test]
     fn a_mistake_is_told_at_its_field() {
-        let sent = FormFields::read(b"name=a&maxRequests=many&windowSeconds=1").unwrap();
-        let problem = to_rule(None, &sent).unwrap_err();
-        let fields = from_form(&sent, Some(&problem));
+        let form = FormFields::read(b"name=a&maxRequests=many&windowSeconds=1").unwrap();
+        let problem = to_rule(None, &form).unwrap_err();
+        let fields = from_form(&form, Some(&problem));
         let wrong: Vec<&str> =
             fields.iter().filter(|it| it.wrong.is_some()).map(|it| it.name).collect();
         assert_eq!(wrong, ["maxRequests"]);
         let kept = fields.iter().find(|it| it.name == "maxRequests").unwrap();
         assert_eq!(kept.value, "many");
-        for (sent, field) in [
+        for (form, field) in [
             ("name=&maxRequests=1&windowSeconds=1", "name"),
             ("name=a&maxRequests=0&windowSeconds=1", "maxRequests"),
             ("name=a&maxRequests=1", "windowSeconds"),
@@ -386,8 +386,8 @@ mod tests {
             ("name=a&maxRequests=1&windowSeconds=1&pathPattern=v1", "pathPattern"),
             ("name=a&maxRequests=1&windowSeconds=1&httpMethod=GET", "pathPattern"),
         ] {
-            let problem = to_rule(None, &FormFields::read(sent.as_bytes()).unwrap()).unwrap_err();
-            assert_eq!(problem.fields[0].field, field, "{sent}");
+            let problem = to_rule(None, &FormFields::read(form.as_bytes()).unwrap()).unwrap_err();
+            assert_eq!(problem.fields[0].field, field, "{form}");
         }
     }
 }

@@ -262,8 +262,8 @@ impl DenialsPanel {
 impl DeniedRequest {
     /// What was asked for; nothing is known of what was too long to be kept.
     pub(crate) fn of(denial: &Denial) -> Self {
-        let asked = denial.asked.as_deref().and_then(|it| serde_json::from_str(it).ok());
-        asked.unwrap_or_default()
+        let request = denial.asked.as_deref().and_then(|it| serde_json::from_str(it).ok());
+        request.unwrap_or_default()
     }
 
     pub(crate) fn description(&self) -> String {

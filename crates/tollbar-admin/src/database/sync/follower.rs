@@ -238,8 +238,9 @@ impl Follower {
     /// Says what this node enforces, when that has changed and now and then.
     async fn report(&mut self) -> Result<()> {
         let (revision, now) = (self.live.enforced_revisions().rules, self.repository.now());
-        let is_due = |(said, at): (u64, Timestamp)| {
-            said != revision || now.as_micros().saturating_sub(at.as_micros()) >= REPORT_EVERY_US
+        let is_due = |(reported, at): (u64, Timestamp)| {
+            reported != revision
+                || now.as_micros().saturating_sub(at.as_micros()) >= REPORT_EVERY_US
         };
         if self.reported.is_some_and(|it| !is_due(it)) {
             return Ok(());
