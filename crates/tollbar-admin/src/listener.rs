@@ -16,7 +16,7 @@ use crate::dashboard::{self, Dashboard};
 use crate::operations::Admin;
 use crate::origin::Origin;
 use tollbar_daemon::net::http1::{self, Responder, Taken};
-use tollbar_daemon::net::patience::Patience;
+use tollbar_daemon::net::phase_timer::Patience;
 use tollbar_daemon::net::{Connection, Peer, Protocol};
 use tollbar_daemon::shutdown::Stopped;
 

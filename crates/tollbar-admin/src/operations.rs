@@ -45,7 +45,7 @@ use tollbar_daemon::net::Peer;
 use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::protocol::http::Api;
-use tollbar_daemon::store::ahead::AheadOfClock;
+use tollbar_daemon::store::ahead_of_clock::AheadOfClock;
 
 /// How long somebody who changed something waits for it to be enforced here.
 const ENFORCED_WITHIN: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@ use axum::body::{Body, Bytes};
 use hyper::http::Extensions;
 
 use tollbar_daemon::net::http1;
-use tollbar_daemon::net::patience::Patience;
+use tollbar_daemon::net::phase_timer::Patience;
 use tollbar_daemon::net::{Peer, Unread};
 
 /// Where a request came from, for handlers: every request carries it.

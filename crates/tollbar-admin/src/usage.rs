@@ -7,7 +7,7 @@ pub mod writer;
 
 use clap::Args;
 
-use tollbar_daemon::span::Span;
+use tollbar_daemon::duration_flag::Span;
 use tollbar_daemon::usage::Tally;
 
 /// How usage is counted.

@@ -22,6 +22,7 @@
 pub mod background;
 pub mod daemon;
 pub mod decision_log;
+pub mod duration_flag;
 pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -33,7 +34,6 @@ pub mod problem;
 pub mod protocol;
 pub mod rfc3339;
 pub mod shutdown;
-pub mod span;
 pub mod store;
 pub mod telemetry;
 pub mod token;

@@ -4,17 +4,17 @@
 //! somebody asks. No client, key or address is ever a label, and how many series there are is bounded:
 //! decision 0046.
 
+mod checks;
 mod connections;
+mod exposition;
 mod families;
 mod histogram;
 mod history;
-mod lines;
 mod reloads;
 mod series;
+mod sharded_counters;
 mod snapshot;
 mod store;
-mod text;
-mod wire;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,15 +33,15 @@ use families::{Denials, Scrape};
 use histogram::{Exemplar, Histogram, Names};
 pub use history::History;
 // For the dashboard.
+use checks::Wires;
+pub use checks::{Outcome, Wire};
+pub(crate) use exposition::TextFormat;
 pub use history::{MINUTES_MAX, Point, SECONDS_MAX, Series as Past};
 pub use reloads::Reloaded;
 use reloads::Reloads;
 use series::Series;
 pub use snapshot::Snapshot;
 use store::{MemoryLook, StoreState};
-pub(crate) use text::TextFormat;
-use wire::Wires;
-pub use wire::{Outcome, Wire};
 
 /// In memory one check in so many is timed: reading the clock twice costs a good part of the check.
 const TIMED_EVERY: u128 = 16;

@@ -3,11 +3,11 @@
 
 mod bounds;
 pub mod endpoint;
-mod group;
 pub mod http1;
-mod idle;
+mod idle_timer;
+mod listeners;
 pub mod open_files;
-pub mod patience;
+pub mod phase_timer;
 pub mod stream;
 pub mod tls;
 
@@ -25,8 +25,8 @@ use tracing::{debug, info, warn};
 use crate::metrics;
 use crate::shutdown::Stopped;
 pub use bounds::Bounds;
-pub use group::Listeners;
 pub use http1::Unread;
+pub use listeners::Listeners;
 use stream::{Accepted, Wire};
 pub use stream::{Connection, Peer, Socket, Stream, UnixSocket};
 use tls::TlsPort;

@@ -1,6 +1,6 @@
 //! Which store the daemon counts in: what is written behind `--store`, and the flags that go with it.
 
-pub mod ahead;
+pub mod ahead_of_clock;
 pub mod counters;
 mod memory;
 pub mod snapshot;
@@ -16,8 +16,8 @@ use thiserror::Error;
 use tollbar::SnapshotError;
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError, Tls};
 
+use crate::duration_flag::Span;
 use crate::files::secret::{self, SecretError};
-use crate::span::Span;
 use crate::store::counters::Counters;
 use crate::store::snapshot::{SnapshotFlags, told};
 use memory::MemoryFlags;

@@ -1,7 +1,7 @@
 //! What the daemon tells of itself while it runs: events with fields, on standard error. Neither tokens
 //! nor clients' keys are among the fields. Denials and traces have files of their own.
 
-mod denials;
+mod denial_log;
 mod traces;
 
 use std::io::{self, IsTerminal};
@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
-pub use denials::{DenialFlags, DenialLog};
+pub use denial_log::{DenialFlags, DenialLog};
 pub use traces::{Decided, TraceFlags, Traced, Traces, TracesError};
 
 /// How much is told, and how.

@@ -10,7 +10,7 @@ use super::Admin;
 use crate::operations::auth::access::{Actor, Permission};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Instant;
-use tollbar_daemon::store::ahead::AheadOfClock;
+use tollbar_daemon::store::ahead_of_clock::AheadOfClock;
 
 const SECONDS_DEFAULT: u64 = 600;
 const SECONDS_MAX: u64 = 86_400;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::ExitStatus;
 use super::client::{ApiError, ApiRequest, Client};
 use super::table::cell;
-use tollbar_daemon::span::Span;
-use tollbar_daemon::store::ahead::rough;
+use tollbar_daemon::duration_flag::Span;
+use tollbar_daemon::store::ahead_of_clock::rough;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CountersCommand {

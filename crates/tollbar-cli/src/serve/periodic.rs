@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use tollbar_daemon::background;
 use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::health::Health;
-use tollbar_daemon::store::ahead;
+use tollbar_daemon::store::ahead_of_clock;
 
 /// How often files are looked at and the store is probed.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ impl PeriodicWork {
 
     pub(super) fn run(&mut self) {
         self.log_store_health();
-        ahead::log_news(&self.daemon.engine);
+        ahead_of_clock::log_news(&self.daemon.engine);
         if self.probe.is_finished() {
             self.probe = spawn_probe(&self.daemon);
         }

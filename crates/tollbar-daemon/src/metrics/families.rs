@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use tollbar_redis::LATENCY_BOUNDS_US;
 use tollbar_rules::Counts;
 
+use super::checks::{Outcome, Wire};
+use super::exposition::{Kind, Text};
 use super::histogram::{BOUNDS_NS, Exemplar};
 use super::reloads::Reloaded;
 use super::series::{Collected, OTHER, Row};
 use super::store::StoreState;
-use super::text::{Kind, Text};
-use super::wire::{Outcome, Wire};
 use super::{Metrics, TextFormat};
 
 /// The latest denial of each rule, where exemplars are wanted.

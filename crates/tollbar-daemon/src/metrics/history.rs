@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tollbar::Timestamp;
 use tollbar_rules::{Counts, Tallies, TallyId};
 
-use super::wire::Outcomes;
+use super::checks::Outcomes;
 
 pub const SECONDS_MAX: usize = 15 * 60;
 pub const MINUTES_MAX: usize = 24 * 60;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::span::Span;
+use crate::duration_flag::Span;
 
 /// The bounds of every listener, the same for each.
 #[derive(Debug, Clone, Copy, Args)]

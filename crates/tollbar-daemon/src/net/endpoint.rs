@@ -10,7 +10,7 @@ use std::str::FromStr;
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::net::{Socket, UnixSocket};
+use super::{Socket, UnixSocket};
 
 /// What is written behind `--listen`, `--grpc` and `--resp`.
 #[derive(Debug, Clone, PartialEq, Eq)]

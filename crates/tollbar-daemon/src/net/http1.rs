@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-use super::patience::{Patience, Phase};
+use super::phase_timer::{Patience, Phase};
 use super::{Connection, Peer};
 use crate::problem::Problem;
 use crate::shutdown::Stopped;

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use super::Bounds;
-use super::idle::Idle;
+use super::idle_timer::Idle;
 use super::tls::TlsPort;
 
 /// Where connections come from.

@@ -5,19 +5,19 @@
 //! limits them; others by our own rules, to which a descriptor is a request. What a call is answered is
 //! decided here; connections are the business of the gRPC listener.
 
-mod answer;
 mod charge;
-mod deciding;
-mod facts;
-mod file;
+mod charge_plan;
+mod config_file;
+mod decide;
+mod descriptor_request;
+mod domains;
+mod flags;
 #[doc(hidden)]
 pub mod fuzz;
 mod limit;
-mod limits;
+mod live_limits;
 mod metadata;
-mod options;
-mod plan;
-mod tree;
+mod response;
 mod unit;
 
 #[cfg(test)]
@@ -34,13 +34,13 @@ use tollbar_rules::RuleSet;
 use tonic::{Request, Response, Status};
 use tracing::warn;
 
-use plan::Plan;
+use charge_plan::Plan;
 
 use super::grpc::MESSAGE_BYTES_MAX;
 use crate::daemon::Daemon;
 
-pub use limits::EnvoyLimits;
-pub use options::{ChargeBy, EnvoyOptions};
+pub use flags::{ChargeBy, EnvoyOptions};
+pub use live_limits::EnvoyLimits;
 
 /// The service. A clone of it is the same one.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub struct Envoy {
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub(crate) charge: ChargeBy,
-    pub(crate) headers: options::Headers,
+    pub(crate) headers: flags::Headers,
     pub(crate) sends_metadata: bool,
     /// Whether rules decide about domains that the files do not know. Otherwise nothing limits those.
     pub(crate) has_rules: bool,
@@ -110,7 +110,7 @@ impl Envoy {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
-        plan::check_shape(request)?;
+        charge_plan::check_shape(request)?;
         let domains = self.limits.domains();
         let plan = if domains.has(&request.domain) {
             Plan::of_files(&domains, request)?
@@ -120,7 +120,7 @@ impl Envoy {
             Plan::of_nothing(request)
         };
         let answers = self.decide(request, plan).await?;
-        let mut response = answer::response(answers, self.options.headers);
+        let mut response = response::response(answers, self.options.headers);
         if self.options.sends_metadata {
             response.dynamic_metadata = Some(metadata::of(request));
         }

@@ -7,14 +7,10 @@
 //! 200 lets the request pass, and nothing else has this status. What an operator has to put right is
 //! answered 400: no proxy takes that for leave to pass.
 
-mod caddy;
-pub mod document;
-mod envoy;
-mod haproxy;
-mod nginx;
-mod options;
+pub mod openapi;
 mod profile;
-mod traefik;
+mod profiles;
+mod trust;
 
 #[cfg(test)]
 mod tests;
@@ -30,19 +26,16 @@ use hyper::http::request::Parts;
 use tollbar_http::{Denial, Format, HeaderStyle};
 use tollbar_rules::{Admission, Request, Verdict};
 
+use super::http::{Answer, Refusal};
 use crate::daemon::Daemon;
 use crate::decision_log::DecisionId;
 use crate::net::Peer;
-use crate::protocol::http::{Answer, Refusal};
-pub use options::{ApiKeysError, ProxyFlags, Trust};
 use profile::{Original, Profile};
+use profiles::PROFILES;
+pub use trust::{ApiKeysError, ProxyFlags, Trust};
 
 /// What the paths of all profiles begin with.
 pub(crate) const PREFIX: &str = "/v1/forward-auth/";
-
-/// Every proxy there is a profile for.
-static PROFILES: [&Profile; 5] =
-    [&nginx::PROFILE, &traefik::PROFILE, &caddy::PROFILE, &envoy::PROFILE, &haproxy::PROFILE];
 
 /// The token of proxies, where one is asked for: `Authorization` is their client's.
 const TOKEN: &str = "x-tollbar-token";

@@ -1,13 +1,13 @@
 //! gRPC: HTTP/2 with a bound and a time for everything, on the accept loop that all listeners share.
 //! Which services answer is a list; what they answer is in a file each.
 
-mod answer;
-mod door;
+mod admission;
+mod check_many;
 mod limiter;
-mod many;
 mod preface;
-mod question;
 mod refusal;
+mod request;
+mod response;
 mod services;
 
 use std::pin::pin;
@@ -22,7 +22,7 @@ use super::envoy::Envoy;
 use crate::daemon::Daemon;
 use crate::net::{Connection, Protocol};
 use crate::shutdown::Stopped;
-use door::Door;
+use admission::Door;
 use limiter::Limiter;
 pub(crate) use services::Services;
 use tollbar_proto::v1;

@@ -1,239 +1,124 @@
-//! The HTTP interface without its wire: a head and a body in, a status, headers and JSON out. Paths
-//! and fields are in `route.rs`; what is decided is the engine's business.
+//! HTTP/1.1: `/v1/check` and the other paths of the [`Api`], and forward-auth below its prefix.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `route` | the table of paths: what each takes, returns and does |
+//! | `request` | the JSON that clients send |
+//! | `api` | a request from its head to its response; checks, peeks and batches |
+//! | `check_response`, `explain_response` | verdicts and explanations as JSON and headers |
+//! | `holds` | reservations and leases |
+//! | `inspect` | explanations, usage, denials and resets |
+//! | `response`, `refusal` | statuses, headers and bodies; errors that a client caused |
+//! | `openapi` | the document of the interface |
 
-mod answer;
+mod api;
 mod check_response;
-mod connection;
 mod explain_response;
-mod holding;
+mod holds;
+mod inspect;
 mod openapi;
-mod question;
-mod reading;
 mod refusal;
+mod request;
+mod response;
 mod route;
 
 #[cfg(test)]
 mod tests;
 
+use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
-use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, HeaderMap, HeaderValue};
-use hyper::{Method, StatusCode, Uri};
+use arc_swap::ArcSwap;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response};
+use opentelemetry::context::FutureExt;
 use tollbar_http::Format;
 
-use crate::daemon::{AnswerRef, CheckAnswer, Daemon};
-use crate::metrics::TextFormat;
-use crate::protocol::forward_auth;
-use crate::store::ahead::AheadOfClock;
-pub use answer::Answer;
-use answer::{JSON, empty, json, text, written};
-use check_response::BatchResponse;
+use super::forward_auth::{self, ForwardAuth, Trust};
+use crate::daemon::Daemon;
+use crate::metrics::Wire;
+use crate::net::http1::{self, Responder};
+use crate::net::phase_timer::Patience;
+use crate::net::{Connection, Peer, Protocol};
+use crate::shutdown::Stopped;
+use crate::telemetry::Traces;
+pub use api::Api;
+use api::BODY_BYTES_MAX;
+pub(crate) use api::Head;
 pub(crate) use check_response::{ReasonName, millis};
-pub use connection::Http;
 pub use explain_response::ExplainResponse;
+pub use inspect::why;
 pub use openapi::{Explaining, document};
-pub use question::Object;
-use question::{About, Batch, Form, Question, parse};
-use reading::Health;
-pub use reading::why;
 pub(crate) use refusal::Refusal;
+pub use request::Object;
+pub use response::Answer;
 pub(crate) use route::Route;
-use route::{BATCH_EXAMPLE, CHECK, PEEK, What};
 
-/// The largest body that is read.
-pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
-
-/// The most requests of one batch.
-const BATCH_MAX: usize = 1_000;
-
-/// How many requests of a batch wait for a store across a network at the same time.
-const BATCH_AT_ONCE: usize = 64;
-
-/// A request to the daemon, before its body.
-pub(crate) struct Head<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) uri: &'a Uri,
-    pub(crate) headers: &'a HeaderMap,
+/// HTTP/1.1, answered by the [`Api`].
+pub struct Http {
+    api: Api,
+    forward_auth: ForwardAuth,
+    traces: Option<Arc<Traces>>,
 }
 
-/// A check that was answered, or that has to wait for the store.
-enum CheckProgress<'b> {
-    Ready(Result<Answer, Refusal>),
-    Waiting(Box<Question<'b>>),
-}
-
-/// Answers what is asked over HTTP.
-#[derive(Debug)]
-pub struct Api {
-    daemon: Arc<Daemon>,
-}
-
-impl Api {
-    pub fn new(daemon: Arc<Daemon>) -> Self {
-        Self { daemon }
+impl Http {
+    pub fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
+        let forward_auth = ForwardAuth::new(daemon.for_protocol(Wire::ForwardAuth), trust);
+        let traces = daemon.traces.clone();
+        Self { api: Api::new(daemon), forward_auth, traces }
     }
+}
 
-    /// Where the request goes, if its head says all that is needed: what is turned away here has not
-    /// sent its body.
-    pub(crate) fn admit(&self, head: &Head<'_>) -> Result<&'static Route, Box<Answer>> {
-        let refuse = |refusal: Refusal| Err(Box::new(refusal.answer(Format::wanted(head.headers))));
-        let Some(route) = Route::find(head.uri.path()) else {
-            let all = Route::all().chain([forward_auth::document::PATH]);
-            return refuse(Refusal::unknown_path(all));
-        };
-        let is_read = !route.has_body() && *head.method == Method::HEAD;
-        if head.method.as_str() != route.method() && !is_read {
-            if *head.method == Method::OPTIONS {
-                let allow = HeaderValue::from_static(route.methods());
-                let headers = HeaderMap::from_iter([(ALLOW, allow)]);
-                return Err(Box::new(empty(StatusCode::NO_CONTENT, headers)));
-            }
-            return refuse(Refusal::wrong_method(route.methods()));
+impl Protocol for Http {
+    const ALPN: &'static [&'static [u8]] = http1::ALPN;
+
+    async fn serve(self: Arc<Self>, connection: Connection, stopped: Stopped) {
+        http1::serve(self, connection, stopped).await;
+    }
+}
+
+impl Responder for Http {
+    type Body = Full<Bytes>;
+
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        patience: &Arc<Patience>,
+    ) -> Response<Full<Bytes>> {
+        let context = self.traces.as_ref().and_then(|it| it.context_of(request.headers()));
+        // In one place, traced or not: each connection has room for it.
+        let answer = pin!(self.answer(request, peer, patience));
+        match context {
+            None => answer.await,
+            Some(context) => answer.with_context(context).await,
         }
-        if !route.is_open && !self.is_admitted(head.headers) {
-            return refuse(Refusal::unauthorized());
+    }
+}
+
+impl Http {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        patience: &Arc<Patience>,
+    ) -> Response<Full<Bytes>> {
+        let (head, body) = request.into_parts();
+        let Self { api, forward_auth, .. } = self;
+        if head.uri.path().starts_with(forward_auth::PREFIX) {
+            // In a box, so that a check does not carry the room for it around.
+            return Box::pin(forward_auth.answer(head, peer)).await.map(Full::new);
         }
-        Ok(route)
-    }
-
-    fn is_admitted(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        self.daemon.is_admitted(shown.and_then(|it| it.strip_prefix(b"Bearer ")))
-    }
-
-    /// The answer to a request that was admitted.
-    pub(crate) async fn answer(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Answer {
-        let answer = match route.what {
-            What::Check => match self.check(head, body) {
-                CheckProgress::Ready(answer) => answer,
-                // In a box, so that a check does not carry the room for all the others around.
-                CheckProgress::Waiting(question) => {
-                    Box::pin(self.check_later(head, &question)).await
-                }
+        let asked = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
+        let answer = match api.admit(&asked) {
+            Err(answer) => *answer,
+            Ok(route) if !route.has_body() => api.answer(route, &asked, &[]).await,
+            Ok(route) => match http1::read(body, BODY_BYTES_MAX, patience).await {
+                Ok(body) => api.answer(route, &asked, &body).await,
+                Err(unread) => Refusal::from(unread).answer(Format::wanted(&head.headers)),
             },
-            _ => Box::pin(self.seldom(route, head, body)).await,
         };
-        answer.unwrap_or_else(|refusal| refusal.answer(Format::wanted(head.headers)))
-    }
-
-    async fn seldom(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
-        match route.what {
-            What::Check => self.check_later(head, &parse(body, CHECK.example)?).await,
-            What::CheckBatch => self.check_batch(body).await,
-            What::Peek => self.peek(head, body).await,
-            What::Explain => self.explain(body).await,
-            What::Reset => self.reset(body).await,
-            What::Reserve => self.reserve(body, || Format::wanted(head.headers)).await,
-            What::Commit => self.commit(body).await,
-            What::Cancel => self.cancel(body).await,
-            What::Release => self.release(body).await,
-            What::Renew => self.renew(body).await,
-            What::Usage => self.usage(head.uri.query().unwrap_or_default()).await,
-            What::Decision => self.decision(route.id(head.uri.path())).await,
-            What::OpenApi => Ok(written(document())),
-            What::Metrics => Ok(self.metrics(head)),
-            // Both: without its store it still answers, as rules say what to answer then.
-            What::Health => {
-                let status = self.daemon.health().word();
-                let database = self.daemon.database_health().map(|it| it.word());
-                let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
-                Ok(json(StatusCode::OK, JSON, &Health { status, database, ahead_of_clock }))
-            }
-        }
-    }
-
-    fn metrics(&self, head: &Head<'_>) -> Answer {
-        let accept = head.headers.get(ACCEPT).and_then(|it| it.to_str().ok());
-        let format = TextFormat::wanted(accept);
-        text(HeaderValue::from_static(format.content_type()), self.daemon.write_metrics(format))
-    }
-
-    /// Answers at once what can be: a request under all rules, by a store in this process.
-    fn check<'b>(&self, head: &Head<'_>, body: &'b [u8]) -> CheckProgress<'b> {
-        let parsed: Result<Question<'_>, Refusal> = parse(body, CHECK.example);
-        // Where it is: it is half a kilobyte.
-        if let Ok(question) = &parsed
-            && let Some(answer) = self.check_at_once(head, question).transpose()
-        {
-            return CheckProgress::Ready(answer);
-        }
-        match parsed {
-            Ok(question) => CheckProgress::Waiting(Box::new(question)),
-            Err(refusal) => CheckProgress::Ready(Err(refusal)),
-        }
-    }
-
-    fn check_at_once(
-        &self,
-        head: &Head<'_>,
-        question: &Question<'_>,
-    ) -> Result<Option<Answer>, Refusal> {
-        let About::Request = question.about(&CHECK)? else {
-            return Ok(None);
-        };
-        let pairs = question.pairs();
-        let request = question.request(&pairs, question.cost_or_one())?;
-        Ok(self.daemon.check_at_once(&request, |answer| self.response(head, answer)))
-    }
-
-    async fn check_later(
-        &self,
-        head: &Head<'_>,
-        question: &Question<'_>,
-    ) -> Result<Answer, Refusal> {
-        let answer = self.ask(question, &CHECK, question.cost_or_one()).await?;
-        Ok(self.response(head, answer.as_ref()))
-    }
-
-    fn response(&self, head: &Head<'_>, answer: AnswerRef<'_>) -> Answer {
-        check_response::response(answer, self.daemon.now(), || Format::wanted(head.headers))
-    }
-
-    async fn peek(&self, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
-        let question: Question<'_> = parse(body, PEEK.example)?;
-        let answer = self.ask(&question, &PEEK, 0).await?;
-        Ok(self.response(head, answer.as_ref()))
-    }
-
-    async fn check_batch(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let Batch { requests } = parse(body, BATCH_EXAMPLE)?;
-        if requests.len() > BATCH_MAX {
-            let count = requests.len();
-            let message = format!("{count} requests are too many: send at most {BATCH_MAX}");
-            return Err(Refusal::bad_request(message));
-        }
-        // All are looked at before the first is charged: a batch with a mistake charges nothing.
-        for (at, Object(question)) in requests.iter().enumerate() {
-            let place = || format!("requests[{at}]");
-            question.about(&CHECK).map_err(|it| it.within(&place()))?;
-            let pairs = question.pairs();
-            question.request(&pairs, 1).map_err(|it| Refusal::from(it).within(&place()))?;
-        }
-        let mut answers = Vec::with_capacity(requests.len());
-        for some in requests.chunks(BATCH_AT_ONCE) {
-            let asked = some.iter().map(|Object(it)| self.ask(it, &CHECK, it.cost_or_one()));
-            answers.extend(join_all(asked).await);
-        }
-        Ok(json(StatusCode::OK, JSON, &BatchResponse::of(&answers)))
-    }
-
-    async fn ask(
-        &self,
-        question: &Question<'_>,
-        form: &Form,
-        cost: u64,
-    ) -> Result<CheckAnswer, Refusal> {
-        let about = question.about(form)?;
-        if let About::Subject { rule, subject } = about {
-            let id = question.request_id();
-            return Ok(self.daemon.check_subject(rule, subject, cost, id).await?);
-        }
-        let pairs = question.pairs();
-        let request = question.request(&pairs, cost)?;
-        match about {
-            About::Rule(rule) => Ok(self.daemon.check_rule(rule, &request).await?),
-            _ => Ok(self.daemon.check(&request, None).await),
-        }
+        answer.map(Full::new)
     }
 }

@@ -19,11 +19,11 @@ use tollbar_rules::{Cidr, Request, Verdict};
 
 use crate::daemon::Daemon;
 use crate::decision_log::LoggedRequest;
+use crate::duration_flag::Span;
 use crate::net::endpoint::Endpoint;
 use crate::net::stream::Peer;
 use crate::net::{Bounds, Connection, Protocol};
 use crate::shutdown::Stopped;
-use crate::span::Span;
 
 /// Where it listens unless it is told otherwise.
 const DEFAULT_ENDPOINT: &str = "127.0.0.1:8000";

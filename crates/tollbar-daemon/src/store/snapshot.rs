@@ -10,8 +10,8 @@ use tollbar::{MemoryStore, MemoryStoreBuilder, SnapshotError};
 use tracing::warn;
 
 use crate::background;
+use crate::duration_flag::Span;
 use crate::shutdown::Stopped;
-use crate::span::Span;
 
 /// Where and how often counters are written.
 #[derive(Debug, Clone, Args)]

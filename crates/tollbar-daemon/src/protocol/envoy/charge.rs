@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tollbar::{Batch, Decision, Entry, Role, Store, StoreError, Timestamp};
 
+use super::domains::Mode;
 use super::limit::Limit;
-use super::tree::Mode;
 
 /// What one descriptor adds to one counter.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use tollbar::MemoryStore;
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollbar_rules::{AsyncEngine, RuleSet};
 
-use super::options::{ChargeBy, Headers};
-use super::tree::Domains;
+use super::domains::Domains;
+use super::flags::{ChargeBy, Headers};
 use super::{Envoy, EnvoyLimits, Options};
 use crate::daemon::Daemon;
 use crate::store::counters::Counters;

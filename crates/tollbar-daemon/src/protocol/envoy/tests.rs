@@ -19,8 +19,8 @@ use tollbar_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRe
 use tollbar_rules::{AsyncEngine, RuleFile};
 use tonic::Status;
 
-use super::options::Headers;
-use super::tree::Domains;
+use super::domains::Domains;
+use super::flags::Headers;
 use super::{ChargeBy, Envoy, EnvoyLimits, Options};
 use crate::daemon::Daemon;
 use crate::store::counters::Counters;

@@ -6,12 +6,13 @@ use std::time::Duration;
 use tollbar_proto::v1;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::many::Answers;
-use super::question::{Form, filled};
-use super::{answer, refusal};
+use super::check_many;
+use super::check_many::Answers;
+use super::refusal;
+use super::request;
+use super::request::{Form, filled};
+use super::response;
 use crate::daemon::{AnswerRef, Daemon};
-use crate::protocol::grpc::many::{self};
-use crate::protocol::grpc::question::{self};
 use crate::shutdown::Stopped;
 
 /// Where a reservation does not say how long it lasts.
@@ -46,12 +47,12 @@ pub(super) async fn decide(
             answer.map_err(|error| refusal::usage(&error))?
         }
         Form::Full { rule: Some(rule), attributes } => {
-            let request = question::request(asked, &attributes, cost)?;
+            let request = request::request(asked, &attributes, cost)?;
             let answer = daemon.check_rule(rule, &request).await;
             answer.map_err(|error| refusal::usage(&error))?
         }
         Form::Full { rule: None, attributes } => {
-            let request = question::request(asked, &attributes, cost)?;
+            let request = request::request(asked, &attributes, cost)?;
             if let Some(response) = daemon.check_at_once(&request, response) {
                 return response;
             }
@@ -63,7 +64,7 @@ pub(super) async fn decide(
 
 fn response(answer: AnswerRef<'_>) -> Result<v1::CheckResponse, Status> {
     refusal::verdict(answer.verdict)?;
-    Ok(answer::check_response(answer))
+    Ok(response::check_response(answer))
 }
 
 #[tonic::async_trait]
@@ -78,7 +79,7 @@ impl v1::limiter_server::Limiter for Limiter {
         request: Request<Streaming<v1::CheckManyRequest>>,
     ) -> Answer<Answers> {
         let (daemon, stopped) = (Arc::clone(&self.daemon), self.stopped.clone());
-        Ok(Response::new(many::answers(request.into_inner(), daemon, stopped)))
+        Ok(Response::new(check_many::answers(request.into_inner(), daemon, stopped)))
     }
 
     async fn peek(&self, request: Request<v1::CheckRequest>) -> Answer<v1::CheckResponse> {
@@ -91,11 +92,11 @@ impl v1::limiter_server::Limiter for Limiter {
 
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
         let asked = request.get_ref();
-        let attributes = question::pairs(&asked.attributes);
-        let request = question::plain(&asked.method, &asked.path, &attributes)?;
+        let attributes = request::pairs(&asked.attributes);
+        let request = request::plain(&asked.method, &asked.path, &attributes)?;
         let request = request.with_cost(asked.cost.unwrap_or(1));
         let explanation = self.daemon.engine.explain(&request).await;
-        Ok(Response::new(answer::of_explanation(explanation)))
+        Ok(Response::new(response::of_explanation(explanation)))
     }
 
     async fn reserve(&self, request: Request<v1::ReserveRequest>) -> Answer<v1::ReserveResponse> {
@@ -108,7 +109,7 @@ impl v1::limiter_server::Limiter for Limiter {
                 "a reservation is charged under all rules: leave `rule` and `subject` out",
             ));
         };
-        let request = question::request(asked, &attributes, asked.cost.unwrap_or(1))?;
+        let request = request::request(asked, &attributes, asked.cost.unwrap_or(1))?;
         let answer = self.daemon.check(&request, Some(time_to_live(*ttl)?)).await;
         let response = response(answer.as_ref())?;
         let receipt = answer.receipt.unwrap_or_default();
@@ -119,14 +120,14 @@ impl v1::limiter_server::Limiter for Limiter {
         let v1::CommitRequest { receipt, cost } = request.get_ref();
         let settled = self.daemon.settle(text("receipt", receipt)?, *cost).await;
         let settled = settled.map_err(|error| refusal::receipt(&error))?;
-        Ok(Response::new(answer::of_settled(settled)))
+        Ok(Response::new(response::of_settled(settled)))
     }
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> Answer<v1::SettleResponse> {
         let receipt = text("receipt", &request.get_ref().receipt)?;
         let settled = self.daemon.settle(receipt, Some(0)).await;
         let settled = settled.map_err(|error| refusal::receipt(&error))?;
-        Ok(Response::new(answer::of_settled(settled)))
+        Ok(Response::new(response::of_settled(settled)))
     }
 
     async fn release(&self, request: Request<v1::ReleaseRequest>) -> Answer<v1::ReleaseResponse> {
@@ -140,7 +141,7 @@ impl v1::limiter_server::Limiter for Limiter {
         let lease = text("lease", &request.get_ref().lease)?;
         let ends_at = self.daemon.renew(lease).await;
         let ends_at = ends_at.map_err(|error| refusal::receipt(&error))?;
-        Ok(Response::new(v1::RenewResponse { ends_at: ends_at.map(answer::timestamp) }))
+        Ok(Response::new(v1::RenewResponse { ends_at: ends_at.map(response::timestamp) }))
     }
 
     async fn reset(&self, request: Request<v1::ResetRequest>) -> Answer<v1::ResetResponse> {
@@ -158,8 +159,8 @@ impl v1::limiter_server::Limiter for Limiter {
                 rule.reset(&subject.request().map_err(|error| refusal::usage(&error))?).await
             }
             None => {
-                let attributes = question::pairs(attributes);
-                let request = question::plain(method, path, &attributes)?;
+                let attributes = request::pairs(attributes);
+                let request = request::plain(method, path, &attributes)?;
                 rule.reset(&request).await
             }
         };

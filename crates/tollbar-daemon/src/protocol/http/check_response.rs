@@ -13,8 +13,8 @@ use tollbar::Timestamp;
 use tollbar_http::{Denial, Format, HeaderStyle, retry_after_s};
 use tollbar_rules::{DenialCode, Enforcement, Reason, RuleDecision, Summary, Verdict};
 
-use super::answer::{Answer, JSON, PROBLEM, body, json};
 use super::refusal::{ProblemBody, Refusal};
+use super::response::{Answer, JSON, PROBLEM, body, json};
 use crate::daemon::{AnswerRef, CheckAnswer};
 use crate::rfc3339::Instant;
 

@@ -8,14 +8,14 @@ use aide::openapi::{OpenApi, Operation, PathItem, ReferenceOr};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-use super::question::{Form, Question};
 use super::refusal::{Error, ProblemBody};
+use super::request::{Form, Question};
 use super::route::{CHECK, EXPLAIN, ROUTES, Route, Sent};
 use crate::openapi::{
     self, Interface, add_parameter, parse, request_schema, respond, response, set_json_body,
     set_open,
 };
-use crate::protocol::forward_auth::document as forward_auth;
+use crate::protocol::forward_auth::openapi as forward_auth;
 
 const INTERFACE: Interface = Interface {
     title: "Tollbar",

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tollbar_http::Format;
 use tollbar_rules::{InvalidRequest, TokenError, UnknownRule, UsageError};
 
-use super::answer::{Answer, JSON, PROBLEM, json};
+use super::response::{Answer, JSON, PROBLEM, json};
 use crate::net::Unread;
 use crate::problem::Problem;
 

@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 
 use super::check_response::{BatchResponse, CheckResponse};
 use super::explain_response::ExplainResponse;
-use super::holding::{ReleaseResponse, RenewResponse, SettleResponse};
-use super::question::{Batch, Cancel, Commit, Form, Holder};
-use super::reading::{DecisionResponse, Health, ResetResponse, UsageResponse};
+use super::holds::{ReleaseResponse, RenewResponse, SettleResponse};
+use super::inspect::{DecisionResponse, Health, ResetResponse, UsageResponse};
+use super::request::{Batch, Cancel, Commit, Form, Holder};
 use crate::openapi::{SchemaOf, schema_of};
 
 /// One path.

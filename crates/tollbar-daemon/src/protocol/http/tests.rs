@@ -1,16 +1,18 @@
 //! What is answered to what, by a clock that stands still.
 
-mod holding;
+mod holds;
+mod inspect;
 mod malformed;
-mod reading;
 
 use std::time::Duration;
 
 use hyper::Request;
+use hyper::header::HeaderMap;
 use serde_json::Value;
 use tollbar::{ManualClock, MemoryStore, Timestamp};
 use tollbar_rules::{AsyncEngine, RuleFile};
 
+use super::api::BATCH_MAX;
 use super::*;
 use crate::store::counters::Counters;
 use crate::token::Tokens;

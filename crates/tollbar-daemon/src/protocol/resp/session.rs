@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use super::command;
 use super::command::{Command, Known};
+use super::frame;
 use super::frame::Arguments;
 use super::reply::{Repeated, Replies, Version};
+use super::throttle;
 use super::throttle::{Limits, Throttle, Throttles};
 use super::{REPLIES_BYTES_MAX, Shared, check};
-use crate::protocol::resp::command::{self};
-use crate::protocol::resp::frame::{self};
-use crate::protocol::resp::throttle::{self};
 
 /// The longest name of a connection.
 const NAME_BYTES_MAX: usize = 128;

@@ -1,7 +1,7 @@
 //! Files that are not read, and what their writer is told.
 
-use super::super::file::EnvoyFiles;
 use super::*;
+use crate::protocol::envoy::config_file::EnvoyFiles;
 
 #[test]
 fn what_cannot_be_used_is_told_with_its_place() {

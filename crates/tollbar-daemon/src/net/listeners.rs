@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
+use super::endpoint::Endpoint;
 use super::tls::Tls;
 use super::{Bounds, Port, Protocol};
 use crate::metrics::Metrics;
-use crate::net::endpoint::Endpoint;
 use crate::shutdown::Stopped;
 
 /// Everything that listens.

@@ -13,9 +13,9 @@ use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
 use tollbar_rules::{CheckOutcome, Reason, Summary, Verdict};
 
 use super::charge::CounterReading;
+use super::domains::Mode;
+use super::flags::Headers;
 use super::limit::Limit;
-use super::options::Headers;
-use super::tree::Mode;
 use super::unit::Unit;
 
 /// The status of one descriptor, and what it does to the whole.

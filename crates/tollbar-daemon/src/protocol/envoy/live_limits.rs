@@ -9,10 +9,10 @@ use arc_swap::ArcSwap;
 use tollbar_rules::FileError;
 use tracing::{error, info, warn};
 
-use super::file::EnvoyFiles;
-use super::tree::Domains;
+use super::config_file;
+use super::config_file::EnvoyFiles;
+use super::domains::Domains;
 use crate::files::file_error_text;
-use crate::protocol::envoy::file::{self};
 
 /// Every domain of the files, as it is in force.
 #[derive(Debug, Default)]
@@ -86,5 +86,5 @@ fn look(path: &Path) -> Vec<Look> {
         let metadata = path.metadata().ok()?;
         Some((path, metadata.len(), metadata.modified().ok()))
     };
-    file::paths(path).unwrap_or_default().into_iter().filter_map(look).collect()
+    config_file::paths(path).unwrap_or_default().into_iter().filter_map(look).collect()
 }

@@ -2,7 +2,7 @@
 
 use tollbar_rules::{CheckOutcome, Verdict};
 
-use super::lines::Lines;
+use super::sharded_counters::Lines;
 
 /// What a check came over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

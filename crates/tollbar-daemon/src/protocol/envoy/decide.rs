@@ -9,14 +9,14 @@ use tollbar_rules::{Hold, Verdict};
 use tonic::Status;
 use tracing::warn;
 
-use super::answer::DescriptorAnswer;
+use super::charge;
 use super::charge::{CounterReading, Hits, Question};
-use super::facts::Facts;
-use super::plan::{Plan, Step, bad_descriptor};
-use super::tree::Mode;
+use super::charge_plan::{Plan, Step, bad_descriptor};
+use super::descriptor_request::Facts;
+use super::domains::Mode;
+use super::response;
+use super::response::DescriptorAnswer;
 use super::{ChargeBy, Envoy};
-use crate::protocol::envoy::answer::{self};
-use crate::protocol::envoy::charge::{self};
 
 /// How long what rules have charged for one descriptor can be given back because another is denied.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
@@ -112,7 +112,7 @@ impl Envoy {
                 self.daemon.count(!answered.is_over());
             }
         }
-        let is_given_back = is_one && answer::is_denied(&answers);
+        let is_given_back = is_one && response::is_denied(&answers);
         if is_given_back {
             self.give_back_all(holds.iter()).await;
         }

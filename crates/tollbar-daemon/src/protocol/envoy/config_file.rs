@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tollbar_rules::FileError;
 use tollbar_rules::yaml::{self, Field, Reader, Value};
 
+use super::domains::{Domains, Mode, Node, Rule, joined};
 use super::limit::Limit;
-use super::tree::{Domains, Mode, Node, Rule, joined};
 use super::unit::Unit;
 
 /// The most files of one directory.

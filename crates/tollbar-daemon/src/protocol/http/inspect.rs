@@ -11,17 +11,17 @@ use tollbar::{Degraded, Outcome};
 use tollbar_rules::{Enforcement, Reason, Request, Verdict};
 
 use super::Api;
-use super::answer::{Answer, JSON, json};
+use super::check_response;
 use super::check_response::{CheckResponse, ReasonName};
 use super::explain_response::ExplainResponse;
-use super::question::{About, Pairs, Question, parse};
 use super::refusal::Refusal;
+use super::request::{About, Pairs, Question, parse};
+use super::response::{Answer, JSON, json};
 use super::route::{CHECK, EXPLAIN, RESET};
 use crate::daemon::AnswerRef;
 use crate::decision_log::DecisionId;
-use crate::protocol::http::check_response::{self};
 use crate::rfc3339::Instant;
-use crate::store::ahead::AheadOfClock;
+use crate::store::ahead_of_clock::AheadOfClock;
 
 /// The daemon is there.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -8,9 +8,9 @@ use serde::Serialize;
 use tollbar_http::Format;
 use tollbar_rules::{LimitSettlement, RuleSettlement};
 
-use super::answer::{Answer, JSON, json};
-use super::question::{Cancel, Commit, Holder, Question, parse};
 use super::refusal::Refusal;
+use super::request::{Cancel, Commit, Holder, Question, parse};
+use super::response::{Answer, JSON, json};
 use super::route::{CANCEL_EXAMPLE, COMMIT_EXAMPLE, LEASE_EXAMPLE, RESERVE};
 use super::{Api, check_response};
 use crate::rfc3339::Instant;

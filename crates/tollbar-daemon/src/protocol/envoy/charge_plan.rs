@@ -9,8 +9,8 @@ use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tonic::Status;
 
 use super::charge::{Hits, Question};
+use super::domains::{Domains, Met, Mode};
 use super::limit::Limit;
-use super::tree::{Domains, Met, Mode};
 use super::unit::Unit;
 
 /// The most descriptors of one call.
